@@ -1,0 +1,32 @@
+"""Writing files that appear complete or not at all."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextmanager
+def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Opens a file that takes the place of `path` when the block ends well.
+
+    Args:
+        path: Where the file shall appear. Its folder must exist.
+        mode: `"wb"` or `"w"` (UTF-8). Defaults to `"wb"`.
+    """
+    encoding = None if "b" in mode else "utf-8"
+    descriptor, staged = tempfile.mkstemp(
+        dir=path.parent, prefix=f".{path.name}-"
+    )
+    try:
+        with open(descriptor, mode, encoding=encoding) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(staged, 0o644)  # mkstemp makes files private
+        os.replace(staged, path)
+    except BaseException:
+        Path(staged).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,130 @@
+"""The first capsule layer: a convolution whose channels become capsules."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor, squash
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class PrimaryCaps(keras.layers.Layer):
+    """Turns a feature map into a map of capsules.
+
+    `u = squash(conv(x))`, the channels of the convolution cut into `num_types`
+    capsules of `dim` consecutive components at every position.
+
+    The first author's code also divides the convolution by `num_types`; like
+    the other implementations, this layer does not.
+
+    Args:
+        num_types: Int. Capsule types at each position.
+        dim: Int. Components of a capsule.
+        kernel_size: Int or two ints. Side of the window.
+        strides: Int or two ints. Step of the window. Defaults to `1`.
+        padding: `"valid"` or `"same"`. Defaults to `"valid"`.
+        use_bias: Bool. Add a bias to the convolution. Defaults to `True`.
+        kernel_initializer: Initializer of the kernel. Defaults to
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias. Defaults to `"zeros"`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `[b, h, w, channels]`.
+
+    Output shape:
+        `[b, h', w', num_types, dim]`.
+
+    Raises:
+        ValueError: If `num_types` or `dim` is below 1, or the input has not
+            four axes.
+
+    Example:
+
+    >>> import numpy as np
+    >>> images = np.zeros((2, 8, 8, 16), "float32")
+    >>> tuple(PrimaryCaps(4, 8, kernel_size=3)(images).shape)
+    (2, 6, 6, 4, 8)
+
+    References:
+        - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829,
+          section 4
+    """
+
+    def __init__(
+        self,
+        num_types: int,
+        dim: int,
+        kernel_size: int | tuple[int, int],
+        strides: int | tuple[int, int] = 1,
+        padding: str = "valid",
+        *,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ):
+        if num_types < 1 or dim < 1:
+            raise ValueError(
+                "`num_types` and `dim` must be at least 1. Received: "
+                f"num_types={num_types}, dim={dim}."
+            )
+        super().__init__(**kwargs)
+        self.num_types = num_types
+        self.dim = dim
+        self.kernel_size = kernel_size
+        self.strides = strides
+        self.padding = padding
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.conv = keras.layers.Conv2D(
+            num_types * dim,
+            kernel_size,
+            strides,
+            padding,
+            data_format="channels_last",
+            use_bias=use_bias,
+            kernel_initializer=self.kernel_initializer,
+            bias_initializer=self.bias_initializer,
+            dtype=self.dtype_policy,
+            name="conv",
+        )
+
+    def build(self, input_shape: Any) -> None:
+        if len(input_shape) != 4:
+            raise ValueError(
+                "PrimaryCaps takes a feature map [batch, rows, columns, "
+                f"channels]. Received: input_shape={tuple(input_shape)}."
+            )
+        self.conv.build(input_shape)
+
+    def call(self, inputs: Tensor) -> Tensor:
+        features = self.conv(inputs)
+        _, rows, columns, _ = features.shape
+        if rows is None or columns is None:
+            _, rows, columns, _ = ops.shape(features)
+        shape = (-1, rows, columns, self.num_types, self.dim)
+        return squash(ops.reshape(features, shape))
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        *batch_and_map, _ = self.conv.compute_output_shape(input_shape)
+        return (*batch_and_map, self.num_types, self.dim)
+
+    def get_config(self) -> dict[str, Any]:
+        config = {
+            "num_types": self.num_types,
+            "dim": self.dim,
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "padding": self.padding,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            "bias_initializer": keras.initializers.serialize(
+                self.bias_initializer
+            ),
+        }
+        return {**super().get_config(), **config}

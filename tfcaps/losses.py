@@ -1,0 +1,101 @@
+"""Losses on the lengths of class capsules."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class MarginLoss(keras.losses.Loss):
+    """Wants the present class's capsule long and all others short.
+
+    With lengths `a` and targets `T` (1 for a class that is present, else 0)
+
+        L = sum_j [ T_j max(0, m_plus - a_j)^2
+                    + down_weight (1 - T_j) max(0, a_j - m_minus)^2 ]
+
+    summed over classes, averaged over the batch. The first author's code also
+    divides by twice the number of classes; the paper and this loss do not.
+
+    Args:
+        m_plus: Float. Length above which a present class costs nothing.
+            Defaults to `0.9`.
+        m_minus: Float. Length below which an absent class costs nothing.
+            Defaults to `0.1`.
+        down_weight: Float. Weight of absent classes, `λ` in the paper. Defaults
+            to `0.5`.
+        reduction: Reduction over the batch. Defaults to
+            `"sum_over_batch_size"`.
+        name: String. Defaults to `"margin_loss"`.
+        **kwargs: Arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: Targets `[b, j]`, one-hot or with several ones, or class
+            indices `[b]` or `[b, 1]`.
+        y_pred: Lengths `[b, j]`.
+
+    Raises:
+        ValueError: If the targets' shape does not fit the lengths.
+
+    Example:
+
+    >>> round(float(MarginLoss()([1], [[0.95, 0.3, 0.05]])), 5)
+    0.72125
+
+    References:
+        - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829, eq. 4
+    """
+
+    def __init__(
+        self,
+        m_plus: float = 0.9,
+        m_minus: float = 0.1,
+        down_weight: float = 0.5,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "margin_loss",
+        **kwargs: Any,
+    ):
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        self.m_plus = m_plus
+        self.m_minus = m_minus
+        self.down_weight = down_weight
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        present = _class_targets(y_true, y_pred)
+        missed = ops.square(ops.relu(self.m_plus - y_pred))
+        false = ops.square(ops.relu(y_pred - self.m_minus))
+        absent = 1.0 - present
+        return ops.sum(
+            present * missed + self.down_weight * absent * false, axis=-1
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        config = {
+            "m_plus": self.m_plus,
+            "m_minus": self.m_minus,
+            "down_weight": self.down_weight,
+        }
+        return {**super().get_config(), **config}
+
+
+def _class_targets(y_true: Tensor, y_pred: Tensor) -> Tensor:
+    """Returns targets `[b, j]`, made from class indices where need be."""
+    classes = y_pred.shape[-1]
+    rank = len(y_true.shape)
+    if rank == 2 and y_true.shape[-1] == classes:
+        return ops.cast(y_true, y_pred.dtype)
+    if rank == 2 and y_true.shape[-1] == 1:
+        y_true = ops.squeeze(y_true, axis=-1)
+        rank = 1
+    if rank == 1:
+        indices = ops.cast(y_true, "int32")
+        return ops.one_hot(indices, classes, dtype=y_pred.dtype)
+    raise ValueError(
+        "Targets must be [batch, classes], or class indices [batch] or "
+        f"[batch, 1]. Received: targets {tuple(y_true.shape)} for lengths "
+        f"{tuple(y_pred.shape)}."
+    )

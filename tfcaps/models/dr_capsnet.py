@@ -1,0 +1,94 @@
+"""DR-CapsNet, the network of the dynamic routing paper, without decoder."""
+
+from typing import Any
+
+import keras
+
+from tfcaps.layers import ClassCaps, Length, PrimaryCaps
+
+
+def dr_capsnet(
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    filters: int = 256,
+    kernel_size: int = 9,
+    primary_types: int = 32,
+    primary_dim: int = 8,
+    primary_kernel_size: int = 9,
+    primary_strides: int = 2,
+    class_dim: int = 16,
+    routing: Any = 3,
+    use_bias: bool = True,
+    share: str | None = None,
+    name: str = "dr_capsnet",
+) -> keras.Model:
+    """Builds DR-CapsNet: convolution, PrimaryCaps, ClassCaps, lengths.
+
+    The defaults are the published network, which has 6,804,384 parameters on
+    28x28x1 images and ten classes (6,804,224 with `use_bias=False`). Smaller
+    images need smaller kernels.
+
+    Args:
+        input_shape: Rows, columns and channels of an image.
+        num_classes: Int. Number of classes.
+        filters: Int. Channels of the first convolution. Defaults to `256`.
+        kernel_size: Int. Window of the first convolution. Defaults to `9`.
+        primary_types: Int. Primary capsule types. Defaults to `32`.
+        primary_dim: Int. Components of a primary capsule. Defaults to `8`.
+        primary_kernel_size: Int. Window of PrimaryCaps. Defaults to `9`.
+        primary_strides: Int. Step of PrimaryCaps. Defaults to `2`.
+        class_dim: Int. Components of a class capsule. Defaults to `16`.
+        routing: Routing of the class capsules, see `tfcaps.routing.get`.
+            Defaults to `3`.
+        use_bias: Bool. Routing bias of the class capsules. Defaults to `True`.
+        share: Sharing of transformations, see `ClassCaps`. Defaults to `None`.
+        name: String. Name of the model. Defaults to `"dr_capsnet"`.
+
+    Returns:
+        A functional model from images `[b, h, w, c]` in [0, 1] (input `images`)
+        to float32 class lengths `[b, num_classes]` (output `lengths`).
+
+    Raises:
+        ValueError: If the images are too small for the two windows.
+
+    Example:
+
+    >>> dr_capsnet((28, 28, 1), 10).count_params()
+    6804384
+
+    References:
+        - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829,
+          section 4
+    """
+    minimum = kernel_size + primary_kernel_size - 1
+    if len(input_shape) != 3 or min(input_shape[:2]) < minimum:
+        raise ValueError(
+            "`input_shape` must be (rows, columns, channels) with rows and "
+            f"columns of at least {minimum} for kernel_size={kernel_size} and "
+            f"primary_kernel_size={primary_kernel_size}. Received: "
+            f"input_shape={tuple(input_shape)}. Use larger images or smaller "
+            "kernels."
+        )
+    images = keras.Input(input_shape, name="images")
+    features = keras.layers.Conv2D(
+        filters, kernel_size, activation="relu", name="conv"
+    )(images)
+    children = PrimaryCaps(
+        primary_types,
+        primary_dim,
+        primary_kernel_size,
+        primary_strides,
+        name="primary_caps",
+    )(features)
+    poses = ClassCaps(
+        num_classes,
+        class_dim,
+        routing=routing,
+        use_bias=use_bias,
+        share=share,
+        name="class_caps",
+    )(children)
+    # float32 whatever the policy: losses and clients compare small lengths.
+    lengths = Length(dtype="float32", name="lengths")(poses)
+    return keras.Model(images, lengths, name=name)

@@ -1,0 +1,171 @@
+"""Numerics shared by all layers: capsule length, squash and the quantiser.
+
+Axis letters used in every einsum and shape comment of the package:
+
+| letter | axis |
+|---|---|
+| `b` | batch |
+| `h w` | rows and columns of a spatial layer |
+| `t` | capsule type at one position |
+| `i` | child capsule; a flattened spatial layer runs row, column, type |
+| `j` | parent capsule |
+| `k` | component of a child |
+| `d` | component of a parent |
+
+Votes are always `[b, i, j, d]`, couplings always `[b, i, j]`.
+"""
+
+from typing import Any
+
+from keras import ops
+
+# A tensor of the active backend, or anything that `keras.ops` converts to one.
+Tensor = Any
+
+
+def as_float32(tensor: Tensor) -> Tensor:
+    """Casts float16 and bfloat16 to float32; leaves wider floats alone."""
+    tensor = ops.convert_to_tensor(tensor)
+    return tensor if tensor.dtype == "float64" else ops.cast(tensor, "float32")
+
+
+def squared_length(
+    vectors: Tensor, *, axis: int = -1, keepdims: bool = False
+) -> Tensor:
+    """Returns the sum of squares along `axis`."""
+    return ops.sum(ops.square(vectors), axis=axis, keepdims=keepdims)
+
+
+def length(
+    vectors: Tensor, *, axis: int = -1, keepdims: bool = False
+) -> Tensor:
+    """Returns the Euclidean length, exact and with a zero gradient at zero.
+
+    `keras.ops.norm` has a NaN gradient at the zero vector, which pruning makes
+    common. The arithmetic is float32 also for half-precision input.
+
+    Args:
+        vectors: Tensor of any shape.
+        axis: Int. The axis of the components. Defaults to the last.
+        keepdims: Bool. Keep `axis` with size 1. Defaults to `False`.
+
+    Returns:
+        Lengths in the dtype of `vectors`, without `axis`.
+    """
+    vectors = ops.convert_to_tensor(vectors)
+    square = squared_length(as_float32(vectors), axis=axis, keepdims=keepdims)
+    positive = square > 0
+    root = ops.sqrt(ops.where(positive, square, ops.ones_like(square)))
+    root = ops.where(positive, root, ops.zeros_like(root))
+    return ops.cast(root, vectors.dtype)
+
+
+def normalize(
+    vectors: Tensor, *, axis: int = -1, epsilon: float = 1e-7
+) -> Tensor:
+    """Scales vectors to unit length; the zero vector stays zero.
+
+    Args:
+        vectors: Tensor of any shape.
+        axis: Int. The axis of the components. Defaults to the last.
+        epsilon: Float. Added to the squared length. Defaults to `1e-7`.
+
+    Returns:
+        Tensor of the shape and dtype of `vectors`.
+    """
+    vectors = ops.convert_to_tensor(vectors)
+    wide = as_float32(vectors)
+    square = squared_length(wide, axis=axis, keepdims=True)
+    return ops.cast(wide * ops.rsqrt(square + epsilon), vectors.dtype)
+
+
+def squash(vectors: Tensor, *, axis: int = -1, epsilon: float = 1e-7) -> Tensor:
+    """Shrinks vectors to a length below one and keeps their direction.
+
+    `squash(s) = |s|^2 / (1 + |s|^2) * s / |s|`
+
+    Args:
+        vectors: Tensor of any shape.
+        axis: Int. The axis of the components. Defaults to the last.
+        epsilon: Float. Added to the squared length before the root, so that
+            value and gradient are finite at zero. Defaults to `1e-7`.
+
+    Returns:
+        Tensor of the shape and dtype of `vectors`.
+
+    Example:
+
+    >>> [round(float(x), 6) for x in squash([3.0, 4.0])]
+    [0.576923, 0.769231]
+
+    References:
+        - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829, eq. 1
+    """
+    vectors = ops.convert_to_tensor(vectors)
+    wide = as_float32(vectors)
+    square = squared_length(wide, axis=axis, keepdims=True)
+    unit = normalize(wide, axis=axis, epsilon=epsilon)
+    return ops.cast(square / (1.0 + square) * unit, vectors.dtype)
+
+
+def quantize(
+    couplings: Tensor, levels: int, *, mode: str = "midtread"
+) -> Tensor:
+    """Returns the code (level index) of each coupling.
+
+    `code = ceil(c * (levels - 1) - 1/2)`, clipped to `[0, levels - 1]`. A value
+    half way between two levels goes down, as in the reference code's routing.
+
+    Args:
+        couplings: Tensor of couplings in [0, 1], any shape.
+        levels: Int, at least 2. How many levels there are.
+        mode: `"midtread"` has levels at 0 and 1; `"midrise"` cuts [0, 1] into
+            `levels` equal bins and has a level in the middle of each (the
+            paper's Tiny ImageNet setting). Defaults to `"midtread"`.
+
+    Returns:
+        Tensor of int32 codes with the shape of `couplings`.
+
+    Raises:
+        ValueError: If `levels` is below 2 or `mode` is unknown.
+    """
+    couplings = as_float32(couplings)
+    _check_quantizer(levels, mode)
+    if mode == "midtread":
+        codes = ops.ceil(couplings * (levels - 1) - 0.5)
+    else:
+        codes = ops.ceil(couplings * levels) - 1.0
+    return ops.cast(ops.clip(codes, 0, levels - 1), "int32")
+
+
+def dequantize(codes: Tensor, levels: int, *, mode: str = "midtread") -> Tensor:
+    """Returns the float32 coupling that each code of `quantize` stands for.
+
+    Args:
+        codes: Tensor of integers in `[0, levels - 1]`, any shape.
+        levels: Int, at least 2. How many levels there are.
+        mode: As in `quantize`. Defaults to `"midtread"`.
+
+    Returns:
+        Tensor of couplings in [0, 1] with the shape of `codes`.
+
+    Raises:
+        ValueError: If `levels` is below 2 or `mode` is unknown.
+    """
+    _check_quantizer(levels, mode)
+    codes = ops.cast(codes, "float32")
+    if mode == "midtread":
+        return codes / (levels - 1)
+    return (codes + 0.5) / levels
+
+
+def _check_quantizer(levels: int, mode: str) -> None:
+    if isinstance(levels, bool) or int(levels) != levels or levels < 2:
+        raise ValueError(
+            f"`levels` must be an integer of at least 2. Received: "
+            f"levels={levels}."
+        )
+    if mode not in ("midtread", "midrise"):
+        raise ValueError(
+            f'`mode` must be "midtread" or "midrise". Received: mode={mode!r}.'
+        )

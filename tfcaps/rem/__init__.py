@@ -1,0 +1,34 @@
+"""Routing entropy minimisation: prune, decay, quantise, collect, measure."""
+
+from tfcaps.ops import dequantize, quantize
+from tfcaps.rem.couplings import capsule_outputs, quantize_couplings
+from tfcaps.rem.dictionary import CouplingDictionary
+from tfcaps.rem.evaluate import Evaluator, evaluate
+from tfcaps.rem.masks import magnitude_masks
+from tfcaps.rem.metrics import t_score
+from tfcaps.rem.pruning import (
+    UpdatePruningStep,
+    prune_low_magnitude,
+    sparsity,
+    strip_pruning,
+)
+from tfcaps.rem.report import Report
+from tfcaps.rem.sensitivity import sensitivity_decay
+
+__all__ = [
+    "CouplingDictionary",
+    "Evaluator",
+    "Report",
+    "UpdatePruningStep",
+    "capsule_outputs",
+    "dequantize",
+    "evaluate",
+    "magnitude_masks",
+    "prune_low_magnitude",
+    "quantize",
+    "quantize_couplings",
+    "sensitivity_decay",
+    "sparsity",
+    "strip_pruning",
+    "t_score",
+]

@@ -1,0 +1,234 @@
+"""The dictionary of parse trees: which keys a class uses, and how often."""
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tfcaps.files import write_atomically
+
+_MAX_CODE = 255
+
+
+class CouplingDictionary:
+    """Counts the parse trees of each class.
+
+    A sample's key is the row of codes of all its children towards the class
+    that it is predicted to be, right or wrong. With `p` the share of a class's
+    samples that have a key, the class's entropy is
+
+        H_j = -sum_keys p log2 p    (bits, at most log2 of the samples)
+
+    Keys are compared code by code, as bytes: no separator, no float, no hash
+    that could collide.
+
+    Args:
+        num_classes: Int, at least 1.
+
+    Raises:
+        ValueError: If `num_classes` is below 1.
+
+    Example:
+
+    >>> trees = CouplingDictionary(num_classes=2)
+    >>> trees.update([[1, 0, 3], [1, 0, 3], [2, 2, 2]], predicted=[0, 0, 0])
+    >>> trees.num_keys.tolist(), trees.counts(0)
+    ([2, 0], [2, 1])
+
+    References:
+        - "Capsule Networks Do Not Need to Model Everything" (REM), eq. 13, 14
+    """
+
+    def __init__(self, num_classes: int):
+        if num_classes < 1:
+            raise ValueError(
+                "`num_classes` must be at least 1. Received: "
+                f"num_classes={num_classes}."
+            )
+        self.num_classes = num_classes
+        self._key_length: int | None = None
+        self._counters: list[Counter[bytes]] = [
+            Counter() for _ in range(num_classes)
+        ]
+
+    def update(self, codes: ArrayLike, predicted: ArrayLike) -> None:
+        """Adds a batch of samples.
+
+        Args:
+            codes: Integers in [0, 255]: the keys `[b, i]`, or the codes
+                `[b, i, j]` towards all classes, of which the column of the
+                predicted class is the key.
+            predicted: Class indices `[b]`.
+
+        Raises:
+            ValueError: If shapes, codes or classes do not fit. The dictionary
+                is then unchanged.
+        """
+        classes = self._checked_classes(np.asarray(predicted))
+        keys = self._checked_keys(np.asarray(codes), classes)
+        self._key_length = keys.shape[1]
+        for key, j in zip(keys, classes.tolist(), strict=True):
+            self._counters[j][key.tobytes()] += 1
+
+    def merge(self, other: "CouplingDictionary") -> None:
+        """Adds all samples of another dictionary.
+
+        Raises:
+            ValueError: If the two differ in classes or in the length of keys.
+        """
+        lengths = {self._key_length, other._key_length} - {None}
+        if self.num_classes != other.num_classes or len(lengths) > 1:
+            raise ValueError(
+                "Only dictionaries with the same number of classes and the "
+                "same key length can be merged. Received: "
+                f"{self.num_classes} and {other.num_classes} classes, "
+                f"{self._key_length} and {other._key_length} codes in a key."
+            )
+        self._key_length = self._key_length or other._key_length
+        for mine, theirs in zip(self._counters, other._counters, strict=True):
+            mine.update(theirs)
+
+    @property
+    def num_samples(self) -> NDArray[np.int64]:
+        """Samples predicted as each class, `[j]`."""
+        return np.array([c.total() for c in self._counters], np.int64)
+
+    @property
+    def num_keys(self) -> NDArray[np.int64]:
+        """Distinct keys of each class, `[j]`."""
+        return np.array([len(c) for c in self._counters], np.int64)
+
+    @property
+    def entropy_bits(self) -> NDArray[np.float64]:
+        """Entropy of each class's keys in bits, `[j]`; 0 for no samples."""
+        return np.array([_entropy_bits(self.counts(j)) for j in self._classes])
+
+    @property
+    def ceiling_bits(self) -> NDArray[np.float64]:
+        """The entropy if every sample had a key of its own, `[j]`."""
+        return np.log2(np.maximum(self.num_samples, 1))
+
+    def counts(self, class_index: int) -> list[int]:
+        """Returns how often each key of a class occurs, descending."""
+        return [count for _, count in self._ranked(class_index)]
+
+    def keys(self, class_index: int) -> NDArray[np.uint8]:
+        """Returns a class's keys `[n, i]`, most frequent first."""
+        rows = [key for key, _ in self._ranked(class_index)]
+        flat = np.frombuffer(b"".join(rows), np.uint8)
+        return flat.reshape(len(rows), self._key_length or 0)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the dictionary to an `.npz` file, which appears complete.
+
+        The arrays are `num_classes`, `classes` `[n]`, `counts` `[n]` and `keys`
+        `[n, i]`, one row for each class and key.
+        """
+        sizes = self.num_keys
+        arrays: dict[str, Any] = {
+            "num_classes": np.int64(self.num_classes),
+            "classes": np.repeat(np.arange(self.num_classes), sizes),
+            "counts": np.concatenate(
+                [np.array(self.counts(j), np.int64) for j in self._classes]
+            ),
+            "keys": np.concatenate([self.keys(j) for j in self._classes]),
+        }
+        with write_atomically(Path(path)) as file:
+            np.savez_compressed(file, **arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "CouplingDictionary":
+        """Reads a dictionary written by `save`.
+
+        Raises:
+            ValueError: If the file is not such a dictionary.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                num_classes = int(arrays["num_classes"])
+                classes = arrays["classes"]
+                counts = arrays["counts"]
+                keys = arrays["keys"]
+            loaded = cls(num_classes)
+            classes = loaded._checked_classes(classes)
+            keys = loaded._checked_keys(keys, classes)
+            if counts.shape != classes.shape or np.any(counts < 1):
+                raise ValueError("counts do not fit the keys")
+        except FileNotFoundError:
+            raise
+        except (KeyError, OSError, ValueError, EOFError, BadZipFile) as error:
+            raise ValueError(
+                f"{os.fspath(path)!r} is not a coupling dictionary written by "
+                f"`CouplingDictionary.save`: {error}"
+            ) from error
+        if len(keys):
+            loaded._key_length = keys.shape[1]
+        for key, j, count in zip(
+            keys, classes.tolist(), counts.tolist(), strict=True
+        ):
+            loaded._counters[j][key.tobytes()] += count
+        return loaded
+
+    @property
+    def _classes(self) -> range:
+        return range(self.num_classes)
+
+    def _ranked(self, class_index: int) -> list[tuple[bytes, int]]:
+        """Returns (key, count), most frequent first, ties by key."""
+        counter = self._counters[class_index]
+        return sorted(counter.items(), key=lambda item: (-item[1], item[0]))
+
+    def _checked_classes(self, predicted: NDArray[Any]) -> NDArray[Any]:
+        if predicted.ndim != 1 or (
+            predicted.size and predicted.dtype.kind not in "iu"
+        ):
+            raise ValueError(
+                "`predicted` must be a vector of class indices. Received: "
+                f"shape={predicted.shape}, dtype={predicted.dtype}."
+            )
+        if predicted.size and not (
+            0 <= predicted.min() and predicted.max() < self.num_classes
+        ):
+            raise ValueError(
+                f"`predicted` must be in [0, {self.num_classes - 1}]. "
+                f"Received: {predicted.min()} to {predicted.max()}."
+            )
+        return predicted
+
+    def _checked_keys(
+        self, codes: NDArray[Any], classes: NDArray[Any]
+    ) -> NDArray[np.uint8]:
+        fits = codes.ndim in (2, 3) and len(codes) == len(classes)
+        if codes.ndim == 3:
+            fits = fits and codes.shape[2] == self.num_classes
+        if not fits or codes.dtype.kind not in "iu":
+            raise ValueError(
+                "`codes` must be integers [samples, children] or [samples, "
+                f"children, {self.num_classes}], one row for each of the "
+                f"{len(classes)} predictions. Received: shape={codes.shape}, "
+                f"dtype={codes.dtype}."
+            )
+        if codes.ndim == 3:
+            codes = codes[np.arange(len(codes)), :, classes]
+        if codes.size and not (0 <= codes.min() and codes.max() <= _MAX_CODE):
+            raise ValueError(
+                f"`codes` must be in [0, {_MAX_CODE}]. Received: "
+                f"{codes.min()} to {codes.max()}."
+            )
+        if self._key_length not in (None, codes.shape[1]):
+            raise ValueError(
+                f"Keys in this dictionary have {self._key_length} codes. "
+                f"Received: {codes.shape[1]} codes."
+            )
+        return np.ascontiguousarray(codes, np.uint8)
+
+
+def _entropy_bits(counts: list[int]) -> float:
+    if not counts:
+        return 0.0
+    shares = np.array(counts, np.float64) / sum(counts)
+    return float(abs(np.sum(shares * np.log2(shares))))

@@ -1,0 +1,32 @@
+"""How far couplings are from uniform ones."""
+
+import math
+
+from keras import ops
+
+from tfcaps.ops import Tensor
+
+
+def t_score(couplings: Tensor) -> Tensor:
+    """Returns how tree-like each sample's couplings are.
+
+    `T = mean_i [1 - H(c_i) / ln J]` with the entropy `H` over parents in nats:
+    0 if every child is coupled equally to all parents, 1 if each child has one
+    parent, as in a tree.
+
+    Args:
+        couplings: Unquantised couplings `[b, i, j]`.
+
+    Returns:
+        T-scores `[b]` in [0, 1], float32. With a single parent there is nothing
+        to choose, and the score is 1.
+
+    References:
+        - Peer, Stabinger, Rodriguez-Sanchez, 2018,
+          https://arxiv.org/abs/1812.09707
+    """
+    parents = couplings.shape[-1]
+    if parents == 1:
+        return ops.ones_like(couplings[:, 0, 0])
+    nats = -ops.sum(couplings * ops.log(couplings + 1e-11), axis=-1)
+    return ops.mean(1.0 - nats / math.log(parents), axis=-1)

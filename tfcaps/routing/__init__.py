@@ -1,0 +1,49 @@
+"""Routings, and `get`, which makes one from what a user writes."""
+
+from typing import Any
+
+import keras
+
+from tfcaps.routing.dynamic import DynamicRouting
+from tfcaps.routing.routing import Routed, Routing
+from tfcaps.routing.votes import Votes
+
+__all__ = ["DynamicRouting", "Routed", "Routing", "Votes", "get", "serialize"]
+
+_NAMES: dict[str, type[Routing]] = {"dynamic": DynamicRouting}
+
+
+def get(identifier: int | str | dict[str, Any] | Routing) -> Routing:
+    """Makes a routing.
+
+    Args:
+        identifier: An int (dynamic routing with that many iterations), a name
+            such as `"dynamic"`, a config made by `serialize`, or a `Routing`,
+            which is returned as it is.
+
+    Returns:
+        A `Routing`.
+
+    Raises:
+        ValueError: If the identifier is none of these.
+    """
+    routing: Any = identifier
+    if isinstance(identifier, int) and not isinstance(identifier, bool):
+        return DynamicRouting(iterations=identifier)
+    if isinstance(identifier, str) and identifier in _NAMES:
+        return _NAMES[identifier]()
+    if isinstance(identifier, dict):
+        routing = keras.saving.deserialize_keras_object(identifier)
+    if isinstance(routing, Routing):
+        return routing
+    raise ValueError(
+        "`routing` must be a number of iterations, one of the names "
+        f"{sorted(_NAMES)}, a config or a `tfcaps.routing.Routing`. Received: "
+        f"routing={identifier!r}."
+    )
+
+
+def serialize(routing: Routing) -> dict[str, Any]:
+    """Returns a config from which `get` makes an equal routing."""
+    config: dict[str, Any] = keras.saving.serialize_keras_object(routing)
+    return config
