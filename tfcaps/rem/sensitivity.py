@@ -120,7 +120,7 @@ def sensitivity_decay(
 
 
 @functools.cache
-def _with_decay(base: type[Any]) -> Any:
+def _with_decay(base: Any) -> Any:
     """Returns `base` with the decay, registered so that it can be loaded."""
     name = f"SensitivityDecay{base.__name__}"
     cls = type(name, (_SensitivityDecay, base), {"__module__": __name__})

@@ -1,0 +1,50 @@
+"""What the commands share: one sentence on stderr for a user's mistake."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+# `run.py: error: ...` and this exit status, as argparse does for wrong flags.
+USAGE_STATUS = 2
+
+
+class UserError(Exception):
+    """A mistake that the user can mend; the message says how."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        sentence = " ".join(message.split())
+        self.exit(USAGE_STATUS, f"{self.prog}: error: {sentence}\n")
+
+
+def run_command(
+    parser: Parser,
+    command: Callable[[argparse.Namespace], None],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Parses flags, runs a command and returns its exit status.
+
+    A `UserError` becomes one line on stderr and status 2, an interruption by
+    the user status 130; anything else is a bug and keeps its traceback.
+    """
+    options = parser.parse_args(argv)
+    try:
+        command(options)
+    except UserError as error:
+        sentence = " ".join(str(error).split())
+        print(f"{parser.prog}: error: {sentence}", file=sys.stderr)
+        return USAGE_STATUS
+    except KeyboardInterrupt:
+        print(f"\n{parser.prog}: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def quieten_tensorflow() -> None:
+    """Hides TensorFlow's start-up notes; call before it is imported."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

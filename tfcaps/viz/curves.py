@@ -1,0 +1,57 @@
+"""Accuracy, entropy and sparsity over the epochs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from tfcaps.viz.style import colour, figure
+
+# Record field, title of the panel, factor for the axis.
+_PANELS = (
+    ("test_accuracy_quantized", "accuracy, quantised (%)", 100.0),
+    ("entropy_bits", "entropy (bits)", 1.0),
+    ("median_keys", "keys per class, median", 1.0),
+    ("nonuniform_share", "codes off uniform (%)", 100.0),
+    ("t_score", "T-score", 1.0),
+    ("sparsity", "sparsity (%)", 100.0),
+)
+
+
+def curves(records: Iterable[Mapping[str, Any]]) -> Figure:
+    """Draws what was measured after each epoch, a line for each model.
+
+    Args:
+        records: Rows of `metrics.jsonl`, each with `model`, `epoch` (from 0)
+            and the measures; those that are missing are left out.
+
+    Returns:
+        A figure with a panel for each measure.
+    """
+    rows = list(records)
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    drawing = figure(9.0, 5.0)
+    panels = drawing.subplots(2, 3, sharex=True).ravel()
+    for panel, (field, title, factor) in zip(panels, _PANELS, strict=True):
+        for index, model in enumerate(models):
+            points = [
+                (row["epoch"] + 1, factor * row[field])
+                for row in rows
+                if row["model"] == model and row.get(field) is not None
+            ]
+            if points:
+                panel.plot(
+                    *zip(*points, strict=True),
+                    color=colour(index),
+                    linestyle=("-", "--", ":")[index % 3],
+                    marker="." if len(points) < 3 else None,
+                    label=model,
+                )
+        panel.set_title(title, fontsize=10)
+        panel.grid(alpha=0.3)
+    panels[2].set_ylim(bottom=0)
+    for panel in panels[3:]:
+        panel.set_xlabel("epoch")
+    panels[1].set_ylim(bottom=0)
+    panels[0].legend(fontsize=9)
+    return drawing

@@ -1,0 +1,67 @@
+"""How couplings towards a class are distributed over its children."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tfcaps.rem import CouplingDictionary
+from tfcaps.viz.style import class_labels, colour, figure
+
+
+def coupling_histograms(
+    dictionaries: Mapping[str, CouplingDictionary],
+    levels: int,
+    *,
+    class_names: Sequence[str] | None = None,
+) -> Figure:
+    """Draws a histogram of mean couplings for each class and model.
+
+    A child's mean coupling is that towards class `j`, averaged over the samples
+    that are predicted `j`, as in the REM paper's figures 12 and 13, but of the
+    quantised couplings. A class that is never predicted stays empty.
+
+    Args:
+        dictionaries: Name of the model to its dictionary.
+        levels: Int. Levels of the couplings in the dictionaries.
+        class_names: Names of the classes. Defaults to their numbers.
+
+    Returns:
+        A figure with a panel for each class, its counts on a logarithmic axis.
+    """
+    classes = next(iter(dictionaries.values())).num_classes
+    labels = class_labels(class_names, classes)
+    columns = min(classes, 5)
+    rows = -(-classes // columns)
+    drawing = figure(9.0, 1.2 + 1.7 * rows)
+    panels = drawing.subplots(
+        rows, columns, sharex=True, sharey=True, squeeze=False
+    ).ravel()
+    half = 0.5 / (levels - 1)
+    edges = np.linspace(-half, 1 + half, levels + 1)
+    for j, panel in enumerate(panels):
+        if j >= classes:
+            panel.set_axis_off()
+            continue
+        for index, (name, trees) in enumerate(dictionaries.items()):
+            keys = trees.keys(j)
+            if not len(keys):
+                continue
+            couplings = keys.astype(np.float64) / (levels - 1)
+            mean = np.average(couplings, axis=0, weights=trees.counts(j))
+            panel.hist(
+                mean,
+                edges,
+                histtype="step" if index else "stepfilled",
+                alpha=1.0 if index else 0.5,
+                color=colour(index),
+                linewidth=1.5,
+                log=True,
+                label=name,
+            )
+        panel.axvline(1 / classes, color="0.4", linestyle=":", linewidth=1)
+        panel.set_title(f"class {labels[j]}", fontsize=9)
+    panels[0].legend(fontsize=7)
+    drawing.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
+    drawing.supylabel("children", fontsize=9)
+    return drawing

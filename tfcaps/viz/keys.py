@@ -1,0 +1,48 @@
+"""How many parse trees each class uses."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tfcaps.rem import CouplingDictionary
+from tfcaps.viz.style import class_labels, colour, figure
+
+
+def keys_per_class(
+    dictionaries: Mapping[str, CouplingDictionary],
+    *,
+    class_names: Sequence[str] | None = None,
+) -> Figure:
+    """Draws the number of distinct keys of each class as bars.
+
+    Args:
+        dictionaries: Name of the model to its dictionary.
+        class_names: Names of the classes. Defaults to their numbers.
+
+    Returns:
+        A figure with a group of bars for each class; grey lines are the
+        numbers of samples, which the keys cannot exceed.
+    """
+    first = next(iter(dictionaries.values()))
+    positions = np.arange(first.num_classes)
+    width = 0.8 / len(dictionaries)
+    drawing = figure(8.0, 3.2)
+    panel = drawing.subplots()
+    for index, (name, trees) in enumerate(dictionaries.items()):
+        left = positions - 0.4 + index * width
+        bars = panel.bar(
+            left, trees.num_keys, width, align="edge", color=colour(index)
+        )
+        bars.set_label(name)
+        panel.bar_label(bars, fontsize=7)
+        panel.hlines(
+            trees.num_samples, left, left + width, color="0.6", linewidth=1.5
+        )
+    panel.set_xticks(
+        positions, class_labels(class_names, first.num_classes), fontsize=9
+    )
+    panel.set_xlabel("predicted class (grey line: its samples)")
+    panel.set_ylabel("distinct keys")
+    panel.legend(fontsize=9)
+    return drawing

@@ -1,0 +1,92 @@
+"""The report of a run: one HTML file that opens anywhere."""
+
+import base64
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tfcaps.files import write_atomically
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto;
+       max-width: 62rem; padding: 0 1rem; }
+h1 { margin-bottom: 0; } h2 { margin-top: 2.2rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd;
+         text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+thead th { border-bottom: 2px solid #555; }
+img { max-width: 100%; } figure { margin: 1rem 0; break-inside: avoid; }
+figcaption, .note { color: #555; font-size: .9rem; }
+p.verdict { border-left: 4px solid #0072B2; padding: .3rem .8rem; }
+p.trivial { border-color: #D55E00; background: #fdf1e8; }
+code { background: #f3f3f3; padding: 0 .2rem; overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; }
+"""
+
+
+def write_report(
+    path: Path,
+    *,
+    title: str,
+    subtitle: str,
+    table: tuple[Sequence[str], Iterable[Sequence[str]]],
+    verdicts: Iterable[tuple[str, bool]],
+    figures: Iterable[tuple[Path, str, str]],
+    settings: Mapping[str, str],
+) -> None:
+    """Writes a report that holds everything it shows.
+
+    Args:
+        path: Where the HTML file shall appear.
+        title: Heading.
+        subtitle: Line below the heading.
+        table: Head and rows of the main table, as text.
+        verdicts: Sentences, each with whether it is a warning.
+        figures: PNG files with a heading and a caption each.
+        settings: What the run was made with.
+    """
+    head, rows = table
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        f'<p class="note">{html.escape(subtitle)}</p>',
+        _table(head, rows),
+        *(
+            f'<p class="verdict{" trivial" if warning else ""}">'
+            f"{html.escape(sentence)}</p>"
+            for sentence, warning in verdicts
+        ),
+        *(_figure(*figure) for figure in figures),
+        "<h2>Settings</h2>",
+        _table(("setting", "value"), settings.items()),
+    ]
+    page = (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
+    with write_atomically(path, "w") as file:
+        file.write(page)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    def row(cells: Sequence[str], tag: str) -> str:
+        inner = "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells)
+        return f"<tr>{inner}</tr>"
+
+    body = "".join(row(cells, "td") for cells in rows)
+    return (
+        f'<div class="scroll"><table><thead>{row(head, "th")}</thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _figure(path: Path, heading: str, caption: str) -> str:
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    return (
+        f"<h2>{html.escape(heading)}</h2><figure>"
+        f'<img alt="{html.escape(heading)}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+    )

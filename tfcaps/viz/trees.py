@@ -1,0 +1,93 @@
+"""The most frequent parse tree of each class."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from tfcaps.rem import CouplingDictionary
+from tfcaps.viz.style import class_labels, colour, figure
+
+
+def parse_trees(
+    trees: CouplingDictionary,
+    levels: int,
+    *,
+    class_names: Sequence[str] | None = None,
+) -> Figure:
+    """Draws each class's most frequent key as a tree of two layers.
+
+    The class is the upper node, its children the lower ones in the order of the
+    key. A child is connected if its coupling exceeds the uniform 1/J, the rule
+    of the REM paper; the line's width is the coupling. Children below 1/J,
+    which belong to other classes, are drawn hollow.
+
+    Args:
+        trees: Dictionary of a model.
+        levels: Int. Levels of the couplings in the dictionary.
+        class_names: Names of the classes. Defaults to their numbers.
+
+    Returns:
+        A figure with a panel for each class, titled with the share of the
+        class's samples that have this very tree.
+    """
+    labels = class_labels(class_names, trees.num_classes)
+    columns = min(trees.num_classes, 5)
+    rows = -(-trees.num_classes // columns)
+    drawing = figure(10.0, 0.6 + 1.9 * rows)
+    panels = drawing.subplots(rows, columns, squeeze=False).ravel()
+    for j, panel in enumerate(panels):
+        panel.set_axis_off()
+        if j >= trees.num_classes:
+            continue
+        counts = trees.counts(j)
+        title = f"{labels[j]}: never predicted"
+        if counts:
+            couplings = trees.keys(j)[0] / (levels - 1)
+            _draw_tree(panel, couplings, 1 / trees.num_classes, labels[j])
+            share = 100 * counts[0] / sum(counts)
+            title = f"{labels[j]}: {share:.0f} % of {sum(counts)} samples"
+        panel.set_title(title, fontsize=9)
+    return drawing
+
+
+def _draw_tree(
+    panel: Axes, couplings: NDArray[np.float64], uniform: float, name: str
+) -> None:
+    places = np.linspace(0.0, 1.0, len(couplings))
+    size = float(np.clip(1500 / len(couplings), 2, 28))
+    for place, coupling in zip(places, couplings, strict=True):
+        if coupling > uniform + 1e-6:
+            panel.plot(
+                [0.5, place],
+                [1.0, 0.0],
+                color=colour(0),
+                linewidth=3.0 * coupling,
+                alpha=0.3 + 0.7 * coupling,
+                zorder=1,
+            )
+    towards = couplings > uniform - 1e-6
+    panel.scatter(
+        places,
+        np.zeros_like(places),
+        s=size,
+        c=np.where(towards, couplings, 0.0),
+        cmap="Blues",
+        vmin=-0.2,
+        vmax=1.0,
+        edgecolors=np.where(towards, "0.3", "0.7"),
+        linewidths=0.4,
+        zorder=2,
+    )
+    panel.text(
+        0.5,
+        1.0,
+        name,
+        ha="center",
+        va="center",
+        fontsize=9,
+        bbox={"boxstyle": "round", "facecolor": "white", "edgecolor": "0.3"},
+    )
+    panel.set_ylim(-0.15, 1.15)

@@ -1,0 +1,1 @@
+"""The main job: train, prune, quantise, measure, draw, export."""

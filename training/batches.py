@@ -1,0 +1,81 @@
+"""Batches of images for training and testing."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def to_float(images: Array) -> NDArray[np.float32]:
+    """Returns images as float32 in [0, 1]."""
+    if images.dtype == np.uint8:
+        return images.astype(np.float32) / np.float32(255)
+    return images.astype(np.float32)
+
+
+class Batches(keras.utils.PyDataset):
+    """Cuts arrays into batches.
+
+    With a seed, the order and the shifts depend on nothing but seed, epoch and
+    batch, so that a resumed run sees what an uninterrupted one would have seen.
+
+    Args:
+        images: Images `[n, h, w, c]`, uint8, or float in [0, 1].
+        labels: Class indices `[n]`.
+        batch_size: Images in a batch; the last one may have fewer.
+        seed: Seed of order and shifts, or `None` to keep the order.
+        shift: Largest shift in pixels, to each side. Defaults to `0`.
+    """
+
+    def __init__(
+        self,
+        images: Array,
+        labels: Array,
+        batch_size: int,
+        *,
+        seed: int | None = None,
+        shift: int = 0,
+    ):
+        super().__init__()
+        self.images = images
+        self.labels = labels
+        self.batch_size = batch_size
+        self.seed = seed
+        self.shift = shift
+        self.start_epoch(0)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Draws the order of an epoch (from 0)."""
+        self._epoch = epoch
+        self._order = np.arange(len(self.labels))
+        if self.seed is not None:
+            np.random.default_rng([self.seed, epoch]).shuffle(self._order)
+
+    @property
+    def num_batches(self) -> int:
+        return -(-len(self.labels) // self.batch_size)
+
+    def __getitem__(self, index: int) -> tuple[Array, Array]:
+        start = index * self.batch_size
+        chosen = self._order[start : start + self.batch_size]
+        images = to_float(self.images[chosen])
+        if self.shift:
+            draw = np.random.default_rng([self.seed or 0, self._epoch, index])
+            images = _shifted(images, self.shift, draw)
+        return images, self.labels[chosen]
+
+
+def _shifted(images: Array, limit: int, draw: np.random.Generator) -> Array:
+    """Moves each image by up to `limit` pixels; what comes in is 0."""
+    count, rows, columns, _ = images.shape
+    sides = (limit, limit)
+    padded = np.pad(images, ((0, 0), sides, sides, (0, 0)))
+    down, right = draw.integers(0, 2 * limit + 1, size=(2, count, 1))
+    return padded[
+        np.arange(count)[:, None, None],
+        (down + np.arange(rows))[:, :, None],
+        (right + np.arange(columns))[:, None, :],
+    ]

@@ -1,0 +1,56 @@
+"""The settings of a run, and which file holds those of a data set."""
+
+import dataclasses
+import importlib
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything needed to repeat a run; `config.json` holds it.
+
+    Attributes:
+        dataset: Name or path, see `training/datasets.py`.
+        data_dir: Folder of prepared TensorFlow Datasets, or `None`.
+        rem: Train the REM model beside the baseline.
+        model: Name in `training/models.py`.
+        epochs: Passes over the training images.
+        batch_size: Images in a step, over all replicas.
+        learning_rate: Of Adam at the start; it falls to 0 as a cosine.
+        shift: Largest random shift of a training image, in pixels.
+        seed: Seed of weights, order and shifts.
+        final_sparsity: Share of weights pruned at the end of the schedule.
+        pruning_begin: Share of training at which pruning begins.
+        pruning_end: Share of training at which the final sparsity is reached.
+        scope: `"tensor"` or `"global"`, see `prune_low_magnitude`.
+        decay: Rate of the sensitivity-gated decay; 0 for none.
+        levels: Levels of the quantised couplings.
+        iterations: Routing iterations.
+        gradient: `"last"` or `"full"`, see `DynamicRouting`.
+        strategy: `"none"` or `"mirrored"`.
+    """
+
+    dataset: str = "digits"
+    data_dir: str | None = None
+    rem: bool = False
+    model: str = "dr_capsnet_small"
+    epochs: int = 12
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    shift: int = 2
+    seed: int = 0
+    final_sparsity: float = 0.85
+    pruning_begin: float = 0.0
+    pruning_end: float = 0.5
+    scope: str = "tensor"
+    decay: float = 1e-3
+    levels: int = 11
+    iterations: int = 3
+    gradient: str = "last"
+    strategy: str = "none"
+
+
+def load(dataset: str) -> Config:
+    """Returns the settings of a data set: its own file's, or the default's."""
+    name = dataset if dataset in ("digits",) else "default"
+    module = importlib.import_module(f"training.configs.{name}")
+    return dataclasses.replace(module.get_config(), dataset=dataset)
