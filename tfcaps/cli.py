@@ -1,7 +1,6 @@
 """What the commands share: one sentence on stderr for a user's mistake."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -43,8 +42,3 @@ def run_command(
         print(f"\n{parser.prog}: stopped", file=sys.stderr)
         return 130
     return 0
-
-
-def quieten_tensorflow() -> None:
-    """Hides TensorFlow's start-up notes; call before it is imported."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

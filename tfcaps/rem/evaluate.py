@@ -1,6 +1,6 @@
 """Measures a capsule network: accuracy, parse trees, entropy, sparsity."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -35,9 +35,10 @@ def evaluate(
     Args:
         model: A functional or sequential model with a routed layer, from images
             to class lengths or poses.
-        dataset: `(images, labels)` arrays, or an iterable of such batches, such
-            as a `tf.data.Dataset`. Labels are class indices or one-hot. Every
-            sample counts, so do not drop the last partial batch.
+        dataset: `(images, labels)` arrays, or an iterable of such batches: a
+            `tf.data.Dataset`, a `keras.utils.PyDataset`. Labels are class
+            indices or one-hot. Every sample counts, so do not drop the last
+            partial batch.
         levels: Int in [2, 256]. Levels of the couplings. The uniform coupling
             1/J should be one of them, as with 11 levels and ten classes.
             Defaults to `11`.
@@ -72,33 +73,31 @@ class Evaluator:
         self.model = model
         self.levels = levels
         self._quantized = quantize_couplings(model, levels)
-        self._plain_outputs = _with_t_score(model)
-        self._quantized_outputs = _with_keys(self._quantized, levels)
+        self._measures = _measures(model, self._quantized, levels)
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
     ) -> Report:
         """Measures the model on a data set, see `evaluate`."""
         self._quantized.set_weights(self.model.get_weights())
-        parents = int(self._plain_outputs.output["lengths"].shape[-1])
+        parents = int(self._measures.output["lengths"].shape[-1])
         uniform = int(quantize(1.0 / parents, self.levels))
         trees = CouplingDictionary(parents)
         samples = right = right_quantized = nonuniform = codes = 0
         t_scores = 0.0
-        bar = keras.utils.Progbar(None, verbose=verbose, unit_name="batch")
-        for images, labels in _batches(dataset, batch_size):
-            labels = _class_indices(labels, parents)
-            plain = self._plain_outputs.predict_on_batch(images)
-            quantized = self._quantized_outputs.predict_on_batch(images)
-            predicted = np.argmax(quantized["lengths"], axis=-1)
-            keys = quantized["keys"]
+        batches, count = _batches(dataset, batch_size)
+        bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
+        for images, labels in batches:
+            labels = _class_indices(np.asarray(labels), parents)
+            batch = self._measures.predict_on_batch(images)
+            keys, predicted = batch["keys"], batch["predicted"]
             trees.update(keys, predicted)
             samples += len(labels)
-            right += np.sum(np.argmax(plain["lengths"], axis=-1) == labels)
+            right += np.sum(np.argmax(batch["lengths"], axis=-1) == labels)
             right_quantized += np.sum(predicted == labels)
             nonuniform += np.sum(keys != uniform)
             codes += keys.size
-            t_scores += float(np.sum(plain["t_score"], dtype=np.float64))
+            t_scores += float(np.sum(batch["t_score"], dtype=np.float64))
             bar.add(1)
         if not samples:
             raise ValueError(
@@ -119,39 +118,37 @@ class Evaluator:
         )
 
 
-def _with_t_score(model: keras.Model) -> keras.Model:
-    outputs = capsule_outputs(model)
-    score = t_score(outputs.output["couplings"])
-    lengths = outputs.output["lengths"]
-    return _compiled(outputs, {"lengths": lengths, "t_score": score})
+def _measures(
+    plain: keras.Model, quantized: keras.Model, levels: int
+) -> keras.Model:
+    """From images to what `run` adds up, all that leaves the device.
 
-
-def _with_keys(quantized: keras.Model, levels: int) -> keras.Model:
-    """Codes `[b, i]` towards the predicted class, as uint8."""
-    outputs = capsule_outputs(quantized)
-    lengths = outputs.output["lengths"]
-    predicted = ops.argmax(lengths, axis=-1)
+    `lengths` `[b, j]` and `t_score` `[b]` of the model as it is, `predicted`
+    `[b]` and `keys` `[b, i]` (uint8) with quantised couplings.
+    """
+    outputs = capsule_outputs(plain)
+    rounded = capsule_outputs(quantized)(outputs.inputs)
+    predicted = ops.argmax(rounded["lengths"], axis=-1)
     column = ops.expand_dims(ops.expand_dims(predicted, -1), -1)
-    couplings = ops.take_along_axis(
-        outputs.output["couplings"], column, axis=-1
-    )
+    couplings = ops.take_along_axis(rounded["couplings"], column, axis=-1)
     codes = quantize(ops.squeeze(couplings, axis=-1), levels)
-    keys = ops.cast(codes, "uint8")
-    return _compiled(outputs, {"lengths": lengths, "keys": keys})
+    measures = keras.Model(
+        outputs.inputs,
+        {
+            "lengths": outputs.output["lengths"],
+            "t_score": t_score(outputs.output["couplings"]),
+            "predicted": predicted,
+            "keys": ops.cast(codes, "uint8"),
+        },
+    )
+    measures.compile(jit_compile=xla.pays())
+    return measures
 
 
-def _compiled(model: keras.Model, outputs: dict[str, Any]) -> keras.Model:
-    model = keras.Model(model.inputs, outputs)
-    model.compile(jit_compile=xla.pays())
-    return model
-
-
-def _batches(dataset: Any, batch_size: int) -> Iterator[tuple[Array, Array]]:
-    if not isinstance(dataset, Iterable):
-        raise ValueError(
-            "`dataset` must be (images, labels) or an iterable of such "
-            f"batches. Received: {type(dataset).__name__}."
-        )
+def _batches(
+    dataset: Any, batch_size: int
+) -> tuple[Iterable[tuple[Array, Array]], int | None]:
+    """Returns batches, and how many there are if that is known."""
     if isinstance(dataset, tuple | list) and len(dataset) == 2:
         images, labels = (np.asarray(part) for part in dataset)
         if len(images) != len(labels):
@@ -159,12 +156,18 @@ def _batches(dataset: Any, batch_size: int) -> Iterator[tuple[Array, Array]]:
                 "There must be one label for each image. Received: "
                 f"{len(images)} images and {len(labels)} labels."
             )
-        for start in range(0, len(images), batch_size):
-            part = slice(start, start + batch_size)
-            yield images[part], labels[part]
-        return
-    for images, labels in dataset:
-        yield images, np.asarray(labels)
+        starts = range(0, len(images), batch_size)
+        parts = (slice(start, start + batch_size) for start in starts)
+        return ((images[part], labels[part]) for part in parts), len(starts)
+    if isinstance(dataset, keras.utils.PyDataset):
+        count = dataset.num_batches
+        return (dataset[index] for index in range(count)), count
+    if isinstance(dataset, Iterable):
+        return dataset, None
+    raise ValueError(
+        "`dataset` must be (images, labels) or an iterable of such batches. "
+        f"Received: {type(dataset).__name__}."
+    )
 
 
 def _class_indices(labels: Array, classes: int) -> Array:

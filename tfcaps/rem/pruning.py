@@ -88,8 +88,8 @@ def prune_low_magnitude(
 def strip_pruning(model: keras.Model) -> keras.Model:
     """Ends pruning: the zeros stay, the masks no longer act.
 
-    The optimiser keeps its masks, unused; save the stripped model with
-    `include_optimizer=False` to leave them behind.
+    The optimiser keeps its masks, unused. To leave them behind, compile the
+    model anew, or save `keras.Model(model.inputs, model.outputs)`.
 
     Args:
         model: A model given to `prune_low_magnitude`. It is changed in place;

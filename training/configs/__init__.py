@@ -48,6 +48,11 @@ class Config:
     gradient: str = "last"
     strategy: str = "none"
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The models that the run trains; the last one is what it is for."""
+        return ("baseline", "rem") if self.rem else ("baseline",)
+
 
 def load(dataset: str) -> Config:
     """Returns the settings of a data set: its own file's, or the default's."""

@@ -1,0 +1,194 @@
+"""Trains one model of a run, with or without REM."""
+
+import contextlib
+
+import keras
+import numpy as np
+
+import tfcaps
+from tfcaps import rem, xla
+from training import models
+from training.batches import Batches
+from training.configs import Config
+from training.datasets import Data
+from training.folder import RunFolder
+
+# The measures after each epoch are taken on this many test images at most.
+_CURVE_SAMPLES = 1000
+
+
+def train(name: str, config: Config, data: Data, folder: RunFolder):
+    """Trains a model, or takes it from the folder if that was done before.
+
+    Args:
+        name: `"baseline"`, or `"rem"` for pruning and decay.
+        config: Settings of the run.
+        data: Images and labels.
+        folder: Where the model, its back-up and its metrics go.
+
+    Returns:
+        The trained model, stripped of pruning.
+
+    Raises:
+        FloatingPointError: If the loss becomes infinite or not a number.
+    """
+    path = folder.model_path(name)
+    if path.exists():
+        return keras.saving.load_model(path, compile=False)
+    # The same weights at the start and the same batches for every model.
+    keras.utils.set_random_seed(config.seed)
+    batches = Batches(
+        *data.train, config.batch_size, seed=config.seed, shift=config.shift
+    )
+    with strategy_scope(config.strategy):
+        model = _compiled_model(name, config, data, batches.num_batches)
+        if name == "rem":
+            schedule = _pruning_schedule(config, batches.num_batches)
+            rem.prune_low_magnitude(model, schedule, scope=config.scope)
+        model.fit(
+            batches,
+            epochs=config.epochs,
+            callbacks=_callbacks(name, config, data, folder, batches),
+        )
+    rem.strip_pruning(model)
+    folder.save_model(name, model)
+    return model
+
+
+def strategy_scope(strategy: str):
+    """Returns the scope in which models are built and trained."""
+    if strategy == "none":
+        return contextlib.nullcontext()
+
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy(_logical_devices()).scope()
+
+
+def _logical_devices() -> list[str] | None:
+    """All GPUs; without any, all logical CPUs."""
+    import tensorflow as tf
+
+    if tf.config.list_logical_devices("GPU"):
+        return None
+    return [device.name for device in tf.config.list_logical_devices("CPU")]
+
+
+def _compiled_model(
+    name: str, config: Config, data: Data, steps_per_epoch: int
+) -> keras.Model:
+    routing = tfcaps.routing.DynamicRouting(
+        config.iterations, gradient=config.gradient
+    )
+    model = models.build(
+        config.model, data.image_shape, data.num_classes, routing
+    )
+    learning_rate = keras.optimizers.schedules.CosineDecay(
+        config.learning_rate, config.epochs * steps_per_epoch
+    )
+    optimizer = keras.optimizers.Adam(learning_rate)
+    if name == "rem" and config.decay:
+        optimizer = rem.sensitivity_decay(optimizer, config.decay)
+    model.compile(
+        optimizer,
+        loss=tfcaps.losses.MarginLoss(),
+        metrics=["accuracy"],
+        jit_compile=xla.pays(),
+    )
+    return model
+
+
+def _pruning_schedule(config: Config, steps_per_epoch: int):
+    """Polynomial decay over the configured part of the training."""
+    steps = config.epochs * steps_per_epoch
+    begin = round(config.pruning_begin * steps)
+    end = max(round(config.pruning_end * steps), begin + 1)
+    # About a hundred updates, the last of them at `end`.
+    frequency = max((end - begin) // 100, 1)
+    end = begin + (end - begin) // frequency * frequency
+    if keras.backend.backend() != "tensorflow":
+        # Keras has the same polynomial; it knows no first step.
+        decay = keras.optimizers.schedules.PolynomialDecay(
+            0.0, end - begin, config.final_sparsity, power=3
+        )
+        return lambda step: decay(max(step - begin, 0))
+
+    # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
+    import tensorflow_model_optimization as tfmot
+
+    return tfmot.sparsity.keras.PolynomialDecay(
+        0.0, config.final_sparsity, begin, end, frequency=frequency
+    )
+
+
+def _callbacks(
+    name: str, config: Config, data: Data, folder: RunFolder, batches: Batches
+) -> list[keras.callbacks.Callback]:
+    images, labels = data.test
+    chosen = np.random.default_rng(0).permutation(len(labels))[:_CURVE_SAMPLES]
+    callbacks = [
+        keras.callbacks.BackupAndRestore(
+            str(folder.backup_path(name)), double_checkpoint=True
+        ),
+        keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
+        ),
+        _StopIfNotFinite(),
+        _Measure(
+            name,
+            Batches(images[chosen], labels[chosen], batch_size=256),
+            config.levels,
+            folder,
+        ),
+    ]
+    if name == "rem":
+        callbacks.insert(0, rem.UpdatePruningStep())
+    return callbacks
+
+
+class _StopIfNotFinite(keras.callbacks.Callback):
+    """Stops with an error that names the epoch, before anything is saved."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        for measure, value in (logs or {}).items():
+            if not np.isfinite(value):
+                raise FloatingPointError(
+                    f"{measure} became {value} in epoch {epoch + 1}. Lower "
+                    "the learning rate."
+                )
+
+
+class _Measure(keras.callbacks.Callback):
+    """Writes a line of `metrics.jsonl` after each epoch."""
+
+    def __init__(self, name, test, levels, folder):
+        super().__init__()
+        self.name = name
+        self.test = test
+        self.levels = levels
+        self.folder = folder
+
+    def on_train_begin(self, logs=None):
+        self.evaluator = rem.Evaluator(self.model, self.levels)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()
+        report = self.evaluator.run(self.test)
+        # Keras shows what is added to the logs beside its progress bar.
+        logs["entropy_bits"] = report.entropy_bits
+        self.folder.append_metrics(
+            {
+                "model": self.name,
+                "epoch": epoch,
+                **{k: float(v) for k, v in logs.items()},
+                "test_accuracy": report.accuracy,
+                "test_accuracy_quantized": report.accuracy_quantized,
+                "entropy_bits": report.entropy_bits,
+                "ceiling_bits": report.ceiling_bits,
+                "median_keys": report.median_keys,
+                "nonuniform_share": report.nonuniform_share,
+                "t_score": report.t_score,
+                "sparsity": report.sparsity,
+            }
+        )

@@ -1,0 +1,150 @@
+"""The run folder: what a run leaves, and how each file is written."""
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tfcaps.cli import UserError
+from tfcaps.files import write_atomically
+from tfcaps.rem import Report
+from training.configs import Config
+
+_PACKAGES = (
+    "keras",
+    "numpy",
+    "tensorflow",
+    "tensorflow-model-optimization",
+    "tensorflow-datasets",
+    "jax",
+)
+
+
+class RunFolder:
+    """`runs/<name>/`.
+
+    Args:
+        path: The folder.
+        config: Settings of the run.
+    """
+
+    def __init__(self, path: Path, config: Config):
+        self.path = path
+        self.config = config
+        self.figures = path / "figures"
+        self.served = path / "served"
+
+    def create(self) -> None:
+        """Makes the folder and writes how the run is set up.
+
+        Raises:
+            UserError: If it exists or cannot be made.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir()
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be made: {error}.") from error
+        self.write_json("config.json", dataclasses.asdict(self.config))
+        self.write_json("environment.json", _environment())
+
+    @classmethod
+    def resume(cls, path: Path) -> "RunFolder":
+        """Returns the folder of an earlier run, with its settings.
+
+        Raises:
+            UserError: If there is no such run.
+        """
+        try:
+            settings = json.loads((path / "config.json").read_text("utf-8"))
+            return cls(path, Config(**settings))
+        except FileNotFoundError as error:
+            raise UserError(
+                f"there is no run to resume in {path}: no config.json."
+            ) from error
+        except (ValueError, TypeError, OSError) as error:
+            raise UserError(
+                f"{path / 'config.json'} is not the config of a run: {error}."
+            ) from error
+
+    def model_path(self, name: str) -> Path:
+        """`model.keras` is the REM model, or the baseline if it is alone."""
+        is_main = name == self.config.model_names[-1]
+        return self.path / f"{'model' if is_main else name}.keras"
+
+    def backup_path(self, name: str) -> Path:
+        return self.path / "backup" / name
+
+    def save_model(self, name: str, model: keras.Model) -> None:
+        """Writes a model without its optimiser, complete or not at all."""
+        path = self.model_path(name)
+        staged = path.with_name(f".staged-{path.name}")
+        # A new model of the same layers has no optimiser, and so no masks.
+        bare = keras.Model(model.inputs, model.outputs, name=model.name)
+        bare.save(staged)
+        os.replace(staged, path)
+
+    def save_reports(self, reports: Mapping[str, Report]) -> None:
+        """Writes `rem.json`, and the dictionary of each model."""
+        content = {name: report.to_dict() for name, report in reports.items()}
+        self.write_json("rem.json", content)
+        main = self.config.model_names[-1]
+        for name, report in reports.items():
+            prefix = "" if name == main else f"{name}_"
+            report.dictionary.save(self.path / f"{prefix}dictionary.npz")
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Returns one row for each model and epoch, the last one written."""
+        lines = (self.path / "metrics.jsonl").read_text("utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        latest = {(row["model"], row["epoch"]): row for row in rows}
+        return [latest[key] for key in sorted(latest)]
+
+    def write_json(self, name: str, content: Any) -> None:
+        with write_atomically(self.path / name, "w") as file:
+            json.dump(content, file, indent=2)
+            file.write("\n")
+
+
+def _environment() -> dict[str, Any]:
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "backend": keras.backend.backend(),
+        "devices": keras.distribution.list_devices(),
+        "packages": versions,
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of this repository, `-dirty` if files differ from it."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return described.stdout.strip()

@@ -1,0 +1,151 @@
+"""The figures, the report and the closing table of a run."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfcaps import viz
+from tfcaps.rem import Report
+from training.datasets import Data
+from training.folder import RunFolder
+
+TITLES = {"baseline": "Baseline", "rem": "REM"}
+_HEAD = (
+    "model",
+    "accuracy",
+    "quantised",
+    "entropy",
+    "ceiling",
+    "keys",
+    "off uniform",
+    "T-score",
+    "sparsity",
+    "parameters",
+)
+
+
+def write(
+    folder: RunFolder,
+    data: Data,
+    reports: Mapping[str, Report],
+    seconds: float,
+) -> Path:
+    """Draws the figures and writes `report.html`; returns its path."""
+    folder.figures.mkdir(exist_ok=True)
+    config = folder.config
+    trees = {TITLES[n]: report.dictionary for n, report in reports.items()}
+    names = data.class_names
+    main = config.model_names[-1]
+    drawings = {
+        "curves": (
+            viz.curves(
+                {**row, "model": TITLES[row["model"]]}
+                for row in folder.read_metrics()
+            ),
+            "Training",
+            "Measured after each epoch on test images, at most 1,000 of them; "
+            "nothing is selected by these curves, the last epoch counts.",
+        ),
+        "keys_per_class": (
+            viz.keys_per_class(trees, class_names=names),
+            "Parse trees per class",
+            "How many distinct keys (rows of quantised couplings towards the "
+            "predicted class) the test images of a class have. A grey line is "
+            "the number of images, the most there could be.",
+        ),
+        "coupling_histograms": (
+            viz.coupling_histograms(trees, config.levels, class_names=names),
+            "Couplings",
+            "Each child's coupling towards a class, averaged over the images "
+            "predicted as that class. Mass at the dotted line is no routing.",
+        ),
+        "parse_trees": (
+            viz.parse_trees(
+                reports[main].dictionary, config.levels, class_names=names
+            ),
+            f"Most frequent parse trees, {TITLES[main]}",
+            "A blue line joins a class with each child whose coupling exceeds "
+            "the uniform one; children below it are hollow. The title says "
+            "how many of the class's images have exactly this tree.",
+        ),
+    }
+    figures = []
+    for name, (drawing, heading, caption) in drawings.items():
+        path = folder.figures / f"{name}.png"
+        drawing.savefig(path)
+        figures.append((path, heading, caption))
+    page = folder.path / "report.html"
+    viz.write_report(
+        page,
+        title=f"tfcaps: {config.model} on {data.name}",
+        subtitle=_subtitle(data, reports, seconds),
+        table=(_HEAD, [_row(n, r) for n, r in reports.items()]),
+        verdicts=[
+            (f"{TITLES[name]}. {report.verdict}", report.trivial)
+            for name, report in reports.items()
+        ],
+        figures=figures,
+        settings=_settings(folder),
+    )
+    return page
+
+
+def table(reports: Mapping[str, Report]) -> str:
+    """Returns the closing table of a run in Markdown."""
+    rows = [_HEAD, *(_row(name, report) for name, report in reports.items())]
+    widths = [
+        max(len(cell) for cell in column) for column in zip(*rows, strict=True)
+    ]
+
+    def line(cells) -> str:
+        padded = (
+            cell.rjust(width) if k else cell.ljust(width)
+            for k, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return f"| {' | '.join(padded)} |"
+
+    rule = [
+        "-" * width if not k else "-" * (width - 1) + ":"
+        for k, width in enumerate(widths)
+    ]
+    return "\n".join(map(line, [rows[0], rule, *rows[1:]]))
+
+
+def _row(name: str, report: Report) -> tuple[str, ...]:
+    return (
+        TITLES[name],
+        f"{100 * report.accuracy:.2f} %",
+        f"{100 * report.accuracy_quantized:.2f} %",
+        f"{report.entropy_bits:.2f} bits",
+        f"{report.ceiling_bits:.2f} bits",
+        f"{report.median_keys:g}",
+        f"{100 * report.nonuniform_share:.1f} %",
+        f"{report.t_score:.3f}",
+        f"{100 * report.sparsity:.1f} %",
+        f"{report.nonzero_parameters:,}",
+    )
+
+
+def _subtitle(data: Data, reports: Mapping[str, Report], seconds: float) -> str:
+    levels = next(iter(reports.values())).levels
+    return (
+        f"{len(data.train[1]):,} training and {len(data.test[1]):,} test "
+        f"images, {data.num_classes} classes; couplings at {levels} levels; "
+        f"{seconds:.0f} s in all. Entropy is the mean over classes, its "
+        "ceiling log2 of the images predicted as a class; keys are the median "
+        "over classes; parameters are those that are not zero."
+    )
+
+
+def _settings(folder: RunFolder) -> dict[str, str]:
+    environment = json.loads(
+        (folder.path / "environment.json").read_text("utf-8")
+    )
+    packages = environment.pop("packages")
+    everything = {
+        **dataclasses.asdict(folder.config),
+        **environment,
+        **packages,
+    }
+    return {name: str(value) for name, value in everything.items()}

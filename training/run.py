@@ -1,0 +1,219 @@
+"""Trains a capsule network and reports what its couplings do.
+
+python training/run.py --rem
+
+trains a baseline and a REM model (pruned, with sensitivity-gated decay) under
+the same settings, quantises their couplings, collects the parse trees of each
+class, draws them, and exports the stripped model for TensorFlow Serving.
+"""
+
+import dataclasses
+import itertools
+import sys
+import time
+from pathlib import Path
+
+# The repository's own folders, wherever the command is called from.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from export.startup import import_tensorflow_quietly  # noqa: E402
+
+if __name__ == "__main__":
+    import_tensorflow_quietly()
+
+import numpy as np  # noqa: E402
+
+from export.run import export_model  # noqa: E402
+from tfcaps import rem  # noqa: E402
+from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
+from training import configs, datasets, models, report  # noqa: E402
+from training.batches import Batches  # noqa: E402
+from training.fit import train  # noqa: E402
+from training.folder import RunFolder  # noqa: E402
+
+# --------------------------------------------------------------------- flags
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(
+        prog="training/run.py",
+        description=__doc__.splitlines()[0],
+        epilog="Settings that are not given come from training/configs/.",
+    )
+    add = parser.add_argument
+    add(
+        "--rem",
+        action="store_true",
+        help="train a REM model beside the baseline",
+    )
+    add(
+        "--dataset",
+        metavar="NAME",
+        help="digits (default), mnist, fashion_mnist, cifar10, any name of "
+        "TensorFlow Datasets, an .npz file, or a folder of class folders",
+    )
+    add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
+    add("--model", metavar="NAME", help=f"one of {', '.join(models.MODELS)}")
+    add("--epochs", type=_at_least_one, help="passes over the images")
+    add("--batch-size", type=_at_least_one, help="images in a step")
+    add("--seed", type=_not_negative, help="seed of weights and order")
+    add(
+        "--final-sparsity",
+        type=_share,
+        metavar="SHARE",
+        help="weights pruned in the end, 0 to 1",
+    )
+    add(
+        "--decay",
+        type=_share,
+        metavar="RATE",
+        help="rate of the sensitivity-gated decay, which moves along the "
+        "frontier between accuracy and entropy; 0 for none",
+    )
+    add("--levels", type=_levels, help="levels of the couplings, 2 to 256")
+    add(
+        "--strategy",
+        choices=("none", "mirrored"),
+        help="mirrored trains on all GPUs of this machine",
+    )
+    add(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="run folder, which must not exist (default: a new one in runs/)",
+    )
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with the run in --out, with its settings",
+    )
+    return parser
+
+
+def _at_least_one(text: str) -> int:
+    return _number(text, int, 1, None)
+
+
+def _not_negative(text: str) -> int:
+    return _number(text, int, 0, 2**32 - 1)
+
+
+def _share(text: str) -> float:
+    return _number(text, float, 0.0, 1.0)
+
+
+def _levels(text: str) -> int:
+    return _number(text, int, 2, 256)
+
+
+def _number(text, kind, low, high):
+    """Returns the number that `text` is; errors are argparse's."""
+    limits = f"at least {low}" if high is None else f"from {low} to {high}"
+    word = "a whole number" if kind is int else "a number"
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not (low <= value and (high is None or value <= high)):
+        raise _argument_error(f"{text!r} is not {word} {limits}")
+    return value
+
+
+def _argument_error(message: str) -> Exception:
+    import argparse
+
+    return argparse.ArgumentTypeError(message)
+
+
+# ------------------------------------------------------------------ settings
+
+
+def open_folder(options) -> RunFolder:
+    """Returns the folder of a new run, or that of the run to resume."""
+    given = {
+        field.name: value
+        for field in dataclasses.fields(configs.Config)
+        if (value := getattr(options, field.name, None)) not in (None, False)
+    }
+    if options.resume:
+        if options.out is None:
+            raise UserError("--resume needs --out, the folder of the run.")
+        folder = RunFolder.resume(options.out)
+        for name, value in given.items():
+            kept = getattr(folder.config, name)
+            if kept != value:
+                raise UserError(
+                    f"the run in {options.out} has {name}={kept!r}, not "
+                    f"{value!r}; leave out what --resume reads from it."
+                )
+        return folder
+    defaults = configs.load(given.get("dataset", "digits"))
+    config = dataclasses.replace(defaults, **given)
+    if config.model not in models.MODELS:
+        raise UserError(
+            f"unknown model {config.model!r}; the models are "
+            f"{', '.join(models.MODELS)}."
+        )
+    if options.out is not None:
+        if options.out.exists():
+            raise UserError(
+                f"{options.out} exists and is not overwritten; give another "
+                "--out, or --resume to go on with that run."
+            )
+        return RunFolder(options.out, config)
+    return RunFolder(_free_name(config), config)
+
+
+def _free_name(config: configs.Config) -> Path:
+    stem = Path(config.dataset).stem + ("-rem" if config.rem else "")
+    names = itertools.chain([stem], (f"{stem}-{k}" for k in itertools.count(2)))
+    return next(
+        path for name in names if not (path := Path("runs") / name).exists()
+    )
+
+
+# ---------------------------------------------------------------- the stages
+
+
+def run(options) -> None:
+    """Trains, measures, draws and exports."""
+    started = time.monotonic()
+    folder = open_folder(options)
+    config = folder.config
+    data = datasets.load(config.dataset, config.data_dir)
+    _check_model_fits(config, data)
+    if not options.resume:
+        folder.create()
+
+    reports = {}
+    for name in config.model_names:
+        print(f"\n{report.TITLES[name]} on {data.name}", flush=True)
+        model = train(name, config, data, folder)
+        test = Batches(*data.test, batch_size=256)
+        reports[name] = rem.evaluate(model, test, config.levels, verbose=1)
+    folder.save_reports(reports)
+    page = report.write(folder, data, reports, time.monotonic() - started)
+    served = export_model(model, folder.served, name=model.name)
+
+    print()
+    print(report.table(reports))
+    for name in config.model_names:
+        print(f"{report.TITLES[name]}: {reports[name].verdict}")
+    print(f"\nmodel for TensorFlow Serving: {served}")
+    print(f"report: {page}")
+
+
+def _check_model_fits(config: configs.Config, data: datasets.Data) -> None:
+    """Fails before anything is written if the images are too small."""
+    from tfcaps.routing import DynamicRouting
+
+    models.build(
+        config.model, data.image_shape, data.num_classes, DynamicRouting()
+    )
+    if np.unique(data.train[1]).size < 2:
+        raise UserError(f"{data.name}: the training images show one class.")
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(make_parser(), run))
