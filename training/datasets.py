@@ -91,14 +91,16 @@ def _digits() -> Data:
 
 def _npz(path: Path) -> Data:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [name for name in _ARRAYS if name not in file]
-            if missing:
+        # Opened here, because numpy leaves a broken file open.
+        with open(path, "rb") as file:
+            arrays = np.load(file, allow_pickle=False)
+            names = getattr(arrays, "files", [])
+            if not set(_ARRAYS) <= set(names):
                 raise UserError(
                     f"{path} must have the arrays {', '.join(_ARRAYS)}; "
-                    f"it has {', '.join(file.files) or 'none'}."
+                    f"it has {', '.join(names) or 'none'}."
                 )
-            x_train, y_train, x_test, y_test = (file[n] for n in _ARRAYS)
+            x_train, y_train, x_test, y_test = (arrays[n] for n in _ARRAYS)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
     except (OSError, ValueError, EOFError, BadZipFile) as error:

@@ -148,7 +148,11 @@ class CouplingDictionary:
             ValueError: If the file is not such a dictionary.
         """
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            # Opened here, because numpy leaves a broken file open.
+            with (
+                open(path, "rb") as file,
+                np.load(file, allow_pickle=False) as arrays,
+            ):
                 num_classes = int(arrays["num_classes"])
                 classes = arrays["classes"]
                 counts = arrays["counts"]

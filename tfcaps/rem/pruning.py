@@ -80,7 +80,7 @@ def prune_low_magnitude(
         scope,
         frequency,
     )
-    if model.optimizer is not None:
+    if getattr(model, "optimizer", None) is not None:
         model.pruning.attach(model)
     return model
 
@@ -100,7 +100,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     """
     pruning = getattr(model, "pruning", None)
     if pruning is not None:
-        pruning.detach()
+        pruning.detach(model)
         model.pruning = None
     return model
 
@@ -199,13 +199,16 @@ class _Pruning:
             self.variables, masks, self._own_constraints, strict=True
         ):
             variable.constraint = _Masked(mask, own)
+        _retrace(model)
 
-    def detach(self) -> None:
+    def detach(self, model: keras.Model) -> None:
         """Gives the weights their own constraints back."""
         for variable, own in zip(
             self.variables, self._own_constraints, strict=True
         ):
             variable.constraint = own
+        if self._optimizer is not None:
+            _retrace(model)
 
     def update(self, model: keras.Model, step: int) -> None:
         """Rewrites masks and weights if the schedule says so for `step`."""
@@ -242,6 +245,11 @@ class _Pruning:
             return None
         self._last_sparsity = value
         return value
+
+
+def _retrace(model: keras.Model) -> None:
+    """Drops a compiled training step, which keeps the constraints it saw."""
+    model.make_train_function(force=True)
 
 
 class _Masked(keras.constraints.Constraint):

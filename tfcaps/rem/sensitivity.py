@@ -11,6 +11,13 @@ from tfcaps.ops import Tensor
 from tfcaps.rem.targets import DEFAULT_TARGETS, check_targets, is_target
 
 
+# Optimisers that hold others, which make the updates.
+_WRAPPERS = (
+    keras.optimizers.LossScaleOptimizer,
+    keras.optimizers.MultiOptimizer,
+)
+
+
 class _SensitivityDecay:
     """Shrinks insensitive weights before the optimiser's own update."""
 
@@ -102,10 +109,9 @@ def sensitivity_decay(
         - Tartaglione et al., 2022 (LOBSTER),
           https://arxiv.org/abs/2011.09905
     """
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+    if isinstance(optimizer, _WRAPPERS):
         raise ValueError(
-            "Add the decay to the optimiser inside LossScaleOptimizer, whose "
-            "gradients are not scaled."
+            f"Add the decay to the optimiser inside {type(optimizer).__name__}."
         )
     if optimizer.built:
         raise ValueError(
@@ -134,10 +140,11 @@ def _with_decay(base: Any) -> Any:
 
 def _register_keras_optimizers() -> None:
     for _, base in inspect.getmembers(keras.optimizers, inspect.isclass):
-        if base not in (
-            keras.optimizers.Optimizer,
-            keras.optimizers.LossScaleOptimizer,
-        ) and issubclass(base, keras.optimizers.Optimizer):
+        if (
+            issubclass(base, keras.optimizers.Optimizer)
+            and base is not keras.optimizers.Optimizer
+            and not issubclass(base, _WRAPPERS)
+        ):
             _with_decay(base)
 
 

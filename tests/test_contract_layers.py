@@ -1,0 +1,107 @@
+"""What holds for every public layer."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.gradients import sum_of_all
+from tests.registry import LAYERS, parametrize
+
+
+@parametrize(LAYERS)
+def test_layer_has_the_stated_number_of_parameters(case):
+    assert case.model().count_params() == case.num_parameters
+
+
+@parametrize(LAYERS)
+def test_symbolic_eager_and_compiled_outputs_agree(case, rng):
+    layer = case.make()
+    symbolic = keras.tree.flatten(layer(case.symbolic_inputs(), **case.call))
+    inputs = case.random_inputs(rng, 2)
+    eager = keras.tree.flatten(layer(inputs, **case.call))
+    compiled = tf.function(lambda x: layer(x, **case.call), jit_compile=True)
+    jitted = keras.tree.flatten(compiled(inputs))
+    for spec, value, twin in zip(symbolic, eager, jitted, strict=True):
+        assert (None, *value.shape[1:]) == tuple(spec.shape)
+        assert value.dtype.name == spec.dtype
+        np.testing.assert_allclose(twin, value, atol=1e-5)
+
+
+@parametrize(LAYERS)
+def test_any_batch_size_is_predicted_row_by_row(case, rng):
+    model = case.model()
+    inputs = case.random_inputs(rng, 5)
+    expected = keras.tree.flatten(model(inputs))
+    # Two full batches and a last one of one sample.
+    batched = keras.tree.flatten(model.predict(inputs, batch_size=2, verbose=0))
+    for output, wanted in zip(batched, expected, strict=True):
+        np.testing.assert_allclose(output, wanted, atol=1e-6)
+
+
+@parametrize(LAYERS)
+def test_batch_rows_do_not_influence_each_other(case, rng):
+    layer = case.make()
+    inputs = case.random_inputs(rng, 3)
+    together = keras.tree.flatten(layer(inputs, **case.call))
+    first = keras.tree.map_structure(lambda array: array[:1], inputs)
+    # Large neighbours make a shared statistic visible.
+    others = keras.tree.map_structure(
+        lambda array: np.concatenate([array[:1], 10 * array[1:]]), inputs
+    )
+    for neighbours in (first, others):
+        outputs = keras.tree.flatten(layer(neighbours, **case.call))
+        for output, wanted in zip(outputs, together, strict=True):
+            np.testing.assert_allclose(output[0], wanted[0], atol=1e-6)
+
+
+@parametrize([case for case in LAYERS if case.num_parameters])
+def test_one_training_step_changes_every_weight(case, rng):
+    model = case.model()
+    model.compile(keras.optimizers.SGD(1.0), loss="mse", jit_compile=False)
+    inputs = case.random_inputs(rng, 2)
+    targets = keras.tree.map_structure(
+        lambda output: rng.normal(size=output.shape), model(inputs)
+    )
+    before = [np.array(weight) for weight in model.trainable_weights]
+    model.train_on_batch(inputs, targets)
+    for weight, old in zip(model.trainable_weights, before, strict=True):
+        assert np.any(np.asarray(weight) != old), weight.path
+
+
+@pytest.mark.parametrize("zero", ["inputs", "weights", "both"])
+@parametrize(LAYERS)
+def test_zeros_give_finite_outputs_and_gradients(case, zero, rng):
+    layer = case.make()
+    inputs = case.random_inputs(rng, 2)
+    layer(inputs)
+    if zero != "inputs":
+        layer.set_weights([np.zeros_like(w) for w in layer.get_weights()])
+    if zero != "weights":
+        inputs = keras.tree.map_structure(np.zeros_like, inputs)
+    inputs = keras.tree.map_structure(tf.convert_to_tensor, inputs)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = layer(inputs, **case.call)
+        total = sum_of_all(outputs)
+    weights = [weight.value for weight in layer.trainable_weights]
+    gradients = tape.gradient(total, [inputs, weights])
+    for tensor in keras.tree.flatten([outputs, gradients]):
+        assert np.all(np.isfinite(tensor))
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@parametrize(LAYERS)
+def test_half_precision_stays_finite_and_close(case, policy, rng):
+    layer, half = case.make(), case.make(dtype=policy)
+    inputs = case.random_inputs(rng, 2)
+    outputs = keras.tree.flatten(layer(inputs, **case.call))
+    symbolic = keras.tree.flatten(half(case.symbolic_inputs(), **case.call))
+    half.set_weights(layer.get_weights())
+    rounded = keras.tree.flatten(half(inputs, **case.call))
+    for output, wanted, spec in zip(rounded, outputs, symbolic, strict=True):
+        assert output.dtype.name == spec.dtype
+        # bfloat16 keeps 8 bits of a number.
+        np.testing.assert_allclose(
+            np.asarray(output, "float32"), wanted, atol=3e-2, rtol=3e-2
+        )

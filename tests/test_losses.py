@@ -1,0 +1,77 @@
+"""Losses on the lengths of class capsules."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.golden import load
+from tests.gradients import value_and_gradients
+from tfcaps.losses import MarginLoss
+
+GOLDEN = load("10_losses")
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "targets"),
+    [
+        ("mean", MarginLoss(), "one_hot"),
+        ("mean", MarginLoss(), "labels"),
+        ("sum", MarginLoss(reduction="sum"), "one_hot"),
+        ("custom", MarginLoss(0.8, 0.2, 0.3), "one_hot"),
+        ("multilabel", MarginLoss(), "multilabel_target"),
+    ],
+    ids=["mean", "sparse", "sum", "custom", "multilabel"],
+)
+def test_margin_loss_equals_the_public_implementation(name, loss, targets):
+    value, (gradient,) = value_and_gradients(
+        lambda lengths: loss(GOLDEN[targets], lengths), GOLDEN["activations"]
+    )
+    expected = GOLDEN[f"margin_{name}_loss_f64"]
+    np.testing.assert_allclose(value, expected, atol=1e-6)
+    np.testing.assert_allclose(
+        gradient, GOLDEN[f"margin_{name}_grad"], atol=1e-6
+    )
+
+
+def test_margin_loss_equals_the_loops(rng):
+    lengths = rng.uniform(size=(7, 4)).astype("float32")
+    targets = np.eye(4)[rng.integers(4, size=7)]
+    losses = MarginLoss(0.7, 0.2, 0.4, reduction=None)(targets, lengths)
+    expected = reference.margin_loss(targets, lengths, 0.7, 0.2, 0.4)
+    np.testing.assert_allclose(losses, expected, atol=1e-6)
+
+
+def test_margin_loss_has_the_published_value_also_for_lists():
+    loss = MarginLoss()([1], [[0.95, 0.3, 0.05]])
+    np.testing.assert_allclose(loss, 0.72125, atol=1e-6)
+
+
+def test_samples_can_be_weighted():
+    lengths = np.array([[0.9, 0.1], [0.9, 0.1]], "float32")
+    loss = MarginLoss(reduction="sum")
+    weighted = loss(np.array([0, 1]), lengths, sample_weight=[1.0, 0.25])
+    assert float(weighted) == pytest.approx(0.25 * (0.8**2 + 0.5 * 0.8**2))
+
+
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "one_hot"])
+def test_model_can_be_trained_on_it(sparse):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", MarginLoss(), jit_compile=False)
+    labels = np.array([0, 2, 1])
+    targets = labels if sparse else np.eye(3)[labels]
+    images = np.ones((3, 4), "float32")
+    expected = MarginLoss()(labels, model(images))
+    loss = model.evaluate(images, targets, verbose=0)
+    assert loss == pytest.approx(float(expected), abs=1e-6)
+    assert np.isfinite(model.train_on_batch(images, targets))
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (2, 3, 1), ()], ids=str)
+def test_targets_of_another_shape_are_refused(shape):
+    message = (
+        r"Targets must be \[batch, classes\], or class indices \[batch\] or "
+        r"\[batch, 1\]\. Received: targets \(.*\) for lengths \(2, 3\)\."
+    )
+    with pytest.raises(ValueError, match=message):
+        MarginLoss()(np.zeros(shape), np.zeros((2, 3)))

@@ -1,0 +1,159 @@
+"""Length, squash and the quantiser."""
+
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.golden import load
+from tests.gradients import value_and_gradients
+from tfcaps.ops import dequantize, length, normalize, quantize, squash
+
+SQUASH = load("01_squash")
+BINS = load("03_bin_edges")
+# Under the root; the last two references add theirs elsewhere, which differs by
+# less than the tolerance.
+EPSILONS = {
+    "hinton_rem": 1e-6,
+    "hinton_xifeng": 1e-7,
+    "hinton_gamma": 1e-12,
+    "hinton_eff": 1e-20,
+}
+LEVELS = [3, 5, 6, 11, 128]
+
+
+def mode_of(levels):
+    return "midrise" if levels == 128 else "midtread"
+
+
+@pytest.mark.parametrize("variant", EPSILONS)
+def test_squash_equals_the_public_implementations(variant):
+    value, (gradient,) = value_and_gradients(
+        lambda x: squash(x, epsilon=EPSILONS[variant]) * SQUASH["upstream"],
+        SQUASH["vectors"],
+    )
+    expected = SQUASH[variant] * SQUASH["upstream"]
+    np.testing.assert_allclose(value, expected, atol=2e-6)
+    np.testing.assert_allclose(gradient, SQUASH[f"{variant}_grad"], atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["hinton_rem", "hinton_xifeng"])
+def test_squash_of_special_vectors_equals_the_public_ones(variant):
+    value = squash(SQUASH["special_vectors"], epsilon=EPSILONS[variant])
+    expected = SQUASH[f"{variant}_special"]
+    np.testing.assert_allclose(value, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("rows", ["vectors", "special_vectors"])
+def test_squash_is_close_to_the_exact_one(rows):
+    suffix = "_special" if rows == "special_vectors" else ""
+    value, (gradient,) = value_and_gradients(squash, SQUASH[rows])
+    expected = SQUASH[f"exact_hinton{suffix}"]
+    np.testing.assert_allclose(value, expected, atol=2e-6)
+    assert np.all(np.isfinite(gradient))
+
+
+def test_squash_has_the_published_value():
+    np.testing.assert_allclose(squash([3.0, 4.0]), [0.576923, 0.769231], 1e-6)
+
+
+def test_squash_works_along_any_axis(rng):
+    vectors = rng.normal(size=(2, 4, 3)).astype("float32")
+    expected = np.moveaxis(squash(np.moveaxis(vectors, 1, -1)), -1, 1)
+    np.testing.assert_allclose(squash(vectors, axis=1), expected, atol=1e-7)
+    np.testing.assert_allclose(
+        expected[1, :, 2], reference.squash(vectors[1, :, 2]), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("function", [squash, length, normalize])
+def test_zero_vector_gives_zero_and_a_finite_gradient(function):
+    value, (gradient,) = value_and_gradients(function, np.zeros((2, 3), "f"))
+    assert not np.any(value)
+    assert np.all(np.isfinite(gradient))
+    if function is not normalize:  # its slope at zero is 1 / sqrt(epsilon)
+        assert not np.any(gradient)
+
+
+def test_length_is_the_exact_norm(rng):
+    vectors = rng.normal(size=(5, 4)).astype("float32")
+    value, (gradient,) = value_and_gradients(length, vectors)
+    norms = np.linalg.norm(vectors, axis=-1)
+    np.testing.assert_allclose(value, norms, rtol=1e-6)
+    np.testing.assert_allclose(gradient, vectors / norms[:, None], atol=1e-6)
+    # No epsilon under the root: short capsules keep their length.
+    np.testing.assert_allclose(length(1e-6 * vectors), 1e-6 * norms, rtol=1e-6)
+
+
+def test_length_keeps_the_axis_on_request():
+    assert tuple(length(np.ones((2, 3, 4)), axis=1).shape) == (2, 4)
+    kept = length(np.ones((2, 3, 4)), axis=1, keepdims=True)
+    assert tuple(kept.shape) == (2, 1, 4)
+
+
+def test_normalize_gives_unit_vectors(rng):
+    vectors = rng.normal(size=(5, 4)).astype("float32")
+    expected = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    np.testing.assert_allclose(normalize(vectors), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", [length, squash, normalize])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_dtype_is_kept_and_half_precision_does_not_overflow(function, dtype):
+    # The squared length, 250,000, is beyond the largest float16.
+    value = function(np.array([[300.0, 400.0]], dtype))
+    assert value.dtype.name == dtype
+    expected = {length: 500.0}.get(function, [[0.6, 0.8]])
+    np.testing.assert_allclose(value, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+def test_quantizer_equals_the_reference_on_and_beside_edges(levels):
+    values = BINS[f"K{levels}_values"]
+    distance = np.abs(
+        values[:, None].astype("float64") - BINS[f"K{levels}_edges_f64"]
+    ).min(axis=1)
+    # Elsewhere float32 cannot tell on which side of the edge a value lies.
+    decidable = distance > 1e-6
+    if levels in (3, 5, 128):
+        decidable |= BINS[f"K{levels}_is_exact_f64_edge"]
+    codes = np.asarray(quantize(values, levels, mode=mode_of(levels)))
+    expected = BINS[f"K{levels}_routing_bin_index"]
+    assert codes.dtype == np.int32
+    assert decidable.sum() > len(values) / 2
+    np.testing.assert_array_equal(codes[decidable], expected[decidable])
+    np.testing.assert_allclose(
+        dequantize(expected, levels, mode=mode_of(levels)),
+        BINS[f"K{levels}_quantized"],
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("mode", ["midtread", "midrise"])
+@pytest.mark.parametrize("levels", [2, *LEVELS])
+def test_quantizer_leaves_its_own_levels_alone(levels, mode):
+    codes = np.arange(levels)
+    values = np.asarray(dequantize(codes, levels, mode=mode))
+    assert values.min() >= 0 and values.max() <= 1
+    np.testing.assert_array_equal(quantize(values, levels, mode=mode), codes)
+    ends = quantize(np.array([0.0, 1.0]), levels, mode=mode)
+    np.testing.assert_array_equal(ends, [0, levels - 1])
+
+
+def test_quantizer_rounds_ties_down():
+    ties = np.array([0.125, 0.375, 0.625, 0.875])
+    np.testing.assert_array_equal(quantize(ties, 5), [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("function", [quantize, dequantize])
+@pytest.mark.parametrize("levels", [1, 0, True, 2.5, "many"])
+def test_wrong_levels_are_refused(function, levels):
+    message = "`levels` must be an integer of at least 2. Received: levels="
+    with pytest.raises(ValueError, match=f"{message}{levels}."):
+        function(np.zeros(3), levels)
+
+
+@pytest.mark.parametrize("function", [quantize, dequantize])
+def test_wrong_mode_is_refused(function):
+    message = '`mode` must be "midtread" or "midrise". Received: mode=\'ceil\'.'
+    with pytest.raises(ValueError, match=message):
+        function(np.zeros(3), 5, mode="ceil")

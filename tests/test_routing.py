@@ -1,0 +1,269 @@
+"""Dynamic routing, votes, and `tfcaps.routing.get`."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.golden import load
+from tests.gradients import value_and_gradients
+from tfcaps import routing as routings
+from tfcaps.ops import squash
+from tfcaps.routing import DynamicRouting, Votes
+
+ITERATIONS = [1, 2, 3, 5]
+
+
+def route_with_gradients(routing, golden, bias=None):
+    """Returns what was routed and the gradients of votes and bias."""
+    routed = routing(golden["votes"], bias=bias)
+    bias = np.zeros_like(golden["votes"][0, 0]) if bias is None else bias
+
+    def weighted(votes, bias):
+        return routing(votes, bias=bias).poses * golden["upstream"]
+
+    _, gradients = value_and_gradients(weighted, golden["votes"], bias)
+    return routed, *gradients
+
+
+def check_values(routed, golden, iterations):
+    for name in ("poses", "activations", "couplings"):
+        np.testing.assert_allclose(
+            getattr(routed, name),
+            golden[f"{name}_iter{iterations}"],
+            atol=1e-5,
+            err_msg=name,
+        )
+
+
+@pytest.mark.parametrize("iterations", ITERATIONS)
+def test_last_gradient_equals_the_public_implementation(iterations):
+    golden = load("02_dynamic_routing")
+    routed, votes_gradient, bias_gradient = route_with_gradients(
+        DynamicRouting(iterations), golden, golden["bias"]
+    )
+    check_values(routed, golden, iterations)
+    expected = golden[f"grad_votes_last_only_iter{iterations}"]
+    np.testing.assert_allclose(votes_gradient, expected, atol=1e-4)
+    expected = golden[f"grad_bias_const_couplings_iter{iterations}"]
+    np.testing.assert_allclose(bias_gradient, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "name"), [("full", "through"), ("last", "last_only")]
+)
+@pytest.mark.parametrize("iterations", ITERATIONS)
+def test_routing_without_bias_equals_the_public_one(iterations, gradient, name):
+    golden = load("02_dynamic_routing_nobias")
+    routed, votes_gradient, _ = route_with_gradients(
+        DynamicRouting(iterations, gradient), golden
+    )
+    check_values(routed, golden, iterations)
+    expected = golden[f"grad_votes_{name}_iter{iterations}"]
+    np.testing.assert_allclose(votes_gradient, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+@pytest.mark.parametrize("levels", [5, 11])
+def test_quantized_routing_equals_the_public_one(levels, iterations):
+    golden = load(f"03_quantized_routing_K{levels}")
+    routed, gradient, _ = route_with_gradients(
+        DynamicRouting(iterations, levels=levels), golden, golden["bias"]
+    )
+    codes = np.rint(np.asarray(routed.couplings) * (levels - 1))
+    np.testing.assert_array_equal(codes, golden[f"bin_index_iter{iterations}"])
+    golden[f"couplings_iter{iterations}"] = golden[
+        f"couplings_quantized_iter{iterations}"
+    ]
+    check_values(routed, golden, iterations)
+    expected = golden[f"grad_votes_iter{iterations}"]
+    np.testing.assert_allclose(gradient, expected, atol=1e-4)
+
+
+def test_coupling_on_an_edge_goes_down_and_leaves_the_bias_alone():
+    golden = load("03_bin_edges")
+    routed = DynamicRouting(1, levels=5)(
+        golden["onedge_votes"], bias=golden["onedge_bias"]
+    )
+    for name in ("poses", "activations", "couplings"):
+        expected = golden[f"onedge_{name}"]
+        np.testing.assert_allclose(getattr(routed, name), expected, atol=1e-5)
+    assert not np.any(routed.couplings)
+
+
+def published_votes():
+    i, j, d = np.ogrid[:4, :3, :2]
+    votes = 1.5 * np.sin(1 + i + 2 * j + 3 * d + i * j)
+    return votes[None].astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("routing", "couplings", "poses"),
+    [
+        (
+            DynamicRouting(1),
+            [[1 / 3, 1 / 3, 1 / 3]] * 4,
+            [[0.281360, -0.331696], [0.026790, -0.039514], [0.000147, 0.00013]],
+        ),
+        (
+            DynamicRouting(3),
+            [
+                [0.785910, 0.115527, 0.098562],
+                [0.867681, 0.048351, 0.083968],
+                [0.426925, 0.336822, 0.236253],
+                [0.066606, 0.513814, 0.419580],
+            ],
+            [
+                [0.632875, -0.651170],
+                [0.300518, -0.330648],
+                [0.077426, -0.071826],
+            ],
+        ),
+        (
+            DynamicRouting(3, levels=11),
+            [
+                [0.8, 0.1, 0.1],
+                [0.9, 0.0, 0.1],
+                [0.4, 0.3, 0.2],
+                [0.1, 0.5, 0.4],
+            ],
+            [
+                [0.633893, -0.652075],
+                [0.312151, -0.343696],
+                [0.105005, -0.098794],
+            ],
+        ),
+    ],
+    ids=["one", "three", "quantized"],
+)
+def test_routing_has_the_worked_out_values(routing, couplings, poses):
+    routed = routing(published_votes())
+    # The poses were worked out with 1e-6 under the root of the squash.
+    np.testing.assert_allclose(routed.couplings[0], couplings, atol=2e-6)
+    np.testing.assert_allclose(routed.poses[0], poses, atol=1e-5)
+
+
+def test_two_iterations_have_the_worked_out_values():
+    routed = DynamicRouting(2)(published_votes())
+    lengths = [0.767653, 0.197799, 0.022432]
+    np.testing.assert_allclose(routed.activations[0], lengths, atol=1e-5)
+    np.testing.assert_allclose(
+        routed.couplings[0, 0], [0.506840, 0.249323, 0.243837], atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("iterations", ITERATIONS)
+def test_routing_equals_the_loops(iterations, rng):
+    votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    bias = rng.normal(size=(3, 4)).astype("float32")
+    routed = DynamicRouting(iterations)(votes, bias=bias)
+    poses, couplings = reference.dynamic_routing(votes, bias, iterations)
+    np.testing.assert_allclose(routed.poses, poses, atol=1e-5)
+    np.testing.assert_allclose(routed.couplings, couplings, atol=1e-5)
+    lengths = np.linalg.norm(poses, axis=-1)
+    np.testing.assert_allclose(routed.activations, lengths, atol=1e-5)
+
+
+@pytest.mark.parametrize("levels", [None, 5])
+def test_returned_couplings_are_those_that_made_the_poses(levels, rng):
+    votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    routed = DynamicRouting(levels=levels)(votes)
+    poses = squash(np.einsum("bij,bijd->bjd", routed.couplings, votes))
+    np.testing.assert_allclose(routed.poses, poses, atol=1e-6)
+
+
+def test_quantizing_changes_the_last_iteration_only(rng):
+    votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    exact = np.asarray(DynamicRouting()(votes).couplings)
+    rounded = DynamicRouting(levels=5)(votes).couplings
+    np.testing.assert_allclose(rounded, np.round(exact * 4) / 4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_votes_are_routed_in_float32(dtype, rng):
+    votes = keras.ops.cast(rng.normal(size=(2, 5, 3, 4)), dtype)
+    bias = keras.ops.cast(rng.normal(size=(3, 4)), dtype)
+    routed = DynamicRouting()(votes, bias=bias)
+    wide = DynamicRouting()(
+        keras.ops.cast(votes, "float32"), bias=keras.ops.cast(bias, "float32")
+    )
+    for tensor, expected in zip(routed, wide, strict=True):
+        assert tensor.dtype.name == "float32"
+        np.testing.assert_array_equal(tensor, expected)
+
+
+def test_get_makes_a_routing_from_each_form():
+    routing = DynamicRouting(4, gradient="full", levels=11)
+    assert routings.get(routing) is routing
+    assert routings.get(2).iterations == 2
+    assert routings.get("dynamic").iterations == 3
+    revived = routings.get(routings.serialize(routing))
+    assert type(revived) is DynamicRouting
+    assert revived.get_config() == routing.get_config()
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        True,
+        2.5,
+        None,
+        "agreement",
+        keras.saving.serialize_keras_object(keras.layers.Dense(2)),
+        {},
+        {"class_name": "Unknown", "config": {}},
+    ],
+    ids=["bool", "float", "none", "name", "layer", "empty", "unknown"],
+)
+def test_get_refuses_anything_else(identifier):
+    message = (
+        "`routing` must be a number of iterations, one of the names "
+        "['dynamic'], a config or a `tfcaps.routing.Routing`. Received: "
+        "routing="
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        routings.get(identifier)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"iterations": 2.5},
+            "`iterations` must be an integer. Received: iterations=2.5.",
+        ),
+        (
+            {"iterations": True},
+            "`iterations` must be an integer. Received: iterations=True.",
+        ),
+        (
+            {"iterations": 0},
+            "`iterations` must be at least 1. Received: iterations=0. Use 1 "
+            "for equal couplings.",
+        ),
+        (
+            {"gradient": "first"},
+            '`gradient` must be "last" or "full". Received: gradient=\'first\'.',
+        ),
+        (
+            {"levels": 1},
+            "`levels` must be at least 2, or None for no quantisation. "
+            "Received: levels=1.",
+        ),
+    ],
+    ids=["float", "bool", "zero", "gradient", "levels"],
+)
+def test_wrong_settings_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        DynamicRouting(**arguments)
+
+
+def test_votes_of_another_rank_are_refused():
+    message = (
+        "Votes must have the shape [batch, children, parents, components]. "
+        "Received: shape=(2, 3, 4)."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Votes(np.zeros((2, 3, 4)))
