@@ -42,8 +42,10 @@ def export_model(
         The folder of the version.
 
     Raises:
-        UserError: If the version exists.
+        ValueError: If the model has no routed layer.
+        UserError: If the version exists or cannot be written.
     """
+    outputs = capsule_outputs(model)
     base = to / name
     base.mkdir(parents=True, exist_ok=True)
     target = base / str(_free_version(base) if version is None else version)
@@ -54,7 +56,7 @@ def export_model(
     # The server ignores folders whose names are not numbers.
     staged = Path(tempfile.mkdtemp(prefix=".publish-", dir=base))
     try:
-        _write_saved_model(model, staged)
+        _write_saved_model(outputs, staged)
         staged.chmod(0o755)  # mkdtemp makes folders private
         os.rename(staged, target)
     except OSError as error:
@@ -71,11 +73,10 @@ def _free_version(base: Path) -> int:
     return max(taken, default=0) + 1
 
 
-def _write_saved_model(model: keras.Model, folder: Path) -> None:
+def _write_saved_model(outputs: keras.Model, folder: Path) -> None:
     import tensorflow as tf
 
-    outputs = capsule_outputs(model)
-    images = model.inputs[0]
+    images = outputs.inputs[0]
 
     def serve(images):
         served = outputs(images, training=False)

@@ -193,23 +193,23 @@ def _tensorflow_datasets(name: str, data_dir: str | None) -> Data:
 
 def _read_split(builder: Any, split: str) -> tuple[Array, Array]:
     import keras
+    import tensorflow as tf
     import tensorflow_datasets as tfds
 
     count = builder.info.splits[split].num_examples
     bar = keras.utils.Progbar(count, unit_name="image")
     images, labels = [], []
-    dataset = builder.as_dataset(split=split, as_supervised=True)
-    for number, (image, label) in enumerate(tfds.as_numpy(dataset), start=1):
-        if images and image.shape != images[0].shape:
-            raise UserError(
-                f"{builder.name} has images of different sizes, such as "
-                f"{_size(images[0])} and {_size(image)}; tfcaps needs one size."
-            )
-        images.append(image)
-        labels.append(label)
-        if number % 500 == 0 or number == count:
-            bar.update(number)
-    return np.stack(images), np.array(labels)
+    dataset = builder.as_dataset(split=split, as_supervised=True).batch(512)
+    try:
+        for image, label in tfds.as_numpy(dataset):
+            images.append(image)
+            labels.append(label)
+            bar.add(len(label))
+        return np.concatenate(images), np.concatenate(labels)
+    except (tf.errors.InvalidArgumentError, ValueError) as error:
+        raise UserError(
+            f"{builder.name} has images of different sizes; tfcaps needs one."
+        ) from error
 
 
 def _hold_out(

@@ -87,7 +87,7 @@ class RunFolder:
         path = self.model_path(name)
         staged = path.with_name(f".staged-{path.name}")
         # A new model of the same layers has no optimiser, and so no masks.
-        bare = keras.Model(model.inputs, model.outputs, name=model.name)
+        bare = keras.Model(model.input, model.output, name=model.name)
         bare.save(staged)
         os.replace(staged, path)
 

@@ -65,14 +65,14 @@ def capsule_outputs(model: keras.Model) -> keras.Model:
         shown["poses"], shown["couplings"] = _WithCouplings(layer)(*args)
         return shown["poses"]
 
-    functional = keras.Model(model.inputs, model.outputs)
+    functional = keras.Model(model.input, model.output)
     copy = keras.models.clone_model(
         functional, clone_function=lambda layer: layer, call_function=call
     )
     lengths = copy.outputs[0]
     if len(lengths.shape) != 2:
         lengths = Length(dtype="float32")(shown["poses"])
-    return keras.Model(copy.inputs, {"lengths": lengths, **shown})
+    return keras.Model(copy.input, {"lengths": lengths, **shown})
 
 
 def is_routed(layer: Any) -> bool:

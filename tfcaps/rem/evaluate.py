@@ -89,7 +89,7 @@ class Evaluator:
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
         for images, labels in batches:
             labels = _class_indices(np.asarray(labels), parents)
-            batch = self._measures.predict_on_batch(images)
+            batch = self._predict(images)
             keys, predicted = batch["keys"], batch["predicted"]
             trees.update(keys, predicted)
             samples += len(labels)
@@ -117,6 +117,13 @@ class Evaluator:
             dictionary=trees,
         )
 
+    def _predict(self, images: Array) -> dict[str, Array]:
+        strategy = getattr(self._measures, "distribute_strategy", None)
+        if strategy is not None and strategy.num_replicas_in_sync > 1:
+            # `predict_on_batch` would give every replica the whole batch.
+            return self._measures.predict(images, verbose=0)
+        return self._measures.predict_on_batch(images)
+
 
 def _measures(
     plain: keras.Model, quantized: keras.Model, levels: int
@@ -127,13 +134,13 @@ def _measures(
     `[b]` and `keys` `[b, i]` (uint8) with quantised couplings.
     """
     outputs = capsule_outputs(plain)
-    rounded = capsule_outputs(quantized)(outputs.inputs)
+    rounded = capsule_outputs(quantized)(outputs.input)
     predicted = ops.argmax(rounded["lengths"], axis=-1)
     column = ops.expand_dims(ops.expand_dims(predicted, -1), -1)
     couplings = ops.take_along_axis(rounded["couplings"], column, axis=-1)
     codes = quantize(ops.squeeze(couplings, axis=-1), levels)
     measures = keras.Model(
-        outputs.inputs,
+        outputs.input,
         {
             "lengths": outputs.output["lengths"],
             "t_score": t_score(outputs.output["couplings"]),

@@ -89,7 +89,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     """Ends pruning: the zeros stay, the masks no longer act.
 
     The optimiser keeps its masks, unused. To leave them behind, compile the
-    model anew, or save `keras.Model(model.inputs, model.outputs)`.
+    model anew, or save `keras.Model(model.input, model.output)`.
 
     Args:
         model: A model given to `prune_low_magnitude`. It is changed in place;

@@ -10,7 +10,6 @@ from keras import ops
 from tfcaps.ops import Tensor
 from tfcaps.rem.targets import DEFAULT_TARGETS, check_targets, is_target
 
-
 # Optimisers that hold others, which make the updates.
 _WRAPPERS = (
     keras.optimizers.LossScaleOptimizer,

@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from tfcaps.viz.style import colour, figure
 
@@ -49,9 +52,16 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Figure:
                 )
         panel.set_title(title, fontsize=10)
         panel.grid(alpha=0.3)
-    panels[2].set_ylim(bottom=0)
+    for panel in panels[1:]:
+        panel.set_ylim(bottom=0)
     for panel in panels[3:]:
         panel.set_xlabel("epoch")
-    panels[1].set_ylim(bottom=0)
-    panels[0].legend(fontsize=9)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    drawing.legend(*_one_of_each(panels), loc="outside upper right", ncols=3)
     return drawing
+
+
+def _one_of_each(panels: Iterable[Axes]) -> tuple[list[Line2D], list[str]]:
+    """Returns a line for each label, and the labels."""
+    lines = {line.get_label(): line for panel in panels for line in panel.lines}
+    return list(lines.values()), [str(label) for label in lines]

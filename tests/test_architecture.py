@@ -1,0 +1,139 @@
+"""Who may import whom, and what every source file has."""
+
+import ast
+import copy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(
+    path.relative_to(ROOT)
+    for folder in ("tfcaps", "training", "export")
+    for path in (ROOT / folder).rglob("*.py")
+)
+TREES = {path: ast.parse((ROOT / path).read_text("utf-8")) for path in FILES}
+
+# The parts of tfcaps that each part may import, besides itself and the helpers.
+PARTS = {
+    "ops": set(),
+    "routing": {"ops"},
+    "layers": {"ops", "routing"},
+    "models": {"ops", "routing", "layers"},
+    "losses": {"ops"},
+    "rem": {"ops", "routing", "layers"},
+    "viz": {"rem"},
+}
+HELPERS = {"files", "xla", "cli"}
+PACKAGES = {
+    "tfcaps": {"tfcaps"},
+    "training": {"tfcaps", "training", "export"},
+    "export": {"tfcaps", "export"},
+}
+TENSORFLOW = {"tfcaps/routing/loop.py", "tfcaps/xla.py"}
+PRUNING_TOOLKIT = {"training/fit.py"}
+
+every_file = pytest.mark.parametrize("path", FILES, ids=str)
+
+
+def imports(tree):
+    """Yields the full dotted name of everything that is imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno} is a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def packages(names):
+    return {name.partition(".")[0] for name in names}
+
+
+def parts(names):
+    """Returns the parts of tfcaps among the names, "" for tfcaps itself."""
+    own = [name.split(".") for name in names if packages([name]) == {"tfcaps"}]
+    return {name[1] if len(name) > 1 else "" for name in own}
+
+
+def part_of(path):
+    """Returns `rem` for `tfcaps/rem/masks.py`, `ops` for `tfcaps/ops.py`."""
+    return Path(path.parts[1]).stem
+
+
+class _WithoutFunctions(ast.NodeTransformer):
+    """Keeps what runs when the module is imported."""
+
+    def visit_FunctionDef(self, node):
+        return None
+
+
+def test_every_part_has_a_rule():
+    found = {part_of(path) for path in FILES if path.parts[0] == "tfcaps"}
+    assert found == {*PARTS, *HELPERS, "__init__"}
+
+
+@every_file
+def test_packages_import_only_what_lies_below_them(path):
+    own = packages(imports(TREES[path])) & set(PACKAGES)
+    assert own <= PACKAGES[path.parts[0]]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in FILES
+        if path.parts[0] == "tfcaps" and part_of(path) != "__init__"
+    ],
+    ids=str,
+)
+def test_parts_of_tfcaps_import_only_what_lies_below_them(path):
+    part = part_of(path)
+    allowed = set() if part in HELPERS else PARTS[part] | {part} | HELPERS
+    assert parts(imports(TREES[path])) <= allowed
+
+
+@every_file
+def test_only_public_keras_3_is_used(path):
+    names = set(imports(TREES[path]))
+    names |= {
+        ast.unparse(node)
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.Attribute)
+    }
+    for name in names:
+        for forbidden in ("keras.src", "tf.keras", "tensorflow.keras"):
+            assert not f"{name}.".startswith(f"{forbidden}."), name
+    assert "tf_keras" not in packages(names)
+
+
+@every_file
+def test_tensorflow_stands_where_it_must_and_loads_late(path):
+    if path.parts[0] != "tfcaps":
+        return
+    if path.as_posix() not in TENSORFLOW:
+        assert "tensorflow" not in packages(imports(TREES[path]))
+    loaded = imports(_WithoutFunctions().visit(copy.deepcopy(TREES[path])))
+    assert "tensorflow" not in packages(loaded)
+
+
+@every_file
+def test_pruning_toolkit_is_imported_in_one_place(path):
+    if path.as_posix() not in PRUNING_TOOLKIT:
+        names = packages(imports(TREES[path]))
+        assert "tensorflow_model_optimization" not in names
+
+
+@every_file
+def test_file_has_at_most_400_lines(path):
+    assert len((ROOT / path).read_text("utf-8").splitlines()) <= 400
+
+
+@every_file
+def test_docstring_begins_with_one_sentence(path):
+    docstring = ast.get_docstring(TREES[path])
+    assert docstring, "no module docstring"
+    sentence, *more = docstring.splitlines()
+    assert sentence.endswith(".")
+    assert not more or more[0] == ""

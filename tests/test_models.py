@@ -1,0 +1,111 @@
+"""The published networks."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from tests.golden import parameter_counts
+from tfcaps.models import dr_capsnet
+
+SMALL = {
+    "filters": 4,
+    "kernel_size": 3,
+    "primary_types": 2,
+    "primary_dim": 4,
+    "primary_kernel_size": 3,
+    "class_dim": 6,
+}
+# Our layers and the names of the same ones in the reference.
+LAYERS = {
+    "conv": "conv1",
+    "primary_caps": "primaryCaps",
+    "class_caps": "classCaps",
+}
+
+
+@pytest.mark.parametrize(
+    ("reference", "input_shape", "settings", "total"),
+    [
+        ("MNIST (no decoder)", (28, 28, 1), {}, 6_804_384),
+        ("affNIST", (40, 40, 1), {}, 11_228_064),
+        (
+            "CIFAR-10 24x24 (no decoder)",
+            (24, 24, 3),
+            {"primary_types": 64},
+            11_990_688,
+        ),
+        (
+            "CIFAR-10 32x32 (no decoder)",
+            (32, 32, 3),
+            {"primary_types": 64, "kernel_size": 3, "primary_kernel_size": 3},
+            17_243_808,
+        ),
+    ],
+    ids=["mnist", "affnist", "cifar10-24", "cifar10-32"],
+)
+def test_dr_capsnet_has_the_published_size(
+    reference, input_shape, settings, total
+):
+    counts = parameter_counts(f"DR-CapsNet {reference} [EIDOSLAB/REM]")
+    model = dr_capsnet(input_shape, 10, **settings)
+    assert model.count_params() == counts["total"] == total
+    for ours, theirs in LAYERS.items():
+        size = model.get_layer(ours).count_params()
+        assert size == counts["per_layer"][theirs]
+
+
+def test_dr_capsnet_without_routing_bias_has_the_published_size():
+    counts = parameter_counts("DR-CapsNet MNIST (Keras, FC decoder)")
+    decoder = counts["per_layer"]["decoder"]["count"]
+    model = dr_capsnet((28, 28, 1), 10, use_bias=False)
+    assert model.count_params() == counts["total"] - decoder == 6_804_224
+
+
+def test_lengths_are_named_and_lie_between_zero_and_one(rng):
+    model = dr_capsnet((8, 9, 3), 5, **SMALL)
+    assert [tensor.name for tensor in model.inputs] == ["images"]
+    assert model.output_names == ["lengths"]
+    assert model.output_shape == (None, 5)
+    lengths = model(rng.uniform(size=(3, 8, 9, 3)))
+    assert np.all(lengths >= 0) and np.all(lengths < 1)
+
+
+def test_settings_reach_the_layers():
+    model = dr_capsnet((8, 8, 1), 5, routing=1, share="all", name="x", **SMALL)
+    layer = model.get_layer("class_caps")
+    assert model.name == "x"
+    assert layer.routing.iterations == 1
+    assert tuple(layer.transformation.shape) == (5, 4, 6)
+    assert model.get_layer("primary_caps").output.shape == (None, 2, 2, 2, 4)
+
+
+def test_lengths_are_float32_under_mixed_precision(rng):
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = dr_capsnet((8, 8, 1), 5, **SMALL)
+    finally:
+        keras.config.set_dtype_policy(policy)
+    assert model.get_layer("class_caps").compute_dtype == "float16"
+    lengths = model(rng.uniform(size=(2, 8, 8, 1)))
+    assert lengths.dtype.name == "float32"
+    assert np.all(np.isfinite(lengths))
+
+
+def test_smallest_images_are_17_pixels_wide():
+    settings = {"filters": 2, "primary_types": 1}
+    model = dr_capsnet((17, 17, 1), 10, **settings)
+    assert model.get_layer("primary_caps").output.shape == (None, 1, 1, 1, 8)
+
+
+@pytest.mark.parametrize("shape", [(16, 28, 1), (28, 16, 1), (28, 28)], ids=str)
+def test_images_of_a_wrong_shape_are_refused(shape):
+    message = (
+        "`input_shape` must be (rows, columns, channels) with rows and columns "
+        "of at least 17 for kernel_size=9 and primary_kernel_size=9. Received: "
+        f"input_shape={shape}. Use larger images or smaller kernels."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        dr_capsnet(shape, 10)

@@ -1,0 +1,86 @@
+"""PrimaryCaps: a convolution whose channels become capsules."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tfcaps.layers import PrimaryCaps
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_primary_caps_cuts_channels_into_consecutive_components(use_bias, rng):
+    features = rng.normal(size=(2, 4, 5, 6)).astype("float32")
+    layer = PrimaryCaps(2, 3, kernel_size=1, use_bias=use_bias)
+    layer.build(features.shape)
+    bias = [np.full(6, 0.5, "float32")] if use_bias else []
+    layer.set_weights([np.eye(6, dtype="float32")[None, None], *bias])
+    poses = np.asarray(layer(features))
+    assert poses.shape == (2, 4, 5, 2, 3)
+    row = features[1, 3, 4] + (0.5 if use_bias else 0.0)
+    expected = [reference.squash(row[:3]), reference.squash(row[3:])]
+    np.testing.assert_allclose(poses[1, 3, 4], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "rows_and_columns"),
+    [
+        ({}, (5, 6)),
+        ({"strides": 2}, (3, 3)),
+        ({"padding": "same"}, (7, 8)),
+        ({"strides": (2, 1), "padding": "same"}, (4, 8)),
+    ],
+    ids=["valid", "strides", "same", "same-strides"],
+)
+def test_primary_caps_is_a_squashed_convolution(kwargs, rows_and_columns, rng):
+    images = rng.normal(size=(2, 7, 8, 3)).astype("float32")
+    layer = PrimaryCaps(2, 4, 3, **kwargs)
+    poses = np.asarray(layer(images))
+    assert poses.shape == (2, *rows_and_columns, 2, 4)
+    assert layer.compute_output_shape((None, 7, 8, 3)) == (
+        None,
+        *rows_and_columns,
+        2,
+        4,
+    )
+    conv = keras.layers.Conv2D(8, 3, **kwargs)
+    conv.build(images.shape)
+    conv.set_weights(layer.get_weights())
+    features = np.asarray(conv(images)).reshape(poses.shape)
+    expected = np.apply_along_axis(reference.squash, -1, features)
+    np.testing.assert_allclose(poses, expected, atol=1e-6)
+
+
+def test_primary_caps_takes_images_of_any_size():
+    images = keras.Input((None, None, 3))
+    model = keras.Model(images, PrimaryCaps(2, 4, 3)(images))
+    assert model.output_shape == (None, None, None, 2, 4)
+    for side in (5, 6):
+        shape = (2, side, side, 3)
+        poses = model.predict(np.ones(shape), verbose=0)
+        assert poses.shape == (2, side - 2, side - 2, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message"),
+    [
+        (
+            lambda: PrimaryCaps(2, 0, 3),
+            (5, 5, 3),
+            "`num_types` and `dim` must be at least 1. Received: num_types=2, "
+            "dim=0.",
+        ),
+        (
+            lambda: PrimaryCaps(2, 4, 3),
+            (5, 5),
+            "PrimaryCaps takes a feature map [batch, rows, columns, channels]. "
+            "Received: input_shape=(None, 5, 5).",
+        ),
+    ],
+    ids=["no_dim", "no_channels"],
+)
+def test_wrong_layer_is_refused(make, shape, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()(keras.Input(shape))

@@ -1,0 +1,238 @@
+"""The main job, end to end on tiny data, and its mistakes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.test_datasets import arrays
+from tfcaps import rem
+from tfcaps.cli import run_command
+from training import configs, fit, run
+
+_ROOT = Path(__file__).parents[1]
+
+
+def tiny_data(path, size=8, test=8):
+    rng = np.random.default_rng(0)
+    labels = np.arange(16) % 3
+    np.savez(
+        path,
+        x_train=rng.random((16, size, size), dtype=np.float32),
+        y_train=labels,
+        x_test=rng.random((test, size, size), dtype=np.float32),
+        y_test=np.arange(test) % 3,
+    )
+    return str(path)
+
+
+def command(*arguments):
+    try:
+        return run_command(run.make_parser(), run.run, map(str, arguments))
+    except SystemExit as stopped:
+        return stopped.code
+
+
+def metrics(folder):
+    lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of two epochs of two steps with REM."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = tiny_data(folder / "tiny.npz")
+    status = command(
+        "--rem", "--dataset", data, "--epochs", 2, "--batch-size", 8,
+        "--final-sparsity", 0.5, "--decay", 0.01, "--out", folder / "run",
+    )  # fmt: skip
+    assert status == 0
+    return folder / "run"
+
+
+def test_a_run_leaves_everything_it_promises(finished):
+    names = {p.name for p in finished.iterdir()}
+    assert names >= {
+        "config.json", "environment.json", "metrics.jsonl", "model.keras",
+        "baseline.keras", "rem.json", "dictionary.npz", "figures",
+        "report.html", "served",
+    }  # fmt: skip
+    assert not [name for name in names if name.startswith(".")]
+    figures = {p.name for p in (finished / "figures").iterdir()}
+    assert figures == {
+        "curves.png", "keys_per_class.png", "coupling_histograms.png",
+        "parse_trees.png",
+    }  # fmt: skip
+    served = list((finished / "served").glob("*/*/saved_model.pb"))
+    assert [p.parent.name for p in served] == ["1"]
+    page = (finished / "report.html").read_text("utf-8")
+    assert page.count("data:image/png;base64,") == 4
+    environment = json.loads((finished / "environment.json").read_text())
+    assert environment["packages"]["keras"] == keras.__version__
+
+
+def test_the_saved_model_and_dictionary_are_those_of_the_report(finished):
+    reports = json.loads((finished / "rem.json").read_text())
+    assert set(reports) == {"baseline", "rem"}
+    model = keras.models.load_model(finished / "model.keras")
+    assert model.optimizer is None if hasattr(model, "optimizer") else True
+    with np.load(finished.parent / "tiny.npz") as data:
+        report = rem.evaluate(
+            model, (data["x_test"][..., None], data["y_test"])
+        )
+    saved = reports["rem"]
+    assert report.accuracy_quantized == saved["accuracy_quantized"]
+    assert report.sparsity == pytest.approx(0.5, abs=0.01)
+    trees = rem.CouplingDictionary.load(finished / "dictionary.npz")
+    assert trees.num_keys.tolist() == saved["per_class"]["num_keys"]
+    assert reports["baseline"]["sparsity"] == 0.0
+
+
+def test_metrics_have_a_line_for_each_model_and_epoch(finished):
+    rows = metrics(finished)
+    assert [(row["model"], row["epoch"]) for row in rows] == [
+        ("baseline", 0), ("baseline", 1), ("rem", 0), ("rem", 1),
+    ]  # fmt: skip
+    assert rows[-1]["sparsity"] == pytest.approx(0.5, abs=0.01)
+    assert all(np.isfinite(row["loss"]) for row in rows)
+
+
+def test_the_closing_table_stands_on_stdout(tmp_path, capsys):
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "plain"
+    assert command("--dataset", data, "--epochs", 1, "--out", out) == 0
+    printed = capsys.readouterr().out
+    assert "| Baseline |" in printed and "| REM" not in printed
+    assert f"report: {out / 'report.html'}" in printed
+    assert not (out / "baseline.keras").exists()
+    assert (out / "model.keras").is_file()
+
+
+def test_a_stopped_run_resumes_to_the_same_result(tmp_path, monkeypatch):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flags = ("--rem", "--dataset", data, "--epochs", 3, "--batch-size", 8)
+    assert command(*flags, "--out", tmp_path / "whole") == 0
+    append = fit.RunFolder.append_metrics
+
+    def stop(folder, row):
+        append(folder, row)
+        if (row["model"], row["epoch"]) == ("rem", 2):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fit.RunFolder, "append_metrics", stop)
+    assert command(*flags, "--out", tmp_path / "cut") == 130
+    assert not (tmp_path / "cut" / "model.keras").exists()
+    monkeypatch.undo()
+    assert command("--resume", "--out", tmp_path / "cut") == 0
+    whole, cut = (
+        keras.models.load_model(tmp_path / name / "model.keras").get_weights()
+        for name in ("whole", "cut")
+    )
+    for mine, theirs in zip(whole, cut, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-6)
+
+
+def test_mirrored_training_equals_one_replica(tmp_path):
+    data = tiny_data(tmp_path / "tiny.npz")
+    for strategy in ("none", "mirrored"):
+        status = command(
+            "--rem", "--dataset", data, "--epochs", 2, "--batch-size", 8,
+            "--strategy", strategy, "--out", tmp_path / strategy,
+        )  # fmt: skip
+        assert status == 0
+    single, mirrored = (
+        keras.models.load_model(tmp_path / name / "model.keras").get_weights()
+        for name in ("none", "mirrored")
+    )
+    for mine, theirs in zip(single, mirrored, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        (["--epochs", "0"], "'0' is not a whole number at least 1"),
+        (["--epochs", "two"], "'two' is not a whole number at least 1"),
+        (["--batch-size", "-3"], "'-3' is not a whole number at least 1"),
+        (["--seed", "-1"], "is not a whole number from 0 to 4294967295"),
+        (["--final-sparsity", "1.5"], "is not a number from 0.0 to 1.0"),
+        (["--decay", "nan"], "'nan' is not a number from 0.0 to 1.0"),
+        (["--levels", "1"], "'1' is not a whole number from 2 to 256"),
+        (["--strategy", "tpu"], "invalid choice: 'tpu'"),
+        (["--model", "resnet"], "unknown model 'resnet'; the models are"),
+        (["--model", "dr_capsnet"], "rows and columns of at least 17"),
+        (["--dataset", "no_such_set"], "unknown data set 'no_such_set'"),
+        (["--dataset", "missing.npz"], "there is no file missing.npz"),
+        (["--dataset", "a/b"], "is neither a folder nor an .npz file"),
+        (["--dataset", "few.npz"], "few.npz must have the arrays x_train"),
+        (["--dataset", "label.npz"], "test labels must be in 0 to 2"),
+        (["--dataset", "shape.npz"], "they must have one shape"),
+        (["--dataset", "small.npz"], "rows and columns of at least 5"),
+        (["--data-dir", "missing"], "--data-dir 'missing' is not a folder"),
+        (["--out", "taken"], "taken exists and is not overwritten"),
+        (["--resume"], "--resume needs --out"),
+        (["--resume", "--out", "taken"], "there is no run to resume in taken"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_one_line_and_status_2(
+    tmp_path, monkeypatch, capsys, flags, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    np.savez("few.npz", **arrays(y_test=None))
+    np.savez("label.npz", **arrays(y_test=np.full(6, 3)))
+    np.savez("shape.npz", **arrays(x_test=np.zeros((6, 7, 7), np.uint8)))
+    tiny_data("small.npz", size=4)
+    before = sorted(str(p) for p in tmp_path.rglob("*"))
+    assert command("--rem", *flags) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("training/run.py: error: ")
+    assert sorted(str(p) for p in tmp_path.rglob("*")) == before
+
+
+def test_resuming_with_other_settings_is_an_error(finished, capsys):
+    assert command("--resume", "--out", finished, "--epochs", 7) == 2
+    assert "has epochs=2, not 7" in capsys.readouterr().err
+
+
+def test_a_mistake_prints_nothing_else_in_a_real_process(tmp_path):
+    done = subprocess.run(
+        [sys.executable, _ROOT / "training" / "run.py", "--dataset", "x.npz"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "training/run.py: error: there is no file x.npz.\n"
+    assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_loss_that_is_not_finite_stops_the_run():
+    callback = fit._StopIfNotFinite()
+    callback.on_epoch_end(0, {"loss": 1.0})
+    with pytest.raises(FloatingPointError, match="loss became nan in epoch 3"):
+        callback.on_epoch_end(2, {"loss": float("nan")})
+
+
+def test_pruning_reaches_its_final_sparsity():
+    for epochs, steps in ((1, 1), (1, 29), (12, 422), (40, 29)):
+        config = configs.Config(epochs=epochs, final_sparsity=0.8)
+        schedule = fit._pruning_schedule(config, steps)
+        updates = [
+            float(sparsity)
+            for step in range(1, epochs * steps + 1)
+            for is_time, sparsity in [schedule(step)]
+            if is_time
+        ]
+        assert updates[-1] == pytest.approx(0.8, abs=1e-6)
+        assert len(updates) <= 201
