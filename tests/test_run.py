@@ -77,7 +77,7 @@ def test_a_run_leaves_everything_it_promises(finished):
 
 
 def test_the_saved_model_and_dictionary_are_those_of_the_report(finished):
-    reports = json.loads((finished / "rem.json").read_text())
+    reports = json.loads((finished / "rem.json").read_text())["models"]
     assert set(reports) == {"baseline", "rem"}
     model = keras.models.load_model(finished / "model.keras")
     assert model.optimizer is None if hasattr(model, "optimizer") else True

@@ -91,10 +91,12 @@ class RunFolder:
         bare.save(staged)
         os.replace(staged, path)
 
-    def save_reports(self, reports: Mapping[str, Report]) -> None:
+    def save_reports(
+        self, reports: Mapping[str, Report], seconds: float
+    ) -> None:
         """Writes `rem.json`, and the dictionary of each model."""
-        content = {name: report.to_dict() for name, report in reports.items()}
-        self.write_json("rem.json", content)
+        models = {name: report.to_dict() for name, report in reports.items()}
+        self.write_json("rem.json", {"seconds": seconds, "models": models})
         main = self.config.model_names[-1]
         for name, report in reports.items():
             prefix = "" if name == main else f"{name}_"

@@ -9,6 +9,7 @@ from tfcaps import viz
 from tfcaps.rem import Report
 from training.datasets import Data
 from training.folder import RunFolder
+from training.tables import markdown
 
 TITLES = {"baseline": "Baseline", "rem": "REM"}
 _HEAD = (
@@ -93,23 +94,8 @@ def write(
 
 def table(reports: Mapping[str, Report]) -> str:
     """Returns the closing table of a run in Markdown."""
-    rows = [_HEAD, *(_row(name, report) for name, report in reports.items())]
-    widths = [
-        max(len(cell) for cell in column) for column in zip(*rows, strict=True)
-    ]
-
-    def line(cells) -> str:
-        padded = (
-            cell.rjust(width) if k else cell.ljust(width)
-            for k, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return f"| {' | '.join(padded)} |"
-
-    rule = [
-        "-" * width if not k else "-" * (width - 1) + ":"
-        for k, width in enumerate(widths)
-    ]
-    return "\n".join(map(line, [rows[0], rule, *rows[1:]]))
+    rows = [_row(name, report) for name, report in reports.items()]
+    return markdown([_HEAD, *rows])
 
 
 def _row(name: str, report: Report) -> tuple[str, ...]:

@@ -192,9 +192,10 @@ def run(options) -> None:
         model = train(name, config, data, folder)
         test = Batches(*data.test, batch_size=256)
         reports[name] = rem.evaluate(model, test, config.levels, verbose=1)
-    folder.save_reports(reports)
-    page = report.write(folder, data, reports, time.monotonic() - started)
     served = export_model(model, folder.served, name=model.name)
+    seconds = time.monotonic() - started
+    folder.save_reports(reports, seconds)
+    page = report.write(folder, data, reports, seconds)
 
     print()
     print(report.table(reports))

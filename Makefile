@@ -1,0 +1,30 @@
+# `make rem` and `make test` install what they need into .venv and do their job.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+# On a machine with an NVIDIA GPU, TensorFlow with CUDA.
+comma := ,
+EXTRAS := dev$(if $(shell command -v nvidia-smi),$(comma)gpu)
+
+.PHONY: rem test lint clean
+
+rem: $(VENV)/installed
+	$(RUN) training/run.py --rem
+
+test: $(VENV)/installed
+	$(RUN) -m pytest
+
+lint: $(VENV)/installed
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy tfcaps
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/installed: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --upgrade pip
+	$(RUN) -m pip install --editable ".[$(EXTRAS)]"
+	touch $@
