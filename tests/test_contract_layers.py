@@ -90,16 +90,18 @@ def test_zeros_give_finite_outputs_and_gradients(case, zero, rng):
         assert np.all(np.isfinite(tensor))
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", ["mixed_float16", "mixed_bfloat16", "float64"]
+)
 @parametrize(LAYERS)
-def test_half_precision_stays_finite_and_close(case, policy, rng):
-    layer, half = case.make(), case.make(dtype=policy)
+def test_other_precisions_stay_finite_and_close(case, policy, rng):
+    layer, other = case.make(), case.make(dtype=policy)
     inputs = case.random_inputs(rng, 2)
     outputs = keras.tree.flatten(layer(inputs, **case.call))
-    symbolic = keras.tree.flatten(half(case.symbolic_inputs(), **case.call))
-    half.set_weights(layer.get_weights())
-    rounded = keras.tree.flatten(half(inputs, **case.call))
-    for output, wanted, spec in zip(rounded, outputs, symbolic, strict=True):
+    symbolic = keras.tree.flatten(other(case.symbolic_inputs(), **case.call))
+    other.set_weights(layer.get_weights())
+    converted = keras.tree.flatten(other(inputs, **case.call))
+    for output, wanted, spec in zip(converted, outputs, symbolic, strict=True):
         assert output.dtype.name == spec.dtype
         # bfloat16 keeps 8 bits of a number.
         np.testing.assert_allclose(

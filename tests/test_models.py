@@ -103,9 +103,16 @@ def test_smallest_images_are_17_pixels_wide():
 @pytest.mark.parametrize("shape", [(16, 28, 1), (28, 16, 1), (28, 28)], ids=str)
 def test_images_of_a_wrong_shape_are_refused(shape):
     message = (
-        "`input_shape` must be (rows, columns, channels) with rows and columns "
-        "of at least 17 for kernel_size=9 and primary_kernel_size=9. Received: "
+        "`input_shape` must be (rows, columns, channels) with at least 17 rows "
+        "and 17 columns for kernel_size=9 and primary_kernel_size=9. Received: "
         f"input_shape={shape}. Use larger images or smaller kernels."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         dr_capsnet(shape, 10)
+
+
+def test_windows_of_primary_caps_need_not_be_square():
+    model = dr_capsnet((10, 14, 3), 2, filters=2, primary_kernel_size=(2, 6))
+    assert model.get_layer("primary_caps").output.shape[1:3] == (1, 1)
+    with pytest.raises(ValueError, match="at least 10 rows and 14 columns"):
+        dr_capsnet((14, 10, 3), 2, filters=2, primary_kernel_size=(2, 6))

@@ -166,14 +166,14 @@ def test_mirrored_training_equals_one_replica(tmp_path):
         (["--levels", "1"], "'1' is not a whole number from 2 to 256"),
         (["--strategy", "tpu"], "invalid choice: 'tpu'"),
         (["--model", "resnet"], "unknown model 'resnet'; the models are"),
-        (["--model", "dr_capsnet"], "rows and columns of at least 17"),
+        (["--model", "dr_capsnet"], "at least 17 rows and 17 columns"),
         (["--dataset", "no_such_set"], "unknown data set 'no_such_set'"),
         (["--dataset", "missing.npz"], "there is no file missing.npz"),
         (["--dataset", "a/b"], "is neither a folder nor an .npz file"),
         (["--dataset", "few.npz"], "few.npz must have the arrays x_train"),
         (["--dataset", "label.npz"], "test labels must be in 0 to 2"),
         (["--dataset", "shape.npz"], "they must have one shape"),
-        (["--dataset", "small.npz"], "rows and columns of at least 5"),
+        (["--dataset", "small.npz"], "sides must be from 3 to 40 pixels"),
         (["--data-dir", "missing"], "--data-dir 'missing' is not a folder"),
         (["--out", "taken"], "taken exists and is not overwritten"),
         (["--resume"], "--resume needs --out"),
@@ -189,7 +189,7 @@ def test_mistakes_are_one_line_and_status_2(
     np.savez("few.npz", **arrays(y_test=None))
     np.savez("label.npz", **arrays(y_test=np.full(6, 3)))
     np.savez("shape.npz", **arrays(x_test=np.zeros((6, 7, 7), np.uint8)))
-    tiny_data("small.npz", size=4)
+    tiny_data("small.npz", size=2)
     before = sorted(str(p) for p in tmp_path.rglob("*"))
     assert command("--rem", *flags) == 2
     captured = capsys.readouterr()

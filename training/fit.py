@@ -77,18 +77,22 @@ def _logical_devices() -> list[str] | None:
 def _compiled_model(
     name: str, config: Config, data: Data, steps_per_epoch: int
 ) -> keras.Model:
-    routing = tfcaps.routing.DynamicRouting(
-        config.iterations, gradient=config.gradient
-    )
-    model = models.build(
-        config.model, data.image_shape, data.num_classes, routing
-    )
+    model = models.build(config.model, data.image_shape, data.num_classes)
     learning_rate = keras.optimizers.schedules.CosineDecay(
         config.learning_rate, config.epochs * steps_per_epoch
     )
     optimizer = keras.optimizers.Adam(learning_rate)
     if name == "rem" and config.decay:
-        optimizer = rem.sensitivity_decay(optimizer, config.decay)
+        # It falls to 0, so that the last steps only fit what is left.
+        rate = keras.optimizers.schedules.PolynomialDecay(
+            config.decay,
+            config.epochs * steps_per_epoch,
+            0.0,
+            power=config.decay_power,
+        )
+        optimizer = rem.sensitivity_decay(
+            optimizer, rate, targets=config.decay_targets
+        )
     model.compile(
         optimizer,
         loss=tfcaps.losses.MarginLoss(),

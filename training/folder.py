@@ -64,12 +64,13 @@ class RunFolder:
         """
         try:
             settings = json.loads((path / "config.json").read_text("utf-8"))
+            settings["decay_targets"] = tuple(settings["decay_targets"])
             return cls(path, Config(**settings))
         except FileNotFoundError as error:
             raise UserError(
                 f"there is no run to resume in {path}: no config.json."
             ) from error
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError, KeyError, OSError) as error:
             raise UserError(
                 f"{path / 'config.json'} is not the config of a run: {error}."
             ) from error

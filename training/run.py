@@ -207,11 +207,7 @@ def run(options) -> None:
 
 def _check_model_fits(config: configs.Config, data: datasets.Data) -> None:
     """Fails before anything is written if the images are too small."""
-    from tfcaps.routing import DynamicRouting
-
-    models.build(
-        config.model, data.image_shape, data.num_classes, DynamicRouting()
-    )
+    models.build(config.model, data.image_shape, data.num_classes)
     if np.unique(data.train[1]).size < 2:
         raise UserError(f"{data.name}: the training images show one class.")
 

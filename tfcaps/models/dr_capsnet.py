@@ -15,7 +15,7 @@ def dr_capsnet(
     kernel_size: int = 9,
     primary_types: int = 32,
     primary_dim: int = 8,
-    primary_kernel_size: int = 9,
+    primary_kernel_size: int | tuple[int, int] = 9,
     primary_strides: int = 2,
     class_dim: int = 16,
     routing: Any = 3,
@@ -36,7 +36,8 @@ def dr_capsnet(
         kernel_size: Int. Window of the first convolution. Defaults to `9`.
         primary_types: Int. Primary capsule types. Defaults to `32`.
         primary_dim: Int. Components of a primary capsule. Defaults to `8`.
-        primary_kernel_size: Int. Window of PrimaryCaps. Defaults to `9`.
+        primary_kernel_size: Int or two ints. Window of PrimaryCaps. Defaults to
+            `9`.
         primary_strides: Int. Step of PrimaryCaps. Defaults to `2`.
         class_dim: Int. Components of a class capsule. Defaults to `16`.
         routing: Routing of the class capsules, see `tfcaps.routing.get`.
@@ -61,11 +62,17 @@ def dr_capsnet(
         - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829,
           section 4
     """
-    minimum = kernel_size + primary_kernel_size - 1
-    if len(input_shape) != 3 or min(input_shape[:2]) < minimum:
+    windows = primary_kernel_size
+    if isinstance(windows, int):
+        windows = (windows, windows)
+    minimum = tuple(window + kernel_size - 1 for window in windows)
+    if len(input_shape) != 3 or not (
+        input_shape[0] >= minimum[0] and input_shape[1] >= minimum[1]
+    ):
         raise ValueError(
-            "`input_shape` must be (rows, columns, channels) with rows and "
-            f"columns of at least {minimum} for kernel_size={kernel_size} and "
+            "`input_shape` must be (rows, columns, channels) with at least "
+            f"{minimum[0]} rows and {minimum[1]} columns for "
+            f"kernel_size={kernel_size} and "
             f"primary_kernel_size={primary_kernel_size}. Received: "
             f"input_shape={tuple(input_shape)}. Use larger images or smaller "
             "kernels."

@@ -22,10 +22,11 @@ class Config:
         pruning_begin: Share of training at which pruning begins.
         pruning_end: Share of training at which the final sparsity is reached.
         scope: `"tensor"` or `"global"`, see `prune_low_magnitude`.
-        decay: Rate of the sensitivity-gated decay; 0 for none.
+        decay: Rate of the sensitivity-gated decay at the start; 0 for none.
+        decay_power: How the rate falls to 0 at the end: as `(1 - share of
+            training) ** decay_power`; 0 keeps it.
+        decay_targets: Groups of weights that decay.
         levels: Levels of the quantised couplings.
-        iterations: Routing iterations.
-        gradient: `"last"` or `"full"`, see `DynamicRouting`.
         strategy: `"none"` or `"mirrored"`.
     """
 
@@ -41,11 +42,11 @@ class Config:
     final_sparsity: float = 0.85
     pruning_begin: float = 0.0
     pruning_end: float = 0.5
-    scope: str = "tensor"
-    decay: float = 1e-3
+    scope: str = "global"
+    decay: float = 1e-2
+    decay_power: float = 1.0
+    decay_targets: tuple[str, ...] = ("transformations",)
     levels: int = 11
-    iterations: int = 3
-    gradient: str = "last"
     strategy: str = "none"
 
     @property
