@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import pytest
 
+from training import fit
+
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
@@ -26,3 +28,9 @@ def seed_keras():
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session")
+def two_replicas():
+    """One strategy for all tests: two would mix up their collectives."""
+    return fit.make_strategy("mirrored")

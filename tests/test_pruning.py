@@ -5,7 +5,6 @@ import json
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_model_optimization as tfmot
 
 import tfcaps
@@ -251,11 +250,9 @@ def test_mixed_precision_trains_with_masks(images):
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
 
-def test_replicas_hold_the_same_masks_and_weights(images):
-    devices = [d.name for d in tf.config.list_logical_devices("CPU")]
-    assert len(devices) == 2
-    strategy = tf.distribute.MirroredStrategy(devices)
-    with strategy.scope():
+def test_replicas_hold_the_same_masks_and_weights(images, two_replicas):
+    assert two_replicas.num_replicas_in_sync == 2
+    with two_replicas.scope():
         optimizer = rem.sensitivity_decay(keras.optimizers.Adam(), 1e-3)
         model = compiled(small_model(), optimizer)
         rem.prune_low_magnitude(model, lambda step: 0.5)
@@ -270,7 +267,7 @@ def test_replicas_hold_the_same_masks_and_weights(images):
     masks = [v for v in model.optimizer.variables if "pruning_mask" in v.name]
     assert len(masks) == 3
     for variable in variables:
-        first, *others = strategy.experimental_local_results(variable.value)
+        first, *others = two_replicas.experimental_local_results(variable.value)
         for other in others:
             np.testing.assert_array_equal(first.numpy(), other.numpy())
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)

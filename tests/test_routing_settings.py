@@ -65,8 +65,7 @@ def test_get_refuses_anything_else(identifier):
         ),
         (
             {"levels": 1},
-            "`levels` must be at least 2, or None for no quantisation. "
-            "Received: levels=1.",
+            "`levels` must be an integer of at least 2. Received: levels=1.",
         ),
     ],
     ids=["float", "bool", "zero", "gradient", "levels"],

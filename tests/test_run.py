@@ -137,7 +137,11 @@ def test_a_stopped_run_resumes_to_the_same_result(tmp_path, monkeypatch):
         np.testing.assert_allclose(mine, theirs, atol=1e-6)
 
 
-def test_mirrored_training_equals_one_replica(tmp_path):
+def test_mirrored_training_equals_one_replica(
+    tmp_path, monkeypatch, two_replicas
+):
+    strategies = {"none": None, "mirrored": two_replicas}
+    monkeypatch.setattr(fit, "make_strategy", strategies.get)
     data = tiny_data(tmp_path / "tiny.npz")
     for strategy in ("none", "mirrored"):
         status = command(

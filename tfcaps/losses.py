@@ -34,7 +34,8 @@ class MarginLoss(keras.losses.Loss):
 
     Call arguments:
         y_true: Targets `[b, j]`, one-hot or with several ones, or class
-            indices `[b]` or `[b, 1]`.
+            indices `[b]` or `[b, 1]`; an index outside `[0, j)` stands for no
+            class.
         y_pred: Lengths `[b, j]`.
 
     Raises:
@@ -65,7 +66,8 @@ class MarginLoss(keras.losses.Loss):
         self.down_weight = down_weight
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        present = _class_targets(y_true, y_pred)
+        y_pred = ops.convert_to_tensor(y_pred)
+        present = _class_targets(ops.convert_to_tensor(y_true), y_pred)
         missed = ops.square(ops.relu(self.m_plus - y_pred))
         false = ops.square(ops.relu(y_pred - self.m_minus))
         absent = 1.0 - present

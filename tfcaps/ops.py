@@ -15,8 +15,10 @@ Axis letters used in every einsum and shape comment of the package:
 Votes are always `[b, i, j, d]`, couplings always `[b, i, j]`.
 """
 
+from numbers import Integral
 from typing import Any
 
+import keras
 from keras import ops
 
 # A tensor of the active backend, or anything that `keras.ops` converts to one.
@@ -27,6 +29,13 @@ def as_float32(tensor: Tensor) -> Tensor:
     """Casts float16 and bfloat16 to float32; leaves wider floats alone."""
     tensor = ops.convert_to_tensor(tensor)
     return tensor if tensor.dtype == "float64" else ops.cast(tensor, "float32")
+
+
+def _as_floats(vectors: Tensor) -> Tensor:
+    """Returns a tensor of its own float type, integers as float32."""
+    vectors = ops.convert_to_tensor(vectors)
+    is_float = keras.backend.is_float_dtype(vectors.dtype)
+    return vectors if is_float else ops.cast(vectors, "float32")
 
 
 def squared_length(
@@ -52,7 +61,7 @@ def length(
     Returns:
         Lengths in the dtype of `vectors`, without `axis`.
     """
-    vectors = ops.convert_to_tensor(vectors)
+    vectors = _as_floats(vectors)
     square = squared_length(as_float32(vectors), axis=axis, keepdims=keepdims)
     positive = square > 0
     root = ops.sqrt(ops.where(positive, square, ops.ones_like(square)))
@@ -73,7 +82,7 @@ def normalize(
     Returns:
         Tensor of the shape and dtype of `vectors`.
     """
-    vectors = ops.convert_to_tensor(vectors)
+    vectors = _as_floats(vectors)
     wide = as_float32(vectors)
     square = squared_length(wide, axis=axis, keepdims=True)
     return ops.cast(wide * ops.rsqrt(square + epsilon), vectors.dtype)
@@ -101,7 +110,7 @@ def squash(vectors: Tensor, *, axis: int = -1, epsilon: float = 1e-7) -> Tensor:
     References:
         - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829, eq. 1
     """
-    vectors = ops.convert_to_tensor(vectors)
+    vectors = _as_floats(vectors)
     wide = as_float32(vectors)
     square = squared_length(wide, axis=axis, keepdims=True)
     unit = normalize(wide, axis=axis, epsilon=epsilon)
@@ -159,12 +168,22 @@ def dequantize(codes: Tensor, levels: int, *, mode: str = "midtread") -> Tensor:
     return (codes + 0.5) / levels
 
 
-def _check_quantizer(levels: int, mode: str) -> None:
-    if isinstance(levels, bool) or int(levels) != levels or levels < 2:
+def is_integer(value: Any) -> bool:
+    """Tells whether a value is a whole number, of Python or NumPy."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_levels(levels: Any) -> None:
+    """Raises `ValueError` unless `levels` is an integer of at least 2."""
+    if not is_integer(levels) or levels < 2:
         raise ValueError(
             f"`levels` must be an integer of at least 2. Received: "
-            f"levels={levels}."
+            f"levels={levels!r}."
         )
+
+
+def _check_quantizer(levels: int, mode: str) -> None:
+    check_levels(levels)
     if mode not in ("midtread", "midrise"):
         raise ValueError(
             f'`mode` must be "midtread" or "midrise". Received: mode={mode!r}.'

@@ -13,18 +13,20 @@ from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
 
-# The measures after each epoch are taken on this many test images at most.
+# The curves have about this many points, each of this many test images at most.
+_CURVE_POINTS = 40
 _CURVE_SAMPLES = 1000
 
 
-def train(name: str, config: Config, data: Data, folder: RunFolder):
+def train(name: str, data: Data, folder: RunFolder, strategy) -> keras.Model:
     """Trains a model, or takes it from the folder if that was done before.
 
     Args:
         name: `"baseline"`, or `"rem"` for pruning and decay.
-        config: Settings of the run.
         data: Images and labels.
-        folder: Where the model, its back-up and its metrics go.
+        folder: Settings of the run, and where the model, its back-up and its
+            metrics go.
+        strategy: What `make_strategy` returned.
 
     Returns:
         The trained model, stripped of pruning.
@@ -32,6 +34,7 @@ def train(name: str, config: Config, data: Data, folder: RunFolder):
     Raises:
         FloatingPointError: If the loss becomes infinite or not a number.
     """
+    config = folder.config
     path = folder.model_path(name)
     if path.exists():
         return keras.saving.load_model(path, compile=False)
@@ -40,7 +43,7 @@ def train(name: str, config: Config, data: Data, folder: RunFolder):
     batches = Batches(
         *data.train, config.batch_size, seed=config.seed, shift=config.shift
     )
-    with strategy_scope(config.strategy):
+    with strategy.scope() if strategy else contextlib.nullcontext():
         model = _compiled_model(name, config, data, batches.num_batches)
         if name == "rem":
             schedule = _pruning_schedule(config, batches.num_batches)
@@ -48,30 +51,26 @@ def train(name: str, config: Config, data: Data, folder: RunFolder):
         model.fit(
             batches,
             epochs=config.epochs,
-            callbacks=_callbacks(name, config, data, folder, batches),
+            callbacks=_callbacks(name, data, folder, batches),
         )
     rem.strip_pruning(model)
     folder.save_model(name, model)
     return model
 
 
-def strategy_scope(strategy: str):
-    """Returns the scope in which models are built and trained."""
-    if strategy == "none":
-        return contextlib.nullcontext()
+def make_strategy(name: str):
+    """Returns the strategy for all models of a run, or None for one device.
 
-    import tensorflow as tf
-
-    return tf.distribute.MirroredStrategy(_logical_devices()).scope()
-
-
-def _logical_devices() -> list[str] | None:
-    """All GPUs; without any, all logical CPUs."""
-    import tensorflow as tf
-
-    if tf.config.list_logical_devices("GPU"):
+    Two strategies in one process would mix up their collective operations.
+    """
+    if name == "none":
         return None
-    return [device.name for device in tf.config.list_logical_devices("CPU")]
+
+    import tensorflow as tf
+
+    devices = tf.config.list_logical_devices("GPU")
+    devices = devices or tf.config.list_logical_devices("CPU")
+    return tf.distribute.MirroredStrategy([d.name for d in devices])
 
 
 def _compiled_model(
@@ -126,7 +125,7 @@ def _pruning_schedule(config: Config, steps_per_epoch: int):
 
 
 def _callbacks(
-    name: str, config: Config, data: Data, folder: RunFolder, batches: Batches
+    name: str, data: Data, folder: RunFolder, batches: Batches
 ) -> list[keras.callbacks.Callback]:
     images, labels = data.test
     chosen = np.random.default_rng(0).permutation(len(labels))[:_CURVE_SAMPLES]
@@ -141,7 +140,6 @@ def _callbacks(
         _Measure(
             name,
             Batches(images[chosen], labels[chosen], batch_size=256),
-            config.levels,
             folder,
         ),
     ]
@@ -163,19 +161,22 @@ class _StopIfNotFinite(keras.callbacks.Callback):
 
 
 class _Measure(keras.callbacks.Callback):
-    """Writes a line of `metrics.jsonl` after each epoch."""
+    """Writes a line of `metrics.jsonl`, at the end and every few epochs."""
 
-    def __init__(self, name, test, levels, folder):
+    def __init__(self, name, test, folder):
         super().__init__()
         self.name = name
         self.test = test
-        self.levels = levels
         self.folder = folder
 
     def on_train_begin(self, logs=None):
-        self.evaluator = rem.Evaluator(self.model, self.levels)
+        levels = self.folder.config.levels
+        self.evaluator = rem.Evaluator(self.model, levels)
 
     def on_epoch_end(self, epoch, logs=None):
+        epochs = self.folder.config.epochs
+        if (epochs - 1 - epoch) % max(epochs // _CURVE_POINTS, 1):
+            return
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()
         report = self.evaluator.run(self.test)

@@ -15,6 +15,7 @@ import keras
 from tfcaps.cli import UserError
 from tfcaps.files import write_atomically
 from tfcaps.rem import Report
+from tfcaps.rem.couplings import functional
 from training.configs import Config
 
 _PACKAGES = (
@@ -87,9 +88,7 @@ class RunFolder:
         """Writes a model without its optimiser, complete or not at all."""
         path = self.model_path(name)
         staged = path.with_name(f".staged-{path.name}")
-        # A new model of the same layers has no optimiser, and so no masks.
-        bare = keras.Model(model.input, model.output, name=model.name)
-        bare.save(staged)
+        functional(model).save(staged)
         os.replace(staged, path)
 
     def save_reports(

@@ -26,9 +26,8 @@ import numpy as np  # noqa: E402
 from export.run import export_model  # noqa: E402
 from tfcaps import rem  # noqa: E402
 from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
-from training import configs, datasets, models, report  # noqa: E402
+from training import configs, datasets, fit, models, report  # noqa: E402
 from training.batches import Batches  # noqa: E402
-from training.fit import train  # noqa: E402
 from training.folder import RunFolder  # noqa: E402
 
 # --------------------------------------------------------------------- flags
@@ -186,10 +185,11 @@ def run(options) -> None:
     if not options.resume:
         folder.create()
 
+    strategy = fit.make_strategy(config.strategy)
     reports = {}
     for name in config.model_names:
         print(f"\n{report.TITLES[name]} on {data.name}", flush=True)
-        model = train(name, config, data, folder)
+        model = fit.train(name, data, folder, strategy)
         test = Batches(*data.test, batch_size=256)
         reports[name] = rem.evaluate(model, test, config.levels, verbose=1)
     served = export_model(model, folder.served, name=model.name)

@@ -129,7 +129,8 @@ class ClassCaps(keras.layers.Layer):
     def call(self, inputs: Tensor, return_couplings: bool = False) -> Any:
         routed = self.routing(self._votes(inputs), bias=self.bias)
         poses = ops.cast(routed.poses, self.compute_dtype)
-        return (poses, routed.couplings) if return_couplings else poses
+        couplings = ops.cast(routed.couplings, "float32")
+        return (poses, couplings) if return_couplings else poses
 
     def _check_input_shape(self, input_shape: Any) -> None:
         shape = tuple(input_shape)

@@ -66,7 +66,7 @@ def dr_capsnet(
     if isinstance(windows, int):
         windows = (windows, windows)
     minimum = tuple(window + kernel_size - 1 for window in windows)
-    if len(input_shape) != 3 or not (
+    if (len(input_shape) != 3 or None in input_shape) or not (
         input_shape[0] >= minimum[0] and input_shape[1] >= minimum[1]
     ):
         raise ValueError(

@@ -65,14 +65,23 @@ def capsule_outputs(model: keras.Model) -> keras.Model:
         shown["poses"], shown["couplings"] = _WithCouplings(layer)(*args)
         return shown["poses"]
 
-    functional = keras.Model(model.input, model.output)
     copy = keras.models.clone_model(
-        functional, clone_function=lambda layer: layer, call_function=call
+        functional(model),
+        clone_function=lambda layer: layer,
+        call_function=call,
     )
     lengths = copy.outputs[0]
     if len(lengths.shape) != 2:
         lengths = Length(dtype="float32")(shown["poses"])
     return keras.Model(copy.input, {"lengths": lengths, **shown})
+
+
+def functional(model: keras.Model) -> keras.Model:
+    """Returns a functional model of the same layers, without optimiser."""
+    if isinstance(model, keras.Sequential):
+        # It has no `input` of its own before it is called.
+        return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+    return keras.Model(model.input, model.output, name=model.name)
 
 
 def is_routed(layer: Any) -> bool:

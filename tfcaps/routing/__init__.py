@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from tfcaps.ops import is_integer
 from tfcaps.routing.dynamic import DynamicRouting
 from tfcaps.routing.routing import Routed, Routing
 from tfcaps.routing.votes import Votes
@@ -26,10 +27,11 @@ def get(identifier: int | str | dict[str, Any] | Routing) -> Routing:
 
     Raises:
         ValueError: If the identifier is none of these.
+        TypeError: If a config names a class that Keras does not know.
     """
     routing: Any = identifier
-    if isinstance(identifier, int) and not isinstance(identifier, bool):
-        return DynamicRouting(iterations=identifier)
+    if is_integer(identifier):
+        return DynamicRouting(iterations=routing)
     if isinstance(identifier, str) and identifier in _NAMES:
         return _NAMES[identifier]()
     if isinstance(identifier, dict):

@@ -5,7 +5,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32, dequantize, length, quantize, squash
+from tfcaps.ops import (
+    Tensor,
+    as_float32,
+    check_levels,
+    dequantize,
+    is_integer,
+    length,
+    quantize,
+    squash,
+)
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import Routed, Routing
 from tfcaps.routing.votes import Votes
@@ -59,7 +68,7 @@ class DynamicRouting(Routing):
         gradient: str = "last",
         levels: int | None = None,
     ):
-        if isinstance(iterations, bool) or not isinstance(iterations, int):
+        if not is_integer(iterations):
             raise ValueError(
                 "`iterations` must be an integer. Received: "
                 f"iterations={iterations!r}."
@@ -74,12 +83,10 @@ class DynamicRouting(Routing):
                 '`gradient` must be "last" or "full". Received: '
                 f"gradient={gradient!r}."
             )
-        if levels is not None and levels < 2:
-            raise ValueError(
-                "`levels` must be at least 2, or None for no quantisation. "
-                f"Received: levels={levels}."
-            )
-        self.iterations = iterations
+        if levels is not None:
+            check_levels(levels)
+            levels = int(levels)
+        self.iterations = int(iterations)
         self.gradient = gradient
         self.levels = levels
 

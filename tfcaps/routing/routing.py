@@ -8,7 +8,7 @@ from tfcaps.routing.votes import Votes
 
 
 class Routed(NamedTuple):
-    """What a routing returns, in float32.
+    """What a routing returns, in float32, or float64 for such votes.
 
     Attributes:
         poses: Parent poses `[b, j, d]`.

@@ -1,5 +1,7 @@
 """Votes, seen only through the two contractions that routing needs."""
 
+import copy
+
 from keras import ops
 
 from tfcaps.ops import Tensor, as_float32
@@ -25,24 +27,27 @@ class Votes:
                 "Votes must have the shape [batch, children, parents, "
                 f"components]. Received: shape={tuple(tensor.shape)}."
             )
-        self.tensor = tensor
-
-    @property
-    def num_parents(self) -> int:
-        return int(self.tensor.shape[2])
+        # [b, j, i, d], turned once: both contractions are then plain products
+        # of matrices, where those of [b, i, j, d] turn the votes every time.
+        self._by_parent = ops.transpose(tensor, (0, 2, 1, 3))
 
     def weighted_sum(self, couplings: Tensor) -> Tensor:
         """Contracts couplings `[b, i, j]` over children to `[b, j, d]`."""
-        return ops.einsum("bij,bijd->bjd", couplings, self.tensor)
+        rows = ops.expand_dims(ops.transpose(couplings, (0, 2, 1)), 2)
+        return ops.squeeze(ops.matmul(rows, self._by_parent), axis=2)
 
     def agreement(self, poses: Tensor) -> Tensor:
         """Returns the dot products `[b, i, j]` with the poses `[b, j, d]`."""
-        return ops.einsum("bijd,bjd->bij", self.tensor, poses)
+        columns = ops.expand_dims(poses, -1)
+        products = ops.matmul(self._by_parent, columns)
+        return ops.transpose(ops.squeeze(products, axis=-1), (0, 2, 1))
 
     def zero_poses(self) -> Tensor:
         """Returns parent poses `[b, j, d]` of zeros."""
-        return ops.zeros_like(self.tensor[:, 0])
+        return ops.zeros_like(self._by_parent[:, :, 0])
 
     def stop_gradient(self) -> "Votes":
         """Returns the same votes as constants of the backward pass."""
-        return Votes(ops.stop_gradient(self.tensor))
+        stopped = copy.copy(self)
+        stopped._by_parent = ops.stop_gradient(self._by_parent)
+        return stopped
