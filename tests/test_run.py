@@ -11,7 +11,7 @@ import pytest
 
 from tests.test_datasets import arrays
 from tfcaps import rem
-from tfcaps.cli import run_command
+from tfcaps.cli import UserError, run_command
 from training import configs, fit, run
 
 _ROOT = Path(__file__).parents[1]
@@ -224,7 +224,7 @@ def test_a_mistake_prints_nothing_else_in_a_real_process(tmp_path):
 def test_a_loss_that_is_not_finite_stops_the_run():
     callback = fit._StopIfNotFinite()
     callback.on_epoch_end(0, {"loss": 1.0})
-    with pytest.raises(FloatingPointError, match="loss became nan in epoch 3"):
+    with pytest.raises(UserError, match="loss became nan in epoch 3"):
         callback.on_epoch_end(2, {"loss": float("nan")})
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 import tfcaps
 from tfcaps import rem, xla
+from tfcaps.cli import UserError
 from training import models
 from training.batches import Batches
 from training.configs import Config
@@ -32,7 +33,7 @@ def train(name: str, data: Data, folder: RunFolder, strategy) -> keras.Model:
         The trained model, stripped of pruning.
 
     Raises:
-        FloatingPointError: If the loss becomes infinite or not a number.
+        UserError: If the loss becomes infinite or not a number.
     """
     config = folder.config
     path = folder.model_path(name)
@@ -154,9 +155,10 @@ class _StopIfNotFinite(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         for measure, value in (logs or {}).items():
             if not np.isfinite(value):
-                raise FloatingPointError(
-                    f"{measure} became {value} in epoch {epoch + 1}. Lower "
-                    "the learning rate."
+                raise UserError(
+                    f"{measure} became {value} in epoch {epoch + 1}; the "
+                    "training was stopped. Try a lower learning rate in "
+                    "training/configs/."
                 )
 
 

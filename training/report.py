@@ -45,8 +45,8 @@ def write(
                 for row in folder.read_metrics()
             ),
             "Training",
-            "Measured after each epoch on test images, at most 1,000 of them; "
-            "nothing is selected by these curves, the last epoch counts.",
+            "Measured during training on test images, at most 1,000 of them. "
+            "Nothing is selected by these curves: the last epoch counts.",
         ),
         "keys_per_class": (
             viz.keys_per_class(trees, class_names=names),
@@ -66,9 +66,10 @@ def write(
                 reports[main].dictionary, config.levels, class_names=names
             ),
             f"Most frequent parse trees, {TITLES[main]}",
-            "A blue line joins a class with each child whose coupling exceeds "
-            "the uniform one; children below it are hollow. The title says "
-            "how many of the class's images have exactly this tree.",
+            "The children are the primary capsules, in the same order in every "
+            "picture. A blue line joins a class with each child whose coupling "
+            "exceeds the uniform one; the stronger, the thicker. The title "
+            "says how many of the class's images have exactly this tree.",
         ),
     }
     figures = []

@@ -93,6 +93,11 @@ class CouplingDictionary:
             mine.update(theirs)
 
     @property
+    def key_length(self) -> int:
+        """Codes in a key, one for each child; 0 before the first sample."""
+        return self._key_length or 0
+
+    @property
     def num_samples(self) -> NDArray[np.int64]:
         """Samples predicted as each class, `[j]`."""
         return np.array([c.total() for c in self._counters], np.int64)
@@ -120,7 +125,7 @@ class CouplingDictionary:
         """Returns a class's keys `[n, i]`, most frequent first."""
         rows = [key for key, _ in self._ranked(class_index)]
         flat = np.frombuffer(b"".join(rows), np.uint8)
-        return flat.reshape(len(rows), self._key_length or 0)
+        return flat.reshape(len(rows), self.key_length)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the dictionary to an `.npz` file, which appears complete.

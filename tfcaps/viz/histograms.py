@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 from tfcaps.rem import CouplingDictionary
 from tfcaps.viz.style import class_labels, colour, figure
 
+_MANY = 50
+
 
 def coupling_histograms(
     dictionaries: Mapping[str, CouplingDictionary],
@@ -27,7 +29,8 @@ def coupling_histograms(
         class_names: Names of the classes. Defaults to their numbers.
 
     Returns:
-        A figure with a panel for each class, its counts on a logarithmic axis.
+        A figure with a panel for each class; with many children, their numbers
+        are on a logarithmic axis.
     """
     classes = next(iter(dictionaries.values())).num_classes
     labels = class_labels(class_names, classes)
@@ -39,6 +42,7 @@ def coupling_histograms(
     ).ravel()
     half = 0.5 / (levels - 1)
     edges = np.linspace(-half, 1 + half, levels + 1)
+    logarithmic = max(t.key_length for t in dictionaries.values()) > _MANY
     for j, panel in enumerate(panels):
         if j >= classes:
             panel.set_axis_off()
@@ -56,12 +60,13 @@ def coupling_histograms(
                 alpha=1.0 if index else 0.5,
                 color=colour(index),
                 linewidth=1.5,
-                log=True,
+                log=logarithmic,
                 label=name,
             )
         panel.axvline(1 / classes, color="0.4", linestyle=":", linewidth=1)
         panel.set_title(f"class {labels[j]}", fontsize=9)
-    panels[0].legend(fontsize=7)
+    handles, names = panels[0].get_legend_handles_labels()
+    drawing.legend(handles, names, loc="outside upper right", ncols=4)
     drawing.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
     drawing.supylabel("children", fontsize=9)
     return drawing

@@ -44,5 +44,5 @@ def keys_per_class(
     )
     panel.set_xlabel("predicted class (grey line: its samples)")
     panel.set_ylabel("distinct keys")
-    panel.legend(fontsize=9)
+    drawing.legend(loc="outside upper right", ncols=4, fontsize=9)
     return drawing

@@ -17,8 +17,4 @@ def get_config() -> Config:
         batch_size=32,
         learning_rate=5e-3,
         shift=1,
-        final_sparsity=0.8,
-        pruning_end=0.6,
-        decay=1e-2,
-        decay_power=2.0,
     )

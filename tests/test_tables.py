@@ -1,0 +1,50 @@
+"""The table of runs, and the one that stands in the README."""
+
+import json
+from pathlib import Path
+
+from training import tables
+
+_ROOT = Path(__file__).parents[1]
+
+
+def write_run(folder, seed, accuracy, **changes):
+    folder.mkdir()
+    config = {"dataset": "x.npz", "epochs": 3, "seed": seed, "data_dir": None}
+    model = {
+        "accuracy": accuracy, "accuracy_quantized": accuracy,
+        "entropy_bits": 2.0, "ceiling_bits": 6.0, "median_keys": 7.5,
+        "nonuniform_share": 0.25, "t_score": 0.125, "sparsity": 0.8,
+        "nonzero_parameters": 12345,
+    }  # fmt: skip
+    result = {"seconds": 10.0 * seed, "models": {"rem": model}}
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    (folder / "rem.json").write_text(json.dumps(result))
+    return folder
+
+
+def test_seeds_are_averaged_and_settings_kept_apart(tmp_path):
+    lines = tables.table(
+        [
+            write_run(tmp_path / "a", 1, 0.97),
+            write_run(tmp_path / "b", 3, 0.99),
+            write_run(tmp_path / "c", 1, 0.5, epochs=9),
+        ]
+    ).splitlines()
+    assert len(lines) == 4
+    cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
+    assert cells == [
+        "x", "+REM", "2", "3", "98.00 ± 1.00", "98.00 ± 1.00", "2.00 ± 0.00",
+        "6.00 ± 0.00", "8 ± 0", "25.0 ± 0.0", "0.125 ± 0.000", "80.0 ± 0.0",
+        "12,345", "20",
+    ]  # fmt: skip
+    assert "| 50.00 |" in lines[3].replace("  ", " ").replace("  ", " ")
+
+
+def test_the_readme_shows_what_the_command_prints():
+    readme = (_ROOT / "README.md").read_text("utf-8")
+    _, block = readme.split("<!-- results: python training/tables.py")
+    block = block.split("-->\n", 1)[1].split("<!-- end of results -->")[0]
+    folders = sorted((_ROOT / "results").glob("*/*"))
+    assert folders
+    assert block.strip() == tables.table(folders)
