@@ -203,6 +203,23 @@ def test_mistakes_are_one_line_and_status_2(
     assert sorted(str(p) for p in tmp_path.rglob("*")) == before
 
 
+def test_resuming_a_finished_run_changes_no_number(finished):
+    before = json.loads((finished / "rem.json").read_text())["models"]
+    assert command("--resume", "--out", finished) == 0
+    after = json.loads((finished / "rem.json").read_text())["models"]
+    assert after == before
+    versions = [p.parent.name for p in finished.glob("served/*/*/*.pb")]
+    assert set(versions) == {"1"}
+
+
+def test_zero_is_a_setting():
+    options = run.make_parser().parse_args(
+        ["--rem", "--decay", "0", "--final-sparsity", "0", "--seed", "0"]
+    )
+    config = run.open_folder(options).config
+    assert (config.decay, config.final_sparsity, config.rem) == (0, 0, True)
+
+
 def test_resuming_with_other_settings_is_an_error(finished, capsys):
     assert command("--resume", "--out", finished, "--epochs", 7) == 2
     assert "has epochs=2, not 7" in capsys.readouterr().err

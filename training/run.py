@@ -7,6 +7,7 @@ the same settings, quantises their couplings, collects the parse trees of each
 class, draws them, and exports the stripped model for TensorFlow Serving.
 """
 
+import argparse
 import dataclasses
 import itertools
 import sys
@@ -115,14 +116,9 @@ def _number(text, kind, low, high):
     except ValueError:
         value = None
     if value is None or not (low <= value and (high is None or value <= high)):
-        raise _argument_error(f"{text!r} is not {word} {limits}")
+        message = f"{text!r} is not {word} {limits}"
+        raise argparse.ArgumentTypeError(message)
     return value
-
-
-def _argument_error(message: str) -> Exception:
-    import argparse
-
-    return argparse.ArgumentTypeError(message)
 
 
 # ------------------------------------------------------------------ settings
@@ -133,7 +129,9 @@ def open_folder(options) -> RunFolder:
     given = {
         field.name: value
         for field in dataclasses.fields(configs.Config)
-        if (value := getattr(options, field.name, None)) not in (None, False)
+        # `is`, because 0 is a setting and equals False.
+        if (value := getattr(options, field.name, None)) is not None
+        and value is not False
     }
     if options.resume:
         if options.out is None:
@@ -192,7 +190,9 @@ def run(options) -> None:
         model = fit.train(name, data, folder, strategy)
         test = Batches(*data.test, batch_size=256)
         reports[name] = rem.evaluate(model, test, config.levels, verbose=1)
-    served = export_model(model, folder.served, name=model.name)
+    served = folder.served / model.name / "1"
+    if not served.exists():
+        export_model(model, folder.served, name=model.name, version=1)
     seconds = time.monotonic() - started
     folder.save_reports(reports, seconds)
     page = report.write(folder, data, reports, seconds)
