@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 # On a machine with an NVIDIA GPU, TensorFlow with CUDA.
 comma := ,
-EXTRAS := dev$(if $(shell command -v nvidia-smi),$(comma)gpu)
+EXTRAS := dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)gpu)
 
 .PHONY: rem test lint clean
 

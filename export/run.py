@@ -8,14 +8,22 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from zipfile import BadZipFile
 
 # The repository's own folders, wherever the command is called from.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from export.startup import import_tensorflow_quietly  # noqa: E402
-
 if __name__ == "__main__":
-    import_tensorflow_quietly()
+    # TensorFlow 2.21 writes notes at start-up before its log level counts.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    stderr = os.dup(2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+    finally:
+        os.dup2(stderr, 2)
 
 import keras  # noqa: E402
 
@@ -43,10 +51,12 @@ def export_model(
 
     Raises:
         ValueError: If the model has no routed layer.
-        UserError: If the version exists or cannot be written.
+        UserError: If the version exists.
+        OSError: If it cannot be written.
     """
     outputs = capsule_outputs(model)
     base = to / name
+    is_new = not base.exists()
     base.mkdir(parents=True, exist_ok=True)
     target = base / str(_free_version(base) if version is None else version)
     if target.exists():
@@ -59,11 +69,8 @@ def export_model(
         _write_saved_model(outputs, staged)
         staged.chmod(0o755)  # mkdtemp makes folders private
         os.rename(staged, target)
-    except OSError as error:
-        shutil.rmtree(staged, ignore_errors=True)
-        raise UserError(f"{target} could not be written: {error}.") from error
     except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
+        shutil.rmtree(staged if not is_new else base, ignore_errors=True)
         raise
     return target
 
@@ -113,7 +120,7 @@ def load_model(path: Path) -> keras.Model:
         )
     try:
         return keras.saving.load_model(file, compile=False)
-    except (ValueError, OSError, KeyError, TypeError) as error:
+    except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
         raise UserError(
             f"{file} is not a readable Keras model: {error}."
         ) from error

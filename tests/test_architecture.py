@@ -24,13 +24,13 @@ PARTS = {
     "rem": {"ops", "routing", "layers"},
     "viz": {"rem"},
 }
-HELPERS = {"files", "xla", "cli"}
+HELPERS = {"files", "cli"}
 PACKAGES = {
     "tfcaps": {"tfcaps"},
-    "training": {"tfcaps", "training", "export"},
+    "training": {"tfcaps", "training"},
     "export": {"tfcaps", "export"},
 }
-TENSORFLOW = {"tfcaps/routing/loop.py", "tfcaps/xla.py"}
+TENSORFLOW = {"tfcaps/routing/loop.py"}
 PRUNING_TOOLKIT = {"training/fit.py"}
 
 every_file = pytest.mark.parametrize("path", FILES, ids=str)

@@ -47,11 +47,13 @@ def test_digits_are_split_in_halves_of_the_same_classes():
 
 
 def test_npz_files_are_read(tmp_path):
-    np.savez(tmp_path / "mine.npz", **arrays())
+    column = (np.arange(12) % 3)[:, np.newaxis]  # as in Keras' own CIFAR
+    np.savez(tmp_path / "mine.npz", **arrays(y_train=column))
     data = datasets.load(str(tmp_path / "mine.npz"))
     assert data.image_shape == (6, 5, 1)
     assert data.class_names == ("0", "1", "2")
     np.testing.assert_array_equal(data.train[0][..., 0], arrays()["x_train"])
+    np.testing.assert_array_equal(data.train[1], column[:, 0])
 
 
 _FLOATS = np.random.default_rng(0).random((12, 6, 5))
@@ -61,11 +63,12 @@ _FLOATS = np.random.default_rng(0).random((12, 6, 5))
     ("changes", "message"),
     [
         ({"y_test": None}, "must have the arrays x_train, y_train, x_test"),
-        ({"y_train": np.arange(12) % 3 - 1}, "labels must be in 0 to 1"),
+        ({"y_train": np.arange(12) % 3 - 1}, "but one label is -1"),
+        ({"y_train": 2 * (np.arange(12) % 3)}, "but one label is 2"),
         ({"y_test": np.full(6, 3)}, "test labels must be in 0 to 2"),
         ({"y_test": np.zeros(6)}, "test labels must be integers from 0"),
         ({"y_test": np.zeros(5, int)}, "must be one label for each test"),
-        ({"y_test": np.zeros((6, 1), int)}, "test labels must be a vector"),
+        ({"y_test": np.zeros((6, 2), int)}, "must be one label for each test"),
         ({"y_train": np.zeros(12, int)}, "labels must be in 0 to 0"),
         ({"x_test": np.zeros((6, 5, 5), np.uint8)}, "they must have one shape"),
         ({"x_train": np.zeros((12, 30))}, "training images must have the sha"),
@@ -128,6 +131,10 @@ def test_unknown_names_and_folders_are_refused(tmp_path):
         datasets.load("no_such_set", str(tmp_path))
     with pytest.raises(UserError, match="neither a folder nor an .npz file"):
         datasets.load(str(tmp_path / "missing" / "folder"))
+    with pytest.raises(UserError, match="neither a folder nor an .npz file"):
+        datasets.load("")
+    with pytest.raises(UserError, match="unknown data set 'a/b'"):
+        datasets.load("a/b", str(tmp_path))
     with pytest.raises(UserError, match="--data-dir .* is not a folder"):
         datasets.load("mnist", str(tmp_path / "missing"))
     with pytest.raises(UserError, match="mnist is not prepared in"):

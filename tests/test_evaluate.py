@@ -164,7 +164,7 @@ def test_report_prints_saves_and_warns_of_trivial_trees(
     report = rem.evaluate(model, (images, np.zeros(23, int)))
     assert report.trivial and report.entropy_bits == 0.0
     text = str(report)
-    assert "The trees are trivial: only 0.0 % of the codes" in text
+    assert "The trees are trivial: 0.0 % of the codes differ" in text
     assert "0.00 of at most" in text
     report.save(tmp_path / "rem.json")
     saved = json.loads((tmp_path / "rem.json").read_text())

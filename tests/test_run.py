@@ -62,7 +62,7 @@ def test_a_run_leaves_everything_it_promises(finished):
         "baseline.keras", "rem.json", "dictionary.npz", "figures",
         "report.html", "served",
     }  # fmt: skip
-    assert not [name for name in names if name.startswith(".")]
+    assert not [n for n in names if n.startswith((".", "backup"))]
     figures = {p.name for p in (finished / "figures").iterdir()}
     assert figures == {
         "curves.png", "keys_per_class.png", "coupling_histograms.png",
@@ -102,7 +102,8 @@ def test_metrics_have_a_line_for_each_model_and_epoch(finished):
     assert all(np.isfinite(row["loss"]) for row in rows)
 
 
-def test_the_closing_table_stands_on_stdout(tmp_path, capsys):
+def test_the_closing_table_stands_on_stdout(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run, "export", lambda folder, to: None)
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "plain"
     assert command("--dataset", data, "--epochs", 1, "--out", out) == 0
@@ -117,17 +118,18 @@ def test_a_stopped_run_resumes_to_the_same_result(tmp_path, monkeypatch):
     data = tiny_data(tmp_path / "tiny.npz")
     flags = ("--rem", "--dataset", data, "--epochs", 3, "--batch-size", 8)
     assert command(*flags, "--out", tmp_path / "whole") == 0
+    monkeypatch.setattr(run, "export", lambda folder, to: None)
     append = fit.RunFolder.append_metrics
 
     def stop(folder, row):
         append(folder, row)
-        if (row["model"], row["epoch"]) == ("rem", 2):
+        if (row["model"], row["epoch"]) == ("rem", 1):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(fit.RunFolder, "append_metrics", stop)
     assert command(*flags, "--out", tmp_path / "cut") == 130
     assert not (tmp_path / "cut" / "model.keras").exists()
-    monkeypatch.undo()
+    monkeypatch.setattr(fit.RunFolder, "append_metrics", append)
     assert command("--resume", "--out", tmp_path / "cut") == 0
     whole, cut = (
         keras.models.load_model(tmp_path / name / "model.keras").get_weights()
@@ -142,6 +144,7 @@ def test_mirrored_training_equals_one_replica(
 ):
     strategies = {"none": None, "mirrored": two_replicas}
     monkeypatch.setattr(fit, "make_strategy", strategies.get)
+    monkeypatch.setattr(run, "export", lambda folder, to: None)
     data = tiny_data(tmp_path / "tiny.npz")
     for strategy in ("none", "mirrored"):
         status = command(
@@ -165,7 +168,8 @@ def test_mirrored_training_equals_one_replica(
         (["--epochs", "two"], "'two' is not a whole number at least 1"),
         (["--batch-size", "-3"], "'-3' is not a whole number at least 1"),
         (["--seed", "-1"], "is not a whole number from 0 to 4294967295"),
-        (["--final-sparsity", "1.5"], "is not a number from 0.0 to 1.0"),
+        (["--final-sparsity", "1"], "is not a number from 0.0 to 0.999"),
+        (["--epoch", "1"], "unrecognized arguments: --epoch 1"),
         (["--decay", "nan"], "'nan' is not a number from 0.0 to 1.0"),
         (["--levels", "1"], "'1' is not a whole number from 2 to 256"),
         (["--strategy", "tpu"], "invalid choice: 'tpu'"),
@@ -173,7 +177,7 @@ def test_mirrored_training_equals_one_replica(
         (["--model", "dr_capsnet"], "at least 17 rows and 17 columns"),
         (["--dataset", "no_such_set"], "unknown data set 'no_such_set'"),
         (["--dataset", "missing.npz"], "there is no file missing.npz"),
-        (["--dataset", "a/b"], "is neither a folder nor an .npz file"),
+        (["--dataset", "./a/b"], "is neither a folder nor an .npz file"),
         (["--dataset", "few.npz"], "few.npz must have the arrays x_train"),
         (["--dataset", "label.npz"], "test labels must be in 0 to 2"),
         (["--dataset", "shape.npz"], "they must have one shape"),
@@ -204,12 +208,27 @@ def test_mistakes_are_one_line_and_status_2(
 
 
 def test_resuming_a_finished_run_changes_no_number(finished):
-    before = json.loads((finished / "rem.json").read_text())["models"]
+    before = json.loads((finished / "rem.json").read_text())
     assert command("--resume", "--out", finished) == 0
-    after = json.loads((finished / "rem.json").read_text())["models"]
-    assert after == before
+    after = json.loads((finished / "rem.json").read_text())
+    assert after["models"] == before["models"]
+    assert after["seconds"] == before["seconds"] > 0
     versions = [p.parent.name for p in finished.glob("served/*/*/*.pb")]
     assert set(versions) == {"1"}
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", None], ids=["cut", "list", "empty", "wrong type"]
+)
+def test_resuming_from_a_broken_config_is_an_error(
+    finished, tmp_path, capsys, text
+):
+    config = json.loads((finished / "config.json").read_text())
+    broken = json.dumps({**config, "epochs": "two"}) if text is None else text
+    (tmp_path / "config.json").write_text(broken)
+    assert command("--resume", "--out", tmp_path) == 2
+    assert "is not the config of a run" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_zero_is_a_setting():

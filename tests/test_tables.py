@@ -36,9 +36,9 @@ def test_seeds_are_averaged_and_settings_kept_apart(tmp_path):
         [cell.strip() for cell in line.strip("|").split("|")] for line in lines
     ]
     assert rows[2] == [
-        "x", "+REM", "2", "3", "98.00 ± 1.00", "98.00 ± 1.00", "2.00 ± 0.00",
+        "x", "REM", "2", "3", "98.00 ± 1.00", "98.00 ± 1.00", "2.00 ± 0.00",
         "6.00 ± 0.00", "8 ± 0", "25.0 ± 0.0", "0.125 ± 0.000", "80.0 ± 0.0",
-        "12,345", "20",
+        "12,345 ± 0", "20",
     ]  # fmt: skip
     assert rows[3][2:6] == ["1", "9", "50.00", "50.00"]
 

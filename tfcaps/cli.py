@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 # `run.py: error: ...` and this exit status, as argparse does for wrong flags.
 USAGE_STATUS = 2
@@ -14,7 +14,10 @@ class UserError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
+    """A parser that takes no shortened flags and whose errors are one line."""
+
+    def __init__(self, **options: Any):
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         sentence = " ".join(message.split())
@@ -28,13 +31,14 @@ def run_command(
 ) -> int:
     """Parses flags, runs a command and returns its exit status.
 
-    A `UserError` becomes one line on stderr and status 2, an interruption by
-    the user status 130; anything else is a bug and keeps its traceback.
+    A `UserError` or a file that cannot be read or written becomes one line on
+    stderr and status 2, an interruption by the user status 130; anything else
+    is a bug and keeps its traceback.
     """
     options = parser.parse_args(argv)
     try:
         command(options)
-    except UserError as error:
+    except (UserError, OSError) as error:
         sentence = " ".join(str(error).split())
         print(f"{parser.prog}: error: {sentence}", file=sys.stderr)
         return USAGE_STATUS

@@ -6,9 +6,12 @@
 | a name such as `mnist`, `fashion_mnist`, `cifar10` | TensorFlow Datasets |
 | a file ending in `.npz` | arrays `x_train`, `y_train`, `x_test`, `y_test` |
 | a folder | one folder of images for each class |
+
+A folder of the current directory comes before a name.
 """
 
 import dataclasses
+import zlib
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -70,9 +73,9 @@ def load(name: str, data_dir: str | None = None) -> Data:
     path = Path(name)
     if path.suffix == ".npz":
         return _npz(path)
-    if path.is_dir():
+    if name and path.is_dir():
         return _folder(path)
-    if len(path.parts) > 1 or path.exists():
+    if not name or path.exists() or name[0] in "/.~":
         raise UserError(
             f"data set {name!r} is neither a folder nor an .npz file."
         )
@@ -103,10 +106,13 @@ def _npz(path: Path) -> Data:
             x_train, y_train, x_test, y_test = (arrays[n] for n in _ARRAYS)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise UserError(f"{path} is not a readable .npz file: {error}.") from (
             error
         )
+    parts = (x_train, y_train, x_test, y_test)
+    if not all(isinstance(part, np.ndarray) for part in parts):
+        raise UserError(f"{path} has members that are no arrays.")
     return _checked(path.stem, (x_train, y_train), (x_test, y_test), None)
 
 
@@ -154,7 +160,11 @@ def _tensorflow_datasets(name: str, data_dir: str | None) -> Data:
 
     try:
         builder = tfds.builder(name, data_dir=data_dir)
-    except (tfds.core.DatasetNotFoundError, ValueError) as error:
+    except (
+        tfds.core.DatasetNotFoundError,
+        AssertionError,
+        ValueError,
+    ) as error:
         raise UserError(
             f"unknown data set {name!r}; use digits, a name of TensorFlow "
             "Datasets such as mnist, fashion_mnist or cifar10, an .npz file, "
@@ -174,10 +184,12 @@ def _tensorflow_datasets(name: str, data_dir: str | None) -> Data:
                 "give a folder where it is prepared by --data-dir."
             ) from error
     features = builder.info.features
-    if not {"image", "label"} <= set(features):
+    if not {"image", "label"} <= set(features) or not isinstance(
+        features["label"], tfds.features.ClassLabel
+    ):
         raise UserError(
             f"{name} is not for image classification: it has the features "
-            f"{', '.join(features)}, not image and label."
+            f"{', '.join(features)}, not an image and a class label."
         )
     splits = builder.info.splits
     held_out = [s for s in ("test", "validation") if s in splits]
@@ -199,16 +211,21 @@ def _read_split(builder: Any, split: str) -> tuple[Array, Array]:
     count = builder.info.splits[split].num_examples
     bar = keras.utils.Progbar(count, unit_name="image")
     images, labels = [], []
-    dataset = builder.as_dataset(split=split, as_supervised=True).batch(512)
     try:
-        for image, label in tfds.as_numpy(dataset):
-            images.append(image)
-            labels.append(label)
-            bar.add(len(label))
+        dataset = builder.as_dataset(split=split).batch(512)
+        for batch in tfds.as_numpy(dataset):
+            images.append(batch["image"])
+            labels.append(batch["label"])
+            bar.add(len(batch["label"]))
         return np.concatenate(images), np.concatenate(labels)
     except (tf.errors.InvalidArgumentError, ValueError) as error:
         raise UserError(
             f"{builder.name} has images of different sizes; tfcaps needs one."
+        ) from error
+    except tf.errors.OpError as error:
+        raise UserError(
+            f"the prepared files of {builder.name} cannot be read: "
+            f"{error.message}."
         ) from error
 
 
@@ -233,14 +250,9 @@ def _checked(
     class_names: list[str] | None,
 ) -> Data:
     """Returns `Data` if images and labels can be used together."""
-    train, test = _with_channels(train), _with_channels(test)
+    train, test = _in_shape(train), _in_shape(test)
     for part, (images, labels) in (("training", train), ("test", test)):
         _check_images(name, part, images)
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            raise UserError(
-                f"{name}: the {part} labels must be a vector; they have the "
-                f"shape {labels.shape}."
-            )
         if labels.shape != (len(images),):
             raise UserError(
                 f"{name}: there must be one label for each {part} image; "
@@ -257,7 +269,9 @@ def _checked(
             f"{name}: training images are {_size(train[0][0])}, test images "
             f"{_size(test[0][0])}; they must have one shape."
         )
-    classes = len(class_names) if class_names else int(train[1].max()) + 1
+    classes = (
+        len(class_names) if class_names else _count_classes(name, train[1])
+    )
     for part, (_, labels) in (("training", train), ("test", test)):
         if labels.min() < 0 or labels.max() >= classes:
             raise UserError(
@@ -271,9 +285,25 @@ def _checked(
     return Data(name, train, test, tuple(names))
 
 
-def _with_channels(part: tuple[Array, Array]) -> tuple[Array, Array]:
+def _in_shape(part: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Adds a channel to grey images; makes a column of labels a vector."""
     images, labels = part
-    return (images[..., np.newaxis] if images.ndim == 3 else images), labels
+    if images.ndim == 3:
+        images = images[..., np.newaxis]
+    return images, labels[:, 0] if labels.shape[1:] == (1,) else labels
+
+
+def _count_classes(name: str, labels: Array) -> int:
+    """Returns how many classes labels from 0 without gaps show."""
+    present = np.unique(labels)
+    expected = np.arange(len(present))
+    if not np.array_equal(present, expected):
+        wrong = present[present != expected][0]
+        raise UserError(
+            f"{name}: the training labels must be 0, 1, 2 and so on without "
+            f"gaps; {len(present)} classes are there, but one label is {wrong}."
+        )
+    return len(present)
 
 
 def _check_images(name: str, part: str, images: Array) -> None:

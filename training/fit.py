@@ -1,12 +1,13 @@
 """Trains one model of a run, with or without REM."""
 
 import contextlib
+import shutil
 
 import keras
 import numpy as np
 
 import tfcaps
-from tfcaps import rem, xla
+from tfcaps import rem
 from tfcaps.cli import UserError
 from training import models
 from training.batches import Batches
@@ -56,6 +57,7 @@ def train(name: str, data: Data, folder: RunFolder, strategy) -> keras.Model:
         )
     rem.strip_pruning(model)
     folder.save_model(name, model)
+    shutil.rmtree(folder.backup_path(name), ignore_errors=True)
     return model
 
 
@@ -97,7 +99,6 @@ def _compiled_model(
         optimizer,
         loss=tfcaps.losses.MarginLoss(),
         metrics=["accuracy"],
-        jit_compile=xla.pays(),
     )
     return model
 
@@ -110,13 +111,6 @@ def _pruning_schedule(config: Config, steps_per_epoch: int):
     # About a hundred updates, the last of them at `end`.
     frequency = max((end - begin) // 100, 1)
     end = begin + (end - begin) // frequency * frequency
-    if keras.backend.backend() != "tensorflow":
-        # Keras has the same polynomial; it knows no first step.
-        decay = keras.optimizers.schedules.PolynomialDecay(
-            0.0, end - begin, config.final_sparsity, power=3
-        )
-        return lambda step: decay(max(step - begin, 0))
-
     # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
     import tensorflow_model_optimization as tfmot
 
@@ -131,9 +125,6 @@ def _callbacks(
     images, labels = data.test
     chosen = np.random.default_rng(0).permutation(len(labels))[:_CURVE_SAMPLES]
     callbacks = [
-        keras.callbacks.BackupAndRestore(
-            str(folder.backup_path(name)), double_checkpoint=True
-        ),
         keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
         ),
@@ -143,6 +134,10 @@ def _callbacks(
             Batches(images[chosen], labels[chosen], batch_size=256),
             folder,
         ),
+        # The last one: it backs up only epochs that are measured and finite.
+        keras.callbacks.BackupAndRestore(
+            str(folder.backup_path(name)), double_checkpoint=True
+        ),
     ]
     if name == "rem":
         callbacks.insert(0, rem.UpdatePruningStep())
@@ -150,7 +145,7 @@ def _callbacks(
 
 
 class _StopIfNotFinite(keras.callbacks.Callback):
-    """Stops with an error that names the epoch, before anything is saved."""
+    """Stops with an error that names the epoch, before it is backed up."""
 
     def on_epoch_end(self, epoch, logs=None):
         for measure, value in (logs or {}).items():
@@ -179,8 +174,6 @@ class _Measure(keras.callbacks.Callback):
         epochs = self.folder.config.epochs
         if (epochs - 1 - epoch) % max(epochs // _CURVE_POINTS, 1):
             return
-        if keras.backend.backend() == "jax":
-            self.model.jax_state_sync()
         report = self.evaluator.run(self.test)
         # Keras shows what is added to the logs beside its progress bar.
         logs["entropy_bits"] = report.entropy_bits

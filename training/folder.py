@@ -16,7 +16,7 @@ from tfcaps.cli import UserError
 from tfcaps.files import write_atomically
 from tfcaps.rem import Report
 from tfcaps.rem.couplings import functional
-from training.configs import Config
+from training.configs import Config, config_from
 
 _PACKAGES = (
     "keras",
@@ -65,16 +65,18 @@ class RunFolder:
         """
         try:
             settings = json.loads((path / "config.json").read_text("utf-8"))
-            settings["decay_targets"] = tuple(settings["decay_targets"])
-            return cls(path, Config(**settings))
+            folder = cls(path, config_from(settings))
         except FileNotFoundError as error:
             raise UserError(
                 f"there is no run to resume in {path}: no config.json."
             ) from error
-        except (ValueError, TypeError, KeyError, OSError) as error:
+        except ValueError as error:
             raise UserError(
                 f"{path / 'config.json'} is not the config of a run: {error}."
             ) from error
+        if not (path / "environment.json").exists():
+            folder.write_json("environment.json", _environment())
+        return folder
 
     def model_path(self, name: str) -> Path:
         """`model.keras` is the REM model, or the baseline if it is alone."""
@@ -82,7 +84,7 @@ class RunFolder:
         return self.path / f"{'model' if is_main else name}.keras"
 
     def backup_path(self, name: str) -> Path:
-        return self.path / "backup" / name
+        return self.path / f"backup-{name}"
 
     def save_model(self, name: str, model: keras.Model) -> None:
         """Writes a model without its optimiser, complete or not at all."""
@@ -92,9 +94,15 @@ class RunFolder:
         os.replace(staged, path)
 
     def save_reports(
-        self, reports: Mapping[str, Report], seconds: float
+        self, reports: Mapping[str, Report], seconds: float | None
     ) -> None:
-        """Writes `rem.json`, and the dictionary of each model."""
+        """Writes `rem.json`, and the dictionary of each model.
+
+        A run that was finished before keeps its `seconds`.
+        """
+        result = self.path / "rem.json"
+        if seconds is None and result.exists():
+            seconds = json.loads(result.read_text("utf-8"))["seconds"]
         models = {name: report.to_dict() for name, report in reports.items()}
         self.write_json("rem.json", {"seconds": seconds, "models": models})
         main = self.config.model_names[-1]
@@ -103,8 +111,11 @@ class RunFolder:
             report.dictionary.save(self.path / f"{prefix}dictionary.npz")
 
     def append_metrics(self, row: dict[str, Any]) -> None:
-        with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        """Adds a row to `metrics.jsonl`, which appears complete."""
+        path = self.path / "metrics.jsonl"
+        before = path.read_text("utf-8") if path.exists() else ""
+        with write_atomically(path, "w") as file:
+            file.write(before + json.dumps(row) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Returns one row for each model and epoch, the last one written."""

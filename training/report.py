@@ -9,29 +9,10 @@ from tfcaps import viz
 from tfcaps.rem import Report
 from training.datasets import Data
 from training.folder import RunFolder
-from training.tables import markdown
-
-TITLES = {"baseline": "Baseline", "rem": "REM"}
-_HEAD = (
-    "model",
-    "accuracy",
-    "quantised",
-    "entropy",
-    "ceiling",
-    "keys",
-    "off uniform",
-    "T-score",
-    "sparsity",
-    "parameters",
-)
+from training.tables import COLUMNS, TITLES, markdown
 
 
-def write(
-    folder: RunFolder,
-    data: Data,
-    reports: Mapping[str, Report],
-    seconds: float,
-) -> Path:
+def write(folder: RunFolder, data: Data, reports: Mapping[str, Report]) -> Path:
     """Draws the figures and writes `report.html`; returns its path."""
     folder.figures.mkdir(exist_ok=True)
     config = folder.config
@@ -81,8 +62,8 @@ def write(
     viz.write_report(
         page,
         title=f"tfcaps: {config.model} on {data.name}",
-        subtitle=_subtitle(data, reports, seconds),
-        table=(_HEAD, [_row(n, r) for n, r in reports.items()]),
+        subtitle=_subtitle(data, reports),
+        table=_cells(reports),
         verdicts=[
             (f"{TITLES[name]}. {report.verdict}", report.trivial)
             for name, report in reports.items()
@@ -95,31 +76,30 @@ def write(
 
 def table(reports: Mapping[str, Report]) -> str:
     """Returns the closing table of a run in Markdown."""
-    rows = [_row(name, report) for name, report in reports.items()]
-    return markdown([_HEAD, *rows])
+    head, rows = _cells(reports)
+    return markdown([head, *rows])
 
 
-def _row(name: str, report: Report) -> tuple[str, ...]:
-    return (
-        TITLES[name],
-        f"{100 * report.accuracy:.2f} %",
-        f"{100 * report.accuracy_quantized:.2f} %",
-        f"{report.entropy_bits:.2f} bits",
-        f"{report.ceiling_bits:.2f} bits",
-        f"{report.median_keys:g}",
-        f"{100 * report.nonuniform_share:.1f} %",
-        f"{report.t_score:.3f}",
-        f"{100 * report.sparsity:.1f} %",
-        f"{report.nonzero_parameters:,}",
-    )
+def _cells(
+    reports: Mapping[str, Report],
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    head = ("model", *(column.title for column in COLUMNS))
+    rows = [
+        (
+            TITLES[name],
+            *(column.write([report.to_dict()]) for column in COLUMNS),
+        )
+        for name, report in reports.items()
+    ]
+    return head, rows
 
 
-def _subtitle(data: Data, reports: Mapping[str, Report], seconds: float) -> str:
+def _subtitle(data: Data, reports: Mapping[str, Report]) -> str:
     levels = next(iter(reports.values())).levels
     return (
         f"{len(data.train[1]):,} training and {len(data.test[1]):,} test "
-        f"images, {data.num_classes} classes; couplings at {levels} levels; "
-        f"{seconds:.0f} s in all. Entropy is the mean over classes, its "
+        f"images, {data.num_classes} classes; couplings at {levels} levels. "
+        "Entropy is the mean over classes, its "
         "ceiling log2 of the images predicted as a class; keys are the median "
         "over classes; parameters are those that are not zero."
     )

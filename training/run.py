@@ -10,26 +10,39 @@ class, draws them, and exports the stripped model for TensorFlow Serving.
 import argparse
 import dataclasses
 import itertools
+import logging
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 # The repository's own folders, wherever the command is called from.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from export.startup import import_tensorflow_quietly  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
 if __name__ == "__main__":
-    import_tensorflow_quietly()
+    # TensorFlow 2.21 writes notes at start-up before its log level counts.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    stderr = os.dup(2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        import tensorflow as tf
 
-import numpy as np  # noqa: E402
+        tf.config.list_physical_devices()
+    finally:
+        os.dup2(stderr, 2)
+    # Each model that is measured traces functions of its own.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
-from export.run import export_model  # noqa: E402
+import keras  # noqa: E402
+
 from tfcaps import rem  # noqa: E402
 from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
 from training import configs, datasets, fit, models, report  # noqa: E402
 from training.batches import Batches  # noqa: E402
 from training.folder import RunFolder  # noqa: E402
+from training.tables import TITLES  # noqa: E402
 
 # --------------------------------------------------------------------- flags
 
@@ -60,9 +73,9 @@ def make_parser() -> Parser:
     add("--seed", type=_not_negative, help="seed of weights and order")
     add(
         "--final-sparsity",
-        type=_share,
+        type=_sparsity,
         metavar="SHARE",
-        help="weights pruned in the end, 0 to 1",
+        help="weights pruned in the end, 0 to 0.999",
     )
     add(
         "--decay",
@@ -101,6 +114,10 @@ def _not_negative(text: str) -> int:
 
 def _share(text: str) -> float:
     return _number(text, float, 0.0, 1.0)
+
+
+def _sparsity(text: str) -> float:
+    return _number(text, float, 0.0, 0.999)
 
 
 def _levels(text: str) -> int:
@@ -147,11 +164,6 @@ def open_folder(options) -> RunFolder:
         return folder
     defaults = configs.load(given.get("dataset", "digits"))
     config = dataclasses.replace(defaults, **given)
-    if config.model not in models.MODELS:
-        raise UserError(
-            f"unknown model {config.model!r}; the models are "
-            f"{', '.join(models.MODELS)}."
-        )
     if options.out is not None:
         if options.out.exists():
             raise UserError(
@@ -175,41 +187,50 @@ def _free_name(config: configs.Config) -> Path:
 
 def run(options) -> None:
     """Trains, measures, draws and exports."""
+    if keras.backend.backend() != "tensorflow":
+        raise UserError(
+            "the main job needs the TensorFlow backend, not "
+            f"{keras.backend.backend()!r}; unset KERAS_BACKEND."
+        )
     started = time.monotonic()
     folder = open_folder(options)
     config = folder.config
     data = datasets.load(config.dataset, config.data_dir)
-    _check_model_fits(config, data)
+    # A model that does not fit the images fails before anything is written.
+    models.build(config.model, data.image_shape, data.num_classes)
     if not options.resume:
         folder.create()
 
     strategy = fit.make_strategy(config.strategy)
     reports = {}
     for name in config.model_names:
-        print(f"\n{report.TITLES[name]} on {data.name}", flush=True)
+        print(f"\n{TITLES[name]} on {data.name}", flush=True)
         model = fit.train(name, data, folder, strategy)
         test = Batches(*data.test, batch_size=256)
         reports[name] = rem.evaluate(model, test, config.levels, verbose=1)
     served = folder.served / model.name / "1"
     if not served.exists():
-        export_model(model, folder.served, name=model.name, version=1)
-    seconds = time.monotonic() - started
+        export(folder.path, folder.served)
+    # The time of a run that was resumed is not known.
+    seconds = None if options.resume else time.monotonic() - started
     folder.save_reports(reports, seconds)
-    page = report.write(folder, data, reports, seconds)
+    page = report.write(folder, data, reports)
 
     print()
     print(report.table(reports))
     for name in config.model_names:
-        print(f"{report.TITLES[name]}: {reports[name].verdict}")
+        print(f"{TITLES[name]}: {reports[name].verdict}")
     print(f"\nmodel for TensorFlow Serving: {served}")
     print(f"report: {page}")
 
 
-def _check_model_fits(config: configs.Config, data: datasets.Data) -> None:
-    """Fails before anything is written if the images are too small."""
-    models.build(config.model, data.image_shape, data.num_classes)
-    if np.unique(data.train[1]).size < 2:
-        raise UserError(f"{data.name}: the training images show one class.")
+def export(run: Path, to: Path) -> None:
+    """Calls the export command, as a user would, on what the run wrote."""
+    command = [sys.executable, str(ROOT / "export" / "run.py")]
+    flags = ["--run", str(run), "--to", str(to), "--version", "1"]
+    done = subprocess.run([*command, *flags], stdout=subprocess.DEVNULL)
+    if done.returncode:
+        raise UserError(f"{run} could not be exported, see above.")
 
 
 if __name__ == "__main__":

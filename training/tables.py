@@ -4,29 +4,45 @@ python training/tables.py results/*/*
 """
 
 import argparse
+import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import Any
 
-_TITLES = {"baseline": "+Q", "rem": "+REM"}
-_HEAD = (
-    "data set",
-    "model",
-    "seeds",
-    "epochs",
-    "accuracy",
-    "quantised",
-    "entropy, bits",
-    "ceiling",
-    "keys",
-    "off uniform",
-    "T-score",
-    "sparsity",
-    "parameters",
-    "seconds",
+TITLES = {"baseline": "Baseline", "rem": "REM"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A measure of a model: how it is called, stored and written."""
+
+    title: str
+    field: str
+    digits: int
+    factor: float = 1.0
+
+    def write(self, models: Sequence[Mapping[str, Any]]) -> str:
+        """Returns the mean over models, ± its deviation if there are more."""
+        values = [self.factor * model[self.field] for model in models]
+        text = f"{mean(values):,.{self.digits}f}"
+        if len(values) == 1:
+            return text
+        return f"{text} ± {pstdev(values):,.{self.digits}f}"
+
+
+COLUMNS = (
+    Column("accuracy, %", "accuracy", 2, 100),
+    Column("quantised, %", "accuracy_quantized", 2, 100),
+    Column("entropy, bits", "entropy_bits", 2),
+    Column("ceiling", "ceiling_bits", 2),
+    Column("keys", "median_keys", 0),
+    Column("off uniform, %", "nonuniform_share", 1, 100),
+    Column("T-score", "t_score", 3),
+    Column("sparsity, %", "sparsity", 1, 100),
+    Column("parameters", "nonzero_parameters", 0),
 )
 
 
@@ -50,41 +66,29 @@ def table(folders: Iterable[Path]) -> str:
         key = json.dumps(setting, sort_keys=True)
         configs[key] = config
         groups.setdefault(key, []).append(result)
-    rows = [
-        _row(configs[key], name, results)
-        for key, results in groups.items()
-        for name in results[0]["models"]
-    ]
-    return markdown([_HEAD, *rows], left=2)
+    head = ("data set", "model", "seeds", "epochs")
+    rows = [(*head, *(column.title for column in COLUMNS), "seconds")]
+    for key, results in groups.items():
+        config = configs[key]
+        for name in results[0]["models"]:
+            models = [result["models"][name] for result in results]
+            rows.append(
+                (
+                    Path(config["dataset"]).stem,
+                    TITLES[name],
+                    str(len(results)),
+                    str(config["epochs"]),
+                    *(column.write(models) for column in COLUMNS),
+                    _seconds(results),
+                )
+            )
+    return markdown(rows, left=2)
 
 
-def _row(config, name, results) -> tuple[str, ...]:
-    models = [result["models"][name] for result in results]
-
-    def cell(field: str, digits: int, factor: float = 1.0) -> str:
-        return _spread([factor * m[field] for m in models], digits)
-
-    return (
-        Path(config["dataset"]).stem,
-        _TITLES[name],
-        str(len(results)),
-        str(config["epochs"]),
-        cell("accuracy", 2, 100),
-        cell("accuracy_quantized", 2, 100),
-        cell("entropy_bits", 2),
-        cell("ceiling_bits", 2),
-        cell("median_keys", 0),
-        cell("nonuniform_share", 1, 100),
-        cell("t_score", 3),
-        cell("sparsity", 1, 100),
-        f"{mean(m['nonzero_parameters'] for m in models):,.0f}",
-        f"{mean(result['seconds'] for result in results):.0f}",
-    )
-
-
-def _spread(values: list[float], digits: int) -> str:
-    text = f"{mean(values):.{digits}f}"
-    return f"{text} ± {pstdev(values):.{digits}f}" if len(values) > 1 else text
+def _seconds(results: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the mean; a run that was resumed does not know its time."""
+    known = [r["seconds"] for r in results if r["seconds"] is not None]
+    return f"{mean(known):.0f}" if known else "–"
 
 
 def markdown(rows: list[tuple[str, ...]], *, left: int = 1) -> str:

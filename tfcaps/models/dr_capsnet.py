@@ -79,7 +79,11 @@ def dr_capsnet(
         )
     images = keras.Input(input_shape, name="images")
     features = keras.layers.Conv2D(
-        filters, kernel_size, activation="relu", name="conv"
+        filters,
+        kernel_size,
+        activation="relu",
+        data_format="channels_last",
+        name="conv",
     )(images)
     children = PrimaryCaps(
         primary_types,

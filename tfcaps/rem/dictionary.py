@@ -1,6 +1,7 @@
 """The dictionary of parse trees: which keys a class uses, and how often."""
 
 import os
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from tfcaps.files import write_atomically
 
 _MAX_CODE = 255
+# What numpy raises for files that are no `.npz`, cut short or damaged.
+_UNREADABLE = (
+    BadZipFile,
+    EOFError,
+    KeyError,
+    OSError,
+    TypeError,
+    ValueError,
+    zlib.error,
+)
 
 
 class CouplingDictionary:
@@ -169,7 +180,7 @@ class CouplingDictionary:
                 raise ValueError("counts do not fit the keys")
         except FileNotFoundError:
             raise
-        except (KeyError, OSError, ValueError, EOFError, BadZipFile) as error:
+        except _UNREADABLE as error:
             raise ValueError(
                 f"{os.fspath(path)!r} is not a coupling dictionary written by "
                 f"`CouplingDictionary.save`: {error}"

@@ -8,7 +8,6 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps import xla
 from tfcaps.ops import quantize
 from tfcaps.rem.couplings import capsule_outputs, quantize_couplings
 from tfcaps.rem.dictionary import CouplingDictionary
@@ -35,10 +34,10 @@ def evaluate(
     Args:
         model: A functional or sequential model with a routed layer, from images
             to class lengths or poses.
-        dataset: `(images, labels)` arrays, or an iterable of such batches: a
-            `tf.data.Dataset`, a `keras.utils.PyDataset`. Labels are class
-            indices or one-hot. Every sample counts, so do not drop the last
-            partial batch.
+        dataset: A tuple `(images, labels)` of arrays, or an iterable of such
+            batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a list.
+            Labels are class indices or one-hot. Every sample counts, so do not
+            drop the last partial batch.
         levels: Int in [2, 256]. Levels of the couplings. The uniform coupling
             1/J should be one of them, as with 11 levels and ten classes.
             Defaults to `11`.
@@ -148,7 +147,7 @@ def _measures(
             "keys": ops.cast(codes, "uint8"),
         },
     )
-    measures.compile(jit_compile=xla.pays())
+    measures.compile()
     return measures
 
 
@@ -156,7 +155,7 @@ def _batches(
     dataset: Any, batch_size: int
 ) -> tuple[Iterable[tuple[Array, Array]], int | None]:
     """Returns batches, and how many there are if that is known."""
-    if isinstance(dataset, tuple | list) and len(dataset) == 2:
+    if isinstance(dataset, tuple) and len(dataset) == 2:
         images, labels = (np.asarray(part) for part in dataset)
         if len(images) != len(labels):
             raise ValueError(

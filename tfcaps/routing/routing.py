@@ -25,8 +25,8 @@ class Routing(abc.ABC):
     """Decides how much of each child's vote reaches each parent.
 
     A routing has settings but no weights: the layer owns the transformation and
-    the bias. Subclasses implement `route` and `get_config`, and register
-    themselves under the package `tfcaps`.
+    the bias. Subclasses implement `route` and `get_config`, take `levels` among
+    their arguments, and register themselves under the package `tfcaps`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.

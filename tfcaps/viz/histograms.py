@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from tfcaps.rem import CouplingDictionary
 from tfcaps.viz.style import class_labels, colour, figure
@@ -47,7 +48,7 @@ def coupling_histograms(
         if j >= classes:
             panel.set_axis_off()
             continue
-        for index, (name, trees) in enumerate(dictionaries.items()):
+        for index, trees in enumerate(dictionaries.values()):
             keys = trees.keys(j)
             if not len(keys):
                 continue
@@ -61,12 +62,19 @@ def coupling_histograms(
                 color=colour(index),
                 linewidth=1.5,
                 log=logarithmic,
-                label=name,
             )
         panel.axvline(1 / classes, color="0.4", linestyle=":", linewidth=1)
         panel.set_title(f"class {labels[j]}", fontsize=9)
-    handles, names = panels[0].get_legend_handles_labels()
-    drawing.legend(handles, names, loc="outside upper right", ncols=4)
+    drawing.legend(
+        handles=[
+            Patch(
+                color=colour(index), alpha=0.5 if index == 0 else 1.0, label=n
+            )
+            for index, n in enumerate(dictionaries)
+        ],
+        loc="outside upper right",
+        ncols=4,
+    )
     drawing.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
     drawing.supylabel("children", fontsize=9)
     return drawing

@@ -1,7 +1,8 @@
 """The settings of a run, and which file holds those of a data set."""
 
 import dataclasses
-import importlib
+from types import NoneType
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,28 @@ class Config:
 
 
 def load(dataset: str) -> Config:
-    """Returns the settings of a data set: its own file's, or the default's."""
-    name = dataset if dataset in ("digits",) else "default"
-    module = importlib.import_module(f"training.configs.{name}")
-    return dataclasses.replace(module.get_config(), dataset=dataset)
+    """Returns the settings of a data set: its own file's, or the defaults."""
+    from training.configs import digits  # it imports `Config` from here
+
+    config = digits.get_config() if dataset == "digits" else Config()
+    return dataclasses.replace(config, dataset=dataset)
+
+
+def config_from(settings: Any) -> Config:
+    """Returns the config that `dataclasses.asdict` and JSON made `settings` of.
+
+    Raises:
+        ValueError: If a setting is missing, unknown or of another type.
+    """
+    default = dataclasses.asdict(Config())
+    if not isinstance(settings, dict) or settings.keys() != default.keys():
+        raise ValueError(f"it must have the settings {', '.join(default)}")
+    for name, value in settings.items():
+        kinds = (str, NoneType) if name == "data_dir" else type(default[name])
+        if kinds is tuple:
+            settings[name] = value = tuple(value)
+        if kinds is float and type(value) is int:
+            value = float(value)
+        if not isinstance(value, kinds):
+            raise ValueError(f"{name} is {value!r}")
+    return Config(**settings)
