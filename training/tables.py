@@ -66,7 +66,7 @@ def table(folders: Iterable[Path]) -> str:
         key = json.dumps(setting, sort_keys=True)
         configs[key] = config
         groups.setdefault(key, []).append(result)
-    head = ("data set", "model", "seeds", "epochs")
+    head = ("data set", "model", "decay", "seeds", "epochs")
     rows = [(*head, *(column.title for column in COLUMNS), "seconds")]
     for key, results in groups.items():
         config = configs[key]
@@ -76,6 +76,7 @@ def table(folders: Iterable[Path]) -> str:
                 (
                     Path(config["dataset"]).stem,
                     TITLES[name],
+                    f"{config['decay']:g}" if name == "rem" else "–",
                     str(len(results)),
                     str(config["epochs"]),
                     *(column.write(models) for column in COLUMNS),
