@@ -130,7 +130,15 @@ def test_a_stopped_run_resumes_to_the_same_result(tmp_path, monkeypatch):
     assert command(*flags, "--out", tmp_path / "cut") == 130
     assert not (tmp_path / "cut" / "model.keras").exists()
     monkeypatch.setattr(fit.RunFolder, "append_metrics", append)
+    started = []
+    start_epoch = fit.Batches.start_epoch
+    monkeypatch.setattr(
+        fit.Batches,
+        "start_epoch",
+        lambda self, epoch: (started.append(epoch), start_epoch(self, epoch)),
+    )
     assert command("--resume", "--out", tmp_path / "cut") == 0
+    assert [epoch for epoch in started if epoch > 0] == [1, 2]
     whole, cut = (
         keras.models.load_model(tmp_path / name / "model.keras").get_weights()
         for name in ("whole", "cut")
