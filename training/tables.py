@@ -58,7 +58,7 @@ def table(folders: Iterable[Path]) -> str:
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     configs = {}
-    for folder in folders:
+    for folder in sorted(folders):
         config = json.loads((folder / "config.json").read_text("utf-8"))
         result = json.loads((folder / "rem.json").read_text("utf-8"))
         # Where the data lay and which seed was used do not make a setting.
