@@ -9,21 +9,14 @@ import tensorflow as tf
 
 import tfcaps
 from tests.golden import load
+from tests.networks import tiny_capsnet
 from tfcaps import rem
 from tfcaps.ops import dequantize, quantize
 
 
 @pytest.fixture
 def model():
-    return tfcaps.models.dr_capsnet(
-        (8, 8, 1),
-        4,
-        filters=6,
-        kernel_size=3,
-        primary_types=2,
-        primary_kernel_size=4,
-        class_dim=4,
-    )
+    return tiny_capsnet(4, filters=6, primary_dim=8, primary_kernel_size=4)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 import tfcaps
 from export import run as export
+from tests.networks import tiny_capsnet
 from tfcaps import rem
 from tfcaps.cli import UserError, run_command
 
@@ -31,23 +32,11 @@ print(sorted(serve.structured_input_signature[1]), serve.inputs[0].shape)
 """
 
 
-def small_model():
-    return tfcaps.models.dr_capsnet(
-        (8, 8, 1),
-        3,
-        filters=4,
-        kernel_size=3,
-        primary_types=2,
-        primary_kernel_size=3,
-        class_dim=5,
-    )
-
-
 @pytest.fixture(scope="module")
 def pruned():
     """A model that was trained with masks, and stripped."""
     keras.utils.set_random_seed(0)
-    model = small_model()
+    model = tiny_capsnet()
     model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
     rem.prune_low_magnitude(model, lambda step: 0.6)
     model.fit(

@@ -9,23 +9,11 @@ import tensorflow_model_optimization as tfmot
 
 import tfcaps
 from tests.golden import load
+from tests.networks import tiny_capsnet
 from tfcaps import rem
 
 _PRUNING = load("11_pruning")
 _SCHEDULES = json.loads(str(_PRUNING["schedules_json"]))
-
-
-def small_model():
-    return tfcaps.models.dr_capsnet(
-        (8, 8, 1),
-        3,
-        filters=4,
-        kernel_size=3,
-        primary_types=2,
-        primary_dim=4,
-        primary_kernel_size=3,
-        class_dim=4,
-    )
 
 
 def compiled(model, optimizer="adam", **options):
@@ -56,7 +44,7 @@ def test_tfmot_schedules_are_read_as_they_are(setting):
     kind = getattr(tfmot.sparsity.keras, setting["kind"])
     arguments = {k: v for k, v in setting.items() if k not in ("index", "kind")}
     schedule = kind(**arguments)
-    pruning = rem.prune_low_magnitude(small_model(), schedule).pruning
+    pruning = rem.prune_low_magnitude(tiny_capsnet(), schedule).pruning
     name = f"schedule{setting['index']}"
     for step, sparsity, update in zip(
         _PRUNING[f"{name}_steps"],
@@ -102,7 +90,7 @@ def test_masks_during_training_equal_those_of_tfmots_wrapper():
 
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_pruned_weights_stay_zero_under_momentum(images, jit_compile):
-    model = small_model()
+    model = tiny_capsnet()
     model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=jit_compile)
     biases = [v for v in model.trainable_variables if v.name == "bias"]
     before = [bias.numpy() for bias in biases]
@@ -122,7 +110,7 @@ def test_pruned_weights_stay_zero_under_momentum(images, jit_compile):
 
 
 def test_epoch_logs_show_the_sparsity(images):
-    model = rem.prune_low_magnitude(compiled(small_model()), lambda step: 0.75)
+    model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.75)
     history = model.fit(
         *images, verbose=0, callbacks=[rem.UpdatePruningStep()]
     ).history
@@ -130,7 +118,7 @@ def test_epoch_logs_show_the_sparsity(images):
 
 
 def test_targets_choose_what_is_pruned(images):
-    model = compiled(small_model())
+    model = compiled(tiny_capsnet())
     rem.prune_low_magnitude(model, lambda s: 0.9, targets="transformations")
     model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
     assert rem.sparsity(model, targets="transformations") > 0.85
@@ -138,7 +126,7 @@ def test_targets_choose_what_is_pruned(images):
 
 
 def test_global_scope_prunes_across_weights(images):
-    model = compiled(small_model())
+    model = compiled(tiny_capsnet())
     kernel = model.get_layer("conv").kernel
     kernel.assign(kernel.numpy() + 10.0)
     rem.prune_low_magnitude(model, lambda step: 0.5, scope="global")
@@ -148,7 +136,7 @@ def test_global_scope_prunes_across_weights(images):
 
 
 def test_keras_schedules_and_frequency_work(images):
-    model = compiled(small_model())
+    model = compiled(tiny_capsnet())
     schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 4, 0.8, power=3)
     rem.prune_low_magnitude(model, schedule, frequency=2)
     pruning = model.pruning
@@ -160,7 +148,7 @@ def test_keras_schedules_and_frequency_work(images):
 
 
 def test_model_may_be_compiled_after_pruning_is_set_up(images):
-    model = rem.prune_low_magnitude(small_model(), lambda step: 0.5)
+    model = rem.prune_low_magnitude(tiny_capsnet(), lambda step: 0.5)
     compiled(model).fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
     masks = [v for v in model.optimizer.variables if "pruning_mask" in v.name]
@@ -168,7 +156,7 @@ def test_model_may_be_compiled_after_pruning_is_set_up(images):
 
 
 def test_masks_move_to_a_new_optimizer(images):
-    model = rem.prune_low_magnitude(compiled(small_model()), lambda step: 0.5)
+    model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.5)
     callbacks = [rem.UpdatePruningStep()]
     model.fit(*images, verbose=0, callbacks=callbacks)
     zeros = {path: array == 0 for path, array in prunable(model).items()}
@@ -178,7 +166,7 @@ def test_masks_move_to_a_new_optimizer(images):
 
 
 def test_a_trained_model_can_be_pruned(images):
-    model = compiled(small_model())
+    model = compiled(tiny_capsnet())
     model.fit(*images, verbose=0)
     rem.prune_low_magnitude(model, lambda step: 0.5)
     model.fit(
@@ -188,7 +176,7 @@ def test_a_trained_model_can_be_pruned(images):
 
 
 def test_strip_pruning_frees_the_weights_and_keeps_the_zeros(images):
-    model = rem.prune_low_magnitude(compiled(small_model()), lambda step: 0.5)
+    model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.5)
     model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
     zeros = rem.sparsity(model)
     assert rem.strip_pruning(model) is model
@@ -199,7 +187,7 @@ def test_strip_pruning_frees_the_weights_and_keeps_the_zeros(images):
 
 
 def test_own_constraints_act_too_and_come_back(images):
-    model = compiled(small_model())
+    model = compiled(tiny_capsnet())
     kernel = model.get_layer("conv").kernel
     kernel.constraint = keras.constraints.NonNeg()
     rem.prune_low_magnitude(model, lambda step: 0.3)
@@ -213,7 +201,7 @@ def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
     def run(epochs, stop_after=None):
         keras.utils.set_random_seed(3)
         model = rem.prune_low_magnitude(
-            compiled(small_model()), lambda step: min(step / 12, 0.8)
+            compiled(tiny_capsnet()), lambda step: min(step / 12, 0.8)
         )
         callbacks = [rem.UpdatePruningStep()]
         if stop_after is not None:
@@ -242,7 +230,7 @@ def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
 def test_mixed_precision_trains_with_masks(images):
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        model = compiled(small_model())
+        model = compiled(tiny_capsnet())
     finally:
         keras.config.set_dtype_policy("float32")
     rem.prune_low_magnitude(model, lambda step: 0.5)
@@ -254,7 +242,7 @@ def test_replicas_hold_the_same_masks_and_weights(images, two_replicas):
     assert two_replicas.num_replicas_in_sync == 2
     with two_replicas.scope():
         optimizer = rem.sensitivity_decay(keras.optimizers.Adam(), 1e-3)
-        model = compiled(small_model(), optimizer)
+        model = compiled(tiny_capsnet(), optimizer)
         rem.prune_low_magnitude(model, lambda step: 0.5)
         model.fit(
             *images,
@@ -274,7 +262,7 @@ def test_replicas_hold_the_same_masks_and_weights(images, two_replicas):
 
 
 def test_wrong_arguments_are_errors():
-    model = small_model()
+    model = tiny_capsnet()
     with pytest.raises(ValueError, match="`pruning_schedule` must be a funct"):
         rem.prune_low_magnitude(model, 0.5)
     with pytest.raises(ValueError, match="`targets` must name groups out of"):
@@ -295,6 +283,6 @@ def test_wrong_arguments_are_errors():
 
 def test_callback_without_pruning_is_an_error(images):
     with pytest.raises(ValueError, match="is not being pruned"):
-        compiled(small_model()).fit(
+        compiled(tiny_capsnet()).fit(
             *images, verbose=0, callbacks=[rem.UpdatePruningStep()]
         )
