@@ -3,6 +3,7 @@
 python export/run.py --run runs/digits-rem --to served
 """
 
+import contextlib
 import os
 import shutil
 import sys
@@ -70,7 +71,10 @@ def export_model(
         staged.chmod(0o755)  # mkdtemp makes folders private
         os.rename(staged, target)
     except BaseException:
-        shutil.rmtree(staged if not is_new else base, ignore_errors=True)
+        shutil.rmtree(staged, ignore_errors=True)
+        if is_new:
+            with contextlib.suppress(OSError):  # another export may be in it
+                base.rmdir()
         raise
     return target
 

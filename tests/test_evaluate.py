@@ -167,6 +167,28 @@ def test_report_prints_saves_and_warns_of_trivial_trees(
     assert saved["nonzero_parameters"] == nonzero < saved["total_parameters"]
 
 
+@pytest.mark.parametrize(
+    ("nonuniform_share", "score", "trivial"),
+    [(0.5, 0.2, False), (0.001, 0.2, True), (0.5, 0.001, True)],
+)
+def test_trees_are_trivial_if_either_measure_is_low(
+    nonuniform_share, score, trivial
+):
+    report = rem.Report(
+        levels=11,
+        accuracy=0.9,
+        accuracy_quantized=0.9,
+        nonuniform_share=nonuniform_share,
+        t_score=score,
+        sparsity=0.8,
+        nonzero_parameters=1,
+        total_parameters=5,
+        dictionary=rem.CouplingDictionary(2),
+    )
+    assert report.trivial == trivial
+    assert ("not trivial" in report.verdict) != trivial
+
+
 def test_wrong_input_is_an_error(model, images):
     labels = np.zeros(23, int)
     with pytest.raises(ValueError, match=r"`levels` must be in \[2, 256\]"):

@@ -105,6 +105,19 @@ def test_a_failed_export_leaves_nothing_behind(pruned, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_failed_export_spares_what_others_published(
+    pruned, tmp_path, monkeypatch
+):
+    def fail(model, folder):
+        (folder.parent / "7").mkdir()  # as another process would
+        raise RuntimeError("disk")
+
+    monkeypatch.setattr(export, "_write_saved_model", fail)
+    with pytest.raises(RuntimeError, match="disk"):
+        export.export_model(pruned, tmp_path, name="m")
+    assert [p.name for p in (tmp_path / "m").iterdir()] == ["7"]
+
+
 def test_the_command_exports_keras_files(pruned, tmp_path, capsys):
     pruned.save(tmp_path / "model.keras")
     arguments = ["--run", str(tmp_path), "--to", str(tmp_path / "served")]

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+import tfcaps
 from tests.test_datasets import arrays
 from tfcaps import rem
 from tfcaps.cli import UserError, run_command
@@ -192,6 +193,7 @@ def test_mirrored_training_equals_one_replica(
         (["--dataset", "small.npz"], "sides must be from 3 to 40 pixels"),
         (["--data-dir", "missing"], "--data-dir 'missing' is not a folder"),
         (["--out", "taken"], "taken exists and is not overwritten"),
+        (["--out", "few.npz/x"], "few.npz/x cannot be made"),
         (["--resume"], "--resume needs --out"),
         (["--resume", "--out", "taken"], "there is no run to resume in taken"),
     ],
@@ -270,6 +272,21 @@ def test_a_loss_that_is_not_finite_stops_the_run():
     callback.on_epoch_end(0, {"loss": 1.0})
     with pytest.raises(UserError, match="loss became nan in epoch 3"):
         callback.on_epoch_end(2, {"loss": float("nan")})
+
+
+def test_an_epoch_that_is_not_finite_is_not_backed_up(
+    tmp_path, monkeypatch, capsys
+):
+    data = tiny_data(tmp_path / "tiny.npz")
+    monkeypatch.setattr(
+        tfcaps.losses.MarginLoss,
+        "call",
+        lambda self, y_true, y_pred: keras.ops.sum(np.nan * y_pred, axis=-1),
+    )
+    out = tmp_path / "run"
+    assert command("--dataset", data, "--epochs", 1, "--out", out) == 2
+    assert "loss became nan in epoch 1" in capsys.readouterr().err
+    assert not list(out.rglob("*.h5")) and not list(out.glob("*.keras"))
 
 
 def test_pruning_reaches_its_final_sparsity():

@@ -99,9 +99,9 @@ def _subtitle(data: Data, reports: Mapping[str, Report]) -> str:
     return (
         f"{len(data.train[1]):,} training and {len(data.test[1]):,} test "
         f"images, {data.num_classes} classes; couplings at {levels} levels. "
-        "Entropy is the mean over classes, its "
-        "ceiling log2 of the images predicted as a class; keys are the median "
-        "over classes; parameters are those that are not zero."
+        "Entropy is the mean over classes, its ceiling log2 of the images "
+        "predicted as a class; keys are the median over classes; parameters "
+        "are those that are not zero."
     )
 
 

@@ -87,12 +87,13 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the keys themselves, ready for JSON."""
-        fields = dataclasses.asdict(
-            dataclasses.replace(self, dictionary=None)  # type: ignore[arg-type]
-        )
-        del fields["dictionary"]
+        measures = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "dictionary"
+        }
         return {
-            **fields,
+            **measures,
             "entropy_bits": self.entropy_bits,
             "ceiling_bits": self.ceiling_bits,
             "median_keys": self.median_keys,

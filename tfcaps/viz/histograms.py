@@ -9,6 +9,7 @@ from matplotlib.patches import Patch
 from tfcaps.rem import CouplingDictionary
 from tfcaps.viz.style import class_labels, colour, figure
 
+# Children from which a logarithmic axis shows more than a linear one.
 _MANY = 50
 
 
