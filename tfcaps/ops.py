@@ -15,6 +15,7 @@ Axis letters used in every einsum and shape comment of the package:
 Votes are always `[b, i, j, d]`, couplings always `[b, i, j]`.
 """
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
@@ -23,6 +24,9 @@ from keras import ops
 
 # A tensor of the active backend, or anything that `keras.ops` converts to one.
 Tensor = Any
+
+# One axis or several.
+Axes = int | tuple[int, ...]
 
 
 def as_float32(tensor: Tensor) -> Tensor:
@@ -39,14 +43,14 @@ def _as_floats(vectors: Tensor) -> Tensor:
 
 
 def squared_length(
-    vectors: Tensor, *, axis: int = -1, keepdims: bool = False
+    vectors: Tensor, *, axis: Axes = -1, keepdims: bool = False
 ) -> Tensor:
     """Returns the sum of squares along `axis`."""
     return ops.sum(ops.square(vectors), axis=axis, keepdims=keepdims)
 
 
 def length(
-    vectors: Tensor, *, axis: int = -1, keepdims: bool = False
+    vectors: Tensor, *, axis: Axes = -1, keepdims: bool = False
 ) -> Tensor:
     """Returns the Euclidean length, exact and with a zero gradient at zero.
 
@@ -55,7 +59,7 @@ def length(
 
     Args:
         vectors: Tensor of any shape.
-        axis: Int. The axis of the components. Defaults to the last.
+        axis: Int or ints. The axes of the components. Defaults to the last.
         keepdims: Bool. Keep `axis` with size 1. Defaults to `False`.
 
     Returns:
@@ -63,20 +67,24 @@ def length(
     """
     vectors = _as_floats(vectors)
     square = squared_length(as_float32(vectors), axis=axis, keepdims=keepdims)
+    return ops.cast(square_root(square), vectors.dtype)
+
+
+def square_root(square: Tensor) -> Tensor:
+    """Returns the root, with a zero gradient at zero instead of infinity."""
     positive = square > 0
     root = ops.sqrt(ops.where(positive, square, ops.ones_like(square)))
-    root = ops.where(positive, root, ops.zeros_like(root))
-    return ops.cast(root, vectors.dtype)
+    return ops.where(positive, root, ops.zeros_like(root))
 
 
 def normalize(
-    vectors: Tensor, *, axis: int = -1, epsilon: float = 1e-7
+    vectors: Tensor, *, axis: Axes = -1, epsilon: float = 1e-7
 ) -> Tensor:
     """Scales vectors to unit length; the zero vector stays zero.
 
     Args:
         vectors: Tensor of any shape.
-        axis: Int. The axis of the components. Defaults to the last.
+        axis: Int or ints. The axes of the components. Defaults to the last.
         epsilon: Float. Added to the squared length. Defaults to `1e-7`.
 
     Returns:
@@ -88,14 +96,16 @@ def normalize(
     return ops.cast(wide * ops.rsqrt(square + epsilon), vectors.dtype)
 
 
-def squash(vectors: Tensor, *, axis: int = -1, epsilon: float = 1e-7) -> Tensor:
+def squash(
+    vectors: Tensor, *, axis: Axes = -1, epsilon: float = 1e-7
+) -> Tensor:
     """Shrinks vectors to a length below one and keeps their direction.
 
     `squash(s) = |s|^2 / (1 + |s|^2) * s / |s|`
 
     Args:
         vectors: Tensor of any shape.
-        axis: Int. The axis of the components. Defaults to the last.
+        axis: Int or ints. The axes of the components. Defaults to the last.
         epsilon: Float. Added to the squared length before the root, so that
             value and gradient are finite at zero. Defaults to `1e-7`.
 
@@ -115,6 +125,82 @@ def squash(vectors: Tensor, *, axis: int = -1, epsilon: float = 1e-7) -> Tensor:
     square = squared_length(wide, axis=axis, keepdims=True)
     unit = normalize(wide, axis=axis, epsilon=epsilon)
     return ops.cast(square / (1.0 + square) * unit, vectors.dtype)
+
+
+def efficient_squash(vectors: Tensor, *, axis: Axes = -1) -> Tensor:
+    """Shrinks vectors to a length below one, hardly those near zero.
+
+    `squash(s) = (1 - exp(-|s|)) * s / |s|`
+
+    Where the squash of dynamic routing makes a short vector of length n about
+    n^2 long, this one leaves it about n long, so its gradient does not vanish.
+
+    Args:
+        vectors: Tensor of any shape.
+        axis: Int or ints. The axes of the components. Defaults to the last.
+
+    Returns:
+        Tensor of the shape and dtype of `vectors`.
+
+    Example:
+
+    >>> [round(float(x), 6) for x in efficient_squash([3.0, 4.0])]
+    [0.595957, 0.79461]
+
+    References:
+        - Mazzia, Salvetti, Chiaberge, 2021, https://arxiv.org/abs/2101.12491
+    """
+    vectors = _as_floats(vectors)
+    wide = as_float32(vectors)
+    norm = length(wide, axis=axis, keepdims=True)
+    positive = norm > 0
+    divisor = ops.where(positive, norm, ops.ones_like(norm))
+    scale = ops.where(
+        positive, -ops.expm1(-divisor) / divisor, ops.ones_like(norm)
+    )
+    return ops.cast(scale * wide, vectors.dtype)
+
+
+# What layers take as `squash`.
+SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {
+    "hinton": squash,
+    "efficient": efficient_squash,
+}
+
+
+def check_squash(name: Any) -> None:
+    """Raises `ValueError` unless `name` is that of a squash."""
+    if name not in SQUASHES:
+        raise ValueError(
+            f"`squash` must be one of {tuple(SQUASHES)}. Received: "
+            f"squash={name!r}."
+        )
+
+
+def class_targets(labels: Tensor, num_classes: int, dtype: str) -> Tensor:
+    """Returns targets `[b, j]`, made from class indices where need be.
+
+    Args:
+        labels: Targets `[b, j]`, or class indices `[b]` or `[b, 1]`; an index
+            outside `[0, j)` stands for no class.
+        num_classes: Int.
+        dtype: Type of the targets.
+
+    Raises:
+        ValueError: If the shape is none of these.
+    """
+    labels = ops.convert_to_tensor(labels)
+    shape = tuple(labels.shape)
+    if len(shape) == 2 and shape[-1] == num_classes:
+        return ops.cast(labels, dtype)
+    if len(shape) == 2 and shape[-1] == 1:
+        labels = ops.squeeze(labels, axis=-1)
+    if len(labels.shape) == 1:
+        return ops.one_hot(ops.cast(labels, "int32"), num_classes, dtype=dtype)
+    raise ValueError(
+        "Targets must be [batch, classes], or class indices [batch] or "
+        f"[batch, 1]. Received: targets {shape} for {num_classes} classes."
+    )
 
 
 def quantize(

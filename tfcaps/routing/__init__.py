@@ -6,12 +6,37 @@ import keras
 
 from tfcaps.ops import is_integer
 from tfcaps.routing.dynamic import DynamicRouting
-from tfcaps.routing.routing import Routed, Routing
+from tfcaps.routing.em import EMRouting
+from tfcaps.routing.regularized import RegularizedRouting
+from tfcaps.routing.routing import Routed, Routing, Weight
+from tfcaps.routing.scaled_distance import ScaledDistanceRouting
+from tfcaps.routing.self_attention import SelfAttentionRouting
+from tfcaps.routing.uniform import UniformRouting
 from tfcaps.routing.votes import Votes
 
-__all__ = ["DynamicRouting", "Routed", "Routing", "Votes", "get", "serialize"]
+__all__ = [
+    "DynamicRouting",
+    "EMRouting",
+    "RegularizedRouting",
+    "Routed",
+    "Routing",
+    "ScaledDistanceRouting",
+    "SelfAttentionRouting",
+    "UniformRouting",
+    "Votes",
+    "Weight",
+    "get",
+    "serialize",
+]
 
-_NAMES: dict[str, type[Routing]] = {"dynamic": DynamicRouting}
+_NAMES: dict[str, type[Routing]] = {
+    "dynamic": DynamicRouting,
+    "em": EMRouting,
+    "regularized": RegularizedRouting,
+    "scaled_distance": ScaledDistanceRouting,
+    "self_attention": SelfAttentionRouting,
+    "uniform": UniformRouting,
+}
 
 
 def get(identifier: int | str | dict[str, Any] | Routing) -> Routing:
@@ -19,8 +44,8 @@ def get(identifier: int | str | dict[str, Any] | Routing) -> Routing:
 
     Args:
         identifier: An int (dynamic routing with that many iterations), a name
-            such as `"dynamic"`, a config made by `serialize`, or a `Routing`,
-            which is returned as it is.
+            such as `"dynamic"` or `"em"`, a config made by `serialize`, or a
+            `Routing`, which is returned as it is.
 
     Returns:
         A `Routing`.

@@ -5,18 +5,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import (
-    Tensor,
-    as_float32,
-    check_levels,
-    dequantize,
-    is_integer,
-    length,
-    quantize,
-    squash,
-)
+from tfcaps.ops import Tensor, as_float32, length, squash
 from tfcaps.routing.loop import repeat
-from tfcaps.routing.routing import Routed, Routing
+from tfcaps.routing.routing import (
+    Routed,
+    Routing,
+    check_gradient,
+    check_iterations,
+    check_routing_levels,
+)
 from tfcaps.routing.votes import Votes
 
 
@@ -46,6 +43,9 @@ class DynamicRouting(Routing):
         levels: Int or `None`. Round the couplings of the last iteration to this
             many levels, see `tfcaps.rem.quantize`; they are not renormalised
             and carry no gradient. Meant for inference. Defaults to `None`.
+        leaky: Bool. Let parents also compete with an orphan parent of logit 0,
+            whose share is dropped, so that a child may belong nowhere and its
+            couplings sum to less than one. Defaults to `False`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -67,28 +67,12 @@ class DynamicRouting(Routing):
         iterations: int = 3,
         gradient: str = "last",
         levels: int | None = None,
+        leaky: bool = False,
     ):
-        if not is_integer(iterations):
-            raise ValueError(
-                "`iterations` must be an integer. Received: "
-                f"iterations={iterations!r}."
-            )
-        if iterations < 1:
-            raise ValueError(
-                "`iterations` must be at least 1. Received: "
-                f"iterations={iterations}. Use 1 for equal couplings."
-            )
-        if gradient not in ("last", "full"):
-            raise ValueError(
-                '`gradient` must be "last" or "full". Received: '
-                f"gradient={gradient!r}."
-            )
-        if levels is not None:
-            check_levels(levels)
-            levels = int(levels)
-        self.iterations = int(iterations)
-        self.gradient = gradient
-        self.levels = levels
+        self.iterations = check_iterations(iterations)
+        self.gradient = check_gradient(gradient)
+        self.levels = check_routing_levels(levels)
+        self.leaky = bool(leaky)
 
     def route(
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None
@@ -98,23 +82,33 @@ class DynamicRouting(Routing):
         constant = self.gradient == "last"
         early = votes.stop_gradient() if constant else votes
 
-        def add_poses(agreed: Tensor) -> Tensor:
-            couplings = ops.softmax(early.agreement(agreed), axis=-1)
-            return agreed + squash(early.weighted_sum(couplings) + bias)
+        def add_poses(_: Tensor, agreed: Tensor) -> Tensor:
+            couplings = self._couplings(early.agreement(agreed))
+            return agreed + self._squash(early.weighted_sum(couplings) + bias)
 
         agreed = repeat(add_poses, votes.zero_poses(), self.iterations - 1)
-        couplings = ops.softmax(early.agreement(agreed), axis=-1)
+        couplings = self._couplings(early.agreement(agreed))
         if constant:
             couplings = ops.stop_gradient(couplings)
-        if self.levels is not None:
-            codes = quantize(couplings, self.levels)
-            couplings = dequantize(codes, self.levels)
-        poses = squash(votes.weighted_sum(couplings) + bias)
+        couplings = self.rounded(couplings)
+        poses = self._squash(votes.weighted_sum(couplings) + bias)
         return Routed(poses, length(poses), couplings)
+
+    def _couplings(self, logits: Tensor) -> Tensor:
+        if not self.leaky:
+            return ops.softmax(logits, axis=-1)
+        orphan = ops.zeros_like(logits[..., :1])
+        with_orphan = ops.concatenate([logits, orphan], axis=-1)
+        return ops.softmax(with_orphan, axis=-1)[..., :-1]
+
+    def _squash(self, sums: Tensor) -> Tensor:
+        """Turns weighted sums `[b, j, d]` into poses."""
+        return squash(sums)
 
     def get_config(self) -> dict[str, Any]:
         return {
             "iterations": self.iterations,
             "gradient": self.gradient,
             "levels": self.levels,
+            "leaky": self.leaky,
         }

@@ -9,9 +9,9 @@ from tfcaps.ops import Tensor
 
 
 def repeat(
-    step: Callable[[Tensor], Tensor], state: Tensor, times: int
+    step: Callable[[Tensor, Tensor], Tensor], state: Tensor, times: int
 ) -> Tensor:
-    """Returns `state` after `times` applications of `step`.
+    """Returns `state` after `state = step(t, state)` for `t` from 0.
 
     TensorFlow's loop is called directly because XLA refuses the gradient of one
     without `maximum_iterations`, which `keras.ops.fori_loop` does not pass, and
@@ -20,13 +20,13 @@ def repeat(
     if times == 0:
         return state
     if keras.backend.backend() != "tensorflow":
-        return ops.fori_loop(0, times, lambda _, s: step(s), state)
+        return ops.fori_loop(0, times, step, state)
 
     import tensorflow as tf
 
     _, state = tf.while_loop(
         cond=lambda t, _: t < times,
-        body=lambda t, s: (t + 1, step(s)),
+        body=lambda t, s: (t + 1, step(t, s)),
         loop_vars=(tf.constant(0), state),
         maximum_iterations=times,
     )

@@ -3,7 +3,9 @@
 import abc
 from typing import Any, NamedTuple
 
-from tfcaps.ops import Tensor
+import keras
+
+from tfcaps.ops import Tensor, check_levels, dequantize, is_integer, quantize
 from tfcaps.routing.votes import Votes
 
 
@@ -12,7 +14,7 @@ class Routed(NamedTuple):
 
     Attributes:
         poses: Parent poses `[b, j, d]`.
-        activations: Parent activations `[b, j]`, in [0, 1).
+        activations: Parent activations `[b, j]`, in [0, 1].
         couplings: The couplings `[b, i, j]` that made the poses.
     """
 
@@ -21,37 +23,70 @@ class Routed(NamedTuple):
     couplings: Tensor
 
 
+class Weight(NamedTuple):
+    """A weight that a layer keeps for its routing.
+
+    Attributes:
+        shape: Its shape.
+        initializer: A `keras.initializers.Initializer` or its name.
+        trainable: Whether the optimiser moves it.
+    """
+
+    shape: tuple[int, ...]
+    initializer: Any
+    trainable: bool = True
+
+
 class Routing(abc.ABC):
     """Decides how much of each child's vote reaches each parent.
 
-    A routing has settings but no weights: the layer owns the transformation and
-    the bias. Subclasses implement `route` and `get_config`, take `levels` among
-    their arguments, and register themselves under the package `tfcaps`.
+    A routing has settings but no weights: the layer owns the transformation,
+    and what `weights` lists. Subclasses implement `route` and `get_config`,
+    take `levels` among their arguments, and register themselves under the
+    package `tfcaps`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
         activations: Child activations `[b, i]`, where a routing uses them.
-        bias: Tensor `[j, d]` added to the weighted sum of votes, or `None`.
+        bias: Tensor `[j, d]` added to the weighted sum of votes, unless the
+            routing says otherwise, or `None`.
+        **weights: Other weights of the routing, by the names in `weights`.
     """
 
     # Levels of the couplings in the last iteration; None leaves them as is.
     levels: int | None = None
+
+    # Whether parents have activations of their own, not their poses' lengths.
+    explicit_activations = False
 
     def __call__(
         self,
         votes: Tensor | Votes,
         activations: Tensor | None = None,
         bias: Tensor | None = None,
+        **weights: Tensor,
     ) -> Routed:
         if not isinstance(votes, Votes):
             votes = Votes(votes)
-        return self.route(votes, activations, bias)
+        return self.route(votes, activations, bias, **weights)
 
     @abc.abstractmethod
     def route(
-        self, votes: Votes, activations: Tensor | None, bias: Tensor | None
+        self,
+        votes: Votes,
+        activations: Tensor | None,
+        bias: Tensor | None,
     ) -> Routed:
         """Routes votes to parents."""
+
+    def weights(
+        self, children: int, parents: int, dim: int
+    ) -> dict[str, Weight]:
+        """Returns the weights that a layer makes for this routing, by name."""
+        del children
+        return {
+            "bias": Weight((parents, dim), keras.initializers.Constant(0.1))
+        }
 
     @abc.abstractmethod
     def get_config(self) -> dict[str, Any]:
@@ -60,3 +95,54 @@ class Routing(abc.ABC):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Routing":
         return cls(**config)
+
+    def rounded(self, couplings: Tensor) -> Tensor:
+        """Returns couplings at their levels, if there are any."""
+        if self.levels is None:
+            return couplings
+        return dequantize(quantize(couplings, self.levels), self.levels)
+
+
+def check_iterations(iterations: Any) -> int:
+    """Returns an iteration count.
+
+    Raises:
+        ValueError: Unless it is an integer of at least 1.
+    """
+    if not is_integer(iterations):
+        raise ValueError(
+            "`iterations` must be an integer. Received: "
+            f"iterations={iterations!r}."
+        )
+    if iterations < 1:
+        raise ValueError(
+            "`iterations` must be at least 1. Received: "
+            f"iterations={iterations}. Use 1 for equal couplings."
+        )
+    return int(iterations)
+
+
+def check_gradient(gradient: Any) -> str:
+    """Returns a gradient mode.
+
+    Raises:
+        ValueError: Unless it is `"last"` or `"full"`.
+    """
+    if gradient not in ("last", "full"):
+        raise ValueError(
+            '`gradient` must be "last" or "full". Received: '
+            f"gradient={gradient!r}."
+        )
+    return str(gradient)
+
+
+def check_routing_levels(levels: Any) -> int | None:
+    """Returns levels of couplings, or `None` for none.
+
+    Raises:
+        ValueError: Unless it is `None` or an integer of at least 2.
+    """
+    if levels is None:
+        return None
+    check_levels(levels)
+    return int(levels)

@@ -1,17 +1,18 @@
-"""Votes, seen only through the two contractions that routing needs."""
+"""Votes, seen only through the contractions that routing needs."""
 
 import copy
 
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32
+from tfcaps.ops import Tensor, as_float32, length, squared_length
 
 
 class Votes:
     """The votes of children for parents, held as one float32 tensor.
 
-    Routings use votes only through `weighted_sum` and `agreement`, so that a
-    form of votes that is never held in memory can take this one's place.
+    Routings never index votes; all that they ask is below. So a form of votes
+    that is never held in memory can take this one's place, and so can one whose
+    parents compete otherwise, such as the windows of `ConvCaps`.
 
     Args:
         tensor: Votes `[b, i, j, d]`.
@@ -27,27 +28,83 @@ class Votes:
                 "Votes must have the shape [batch, children, parents, "
                 f"components]. Received: shape={tuple(tensor.shape)}."
             )
-        # [b, j, i, d], turned once: both contractions are then plain products
+        # [b, j, i, d], turned once: the contractions are then plain products
         # of matrices, where those of [b, i, j, d] turn the votes every time.
         self._by_parent = ops.transpose(tensor, (0, 2, 1, 3))
 
+    @property
+    def num_parents(self) -> int:
+        """How many parents there are."""
+        return int(self._by_parent.shape[1])
+
     def weighted_sum(self, couplings: Tensor) -> Tensor:
         """Contracts couplings `[b, i, j]` over children to `[b, j, d]`."""
-        rows = ops.expand_dims(ops.transpose(couplings, (0, 2, 1)), 2)
+        rows = ops.expand_dims(_by_parent(couplings), 2)
         return ops.squeeze(ops.matmul(rows, self._by_parent), axis=2)
 
     def agreement(self, poses: Tensor) -> Tensor:
         """Returns the dot products `[b, i, j]` with the poses `[b, j, d]`."""
         columns = ops.expand_dims(poses, -1)
         products = ops.matmul(self._by_parent, columns)
-        return ops.transpose(ops.squeeze(products, axis=-1), (0, 2, 1))
+        return _by_parent(ops.squeeze(products, axis=-1))
+
+    def lengths(self) -> Tensor:
+        """Returns the length `[b, i, j]` of each vote."""
+        return _by_parent(length(self._by_parent))
+
+    def distances(self, poses: Tensor) -> Tensor:
+        """Returns the distance `[b, i, j]` of votes from poses `[b, j, d]`."""
+        return _by_parent(length(self._deviations(poses)))
+
+    def weighted_squares(self, couplings: Tensor, poses: Tensor) -> Tensor:
+        """Contracts squared deviations from `poses` over children.
+
+        Returns:
+            `sum_i c_ij (û_ijd - v_jd)^2` as `[b, j, d]`.
+        """
+        squares = ops.square(self._deviations(poses))
+        rows = ops.expand_dims(_by_parent(couplings), 2)
+        return ops.squeeze(ops.matmul(rows, squares), axis=2)
+
+    def scaled_squares(self, poses: Tensor, scales: Tensor) -> Tensor:
+        """Contracts squared deviations from `poses` over components.
+
+        Returns:
+            `sum_d ((û_ijd - v_jd) scales_jd)^2` as `[b, i, j]`.
+        """
+        scales = ops.expand_dims(scales, 2)
+        return _by_parent(squared_length(self._deviations(poses) * scales))
+
+    def scale(self, factors: Tensor) -> "Votes":
+        """Returns the votes multiplied by factors `[b, i, j]`."""
+        factors = ops.expand_dims(_by_parent(factors), -1)
+        return self._with(self._by_parent * factors)
+
+    def compete(self, logits: Tensor) -> Tensor:
+        """Turns logits `[b, i, j]` into shares of a child, over its parents."""
+        return ops.softmax(logits, axis=-1)
+
+    def stop_gradient(self) -> "Votes":
+        """Returns the same votes as constants of the backward pass."""
+        return self._with(ops.stop_gradient(self._by_parent))
 
     def zero_poses(self) -> Tensor:
         """Returns parent poses `[b, j, d]` of zeros."""
         return ops.zeros_like(self._by_parent[:, :, 0])
 
-    def stop_gradient(self) -> "Votes":
-        """Returns the same votes as constants of the backward pass."""
-        stopped = copy.copy(self)
-        stopped._by_parent = ops.stop_gradient(self._by_parent)
-        return stopped
+    def zero_couplings(self) -> Tensor:
+        """Returns couplings `[b, i, j]` of zeros."""
+        return _by_parent(ops.zeros_like(self._by_parent[..., 0]))
+
+    def _deviations(self, poses: Tensor) -> Tensor:
+        return self._by_parent - ops.expand_dims(poses, 2)
+
+    def _with(self, by_parent: Tensor) -> "Votes":
+        votes = copy.copy(self)
+        votes._by_parent = by_parent
+        return votes
+
+
+def _by_parent(tensor: Tensor) -> Tensor:
+    """Exchanges the axes of children and parents, in either direction."""
+    return ops.transpose(tensor, (0, 2, 1))

@@ -1,0 +1,149 @@
+"""Routing by coefficients that are learnt over the training set."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor, as_float32, length, squash
+from tfcaps.routing.routing import (
+    Routed,
+    Routing,
+    Weight,
+    check_routing_levels,
+)
+from tfcaps.routing.votes import Votes
+
+_PENALTIES = ("l1", "l2")
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class RegularizedRouting(Routing):
+    """Routes all samples alike, by coefficients learnt with a penalty.
+
+    `s_j = sum_i b_ij û_ij` and `v_j = squash(s_j + β_j)`. The coefficients `b`
+    belong to the layer, not to the sample; they are not normalised and may be
+    negative. They climb, by steps of `rate`, the objective
+
+        mean_n sum_j δ_nj |s_nj|^2 - strength * sum_j penalty(b_j)
+
+    with `δ` +1 for the classes of sample n and -1 for all others, and the
+    penalty `|b_j|_1` or `|b_j|_2^2`. The optimiser of the model moves all other
+    weights with `b` fixed, and `b` moves with the votes fixed, in turn: a layer
+    that is called in training with `labels` first makes one step of `b` on the
+    batch, with the votes of the newest weights, and then routes. (The paper
+    makes that step with the batch before.)
+
+    Since `b` is the same for all samples, each class has one parse tree and an
+    entropy of 0, which says nothing.
+
+    Args:
+        penalty: `"l1"` or `"l2"`. Defaults to `"l2"`.
+        strength: Float. Weight of the penalty, `λ` of the paper. Defaults to
+            `0.001`.
+        rate: Float. Size of a step, `γ` of the paper, which does not give it.
+            Defaults to `1e-4`.
+        levels: Int or `None`. Round the coefficients, clipped to [0, 1], to
+            this many levels, see `tfcaps.rem.quantize`. Defaults to `None`.
+
+    Call arguments:
+        votes: Tensor `[b, i, j, d]`, or `Votes`.
+        activations: Not used.
+        bias: Tensor `[j, d]` added to the weighted sum of votes, or `None`.
+        coefficients: Tensor `[i, j]`; 1/J if it is not given, its first value.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    References:
+        - The routing "that incorporates a regularized quadratic programming
+          problem", tested on MNIST, Fashion-MNIST and CIFAR-10; our source
+          gives neither its title nor its authors
+    """
+
+    def __init__(
+        self,
+        penalty: str = "l2",
+        strength: float = 0.001,
+        rate: float = 1e-4,
+        levels: int | None = None,
+    ):
+        if penalty not in _PENALTIES:
+            raise ValueError(
+                f"`penalty` must be one of {_PENALTIES}. Received: "
+                f"penalty={penalty!r}."
+            )
+        if strength < 0 or rate < 0:
+            raise ValueError(
+                "`strength` and `rate` must not be negative. Received: "
+                f"strength={strength}, rate={rate}."
+            )
+        self.penalty = penalty
+        self.strength = float(strength)
+        self.rate = float(rate)
+        self.levels = check_routing_levels(levels)
+
+    def weights(
+        self, children: int, parents: int, dim: int
+    ) -> dict[str, Weight]:
+        start = keras.initializers.Constant(1.0 / parents)
+        coefficients = Weight((children, parents), start, trainable=False)
+        return {
+            **super().weights(children, parents, dim),
+            "coefficients": coefficients,
+        }
+
+    def route(
+        self,
+        votes: Votes,
+        activations: Tensor | None,
+        bias: Tensor | None,
+        coefficients: Tensor | None = None,
+    ) -> Routed:
+        del activations
+        couplings = votes.zero_couplings()
+        if coefficients is None:
+            couplings = couplings + 1.0 / votes.num_parents
+        else:
+            couplings = couplings + as_float32(coefficients)
+        couplings = self.rounded(couplings)
+        total = votes.weighted_sum(couplings)
+        poses = squash(total if bias is None else total + as_float32(bias))
+        return Routed(poses, length(poses), couplings)
+
+    def step(
+        self, votes: Tensor | Votes, coefficients: Tensor, targets: Tensor
+    ) -> Tensor:
+        """Returns the coefficients after one step on a batch.
+
+            b_ij + 2 rate * (mean_n δ_nj û_nij · s_nj - strength * b_ij)
+
+        for the L2 penalty; for L1, `b_ij` at the end is `sign(b_ij) / 2`.
+
+        Args:
+            votes: Votes `[b, i, j, d]`, constants here.
+            coefficients: Tensor `[i, j]`.
+            targets: Tensor `[b, j]`, 1 for the classes of a sample, else 0.
+
+        Returns:
+            Tensor `[i, j]`.
+        """
+        if not isinstance(votes, Votes):
+            votes = Votes(votes)
+        votes = votes.stop_gradient()
+        coefficients = as_float32(coefficients)
+        sums = votes.weighted_sum(votes.zero_couplings() + coefficients)
+        signs = ops.expand_dims(2.0 * as_float32(targets) - 1.0, 1)
+        pull = ops.mean(signs * votes.agreement(sums), axis=0)
+        shrink = coefficients
+        if self.penalty == "l1":
+            shrink = 0.5 * ops.sign(coefficients)
+        return coefficients + 2.0 * self.rate * (pull - self.strength * shrink)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "penalty": self.penalty,
+            "strength": self.strength,
+            "rate": self.rate,
+            "levels": self.levels,
+        }

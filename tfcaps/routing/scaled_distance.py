@@ -1,0 +1,138 @@
+"""Scaled-distance-agreement routing of γ-CapsNet."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor, as_float32, length, squash
+from tfcaps.routing.loop import repeat
+from tfcaps.routing.routing import (
+    Routed,
+    Routing,
+    check_gradient,
+    check_iterations,
+    check_routing_levels,
+)
+from tfcaps.routing.votes import Votes
+
+# Axes of [b, i, j] over which the mean distance is taken.
+_SCALE_AXES = {"capsule": (2,), "sample": (1, 2), "batch": (0, 1, 2)}
+
+# Share of a parent at half the mean distance, all others being at the mean.
+_NEAR_SHARE = 0.9
+_NEAR_DISTANCE = 0.5
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class ScaledDistanceRouting(Routing):
+    """Routes each child to the parents that are near its vote.
+
+    A vote is first shortened to the length of the child that casts it. With
+    votes `û`, logits `b` (zero at first) and bias `β`, each iteration is
+
+        c_ij = softmax_j(b_ij)
+        v_j  = squash(sum_i c_ij û_ij + β_j)
+        d_ij = |v_j - û_ij|
+        b_ij = τ d_ij                       (not after the last iteration)
+
+    The logits are replaced, not added up. `τ` is negative, and such that a
+    parent at half the mean distance gets a share of 0.9 against all others at
+    the mean distance.
+
+    The public implementations take the mean over the whole batch, so that a
+    sample's couplings depend on its neighbours; here a sample is alone unless
+    `distance_scale="batch"`. A vote of zero length, which is NaN in those,
+    stays zero.
+
+    Args:
+        iterations: Int, at least 1. Defaults to `3`.
+        distance_scale: Over what the mean distance is taken: the parents of one
+            child (`"capsule"`), also the children (`"sample"`), also the batch
+            (`"batch"`, the published code). In `ConvCaps` a sample is one
+            window. Defaults to `"capsule"`.
+        gradient: `"last"` treats the couplings as constants of the backward
+            pass, `"full"` differentiates through all iterations. Defaults to
+            `"last"`.
+        levels: Int or `None`. Round the couplings of the last iteration to this
+            many levels, see `tfcaps.rem.quantize`. Defaults to `None`.
+
+    Call arguments:
+        votes: Tensor `[b, i, j, d]`, or `Votes`.
+        activations: Lengths `[b, i]` of the children; without them votes are
+            not shortened.
+        bias: Tensor `[j, d]` added to the weighted sum of votes, or `None`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    References:
+        - Peer, Stabinger, Rodríguez-Sánchez, 2018,
+          https://arxiv.org/abs/1812.09707
+    """
+
+    def __init__(
+        self,
+        iterations: int = 3,
+        distance_scale: str = "capsule",
+        gradient: str = "last",
+        levels: int | None = None,
+    ):
+        if distance_scale not in _SCALE_AXES:
+            raise ValueError(
+                f"`distance_scale` must be one of {tuple(_SCALE_AXES)}. "
+                f"Received: distance_scale={distance_scale!r}."
+            )
+        self.iterations = check_iterations(iterations)
+        self.distance_scale = distance_scale
+        self.gradient = check_gradient(gradient)
+        self.levels = check_routing_levels(levels)
+
+    def route(
+        self, votes: Votes, activations: Tensor | None, bias: Tensor | None
+    ) -> Routed:
+        bias = 0.0 if bias is None else as_float32(bias)
+        if activations is not None:
+            votes = _shortened(votes, as_float32(activations))
+        constant = self.gradient == "last"
+        early = votes.stop_gradient() if constant else votes
+
+        def replace_logits(_: Tensor, logits: Tensor) -> Tensor:
+            couplings = ops.softmax(logits, axis=-1)
+            poses = squash(early.weighted_sum(couplings) + bias)
+            return self._logits(early.distances(poses), votes.num_parents)
+
+        logits = repeat(
+            replace_logits, votes.zero_couplings(), self.iterations - 1
+        )
+        couplings = ops.softmax(logits, axis=-1)
+        if constant:
+            couplings = ops.stop_gradient(couplings)
+        couplings = self.rounded(couplings)
+        poses = squash(votes.weighted_sum(couplings) + bias)
+        return Routed(poses, length(poses), couplings)
+
+    def _logits(self, distances: Tensor, parents: int) -> Tensor:
+        axes = _SCALE_AXES[self.distance_scale]
+        mean = ops.mean(distances, axis=axes, keepdims=True)
+        # A lone parent has no rivals, and its share is one at any logit.
+        odds = _NEAR_SHARE * max(parents - 1, 1) / (1.0 - _NEAR_SHARE)
+        scale = math.log(odds) / ((_NEAR_DISTANCE - 1.0) * mean - 1e-12)
+        return scale * distances
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "iterations": self.iterations,
+            "distance_scale": self.distance_scale,
+            "gradient": self.gradient,
+            "levels": self.levels,
+        }
+
+
+def _shortened(votes: Votes, activations: Tensor) -> Votes:
+    """Returns votes none of which is longer than its child's activation."""
+    lengths = votes.lengths()
+    divisors = ops.where(lengths > 0, lengths, ops.ones_like(lengths))
+    limits = ops.expand_dims(activations, -1)
+    return votes.scale(ops.minimum(1.0, limits / divisors))

@@ -1,0 +1,88 @@
+"""Self-attention routing of Efficient-CapsNet."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor, as_float32, efficient_squash, length
+from tfcaps.routing.routing import (
+    Routed,
+    Routing,
+    Weight,
+    check_gradient,
+    check_routing_levels,
+)
+from tfcaps.routing.votes import Votes
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class SelfAttentionRouting(Routing):
+    """Routes each child by how well its vote agrees with all others, once.
+
+    With votes `û` of `d` components and a coupling bias `β`
+
+        a_ij = û_ij · (sum_k û_kj) / sqrt(d)
+        c_ij = softmax_j(a_ij)
+        v_j  = efficient_squash(sum_i (c_ij + β_ij) û_ij)
+
+    The sum over `k` is taken first, so the matrix of all pairs of children is
+    never built. The couplings returned, and rounded where `levels` says so, are
+    `c`: the effective `c + β` are no shares and may be negative.
+
+    Args:
+        gradient: `"full"` differentiates through the couplings, as the authors
+            do; `"last"` treats them as constants of the backward pass. Defaults
+            to `"full"`.
+        levels: Int or `None`. Round the couplings to this many levels, see
+            `tfcaps.rem.quantize`. Defaults to `None`.
+
+    Call arguments:
+        votes: Tensor `[b, i, j, d]`, or `Votes`.
+        activations: Not used.
+        bias: Coupling bias `[i, j]`, added after the softmax, or `None`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    References:
+        - Mazzia, Salvetti, Chiaberge, 2021, https://arxiv.org/abs/2101.12491
+    """
+
+    def __init__(self, gradient: str = "full", levels: int | None = None):
+        self.gradient = check_gradient(gradient)
+        self.levels = check_routing_levels(levels)
+
+    def weights(
+        self, children: int, parents: int, dim: int
+    ) -> dict[str, Weight]:
+        del dim
+        return {"bias": Weight((children, parents), "zeros")}
+
+    def route(
+        self, votes: Votes, activations: Tensor | None, bias: Tensor | None
+    ) -> Routed:
+        del activations
+        constant = self.gradient == "last"
+        seen = votes.stop_gradient() if constant else votes
+        everyone = seen.weighted_sum(ops.ones_like(votes.zero_couplings()))
+        scale = 1.0 / math.sqrt(everyone.shape[-1])
+        couplings = ops.softmax(scale * seen.agreement(everyone), axis=-1)
+        couplings = self.rounded(couplings)
+        effective = couplings
+        if bias is not None:
+            bias = as_float32(bias)
+            if tuple(bias.shape) != tuple(couplings.shape[1:]):
+                raise ValueError(
+                    "The bias of self-attention routing is added to couplings "
+                    "and must have the shape [children, parents]. Received: "
+                    f"shape={tuple(bias.shape)} for couplings "
+                    f"{tuple(couplings.shape)}."
+                )
+            effective = couplings + bias
+        poses = efficient_squash(votes.weighted_sum(effective))
+        return Routed(poses, length(poses), couplings)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"gradient": self.gradient, "levels": self.levels}

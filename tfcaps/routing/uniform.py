@@ -1,0 +1,45 @@
+"""Uniform routing: every child belongs equally to all parents."""
+
+from typing import Any
+
+import keras
+
+from tfcaps.ops import Tensor, as_float32, length, squash
+from tfcaps.routing.routing import Routed, Routing, check_routing_levels
+from tfcaps.routing.votes import Votes
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class UniformRouting(Routing):
+    """Couples every child equally with all parents, whatever it votes.
+
+    `v_j = squash(sum_i û_ij / J + β_j)`, which is dynamic routing with one
+    iteration. It is what other routings are to be compared with; its parse
+    trees are all the same.
+
+    Args:
+        levels: Int or `None`. Round the couplings to this many levels, see
+            `tfcaps.rem.quantize`. Defaults to `None`.
+
+    Raises:
+        ValueError: If `levels` is below 2.
+
+    References:
+        - Gu, Tresp, 2020, https://arxiv.org/abs/2003.06854
+    """
+
+    def __init__(self, levels: int | None = None):
+        self.levels = check_routing_levels(levels)
+
+    def route(
+        self, votes: Votes, activations: Tensor | None, bias: Tensor | None
+    ) -> Routed:
+        del activations
+        share = votes.zero_couplings() + 1.0 / votes.num_parents
+        couplings = self.rounded(share)
+        total = votes.weighted_sum(couplings)
+        poses = squash(total if bias is None else total + as_float32(bias))
+        return Routed(poses, length(poses), couplings)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"levels": self.levels}
