@@ -1,54 +1,68 @@
-"""The fully connected capsule layer, routed by agreement."""
+"""The fully connected capsule layer."""
 
 import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from tfcaps import routing as routings
-from tfcaps.ops import Tensor
+from tfcaps.layers.routed import RoutedCaps, as_pose_rows, chosen
+from tfcaps.ops import Tensor, class_targets, length
+from tfcaps.routing import RegularizedRouting, Votes
 
 _SHARE = (None, "type", "all")
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class ClassCaps(keras.layers.Layer):
+class ClassCaps(RoutedCaps):
     """Connects every child capsule with every parent and routes the votes.
 
     Child `i` votes `û_ij = u_i W_ij` for parent `j`; the routing turns votes
-    into parent poses. `W` is the weight `transformation`, `B_j` of the paper's
-    code is the weight `bias`, which is added before the squash in every
-    iteration.
+    into parent poses. `W` is the weight `transformation`. What else the routing
+    learns are weights of the layer too: the `bias` of most routings is added
+    to the weighted sum of votes in every iteration; see each routing.
 
     Args:
         num_capsules: Int. Number of parents; for the last layer the classes.
         dim: Int. Components of a parent.
         routing: Int, name, config or `tfcaps.routing.Routing`. An int is
             dynamic routing with that many iterations. Defaults to `3`.
-        use_bias: Bool. Add a bias to each parent. Defaults to `True`.
+        use_bias: Bool. Give the routing its bias. Defaults to `True`.
         share: `None` for one matrix per child and parent, `"type"` for one per
             child type and parent (the same at all positions; needs spatial
             input), `"all"` for one per parent. Defaults to `None`.
+        matrix: Bool. Poses are square matrices, flattened row by row; a vote is
+            the child's matrix times the weight. Defaults to `False`.
+        coordinates: Bool. Add each child's relative position to the last column
+            of its votes: `(column + 1/2) / w` to row 0, `(row + 1/2) / h` to
+            row 1. Needs spatial input and `matrix`. Defaults to `False`.
         transformation_initializer: Initializer of the matrices. Defaults to a
             normal distribution with standard deviation 0.1.
-        bias_initializer: Initializer of the bias. Defaults to the constant 0.1.
+        bias_initializer: Initializer of the bias. Defaults to the routing's,
+            which is the constant 0.1 for most.
         transformation_regularizer: Regularizer of the matrices. Defaults to
             `None`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Child poses.
-        return_couplings: Bool. Return `(poses, couplings)`. Defaults to
-            `False`.
+        activations: Child activations, `inputs` without its last axis. Defaults
+            to the lengths of the poses.
+        labels: Classes `[b]`, or targets `[b, num_capsules]`. Only
+            `RegularizedRouting` learns from them, and only in training.
+        return_activations: Bool. Return `(poses, activations)`, which matters
+            where they are not the poses' lengths. Defaults to `False`.
+        return_couplings: Bool. Return `(poses, couplings)`, or all three.
+            Defaults to `False`.
 
     Input shape:
         `[b, i, k]`, or `[b, h, w, t, k]`, flattened in the order row, column,
         type.
 
     Output shape:
-        Poses `[b, num_capsules, dim]`, of a length in [0, 1). Couplings
-        `[b, i, num_capsules]`, float32, in [0, 1], summing to 1 over parents.
+        Poses `[b, num_capsules, dim]`. Activations `[b, num_capsules]` and
+        couplings `[b, i, num_capsules]`, float32.
 
     Raises:
         ValueError: If an argument is out of range, or the input's shape does
@@ -65,6 +79,8 @@ class ClassCaps(keras.layers.Layer):
         - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829,
           eq. 2 and section 4
         - Gu, Tresp, 2020, https://arxiv.org/abs/2003.06854 (`share="all"`)
+        - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
+          (`matrix`, `coordinates`)
     """
 
     def __init__(
@@ -75,6 +91,8 @@ class ClassCaps(keras.layers.Layer):
         use_bias: bool = True,
         share: str | None = None,
         *,
+        matrix: bool = False,
+        coordinates: bool = False,
         transformation_initializer: Any = None,
         bias_initializer: Any = None,
         transformation_regularizer: Any = None,
@@ -89,48 +107,66 @@ class ClassCaps(keras.layers.Layer):
             raise ValueError(
                 f"`share` must be one of {_SHARE}. Received: share={share!r}."
             )
-        super().__init__(**kwargs)
-        self.num_capsules = num_capsules
-        self.dim = dim
-        self.routing = routings.get(routing)
-        self.use_bias = use_bias
-        self.share = share
-        self.transformation_initializer = keras.initializers.get(
-            transformation_initializer
-        ) or keras.initializers.RandomNormal(stddev=0.1)
-        self.bias_initializer = keras.initializers.get(
-            bias_initializer
-        ) or keras.initializers.Constant(0.1)
-        self.transformation_regularizer = keras.regularizers.get(
-            transformation_regularizer
+        if coordinates and not (matrix and dim > 1):
+            raise ValueError(
+                "`coordinates` are added to matrices of at least two rows. "
+                f"Received: matrix={matrix}, dim={dim}."
+            )
+        super().__init__(
+            num_capsules,
+            dim,
+            routing,
+            use_bias,
+            matrix,
+            transformation_initializer,
+            bias_initializer,
+            transformation_regularizer,
+            **kwargs,
         )
+        self.num_capsules = num_capsules
+        self.share = share
+        self.coordinates = coordinates
 
     def build(self, input_shape: Any) -> None:
         self._check_input_shape(input_shape)
-        matrices = {
-            None: (math.prod(input_shape[1:-1]),),
+        children = math.prod(input_shape[1:-1])
+        matrices: dict[str | None, tuple[int, ...]] = {
+            None: (children,),
             "type": (input_shape[-2],),
             "all": (),
-        }[self.share]
-        self.transformation = self.add_weight(
-            shape=(*matrices, self.num_capsules, input_shape[-1], self.dim),
-            initializer=self.transformation_initializer,
-            regularizer=self.transformation_regularizer,
-            name="transformation",
-        )
-        self.bias = None
-        if self.use_bias:
-            self.bias = self.add_weight(
-                shape=(self.num_capsules, self.dim),
-                initializer=self.bias_initializer,
-                name="bias",
-            )
+        }
+        self._add_weights(matrices[self.share], input_shape[-1], children)
 
-    def call(self, inputs: Tensor, return_couplings: bool = False) -> Any:
-        routed = self.routing(self._votes(inputs), bias=self.bias)
-        poses = ops.cast(routed.poses, self.compute_dtype)
-        couplings = ops.cast(routed.couplings, "float32")
-        return (poses, couplings) if return_couplings else poses
+    def call(
+        self,
+        inputs: Tensor,
+        activations: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_activations: bool = False,
+        return_couplings: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        votes = Votes(self._votes(inputs))
+        if training and labels is not None:
+            self._learn(votes, labels)
+        if activations is None:
+            activations = length(inputs)
+        children = math.prod(inputs.shape[1:-1])
+        activations = ops.reshape(activations, (-1, children))
+        routed = self._route(votes, activations)
+        return chosen(
+            ops.cast(routed.poses, self.compute_dtype),
+            ops.cast(routed.activations, "float32"),
+            ops.cast(routed.couplings, "float32"),
+            return_activations,
+            return_couplings,
+        )
+
+    def _learn(self, votes: Votes, labels: Tensor) -> None:
+        if isinstance(self.routing, RegularizedRouting):
+            targets = class_targets(labels, self.num_capsules, "float32")
+            coefficients = self.coefficients
+            coefficients.assign(self.routing.step(votes, coefficients, targets))
 
     def _check_input_shape(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -141,63 +177,80 @@ class ClassCaps(keras.layers.Layer):
                 "known but the batch. Received: "
                 f"input_shape={shape}."
             )
-        if self.share == "type" and len(shape) != 5:
-            raise ValueError(
-                '`share="type"` needs spatial capsules [batch, rows, columns, '
-                "types, components], which say what a child's type is. "
-                f"Received: input_shape={shape}."
-            )
+        for needs, setting in (
+            (self.share == "type", '`share="type"`'),
+            (self.coordinates, "`coordinates`"),
+        ):
+            if needs and len(shape) != 5:
+                raise ValueError(
+                    f"{setting} needs spatial capsules [batch, rows, columns, "
+                    "types, components], which say where a child is and what "
+                    f"its type is. Received: input_shape={shape}."
+                )
 
     def _votes(self, inputs: Tensor) -> Tensor:
-        *_, types, components = inputs.shape
+        *_, types, _ = inputs.shape
         children = math.prod(inputs.shape[1:-1])
+        shape = (-1, children, self.num_capsules, self.dim)
         if self.share == "type":
-            positions = children // types
-            poses = ops.reshape(inputs, (-1, positions, types, components))
-            votes = ops.einsum("bptk,tjkd->bptjd", poses, self.transformation)
-            return ops.reshape(
-                votes, (-1, children, self.num_capsules, self.dim)
+            leading = (children // types, types)
+            poses = as_pose_rows(inputs, leading, self._rows)
+            votes = ops.einsum("bptrk,tjkd->bptjrd", poses, self.transformation)
+        else:
+            poses = as_pose_rows(inputs, (children,), self._rows)
+            matrices = "jkd" if self.share == "all" else "ijkd"
+            votes = ops.einsum(
+                f"birk,{matrices}->bijrd", poses, self.transformation
             )
-        poses = ops.reshape(inputs, (-1, children, components))
-        matrices = "jkd" if self.share == "all" else "ijkd"
-        return ops.einsum(f"bik,{matrices}->bijd", poses, self.transformation)
+        votes = ops.reshape(votes, shape)
+        if self.coordinates:
+            _, rows, columns, types, _ = inputs.shape
+            offsets = _coordinates(rows, columns, types, self.dim)
+            votes += ops.cast(offsets, votes.dtype)
+        return votes
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        activations: Any = None,
+        labels: Any = None,
+        return_activations: bool = False,
+        return_couplings: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        batch, *_ = inputs.shape
+        parents = (batch, self.num_capsules)
+        children = math.prod(inputs.shape[1:-1])
+        couplings = (batch, children, self.num_capsules)
+        return chosen(
+            keras.KerasTensor((*parents, self.dim), dtype=self.compute_dtype),
+            keras.KerasTensor(parents, dtype="float32"),
+            keras.KerasTensor(couplings, dtype="float32"),
+            return_activations,
+            return_couplings,
+        )
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (input_shape[0], self.num_capsules, self.dim)
 
-    def compute_output_spec(
-        self, inputs: Any, return_couplings: bool = False
-    ) -> Any:
-        batch, *_ = inputs.shape
-        poses = keras.KerasTensor(
-            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
-        )
-        if not return_couplings:
-            return poses
-        children = math.prod(inputs.shape[1:-1])
-        couplings = keras.KerasTensor(
-            (batch, children, self.num_capsules), dtype="float32"
-        )
-        return poses, couplings
-
     def get_config(self) -> dict[str, Any]:
         config = {
             "num_capsules": self.num_capsules,
-            "dim": self.dim,
-            "routing": routings.serialize(self.routing),
-            "use_bias": self.use_bias,
             "share": self.share,
-            "transformation_initializer": keras.initializers.serialize(
-                self.transformation_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(
-                self.bias_initializer
-            ),
-            "transformation_regularizer": keras.regularizers.serialize(
-                self.transformation_regularizer
-            ),
+            "coordinates": self.coordinates,
         }
         return {**super().get_config(), **config}
+
+
+def _coordinates(rows: int, columns: int, types: int, dim: int) -> Any:
+    """Returns what positions add to votes, `[1, i, 1, d]`."""
+    side = math.isqrt(dim)
+    offsets = np.zeros((rows, columns, types, side, side), "float32")
+    across = (np.arange(columns) + 0.5) / columns
+    down = (np.arange(rows) + 0.5) / rows
+    offsets[..., 0, -1] = across[None, :, None]
+    offsets[..., 1, -1] = down[:, None, None]
+    return offsets.reshape(1, rows * columns * types, 1, dim)
 
 
 # The same layer under the name that is usual where parents are not classes.

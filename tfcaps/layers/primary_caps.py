@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, squash
+from tfcaps.ops import SQUASHES, Tensor, check_squash
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -14,6 +14,9 @@ class PrimaryCaps(keras.layers.Layer):
 
     `u = squash(conv(x))`, the channels of the convolution cut into `num_types`
     capsules of `dim` consecutive components at every position.
+
+    A depthwise convolution gives each component a channel of its own to look at
+    (Efficient-CapsNet), which takes far fewer weights.
 
     The first author's code also divides the convolution by `num_types`; like
     the other implementations, this layer does not.
@@ -24,6 +27,10 @@ class PrimaryCaps(keras.layers.Layer):
         kernel_size: Int or two ints. Side of the window.
         strides: Int or two ints. Step of the window. Defaults to `1`.
         padding: `"valid"` or `"same"`. Defaults to `"valid"`.
+        depthwise: Bool. Convolve each channel by itself; there must be
+            `num_types * dim` of them. Defaults to `False`.
+        squash: `"hinton"` (dynamic routing) or `"efficient"`
+            (Efficient-CapsNet). Defaults to `"hinton"`.
         use_bias: Bool. Add a bias to the convolution. Defaults to `True`.
         kernel_initializer: Initializer of the kernel. Defaults to
             `"glorot_uniform"`.
@@ -37,8 +44,8 @@ class PrimaryCaps(keras.layers.Layer):
         `[b, h', w', num_types, dim]`.
 
     Raises:
-        ValueError: If `num_types` or `dim` is below 1, or the input has not
-            four axes.
+        ValueError: If an argument is out of range, or the input's shape does
+            not fit.
 
     Example:
 
@@ -50,6 +57,8 @@ class PrimaryCaps(keras.layers.Layer):
     References:
         - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829,
           section 4
+        - Mazzia, Salvetti, Chiaberge, 2021, https://arxiv.org/abs/2101.12491
+          (`depthwise`, `squash="efficient"`)
     """
 
     def __init__(
@@ -60,6 +69,8 @@ class PrimaryCaps(keras.layers.Layer):
         strides: int | tuple[int, int] = 1,
         padding: str = "valid",
         *,
+        depthwise: bool = False,
+        squash: str = "hinton",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
@@ -70,26 +81,41 @@ class PrimaryCaps(keras.layers.Layer):
                 "`num_types` and `dim` must be at least 1. Received: "
                 f"num_types={num_types}, dim={dim}."
             )
+        check_squash(squash)
         super().__init__(**kwargs)
         self.num_types = num_types
         self.dim = dim
         self.kernel_size = kernel_size
         self.strides = strides
         self.padding = padding
+        self.depthwise = depthwise
+        self.squash = squash
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.conv = keras.layers.Conv2D(
-            num_types * dim,
-            kernel_size,
-            strides,
-            padding,
-            data_format="channels_last",
-            use_bias=use_bias,
+        self.conv = self._make_conv()
+
+    def _make_conv(self) -> keras.layers.Layer:
+        shared = {
+            "strides": self.strides,
+            "padding": self.padding,
+            "data_format": "channels_last",
+            "use_bias": self.use_bias,
+            "bias_initializer": self.bias_initializer,
+            "dtype": self.dtype_policy,
+            "name": "conv",
+        }
+        if self.depthwise:
+            return keras.layers.DepthwiseConv2D(
+                self.kernel_size,
+                depthwise_initializer=self.kernel_initializer,
+                **shared,
+            )
+        return keras.layers.Conv2D(
+            self.num_types * self.dim,
+            self.kernel_size,
             kernel_initializer=self.kernel_initializer,
-            bias_initializer=self.bias_initializer,
-            dtype=self.dtype_policy,
-            name="conv",
+            **shared,
         )
 
     def build(self, input_shape: Any) -> None:
@@ -97,6 +123,12 @@ class PrimaryCaps(keras.layers.Layer):
             raise ValueError(
                 "PrimaryCaps takes a feature map [batch, rows, columns, "
                 f"channels]. Received: input_shape={tuple(input_shape)}."
+            )
+        channels = self.num_types * self.dim
+        if self.depthwise and input_shape[-1] != channels:
+            raise ValueError(
+                "Depthwise PrimaryCaps need num_types * dim channels, here "
+                f"{channels}. Received: input_shape={tuple(input_shape)}."
             )
         self.conv.build(input_shape)
 
@@ -106,7 +138,7 @@ class PrimaryCaps(keras.layers.Layer):
         if rows is None or columns is None:
             _, rows, columns, _ = ops.shape(features)
         shape = (-1, rows, columns, self.num_types, self.dim)
-        return squash(ops.reshape(features, shape))
+        return SQUASHES[self.squash](ops.reshape(features, shape))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         *batch_and_map, _ = self.conv.compute_output_shape(input_shape)
@@ -119,6 +151,8 @@ class PrimaryCaps(keras.layers.Layer):
             "kernel_size": self.kernel_size,
             "strides": self.strides,
             "padding": self.padding,
+            "depthwise": self.depthwise,
+            "squash": self.squash,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer

@@ -1,0 +1,89 @@
+"""A plain convolution between maps of capsules, without routing."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.layers.primary_caps import PrimaryCaps
+from tfcaps.ops import Tensor
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class CapsuleConv2D(PrimaryCaps):
+    """Convolves a map of capsules and squashes what comes out.
+
+    The types and components of a position are the channels of an ordinary
+    convolution, so it is `PrimaryCaps` on capsules. DeepCaps is built of it.
+
+    Args:
+        num_types: Int. Capsule types at each position.
+        dim: Int. Components of a capsule.
+        kernel_size: Int or two ints. Side of the window. Defaults to `3`.
+        strides: Int or two ints. Step of the window. Defaults to `1`.
+        padding: `"valid"` or `"same"`. Defaults to `"same"`.
+        use_bias: Bool. Add a bias to the convolution. Defaults to `False`.
+        **kwargs: Other arguments of `PrimaryCaps`.
+
+    Input shape:
+        `[b, h, w, t, k]`.
+
+    Output shape:
+        `[b, h', w', num_types, dim]`, of a length in [0, 1).
+
+    Raises:
+        ValueError: If an argument is out of range, or the input's shape does
+            not fit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> children = np.zeros((2, 7, 7, 4, 8), "float32")
+    >>> tuple(CapsuleConv2D(3, 16, strides=2)(children).shape)
+    (2, 4, 4, 3, 16)
+
+    References:
+        - Rajasegaran et al., 2019, https://arxiv.org/abs/1904.09546
+    """
+
+    def __init__(
+        self,
+        num_types: int,
+        dim: int,
+        kernel_size: int | tuple[int, int] = 3,
+        strides: int | tuple[int, int] = 1,
+        padding: str = "same",
+        *,
+        use_bias: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(
+            num_types,
+            dim,
+            kernel_size,
+            strides,
+            padding,
+            use_bias=use_bias,
+            **kwargs,
+        )
+
+    def build(self, input_shape: Any) -> None:
+        if len(input_shape) != 5:
+            raise ValueError(
+                "CapsuleConv2D takes capsules [batch, rows, columns, types, "
+                f"components]. Received: input_shape={tuple(input_shape)}."
+            )
+        super().build(_merged(input_shape))
+
+    def call(self, inputs: Tensor) -> Tensor:
+        _, *merged = _merged(ops.shape(inputs))
+        return super().call(ops.reshape(inputs, (-1, *merged)))
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return super().compute_output_shape(_merged(input_shape))
+
+
+def _merged(shape: Any) -> tuple[Any, ...]:
+    """Returns the shape with types and components as channels."""
+    *grid, types, components = shape
+    return (*grid, types * components)

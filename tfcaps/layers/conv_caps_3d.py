@@ -1,0 +1,258 @@
+"""The 3-D convolutional capsule layer of DeepCaps."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps import routing as routings
+from tfcaps.layers.routed import chosen
+from tfcaps.ops import Tensor, squash
+from tfcaps.routing import DynamicRouting, Votes
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class ConvCaps3D(keras.layers.Layer):
+    """Lets each child type vote by one convolution, and routes whole maps.
+
+    A child is a type with its whole map; its votes for all parent types at all
+    positions are one convolution, whose kernel all child types share. (The
+    published layer is a 3-D convolution whose depth and step in depth are the
+    components of a child, hence the name.) All parents, of all types and at all
+    positions, compete for a child: this is dynamic routing over that set of
+    parents.
+
+    Args:
+        num_types: Int. Parent types at each position.
+        dim: Int. Components of a parent.
+        kernel_size: Int or two ints. Side of the window. Defaults to `3`.
+        padding: `"valid"` or `"same"`. Defaults to `"same"`.
+        routing: As in `ClassCaps`; one whose only weight is a bias of the
+            parents' shape, or `DynamicRouting` for `squash="map"`. Defaults to
+            `3`.
+        bias: `"routing"` for one `[num_types, dim]` that is added in every
+            iteration, `"votes"` for a bias of the convolution, or `None`.
+            Defaults to `"routing"`.
+        squash: `"capsule"`, or `"map"` as published: all capsules of a type
+            share one squash, so that their whole map is shorter than 1.
+            Defaults to `"capsule"`.
+        depth: Int or `None`. How many components of a child vote: the first
+            `depth`. One of the published codes has 3. Defaults to all.
+        kernel_initializer: Initializer of the kernel. Defaults to
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias. Defaults to the constant 0.1
+            for `"routing"`, zeros for `"votes"`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Child poses.
+        return_couplings: Bool. Return `(poses, couplings)`. Defaults to
+            `False`.
+
+    Input shape:
+        `[b, h, w, t, k]`.
+
+    Output shape:
+        Poses `[b, h', w', num_types, dim]`. Couplings `[b, h', w', t,
+        num_types]`, float32, summing to 1 over positions and parent types.
+
+    Raises:
+        ValueError: If an argument is out of range, or the input's shape does
+            not fit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> children = np.zeros((2, 4, 4, 6, 8), "float32")
+    >>> tuple(ConvCaps3D(5, 16)(children).shape)
+    (2, 4, 4, 5, 16)
+
+    References:
+        - Rajasegaran et al., 2019, https://arxiv.org/abs/1904.09546
+    """
+
+    # A coupling is one of thousands: rounded, all of them would become zero.
+    quantizable = False
+
+    def __init__(
+        self,
+        num_types: int,
+        dim: int,
+        kernel_size: int | tuple[int, int] = 3,
+        padding: str = "same",
+        routing: Any = 3,
+        *,
+        bias: str | None = "routing",
+        squash: str = "capsule",
+        depth: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = None,
+        **kwargs: Any,
+    ):
+        if num_types < 1 or dim < 1:
+            raise ValueError(
+                "`num_types` and `dim` must be at least 1. Received: "
+                f"num_types={num_types}, dim={dim}."
+            )
+        if bias not in (None, "routing", "votes"):
+            raise ValueError(
+                '`bias` must be None, "routing" or "votes". Received: '
+                f"bias={bias!r}."
+            )
+        self._check_squash(squash)
+        super().__init__(**kwargs)
+        self.num_types = num_types
+        self.dim = dim
+        self.kernel_size = kernel_size
+        self.padding = padding
+        self.routing = routings.get(routing)
+        if set(self.routing.weights(1, 2, 3)) != {"bias"} or (
+            self.routing.weights(1, 2, 3)["bias"].shape != (2, 3)
+        ):
+            raise ValueError(
+                "ConvCaps3D takes a routing whose only weight is a bias of its "
+                f"parents. Received: {type(self.routing).__name__}."
+            )
+        if squash == "map" and type(self.routing) is not DynamicRouting:
+            raise ValueError(
+                '`squash="map"` is for DynamicRouting. Received: '
+                f"{type(self.routing).__name__}."
+            )
+        self.bias_kind = bias
+        self.squash = squash
+        self.depth = depth
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.conv = keras.layers.Conv2D(
+            num_types * dim,
+            kernel_size,
+            padding=padding,
+            data_format="channels_last",
+            use_bias=bias == "votes",
+            kernel_initializer=self.kernel_initializer,
+            bias_initializer=self.bias_initializer or "zeros",
+            dtype=self.dtype_policy,
+            name="conv",
+        )
+
+    @staticmethod
+    def _check_squash(squash: Any) -> None:
+        if squash not in ("capsule", "map"):
+            raise ValueError(
+                '`squash` must be "capsule" or "map". Received: '
+                f"squash={squash!r}."
+            )
+
+    def build(self, input_shape: Any) -> None:
+        if len(input_shape) != 5 or None in input_shape[1:]:
+            raise ValueError(
+                "ConvCaps3D takes capsules [batch, rows, columns, types, "
+                "components], all known but the batch. Received: "
+                f"input_shape={tuple(input_shape)}."
+            )
+        depth = self.depth or input_shape[-1]
+        if not 1 <= depth <= input_shape[-1]:
+            raise ValueError(
+                "`depth` must be from 1 to the components of a child. Received:"
+                f" depth={depth}, input_shape={tuple(input_shape)}."
+            )
+        self.conv.build((None, *input_shape[1:3], depth))
+        self.bias = None
+        if self.bias_kind == "routing":
+            initializer = self.bias_initializer
+            self.bias = self.add_weight(
+                shape=(self.num_types, self.dim),
+                initializer=initializer or keras.initializers.Constant(0.1),
+                name="bias",
+            )
+
+    def call(self, inputs: Tensor, return_couplings: bool = False) -> Any:
+        _, rows, columns, types, _ = inputs.shape
+        children = ops.transpose(inputs[..., : self.depth], (0, 3, 1, 2, 4))
+        depth = children.shape[-1]
+        votes = self.conv(ops.reshape(children, (-1, rows, columns, depth)))
+        _, rows, columns, _ = votes.shape
+        parents = rows * columns * self.num_types
+        votes = ops.reshape(votes, (-1, types, parents, self.dim))
+        routed = self._routing_of(parents)(
+            Votes(votes), bias=self._biases(parents)
+        )
+        grid = (rows, columns, self.num_types)
+        couplings = ops.cast(routed.couplings, "float32")
+        couplings = ops.reshape(couplings, (-1, types, *grid))
+        return chosen(
+            ops.cast(
+                ops.reshape(routed.poses, (-1, *grid, self.dim)),
+                self.compute_dtype,
+            ),
+            None,
+            ops.transpose(couplings, (0, 2, 3, 1, 4)),
+            False,
+            return_couplings,
+        )
+
+    def _routing_of(self, parents: int) -> Any:
+        if self.squash == "capsule":
+            return self.routing
+        return _MapRouting(
+            positions=parents // self.num_types, **self.routing.get_config()
+        )
+
+    def _biases(self, parents: int) -> Tensor | None:
+        if self.bias is None:
+            return None
+        return ops.tile(self.bias, (parents // self.num_types, 1))
+
+    def compute_output_spec(
+        self, inputs: Any, return_couplings: bool = False
+    ) -> Any:
+        shape = self.compute_output_shape(inputs.shape)
+        couplings = (*shape[:3], inputs.shape[3], self.num_types)
+        return chosen(
+            keras.KerasTensor(shape, dtype=self.compute_dtype),
+            None,
+            keras.KerasTensor(couplings, dtype="float32"),
+            False,
+            return_couplings,
+        )
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        batch, rows, columns, _, components = input_shape
+        grid = self.conv.compute_output_shape(
+            (None, rows, columns, self.depth or components)
+        )
+        return (batch, *grid[1:3], self.num_types, self.dim)
+
+    def get_config(self) -> dict[str, Any]:
+        config = {
+            "num_types": self.num_types,
+            "dim": self.dim,
+            "kernel_size": self.kernel_size,
+            "padding": self.padding,
+            "routing": routings.serialize(self.routing),
+            "bias": self.bias_kind,
+            "squash": self.squash,
+            "depth": self.depth,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            "bias_initializer": keras.initializers.serialize(
+                self.bias_initializer
+            ),
+        }
+        return {**super().get_config(), **config}
+
+
+class _MapRouting(DynamicRouting):
+    """Dynamic routing in which all capsules of a type share one squash."""
+
+    def __init__(self, positions: int, **settings: Any):
+        super().__init__(**settings)
+        self.positions = positions
+
+    def _squash(self, sums: Tensor) -> Tensor:
+        _, parents, dim = sums.shape
+        types = parents // self.positions
+        maps = ops.reshape(sums, (-1, self.positions, types, dim))
+        squashed = squash(maps, axis=(1, 3))
+        return ops.reshape(squashed, (-1, parents, dim))

@@ -1,0 +1,125 @@
+"""The first layer of matrix capsules, with activations of their own."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class PrimaryMatrixCaps(keras.layers.Layer):
+    """Turns a feature map into matrix capsules and their activations.
+
+    Two convolutions: a linear one for the poses, and one with a sigmoid for the
+    activations, which `EMRouting` takes apart from the poses.
+
+    Args:
+        num_types: Int. Capsule types at each position.
+        dim: Int. Components of a pose, 16 for a 4x4 matrix. Defaults to `16`.
+        kernel_size: Int or two ints. Side of the window. Defaults to `1`.
+        strides: Int or two ints. Step of the window. Defaults to `1`.
+        padding: `"valid"` or `"same"`. Defaults to `"valid"`.
+        kernel_initializer: Initializer of both kernels. Defaults to
+            `"glorot_uniform"`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `[b, h, w, channels]`.
+
+    Output shape:
+        Poses `[b, h', w', num_types, dim]` and float32 activations `[b, h', w',
+        num_types]` in [0, 1].
+
+    Raises:
+        ValueError: If `num_types` or `dim` is below 1, or the input has not
+            four axes.
+
+    Example:
+
+    >>> import numpy as np
+    >>> images = np.zeros((2, 8, 8, 3), "float32")
+    >>> poses, activations = PrimaryMatrixCaps(4)(images)
+    >>> tuple(poses.shape), tuple(activations.shape)
+    ((2, 8, 8, 4, 16), (2, 8, 8, 4))
+
+    References:
+        - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
+    """
+
+    def __init__(
+        self,
+        num_types: int,
+        dim: int = 16,
+        kernel_size: int | tuple[int, int] = 1,
+        strides: int | tuple[int, int] = 1,
+        padding: str = "valid",
+        *,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ):
+        if num_types < 1 or dim < 1:
+            raise ValueError(
+                "`num_types` and `dim` must be at least 1. Received: "
+                f"num_types={num_types}, dim={dim}."
+            )
+        super().__init__(**kwargs)
+        self.num_types = num_types
+        self.dim = dim
+        self.kernel_size = kernel_size
+        self.strides = strides
+        self.padding = padding
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.pose_conv = self._make_conv("pose_conv", num_types * dim)
+        self.activation_conv = self._make_conv("activation_conv", num_types)
+
+    def _make_conv(self, name: str, channels: int) -> keras.layers.Layer:
+        return keras.layers.Conv2D(
+            channels,
+            self.kernel_size,
+            self.strides,
+            self.padding,
+            data_format="channels_last",
+            kernel_initializer=self.kernel_initializer,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, input_shape: Any) -> None:
+        if len(input_shape) != 4:
+            raise ValueError(
+                "PrimaryMatrixCaps takes a feature map [batch, rows, columns, "
+                f"channels]. Received: input_shape={tuple(input_shape)}."
+            )
+        self.pose_conv.build(input_shape)
+        self.activation_conv.build(input_shape)
+
+    def call(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        poses = self.pose_conv(inputs)
+        _, rows, columns, _ = ops.shape(poses)
+        shape = (-1, rows, columns, self.num_types, self.dim)
+        logits = ops.cast(self.activation_conv(inputs), "float32")
+        return ops.reshape(poses, shape), ops.sigmoid(logits)
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        *grid, _ = self.pose_conv.compute_output_shape(inputs.shape)
+        return (
+            keras.KerasTensor(
+                (*grid, self.num_types, self.dim), dtype=self.compute_dtype
+            ),
+            keras.KerasTensor((*grid, self.num_types), dtype="float32"),
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        config = {
+            "num_types": self.num_types,
+            "dim": self.dim,
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "padding": self.padding,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+        }
+        return {**super().get_config(), **config}

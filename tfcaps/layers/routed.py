@@ -1,0 +1,141 @@
+"""What all routed layers share: their weights, and what they return."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps import routing as routings
+from tfcaps.ops import Tensor
+from tfcaps.routing import Routed, Votes
+
+
+class RoutedCaps(keras.layers.Layer):
+    """A layer whose parents are routed to; the base of the public ones.
+
+    Subclasses make the votes. With `matrix`, poses are square matrices,
+    flattened row by row, and a vote is the child's matrix times the weight,
+    which is therefore much smaller than one between vectors.
+    """
+
+    def __init__(
+        self,
+        num_parents: int,
+        dim: int,
+        routing: Any,
+        use_bias: bool,
+        matrix: bool,
+        transformation_initializer: Any,
+        bias_initializer: Any,
+        transformation_regularizer: Any,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.dim = dim
+        self.routing = routings.get(routing)
+        self.use_bias = use_bias
+        self.matrix = matrix
+        self.transformation_initializer = keras.initializers.get(
+            transformation_initializer
+        ) or keras.initializers.RandomNormal(stddev=0.1)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.transformation_regularizer = keras.regularizers.get(
+            transformation_regularizer
+        )
+        self._num_parents = num_parents
+        if matrix and math.isqrt(dim) ** 2 != dim:
+            raise ValueError(
+                "`dim` of matrix capsules must be a square, such as 16 for 4x4."
+                f" Received: dim={dim}."
+            )
+
+    def _add_weights(
+        self, matrices: tuple[int, ...], child_dim: int, children: int
+    ) -> None:
+        """Makes `transformation` `[*matrices, j, k, d]` and the routing's."""
+        rows = self._rows
+        if self.matrix and child_dim != self.dim:
+            raise ValueError(
+                "Matrix capsules keep their shape. Received: children of "
+                f"{child_dim} components for dim={self.dim}."
+            )
+        self.transformation = self.add_weight(
+            shape=(
+                *matrices,
+                self._num_parents,
+                child_dim // rows,
+                self.dim // rows,
+            ),
+            initializer=self.transformation_initializer,
+            regularizer=self.transformation_regularizer,
+            name="transformation",
+        )
+        self._routing_weights = []
+        weights = self.routing.weights(children, self._num_parents, self.dim)
+        for name, weight in weights.items():
+            if name == "bias" and not self.use_bias:
+                continue
+            initializer = weight.initializer
+            if name == "bias" and self.bias_initializer is not None:
+                initializer = self.bias_initializer
+            variable = self.add_weight(
+                shape=weight.shape,
+                initializer=initializer,
+                trainable=weight.trainable,
+                # What the layer moves itself, replicas agree on as a mean.
+                aggregation="none" if weight.trainable else "mean",
+                name=name,
+            )
+            setattr(self, name, variable)
+            self._routing_weights.append(name)
+
+    @property
+    def _rows(self) -> int:
+        """Rows of a pose: a vector is a matrix of one row."""
+        return math.isqrt(self.dim) if self.matrix else 1
+
+    def _route(self, votes: Votes, activations: Tensor) -> Routed:
+        weights = {name: getattr(self, name) for name in self._routing_weights}
+        return self.routing(votes, activations, **weights)
+
+    def get_config(self) -> dict[str, Any]:
+        config = {
+            "dim": self.dim,
+            "routing": routings.serialize(self.routing),
+            "use_bias": self.use_bias,
+            "matrix": self.matrix,
+            "transformation_initializer": keras.initializers.serialize(
+                self.transformation_initializer
+            ),
+            "bias_initializer": keras.initializers.serialize(
+                self.bias_initializer
+            ),
+            "transformation_regularizer": keras.regularizers.serialize(
+                self.transformation_regularizer
+            ),
+        }
+        return {**super().get_config(), **config}
+
+
+def chosen(
+    poses: Any,
+    activations: Any,
+    couplings: Any,
+    return_activations: bool,
+    return_couplings: bool,
+) -> Any:
+    """Returns poses alone, or a tuple of them and what else is wanted."""
+    outputs = [poses]
+    if return_activations:
+        outputs.append(activations)
+    if return_couplings:
+        outputs.append(couplings)
+    return tuple(outputs) if outputs[1:] else poses
+
+
+def as_pose_rows(poses: Tensor, leading: tuple[int, ...], rows: int) -> Tensor:
+    """Returns poses `[..., k]` as `[-1, *leading, rows, k / rows]`."""
+    return ops.reshape(
+        poses, (-1, *leading, rows, int(poses.shape[-1]) // rows)
+    )

@@ -1,0 +1,169 @@
+"""Windows of a map of capsules: cutting them out, competing across them."""
+
+from typing import Any
+
+from keras import ops
+
+from tfcaps.ops import Tensor
+from tfcaps.routing import Votes
+
+# exp(_NOTHING - x) is 0 for every finite logit x.
+_NOTHING = -1e30
+
+
+class Windows:
+    """Where the windows of a convolution lie on a map.
+
+    Args:
+        rows: Rows of the map.
+        columns: Columns of the map.
+        kernel_size: Two ints, the sides of a window.
+        strides: Two ints, the steps of the window.
+        padding: `"valid"`, or `"same"` by TensorFlow's rule.
+
+    Attributes:
+        shape: How many windows there are, down and across.
+
+    Raises:
+        ValueError: If no window fits into the map.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        columns: int,
+        kernel_size: tuple[int, int],
+        strides: tuple[int, int],
+        padding: str,
+    ):
+        self.kernel_size = kernel_size
+        self.strides = strides
+        self._pads = [(0, 0), (0, 0)]
+        if padding == "same":
+            self._pads = [
+                _same_padding(side, window, step)
+                for side, window, step in zip(
+                    (rows, columns), kernel_size, strides, strict=True
+                )
+            ]
+        self._padded = tuple(
+            side + sum(pads)
+            for side, pads in zip((rows, columns), self._pads, strict=True)
+        )
+        self.shape = tuple(
+            (side - window) // step + 1
+            for side, window, step in zip(
+                self._padded, kernel_size, strides, strict=True
+            )
+        )
+        if min(self.shape) < 1:
+            raise ValueError(
+                f"A window of {kernel_size} does not fit into a map of {rows} "
+                f"rows and {columns} columns."
+            )
+
+    def cut(self, maps: Tensor) -> Tensor:
+        """Returns windows `[b, h', w', p, q, ...]` of maps `[b, h, w, ...]`.
+
+        What lies outside of the map is zero.
+        """
+        rest = [(0, 0)] * (len(maps.shape) - 3)
+        if any(map(sum, self._pads)):
+            maps = ops.pad(maps, [(0, 0), *self._pads, *rest])
+        return self._cut_padded(maps)
+
+    def _cut_padded(self, maps: Tensor) -> Tensor:
+        (down, across), (rows, columns) = self.strides, self.shape
+        parts = [
+            maps[
+                :,
+                p : p + down * (rows - 1) + 1 : down,
+                q : q + across * (columns - 1) + 1 : across,
+            ]
+            for p, q in self._offsets()
+        ]
+        stacked = ops.stack(parts, axis=3)
+        rest = maps.shape[3:]
+        return ops.reshape(
+            stacked, (-1, rows, columns, *self.kernel_size, *rest)
+        )
+
+    def normalizers(self, logits: Tensor) -> Tensor:
+        """Returns the logarithm of a child's sum over all its windows.
+
+        Args:
+            logits: One for each element of each window, `[b, h', w', p, q, t]`.
+
+        Returns:
+            Tensor of the same shape: at each element the logarithm of the sum
+            of exponentials over all windows that hold the same child.
+        """
+        placed = [
+            self._place(logits[:, :, :, p, q], p, q) for p, q in self._offsets()
+        ]
+        total = ops.logsumexp(ops.stack(placed), axis=0)
+        return self._cut_padded(total)
+
+    def _offsets(self) -> list[tuple[int, int]]:
+        rows, columns = self.kernel_size
+        return [(p, q) for p in range(rows) for q in range(columns)]
+
+    def _place(self, part: Tensor, p: int, q: int) -> Tensor:
+        """Spreads `[b, h', w', t]` over the padded map; the rest is nothing."""
+        rows, columns = self.shape
+        down, across = self.strides
+        types = part.shape[-1]
+        # Strides put nothing between two neighbours of the part.
+        part = ops.reshape(part, (-1, rows, 1, columns, 1, types))
+        part = _pad(
+            part, [(0, 0)] * 2 + [(0, down - 1), (0, 0), (0, across - 1)]
+        )
+        part = ops.reshape(part, (-1, rows * down, columns * across, types))
+        high, wide = self._padded
+        part = part[:, : high - p, : wide - q]
+        after = (high - p - part.shape[1], wide - q - part.shape[2])
+        return _pad(part, [(0, 0), (p, after[0]), (q, after[1])])
+
+
+class WindowVotes(Votes):
+    """Votes `[b * h' * w', p * q * t, j, d]` of children in windows.
+
+    A child lies in several windows. Where a routing lets all its parents
+    compete, these are the parents of all windows that hold it.
+    """
+
+    def __init__(self, tensor: Tensor, windows: Windows, types: int):
+        super().__init__(tensor)
+        self._windows = windows
+        self._types = types
+
+    def compete(self, logits: Tensor) -> Tensor:
+        grid = (*self._windows.shape, *self._windows.kernel_size, self._types)
+        inside = ops.reshape(ops.logsumexp(logits, axis=-1), (-1, *grid))
+        total = self._windows.normalizers(inside)
+        return ops.exp(logits - ops.reshape(total, (-1, logits.shape[1], 1)))
+
+
+def as_pair(value: Any, name: str) -> tuple[int, int]:
+    """Returns one int twice, or two ints.
+
+    Raises:
+        ValueError: Unless they are integers of at least 1.
+    """
+    pair = (value, value) if isinstance(value, int) else tuple(value)
+    if len(pair) != 2 or not all(isinstance(v, int) and v > 0 for v in pair):
+        raise ValueError(
+            f"`{name}` must be an int or two ints of at least 1. Received: "
+            f"{name}={value!r}."
+        )
+    return pair
+
+
+def _same_padding(side: int, window: int, step: int) -> tuple[int, int]:
+    total = max((-(-side // step) - 1) * step + window - side, 0)
+    return total // 2, total - total // 2
+
+
+def _pad(tensor: Tensor, pads: list[tuple[int, int]]) -> Tensor:
+    rest = [(0, 0)] * (len(tensor.shape) - len(pads))
+    return ops.pad(tensor, [*pads, *rest], constant_values=_NOTHING)
