@@ -1,11 +1,12 @@
-"""Losses on the lengths of class capsules."""
+"""Losses on the lengths of class capsules, and on reconstructions."""
 
+import math
 from typing import Any
 
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, class_targets
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -67,7 +68,7 @@ class MarginLoss(keras.losses.Loss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_pred = ops.convert_to_tensor(y_pred)
-        present = _class_targets(ops.convert_to_tensor(y_true), y_pred)
+        present = class_targets(y_true, y_pred.shape[-1], y_pred.dtype)
         missed = ops.square(ops.relu(self.m_plus - y_pred))
         false = ops.square(ops.relu(y_pred - self.m_minus))
         absent = 1.0 - present
@@ -84,20 +85,171 @@ class MarginLoss(keras.losses.Loss):
         return {**super().get_config(), **config}
 
 
-def _class_targets(y_true: Tensor, y_pred: Tensor) -> Tensor:
-    """Returns targets `[b, j]`, made from class indices where need be."""
-    classes = y_pred.shape[-1]
-    rank = len(y_true.shape)
-    if rank == 2 and y_true.shape[-1] == classes:
-        return ops.cast(y_true, y_pred.dtype)
-    if rank == 2 and y_true.shape[-1] == 1:
-        y_true = ops.squeeze(y_true, axis=-1)
-        rank = 1
-    if rank == 1:
-        indices = ops.cast(y_true, "int32")
-        return ops.one_hot(indices, classes, dtype=y_pred.dtype)
-    raise ValueError(
-        "Targets must be [batch, classes], or class indices [batch] or "
-        f"[batch, 1]. Received: targets {tuple(y_true.shape)} for lengths "
-        f"{tuple(y_pred.shape)}."
-    )
+@keras.saving.register_keras_serializable(package="tfcaps")
+class SpreadLoss(keras.losses.Loss):
+    """Wants the present class's activation above all others by a margin.
+
+    With activations `a` and the present class `t`
+
+        L = sum_{j != t} max(0, margin - (a_t - a_j))^2
+
+    averaged over the batch. With several present classes, the sum over them.
+
+    The margin is a variable, which `IncreaseMargin` moves during training.
+
+    Args:
+        margin: Float in (0, 1]. Defaults to `0.2`.
+        reduction: Reduction over the batch. Defaults to
+            `"sum_over_batch_size"`.
+        name: String. Defaults to `"spread_loss"`.
+        **kwargs: Arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: As in `MarginLoss`.
+        y_pred: Activations `[b, j]`.
+
+    Raises:
+        ValueError: If `margin` is out of range, or the targets' shape does not
+            fit.
+
+    Example:
+
+    >>> round(float(SpreadLoss(0.2)([1], [[0.95, 0.3, 0.05]])), 5)
+    0.7225
+
+    References:
+        - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing", eq. 3
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "spread_loss",
+        **kwargs: Any,
+    ):
+        if not 0.0 < margin <= 1.0:
+            raise ValueError(
+                f"`margin` must be in (0, 1]. Received: margin={margin}."
+            )
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        self.margin = keras.Variable(
+            margin, dtype="float32", trainable=False, name="margin"
+        )
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        y_pred = ops.convert_to_tensor(y_pred)
+        present = class_targets(y_true, y_pred.shape[-1], y_pred.dtype)
+        lead = ops.expand_dims(y_pred, 2) - ops.expand_dims(y_pred, 1)
+        margin = ops.cast(self.margin, y_pred.dtype)
+        costs = ops.square(ops.relu(margin - lead))
+        pairs = ops.expand_dims(present, 2) * ops.expand_dims(1 - present, 1)
+        return ops.sum(pairs * costs, axis=(1, 2))
+
+    def get_config(self) -> dict[str, Any]:
+        margin = round(float(ops.convert_to_numpy(self.margin)), 6)
+        return {**super().get_config(), "margin": margin}
+
+
+class IncreaseMargin(keras.callbacks.Callback):
+    """Lets the margin of a `SpreadLoss` grow during `fit`.
+
+    The published schedule, in steps of 64 images: the margin at a step is
+    `0.2 + 0.79 * sigmoid(min(10, step / 50000 - 4))`.
+
+    Args:
+        loss: The `SpreadLoss` that the model was compiled with.
+        steps: Float. What replaces 50,000 in a training of another length.
+            Defaults to `50000`.
+
+    Raises:
+        ValueError: If `steps` is not positive.
+    """
+
+    def __init__(self, loss: SpreadLoss, steps: float = 50_000):
+        super().__init__()
+        if steps <= 0:
+            raise ValueError(
+                f"`steps` must be positive. Received: steps={steps}."
+            )
+        self.loss = loss
+        self.steps = steps
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        # The optimiser counts on when a run is resumed.
+        step = int(ops.convert_to_numpy(self.model.optimizer.iterations))
+        self.loss.margin.assign(spread_margin(step, self.steps))
+
+
+def spread_margin(step: float, steps: float = 50_000) -> float:
+    """Returns the margin of the spread loss at a step, see `IncreaseMargin`."""
+    progress = min(10.0, step / steps - 4.0)
+    return 0.2 + 0.79 / (1.0 + math.exp(-progress))
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class ReconstructionLoss(keras.losses.Loss):
+    """Weighted squared error of a reconstruction.
+
+    `weight` times the sum over all pixels and channels of the squared error,
+    averaged over the batch. So the weight is that of one pixel, whatever the
+    images' size, and needs no further `loss_weights`. Codes that average over
+    pixels use `weight * rows * columns * channels`: the published 0.0005 is
+    their 0.392 for 28x28x1.
+
+    Args:
+        weight: Float. Defaults to the published `0.0005`.
+        reduction: Reduction over the batch. Defaults to
+            `"sum_over_batch_size"`.
+        name: String. Defaults to `"reconstruction_loss"`.
+        **kwargs: Arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: Images `[b, ...]`.
+        y_pred: Reconstructions of the same size, in this or another shape.
+
+    Raises:
+        ValueError: If `weight` is negative, or the sizes differ.
+
+    Example:
+
+    >>> float(ReconstructionLoss(0.5)([[[1.0, 0.0]]], [[[0.0, 2.0]]]))
+    2.5
+
+    References:
+        - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829,
+          section 4.1
+    """
+
+    def __init__(
+        self,
+        weight: float = 0.0005,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "reconstruction_loss",
+        **kwargs: Any,
+    ):
+        if weight < 0:
+            raise ValueError(
+                f"`weight` must not be negative. Received: weight={weight}."
+            )
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        self.weight = weight
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        y_pred = ops.convert_to_tensor(y_pred)
+        y_true = ops.cast(y_true, y_pred.dtype)
+        size = math.prod(y_pred.shape[1:])
+        if math.prod(y_true.shape[1:]) != size:
+            raise ValueError(
+                "Images and reconstructions must have as many values. Received:"
+                f" images {tuple(y_true.shape)}, reconstructions "
+                f"{tuple(y_pred.shape)}."
+            )
+        images = ops.reshape(y_true, (-1, size))
+        error = images - ops.reshape(y_pred, (-1, size))
+        return self.weight * ops.sum(ops.square(error), axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "weight": self.weight}
