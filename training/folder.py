@@ -15,7 +15,6 @@ import keras
 from tfcaps.cli import UserError
 from tfcaps.files import write_atomically
 from tfcaps.rem import Report
-from tfcaps.rem.couplings import functional
 from training.configs import Config, config_from
 
 _PACKAGES = (
@@ -90,7 +89,7 @@ class RunFolder:
         """Writes a model without its optimiser, complete or not at all."""
         path = self.model_path(name)
         staged = path.with_name(f".staged-{path.name}")
-        functional(model).save(staged)
+        keras.Model(model.input, model.output, name=model.name).save(staged)
         os.replace(staged, path)
 
     def save_reports(

@@ -1,5 +1,23 @@
 """Published capsule networks as Keras functional models."""
 
+from tfcaps.models.affine_capsnet import affine_capsnet
+from tfcaps.models.deepcaps import deepcaps
 from tfcaps.models.dr_capsnet import dr_capsnet
+from tfcaps.models.efficient_capsnet import efficient_capsnet
+from tfcaps.models.efficient_conv_capsnet import efficient_conv_capsnet
+from tfcaps.models.em_capsnet import em_capsnet
+from tfcaps.models.gamma_capsnet import gamma_capsnet
+from tfcaps.models.multilayer_capsnet import multilayer_capsnet
+from tfcaps.models.with_decoder import with_decoder
 
-__all__ = ["dr_capsnet"]
+__all__ = [
+    "affine_capsnet",
+    "deepcaps",
+    "dr_capsnet",
+    "efficient_capsnet",
+    "efficient_conv_capsnet",
+    "em_capsnet",
+    "gamma_capsnet",
+    "multilayer_capsnet",
+    "with_decoder",
+]

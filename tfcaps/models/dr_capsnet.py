@@ -1,10 +1,12 @@
-"""DR-CapsNet, the network of the dynamic routing paper, without decoder."""
+"""DR-CapsNet, the network of the dynamic routing paper."""
 
 from typing import Any
 
 import keras
 
-from tfcaps.layers import ClassCaps, Length, PrimaryCaps
+from tfcaps.layers import ClassCaps
+from tfcaps.models.parts import classic_stem, labels_for, network
+from tfcaps.models.with_decoder import with_decoder
 
 
 def dr_capsnet(
@@ -21,13 +23,14 @@ def dr_capsnet(
     routing: Any = 3,
     use_bias: bool = True,
     share: str | None = None,
+    decoder: bool = False,
     name: str = "dr_capsnet",
 ) -> keras.Model:
     """Builds DR-CapsNet: convolution, PrimaryCaps, ClassCaps, lengths.
 
     The defaults are the published network, which has 6,804,384 parameters on
-    28x28x1 images and ten classes (6,804,224 with `use_bias=False`). Smaller
-    images need smaller kernels.
+    28x28x1 images and ten classes (6,804,224 with `use_bias=False`), and
+    8,215,728 with the decoder. Smaller images need smaller kernels.
 
     Args:
         input_shape: Rows, columns and channels of an image.
@@ -41,9 +44,12 @@ def dr_capsnet(
         primary_strides: Int. Step of PrimaryCaps. Defaults to `2`.
         class_dim: Int. Components of a class capsule. Defaults to `16`.
         routing: Routing of the class capsules, see `tfcaps.routing.get`.
-            Defaults to `3`.
+            Defaults to `3`. `"regularized"` adds an input `labels`, which it
+            learns from; prediction gives `None` for it.
         use_bias: Bool. Routing bias of the class capsules. Defaults to `True`.
         share: Sharing of transformations, see `ClassCaps`. Defaults to `None`.
+        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
+            `False`.
         name: String. Name of the model. Defaults to `"dr_capsnet"`.
 
     Returns:
@@ -62,36 +68,17 @@ def dr_capsnet(
         - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829,
           section 4
     """
-    windows = primary_kernel_size
-    if isinstance(windows, int):
-        windows = (windows, windows)
-    minimum = tuple(window + kernel_size - 1 for window in windows)
-    if (len(input_shape) != 3 or None in input_shape) or not (
-        input_shape[0] >= minimum[0] and input_shape[1] >= minimum[1]
-    ):
-        raise ValueError(
-            "`input_shape` must be (rows, columns, channels) with at least "
-            f"{minimum[0]} rows and {minimum[1]} columns for "
-            f"kernel_size={kernel_size} and "
-            f"primary_kernel_size={primary_kernel_size}. Received: "
-            f"input_shape={tuple(input_shape)}. Use larger images or smaller "
-            "kernels."
-        )
     images = keras.Input(input_shape, name="images")
-    features = keras.layers.Conv2D(
+    children = classic_stem(
+        images,
         filters,
         kernel_size,
-        activation="relu",
-        data_format="channels_last",
-        name="conv",
-    )(images)
-    children = PrimaryCaps(
         primary_types,
         primary_dim,
         primary_kernel_size,
         primary_strides,
-        name="primary_caps",
-    )(features)
+    )
+    labels = labels_for(routing)
     poses = ClassCaps(
         num_classes,
         class_dim,
@@ -99,7 +86,6 @@ def dr_capsnet(
         use_bias=use_bias,
         share=share,
         name="class_caps",
-    )(children)
-    # float32 whatever the policy: losses and clients compare small lengths.
-    lengths = Length(dtype="float32", name="lengths")(poses)
-    return keras.Model(images, lengths, name=name)
+    )(children, labels=labels)
+    model = network(images, poses, name, labels)
+    return with_decoder(model) if decoder else model

@@ -1,7 +1,11 @@
 """Routing entropy minimisation: prune, decay, quantise, collect, measure."""
 
 from tfcaps.ops import dequantize, quantize
-from tfcaps.rem.couplings import capsule_outputs, quantize_couplings
+from tfcaps.rem.couplings import (
+    capsule_outputs,
+    encoder,
+    quantize_couplings,
+)
 from tfcaps.rem.dictionary import CouplingDictionary
 from tfcaps.rem.evaluate import Evaluator, evaluate
 from tfcaps.rem.masks import magnitude_masks
@@ -22,6 +26,7 @@ __all__ = [
     "UpdatePruningStep",
     "capsule_outputs",
     "dequantize",
+    "encoder",
     "evaluate",
     "magnitude_masks",
     "prune_low_magnitude",

@@ -9,12 +9,43 @@ from tfcaps.ops import Tensor
 from tfcaps.routing import Routing
 
 
+def encoder(model: keras.Model) -> keras.Model:
+    """Returns the part of a model from images to class lengths.
+
+    That is the model itself, without a decoder and without the input `labels`
+    from which a decoder or `RegularizedRouting` learns. It shares the layers,
+    and so the weights.
+
+    Args:
+        model: A functional or sequential model. Of several inputs `images` is
+            kept, of several outputs `lengths`, or the first of a list.
+
+    Returns:
+        A functional model of one input and one output, without optimiser.
+
+    Raises:
+        ValueError: If the model has several inputs or outputs and none of that
+            name.
+    """
+    if isinstance(model, keras.Sequential):
+        # It has no `input` of its own before it is called.
+        return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+    images = _only(model.input, "images")
+    lengths = _only(model.output, "lengths")
+    if len(model.inputs) > 1:
+        parts = keras.Model(model.input, lengths, name=model.name)
+        parts = _same_layers(parts, _without_labels)
+        images, lengths = _only(parts.input, "images"), parts.output
+    return keras.Model(images, lengths, name=model.name)
+
+
 def quantize_couplings(model: keras.Model, levels: int) -> keras.Model:
     """Returns a copy of a model whose couplings take `levels` values.
 
     Every routed layer rounds the couplings of its last iteration, see
-    `tfcaps.rem.quantize`. Weights are copied; later changes of one model do not
-    reach the other.
+    `tfcaps.rem.quantize`, but for `ConvCaps3D`, whose couplings are too small
+    for it. Weights are copied; later changes of one model do not reach the
+    other.
 
     Args:
         model: A functional or sequential model with at least one routed layer.
@@ -30,7 +61,7 @@ def quantize_couplings(model: keras.Model, levels: int) -> keras.Model:
 
     def with_levels(layer: Any) -> Any:
         config = layer.get_config()
-        if is_routed(layer):
+        if is_routed(layer) and getattr(layer, "quantizable", True):
             routing = config["routing"]
             routing["config"] = {**routing["config"], "levels": levels}
         return type(layer).from_config(config)
@@ -47,10 +78,11 @@ def capsule_outputs(model: keras.Model) -> keras.Model:
 
     Args:
         model: A functional or sequential model from images to class lengths
-            `[b, j]`, or to class poses `[b, j, d]`.
+            `[b, j]`, or to class poses `[b, j, d]`; see `encoder` for models of
+            several inputs and outputs.
 
     Returns:
-        A functional model with the same inputs and the outputs `lengths`
+        A functional model with the same input images and the outputs `lengths`
         `[b, j]`, `poses` `[b, j, d]` and `couplings` `[b, i, j]`, a dict.
 
     Raises:
@@ -62,26 +94,15 @@ def capsule_outputs(model: keras.Model) -> keras.Model:
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
         if layer is not last:
             return layer(*args, **kwargs)
-        shown["poses"], shown["couplings"] = _WithCouplings(layer)(*args)
-        return shown["poses"]
+        *outputs, shown["couplings"] = _WithCouplings(layer)(*args, **kwargs)
+        shown["poses"] = outputs[0]
+        return tuple(outputs) if outputs[1:] else outputs[0]
 
-    copy = keras.models.clone_model(
-        functional(model),
-        clone_function=lambda layer: layer,
-        call_function=call,
-    )
+    copy = _same_layers(encoder(model), call)
     lengths = copy.outputs[0]
     if len(lengths.shape) != 2:
         lengths = Length(dtype="float32")(shown["poses"])
     return keras.Model(copy.input, {"lengths": lengths, **shown})
-
-
-def functional(model: keras.Model) -> keras.Model:
-    """Returns a functional model of the same layers, without optimiser."""
-    if isinstance(model, keras.Sequential):
-        # It has no `input` of its own before it is called.
-        return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
-    return keras.Model(model.input, model.output, name=model.name)
 
 
 def is_routed(layer: Any) -> bool:
@@ -104,6 +125,32 @@ def last_routed_layer(model: keras.Model) -> Any:
     return routed[-1]
 
 
+def _only(tensors: Any, name: str) -> Tensor:
+    """Returns the tensor of that name, or the only one, or the first one."""
+    if isinstance(tensors, dict):
+        if len(tensors) > 1 and name not in tensors:
+            raise ValueError(
+                f"A model of several inputs or outputs must call one {name!r}. "
+                f"Received: {sorted(tensors)}."
+            )
+        return (
+            tensors[name] if name in tensors else next(iter(tensors.values()))
+        )
+    return keras.tree.flatten(tensors)[0]
+
+
+def _same_layers(model: keras.Model, call: Any) -> keras.Model:
+    """Returns a model of the same layers, each of which `call` calls anew."""
+    return keras.models.clone_model(
+        model, clone_function=lambda layer: layer, call_function=call
+    )
+
+
+def _without_labels(layer: Any, *args: Any, **kwargs: Any) -> Any:
+    kwargs.pop("labels", None)
+    return layer(*args, **kwargs)
+
+
 class _WithCouplings(keras.layers.Layer):
     """Calls a routed layer for its couplings too.
 
@@ -115,8 +162,22 @@ class _WithCouplings(keras.layers.Layer):
         super().__init__(dtype=layer.dtype_policy)
         self.layer = layer
 
-    def call(self, inputs: Tensor) -> Any:
-        return self.layer(inputs, return_couplings=True)
+    def call(
+        self, inputs: Tensor, activations: Tensor | None = None, **kwargs: Any
+    ) -> Any:
+        return self.layer(inputs, **_also(activations, kwargs))
 
-    def compute_output_spec(self, inputs: Any) -> Any:
-        return self.layer.compute_output_spec(inputs, return_couplings=True)
+    def compute_output_spec(
+        self, inputs: Any, activations: Any = None, **kwargs: Any
+    ) -> Any:
+        return self.layer.compute_output_spec(
+            inputs, **_also(activations, kwargs)
+        )
+
+
+def _also(activations: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns call arguments that ask for couplings."""
+    arguments = {**kwargs, "return_couplings": True}
+    if activations is not None:
+        arguments["activations"] = activations
+    return arguments

@@ -9,7 +9,11 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.ops import quantize
-from tfcaps.rem.couplings import capsule_outputs, quantize_couplings
+from tfcaps.rem.couplings import (
+    capsule_outputs,
+    encoder,
+    quantize_couplings,
+)
 from tfcaps.rem.dictionary import CouplingDictionary
 from tfcaps.rem.metrics import t_score
 from tfcaps.rem.pruning import sparsity
@@ -69,10 +73,10 @@ class Evaluator:
             raise ValueError(
                 f"`levels` must be in [2, 256]. Received: levels={levels}."
             )
-        self.model = model
+        self.model = encoder(model)
         self.levels = levels
-        self._quantized = quantize_couplings(model, levels)
-        self._measures = _measures(model, self._quantized, levels)
+        self._quantized = quantize_couplings(self.model, levels)
+        self._measures = _measures(self.model, self._quantized, levels)
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0

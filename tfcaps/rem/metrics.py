@@ -28,5 +28,7 @@ def t_score(couplings: Tensor) -> Tensor:
     parents = couplings.shape[-1]
     if parents == 1:
         return ops.ones_like(couplings[:, 0, 0])
-    nats = -ops.sum(couplings * ops.log(couplings + 1e-11), axis=-1)
+    # Coefficients that are no shares may be negative; these count as none.
+    shares = ops.maximum(couplings, 0.0)
+    nats = -ops.sum(shares * ops.log(shares + 1e-11), axis=-1)
     return ops.mean(1.0 - nats / math.log(parents), axis=-1)

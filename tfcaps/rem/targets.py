@@ -27,7 +27,13 @@ def check_targets(targets: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def is_target(variable: Any, targets: tuple[str, ...]) -> bool:
-    """Tells whether a Keras variable belongs to one of the groups."""
+    """Tells whether a Keras variable belongs to one of the groups.
+
+    A layer that must not be pruned, such as `Decoder`, sets `prunable` of its
+    weights to `False`.
+    """
+    if not getattr(variable, "prunable", True):
+        return False
     return any(variable.name == _VARIABLE_NAMES[group] for group in targets)
 
 

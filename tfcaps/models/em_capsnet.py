@@ -1,0 +1,90 @@
+"""EM-CapsNet: matrix capsules with EM routing."""
+
+from typing import Any
+
+import keras
+
+from tfcaps.layers import ClassCaps, ConvCaps, PrimaryMatrixCaps
+from tfcaps.models.parts import check_input_shape, network
+from tfcaps.models.with_decoder import with_decoder
+
+_SMALLEST = 13
+
+
+def em_capsnet(
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    filters: int = 64,
+    primary_types: int = 8,
+    conv_types: tuple[int, int] = (16, 16),
+    routing: Any = "em",
+    decoder: bool = False,
+    name: str = "em_capsnet",
+) -> keras.Model:
+    """Builds the network of matrix capsules.
+
+    Convolution, PrimaryMatrixCaps, two layers of ConvCaps and ClassCaps, all
+    with 4x4 poses and activations of their own. The output `lengths` are the
+    activations of the class capsules. The defaults are the sizes of the careful
+    re-implementation; the paper has `filters=32`, `primary_types=32` and
+    `conv_types=(32, 32)`, and 32x32 crops of smallNORB.
+
+    Args:
+        input_shape: Rows, columns and channels of an image.
+        num_classes: Int. Number of classes.
+        filters: Int. Channels of the first convolution. Defaults to `64`.
+        primary_types: Int. Primary capsule types. Defaults to `8`.
+        conv_types: Two ints. Types of the two ConvCaps. Defaults to `(16, 16)`.
+        routing: Routing with activations of its own, see `tfcaps.routing.get`.
+            Defaults to `"em"`.
+        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
+            `False`.
+        name: String. Defaults to `"em_capsnet"`.
+
+    Returns:
+        A functional model from images `[b, h, w, c]` (input `images`) to
+        float32 class activations `[b, num_classes]` (output `lengths`).
+
+    Raises:
+        ValueError: If the images are too small.
+
+    References:
+        - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
+        - Gritzman, 2019, https://arxiv.org/abs/1907.00652
+    """
+    check_input_shape(input_shape, (_SMALLEST, _SMALLEST), "for its windows")
+    settings = {
+        "routing": routing,
+        "matrix": True,
+        "transformation_initializer": keras.initializers.TruncatedNormal(
+            stddev=1.0
+        ),
+    }
+    images = keras.Input(input_shape, name="images")
+    features = keras.layers.Conv2D(
+        filters,
+        5,
+        2,
+        "same",
+        activation="relu",
+        data_format="channels_last",
+        name="conv",
+    )(images)
+    capsules = PrimaryMatrixCaps(primary_types, name="primary_caps")(features)
+    for number, (types, step) in enumerate(
+        zip(conv_types, (2, 1), strict=True), start=1
+    ):
+        capsules = ConvCaps(
+            types, 16, 3, step, name=f"conv_caps{number}", **settings
+        )(*capsules, return_activations=True)
+    poses, activations = ClassCaps(
+        num_classes,
+        16,
+        share="type",
+        coordinates=True,
+        name="class_caps",
+        **settings,
+    )(*capsules, return_activations=True)
+    model = network(images, poses, name, activations=activations)
+    return with_decoder(model) if decoder else model

@@ -1,0 +1,88 @@
+"""A network of several fully connected capsule layers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from tfcaps.layers import ClassCaps, FcCaps, PrimaryCaps
+from tfcaps.models.parts import check_input_shape, network
+from tfcaps.models.with_decoder import with_decoder
+
+
+def multilayer_capsnet(
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    capsules: Sequence[int] = (16, 16, 16, 16),
+    dim: int = 8,
+    kernel_size: int = 9,
+    routing: Any = 3,
+    decoder: bool = False,
+    name: str = "multilayer_capsnet",
+) -> keras.Model:
+    """Builds the network whose parse trees REM draws over all layers.
+
+    The defaults are its capsule layers: 16, 16, 16, 16 and the classes, all of
+    8 components, with dynamic routing. What comes before them is not published;
+    here a convolution of `16 * 8` channels and depthwise PrimaryCaps that see
+    the whole map.
+
+    Args:
+        input_shape: Rows, columns and channels of an image.
+        num_classes: Int. Number of classes.
+        capsules: Ints. Capsules of the primary and the hidden layers. Defaults
+            to `(16, 16, 16, 16)`.
+        dim: Int. Components of every capsule. Defaults to `8`.
+        kernel_size: Int. Window of the convolution. Defaults to `9`.
+        routing: Routing of all layers, see `tfcaps.routing.get`. Defaults to
+            `3`.
+        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
+            `False`.
+        name: String. Defaults to `"multilayer_capsnet"`.
+
+    Returns:
+        A functional model from images `[b, h, w, c]` in [0, 1] (input `images`)
+        to float32 class lengths `[b, num_classes]` (output `lengths`).
+
+    Raises:
+        ValueError: If the images are too small, or there is no capsule layer.
+
+    References:
+        - "Capsule Networks Do Not Need to Model Everything", appendix B.1
+    """
+    if not capsules or min(capsules) < 1:
+        raise ValueError(
+            "`capsules` must be one or more numbers of at least 1. Received: "
+            f"capsules={tuple(capsules)}."
+        )
+    check_input_shape(
+        input_shape,
+        (kernel_size, kernel_size),
+        f"for kernel_size={kernel_size}",
+    )
+    primary, *hidden = capsules
+    images = keras.Input(input_shape, name="images")
+    features = keras.layers.Conv2D(
+        primary * dim,
+        kernel_size,
+        activation="relu",
+        data_format="channels_last",
+        name="conv",
+    )(images)
+    poses = PrimaryCaps(
+        primary,
+        dim,
+        features.shape[1:3],
+        depthwise=True,
+        name="primary_caps",
+    )(features)
+    for number, count in enumerate(hidden, start=1):
+        poses = FcCaps(
+            count, dim, routing=routing, name=f"hidden_caps{number}"
+        )(poses)
+    poses = ClassCaps(num_classes, dim, routing=routing, name="class_caps")(
+        poses
+    )
+    model = network(images, poses, name)
+    return with_decoder(model) if decoder else model

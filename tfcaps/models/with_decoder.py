@@ -1,0 +1,93 @@
+"""A capsule network with a decoder beside its lengths."""
+
+from typing import Any
+
+import keras
+
+from tfcaps.layers import Decoder
+from tfcaps.layers.routed import RoutedCaps
+from tfcaps.models.parts import label_input
+
+
+def with_decoder(
+    model: keras.Model,
+    network: Any = "dense",
+    class_independent: bool = False,
+    *,
+    frozen: bool = False,
+) -> keras.Model:
+    """Returns a model that also reconstructs its images.
+
+    It shares the layers, and so the weights, of `model`. Train it on both
+    outputs, with `MarginLoss` and `ReconstructionLoss`:
+
+        model.fit(
+            {"images": images, "labels": labels},
+            {"lengths": labels, "reconstruction": images},
+        )
+
+    In training the decoder sees the label's capsule; in prediction, where
+    `labels` may be `None`, the longest one. `tfcaps.rem.encoder` returns the
+    part from images to lengths.
+
+    Args:
+        model: A functional model from images to class lengths whose last routed
+            layer makes the class capsules, such as those of `tfcaps.models`.
+        network: As in `tfcaps.layers.Decoder`. Defaults to `"dense"`.
+        class_independent: As in `tfcaps.layers.Decoder`. Defaults to `False`.
+        frozen: Bool. Make all layers of `model` untrainable, so that only the
+            decoder learns. Defaults to `False`.
+
+    Returns:
+        A functional model with the inputs `images` and `labels`, and the
+        outputs `lengths` and `reconstruction`.
+
+    Raises:
+        ValueError: If the model has no routed capsule layer, or the decoder
+            does not fit its images.
+    """
+    routed = [layer for layer in model.layers if isinstance(layer, RoutedCaps)]
+    if not routed:
+        raise ValueError(
+            f"The model {model.name!r} has no routed capsule layer, such as "
+            "`tfcaps.layers.ClassCaps`, whose poses could be decoded."
+        )
+    if any(isinstance(layer, Decoder) for layer in model.layers):
+        raise ValueError(f"The model {model.name!r} has a decoder already.")
+    seen: dict[str, Any] = {}
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs = layer(*args, **kwargs)
+        if layer is routed[-1]:
+            seen["capsules"] = outputs
+        return outputs
+
+    copy = keras.models.clone_model(
+        keras.Model(model.input, model.output, name=model.name),
+        input_tensors=model.input,
+        clone_function=lambda layer: layer,
+        call_function=call,
+    )
+    lengths = copy.output
+    images = copy.input
+    labels = None
+    if isinstance(images, dict):
+        images, labels = images["images"], images["labels"]
+        lengths = lengths["lengths"]
+    if labels is None:
+        labels = label_input()
+    poses, activations = seen["capsules"], None
+    if isinstance(poses, (tuple, list)):
+        poses, activations, *_ = poses
+    decoder = Decoder(
+        images.shape[1:], network, class_independent, name="reconstruction"
+    )
+    reconstruction = decoder(poses, labels=labels, activations=activations)
+    if frozen:
+        for layer in model.layers:
+            layer.trainable = False
+    return keras.Model(
+        {"images": images, "labels": labels},
+        {"lengths": lengths, "reconstruction": reconstruction},
+        name=model.name,
+    )
