@@ -1,5 +1,6 @@
 """Batches of images for training and testing."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -28,6 +29,8 @@ class Batches(keras.utils.PyDataset):
         batch_size: Images in a batch; the last one may have fewer.
         seed: Seed of order and shifts, or `None` to keep the order.
         shift: Largest shift in pixels, to each side. Defaults to `0`.
+        arrange: Function from images and labels to what a batch is, such as the
+            inputs and targets of a model. Defaults to images and labels.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Batches(keras.utils.PyDataset):
         *,
         seed: int | None = None,
         shift: int = 0,
+        arrange: Callable[[Array, Array], tuple[Any, Any]] | None = None,
     ):
         super().__init__()
         self.images = images
@@ -45,6 +49,7 @@ class Batches(keras.utils.PyDataset):
         self.batch_size = batch_size
         self.seed = seed
         self.shift = shift
+        self.arrange = arrange or (lambda images, labels: (images, labels))
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
@@ -58,14 +63,14 @@ class Batches(keras.utils.PyDataset):
     def num_batches(self) -> int:
         return -(-len(self.labels) // self.batch_size)
 
-    def __getitem__(self, index: int) -> tuple[Array, Array]:
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
         start = index * self.batch_size
         chosen = self._order[start : start + self.batch_size]
         images = to_float(self.images[chosen])
         if self.shift:
             draw = np.random.default_rng([self.seed or 0, self._epoch, index])
             images = _shifted(images, self.shift, draw)
-        return images, self.labels[chosen]
+        return self.arrange(images, self.labels[chosen])
 
 
 def _shifted(images: Array, limit: int, draw: np.random.Generator) -> Array:

@@ -54,6 +54,19 @@ class Data:
     def num_classes(self) -> int:
         return len(self.class_names)
 
+    def reduced(self, samples: int) -> "Data":
+        """Returns at most so many training and test images, drawn at random."""
+        draw = np.random.default_rng(0)
+
+        def some(part: tuple[Array, Array]) -> tuple[Array, Array]:
+            images, labels = part
+            chosen = np.sort(draw.permutation(len(labels))[:samples])
+            return images[chosen], labels[chosen]
+
+        return dataclasses.replace(
+            self, train=some(self.train), test=some(self.test)
+        )
+
 
 def load(name: str, data_dir: str | None = None) -> Data:
     """Loads a data set.

@@ -2,6 +2,8 @@
 
 import contextlib
 import shutil
+import statistics
+import time
 
 import keras
 import numpy as np
@@ -42,18 +44,23 @@ def train(name: str, data: Data, folder: RunFolder, strategy) -> keras.Model:
         return keras.saving.load_model(path, compile=False)
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
-    batches = Batches(
-        *data.train, config.batch_size, seed=config.seed, shift=config.shift
-    )
     with strategy.scope() if strategy else contextlib.nullcontext():
-        model = _compiled_model(name, config, data, batches.num_batches)
+        model = models.build(
+            config.model,
+            data.image_shape,
+            data.num_classes,
+            routing=config.routing,
+            decoder=config.decoder == "joint",
+        )
+        batches = _training_batches(model, data, config)
+        _compile(model, name, config, batches.num_batches)
         if name == "rem":
             schedule = _pruning_schedule(config, batches.num_batches)
             rem.prune_low_magnitude(model, schedule, scope=config.scope)
         model.fit(
             batches,
             epochs=config.epochs,
-            callbacks=_callbacks(name, data, folder, batches),
+            callbacks=_callbacks(name, model, data, folder, batches),
         )
     rem.strip_pruning(model)
     folder.save_model(name, model)
@@ -76,10 +83,85 @@ def make_strategy(name: str):
     return tf.distribute.MirroredStrategy([d.name for d in devices])
 
 
-def _compiled_model(
-    name: str, config: Config, data: Data, steps_per_epoch: int
-) -> keras.Model:
-    model = models.build(config.model, data.image_shape, data.num_classes)
+def decoded_model(
+    model: keras.Model, data: Data, folder: RunFolder, strategy
+) -> keras.Model | None:
+    """Returns the model with its decoder, or None if there is to be none.
+
+    A frozen decoder is trained now, or taken from the folder if that was done
+    before.
+    """
+    config = folder.config
+    if config.decoder != "frozen":
+        return model if config.decoder == "joint" else None
+    path = folder.model_path("decoder")
+    if path.exists():
+        return keras.saving.load_model(path, compile=False)
+    print("\nDecoder on the frozen capsules", flush=True)
+    keras.utils.set_random_seed(config.seed)
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        # A copy from the file, because freezing changes the layers.
+        encoder = keras.saving.load_model(
+            folder.model_path(config.model_names[-1]), compile=False
+        )
+        decoded = models.with_decoder(config.model, encoder, frozen=True)
+        batches = _training_batches(decoded, data, config)
+        loss = tfcaps.losses.ReconstructionLoss(config.reconstruction_weight)
+        decoded.compile("adam", {"lengths": None, "reconstruction": loss})
+        decoded.fit(
+            batches,
+            epochs=config.epochs,
+            callbacks=[_epoch_starter(batches), _StopIfNotFinite()],
+        )
+    folder.save_model("decoder", decoded)
+    return decoded
+
+
+def _training_batches(
+    model: keras.Model, data: Data, config: Config
+) -> Batches:
+    """Returns batches of the inputs and targets that a model has."""
+    inputs = [tensor.name for tensor in model.inputs]
+    outputs = model.output
+
+    def arrange(images, labels):
+        known = {"images": images, "labels": labels.astype(np.int32)}
+        wanted = {"lengths": labels, "reconstruction": images}
+        x = {name: known[name] for name in inputs}
+        y = labels
+        if isinstance(outputs, dict):
+            y = {name: wanted[name] for name in outputs}
+        return (x if len(inputs) > 1 else images), y
+
+    return Batches(
+        *data.train,
+        config.batch_size,
+        seed=config.seed,
+        shift=config.shift,
+        arrange=arrange,
+    )
+
+
+def _losses(model: keras.Model, config: Config):
+    """Returns the loss of the lengths, or a dict for several outputs."""
+    lengths = {
+        "margin": tfcaps.losses.MarginLoss,
+        "spread": tfcaps.losses.SpreadLoss,
+    }[models.network(config.model).loss]()
+    if not isinstance(model.output, dict):
+        return lengths
+    every = {
+        "lengths": lengths,
+        "reconstruction": tfcaps.losses.ReconstructionLoss(
+            config.reconstruction_weight
+        ),
+    }
+    return {name: every[name] for name in model.output}
+
+
+def _compile(
+    model: keras.Model, name: str, config: Config, steps_per_epoch: int
+) -> None:
     learning_rate = keras.optimizers.schedules.CosineDecay(
         config.learning_rate, config.epochs * steps_per_epoch
     )
@@ -95,12 +177,11 @@ def _compiled_model(
         optimizer = rem.sensitivity_decay(
             optimizer, rate, targets=config.decay_targets
         )
-    model.compile(
-        optimizer,
-        loss=tfcaps.losses.MarginLoss(),
-        metrics=["accuracy"],
-    )
-    return model
+    losses = _losses(model, config)
+    metrics = ["accuracy"]
+    if isinstance(losses, dict):
+        metrics = {"lengths": metrics}
+    model.compile(optimizer, loss=losses, metrics=metrics)
 
 
 def _pruning_schedule(config: Config, steps_per_epoch: int):
@@ -119,15 +200,24 @@ def _pruning_schedule(config: Config, steps_per_epoch: int):
     )
 
 
+def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
+    """Tells the batches which epoch begins, so that they draw its order."""
+    return keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
+    )
+
+
 def _callbacks(
-    name: str, data: Data, folder: RunFolder, batches: Batches
+    name: str,
+    model: keras.Model,
+    data: Data,
+    folder: RunFolder,
+    batches: Batches,
 ) -> list[keras.callbacks.Callback]:
     images, labels = data.test
     chosen = np.random.default_rng(0).permutation(len(labels))[:_CURVE_SAMPLES]
     callbacks = [
-        keras.callbacks.LambdaCallback(
-            on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
-        ),
+        _epoch_starter(batches),
         _StopIfNotFinite(),
         _Measure(
             name,
@@ -141,6 +231,11 @@ def _callbacks(
     ]
     if name == "rem":
         callbacks.insert(0, rem.UpdatePruningStep())
+    loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
+    if isinstance(loss, tfcaps.losses.SpreadLoss):
+        # From the first to the last eighth of the published schedule.
+        steps = folder.config.epochs * batches.num_batches / 8
+        callbacks.append(tfcaps.losses.IncreaseMargin(loss, steps))
     return callbacks
 
 
@@ -169,6 +264,13 @@ class _Measure(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         levels = self.folder.config.levels
         self.evaluator = rem.Evaluator(self.model, levels)
+        self.step_seconds = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.started = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step_seconds.append(time.perf_counter() - self.started)
 
     def on_epoch_end(self, epoch, logs=None):
         epochs = self.folder.config.epochs
@@ -190,5 +292,7 @@ class _Measure(keras.callbacks.Callback):
                 "nonuniform_share": report.nonuniform_share,
                 "t_score": report.t_score,
                 "sparsity": report.sparsity,
+                # The median leaves out the first step, which is compiled.
+                "seconds_per_step": statistics.median(self.step_seconds),
             }
         )

@@ -1,6 +1,8 @@
-"""The networks that `--model` names."""
+"""The networks that `--model` names, and how each is trained."""
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -13,7 +15,25 @@ Shape = tuple[int, int, int]
 _LARGEST = 40
 
 
-def _dr_capsnet_small(shape: Shape, classes: int) -> keras.Model:
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A network of the command line.
+
+    Attributes:
+        build: Function from image shape and classes to the model; takes
+            `routing`.
+        loss: `"margin"` or `"spread"`.
+        decoder: Arguments of `tfcaps.models.with_decoder`.
+    """
+
+    build: Callable[..., keras.Model]
+    loss: str = "margin"
+    decoder: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def _dr_capsnet_small(
+    shape: Shape, classes: int, routing: Any = None
+) -> keras.Model:
     """DR-CapsNet for two cores, with few children and long votes.
 
     Votes must be long to disagree: logits are votes times poses, which are
@@ -29,6 +49,8 @@ def _dr_capsnet_small(shape: Shape, classes: int) -> keras.Model:
             f"sides must be from 3 to {_LARGEST} pixels. Received: {rows} rows "
             f"and {columns} columns. Resize the images."
         )
+    if routing is None:
+        routing = tfcaps.routing.DynamicRouting(iterations=12)
     return tfcaps.models.dr_capsnet(
         shape,
         classes,
@@ -38,33 +60,88 @@ def _dr_capsnet_small(shape: Shape, classes: int) -> keras.Model:
         primary_kernel_size=(rows - kernel_size + 1, columns - kernel_size + 1),
         primary_strides=1,
         class_dim=8,
-        routing=tfcaps.routing.DynamicRouting(iterations=12),
+        routing=routing,
         use_bias=False,
         name="dr_capsnet_small",
     )
 
 
-def _dr_capsnet(shape: Shape, classes: int) -> keras.Model:
-    return tfcaps.models.dr_capsnet(shape, classes)
+def _deepcaps_rem(shape: Shape, classes: int, **settings: Any) -> keras.Model:
+    return tfcaps.models.deepcaps(
+        shape, classes, variant="rem", name="deepcaps_rem", **settings
+    )
 
 
-MODELS: dict[str, Callable[[Shape, int], keras.Model]] = {
-    "dr_capsnet": _dr_capsnet,
-    "dr_capsnet_small": _dr_capsnet_small,
+_INDEPENDENT = {"network": "deconvolution", "class_independent": True}
+
+MODELS: dict[str, Network] = {
+    "dr_capsnet_small": Network(_dr_capsnet_small),
+    "dr_capsnet": Network(tfcaps.models.dr_capsnet),
+    "affine_capsnet": Network(tfcaps.models.affine_capsnet),
+    "multilayer_capsnet": Network(tfcaps.models.multilayer_capsnet),
+    "gamma_capsnet": Network(tfcaps.models.gamma_capsnet),
+    "efficient_capsnet": Network(tfcaps.models.efficient_capsnet),
+    "efficient_conv_capsnet": Network(
+        tfcaps.models.efficient_conv_capsnet, decoder=_INDEPENDENT
+    ),
+    "deepcaps": Network(tfcaps.models.deepcaps, decoder=_INDEPENDENT),
+    "deepcaps_rem": Network(_deepcaps_rem, decoder=_INDEPENDENT),
+    "em_capsnet": Network(tfcaps.models.em_capsnet, loss="spread"),
 }
 
 
-def build(name: str, shape: Shape, classes: int) -> keras.Model:
-    """Builds the network called `name`.
+def network(name: str) -> Network:
+    """Returns the network called `name`.
 
     Raises:
-        UserError: If the name is unknown or the images do not fit.
+        UserError: If there is none.
     """
     if name not in MODELS:
         raise UserError(
             f"unknown model {name!r}; the models are {', '.join(MODELS)}."
         )
+    return MODELS[name]
+
+
+def build(
+    name: str,
+    shape: Shape,
+    classes: int,
+    *,
+    routing: str | None = None,
+    decoder: bool = False,
+) -> keras.Model:
+    """Builds the network called `name`.
+
+    Args:
+        name: A name in `MODELS`.
+        shape: Rows, columns and channels of an image.
+        classes: Int. Number of classes.
+        routing: Name of a routing, or a number of iterations of dynamic
+            routing. Defaults to the network's own.
+        decoder: Bool. Add the network's decoder. Defaults to `False`.
+
+    Raises:
+        UserError: If a name is unknown or the images do not fit.
+    """
+    chosen = network(name)
+    settings: dict[str, Any] = {}
+    if routing is not None:
+        settings["routing"] = int(routing) if routing.isdigit() else routing
     try:
-        return MODELS[name](shape, classes)
+        model = chosen.build(shape, classes, **settings)
+        return with_decoder(name, model) if decoder else model
     except ValueError as error:
-        raise UserError(f"{name} does not fit the images: {error}") from error
+        raise UserError(f"{name} does not fit: {error}") from error
+
+
+def with_decoder(
+    name: str, model: keras.Model, *, frozen: bool = False
+) -> keras.Model:
+    """Adds the decoder of the network called `name` to a model of it.
+
+    Raises:
+        ValueError: If the decoder does not fit the images.
+    """
+    arguments = network(name).decoder
+    return tfcaps.models.with_decoder(model, frozen=frozen, **arguments)

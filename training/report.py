@@ -4,16 +4,37 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from tfcaps import viz
+import keras
+import numpy as np
+
+from tfcaps import rem, viz
+from tfcaps.layers import perturb_dimensions
 from tfcaps.rem import Report
+from training.batches import to_float
 from training.datasets import Data
 from training.folder import RunFolder
 from training.tables import COLUMNS, TITLES, markdown
 
+# Test images that are shown decoded.
+_SHOWN = 8
 
-def write(folder: RunFolder, data: Data, reports: Mapping[str, Report]) -> Path:
-    """Draws the figures and writes `report.html`; returns its path."""
+
+def write(
+    folder: RunFolder,
+    data: Data,
+    reports: Mapping[str, Report],
+    decoded: keras.Model | None = None,
+) -> Path:
+    """Draws the figures and writes `report.html`; returns its path.
+
+    Args:
+        folder: Where the run is.
+        data: Images and class names.
+        reports: One for each model.
+        decoded: The model with its decoder, or `None`.
+    """
     folder.figures.mkdir(exist_ok=True)
     config = folder.config
     trees = {TITLES[n]: report.dictionary for n, report in reports.items()}
@@ -53,6 +74,8 @@ def write(folder: RunFolder, data: Data, reports: Mapping[str, Report]) -> Path:
             "says how many of the class's images have exactly this tree.",
         ),
     }
+    if decoded is not None:
+        drawings |= _decoder_figures(decoded, data)
     figures = []
     for name, (drawing, heading, caption) in drawings.items():
         path = folder.figures / f"{name}.png"
@@ -72,6 +95,30 @@ def write(folder: RunFolder, data: Data, reports: Mapping[str, Report]) -> Path:
         settings=_settings(folder),
     )
     return page
+
+
+def _decoder_figures(decoded: keras.Model, data: Data) -> dict[str, Any]:
+    """Returns what the decoder makes of the first test images."""
+    images = to_float(data.test[0][:_SHOWN])
+    outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
+    decoder = decoded.get_layer("reconstruction")
+    poses = rem.capsule_outputs(decoded).predict(images[:1], verbose=0)["poses"]
+    offsets = np.linspace(-0.25, 0.25, 11)
+    moved = perturb_dimensions(decoder, poses, offsets)[0]
+    return {
+        "reconstructions": (
+            viz.reconstructions(images, outputs["reconstruction"]),
+            "Reconstructions",
+            "The first test images, and what the decoder makes of the pose of "
+            "their longest class capsule.",
+        ),
+        "perturbations": (
+            viz.perturbations(moved, offsets),
+            "What the components of a pose stand for",
+            "The first test image, decoded with one component of its pose "
+            "(row) moved by the number above.",
+        ),
+    }
 
 
 def table(reports: Mapping[str, Report]) -> str:

@@ -37,6 +37,7 @@ if __name__ == "__main__":
 
 import keras  # noqa: E402
 
+import tfcaps  # noqa: E402
 from tfcaps import rem  # noqa: E402
 from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
 from training import configs, datasets, fit, models, report  # noqa: E402
@@ -68,6 +69,24 @@ def make_parser() -> Parser:
     )
     add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
     add("--model", metavar="NAME", help=f"one of {', '.join(models.MODELS)}")
+    add(
+        "--routing",
+        type=_routing,
+        metavar="NAME",
+        help="dynamic, em, regularized, scaled_distance, self_attention, "
+        "uniform, or a number of iterations of dynamic routing (default: the "
+        "model's own)",
+    )
+    add(
+        "--decoder",
+        choices=("none", "joint", "frozen"),
+        help="reconstruct images too: trained with the capsules, or afterwards",
+    )
+    add(
+        "--samples",
+        type=_at_least_one,
+        help="use only so many training and test images",
+    )
     add("--epochs", type=_at_least_one, help="passes over the images")
     add("--batch-size", type=_at_least_one, help="images in a step")
     add("--seed", type=_not_negative, help="seed of weights and order")
@@ -102,6 +121,14 @@ def make_parser() -> Parser:
         help="go on with the run in --out, with its settings",
     )
     return parser
+
+
+def _routing(text: str) -> str:
+    try:
+        tfcaps.routing.get(int(text) if text.isdigit() else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def _at_least_one(text: str) -> int:
@@ -196,8 +223,16 @@ def run(options) -> None:
     folder = open_folder(options)
     config = folder.config
     data = datasets.load(config.dataset, config.data_dir)
+    if config.samples is not None:
+        data = data.reduced(config.samples)
     # A model that does not fit the images fails before anything is written.
-    models.build(config.model, data.image_shape, data.num_classes)
+    models.build(
+        config.model,
+        data.image_shape,
+        data.num_classes,
+        routing=config.routing,
+        decoder=config.decoder != "none",
+    )
     if not options.resume:
         folder.create()
 
@@ -208,13 +243,14 @@ def run(options) -> None:
         model = fit.train(name, data, folder, strategy)
         test = Batches(*data.test, batch_size=256)
         reports[name] = rem.evaluate(model, test, config.levels, verbose=1)
+    decoded = fit.decoded_model(model, data, folder, strategy)
     served = folder.served / model.name / "1"
     if not served.exists():
         export(folder.path, folder.served)
     # The time of a run that was resumed is not known.
     seconds = None if options.resume else time.monotonic() - started
     folder.save_reports(reports, seconds)
-    page = report.write(folder, data, reports)
+    page = report.write(folder, data, reports, decoded)
 
     print()
     print(report.table(reports))

@@ -147,7 +147,7 @@ class ClassCaps(RoutedCaps):
         training: bool | None = None,
     ) -> Any:
         votes = Votes(self._votes(inputs))
-        if training and labels is not None:
+        if training and self.trainable and labels is not None:
             self._learn(votes, labels)
         if activations is None:
             activations = length(inputs)

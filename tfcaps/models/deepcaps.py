@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfcaps.layers import CapsuleConv2D, ClassCaps, ConvCaps3D, Squash
-from tfcaps.models.parts import check_input_shape, network
+from tfcaps.models.parts import check_input_shape, network, routed
 from tfcaps.models.with_decoder import with_decoder
 from tfcaps.ops import Tensor
 
@@ -44,8 +44,8 @@ def deepcaps(
         num_classes: Int. Number of classes.
         variant: `"corrected"` or `"rem"`. Defaults to `"corrected"`.
         class_dim: Int. Components of a class capsule. Defaults to `32`.
-        routing: Routing of the 3-D layer and the class capsules, see
-            `tfcaps.routing.get`. Defaults to `3`.
+        routing: Routing of the 3-D layer and the class capsules, one that
+            `ConvCaps3D` takes. Defaults to `3`.
         decoder: Bool. Add the class-independent deconvolution decoder, see
             `with_decoder`; sides must be divisible by 4. Defaults to `False`.
         name: String. Defaults to `"deepcaps"`.
@@ -79,15 +79,16 @@ def deepcaps(
     last_two = maps[-2:] if is_rem else maps[:-3:-1]
     children = keras.layers.Concatenate(axis=1, name="children")(last_two)
     initializer = keras.initializers.RandomNormal(stddev=0.05)
-    poses = ClassCaps(
+    layer = ClassCaps(
         num_classes,
         class_dim,
         routing=routing,
         transformation_initializer=initializer,
         bias_initializer=initializer if is_rem else None,
         name="class_caps",
-    )(children)
-    model = network(images, poses, name)
+    )
+    classes = routed(layer, (children, None))
+    model = network(images, classes, name)
     if decoder:
         return with_decoder(model, "deconvolution", class_independent=True)
     return model

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps
-from tfcaps.models.parts import classic_stem, labels_for, network
+from tfcaps.models.parts import classic_stem, labels_for, network, routed
 from tfcaps.models.with_decoder import with_decoder
 
 
@@ -79,13 +79,14 @@ def dr_capsnet(
         primary_strides,
     )
     labels = labels_for(routing)
-    poses = ClassCaps(
+    layer = ClassCaps(
         num_classes,
         class_dim,
         routing=routing,
         use_bias=use_bias,
         share=share,
         name="class_caps",
-    )(children, labels=labels)
-    model = network(images, poses, name, labels)
+    )
+    classes = routed(layer, (children, None), labels)
+    model = network(images, classes, name, labels)
     return with_decoder(model) if decoder else model

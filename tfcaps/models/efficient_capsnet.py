@@ -5,7 +5,13 @@ from typing import Any, NamedTuple
 import keras
 
 from tfcaps.layers import ClassCaps, PrimaryCaps
-from tfcaps.models.parts import check_input_shape, convolve, network
+from tfcaps.models.parts import (
+    check_input_shape,
+    convolve,
+    labels_for,
+    network,
+    routed,
+)
 from tfcaps.models.with_decoder import with_decoder
 
 
@@ -109,12 +115,14 @@ def efficient_capsnet(
         squash="efficient",
         name="primary_caps",
     )(features)
-    poses = ClassCaps(
+    layer = ClassCaps(
         num_classes,
         class_dim,
         routing=routing,
         transformation_initializer="he_normal",
         name="class_caps",
-    )(children)
-    model = network(images, poses, name)
+    )
+    labels = labels_for(routing)
+    classes = routed(layer, (children, None), labels)
+    model = network(images, classes, name, labels)
     return with_decoder(model, form.decoder) if decoder else model

@@ -5,7 +5,13 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps, ConvCaps, PrimaryCaps
-from tfcaps.models.parts import check_input_shape, convolve, network
+from tfcaps.models.parts import (
+    check_input_shape,
+    convolve,
+    labels_for,
+    network,
+    routed,
+)
 from tfcaps.models.with_decoder import with_decoder
 
 _BLOCKS = [(32, 5, 2), (64, 3, 1), (64, 3, 1), (256, 3, 2)]
@@ -57,13 +63,16 @@ def efficient_conv_capsnet(
     children = PrimaryCaps(16, 16, 3, depthwise=True, name="primary_caps")(
         features
     )
-    parents = ConvCaps(16, 16, 3, 2, routing=routing, name="conv_caps")(
-        children
-    )
-    poses = ClassCaps(
-        num_classes, 16, routing=routing, share=share, name="class_caps"
-    )(parents)
-    model = network(images, poses, name)
+    layers = [
+        ConvCaps(16, 16, 3, 2, routing=routing, name="conv_caps"),
+        ClassCaps(
+            num_classes, 16, routing=routing, share=share, name="class_caps"
+        ),
+    ]
+    labels = labels_for(routing)
+    parents = routed(layers[0], (children, None))
+    classes = routed(layers[1], parents, labels)
+    model = network(images, classes, name, labels)
     if decoder:
         return with_decoder(model, "deconvolution", class_independent=True)
     return model

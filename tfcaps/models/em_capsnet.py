@@ -5,7 +5,13 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps, ConvCaps, PrimaryMatrixCaps
-from tfcaps.models.parts import check_input_shape, network
+from tfcaps.models.parts import (
+    Capsules,
+    check_input_shape,
+    labels_for,
+    network,
+    routed,
+)
 from tfcaps.models.with_decoder import with_decoder
 
 _SMALLEST = 13
@@ -36,8 +42,8 @@ def em_capsnet(
         filters: Int. Channels of the first convolution. Defaults to `64`.
         primary_types: Int. Primary capsule types. Defaults to `8`.
         conv_types: Two ints. Types of the two ConvCaps. Defaults to `(16, 16)`.
-        routing: Routing with activations of its own, see `tfcaps.routing.get`.
-            Defaults to `"em"`.
+        routing: Routing of all layers, see `tfcaps.routing.get`. Defaults to
+            `"em"`.
         decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
             `False`.
         name: String. Defaults to `"em_capsnet"`.
@@ -71,20 +77,25 @@ def em_capsnet(
         data_format="channels_last",
         name="conv",
     )(images)
-    capsules = PrimaryMatrixCaps(primary_types, name="primary_caps")(features)
+    capsules: Capsules = PrimaryMatrixCaps(primary_types, name="primary_caps")(
+        features
+    )
     for number, (types, step) in enumerate(
         zip(conv_types, (2, 1), strict=True), start=1
     ):
-        capsules = ConvCaps(
+        conv_caps = ConvCaps(
             types, 16, 3, step, name=f"conv_caps{number}", **settings
-        )(*capsules, return_activations=True)
-    poses, activations = ClassCaps(
+        )
+        capsules = routed(conv_caps, capsules)
+    class_caps = ClassCaps(
         num_classes,
         16,
         share="type",
         coordinates=True,
         name="class_caps",
         **settings,
-    )(*capsules, return_activations=True)
-    model = network(images, poses, name, activations=activations)
+    )
+    labels = labels_for(routing)
+    classes = routed(class_caps, capsules, labels)
+    model = network(images, classes, name, labels)
     return with_decoder(model) if decoder else model

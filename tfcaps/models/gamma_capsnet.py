@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps, FcCaps
-from tfcaps.models.parts import classic_stem, network
+from tfcaps.models.parts import classic_stem, labels_for, network, routed
 from tfcaps.models.with_decoder import with_decoder
 
 
@@ -72,11 +72,14 @@ def gamma_capsnet(
         primary_kernel_size,
         primary_strides,
     )
-    hidden = FcCaps(
-        hidden_capsules, hidden_dim, routing=routing, name="hidden_caps"
-    )(children)
-    poses = ClassCaps(
-        num_classes, class_dim, routing=routing, name="class_caps"
-    )(hidden)
-    model = network(images, poses, name)
+    layers = [
+        FcCaps(
+            hidden_capsules, hidden_dim, routing=routing, name="hidden_caps"
+        ),
+        ClassCaps(num_classes, class_dim, routing=routing, name="class_caps"),
+    ]
+    labels = labels_for(routing)
+    hidden = routed(layers[0], (children, None))
+    classes = routed(layers[1], hidden, labels)
+    model = network(images, classes, name, labels)
     return with_decoder(model) if decoder else model

@@ -6,7 +6,13 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps, FcCaps, PrimaryCaps
-from tfcaps.models.parts import check_input_shape, network
+from tfcaps.models.parts import (
+    Capsules,
+    check_input_shape,
+    labels_for,
+    network,
+    routed,
+)
 from tfcaps.models.with_decoder import with_decoder
 
 
@@ -70,19 +76,19 @@ def multilayer_capsnet(
         data_format="channels_last",
         name="conv",
     )(images)
-    poses = PrimaryCaps(
+    primary_poses = PrimaryCaps(
         primary,
         dim,
         features.shape[1:3],
         depthwise=True,
         name="primary_caps",
     )(features)
+    last: Capsules = (primary_poses, None)
     for number, count in enumerate(hidden, start=1):
-        poses = FcCaps(
-            count, dim, routing=routing, name=f"hidden_caps{number}"
-        )(poses)
-    poses = ClassCaps(num_classes, dim, routing=routing, name="class_caps")(
-        poses
-    )
-    model = network(images, poses, name)
+        layer = FcCaps(count, dim, routing=routing, name=f"hidden_caps{number}")
+        last = routed(layer, last)
+    layer = ClassCaps(num_classes, dim, routing=routing, name="class_caps")
+    labels = labels_for(routing)
+    classes = routed(layer, last, labels)
+    model = network(images, classes, name, labels)
     return with_decoder(model) if decoder else model

@@ -5,11 +5,15 @@ from typing import Any
 import keras
 
 from tfcaps.layers import Length, PrimaryCaps
+from tfcaps.layers.routed import RoutedCaps
 from tfcaps.ops import Tensor, is_integer
 from tfcaps.routing import RegularizedRouting
 from tfcaps.routing import get as get_routing
 
 Shape = tuple[int, int, int]
+
+# Poses, and activations or `None` where these are the poses' lengths.
+Capsules = tuple[Tensor, Tensor | None]
 
 
 def check_input_shape(
@@ -117,14 +121,27 @@ def label_input() -> Tensor:
     return keras.Input((), dtype="int32", name="labels", optional=True)
 
 
+def routed(
+    layer: RoutedCaps, capsules: Capsules, labels: Tensor | None = None
+) -> Capsules:
+    """Returns the parents of capsules, whatever routing the layer has."""
+    poses, activations = capsules
+    known = {"activations": activations, "labels": labels}
+    arguments = {k: v for k, v in known.items() if v is not None}
+    if layer.routing.explicit_activations:
+        poses, activations = layer(poses, return_activations=True, **arguments)
+        return poses, activations
+    return layer(poses, **arguments), None
+
+
 def network(
     images: Tensor,
-    poses: Tensor,
+    capsules: Capsules,
     name: str,
     labels: Tensor | None = None,
-    activations: Tensor | None = None,
 ) -> keras.Model:
     """Returns the model from images, and labels if need be, to `lengths`."""
+    poses, activations = capsules
     # float32 whatever the policy: losses and clients compare small lengths.
     if activations is None:
         lengths = Length(dtype="float32", name="lengths")(poses)

@@ -8,6 +8,7 @@ model.
 from tfcaps.viz.curves import curves
 from tfcaps.viz.histograms import coupling_histograms
 from tfcaps.viz.keys import keys_per_class
+from tfcaps.viz.reconstructions import perturbations, reconstructions
 from tfcaps.viz.report import write_report
 from tfcaps.viz.trees import parse_trees
 
@@ -16,5 +17,7 @@ __all__ = [
     "curves",
     "keys_per_class",
     "parse_trees",
+    "perturbations",
+    "reconstructions",
     "write_report",
 ]

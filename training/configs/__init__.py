@@ -4,6 +4,13 @@ import dataclasses
 from types import NoneType
 from typing import Any
 
+# Settings that may be `None`.
+_KINDS: dict[str, Any] = {
+    "data_dir": (str, NoneType),
+    "routing": (str, NoneType),
+    "samples": (int, NoneType),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -14,6 +21,12 @@ class Config:
         data_dir: Folder of prepared TensorFlow Datasets, or `None`.
         rem: Train the REM model beside the baseline.
         model: Name in `training/models.py`.
+        routing: Name of a routing, or a number of iterations, or `None` for the
+            network's own.
+        decoder: `"none"`, `"joint"` (trained with the capsules) or `"frozen"`
+            (trained afterwards, on capsules that no longer change).
+        reconstruction_weight: Weight of the squared error of one pixel.
+        samples: Most training images and most test images, or `None`.
         epochs: Passes over the training images.
         batch_size: Images in a step, over all replicas.
         learning_rate: Of Adam at the start; it falls to 0 as a cosine.
@@ -35,6 +48,10 @@ class Config:
     data_dir: str | None = None
     rem: bool = False
     model: str = "dr_capsnet_small"
+    routing: str | None = None
+    decoder: str = "none"
+    reconstruction_weight: float = 5e-4
+    samples: int | None = None
     epochs: int = 8
     batch_size: int = 128
     learning_rate: float = 2e-3
@@ -74,7 +91,7 @@ def config_from(settings: Any) -> Config:
     if not isinstance(settings, dict) or settings.keys() != default.keys():
         raise ValueError(f"it must have the settings {', '.join(default)}")
     for name, value in settings.items():
-        kinds = (str, NoneType) if name == "data_dir" else type(default[name])
+        kinds = _KINDS.get(name, type(default[name]))
         if kinds is tuple:
             settings[name] = value = tuple(value)
         if kinds is float and type(value) is int:
