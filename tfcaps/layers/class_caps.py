@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.layers.routed import RoutedCaps, as_pose_rows, chosen
+from tfcaps.layers.routed import RoutedCaps, chosen
 from tfcaps.ops import Tensor, class_targets, length
 from tfcaps.routing import RegularizedRouting, Votes
 
@@ -146,7 +146,7 @@ class ClassCaps(RoutedCaps):
         return_couplings: bool = False,
         training: bool | None = None,
     ) -> Any:
-        votes = Votes(self._votes(inputs))
+        votes = self._votes(inputs)
         if training and self.trainable and labels is not None:
             self._learn(votes, labels)
         if activations is None:
@@ -188,26 +188,25 @@ class ClassCaps(RoutedCaps):
                     f"its type is. Received: input_shape={shape}."
                 )
 
-    def _votes(self, inputs: Tensor) -> Tensor:
-        *_, types, _ = inputs.shape
+    def _votes(self, inputs: Tensor) -> Votes:
+        *_, types, components = inputs.shape
         children = math.prod(inputs.shape[1:-1])
-        shape = (-1, children, self.num_capsules, self.dim)
+        maps = self._linear_maps()
         if self.share == "type":
-            leading = (children // types, types)
-            poses = as_pose_rows(inputs, leading, self._rows)
-            votes = ops.einsum("bptrk,tjkd->bptjrd", poses, self.transformation)
+            leading = (-1, children // types, types, components)
+            poses = ops.reshape(inputs, leading)
+            votes = ops.einsum("bptk,tjkd->bjptd", poses, maps)
         else:
-            poses = as_pose_rows(inputs, (children,), self._rows)
+            poses = ops.reshape(inputs, (-1, children, components))
             matrices = "jkd" if self.share == "all" else "ijkd"
-            votes = ops.einsum(
-                f"birk,{matrices}->bijrd", poses, self.transformation
-            )
+            votes = ops.einsum(f"bik,{matrices}->bjid", poses, maps)
+        shape = (-1, self.num_capsules, children, self.dim)
         votes = ops.reshape(votes, shape)
         if self.coordinates:
             _, rows, columns, types, _ = inputs.shape
             offsets = _coordinates(rows, columns, types, self.dim)
             votes += ops.cast(offsets, votes.dtype)
-        return votes
+        return Votes(votes, parents_first=True)
 
     def compute_output_spec(
         self,
@@ -243,14 +242,14 @@ class ClassCaps(RoutedCaps):
 
 
 def _coordinates(rows: int, columns: int, types: int, dim: int) -> Any:
-    """Returns what positions add to votes, `[1, i, 1, d]`."""
+    """Returns what positions add to votes, `[i, d]`."""
     side = math.isqrt(dim)
     offsets = np.zeros((rows, columns, types, side, side), "float32")
     across = (np.arange(columns) + 0.5) / columns
     down = (np.arange(rows) + 0.5) / rows
     offsets[..., 0, -1] = across[None, :, None]
     offsets[..., 1, -1] = down[:, None, None]
-    return offsets.reshape(1, rows * columns * types, 1, dim)
+    return offsets.reshape(-1, dim)
 
 
 # The same layer under the name that is usual where parents are not classes.

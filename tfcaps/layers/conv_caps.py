@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.layers.routed import RoutedCaps, as_pose_rows, chosen
+from tfcaps.layers.routed import RoutedCaps, chosen
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
 from tfcaps.ops import Tensor, length
 
@@ -165,16 +165,19 @@ class ConvCaps(RoutedCaps):
         )
 
     def _votes(self, cut: Tensor) -> Tensor:
-        """Returns votes `[b * h' * w', p * q * t, j, d]` of windows."""
-        *_, types, _ = cut.shape
-        members = (*self.kernel_size, types)
-        poses = as_pose_rows(cut, members, self._rows)
-        matrices = "pqjkd" if self.share_types else "pqtjkd"
+        """Returns votes `[b * h' * w', j, p * q * t, d]` of windows."""
+        *_, types, components = cut.shape
+        places = math.prod(self.kernel_size)
+        poses = ops.reshape(cut, (-1, places, types, components))
+        maps = self._linear_maps()
+        shape = (places, *maps.shape[2:])
+        matrices = "pjkd" if self.share_types else "ptjkd"
         votes = ops.einsum(
-            f"npqtrk,{matrices}->npqtjrd", poses, self.transformation
+            f"nptk,{matrices}->njptd", poses, ops.reshape(maps, shape)
         )
-        shape = (-1, math.prod(members), self.num_types, self.dim)
-        return ops.reshape(votes, shape)
+        return ops.reshape(
+            votes, (-1, self.num_types, places * types, self.dim)
+        )
 
     def compute_output_spec(
         self,

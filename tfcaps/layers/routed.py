@@ -54,7 +54,7 @@ class RoutedCaps(keras.layers.Layer):
         self, matrices: tuple[int, ...], child_dim: int, children: int
     ) -> None:
         """Makes `transformation` `[*matrices, j, k, d]` and the routing's."""
-        rows = self._rows
+        rows = math.isqrt(self.dim) if self.matrix else 1
         if self.matrix and child_dim != self.dim:
             raise ValueError(
                 "Matrix capsules keep their shape. Received: children of "
@@ -90,10 +90,22 @@ class RoutedCaps(keras.layers.Layer):
             setattr(self, name, variable)
             self._routing_weights.append(name)
 
-    @property
-    def _rows(self) -> int:
-        """Rows of a pose: a vector is a matrix of one row."""
-        return math.isqrt(self.dim) if self.matrix else 1
+    def _linear_maps(self) -> Tensor:
+        """Returns the maps `[*matrices, j, k, d]` from poses to votes.
+
+        A matrix that multiplies a flattened matrix from the right is a larger
+        one with itself as its diagonal blocks: one product of large matrices
+        is faster than many of small ones.
+        """
+        weight = self.transformation
+        if not self.matrix:
+            return weight
+        rows = math.isqrt(self.dim)
+        diagonal = ops.reshape(ops.eye(rows), (rows, 1, rows, 1))
+        blocks = ops.expand_dims(ops.expand_dims(weight, -2), -4)
+        blocks = blocks * ops.cast(diagonal, weight.dtype)
+        shape = (*weight.shape[:-2], self.dim, self.dim)
+        return ops.reshape(blocks, shape)
 
     def _route(self, votes: Votes, activations: Tensor) -> Routed:
         weights = {name: getattr(self, name) for name in self._routing_weights}
@@ -132,10 +144,3 @@ def chosen(
     if return_couplings:
         outputs.append(couplings)
     return tuple(outputs) if outputs[1:] else poses
-
-
-def as_pose_rows(poses: Tensor, leading: tuple[int, ...], rows: int) -> Tensor:
-    """Returns poses `[..., k]` as `[-1, *leading, rows, k / rows]`."""
-    return ops.reshape(
-        poses, (-1, *leading, rows, int(poses.shape[-1]) // rows)
-    )

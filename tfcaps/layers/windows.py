@@ -126,14 +126,14 @@ class Windows:
 
 
 class WindowVotes(Votes):
-    """Votes `[b * h' * w', p * q * t, j, d]` of children in windows.
+    """Votes `[b * h' * w', j, p * q * t, d]` of children in windows.
 
     A child lies in several windows. Where a routing lets all its parents
     compete, these are the parents of all windows that hold it.
     """
 
     def __init__(self, tensor: Tensor, windows: Windows, types: int):
-        super().__init__(tensor)
+        super().__init__(tensor, parents_first=True)
         self._windows = windows
         self._types = types
 

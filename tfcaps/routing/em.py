@@ -114,8 +114,10 @@ class EMRouting(Routing):
         early = votes.stop_gradient() if constant else votes
 
         def expect_again(step: Tensor, shares: Tensor) -> Tensor:
-            fitted = self._maximize(early, shares * mass, step, beta_u, beta_a)
-            return self._expect(early, *fitted)
+            _, squares, variances, logits = self._maximize(
+                early, shares * mass, step, beta_u, beta_a
+            )
+            return self._expect(squares, variances, logits)
 
         shares = repeat(
             expect_again,
@@ -125,7 +127,7 @@ class EMRouting(Routing):
         if constant:
             shares = ops.stop_gradient(shares)
         shares = self.rounded(shares)
-        means, _, logits = self._maximize(
+        means, _, _, logits = self._maximize(
             votes, shares * mass, self.iterations - 1, beta_u, beta_a
         )
         if bias is not None:
@@ -139,27 +141,29 @@ class EMRouting(Routing):
         step: Tensor | int,
         beta_u: Tensor,
         beta_a: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns means, variances `[b, j, d]` and log-odds `[b, j]`."""
+    ) -> tuple[Tensor, Votes, Tensor, Tensor]:
+        """Returns means, squared deviations, variances and log-odds."""
         mass = ops.sum(weights, axis=1)
         shares = weights / (ops.expand_dims(mass, 1) + self.epsilon)
         means = votes.weighted_sum(shares)
-        variances = votes.weighted_squares(shares, means) + self.epsilon
+        squares = votes.squared_deviations(means)
+        variances = squares.weighted_sum(shares) + self.epsilon
         dim = means.shape[-1]
         entropy = dim * beta_u + 0.5 * ops.sum(ops.log(variances), axis=-1)
         done = ops.cast(step, means.dtype) + 1.0
         temperature = self.inverse_temperature * (1.0 - ops.power(0.95, done))
-        return means, variances, temperature * (beta_a - entropy * mass)
+        logits = temperature * (beta_a - entropy * mass)
+        return means, squares, variances, logits
 
     def _expect(
-        self, votes: Votes, means: Tensor, variances: Tensor, logits: Tensor
+        self, squares: Votes, variances: Tensor, logits: Tensor
     ) -> Tensor:
         """Returns each child's shares `[b, i, j]` of its parents."""
-        squares = votes.scaled_squares(means, ops.rsqrt(variances))
         width = ops.sum(ops.log(2.0 * math.pi * variances), axis=-1)
         prior = ops.log(ops.sigmoid(logits) + self.epsilon)
-        fit = ops.expand_dims(prior - 0.5 * width, 1) - 0.5 * squares
-        return votes.compete(fit)
+        miss = squares.agreement(1.0 / variances)
+        fit = ops.expand_dims(prior - 0.5 * width, 1) - 0.5 * miss
+        return squares.compete(fit)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -4,7 +4,7 @@ import copy
 
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32, length, squared_length
+from tfcaps.ops import Tensor, as_float32, length
 
 
 class Votes:
@@ -16,12 +16,14 @@ class Votes:
 
     Args:
         tensor: Votes `[b, i, j, d]`.
+        parents_first: Bool. The tensor is `[b, j, i, d]`, as it is kept.
+            Defaults to `False`.
 
     Raises:
         ValueError: If the tensor has not four axes.
     """
 
-    def __init__(self, tensor: Tensor):
+    def __init__(self, tensor: Tensor, parents_first: bool = False):
         tensor = as_float32(tensor)
         if len(tensor.shape) != 4:
             raise ValueError(
@@ -30,7 +32,9 @@ class Votes:
             )
         # [b, j, i, d], turned once: the contractions are then plain products
         # of matrices, where those of [b, i, j, d] turn the votes every time.
-        self._by_parent = ops.transpose(tensor, (0, 2, 1, 3))
+        if not parents_first:
+            tensor = ops.transpose(tensor, (0, 2, 1, 3))
+        self._by_parent = tensor
 
     @property
     def num_parents(self) -> int:
@@ -56,24 +60,9 @@ class Votes:
         """Returns the distance `[b, i, j]` of votes from poses `[b, j, d]`."""
         return _by_parent(length(self._deviations(poses)))
 
-    def weighted_squares(self, couplings: Tensor, poses: Tensor) -> Tensor:
-        """Contracts squared deviations from `poses` over children.
-
-        Returns:
-            `sum_i c_ij (û_ijd - v_jd)^2` as `[b, j, d]`.
-        """
-        squares = ops.square(self._deviations(poses))
-        rows = ops.expand_dims(_by_parent(couplings), 2)
-        return ops.squeeze(ops.matmul(rows, squares), axis=2)
-
-    def scaled_squares(self, poses: Tensor, scales: Tensor) -> Tensor:
-        """Contracts squared deviations from `poses` over components.
-
-        Returns:
-            `sum_d ((û_ijd - v_jd) scales_jd)^2` as `[b, i, j]`.
-        """
-        scales = ops.expand_dims(scales, 2)
-        return _by_parent(squared_length(self._deviations(poses) * scales))
+    def squared_deviations(self, poses: Tensor) -> "Votes":
+        """Returns `(û_ijd - v_jd)^2`, to be contracted as votes are."""
+        return self._with(ops.square(self._deviations(poses)))
 
     def scale(self, factors: Tensor) -> "Votes":
         """Returns the votes multiplied by factors `[b, i, j]`."""

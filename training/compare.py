@@ -1,0 +1,170 @@
+"""Trains every network for a short equal budget and writes one table.
+
+python training/compare.py --data-dir ~/tensorflow_datasets
+
+Each network is a run of `training/run.py --rem`, baseline and REM, on the same
+number of images for the same number of epochs. Runs that are finished are not
+repeated. The table says that every network trains and what a step costs, not
+how good it gets: that takes hours, not minutes.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
+from tfcaps.files import write_atomically  # noqa: E402
+from training.tables import TITLES, markdown  # noqa: E402
+
+_NETWORKS = (
+    "dr_capsnet_small",
+    "dr_capsnet",
+    "affine_capsnet",
+    "multilayer_capsnet",
+    "gamma_capsnet",
+    "efficient_capsnet",
+    "deepcaps",
+    "deepcaps_rem",
+    "em_capsnet",
+    "efficient_conv_capsnet",
+)
+# Networks whose images must be larger than MNIST's.
+_DATASETS = {"efficient_conv_capsnet": "imagenette_128px"}
+
+_HEAD = (
+    "network",
+    "data set",
+    "model",
+    "parameters",
+    "s / step",
+    "loss, first epoch",
+    "last",
+    "accuracy, %",
+    "quantised, %",
+    "entropy, bits",
+    "ceiling",
+    "off uniform, %",
+    "T-score",
+    "sparsity, %",
+)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Runs what is not there yet, and writes the table."""
+    for name in options.networks:
+        folder = options.runs / name
+        if (folder / "rem.json").exists():
+            continue
+        _run(name, folder, options)
+    results = [_result(options.runs / name) for name in options.networks]
+    budget = (
+        f"{options.samples} training images (fewer test images where the data "
+        f"set has fewer), {options.epochs} epochs, batches of "
+        f"{options.batch_size}."
+    )
+    rows = [_HEAD, *(row for result in results for row in _rows(result))]
+    table = markdown(rows, left=3)
+    text = f"# Every network after a short equal budget\n\n{budget}\n\n{table}\n"
+    with write_atomically(options.to.with_suffix(".md"), "w") as file:
+        file.write(text)
+    with write_atomically(options.to.with_suffix(".json"), "w") as file:
+        json.dump(results, file, indent=1)
+        file.write("\n")
+    print(text)
+
+
+def _run(name: str, folder: Path, options: argparse.Namespace) -> None:
+    flags = {
+        "--model": name,
+        "--dataset": _DATASETS.get(name, options.dataset),
+        "--data-dir": options.data_dir,
+        "--samples": options.samples,
+        "--epochs": options.epochs,
+        "--batch-size": options.batch_size,
+        "--out": folder,
+    }
+    command = [sys.executable, str(ROOT / "training" / "run.py"), "--rem"]
+    for flag, value in flags.items():
+        if value is not None:
+            command += [flag, str(value)]
+    if folder.exists():
+        command = [*command[:3], "--resume", "--out", str(folder)]
+    print(f"\n{name}", flush=True)
+    if subprocess.run(command).returncode:
+        raise UserError(f"{name} failed, see above.")
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    """Returns what the table needs of a run."""
+
+    def read(name: str) -> Any:
+        return json.loads((folder / name).read_text("utf-8"))
+
+    lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    metrics = [json.loads(line) for line in lines]
+    models = {}
+    for name, report in read("rem.json")["models"].items():
+        epochs = [row for row in metrics if row["model"] == name]
+        models[name] = {
+            **{k: v for k, v in report.items() if k != "per_class"},
+            "first_loss": epochs[0]["loss"],
+            "last_loss": epochs[-1]["loss"],
+            "seconds_per_step": epochs[-1]["seconds_per_step"],
+        }
+    config = {**read("config.json"), "data_dir": None}
+    environment = {**read("environment.json"), "platform": None}
+    return {"config": config, "environment": environment, "models": models}
+
+
+def _rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
+    config = result["config"]
+    return [
+        (
+            config["model"],
+            config["dataset"],
+            TITLES[name],
+            f"{model['total_parameters']:,}",
+            f"{model['seconds_per_step']:.3f}",
+            f"{model['first_loss']:.3f}",
+            f"{model['last_loss']:.3f}",
+            f"{100 * model['accuracy']:.1f}",
+            f"{100 * model['accuracy_quantized']:.1f}",
+            f"{model['entropy_bits']:.2f}",
+            f"{model['ceiling_bits']:.2f}",
+            f"{100 * model['nonuniform_share']:.1f}",
+            f"{model['t_score']:.3f}",
+            f"{100 * model['sparsity']:.1f}",
+        )
+        for name, model in result["models"].items()
+    ]
+
+
+def _make_parser() -> Parser:
+    parser = Parser(
+        prog="training/compare.py", description=__doc__.splitlines()[0]
+    )
+    add = parser.add_argument
+    add("--networks", nargs="+", choices=_NETWORKS, default=_NETWORKS)
+    add("--dataset", default="mnist", help="for all that can use it")
+    add("--data-dir", help="prepared TensorFlow Datasets")
+    add("--samples", type=int, default=500)
+    add("--epochs", type=int, default=4)
+    add("--batch-size", type=int, default=32)
+    add("--runs", type=Path, default=Path("runs/compare"))
+    add(
+        "--to",
+        type=Path,
+        default=ROOT / "results" / "networks",
+        help="the table and its data, without suffix",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(_make_parser(), compare))
