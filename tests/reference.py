@@ -8,13 +8,23 @@ def squash(vector, epsilon=1e-7):
     return square / (1 + square) * vector / np.sqrt(square + epsilon)
 
 
+def efficient_squash(vector):
+    norm = np.sqrt(np.sum(vector * vector))
+    return (1 - np.exp(-norm)) / norm * vector if norm else 0 * vector
+
+
 def softmax(logits):
     exponentials = np.exp(logits - np.max(logits))
     return exponentials / np.sum(exponentials)
 
 
-def dynamic_routing(votes, bias, iterations, epsilon=1e-7):
+def leaky_softmax(logits):
+    return softmax(np.append(logits, 0.0))[:-1]
+
+
+def dynamic_routing(votes, bias, iterations, epsilon=1e-7, leaky=False):
     """Returns the poses `[b, j, d]` and the couplings `[b, i, j]`."""
+    shares = leaky_softmax if leaky else softmax
     batch, children, parents, dim = votes.shape
     poses = np.zeros((batch, parents, dim))
     couplings = np.zeros((batch, children, parents))
@@ -22,7 +32,7 @@ def dynamic_routing(votes, bias, iterations, epsilon=1e-7):
         logits = np.zeros((children, parents))
         for iteration in range(iterations):
             for i in range(children):
-                couplings[b, i] = softmax(logits[i])
+                couplings[b, i] = shares(logits[i])
             for j in range(parents):
                 total = np.array(bias[j], "float64")
                 for i in range(children):
@@ -33,6 +43,157 @@ def dynamic_routing(votes, bias, iterations, epsilon=1e-7):
                     for j in range(parents):
                         logits[i, j] += votes[b, i, j] @ poses[b, j]
     return poses, couplings
+
+
+def shortened(votes, activations):
+    """Returns votes no longer than the activation of the child."""
+    result = np.array(votes, "float64")
+    for b, i, j in np.ndindex(votes.shape[:3]):
+        length = np.sqrt(np.sum(result[b, i, j] ** 2))
+        if length > activations[b, i]:
+            result[b, i, j] *= activations[b, i] / length
+    return result
+
+
+def scaled_distance_routing(votes, activations, bias, iterations, scale):
+    """Returns poses, couplings, and a trace `[t, b, i, 2]`.
+
+    The trace holds the mean distance and the factor that makes logits of
+    distances, after each iteration but the last.
+    """
+    votes = shortened(votes, activations)
+    batch, children, parents, dim = votes.shape
+    poses = np.zeros((batch, parents, dim))
+    couplings = np.zeros((batch, children, parents))
+    logits = np.zeros((batch, children, parents))
+    distances = np.zeros((batch, children, parents))
+    trace = np.zeros((iterations - 1, batch, children, 2))
+    for iteration in range(iterations):
+        for b, i in np.ndindex(batch, children):
+            couplings[b, i] = softmax(logits[b, i])
+        for b, j in np.ndindex(batch, parents):
+            total = np.array(bias[j], "float64")
+            for i in range(children):
+                total += couplings[b, i, j] * votes[b, i, j]
+            poses[b, j] = squash(total)
+        if iteration == iterations - 1:
+            break
+        for b, i, j in np.ndindex(batch, children, parents):
+            difference = poses[b, j] - votes[b, i, j]
+            distances[b, i, j] = np.sqrt(difference @ difference)
+        for b, i in np.ndindex(batch, children):
+            mean = {
+                "capsule": distances[b, i],
+                "sample": distances[b],
+                "batch": distances,
+            }[scale].mean()
+            likelihood = np.log(0.9 * (parents - 1)) - np.log(0.1)
+            factor = likelihood / (0.5 * mean - mean)
+            logits[b, i] = factor * distances[b, i]
+            trace[iteration, b, i] = mean, factor
+    return poses, couplings, trace
+
+
+def em_routing(
+    votes, activations, beta_u, beta_a, iterations, final, epsilon=1e-9
+):
+    """Returns means `[b, j, d]`, activations `[b, j]`, shares `[b, i, j]`."""
+    batch, children, parents, dim = votes.shape
+    means = np.zeros((batch, parents, dim))
+    variances = np.zeros((batch, parents, dim))
+    active = np.zeros((batch, parents))
+    shares = np.full((batch, children, parents), 1 / parents)
+    for b, t in np.ndindex(batch, iterations):
+        if t > 0:
+            for i in range(children):
+                logits = np.log(active[b] + epsilon)
+                for j, d in np.ndindex(parents, dim):
+                    square = (votes[b, i, j, d] - means[b, j, d]) ** 2
+                    logits[j] -= square / (2 * variances[b, j, d])
+                    logits[j] -= 0.5 * np.log(2 * np.pi * variances[b, j, d])
+                shares[b, i] = softmax(logits)
+        for j in range(parents):
+            weights = shares[b, :, j] * activations[b]
+            mass = np.sum(weights)
+            cost = 0.0
+            for d in range(dim):
+                mean = np.sum(weights * votes[b, :, j, d]) / (mass + epsilon)
+                squares = (votes[b, :, j, d] - mean) ** 2
+                variance = np.sum(weights * squares) / (mass + epsilon)
+                variance += epsilon
+                cost += (beta_u[j] + 0.5 * np.log(variance)) * mass
+                means[b, j, d], variances[b, j, d] = mean, variance
+            temperature = final * (1 - 0.95 ** (t + 1))
+            active[b, j] = 1 / (1 + np.exp(-temperature * (beta_a[j] - cost)))
+    return means, active, shares
+
+
+def self_attention_routing(votes, bias):
+    """Returns poses and couplings by way of all pairs of children."""
+    batch, children, parents, dim = votes.shape
+    poses = np.zeros((batch, parents, dim))
+    couplings = np.zeros((batch, children, parents))
+    for b in range(batch):
+        attention = np.zeros((parents, children, children))
+        for j, i, k in np.ndindex(attention.shape):
+            product = votes[b, i, j] @ votes[b, k, j]
+            attention[j, i, k] = product / np.sqrt(dim)
+        for i in range(children):
+            couplings[b, i] = softmax(np.sum(attention[:, i], axis=1))
+        for j in range(parents):
+            total = np.zeros(dim)
+            for i in range(children):
+                share = couplings[b, i, j] + bias[i, j]
+                total += share * votes[b, i, j]
+            poses[b, j] = efficient_squash(total)
+    return poses, couplings
+
+
+def regularized_routing(votes, coefficients, bias):
+    """Returns the poses of all samples, coupled alike."""
+    batch, children, parents, dim = votes.shape
+    poses = np.zeros((batch, parents, dim))
+    for b, j in np.ndindex(batch, parents):
+        total = np.array(bias[j], "float64")
+        for i in range(children):
+            total += coefficients[i, j] * votes[b, i, j]
+        poses[b, j] = squash(total)
+    return poses
+
+
+def regularized_objective(votes, coefficients, targets, penalty, strength):
+    """Returns what the coefficients climb."""
+    batch, children, parents, dim = votes.shape
+    objective = 0.0
+    for j in range(parents):
+        for b in range(batch):
+            total = np.zeros(dim)
+            for i in range(children):
+                total += coefficients[i, j] * votes[b, i, j]
+            sign = 1 if targets[b, j] else -1
+            objective += sign * (total @ total) / batch
+        for i in range(children):
+            size = abs(coefficients[i, j])
+            objective -= strength * (size if penalty == "l1" else size**2)
+    return objective
+
+
+def regularized_step(votes, coefficients, targets, penalty, strength, rate):
+    """Returns the coefficients after one step, by matrices of votes."""
+    batch, children, parents, _ = votes.shape
+    result = np.zeros((children, parents))
+    for j in range(parents):
+        column = np.array(coefficients[:, j], "float64")
+        pull = np.zeros(children)
+        for b in range(batch):
+            matrix = votes[b, :, j] @ votes[b, :, j].T
+            pull += (1 if targets[b, j] else -1) * matrix @ column / batch
+        if penalty == "l1":
+            shrink = strength / 2 * np.sign(column)
+        else:
+            shrink = strength * column
+        result[:, j] = column + 2 * rate * (pull - shrink)
+    return result
 
 
 def votes(poses, transformation, share):
@@ -69,4 +230,25 @@ def margin_loss(targets, lengths, m_plus=0.9, m_minus=0.1, down_weight=0.5):
             missed = max(0.0, m_plus - length) ** 2
             false = max(0.0, length - m_minus) ** 2
             losses[b] += target * missed + down_weight * (1 - target) * false
+    return losses
+
+
+def spread_loss(targets, activations, margin):
+    """Returns the loss of each sample, summed over its present classes."""
+    losses = np.zeros(len(activations))
+    for b, (present, row) in enumerate(zip(targets, activations, strict=True)):
+        for t, j in np.ndindex(len(row), len(row)):
+            if present[t] and not present[j]:
+                losses[b] += max(0.0, margin - (row[t] - row[j])) ** 2
+    return losses
+
+
+def reconstruction_loss(images, reconstructions, weight):
+    """Returns the loss of each sample."""
+    losses = np.zeros(len(images))
+    for b, (image, other) in enumerate(
+        zip(images, reconstructions, strict=True)
+    ):
+        for value, wanted in zip(other.flat, image.flat, strict=True):
+            losses[b] += weight * (value - wanted) ** 2
     return losses

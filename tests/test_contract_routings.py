@@ -1,121 +1,290 @@
 """What holds for every public routing."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
+from tfcaps.ops import dequantize, quantize
 
 UNQUANTIZED = [case for case in ROUTINGS if case.make().levels is None]
+QUANTIZED = [case for case in ROUTINGS if case.make().levels is not None]
+SHARING = [case for case in UNQUANTIZED if case.shares]
 ITERATIVE = [
     case for case in UNQUANTIZED if "iterations" in case.make().get_config()
 ]
+WITH_GRADIENT = [
+    case for case in ROUTINGS if "gradient" in case.make().get_config()
+]
 # "last" and "full" are settings of one class, so one row of it is enough.
 WITH_MODES = {
-    case.public_class: case
-    for case in UNQUANTIZED
-    if "gradient" in case.make().get_config()
+    case.public_class: case for case in WITH_GRADIENT if case in UNQUANTIZED
 }.values()
 
 
-@parametrize(UNQUANTIZED)
+def settings(case, counts):
+    """Returns the counts of iterations to try, or no setting at all."""
+    if "iterations" not in case.make().get_config():
+        return [{}]
+    return [{"iterations": count} for count in counts]
+
+
+@parametrize(SHARING)
 def test_couplings_sum_to_one_over_parents(case, rng):
-    couplings = np.asarray(case.make()(*case.random_arguments(rng)).couplings)
+    votes, activations, weights = case.random_arguments(rng)
+    couplings = np.asarray(case.make()(votes, activations, **weights).couplings)
     assert couplings.shape == (2, 6, 3)
     assert np.all(couplings >= 0)
     np.testing.assert_allclose(couplings.sum(axis=-1), 1.0, atol=1e-6)
 
 
+@parametrize(ROUTINGS)
+def test_activations_are_lengths_unless_a_routing_makes_its_own(case, rng):
+    votes, activations, weights = case.random_arguments(rng)
+    routing = case.make()
+    routed = routing(votes, activations, **weights)
+    lengths = np.linalg.norm(routed.poses, axis=-1)
+    assert np.all(routed.activations >= 0) and np.all(routed.activations <= 1)
+    if not routing.explicit_activations:
+        np.testing.assert_allclose(routed.activations, lengths, atol=1e-6)
+    else:
+        assert np.max(np.abs(routed.activations - lengths)) > 1e-2
+
+
 @parametrize(ITERATIVE)
 def test_one_iteration_couples_every_child_equally(case, rng):
-    routed = case.make(iterations=1)(*case.random_arguments(rng))
-    np.testing.assert_allclose(routed.couplings, 1 / 3, atol=1e-7)
+    votes, activations, weights = case.random_arguments(rng)
+    routed = case.make(iterations=1)(votes, activations, **weights)
+    uniform = 1 / 3 if case.shares else routed.couplings[0, 0, 0]
+    np.testing.assert_allclose(routed.couplings, uniform, atol=1e-7)
 
 
 @parametrize(ROUTINGS)
 def test_permuting_children_permutes_couplings(case, rng):
-    votes, activations, bias = case.random_arguments(rng)
+    votes, activations, weights = case.random_arguments(rng)
     order = rng.permutation(votes.shape[1])
-    routed = case.make()(votes, activations, bias)
-    permuted = case.make()(votes[:, order], activations[:, order], bias)
+    permuted_weights = {
+        name: value[order] if len(value) == len(order) else value
+        for name, value in weights.items()
+    }
+    routed = case.make()(votes, activations, **weights)
+    permuted = case.make()(
+        votes[:, order], activations[:, order], **permuted_weights
+    )
     couplings = np.asarray(routed.couplings)
     np.testing.assert_allclose(
         permuted.couplings, couplings[:, order], atol=1e-6
     )
     np.testing.assert_allclose(permuted.poses, routed.poses, atol=1e-6)
+    np.testing.assert_allclose(
+        permuted.activations, routed.activations, atol=1e-6
+    )
 
 
 @parametrize(UNQUANTIZED)
 def test_equal_votes_keep_couplings_uniform(case, rng):
     votes, activations, _ = case.random_arguments(rng)
-    equal = np.broadcast_to(votes[:, :1, :1], votes.shape)
+    equal = np.broadcast_to(votes[:, :, :1], votes.shape)
     couplings = case.make()(equal, activations).couplings
-    np.testing.assert_allclose(couplings, 1 / 3, atol=1e-6)
+    uniform = 1 / 3 if case.shares else couplings[..., :1]
+    np.testing.assert_allclose(
+        couplings, np.broadcast_to(uniform, couplings.shape), atol=1e-6
+    )
 
 
 @parametrize(UNQUANTIZED)
 def test_samples_are_routed_alone(case, rng):
-    votes, activations, bias = case.random_arguments(rng)
-    together = case.make()(votes, activations, bias)
+    votes, activations, weights = case.random_arguments(rng)
+    together = case.make()(votes, activations, **weights)
     for row in range(2):
-        alone = case.make()(votes[row, None], activations[row, None], bias)
+        alone = case.make()(votes[row, None], activations[row, None], **weights)
         for tensor, wanted in zip(alone, together, strict=True):
             np.testing.assert_allclose(tensor[0], wanted[row], atol=1e-6)
 
 
-def ramp(tensor):
+@parametrize(ROUTINGS)
+def test_weights_that_are_left_out_make_no_difference_at_their_start(case, rng):
+    votes, activations, weights = case.random_arguments(rng)
+    declared = case.make().weights(6, 3, case.dim)
+    start = {
+        name: keras.initializers.get(weight.initializer)(weight.shape)
+        for name, weight in declared.items()
+        if name != "bias"
+    }
+    bare = case.make()(votes, activations)
+    for tensor, wanted in zip(
+        case.make()(votes, activations, **start), bare, strict=True
+    ):
+        np.testing.assert_array_equal(tensor, wanted)
+    # Each weight counts once it has moved.
+    for name, value in weights.items():
+        moved = case.make()(votes, activations, **{name: value})
+        assert any(
+            np.max(np.abs(tensor - wanted)) > 1e-5
+            for tensor, wanted in zip(moved, bare, strict=True)
+        )
+
+
+@parametrize(UNQUANTIZED)
+def test_levels_round_the_last_couplings_only(case, rng):
+    votes, activations, weights = case.random_arguments(rng)
+    exact = case.make()(votes, activations, **weights).couplings
+    rounded = case.make(levels=5)(votes, activations, **weights).couplings
+    np.testing.assert_array_equal(rounded, dequantize(quantize(exact, 5), 5))
+
+
+@parametrize(QUANTIZED)
+def test_rounded_couplings_carry_no_gradient(case, rng):
+    arguments = case.random_arguments(rng)
+    routing = case.make()
+    _, gradients = value_and_gradients(
+        lambda votes, activations, weights: (
+            routing(votes, activations, **weights).couplings
+        ),
+        *arguments,
+    )
+    for gradient in keras.tree.flatten(gradients):
+        assert not np.any(gradient)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@parametrize(ROUTINGS)
+def test_half_precision_is_routed_in_float32(case, dtype, rng):
+    half = keras.tree.map_structure(
+        lambda array: keras.ops.cast(array, dtype), case.random_arguments(rng)
+    )
+    wide = keras.tree.map_structure(
+        lambda tensor: keras.ops.cast(tensor, "float32"), half
+    )
+    routed, expected = (
+        case.make()(votes, activations, **weights)
+        for votes, activations, weights in (half, wide)
+    )
+    for tensor, wanted in zip(routed, expected, strict=True):
+        assert tensor.dtype.name == "float32"
+        np.testing.assert_array_equal(tensor, wanted)
+
+
+@parametrize(ROUTINGS)
+def test_float64_is_kept(case, rng):
+    votes, activations, weights = case.random_arguments(rng)
+    routed = case.make()(votes, activations, **weights)
+    votes, activations, weights = keras.tree.map_structure(
+        lambda array: array.astype("float64"), (votes, activations, weights)
+    )
+    wide = case.make()(votes, activations, **weights)
+    for tensor, wanted in zip(wide, routed, strict=True):
+        assert tensor.dtype.name == "float64"
+        np.testing.assert_allclose(tensor, wanted, atol=1e-5)
+
+
+def ramp(*shape):
     # Unequal weights in the sum: the plain sum of couplings is a constant.
-    size = np.prod(tensor.shape)
-    return np.reshape(np.arange(size) / size, tensor.shape).astype("float32")
+    size = np.prod(shape)
+    return np.reshape(np.arange(size) / size, shape).astype("float32")
 
 
-def routed_with_gradients(routing, arguments):
+def routed_with_gradients(routing, votes, activations, weights):
     """Returns poses, activations, couplings and the gradients of all three."""
+    batch, children, parents, dim = votes.shape
 
-    def weighted(*arguments):
-        return [tensor * ramp(tensor) for tensor in routing(*arguments)]
+    def route(votes, activations, weights):
+        return list(routing(votes, activations, **weights))
 
-    _, gradients = value_and_gradients(weighted, *arguments)
-    return [*routing(*arguments), *gradients]
+    routed, gradients = value_and_gradients(
+        route,
+        votes,
+        activations,
+        weights,
+        upstream=[
+            ramp(batch, parents, dim),
+            ramp(batch, parents),
+            ramp(batch, children, parents),
+        ],
+    )
+    return [*routed, *keras.tree.flatten(gradients)]
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3, 5])
 @parametrize(WITH_MODES)
 def test_gradient_modes_share_outputs(case, iterations, rng):
     arguments = case.random_arguments(rng)
+    (setting,) = settings(case, [iterations])
     last, full = (
-        routed_with_gradients(
-            case.make(iterations=iterations, gradient=mode), arguments
-        )
+        routed_with_gradients(case.make(gradient=mode, **setting), *arguments)
         for mode in ("last", "full")
     )
     for tensor, wanted in zip(full[:3], last[:3], strict=True):
         np.testing.assert_allclose(tensor, wanted, atol=1e-6)
-    if iterations == 1:
-        np.testing.assert_allclose(full[3], last[3], atol=1e-4)
+    if setting and iterations == 1:
+        for tensor, wanted in zip(full[3:], last[3:], strict=True):
+            np.testing.assert_allclose(tensor, wanted, atol=1e-4)
     else:
         assert np.max(np.abs(full[3] - last[3])) > 1e-2
+
+
+@parametrize(WITH_GRADIENT)
+def test_last_gradient_treats_couplings_as_constants(case, rng):
+    arguments = case.random_arguments(rng)
+    routing = case.make(gradient="last")
+    _, gradients = value_and_gradients(
+        lambda votes, activations, weights: (
+            routing(votes, activations, **weights).couplings * ramp(2, 6, 3)
+        ),
+        *arguments,
+    )
+    for gradient in keras.tree.flatten(gradients):
+        assert not np.any(gradient)
+
+
+def zero_votes(votes, rng):
+    return np.zeros_like(votes)
+
+
+def sparse_components(votes, rng):
+    return np.where(rng.uniform(size=votes.shape) < 0.99, 0, votes)
+
+
+def sparse_votes(votes, rng):
+    kept = rng.uniform(size=(*votes.shape[:-1], 1)) >= 0.99
+    return np.where(kept, votes, 0)
+
+
+@pytest.mark.parametrize("weightless", [True, False], ids=["bare", "weights"])
+@pytest.mark.parametrize("prune", [zero_votes, sparse_components, sparse_votes])
+@parametrize(ROUTINGS)
+def test_pruned_votes_give_finite_values_and_gradients(
+    case, prune, weightless, rng
+):
+    votes, activations, weights = case.random_arguments(rng, children=40)
+    results = routed_with_gradients(
+        case.make(),
+        prune(votes, rng).astype("float32"),
+        activations,
+        {} if weightless else weights,
+    )
+    for result in results:
+        assert np.all(np.isfinite(result))
 
 
 @parametrize(ROUTINGS)
 def test_eager_graph_and_compiled_routing_agree(case, rng):
     arguments = case.random_arguments(rng)
-    settings = [{}]
-    if "iterations" in case.make().get_config():
-        settings = [{"iterations": times} for times in (1, 2, 3, 5)]
+    counts = settings(case, [1, 3])
 
     # All settings in one graph: compiling costs more than running.
     def results(*arguments):
         return [
-            routed_with_gradients(case.make(**setting), arguments)
-            for setting in settings
+            routed_with_gradients(case.make(**setting), *arguments)
+            for setting in counts
         ]
 
     eager = results(*arguments)
     for jit_compile in (False, True):
         compiled = tf.function(results, jit_compile=jit_compile)(*arguments)
-        for setting, wanted, got in zip(settings, eager, compiled, strict=True):
+        for setting, wanted, got in zip(counts, eager, compiled, strict=True):
             for tensor, twin in zip(wanted, got, strict=True):
                 np.testing.assert_allclose(
                     twin, tensor, atol=1e-4, rtol=1e-4, err_msg=str(setting)

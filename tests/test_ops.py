@@ -6,7 +6,16 @@ import pytest
 from tests import reference
 from tests.golden import load
 from tests.gradients import value_and_gradients
-from tfcaps.ops import dequantize, length, normalize, quantize, squash
+from tfcaps.ops import (
+    check_squash,
+    dequantize,
+    efficient_squash,
+    length,
+    normalize,
+    quantize,
+    square_root,
+    squash,
+)
 
 SQUASH = load("01_squash")
 BINS = load("03_bin_edges")
@@ -56,13 +65,82 @@ def test_squash_has_the_published_value():
     np.testing.assert_allclose(squash([3.0, 4.0]), [0.576923, 0.769231], 1e-6)
 
 
-def test_squash_works_along_any_axis(rng):
-    vectors = rng.normal(size=(2, 4, 3)).astype("float32")
-    expected = np.moveaxis(squash(np.moveaxis(vectors, 1, -1)), -1, 1)
-    np.testing.assert_allclose(squash(vectors, axis=1), expected, atol=1e-7)
-    np.testing.assert_allclose(
-        expected[1, :, 2], reference.squash(vectors[1, :, 2]), atol=1e-6
+def test_efficient_squash_equals_the_public_implementation():
+    value, (gradient,) = value_and_gradients(
+        efficient_squash, SQUASH["vectors"], upstream=SQUASH["upstream"]
     )
+    np.testing.assert_allclose(value, SQUASH["efficient"], atol=2e-6)
+    np.testing.assert_allclose(gradient, SQUASH["efficient_grad"], atol=1e-5)
+
+
+@pytest.mark.parametrize("suffix", ["", "_special"])
+def test_efficient_squash_equals_the_exact_one(suffix):
+    rows = SQUASH[f"{suffix[1:]}_vectors" if suffix else "vectors"]
+    value, (gradient,) = value_and_gradients(efficient_squash, rows)
+    expected = SQUASH[f"exact_efficient{suffix}"]
+    np.testing.assert_allclose(value, expected, atol=2e-6)
+    # Also the shortest vectors keep their digits.
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    assert np.all(np.isfinite(gradient))
+
+
+def test_efficient_squash_has_the_published_value():
+    np.testing.assert_allclose(
+        efficient_squash([3.0, 4.0]), [0.595957, 0.794610], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-6, 1e3, 1e6])
+def test_efficient_squash_has_the_right_limits(size):
+    vectors = size * np.array([[0.6, 0.8]], "float32")
+    value, (gradient,) = value_and_gradients(efficient_squash, vectors)
+    expected = vectors if size < 1 else vectors / size
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    assert np.all(np.isfinite(gradient))
+    if size < 1:
+        np.testing.assert_allclose(gradient, 1.0, rtol=1e-5)
+
+
+def test_efficient_squash_is_steep_at_zero():
+    value, (gradient,) = value_and_gradients(
+        efficient_squash, np.zeros((2, 3), "float32")
+    )
+    assert not np.any(value)
+    np.testing.assert_array_equal(gradient, np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("function", "vector"),
+    [
+        (squash, reference.squash),
+        (efficient_squash, reference.efficient_squash),
+    ],
+    ids=["hinton", "efficient"],
+)
+def test_squash_works_along_any_axis(function, vector, rng):
+    vectors = rng.normal(size=(2, 4, 3)).astype("float32")
+    expected = np.moveaxis(function(np.moveaxis(vectors, 1, -1)), -1, 1)
+    np.testing.assert_allclose(function(vectors, axis=1), expected, atol=1e-7)
+    np.testing.assert_allclose(
+        expected[1, :, 2], vector(vectors[1, :, 2]), atol=1e-6
+    )
+
+
+def test_wrong_squash_is_refused():
+    message = (
+        r"`squash` must be one of \('hinton', 'efficient'\). Received: "
+        "squash='relu'."
+    )
+    with pytest.raises(ValueError, match=message):
+        check_squash("relu")
+
+
+def test_square_root_of_zero_has_no_gradient():
+    value, (gradient,) = value_and_gradients(
+        square_root, np.array([0.0, 4.0], "float32")
+    )
+    np.testing.assert_array_equal(value, [0.0, 2.0])
+    np.testing.assert_array_equal(gradient, [0.0, 0.25])
 
 
 @pytest.mark.parametrize("function", [squash, length, normalize])
@@ -96,7 +174,9 @@ def test_normalize_gives_unit_vectors(rng):
     np.testing.assert_allclose(normalize(vectors), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("function", [length, squash, normalize])
+@pytest.mark.parametrize(
+    "function", [length, squash, efficient_squash, normalize]
+)
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_dtype_is_kept_and_half_precision_does_not_overflow(function, dtype):
     # The squared length, 250,000, is beyond the largest float16.

@@ -1,11 +1,10 @@
 """Dynamic routing: what it computes."""
 
-import keras
 import numpy as np
 import pytest
 
 from tests import reference
-from tests.golden import load
+from tests.golden import load, published_votes
 from tests.gradients import value_and_gradients
 from tfcaps.ops import squash
 from tfcaps.routing import DynamicRouting
@@ -90,12 +89,6 @@ def test_coupling_on_an_edge_goes_down_and_leaves_the_bias_alone():
     assert not np.any(routed.couplings)
 
 
-def published_votes():
-    i, j, d = np.ogrid[:4, :3, :2]
-    votes = 1.5 * np.sin(1 + i + 2 * j + 3 * d + i * j)
-    return votes[None].astype("float32")
-
-
 @pytest.mark.parametrize(
     ("routing", "couplings", "poses"),
     [
@@ -176,16 +169,3 @@ def test_quantizing_changes_the_last_iteration_only(rng):
     exact = np.asarray(DynamicRouting()(votes).couplings)
     rounded = DynamicRouting(levels=5)(votes).couplings
     np.testing.assert_allclose(rounded, np.round(exact * 4) / 4, atol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_votes_are_routed_in_float32(dtype, rng):
-    votes = keras.ops.cast(rng.normal(size=(2, 5, 3, 4)), dtype)
-    bias = keras.ops.cast(rng.normal(size=(3, 4)), dtype)
-    routed = DynamicRouting()(votes, bias=bias)
-    wide = DynamicRouting()(
-        keras.ops.cast(votes, "float32"), bias=keras.ops.cast(bias, "float32")
-    )
-    for tensor, expected in zip(routed, wide, strict=True):
-        assert tensor.dtype.name == "float32"
-        np.testing.assert_array_equal(tensor, expected)

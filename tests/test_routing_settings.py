@@ -6,17 +6,87 @@ import keras
 import numpy as np
 import pytest
 
+from tests.registry import ROUTINGS, parametrize
 from tfcaps import routing as routings
-from tfcaps.routing import DynamicRouting, Votes
+from tfcaps.routing import (
+    DynamicRouting,
+    EMRouting,
+    RegularizedRouting,
+    ScaledDistanceRouting,
+    SelfAttentionRouting,
+    UniformRouting,
+    Votes,
+)
+
+NAMES = {
+    "dynamic": DynamicRouting,
+    "em": EMRouting,
+    "regularized": RegularizedRouting,
+    "scaled_distance": ScaledDistanceRouting,
+    "self_attention": SelfAttentionRouting,
+    "uniform": UniformRouting,
+}
+
+
+# What a layer with 6 children and 3 parents of 4 components makes: the shape,
+# the first value and whether the optimiser moves it.
+BIAS = {"bias": ((3, 4), 0.1, True)}
+WEIGHTS = {
+    DynamicRouting: BIAS,
+    EMRouting: {"beta_u": ((3,), 0.0, True), "beta_a": ((3,), 0.0, True)},
+    RegularizedRouting: {**BIAS, "coefficients": ((6, 3), 1 / 3, False)},
+    ScaledDistanceRouting: BIAS,
+    SelfAttentionRouting: {"bias": ((6, 3), 0.0, True)},
+    UniformRouting: BIAS,
+}
+
+
+def classes_with(setting):
+    classes = {
+        case.public_class
+        for case in ROUTINGS
+        if setting in case.make().get_config()
+    }
+    return sorted(classes, key=lambda routing: routing.__name__)
 
 
 def test_get_makes_a_routing_from_each_form():
     routing = DynamicRouting(4, gradient="full", levels=11)
     assert routings.get(routing) is routing
     assert routings.get(2).iterations == 2
-    assert routings.get("dynamic").iterations == 3
     revived = routings.get(routings.serialize(routing))
     assert type(revived) is DynamicRouting
+    assert revived.get_config() == routing.get_config()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_get_makes_the_default_of_each_name(name):
+    routing = routings.get(name)
+    assert type(routing) is NAMES[name]
+    assert routing.get_config() == NAMES[name]().get_config()
+
+
+def test_every_routing_has_a_name():
+    assert set(NAMES.values()) == {case.public_class for case in ROUTINGS}
+
+
+@parametrize(ROUTINGS)
+def test_layer_is_asked_for_the_right_weights(case):
+    weights = case.make().weights(children=6, parents=3, dim=4)
+    expected = WEIGHTS[case.public_class]
+    assert weights.keys() == expected.keys()
+    for name, (shape, start, trainable) in expected.items():
+        weight = weights[name]
+        assert (weight.shape, weight.trainable) == (shape, trainable)
+        value = keras.initializers.get(weight.initializer)(weight.shape)
+        np.testing.assert_allclose(value, start, rtol=1e-6)
+
+
+@parametrize(ROUTINGS)
+def test_get_revives_what_serialize_wrote(case):
+    routing = case.make()
+    revived = routings.get(routings.serialize(routing))
+    assert type(revived) is case.public_class
     assert revived.get_config() == routing.get_config()
 
 
@@ -35,44 +105,102 @@ def test_get_makes_a_routing_from_each_form():
 def test_get_refuses_anything_else(identifier):
     message = (
         "`routing` must be a number of iterations, one of the names "
-        "['dynamic'], a config or a `tfcaps.routing.Routing`. Received: "
-        "routing="
+        "['dynamic', 'em', 'regularized', 'scaled_distance', 'self_attention', "
+        "'uniform'], a config or a `tfcaps.routing.Routing`. Received: routing="
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         routings.get(identifier)
 
 
+@pytest.mark.parametrize("routing", classes_with("iterations"))
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("iterations", "message"),
     [
+        (2.5, "`iterations` must be an integer. Received: iterations=2.5."),
+        (True, "`iterations` must be an integer. Received: iterations=True."),
         (
-            {"iterations": 2.5},
-            "`iterations` must be an integer. Received: iterations=2.5.",
-        ),
-        (
-            {"iterations": True},
-            "`iterations` must be an integer. Received: iterations=True.",
-        ),
-        (
-            {"iterations": 0},
+            0,
             "`iterations` must be at least 1. Received: iterations=0. Use 1 "
             "for equal couplings.",
         ),
+    ],
+    ids=["float", "bool", "zero"],
+)
+def test_wrong_iterations_are_refused(routing, iterations, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        routing(iterations=iterations)
+
+
+@pytest.mark.parametrize("routing", classes_with("gradient"))
+def test_wrong_gradient_is_refused(routing):
+    message = (
+        '`gradient` must be "last" or "full". Received: gradient=\'first\'.'
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        routing(gradient="first")
+
+
+@pytest.mark.parametrize("routing", classes_with("levels"))
+@pytest.mark.parametrize("levels", [1, True, 2.5])
+def test_wrong_levels_are_refused(routing, levels):
+    message = (
+        f"`levels` must be an integer of at least 2. Received: levels={levels}."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        routing(levels=levels)
+
+
+@pytest.mark.parametrize(
+    ("routing", "arguments", "message"),
+    [
         (
-            {"gradient": "first"},
-            '`gradient` must be "last" or "full". Received: '
-            "gradient='first'.",
+            EMRouting,
+            {"inverse_temperature": 0.0},
+            "`inverse_temperature` and `epsilon` must be positive. Received: "
+            "inverse_temperature=0.0, epsilon=1e-09.",
         ),
         (
-            {"levels": 1},
-            "`levels` must be an integer of at least 2. Received: levels=1.",
+            EMRouting,
+            {"epsilon": 0.0},
+            "`inverse_temperature` and `epsilon` must be positive. Received: "
+            "inverse_temperature=0.01, epsilon=0.0.",
+        ),
+        (
+            RegularizedRouting,
+            {"penalty": "l3"},
+            "`penalty` must be one of ('l1', 'l2'). Received: penalty='l3'.",
+        ),
+        (
+            RegularizedRouting,
+            {"strength": -0.1},
+            "`strength` and `rate` must not be negative. Received: "
+            "strength=-0.1, rate=0.0001.",
+        ),
+        (
+            RegularizedRouting,
+            {"rate": -1},
+            "`strength` and `rate` must not be negative. Received: "
+            "strength=0.001, rate=-1.",
+        ),
+        (
+            ScaledDistanceRouting,
+            {"distance_scale": "child"},
+            "`distance_scale` must be one of ('capsule', 'sample', 'batch'). "
+            "Received: distance_scale='child'.",
         ),
     ],
-    ids=["float", "bool", "zero", "gradient", "levels"],
+    ids=[
+        "temperature",
+        "epsilon",
+        "penalty",
+        "strength",
+        "rate",
+        "distance_scale",
+    ],
 )
-def test_wrong_settings_are_refused(arguments, message):
+def test_wrong_settings_are_refused(routing, arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        DynamicRouting(**arguments)
+        routing(**arguments)
 
 
 def test_votes_of_another_rank_are_refused():

@@ -161,6 +161,16 @@ def efficient_squash(vectors: Tensor, *, axis: Axes = -1) -> Tensor:
     return ops.cast(scale * wide, vectors.dtype)
 
 
+def softmax(logits: Tensor) -> Tensor:
+    """Returns the softmax over the last axis, of which Keras wants two items.
+
+    A lone parent takes all of each child.
+    """
+    if logits.shape[-1] == 1:
+        return ops.ones_like(logits)
+    return ops.softmax(logits, axis=-1)
+
+
 # What layers take as `squash`.
 SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {
     "hinton": squash,

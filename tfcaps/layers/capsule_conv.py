@@ -1,5 +1,6 @@
 """A plain convolution between maps of capsules, without routing."""
 
+import math
 from typing import Any
 
 import keras
@@ -7,6 +8,30 @@ from keras import ops
 
 from tfcaps.layers.primary_caps import PrimaryCaps
 from tfcaps.ops import Tensor
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class CapsuleGlorot(keras.initializers.Initializer):
+    """Uniform in ±sqrt(6 / (2 * sqrt(size))) for a kernel of `size` weights.
+
+    DeepCaps keeps its kernels with six axes, for which Keras 2 took the root of
+    the size as fan in and fan out. The usual rule gives weights so much smaller
+    that a dozen squashes in a row leave nothing of the capsules.
+
+    Args:
+        seed: Int or `None`, as in other initializers. Defaults to `None`.
+    """
+
+    def __init__(self, seed: int | None = None):
+        self.seed = seed
+
+    def __call__(self, shape: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
+        limit = math.sqrt(3.0 / math.sqrt(math.prod(shape)))
+        uniform = keras.initializers.RandomUniform(-limit, limit, self.seed)
+        return uniform(shape, dtype=dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"seed": self.seed}
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -23,6 +48,8 @@ class CapsuleConv2D(PrimaryCaps):
         strides: Int or two ints. Step of the window. Defaults to `1`.
         padding: `"valid"` or `"same"`. Defaults to `"same"`.
         use_bias: Bool. Add a bias to the convolution. Defaults to `False`.
+        kernel_initializer: Initializer of the kernel. Defaults to that of
+            DeepCaps, `CapsuleGlorot`.
         **kwargs: Other arguments of `PrimaryCaps`.
 
     Input shape:
@@ -55,6 +82,7 @@ class CapsuleConv2D(PrimaryCaps):
         padding: str = "same",
         *,
         use_bias: bool = False,
+        kernel_initializer: Any = None,
         **kwargs: Any,
     ):
         super().__init__(
@@ -64,6 +92,7 @@ class CapsuleConv2D(PrimaryCaps):
             strides,
             padding,
             use_bias=use_bias,
+            kernel_initializer=kernel_initializer or CapsuleGlorot(),
             **kwargs,
         )
 

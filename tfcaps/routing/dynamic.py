@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32, length, squash
+from tfcaps.ops import Tensor, length, softmax, squash
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
@@ -78,17 +78,15 @@ class DynamicRouting(Routing):
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None
     ) -> Routed:
         del activations  # vector capsules carry theirs in the votes' lengths
-        bias = 0.0 if bias is None else as_float32(bias)
-        constant = self.gradient == "last"
-        early = votes.stop_gradient() if constant else votes
+        bias = 0.0 if bias is None else bias
 
         def add_poses(_: Tensor, agreed: Tensor) -> Tensor:
-            couplings = self._couplings(early.agreement(agreed))
-            return agreed + self._squash(early.weighted_sum(couplings) + bias)
+            couplings = self._couplings(votes.agreement(agreed))
+            return agreed + self._squash(votes.weighted_sum(couplings) + bias)
 
         agreed = repeat(add_poses, votes.zero_poses(), self.iterations - 1)
-        couplings = self._couplings(early.agreement(agreed))
-        if constant:
+        couplings = self._couplings(votes.agreement(agreed))
+        if self.gradient == "last":
             couplings = ops.stop_gradient(couplings)
         couplings = self.rounded(couplings)
         poses = self._squash(votes.weighted_sum(couplings) + bias)
@@ -96,10 +94,10 @@ class DynamicRouting(Routing):
 
     def _couplings(self, logits: Tensor) -> Tensor:
         if not self.leaky:
-            return ops.softmax(logits, axis=-1)
+            return softmax(logits)
         orphan = ops.zeros_like(logits[..., :1])
         with_orphan = ops.concatenate([logits, orphan], axis=-1)
-        return ops.softmax(with_orphan, axis=-1)[..., :-1]
+        return softmax(with_orphan)[..., :-1]
 
     def _squash(self, sums: Tensor) -> Tensor:
         """Turns weighted sums `[b, j, d]` into poses."""

@@ -1,12 +1,11 @@
 """EM routing of matrix capsules."""
 
-import math
 from typing import Any
 
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32
+from tfcaps.ops import Tensor
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
@@ -107,15 +106,13 @@ class EMRouting(Routing):
         unit = ops.ones_like(votes.zero_couplings()[..., :1])
         mass = unit
         if activations is not None:
-            mass = ops.expand_dims(as_float32(activations), -1)
-        beta_u = 0.0 if beta_u is None else as_float32(beta_u)
-        beta_a = 0.0 if beta_a is None else as_float32(beta_a)
-        constant = self.gradient == "last"
-        early = votes.stop_gradient() if constant else votes
+            mass = ops.expand_dims(activations, -1)
+        beta_u = 0.0 if beta_u is None else beta_u
+        beta_a = 0.0 if beta_a is None else beta_a
 
         def expect_again(step: Tensor, shares: Tensor) -> Tensor:
             _, squares, variances, logits = self._maximize(
-                early, shares * mass, step, beta_u, beta_a
+                votes, shares * mass, step, beta_u, beta_a
             )
             return self._expect(squares, variances, logits)
 
@@ -124,14 +121,14 @@ class EMRouting(Routing):
             votes.compete(votes.zero_couplings()),
             self.iterations - 1,
         )
-        if constant:
+        if self.gradient == "last":
             shares = ops.stop_gradient(shares)
         shares = self.rounded(shares)
         means, _, _, logits = self._maximize(
             votes, shares * mass, self.iterations - 1, beta_u, beta_a
         )
         if bias is not None:
-            means = means + as_float32(bias)
+            means = means + bias
         return Routed(means, ops.sigmoid(logits), shares)
 
     def _maximize(
@@ -159,7 +156,8 @@ class EMRouting(Routing):
         self, squares: Votes, variances: Tensor, logits: Tensor
     ) -> Tensor:
         """Returns each child's shares `[b, i, j]` of its parents."""
-        width = ops.sum(ops.log(2.0 * math.pi * variances), axis=-1)
+        # Without 2π, which is the same for all parents.
+        width = ops.sum(ops.log(variances), axis=-1)
         prior = ops.log(ops.sigmoid(logits) + self.epsilon)
         miss = squares.agreement(1.0 / variances)
         fit = ops.expand_dims(prior - 0.5 * width, 1) - 0.5 * miss

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32, length, squash
+from tfcaps.ops import Tensor, length, squash
 from tfcaps.routing.routing import (
     Routed,
     Routing,
@@ -105,10 +105,10 @@ class RegularizedRouting(Routing):
         if coefficients is None:
             couplings = couplings + 1.0 / votes.num_parents
         else:
-            couplings = couplings + as_float32(coefficients)
+            couplings = couplings + coefficients
         couplings = self.rounded(couplings)
         total = votes.weighted_sum(couplings)
-        poses = squash(total if bias is None else total + as_float32(bias))
+        poses = squash(total if bias is None else total + bias)
         return Routed(poses, length(poses), couplings)
 
     def step(
@@ -131,9 +131,9 @@ class RegularizedRouting(Routing):
         if not isinstance(votes, Votes):
             votes = Votes(votes)
         votes = votes.stop_gradient()
-        coefficients = as_float32(coefficients)
+        coefficients = ops.cast(coefficients, votes.dtype)
         sums = votes.weighted_sum(votes.zero_couplings() + coefficients)
-        signs = ops.expand_dims(2.0 * as_float32(targets) - 1.0, 1)
+        signs = ops.expand_dims(2.0 * ops.cast(targets, votes.dtype) - 1.0, 1)
         pull = ops.mean(signs * votes.agreement(sums), axis=0)
         shrink = coefficients
         if self.penalty == "l1":

@@ -4,6 +4,7 @@ import abc
 from typing import Any, NamedTuple
 
 import keras
+from keras import ops
 
 from tfcaps.ops import Tensor, check_levels, dequantize, is_integer, quantize
 from tfcaps.routing.votes import Votes
@@ -68,7 +69,14 @@ class Routing(abc.ABC):
     ) -> Routed:
         if not isinstance(votes, Votes):
             votes = Votes(votes)
-        return self.route(votes, activations, bias, **weights)
+        others = {"activations": activations, "bias": bias, **weights}
+        return self.route(
+            votes,
+            **{
+                name: None if value is None else ops.cast(value, votes.dtype)
+                for name, value in others.items()
+            },
+        )
 
     @abc.abstractmethod
     def route(
@@ -100,7 +108,8 @@ class Routing(abc.ABC):
         """Returns couplings at their levels, if there are any."""
         if self.levels is None:
             return couplings
-        return dequantize(quantize(couplings, self.levels), self.levels)
+        rounded = dequantize(quantize(couplings, self.levels), self.levels)
+        return ops.cast(rounded, couplings.dtype)
 
 
 def check_iterations(iterations: Any) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32, length, squash
+from tfcaps.ops import Tensor, length, softmax, squash
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
@@ -92,22 +92,20 @@ class ScaledDistanceRouting(Routing):
     def route(
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None
     ) -> Routed:
-        bias = 0.0 if bias is None else as_float32(bias)
+        bias = 0.0 if bias is None else bias
         if activations is not None:
-            votes = _shortened(votes, as_float32(activations))
-        constant = self.gradient == "last"
-        early = votes.stop_gradient() if constant else votes
+            votes = _shortened(votes, activations)
 
         def replace_logits(_: Tensor, logits: Tensor) -> Tensor:
-            couplings = ops.softmax(logits, axis=-1)
-            poses = squash(early.weighted_sum(couplings) + bias)
-            return self._logits(early.distances(poses), votes.num_parents)
+            couplings = softmax(logits)
+            poses = squash(votes.weighted_sum(couplings) + bias)
+            return self._logits(votes.distances(poses), votes.num_parents)
 
         logits = repeat(
             replace_logits, votes.zero_couplings(), self.iterations - 1
         )
-        couplings = ops.softmax(logits, axis=-1)
-        if constant:
+        couplings = softmax(logits)
+        if self.gradient == "last":
             couplings = ops.stop_gradient(couplings)
         couplings = self.rounded(couplings)
         poses = squash(votes.weighted_sum(couplings) + bias)

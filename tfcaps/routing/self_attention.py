@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32, efficient_squash, length
+from tfcaps.ops import Tensor, efficient_squash, length, softmax
 from tfcaps.routing.routing import (
     Routed,
     Routing,
@@ -64,15 +64,14 @@ class SelfAttentionRouting(Routing):
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None
     ) -> Routed:
         del activations
-        constant = self.gradient == "last"
-        seen = votes.stop_gradient() if constant else votes
-        everyone = seen.weighted_sum(ops.ones_like(votes.zero_couplings()))
+        everyone = votes.weighted_sum(ops.ones_like(votes.zero_couplings()))
         scale = 1.0 / math.sqrt(everyone.shape[-1])
-        couplings = ops.softmax(scale * seen.agreement(everyone), axis=-1)
+        couplings = softmax(scale * votes.agreement(everyone))
+        if self.gradient == "last":
+            couplings = ops.stop_gradient(couplings)
         couplings = self.rounded(couplings)
         effective = couplings
         if bias is not None:
-            bias = as_float32(bias)
             if tuple(bias.shape) != tuple(couplings.shape[1:]):
                 raise ValueError(
                     "The bias of self-attention routing is added to couplings "

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.ops import Tensor, as_float32, length, squash
+from tfcaps.ops import Tensor, length, squash
 from tfcaps.routing.routing import Routed, Routing, check_routing_levels
 from tfcaps.routing.votes import Votes
 
@@ -38,7 +38,7 @@ class UniformRouting(Routing):
         share = votes.zero_couplings() + 1.0 / votes.num_parents
         couplings = self.rounded(share)
         total = votes.weighted_sum(couplings)
-        poses = squash(total if bias is None else total + as_float32(bias))
+        poses = squash(total if bias is None else total + bias)
         return Routed(poses, length(poses), couplings)
 
     def get_config(self) -> dict[str, Any]:

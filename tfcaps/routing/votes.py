@@ -1,10 +1,11 @@
 """Votes, seen only through the contractions that routing needs."""
 
 import copy
+from typing import Any
 
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32, length
+from tfcaps.ops import Tensor, as_float32, length, softmax
 
 
 class Votes:
@@ -35,6 +36,11 @@ class Votes:
         if not parents_first:
             tensor = ops.transpose(tensor, (0, 2, 1, 3))
         self._by_parent = tensor
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the votes: float32, or float64 if they came so."""
+        return self._by_parent.dtype
 
     @property
     def num_parents(self) -> int:
@@ -71,7 +77,7 @@ class Votes:
 
     def compete(self, logits: Tensor) -> Tensor:
         """Turns logits `[b, i, j]` into shares of a child, over its parents."""
-        return ops.softmax(logits, axis=-1)
+        return softmax(logits)
 
     def stop_gradient(self) -> "Votes":
         """Returns the same votes as constants of the backward pass."""

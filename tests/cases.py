@@ -1,0 +1,91 @@
+"""What a row of the registry is."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import keras
+import pytest
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A way to construct a public class; `make` takes further arguments."""
+
+    name: str
+    make: partial
+
+    @property
+    def public_class(self):
+        return self.make.func
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCase(Case):
+    """A layer, the shapes it takes (without batch) and its size.
+
+    A list of two shapes is that of poses and of activations.
+    """
+
+    inputs: Any
+    num_parameters: int
+    call: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def apply(self, layer, inputs):
+        """Calls the layer as the row says."""
+        if isinstance(inputs, list):
+            poses, activations = inputs
+            return layer(poses, activations=activations, **self.call)
+        return layer(inputs, **self.call)
+
+    def symbolic_inputs(self):
+        if isinstance(self.inputs, list):
+            return [keras.Input(shape) for shape in self.inputs]
+        return keras.Input(self.inputs)
+
+    def random_inputs(self, rng, batch):
+        if not isinstance(self.inputs, list):
+            return rng.normal(size=(batch, *self.inputs)).astype("float32")
+        poses, activations = ((batch, *shape) for shape in self.inputs)
+        return [
+            rng.normal(size=poses).astype("float32"),
+            rng.uniform(0.1, 0.9, size=activations).astype("float32"),
+        ]
+
+    def model(self, **kwargs):
+        inputs = self.symbolic_inputs()
+        return keras.Model(inputs, self.apply(self.make(**kwargs), inputs))
+
+
+@dataclasses.dataclass(frozen=True)
+class RoutingCase(Case):
+    """A routing; `dim` is the size of the poses it is tried with.
+
+    `shares` tells whether a child's unrounded couplings sum to one.
+    """
+
+    dim: int = 4
+    shares: bool = True
+
+    def random_arguments(self, rng, batch=2, children=6, parents=3):
+        """Returns votes, child activations and the weights by their names."""
+
+        def normal(*shape):
+            return rng.normal(size=shape).astype("float32")
+
+        votes = normal(batch, children, parents, self.dim)
+        declared = self.make().weights(children, parents, self.dim)
+        weights = {name: normal(*w.shape) for name, w in declared.items()}
+        activations = rng.uniform(0.1, 0.9, size=(batch, children))
+        return votes, activations.astype("float32"), weights
+
+
+@dataclasses.dataclass(frozen=True)
+class LossCase(Case):
+    """A loss, of class lengths unless it is one of images."""
+
+    of_classes: bool = True
+
+
+def parametrize(cases):
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)

@@ -1,0 +1,114 @@
+"""Self-attention routing: what it computes."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.golden import load, published_votes
+from tests.gradients import value_and_gradients
+from tfcaps.ops import efficient_squash
+from tfcaps.routing import SelfAttentionRouting
+
+
+def routed_layer(poses, transformation, bias):
+    votes = keras.ops.einsum("bik,ijkd->bijd", poses, transformation)
+    return SelfAttentionRouting()(votes, bias=bias)
+
+
+def test_layer_equals_the_public_implementation():
+    golden = load("05_self_attention_fccaps")
+    arguments = golden["input_poses"], golden["weights"], golden["bias"]
+    routed = routed_layer(*arguments)
+    names = ("poses", "activations", "couplings_before_bias")
+    for name, tensor in zip(names, routed, strict=True):
+        np.testing.assert_allclose(
+            tensor, golden[name], atol=1e-5, err_msg=name
+        )
+    _, gradients = value_and_gradients(
+        lambda *arguments: routed_layer(*arguments).poses,
+        *arguments,
+        upstream=golden["upstream"],
+    )
+    for name, gradient in zip(
+        ("input", "weights", "bias"), gradients, strict=True
+    ):
+        np.testing.assert_allclose(
+            gradient, golden[f"grad_{name}"], atol=1e-4, err_msg=name
+        )
+
+
+def test_routing_of_the_public_votes_equals_the_public_one():
+    golden = load("05_self_attention_fccaps")
+    logits = golden["attention_logits"]
+    shares = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    routed = SelfAttentionRouting()(golden["votes"], bias=golden["bias"])
+    np.testing.assert_allclose(routed.couplings, shares, atol=1e-5)
+    np.testing.assert_allclose(routed.poses, golden["poses"], atol=1e-5)
+    lengths = np.sqrt(np.square(routed.activations) + 1e-7)
+    np.testing.assert_allclose(lengths, golden["lengths_eps"], atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 3, 4), (1, 12, 2, 16), (3, 4, 2, 1)])
+def test_routing_equals_all_pairs_of_children(shape, rng):
+    votes = rng.normal(size=shape).astype("float32")
+    bias = rng.normal(size=shape[1:3]).astype("float32")
+    routed = SelfAttentionRouting()(votes, bias=bias)
+    poses, couplings = reference.self_attention_routing(votes, bias)
+    np.testing.assert_allclose(routed.poses, poses, atol=1e-5)
+    np.testing.assert_allclose(routed.couplings, couplings, atol=1e-5)
+
+
+def test_routing_has_the_worked_out_values():
+    routed = SelfAttentionRouting()(published_votes())
+    couplings = [0.910705, 0.966391, 0.456206, 0.023438]
+    poses = [
+        [0.680966, -0.695571],
+        [0.441119, -0.480099],
+        [0.207155, -0.194336],
+    ]
+    np.testing.assert_allclose(routed.couplings[0, :, 0], couplings, atol=2e-6)
+    np.testing.assert_allclose(routed.poses[0], poses, atol=2e-6)
+
+
+def test_bias_is_added_to_rounded_couplings(rng):
+    votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    bias = rng.normal(size=(5, 3)).astype("float32")
+    routed = SelfAttentionRouting(levels=5)(votes, bias=bias)
+    poses = efficient_squash(
+        np.einsum("bij,bijd->bjd", routed.couplings + bias, votes)
+    )
+    np.testing.assert_allclose(routed.poses, poses, atol=1e-6)
+
+
+def test_last_gradient_is_that_of_constant_couplings(rng):
+    votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    bias = rng.normal(size=(5, 3)).astype("float32")
+    routing = SelfAttentionRouting(gradient="last")
+    couplings = routing(votes).couplings
+
+    def with_constants(votes, bias):
+        total = keras.ops.einsum("bij,bijd->bjd", couplings + bias, votes)
+        return efficient_squash(total)
+
+    poses, gradients = value_and_gradients(
+        lambda votes, bias: routing(votes, bias=bias).poses, votes, bias
+    )
+    expected, constant = value_and_gradients(with_constants, votes, bias)
+    np.testing.assert_allclose(poses, expected, atol=1e-6)
+    for gradient, wanted in zip(gradients, constant, strict=True):
+        np.testing.assert_allclose(gradient, wanted, atol=1e-5)
+
+
+def test_bias_of_another_shape_is_refused():
+    message = (
+        "The bias of self-attention routing is added to couplings and must "
+        "have the shape [children, parents]. Received: shape=(3, 4) for "
+        "couplings (2, 5, 3)."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SelfAttentionRouting()(
+            np.zeros((2, 5, 3, 4), "float32"), bias=np.zeros((3, 4))
+        )

@@ -1,0 +1,35 @@
+"""Uniform routing: what it computes."""
+
+import numpy as np
+import pytest
+
+from tests import reference
+from tfcaps.ops import squash
+from tfcaps.routing import DynamicRouting, UniformRouting
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 3, 4), (1, 8, 2, 1)])
+def test_routing_equals_one_iteration_by_agreement(shape, rng):
+    votes = rng.normal(size=shape).astype("float32")
+    bias = rng.normal(size=shape[2:]).astype("float32")
+    routed = UniformRouting()(votes, bias=bias)
+    poses, couplings = reference.dynamic_routing(votes, bias, 1)
+    np.testing.assert_allclose(routed.poses, poses, atol=1e-5)
+    np.testing.assert_allclose(routed.couplings, couplings, atol=1e-7)
+    for tensor, wanted in zip(
+        routed, DynamicRouting(1)(votes, bias=bias), strict=True
+    ):
+        np.testing.assert_allclose(tensor, wanted, atol=1e-6)
+
+
+def test_couplings_are_equal_whatever_the_votes(rng):
+    votes = 10 * rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    np.testing.assert_allclose(UniformRouting()(votes).couplings, 1 / 3, 1e-6)
+
+
+def test_rounded_couplings_make_the_poses(rng):
+    votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    routed = UniformRouting(levels=5)(votes)
+    np.testing.assert_allclose(routed.couplings, 0.25)
+    poses = squash(0.25 * votes.sum(axis=1))
+    np.testing.assert_allclose(routed.poses, poses, atol=1e-6)
