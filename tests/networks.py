@@ -1,18 +1,55 @@
-"""A network small enough for every test that trains or exports one."""
+"""Networks small enough for every test that trains or exports one."""
 
-import tfcaps
+from functools import partial
+
+from tfcaps import models
+
+_STEM = {
+    "filters": 4,
+    "kernel_size": 3,
+    "primary_types": 2,
+    "primary_dim": 4,
+    "primary_kernel_size": 3,
+    "class_dim": 4,
+}
 
 
 def tiny_capsnet(num_classes=3, **changes):
     """Returns DR-CapsNet for 8x8 images with a few hundred weights."""
-    sizes = {
-        "filters": 4,
-        "kernel_size": 3,
-        "primary_types": 2,
-        "primary_dim": 4,
-        "primary_kernel_size": 3,
-        "class_dim": 4,
-    }
-    return tfcaps.models.dr_capsnet(
-        (8, 8, 1), num_classes, **{**sizes, **changes}
-    )
+    return models.dr_capsnet((8, 8, 1), num_classes, **{**_STEM, **changes})
+
+
+# Every public network, by its name, for three classes.
+SMALL_NETWORKS = {
+    "affine_capsnet": partial(models.affine_capsnet, (8, 8, 1), 3, **_STEM),
+    "deepcaps": partial(models.deepcaps, (8, 8, 1), 3, class_dim=4),
+    "dr_capsnet": partial(models.dr_capsnet, (8, 8, 1), 3, **_STEM),
+    "efficient_capsnet": partial(models.efficient_capsnet, (12, 12, 1), 3),
+    "efficient_conv_capsnet": partial(
+        models.efficient_conv_capsnet, (36, 36, 1), 3
+    ),
+    "em_capsnet": partial(
+        models.em_capsnet,
+        (13, 13, 1),
+        3,
+        filters=4,
+        primary_types=2,
+        conv_types=(2, 3),
+    ),
+    "gamma_capsnet": partial(
+        models.gamma_capsnet,
+        (8, 8, 1),
+        3,
+        hidden_capsules=4,
+        hidden_dim=4,
+        **_STEM,
+    ),
+    "multilayer_capsnet": partial(
+        models.multilayer_capsnet,
+        (8, 8, 1),
+        3,
+        capsules=(4, 3),
+        dim=4,
+        kernel_size=3,
+    ),
+}

@@ -106,7 +106,7 @@ def em_routing(
     for b, t in np.ndindex(batch, iterations):
         if t > 0:
             for i in range(children):
-                logits = np.log(active[b] + epsilon)
+                logits = np.log(active[b] + 1e-9)
                 for j, d in np.ndindex(parents, dim):
                     square = (votes[b, i, j, d] - means[b, j, d]) ** 2
                     logits[j] -= square / (2 * variances[b, j, d])
@@ -117,9 +117,9 @@ def em_routing(
             mass = np.sum(weights)
             cost = 0.0
             for d in range(dim):
-                mean = np.sum(weights * votes[b, :, j, d]) / (mass + epsilon)
+                mean = np.sum(weights * votes[b, :, j, d]) / (mass + 1e-9)
                 squares = (votes[b, :, j, d] - mean) ** 2
-                variance = np.sum(weights * squares) / (mass + epsilon)
+                variance = np.sum(weights * squares) / (mass + 1e-9)
                 variance += epsilon
                 cost += (beta_u[j] + 0.5 * np.log(variance)) * mass
                 means[b, j, d], variances[b, j, d] = mean, variance

@@ -24,6 +24,7 @@ ROUTINGS = [
         "dynamic-leaky", partial(DynamicRouting, leaky=True), shares=False
     ),
     RoutingCase("em", partial(EMRouting)),
+    RoutingCase("em-code", partial(EMRouting, variant="code")),
     RoutingCase(
         "em-levels",
         partial(

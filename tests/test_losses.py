@@ -1,4 +1,4 @@
-"""Losses on the lengths of class capsules."""
+"""The margin loss on the lengths of class capsules."""
 
 import keras
 import numpy as np

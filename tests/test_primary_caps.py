@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests import reference
+from tests.golden import load
 from tfcaps.layers import PrimaryCaps
 
 
@@ -53,6 +54,21 @@ def test_primary_caps_is_a_squashed_convolution(kwargs, rows_and_columns, rng):
     np.testing.assert_allclose(poses, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("form", ["", "_strided"], ids=["whole", "strided"])
+def test_depthwise_primary_caps_equal_the_public_implementation(form):
+    golden = load("05_depthwise_primary_caps")
+    images, kernel = golden[f"images{form}"], golden[f"kernel{form}"]
+    strides = int(golden.get(f"stride{form}", 1))
+    layer = PrimaryCaps(
+        6, 4, len(kernel), strides, depthwise=True, squash="efficient"
+    )
+    layer.build(images.shape)
+    layer.set_weights([kernel[..., None], golden["conv_bias"]])
+    expected = golden[f"poses{form}"]
+    poses = np.reshape(layer(images), expected.shape)
+    np.testing.assert_allclose(poses, expected, atol=1e-5)
+
+
 def test_primary_caps_takes_images_of_any_size():
     images = keras.Input((None, None, 3))
     model = keras.Model(images, PrimaryCaps(2, 4, 3)(images))
@@ -78,8 +94,20 @@ def test_primary_caps_takes_images_of_any_size():
             "PrimaryCaps takes a feature map [batch, rows, columns, channels]. "
             "Received: input_shape=(None, 5, 5).",
         ),
+        (
+            lambda: PrimaryCaps(2, 4, 3, depthwise=True),
+            (5, 5, 6),
+            "Depthwise PrimaryCaps need num_types * dim channels, here 8. "
+            "Received: input_shape=(None, 5, 5, 6).",
+        ),
+        (
+            lambda: PrimaryCaps(2, 4, 3, squash="none"),
+            (5, 5, 3),
+            "`squash` must be one of ('hinton', 'efficient'). Received: "
+            "squash='none'.",
+        ),
     ],
-    ids=["no_dim", "no_channels"],
+    ids=["no_dim", "no_channels", "depthwise", "squash"],
 )
 def test_wrong_layer_is_refused(make, shape, message):
     with pytest.raises(ValueError, match=re.escape(message)):

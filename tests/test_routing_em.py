@@ -53,6 +53,30 @@ def test_gradients_equal_the_public_ones():
         )
 
 
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+def test_the_other_variant_equals_the_authors_later_code(iterations):
+    golden = load("07_em_routing_google_variant")
+    routing = EMRouting(
+        iterations,
+        inverse_temperature=float(golden["final_beta_f64"]),
+        epsilon=float(golden["min_var_f64"]),
+        variant="code",
+    )
+    routed = routing(
+        golden["votes"],
+        golden["input_activations"],
+        beta_u=golden["sigma_biases"],
+        beta_a=golden["activation_biases"],
+    )
+    poses = golden[f"poses_iter{iterations}"]
+    np.testing.assert_allclose(routed.poses, poses, atol=2e-5)
+    activations = golden[f"activations_iter{iterations}"]
+    np.testing.assert_allclose(routed.activations, activations, atol=2e-5)
+    logits = np.log(routed.activations) - np.log1p(-routed.activations)
+    expected = golden[f"activation_logits_iter{iterations}"]
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("shape", [(2, 12, 3, 4), (1, 20, 2, 16), (2, 9, 2, 1)])
 @pytest.mark.parametrize("iterations", [1, 2, 3, 5])
 def test_routing_equals_the_loops(iterations, shape, rng):

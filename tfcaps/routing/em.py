@@ -1,6 +1,7 @@
 """EM routing of matrix capsules."""
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -16,6 +17,25 @@ from tfcaps.routing.routing import (
     check_routing_levels,
 )
 from tfcaps.routing.votes import Votes
+
+
+class _Variant(NamedTuple):
+    """What is added to masses, and how much of a mean is new."""
+
+    least_mass: float
+    freshness: float
+
+
+_VARIANTS = {"paper": _Variant(1e-9, 1.0), "code": _Variant(1e-5, 0.9)}
+
+
+class _Fit(NamedTuple):
+    """The Gaussians of an M-step, and the log-odds of their activations."""
+
+    means: Tensor
+    squares: Votes
+    variances: Tensor
+    logits: Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -36,19 +56,25 @@ class EMRouting(Routing):
     `log a_j + log N(û_ij; μ_j, σ²_j)` over all parents of child i. In
     `ConvCaps` these are those of all windows that contain the child.
 
+    `variant="code"` is the form that the authors published later: `μ` is nine
+    tenths of the above and one of its value in the iteration before (0 at
+    first), and the logarithm of the odds of `a_j` is
+
+        λ_t (S_j (-sum_d log σ²_jd - β_u_j d (log 2π + 1)) - 5000 β_a_j)
+
     The shares are not normalised again after the multiplication by `a_i`, as
     two public implementations do, which cancels the child's activation.
 
     Args:
         iterations: Int, at least 1. Defaults to `3`.
         inverse_temperature: Float. What `λ` rises towards. Defaults to `0.01`.
-        epsilon: Float. The least variance; also added to masses and
-            activations before a division or logarithm. Defaults to `1e-9`.
+        epsilon: Float. The least variance. Defaults to `1e-9`.
         gradient: `"full"` differentiates through all iterations, as the authors
             do; `"last"` treats the shares of the last M-step as constants of
             the backward pass. Defaults to `"full"`.
         levels: Int or `None`. Round the shares of the last M-step to this many
             levels, see `tfcaps.rem.quantize`. Defaults to `None`.
+        variant: `"paper"` or `"code"`. Defaults to `"paper"`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`. Matrix votes are flattened.
@@ -75,7 +101,13 @@ class EMRouting(Routing):
         epsilon: float = 1e-9,
         gradient: str = "full",
         levels: int | None = None,
+        variant: str = "paper",
     ):
+        if variant not in _VARIANTS:
+            raise ValueError(
+                f"`variant` must be one of {tuple(_VARIANTS)}. Received: "
+                f"variant={variant!r}."
+            )
         if inverse_temperature <= 0 or epsilon <= 0:
             raise ValueError(
                 "`inverse_temperature` and `epsilon` must be positive. "
@@ -87,6 +119,7 @@ class EMRouting(Routing):
         self.epsilon = float(epsilon)
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
+        self.variant = variant
 
     def weights(
         self, children: int, parents: int, dim: int
@@ -110,58 +143,62 @@ class EMRouting(Routing):
         beta_u = 0.0 if beta_u is None else beta_u
         beta_a = 0.0 if beta_a is None else beta_a
 
-        def expect_again(step: Tensor, shares: Tensor) -> Tensor:
-            _, squares, variances, logits = self._maximize(
-                votes, shares * mass, step, beta_u, beta_a
+        def maximize_and_expect(step: Tensor, state: Any) -> Any:
+            shares, means = state
+            fit = self._maximize(
+                votes, shares * mass, means, step, beta_u, beta_a
             )
-            return self._expect(squares, variances, logits)
+            return self._expect(fit), fit.means
 
-        shares = repeat(
-            expect_again,
-            votes.compete(votes.zero_couplings()),
+        shares, means = repeat(
+            maximize_and_expect,
+            (votes.compete(votes.zero_couplings()), votes.zero_poses()),
             self.iterations - 1,
         )
         if self.gradient == "last":
-            shares = ops.stop_gradient(shares)
+            shares, means = ops.stop_gradient(shares), ops.stop_gradient(means)
         shares = self.rounded(shares)
-        means, _, _, logits = self._maximize(
-            votes, shares * mass, self.iterations - 1, beta_u, beta_a
-        )
-        if bias is not None:
-            means = means + bias
-        return Routed(means, ops.sigmoid(logits), shares)
+        last = self.iterations - 1
+        fit = self._maximize(votes, shares * mass, means, last, beta_u, beta_a)
+        poses = fit.means if bias is None else fit.means + bias
+        return Routed(poses, ops.sigmoid(fit.logits), shares)
 
     def _maximize(
         self,
         votes: Votes,
         weights: Tensor,
+        before: Tensor,
         step: Tensor | int,
         beta_u: Tensor,
         beta_a: Tensor,
-    ) -> tuple[Tensor, Votes, Tensor, Tensor]:
-        """Returns means, squared deviations, variances and log-odds."""
+    ) -> "_Fit":
+        """Fits a Gaussian to the weighted votes for each parent."""
+        form = _VARIANTS[self.variant]
         mass = ops.sum(weights, axis=1)
-        shares = weights / (ops.expand_dims(mass, 1) + self.epsilon)
+        shares = weights / (ops.expand_dims(mass, 1) + form.least_mass)
         means = votes.weighted_sum(shares)
+        means = form.freshness * means + (1.0 - form.freshness) * before
         squares = votes.squared_deviations(means)
         variances = squares.weighted_sum(shares) + self.epsilon
         dim = means.shape[-1]
-        entropy = dim * beta_u + 0.5 * ops.sum(ops.log(variances), axis=-1)
+        width = ops.sum(ops.log(variances), axis=-1)
+        if self.variant == "paper":
+            logits = beta_a - mass * (dim * beta_u + 0.5 * width)
+        else:
+            room = dim * (math.log(2.0 * math.pi) + 1.0) * beta_u
+            logits = -mass * (width + room) - 5000.0 * beta_a
         done = ops.cast(step, means.dtype) + 1.0
         temperature = self.inverse_temperature * (1.0 - ops.power(0.95, done))
-        logits = temperature * (beta_a - entropy * mass)
-        return means, squares, variances, logits
+        return _Fit(means, squares, variances, temperature * logits)
 
-    def _expect(
-        self, squares: Votes, variances: Tensor, logits: Tensor
-    ) -> Tensor:
+    def _expect(self, fit: "_Fit") -> Tensor:
         """Returns each child's shares `[b, i, j]` of its parents."""
         # Without 2π, which is the same for all parents.
-        width = ops.sum(ops.log(variances), axis=-1)
-        prior = ops.log(ops.sigmoid(logits) + self.epsilon)
-        miss = squares.agreement(1.0 / variances)
-        fit = ops.expand_dims(prior - 0.5 * width, 1) - 0.5 * miss
-        return squares.compete(fit)
+        width = ops.sum(ops.log(fit.variances), axis=-1)
+        prior = ops.log(ops.sigmoid(fit.logits) + 1e-9)
+        miss = fit.squares.agreement(1.0 / fit.variances)
+        closeness = ops.expand_dims(prior - 0.5 * width, 1) - 0.5 * miss
+        return fit.squares.compete(closeness)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -170,4 +207,5 @@ class EMRouting(Routing):
             "epsilon": self.epsilon,
             "gradient": self.gradient,
             "levels": self.levels,
+            "variant": self.variant,
         }

@@ -1,0 +1,209 @@
+"""Every public layer, with every setting that changes what it computes."""
+
+from functools import partial
+
+import keras
+
+from tests.cases import LayerCase
+from tfcaps.layers import (
+    CapsuleConv2D,
+    ClassCaps,
+    ConvCaps,
+    ConvCaps3D,
+    Decoder,
+    Length,
+    PrimaryCaps,
+    PrimaryMatrixCaps,
+    Squash,
+)
+from tfcaps.routing import DynamicRouting, EMRouting
+
+CHILDREN = (5, 6)
+GRID = (2, 2, 3, 4)
+MATRICES = [(2, 3, 2, 16), (2, 3, 2)]
+# A map of capsules that windows of 2x2 and 3x2 fit into.
+MAP = (4, 3, 2, 4)
+MAP_OF_MATRICES = [(4, 4, 2, 4), (4, 4, 2)]
+ALL = {"return_activations": True, "return_couplings": True}
+
+CLASS_CAPS = 5 * 3 * 6 * 4
+CONV_CAPS = 2 * 2 * 2 * 3 * 4 * 5
+# A decoder's second and third layer, for images of 30 values.
+DENSE = 512 * 1024 + 1024 + 1024 * 30 + 30
+
+
+def _class_caps(name, size, *, inputs=CHILDREN, call=None, **settings):
+    make = partial(ClassCaps, 3, settings.pop("dim", 4), **settings)
+    return LayerCase(f"class_caps{name}", make, inputs, size, call or {})
+
+
+def _conv_caps(name, size, window=2, *, inputs=MAP, call=None, **settings):
+    make = partial(ConvCaps, 3, settings.pop("dim", 5), window, **settings)
+    return LayerCase(f"conv_caps{name}", make, inputs, size, call or {})
+
+
+def _conv_caps_3d(name, size, call=None, **settings):
+    make = partial(ConvCaps3D, 3, 5, **settings)
+    return LayerCase(f"conv_caps_3d{name}", make, MAP, size, call or {})
+
+
+def _decoder(name, size, *arguments, inputs=(3, 4), **settings):
+    make = partial(Decoder, *arguments, **settings)
+    return LayerCase(f"decoder{name}", make, inputs, size)
+
+
+LAYERS = [
+    _class_caps("", CLASS_CAPS + 12),
+    _class_caps(
+        "-couplings",
+        12 * 3 * 4 * 4 + 12,
+        inputs=GRID,
+        call={"return_couplings": True},
+    ),
+    _class_caps(
+        "-full_gradient",
+        CLASS_CAPS + 12,
+        routing=DynamicRouting(2, gradient="full"),
+    ),
+    _class_caps("-no_bias", CLASS_CAPS, routing=1, use_bias=False),
+    _class_caps("-share_type", 3 * 3 * 4 * 4 + 12, inputs=GRID, share="type"),
+    _class_caps("-share_all", 3 * 6 * 4 + 12, share="all", call=ALL),
+    _class_caps("-regularized", CLASS_CAPS + 12 + 5 * 3, routing="regularized"),
+    _class_caps("-scaled_distance", CLASS_CAPS + 12, routing="scaled_distance"),
+    _class_caps(
+        "-self_attention", CLASS_CAPS + 5 * 3, routing="self_attention"
+    ),
+    _class_caps("-uniform", CLASS_CAPS + 12, routing="uniform"),
+    _class_caps("-matrix", 12 * 3 * 2 * 2 + 12, inputs=GRID, matrix=True),
+    _class_caps(
+        "-matrix_em",
+        2 * 3 * 4 * 4 + 6,
+        inputs=MATRICES,
+        call=ALL,
+        dim=16,
+        routing=EMRouting(2),
+        matrix=True,
+        coordinates=True,
+        share="type",
+    ),
+    _conv_caps("", CONV_CAPS + 15),
+    _conv_caps(
+        "-same",
+        3 * 2 * 2 * 3 * 4 * 5 + 15,
+        (3, 2),
+        padding="same",
+        call={"return_couplings": True},
+    ),
+    _conv_caps(
+        "-strides", CONV_CAPS + 15, strides=(2, 1), padding="same", routing=1
+    ),
+    _conv_caps(
+        "-share_types", CONV_CAPS // 2, share_types=True, use_bias=False
+    ),
+    _conv_caps("-scaled_distance", CONV_CAPS + 15, routing="scaled_distance"),
+    _conv_caps("-self_attention", CONV_CAPS + 8 * 3, routing="self_attention"),
+    _conv_caps(
+        "-matrix_em",
+        9 * 2 * 3 * 2 * 2 + 6,
+        3,
+        inputs=MAP_OF_MATRICES,
+        call=ALL,
+        dim=4,
+        strides=2,
+        padding="same",
+        routing=EMRouting(2, inverse_temperature=0.1),
+        matrix=True,
+    ),
+    _conv_caps_3d("", 9 * 4 * 15 + 15),
+    _conv_caps_3d(
+        "-map", 9 * 4 * 15 + 15, {"return_couplings": True}, squash="map"
+    ),
+    _conv_caps_3d("-votes_bias", 9 * 3 * 15 + 15, bias="votes", depth=3),
+    _conv_caps_3d(
+        "-no_bias",
+        6 * 4 * 15,
+        kernel_size=(3, 2),
+        padding="valid",
+        routing="uniform",
+        bias=None,
+    ),
+    LayerCase("capsule_conv", partial(CapsuleConv2D, 3, 5), MAP, 9 * 8 * 15),
+    LayerCase(
+        "capsule_conv-strides",
+        partial(
+            CapsuleConv2D,
+            3,
+            5,
+            (2, 3),
+            2,
+            "valid",
+            use_bias=True,
+            squash="efficient",
+        ),
+        MAP,
+        6 * 8 * 15 + 15,
+    ),
+    LayerCase("length", partial(Length), (3, 4), 0),
+    LayerCase("squash", partial(Squash), (3, 4), 0),
+    LayerCase("squash-efficient", partial(Squash, "efficient"), GRID, 0),
+    LayerCase(
+        "primary_caps",
+        partial(PrimaryCaps, 2, 4, kernel_size=3),
+        (5, 5, 3),
+        3 * 3 * 3 * 8 + 8,
+    ),
+    LayerCase(
+        "primary_caps-same",
+        partial(
+            PrimaryCaps, 2, 4, (3, 1), strides=2, padding="same", use_bias=False
+        ),
+        (5, 4, 3),
+        3 * 1 * 3 * 8,
+    ),
+    LayerCase(
+        "primary_caps-depthwise",
+        partial(PrimaryCaps, 2, 4, 3, depthwise=True, squash="efficient"),
+        (5, 5, 8),
+        3 * 3 * 8 + 8,
+    ),
+    LayerCase(
+        "primary_matrix_caps",
+        partial(PrimaryMatrixCaps, 2),
+        (3, 4, 5),
+        5 * 32 + 32 + 5 * 2 + 2,
+    ),
+    LayerCase(
+        "primary_matrix_caps-strides",
+        partial(PrimaryMatrixCaps, 2, 4, 3, 2, "same"),
+        (5, 4, 3),
+        27 * 8 + 8 + 27 * 2 + 2,
+    ),
+    _decoder("", 12 * 512 + 512 + DENSE, (5, 3, 2)),
+    _decoder(
+        "-class_independent",
+        4 * 512 + 512 + DENSE,
+        (5, 3, 2),
+        class_independent=True,
+        inputs=[(3, 4), (3,)],
+    ),
+    _decoder(
+        "-deconvolution",
+        12 * 64 + 64 + 4 * 16 + 9280 + 18464 + 4624 + 145,
+        (8, 8, 1),
+        "deconvolution",
+    ),
+    _decoder(
+        "-upsampling",
+        12 * 25 + 25 + 640 + 73856 + 147584 + 1153,
+        (24, 24, 1),
+        "upsampling",
+    ),
+    _decoder(
+        "-own_network",
+        12 * 30 + 30,
+        (5, 3, 2),
+        keras.saving.serialize_keras_object(
+            keras.Sequential([keras.layers.Dense(30)])
+        ),
+    ),
+]

@@ -1,0 +1,221 @@
+"""Decoder: which capsule it sees, and its networks."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from tfcaps.layers import Decoder, perturb_dimensions
+
+LABELS = np.array([2, 0, 1])
+
+
+def visible(classes=3, dim=4, class_independent=False):
+    """Returns a decoder whose image is the vector that it decodes."""
+    size = dim if class_independent else classes * dim
+    network = keras.layers.Reshape((1, size, 1))
+    return Decoder((1, size, 1), network, class_independent)
+
+
+@pytest.fixture
+def poses(rng):
+    """Three samples whose longest capsules are 1, 2 and 1."""
+    poses = rng.normal(size=(3, 3, 4)).astype("float32")
+    for sample, longest in enumerate((1, 2, 1)):
+        poses[sample, longest] *= 10
+    return poses
+
+
+def seen(decoder, poses, **call):
+    """Returns the decoded vectors, as capsules."""
+    return np.reshape(decoder(poses, **call), (len(poses), -1, 4))
+
+
+def only(poses, classes):
+    """Returns the poses with zeros for all capsules but one."""
+    return poses * np.eye(3)[classes][:, :, None]
+
+
+@pytest.mark.parametrize("form", ["indices", "columns", "one_hot"])
+def test_training_decodes_the_capsule_of_the_label(form, poses):
+    labels = {
+        "indices": LABELS,
+        "columns": LABELS[:, None],
+        "one_hot": np.eye(3, dtype="float32")[LABELS],
+    }[form]
+    decoded = seen(visible(), poses, labels=labels, training=True)
+    np.testing.assert_allclose(decoded, only(poses, LABELS), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {},
+        {"training": True},
+        {"labels": LABELS},
+        {"labels": LABELS, "training": False},
+    ],
+    ids=str,
+)
+def test_otherwise_the_longest_capsule_is_decoded(call, poses):
+    decoded = seen(visible(), poses, **call)
+    np.testing.assert_allclose(decoded, only(poses, [1, 2, 1]), atol=1e-6)
+
+
+def test_activations_say_which_capsule_is_longest(poses):
+    activations = np.eye(3, dtype="float32")[LABELS]
+    decoded = seen(visible(), poses, activations=activations)
+    np.testing.assert_allclose(decoded, only(poses, LABELS), atol=1e-6)
+    decoded = seen(
+        visible(),
+        poses,
+        activations=activations,
+        labels=np.array([0, 0, 0]),
+        training=True,
+    )
+    np.testing.assert_allclose(decoded, only(poses, [0, 0, 0]), atol=1e-6)
+
+
+def test_class_independent_decoder_sees_one_pose_alone(poses):
+    decoder = visible(class_independent=True)
+    decoded = seen(decoder, poses, labels=LABELS, training=True)
+    np.testing.assert_allclose(
+        decoded[:, 0], poses[np.arange(3), LABELS], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("class_independent", [False, True])
+def test_class_is_known_only_from_the_place(class_independent, poses):
+    moved = np.roll(poses, 1, axis=1)
+    decoder = Decoder((4, 4, 1), class_independent=class_independent)
+    same = np.allclose(decoder(poses), decoder(moved), atol=1e-5)
+    assert same == class_independent
+
+
+def test_images_lie_between_zero_and_one(poses):
+    for network, side in (("dense", 5), ("upsampling", 24)):
+        images = np.asarray(Decoder((side, side, 2), network)(50 * poses))
+        assert images.shape == (3, side, side, 2)
+        assert np.all(images >= 0) and np.all(images <= 1)
+    images = np.asarray(Decoder((8, 8, 1), "deconvolution")(50 * poses))
+    assert np.all(images >= 0)
+
+
+@pytest.mark.parametrize(
+    ("network", "sizes"),
+    [
+        ("deconvolution", [(4, 8), (28, 28), (32, 32), (40, 40), (36, 36)]),
+        ("upsampling", [(24, 24), (48, 32)]),
+        ("dense", [(3, 5)]),
+    ],
+)
+def test_network_makes_images_of_the_wanted_size(network, sizes):
+    poses = np.ones((2, 3, 4), "float32")
+    for rows, columns in sizes:
+        decoder = Decoder((rows, columns, 2), network)
+        assert decoder(poses).shape == (2, rows, columns, 2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras.layers.Dense(12),
+        lambda: keras.Sequential([keras.layers.Dense(12)]),
+    ],
+    ids=["layer", "sequential"],
+)
+def test_own_network_is_trained_saved_and_loaded(make, poses, tmp_path):
+    inputs = keras.Input((3, 4))
+    model = keras.Model(inputs, Decoder((2, 3, 2), make())(inputs))
+    model.compile("sgd", "mse", jit_compile=False)
+    before = model.get_weights()
+    model.train_on_batch(poses, np.ones((3, 2, 3, 2)))
+    assert len(before) == 2
+    assert np.any(before[0] != model.get_weights()[0])
+    model.save(tmp_path / "decoder.keras")
+    loaded = keras.models.load_model(tmp_path / "decoder.keras")
+    np.testing.assert_allclose(loaded(poses), model(poses), atol=1e-6)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_weights_are_not_to_be_pruned(trainable):
+    decoder = Decoder((8, 8, 1), "deconvolution", trainable=trainable)
+    decoder(np.ones((1, 3, 4), "float32"))
+    decoder.trainable = True
+    weights = decoder.trainable_weights
+    assert len(weights) == 2 + 2 + 8
+    assert not any(weight.prunable for weight in weights)
+
+
+@pytest.mark.parametrize("class_independent", [False, True])
+def test_perturbed_dimension_alone_moves(class_independent, poses):
+    decoder = visible(class_independent=class_independent)
+    plain = seen(decoder, poses)
+    images = perturb_dimensions(decoder, poses, [-0.5, 0.0, 2.0])
+    assert images.shape == (3, 4, 3, 1, plain[0].size, 1)
+    images = images.reshape(3, 4, 3, -1, 4)
+    np.testing.assert_allclose(
+        images[:, :, 1], np.stack([plain] * 4, axis=1), atol=1e-6
+    )
+    for b, longest in enumerate((1, 2, 1)):
+        place = 0 if class_independent else longest
+        for dimension, n in np.ndindex(4, 3):
+            expected = plain[b].copy()
+            expected[place, dimension] += (-0.5, 0.0, 2.0)[n]
+            np.testing.assert_allclose(
+                images[b, dimension, n], expected, atol=1e-5
+            )
+
+
+def test_dimensions_are_perturbed_by_the_published_offsets(poses):
+    decoder = Decoder((3, 5, 2))
+    plain = np.asarray(decoder(poses))
+    images = perturb_dimensions(decoder, keras.ops.convert_to_tensor(poses))
+    assert images.shape == (3, 4, 11, 3, 5, 2)
+    np.testing.assert_allclose(
+        images[:, :, 5], np.stack([plain] * 4, axis=1), atol=1e-5
+    )
+    expected = perturb_dimensions(decoder, poses, [-0.25, -0.2, 0.25])
+    np.testing.assert_allclose(images[:, :, [0, 1, 10]], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Decoder((28, 28)),
+            "`image_shape` must be (rows, columns, channels). Received: "
+            "image_shape=(28, 28).",
+        ),
+        (
+            lambda: Decoder((28, 0, 1)),
+            "`image_shape` must be (rows, columns, channels). Received: "
+            "image_shape=(28, 0, 1).",
+        ),
+        (
+            lambda: Decoder((28, 28, 1), "convolution"),
+            "`network` must be one of ('dense', 'deconvolution', 'upsampling') "
+            "or a Keras layer. Received: network='convolution'.",
+        ),
+        (
+            lambda: Decoder((28, 30, 1), "deconvolution"),
+            'The network "deconvolution" needs sides divisible by 4. Received: '
+            "image_shape=(28, 30, 1).",
+        ),
+        (
+            lambda: Decoder((16, 24, 1), "upsampling"),
+            'The network "upsampling" needs sides of at least 24 that are '
+            "divisible by 8. Received: image_shape=(16, 24, 1).",
+        ),
+        (
+            lambda: Decoder((4, 4, 1))(keras.Input((2, 2, 3, 4))),
+            "Decoder takes class poses [batch, classes, components]. Received: "
+            "input_shape=(None, 2, 2, 3, 4).",
+        ),
+    ],
+    ids=["rank", "empty", "network", "by_4", "by_8", "spatial"],
+)
+def test_wrong_decoder_is_refused(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()

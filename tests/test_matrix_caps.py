@@ -1,0 +1,243 @@
+"""Matrix capsules: PrimaryMatrixCaps, matrix votes, EM over windows."""
+
+import functools
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.golden import load
+from tests.reference_windows import Windows, em_windows, window_votes
+from tfcaps.layers import ClassCaps, ConvCaps, PrimaryMatrixCaps
+from tfcaps.routing import EMRouting
+
+ALL = {"return_activations": True, "return_couplings": True}
+
+
+@functools.cache
+def golden_em(name):
+    return load(f"07_em_conv_{name}")
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_em_conv_caps_equals_the_public_implementation(name, iterations):
+    golden = golden_em(name)
+    children = golden["input_poses"]
+    children = children.reshape(*children.shape[:4], 16)
+    routing = EMRouting(iterations, float(golden["final_lambda_f64"]))
+    kernel, stride = int(golden["kernel"]), int(golden["stride"])
+    layer = ConvCaps(
+        len(golden["beta_u"]), 16, kernel, stride, routing=routing, matrix=True
+    )
+    layer.build((None, *children.shape[1:]))
+    layer.set_weights([golden[w] for w in ("weights", "beta_u", "beta_a")])
+    activations = golden["input_activations"]
+    poses, active, shares = layer(children, activations, **ALL)
+    expected = golden[f"poses_iter{iterations}"]
+    np.testing.assert_allclose(
+        np.reshape(poses, expected.shape), expected, atol=5e-5
+    )
+    np.testing.assert_allclose(
+        active, golden[f"activations_iter{iterations}"], atol=5e-5
+    )
+    if iterations == 3:
+        np.testing.assert_allclose(
+            shares, golden["assignments_iter3"], atol=5e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "padding"),
+    [
+        ((2, 3), (1, 1), "valid"),
+        ((3, 2), (2, 1), "same"),
+        # Children of the second row lie in no window.
+        ((1, 2), (2, 3), "valid"),
+    ],
+    ids=str,
+)
+def test_em_conv_caps_equals_the_loops(kernel, strides, padding, rng):
+    poses = rng.normal(size=(2, 4, 5, 2, 4)).astype("float32")
+    activations = rng.uniform(0.1, 0.9, size=(2, 4, 5, 2)).astype("float32")
+    layer = ConvCaps(
+        3,
+        4,
+        kernel,
+        strides,
+        padding,
+        routing=EMRouting(3, inverse_temperature=0.1),
+        matrix=True,
+    )
+    layer.build(poses.shape)
+    weights = [rng.normal(size=w.shape) for w in layer.get_weights()]
+    layer.set_weights(weights)
+    outputs = layer(poses, activations, **ALL)
+    windows = Windows(4, 5, kernel, strides, padding)
+    votes = window_votes(poses, weights[0], windows, rows=2)
+    expected = em_windows(
+        votes, activations, windows, *weights[1:], iterations=3, final=0.1
+    )
+    # Nobody reads the shares of what lies outside of the map.
+    inside = np.zeros(expected[2].shape, bool)
+    for place, child in windows:
+        inside[:, *place] = child is not None
+    poses, active, shares = map(np.asarray, outputs)
+    np.testing.assert_allclose(poses, expected[0], atol=1e-4)
+    np.testing.assert_allclose(active, expected[1], atol=1e-4)
+    np.testing.assert_allclose(shares * inside, expected[2], atol=1e-4)
+
+
+def test_shares_of_a_child_sum_to_one_over_all_windows(rng):
+    poses = rng.normal(size=(1, 5, 5, 2, 4)).astype("float32")
+    layer = ConvCaps(3, 4, 3, 2, "same", routing="em", matrix=True)
+    _, shares = layer(poses, return_couplings=True)
+    totals = np.zeros((5, 5, 2))
+    for place, child in Windows(5, 5, (3, 3), (2, 2), "same"):
+        if child is not None:
+            totals[child] += np.sum(shares[0][place], axis=-1)
+    np.testing.assert_allclose(totals, 1.0, atol=1e-5)
+
+
+def test_vote_is_the_matrix_of_the_child_times_the_weight(rng):
+    poses = rng.normal(size=(1, 1, 16)).astype("float32")
+    weight = rng.normal(size=(1, 2, 4, 4)).astype("float32")
+    layer = ClassCaps(2, 16, routing="em", matrix=True)
+    layer.build(poses.shape)
+    layer.set_weights([weight, np.zeros(2), np.zeros(2)])
+    # The mean of one child's votes is its vote.
+    expected = poses.reshape(4, 4) @ weight[0]
+    np.testing.assert_allclose(
+        np.reshape(layer(poses), (2, 4, 4)), expected, atol=1e-5
+    )
+
+
+def test_matrices_keep_dynamic_routing(rng):
+    children = rng.normal(size=(2, 5, 9)).astype("float32")
+    layer = ClassCaps(3, 9, routing=2, matrix=True)
+    poses, couplings = layer(children, return_couplings=True)
+    weight = layer.transformation.numpy()
+    assert weight.shape == (5, 3, 3, 3)
+    votes = np.einsum(
+        "birk,ijkd->bijrd", children.reshape(2, 5, 3, 3), weight
+    ).reshape(2, 5, 3, 9)
+    expected = reference.dynamic_routing(votes, layer.bias.numpy(), 2)
+    np.testing.assert_allclose(poses, expected[0], atol=1e-5)
+    np.testing.assert_allclose(couplings, expected[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("share", [None, "type", "all"], ids=str)
+def test_coordinates_are_added_to_the_last_column(share, rng):
+    """With no transformation the mean of votes is that of the coordinates."""
+    rows, columns, types = 2, 3, 2
+    poses = rng.normal(size=(1, rows, columns, types, 9)).astype("float32")
+    activations = rng.uniform(size=(1, rows, columns, types)).astype("float32")
+    layer = ClassCaps(
+        2,
+        9,
+        routing=EMRouting(1),
+        share=share,
+        matrix=True,
+        coordinates=True,
+        transformation_initializer="zeros",
+    )
+    means = np.asarray(layer(poses, activations)).reshape(2, 3, 3)
+    expected = np.zeros((3, 3))
+    for row, column, type_ in np.ndindex(rows, columns, types):
+        share_of_child = activations[0, row, column, type_] / activations.sum()
+        expected[0, 2] += share_of_child * (column + 0.5) / columns
+        expected[1, 2] += share_of_child * (row + 0.5) / rows
+    np.testing.assert_allclose(means, [expected, expected], atol=1e-5)
+
+
+def test_coordinates_are_added_to_the_votes_of_the_transformation(rng):
+    poses = rng.normal(size=(1, 1, 1, 1, 4)).astype("float32")
+    layer, plain = (
+        ClassCaps(2, 4, routing="em", matrix=True, coordinates=c)
+        for c in (True, False)
+    )
+    moved = np.asarray(layer(poses))
+    plain.build(poses.shape)
+    plain.set_weights(layer.get_weights())
+    np.testing.assert_allclose(
+        moved - plain(poses), [[[0, 0.5, 0, 0.5]] * 2], atol=1e-5
+    )
+
+
+def test_primary_matrix_caps_is_two_convolutions(rng):
+    features = rng.normal(size=(2, 5, 6, 3)).astype("float32")
+    layer = PrimaryMatrixCaps(2, 4, 3, 2, "same")
+    poses, activations = layer(features)
+    assert poses.shape == (2, 3, 3, 2, 4)
+    pose_conv, activation_conv = layer.pose_conv, layer.activation_conv
+    assert pose_conv.get_weights()[0].shape == (3, 3, 3, 8)
+    expected = np.asarray(pose_conv(features)).reshape(poses.shape)
+    np.testing.assert_allclose(poses, expected, atol=1e-6)
+    logits = np.asarray(activation_conv(features))
+    np.testing.assert_allclose(
+        activations, 1 / (1 + np.exp(-logits)), atol=1e-6
+    )
+
+
+def test_primary_matrix_caps_take_images_of_any_size():
+    images = keras.Input((None, None, 3))
+    poses, activations = PrimaryMatrixCaps(2, 4, 3)(images)
+    model = keras.Model(images, [poses, activations])
+    assert poses.shape == (None, None, None, 2, 4)
+    poses, activations = model.predict(np.ones((2, 5, 6, 3)), verbose=0)
+    assert poses.shape == (2, 3, 4, 2, 4)
+    assert activations.shape == (2, 3, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message"),
+    [
+        (
+            lambda: ClassCaps(2, 8, matrix=True),
+            (5, 8),
+            "`dim` of matrix capsules must be a square, such as 16 for 4x4. "
+            "Received: dim=8.",
+        ),
+        (
+            lambda: ConvCaps(2, 16, 2, matrix=True),
+            (4, 4, 2, 9),
+            "Matrix capsules keep their shape. Received: children of 9 "
+            "components for dim=16.",
+        ),
+        (
+            lambda: ClassCaps(2, 16, coordinates=True),
+            (2, 2, 3, 16),
+            "`coordinates` are added to matrices of at least two rows. "
+            "Received: matrix=False, dim=16.",
+        ),
+        (
+            lambda: ClassCaps(2, 1, matrix=True, coordinates=True),
+            (2, 2, 3, 1),
+            "Received: matrix=True, dim=1.",
+        ),
+        (
+            lambda: ClassCaps(2, 16, matrix=True, coordinates=True),
+            (12, 16),
+            "`coordinates` needs spatial capsules [batch, rows, columns, types,"
+            " components]",
+        ),
+        (
+            lambda: PrimaryMatrixCaps(0),
+            (4, 4, 3),
+            "`num_types` and `dim` must be at least 1. Received: num_types=0, "
+            "dim=16.",
+        ),
+        (
+            lambda: PrimaryMatrixCaps(2),
+            (4, 3),
+            "PrimaryMatrixCaps takes a feature map [batch, rows, columns, "
+            "channels]. Received: input_shape=(None, 4, 3).",
+        ),
+    ],
+    ids=["square", "kept", "vectors", "one_row", "flat", "no_types", "rank"],
+)
+def test_wrong_layer_is_refused(make, shape, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()(keras.Input(shape))

@@ -1,0 +1,156 @@
+"""ClassCaps with coefficients that are learnt from labels."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+from tfcaps.layers import ClassCaps
+from tfcaps.losses import MarginLoss
+from tfcaps.routing import RegularizedRouting
+
+LABELS = np.array([2, 0, 1, 1, 2])
+
+
+@pytest.fixture
+def children(rng):
+    return rng.normal(size=(5, 6, 4)).astype("float32")
+
+
+def make_layer(penalty="l2"):
+    routing = RegularizedRouting(penalty, strength=0.2, rate=0.05)
+    layer = ClassCaps(3, 4, routing=routing, transformation_initializer="ones")
+    layer.build((None, 6, 4))
+    layer.transformation.assign(
+        keras.random.normal(layer.transformation.shape, seed=1)
+    )
+    return layer
+
+
+def expected_step(layer, children, labels, penalty="l2"):
+    votes = np.einsum("bik,ijkd->bijd", children, layer.transformation)
+    return reference.regularized_step(
+        votes,
+        layer.coefficients.numpy(),
+        np.eye(3)[labels],
+        penalty,
+        strength=0.2,
+        rate=0.05,
+    )
+
+
+@pytest.mark.parametrize("penalty", ["l1", "l2"])
+@pytest.mark.parametrize("form", ["indices", "columns", "one_hot"])
+def test_labels_in_training_move_the_coefficients(penalty, form, children):
+    labels = {
+        "indices": LABELS,
+        "columns": LABELS[:, None],
+        "one_hot": np.eye(3, dtype="float32")[LABELS],
+    }[form]
+    layer = make_layer(penalty)
+    np.testing.assert_allclose(layer.coefficients, 1 / 3, atol=1e-6)
+    for _ in range(2):
+        expected = expected_step(layer, children, LABELS, penalty)
+        poses, couplings = layer(
+            children, labels=labels, return_couplings=True, training=True
+        )
+        np.testing.assert_allclose(layer.coefficients, expected, atol=1e-5)
+        # What is returned is routed by the new ones.
+        np.testing.assert_allclose(couplings, [expected] * 5, atol=1e-5)
+        np.testing.assert_allclose(poses, layer(children), atol=1e-5)
+    assert layer.coefficients.name == "coefficients"
+    assert not layer.coefficients.trainable
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"training": True},
+        {"labels": LABELS},
+        {"labels": LABELS, "training": False},
+    ],
+    ids=str,
+)
+def test_without_labels_or_training_the_coefficients_stay(call, children):
+    layer = make_layer()
+    before = layer.coefficients.numpy()
+    layer(children, **call)
+    np.testing.assert_array_equal(layer.coefficients, before)
+
+
+def test_labels_do_nothing_to_other_routings(children):
+    layer = ClassCaps(3, 4)
+    expected = layer(children)
+    before = layer.get_weights()
+    poses = layer(children, labels=LABELS, training=True)
+    np.testing.assert_allclose(poses, expected, atol=1e-6)
+    for weight, old in zip(layer.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, old)
+
+
+def make_model(layer, **compile_options):
+    poses = keras.Input((6, 4), name="images")
+    labels = keras.Input((), dtype="int32", name="labels", optional=True)
+    model = keras.Model(
+        {"images": poses, "labels": labels}, layer(poses, labels=labels)
+    )
+    model.compile(
+        keras.optimizers.SGD(0.0), "mse", jit_compile=False, **compile_options
+    )
+    return model
+
+
+def test_coefficients_move_once_a_batch_during_fit(children):
+    layer = make_layer()
+    model = make_model(layer)
+    inputs = {"images": children, "labels": LABELS}
+    targets = np.zeros((5, 3, 4), "float32")
+    start = layer.coefficients.numpy()
+    for part in (slice(0, 2), slice(2, 4), slice(4, 5)):
+        step = expected_step(layer, children[part], LABELS[part])
+        layer.coefficients.assign(step)
+    expected = layer.coefficients.numpy()
+    layer.coefficients.assign(start)
+    model.fit(inputs, targets, batch_size=2, shuffle=False, verbose=0)
+    np.testing.assert_allclose(layer.coefficients, expected, atol=1e-5)
+    model.evaluate(inputs, targets, verbose=0)
+    model.predict(inputs, verbose=0)
+    np.testing.assert_allclose(layer.coefficients, expected, atol=1e-5)
+
+
+def test_network_learns_its_coefficients_and_keeps_them(rng, tmp_path):
+    routing = RegularizedRouting(rate=0.1)
+    model = tiny_capsnet(routing=routing)
+    assert [tensor.name for tensor in model.inputs] == ["images", "labels"]
+    model.compile("sgd", {"lengths": MarginLoss()}, jit_compile=False)
+    images = rng.random((5, 8, 8, 1), dtype=np.float32)
+    inputs = {"images": images, "labels": LABELS}
+    model.fit(inputs, {"lengths": LABELS}, verbose=0)
+    coefficients = model.get_layer("class_caps").coefficients.numpy()
+    assert np.max(np.abs(coefficients - 1 / 3)) > 1e-5
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded_caps = loaded.get_layer("class_caps")
+    np.testing.assert_array_equal(loaded_caps.coefficients, coefficients)
+    # Prediction needs no labels.
+    lengths = loaded.predict({"images": images, "labels": None}, verbose=0)
+    expected = rem.encoder(model)(images)
+    np.testing.assert_allclose(lengths["lengths"], expected, atol=1e-6)
+
+
+def test_coefficients_are_neither_pruned_nor_decayed(rng):
+    model = tiny_capsnet(routing=RegularizedRouting(rate=0.0))
+    optimizer = rem.sensitivity_decay(keras.optimizers.SGD(0.1), 0.1)
+    model.compile(optimizer, {"lengths": MarginLoss()}, jit_compile=False)
+    rem.prune_low_magnitude(model, lambda step: 0.9)
+    images = rng.random((5, 8, 8, 1), dtype=np.float32)
+    model.fit(
+        {"images": images, "labels": LABELS},
+        {"lengths": LABELS},
+        callbacks=[rem.UpdatePruningStep()],
+        verbose=0,
+    )
+    coefficients = model.get_layer("class_caps").coefficients
+    np.testing.assert_allclose(coefficients, 1 / 3, atol=1e-6)

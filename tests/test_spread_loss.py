@@ -1,0 +1,144 @@
+"""SpreadLoss and its growing margin."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.golden import load
+from tests.gradients import value_and_gradients
+from tfcaps.losses import IncreaseMargin, SpreadLoss, spread_margin
+
+GOLDEN = load("10_losses")
+
+
+@pytest.mark.parametrize("targets", ["labels", "one_hot"])
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("m0p20", SpreadLoss(0.2)),
+        ("m0p55", SpreadLoss(0.55)),
+        ("m0p90", SpreadLoss(0.9)),
+        ("m0p2_rem", SpreadLoss()),
+    ],
+    ids=["0.2", "0.55", "0.9", "rem"],
+)
+def test_spread_loss_equals_the_public_implementation(name, loss, targets):
+    value, (gradient,) = value_and_gradients(
+        lambda lengths: loss(GOLDEN[targets], lengths), GOLDEN["activations"]
+    )
+    expected = GOLDEN[f"spread_{name}_loss_f64"]
+    np.testing.assert_allclose(value, expected, atol=1e-6)
+    np.testing.assert_allclose(
+        gradient, GOLDEN[f"spread_{name}_grad"], atol=1e-6
+    )
+
+
+def test_spread_loss_equals_the_loops_with_any_number_of_classes(rng):
+    activations = rng.uniform(size=(7, 4)).astype("float32")
+    targets = rng.integers(2, size=(7, 4))
+    losses = SpreadLoss(0.6, reduction=None)(targets, activations)
+    expected = reference.spread_loss(targets, activations, 0.6)
+    np.testing.assert_allclose(losses, expected, atol=1e-6)
+
+
+def test_spread_loss_has_the_published_value_also_for_lists():
+    loss = SpreadLoss(0.2)([1], [[0.95, 0.3, 0.05]])
+    np.testing.assert_allclose(loss, 0.7225, atol=1e-6)
+
+
+def test_margin_follows_the_published_schedule():
+    steps = GOLDEN["spread_schedule_steps"]
+    margins = [spread_margin(int(step)) for step in steps]
+    np.testing.assert_allclose(
+        margins, GOLDEN["spread_schedule_margin_f64"], atol=1e-6
+    )
+    shorter = [spread_margin(step / 10, 5_000) for step in steps]
+    np.testing.assert_allclose(shorter, margins, atol=1e-9)
+
+
+class Margins(keras.callbacks.Callback):
+    """Notes the margin of each batch."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.loss = loss
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(float(self.loss.margin))
+
+
+def train(model, loss, epochs=1, **options):
+    """Returns the margins of `fit`, three batches an epoch."""
+    margins = Margins(loss)
+    callbacks = [IncreaseMargin(loss, steps=2), margins]
+    images, labels = np.ones((6, 4), "float32"), np.array([0, 1, 2] * 2)
+    history = model.fit(
+        images,
+        labels,
+        2,
+        epochs,
+        callbacks=callbacks,
+        verbose=0,
+        shuffle=False,
+        **options,
+    )
+    return margins.seen, history.history["loss"]
+
+
+def classifier(loss):
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(3, activation="sigmoid")]
+    )
+    model.compile(keras.optimizers.SGD(0.0), loss, jit_compile=False)
+    return model
+
+
+def test_margin_grows_during_fit_and_after_resuming(tmp_path):
+    loss = SpreadLoss()
+    model = classifier(loss)
+    seen, losses = train(model, loss, epochs=2)
+    expected = [spread_margin(step, 2) for step in range(9)]
+    np.testing.assert_allclose(seen, expected[:6], atol=1e-6)
+    # The compiled step reads the margin of the moment.
+    assert losses[1] > losses[0]
+    model.save(tmp_path / "model.keras")
+    resumed = keras.models.load_model(tmp_path / "model.keras")
+    assert float(resumed.loss.margin) == pytest.approx(expected[5], abs=1e-5)
+    seen, _ = train(resumed, resumed.loss)
+    np.testing.assert_allclose(seen, expected[6:], atol=1e-6)
+
+
+def test_evaluation_has_the_newest_margin():
+    loss = SpreadLoss()
+    model = classifier(loss)
+    images, labels = np.ones((3, 4), "float32"), np.arange(3)
+    values = []
+    for margin in (0.2, 0.9):
+        loss.margin.assign(margin)
+        values.append(model.evaluate(images, labels, verbose=0))
+        expected = SpreadLoss(margin)(labels, model(images))
+        assert values[-1] == pytest.approx(float(expected), abs=1e-6)
+    assert values[1] > values[0]
+
+
+@pytest.mark.parametrize("margin", [0.0, -0.1, 1.1])
+def test_margin_out_of_range_is_refused(margin):
+    message = f"`margin` must be in (0, 1]. Received: margin={margin}."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SpreadLoss(margin)
+
+
+@pytest.mark.parametrize("steps", [0, -5])
+def test_schedule_without_steps_is_refused(steps):
+    message = f"`steps` must be positive. Received: steps={steps}."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        IncreaseMargin(SpreadLoss(), steps)
+
+
+def test_targets_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"Received: targets \(2, 4\) for 3"):
+        SpreadLoss()(np.zeros((2, 4)), np.zeros((2, 3)))
