@@ -36,7 +36,15 @@ def affine_capsnet(
     References:
         - Gu, Tresp, 2020, https://arxiv.org/abs/2003.06854
     """
-    defaults = {"routing": "uniform", "share": "all"}
+    defaults = {
+        "routing": "uniform",
+        "share": "all",
+        # The usual 0.1 over the root of 1,152 children: one matrix turns them
+        # all alike, so that they add up, and at 0.1 every class is long.
+        "transformation_initializer": keras.initializers.RandomNormal(
+            stddev=0.003
+        ),
+    }
     return dr_capsnet(
         input_shape, num_classes, name=name, **{**defaults, **settings}
     )

@@ -23,6 +23,7 @@ def dr_capsnet(
     routing: Any = 3,
     use_bias: bool = True,
     share: str | None = None,
+    transformation_initializer: Any = None,
     decoder: bool = False,
     name: str = "dr_capsnet",
 ) -> keras.Model:
@@ -48,6 +49,8 @@ def dr_capsnet(
             learns from; prediction gives `None` for it.
         use_bias: Bool. Routing bias of the class capsules. Defaults to `True`.
         share: Sharing of transformations, see `ClassCaps`. Defaults to `None`.
+        transformation_initializer: Initializer of the class capsules' matrices.
+            Defaults to that of `ClassCaps`.
         decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
             `False`.
         name: String. Name of the model. Defaults to `"dr_capsnet"`.
@@ -85,6 +88,7 @@ def dr_capsnet(
         routing=routing,
         use_bias=use_bias,
         share=share,
+        transformation_initializer=transformation_initializer,
         name="class_caps",
     )
     classes = routed(layer, (children, None), labels)
