@@ -41,6 +41,19 @@ def test_capsule_conv_can_have_the_settings_of_primary_caps(rng):
     np.testing.assert_allclose(layer(children), expected, atol=1e-6)
 
 
+def test_first_kernels_are_as_large_as_those_of_deepcaps():
+    """As Keras 2 made kernels of six axes."""
+    layer = CapsuleConv2D(32, 8)
+    layer.build((None, 4, 4, 16, 8))
+    kernel = layer.conv.kernel.numpy()
+    limit = np.sqrt(6 / (2 * np.sqrt(3 * 3 * 16 * 8 * 32 * 8)))
+    assert 0.99 * limit < np.max(np.abs(kernel)) <= limit
+    assert np.std(kernel) == pytest.approx(limit / np.sqrt(3), rel=0.02)
+    plain = CapsuleConv2D(32, 8, kernel_initializer="zeros")
+    plain.build((None, 4, 4, 16, 8))
+    assert not np.any(plain.conv.kernel)
+
+
 def test_capsule_conv_takes_maps_of_any_size():
     children = keras.Input((None, None, 2, 3))
     model = keras.Model(children, CapsuleConv2D(2, 4, strides=2)(children))

@@ -179,8 +179,8 @@ def test_layers_stack_in_a_sequential_model(rng):
             lambda: ClassCaps(10, 16, share="type"),
             (5, 4),
             '`share="type"` needs spatial capsules [batch, rows, columns, '
-            "types, components], which say where a child is and what its type is. "
-            "Received: input_shape=(None, 5, 4).",
+            "types, components], which say where a child is and what its type "
+            "is. Received: input_shape=(None, 5, 4).",
         ),
     ],
     ids=[

@@ -112,10 +112,22 @@ def test_network_has_the_published_size(name):
             316_394,
         ),
         (partial(models.em_capsnet, (32, 32, 1), 5), 67_154),
+        # Not published, counted by hand.
+        (partial(models.affine_capsnet, MNIST, 10), 5_331_104),
+        (partial(models.multilayer_capsnet, MNIST, 10), 121_680),
     ],
-    ids=["svhn", "multimnist", "mnist", "deepcaps", "em-paper", "em-small"],
+    ids=[
+        "svhn",
+        "multimnist",
+        "mnist",
+        "deepcaps",
+        "em-paper",
+        "em-small",
+        "affine",
+        "multilayer",
+    ],
 )
-def test_network_has_the_size_in_the_text(network, trainable):
+def test_network_has_the_stated_size(network, trainable):
     assert size(network().trainable_weights) == trainable
 
 

@@ -70,7 +70,9 @@ def compare(options: argparse.Namespace) -> None:
     )
     rows = [_HEAD, *(row for result in results for row in _rows(result))]
     table = markdown(rows, left=3)
-    text = f"# Every network after a short equal budget\n\n{budget}\n\n{table}\n"
+    text = (
+        f"# Every network after a short equal budget\n\n{budget}\n\n{table}\n"
+    )
     with write_atomically(options.to.with_suffix(".md"), "w") as file:
         file.write(text)
     with write_atomically(options.to.with_suffix(".json"), "w") as file:
