@@ -143,8 +143,8 @@ def test_images_of_a_wrong_shape_are_refused(make, smallest, because):
     "make",
     [
         lambda: models.efficient_capsnet((11, 11, 1), 2),
-        lambda: models.efficient_capsnet((17, 18, 1), 2, variant="smallnorb"),
-        lambda: models.efficient_capsnet((32, 33, 1), 2, variant="multimnist"),
+        lambda: models.efficient_capsnet((19, 20, 1), 2, variant="smallnorb"),
+        lambda: models.efficient_capsnet((29, 30, 1), 2, variant="multimnist"),
         lambda: models.efficient_conv_capsnet((33, 33, 1), 2),
         lambda: models.em_capsnet((13, 13, 1), 2, filters=2),
         lambda: models.multilayer_capsnet((9, 9, 1), 2),

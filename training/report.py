@@ -102,9 +102,11 @@ def _decoder_figures(decoded: keras.Model, data: Data) -> dict[str, Any]:
     images = to_float(data.test[0][:_SHOWN])
     outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
     decoder = decoded.get_layer("reconstruction")
-    poses = rem.capsule_outputs(decoded).predict(images[:1], verbose=0)["poses"]
+    shown = rem.capsule_outputs(decoded).predict(images[:1], verbose=0)
     offsets = np.linspace(-0.25, 0.25, 11)
-    moved = perturb_dimensions(decoder, poses, offsets)[0]
+    moved = perturb_dimensions(
+        decoder, shown["poses"], offsets, shown["lengths"]
+    )[0]
     return {
         "reconstructions": (
             viz.reconstructions(images, outputs["reconstruction"]),

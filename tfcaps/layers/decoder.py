@@ -1,5 +1,6 @@
 """Reconstruction of an image from the pose of its class capsule."""
 
+import inspect
 from typing import Any
 
 import keras
@@ -80,7 +81,9 @@ class Decoder(keras.layers.Layer):
         self.class_independent = class_independent
         self._network_name = network if isinstance(network, str) else None
         if isinstance(network, str):
-            network = decoder_networks.make(network, self.image_shape)
+            network = decoder_networks.make(
+                network, self.image_shape, self.dtype_policy
+            )
         elif isinstance(network, dict):
             network = keras.saving.deserialize_keras_object(network)
         self.network = network
@@ -93,7 +96,8 @@ class Decoder(keras.layers.Layer):
             )
         _, classes, dim = input_shape
         features = dim if self.class_independent else classes * dim
-        self.network.build((None, features))
+        if not self.network.built:
+            self.network.build((None, features))
         for weight in self.network.trainable_variables:
             weight.prunable = False
 
@@ -128,8 +132,13 @@ class Decoder(keras.layers.Layer):
         else:
             features = int(poses.shape[1] * poses.shape[2])
             vectors = ops.reshape(masked, (-1, features))
-        images = self.network(vectors, training=training)
+        images = self.network(vectors, **self._mode(training))
         return ops.reshape(images, (-1, *self.image_shape))
+
+    def _mode(self, training: bool | None) -> dict[str, Any]:
+        """Returns `training` for a network that asks for it."""
+        parameters = inspect.signature(self.network.call).parameters
+        return {"training": training} if "training" in parameters else {}
 
     def compute_output_shape(
         self, input_shape: Any, *others: Any, **more: Any
@@ -160,7 +169,10 @@ class Decoder(keras.layers.Layer):
 
 
 def perturb_dimensions(
-    decoder: Decoder, poses: Tensor, offsets: Any = None
+    decoder: Decoder,
+    poses: Tensor,
+    offsets: Any = None,
+    activations: Tensor | None = None,
 ) -> Any:
     """Decodes poses with one component moved at a time.
 
@@ -172,6 +184,8 @@ def perturb_dimensions(
             decoded.
         offsets: Numbers added to a component, `[n]`. Defaults to the published
             eleven from -0.25 to 0.25.
+        activations: What decides which capsule is longest, `[b, j]`. Defaults
+            to the lengths of the poses.
 
     Returns:
         NumPy array of images `[b, d, n, *image_shape]`.
@@ -181,11 +195,13 @@ def perturb_dimensions(
           figure 4
     """
     poses = ops.convert_to_numpy(poses)
+    if activations is None:
+        activations = np.linalg.norm(poses, axis=-1)
     if offsets is None:
         offsets = np.linspace(-0.25, 0.25, 11)
     offsets = np.asarray(offsets, poses.dtype)
     batch, classes, dim = poses.shape
-    longest = np.argmax(np.linalg.norm(poses, axis=-1), axis=-1)
+    longest = np.argmax(ops.convert_to_numpy(activations), axis=-1)
     mask = np.eye(classes, dtype=poses.dtype)[longest]
     moves = offsets[None, :, None] * np.eye(dim, dtype=poses.dtype)[:, None]
     images = []

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import layers
@@ -9,7 +10,7 @@ from keras import layers
 Shape = tuple[int, int, int]
 
 
-def make(name: str, image_shape: Shape) -> keras.Sequential:
+def make(name: str, image_shape: Shape, dtype: Any) -> keras.Sequential:
     """Returns the network called `name`, not built yet.
 
     Raises:
@@ -20,7 +21,11 @@ def make(name: str, image_shape: Shape) -> keras.Sequential:
             f"`network` must be one of {tuple(_NETWORKS)} or a Keras layer. "
             f"Received: network={name!r}."
         )
-    return keras.Sequential(_NETWORKS[name](image_shape), name="network")
+    parts = [
+        type(layer).from_config({**layer.get_config(), "dtype": dtype})
+        for layer in _NETWORKS[name](image_shape)
+    ]
+    return keras.Sequential(parts, name="network")
 
 
 def _dense(image_shape: Shape) -> list[layers.Layer]:

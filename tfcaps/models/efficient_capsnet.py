@@ -36,14 +36,14 @@ _VARIANTS = {
     "multimnist": _Variant(
         [(32, 5, 1), (64, 3, 1), (64, 3, 2), (128, 3, 2)],
         "batch",
-        32,
+        29,
         primary_window=5,
         primary_strides=2,
     ),
     "smallnorb": _Variant(
         [(32, 7, 2), (64, 3, 1), (64, 3, 1), (128, 3, 2)],
         "instance",
-        17,
+        19,
         decoder="upsampling",
     ),
 }

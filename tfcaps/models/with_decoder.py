@@ -31,8 +31,9 @@ def with_decoder(
     part from images to lengths.
 
     Args:
-        model: A functional model from images to class lengths whose last routed
-            layer makes the class capsules, such as those of `tfcaps.models`.
+        model: A functional or sequential model from images to class lengths
+            whose last routed layer makes the class capsules, such as those of
+            `tfcaps.models`.
         network: As in `tfcaps.layers.Decoder`. Defaults to `"dense"`.
         class_independent: As in `tfcaps.layers.Decoder`. Defaults to `False`.
         frozen: Bool. Make all layers of `model` untrainable, so that only the
@@ -46,6 +47,9 @@ def with_decoder(
         ValueError: If the model has no routed capsule layer, or the decoder
             does not fit its images.
     """
+    if isinstance(model, keras.Sequential):
+        # It has no `input` of its own before it is called.
+        model = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
     routed = [layer for layer in model.layers if isinstance(layer, RoutedCaps)]
     if not routed:
         raise ValueError(

@@ -12,6 +12,7 @@ from tfcaps.ops import quantize
 from tfcaps.rem.couplings import (
     capsule_outputs,
     encoder,
+    last_routed_layer,
     quantize_couplings,
 )
 from tfcaps.rem.dictionary import CouplingDictionary
@@ -137,6 +138,13 @@ def _measures(
     `[b]` and `keys` `[b, i]` (uint8) with quantised couplings.
     """
     outputs = capsule_outputs(plain)
+    if len(outputs.output["couplings"].shape) != 3:
+        raise ValueError(
+            f"The last routed layer of {plain.name!r} is a "
+            f"{type(last_routed_layer(plain)).__name__}, whose children differ "
+            "from window to window. Parse trees need class capsules, such as "
+            "`tfcaps.layers.ClassCaps`, at the end."
+        )
     rounded = capsule_outputs(quantized)(outputs.input)
     predicted = ops.argmax(rounded["lengths"], axis=-1)
     column = ops.expand_dims(ops.expand_dims(predicted, -1), -1)
