@@ -269,6 +269,14 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def check_positive(**sizes: int) -> None:
+    """Raises `ValueError` unless all sizes, given by name, are at least 1."""
+    if min(sizes.values()) < 1:
+        names = " and ".join(f"`{name}`" for name in sizes)
+        given = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        raise ValueError(f"{names} must be at least 1. Received: {given}.")
+
+
 def check_levels(levels: Any) -> None:
     """Raises `ValueError` unless `levels` is an integer of at least 2."""
     if not is_integer(levels) or levels < 2:

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps.layers.routed import RoutedCaps, chosen
-from tfcaps.ops import Tensor, class_targets, length
+from tfcaps.ops import Tensor, check_positive, class_targets, length
 from tfcaps.routing import RegularizedRouting, Votes
 
 _SHARE = (None, "type", "all")
@@ -98,11 +98,7 @@ class ClassCaps(RoutedCaps):
         transformation_regularizer: Any = None,
         **kwargs: Any,
     ):
-        if num_capsules < 1 or dim < 1:
-            raise ValueError(
-                "`num_capsules` and `dim` must be at least 1. Received: "
-                f"num_capsules={num_capsules}, dim={dim}."
-            )
+        check_positive(num_capsules=num_capsules, dim=dim)
         if share not in _SHARE:
             raise ValueError(
                 f"`share` must be one of {_SHARE}. Received: share={share!r}."

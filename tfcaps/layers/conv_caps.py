@@ -8,7 +8,7 @@ from keras import ops
 
 from tfcaps.layers.routed import RoutedCaps, chosen
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
-from tfcaps.ops import Tensor, length
+from tfcaps.ops import Tensor, check_positive, length
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -87,11 +87,7 @@ class ConvCaps(RoutedCaps):
         transformation_regularizer: Any = None,
         **kwargs: Any,
     ):
-        if num_types < 1 or dim < 1:
-            raise ValueError(
-                "`num_types` and `dim` must be at least 1. Received: "
-                f"num_types={num_types}, dim={dim}."
-            )
+        check_positive(num_types=num_types, dim=dim)
         if padding not in ("valid", "same"):
             raise ValueError(
                 '`padding` must be "valid" or "same". Received: '

@@ -7,7 +7,7 @@ from keras import ops
 
 from tfcaps import routing as routings
 from tfcaps.layers.routed import chosen
-from tfcaps.ops import Tensor, squash
+from tfcaps.ops import Tensor, check_positive, squash
 from tfcaps.routing import DynamicRouting, Votes
 
 
@@ -89,11 +89,7 @@ class ConvCaps3D(keras.layers.Layer):
         bias_initializer: Any = None,
         **kwargs: Any,
     ):
-        if num_types < 1 or dim < 1:
-            raise ValueError(
-                "`num_types` and `dim` must be at least 1. Received: "
-                f"num_types={num_types}, dim={dim}."
-            )
+        check_positive(num_types=num_types, dim=dim)
         if bias not in (None, "routing", "votes"):
             raise ValueError(
                 '`bias` must be None, "routing" or "votes". Received: '

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import SQUASHES, Tensor, check_squash
+from tfcaps.ops import SQUASHES, Tensor, check_positive, check_squash
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -76,11 +76,7 @@ class PrimaryCaps(keras.layers.Layer):
         bias_initializer: Any = "zeros",
         **kwargs: Any,
     ):
-        if num_types < 1 or dim < 1:
-            raise ValueError(
-                "`num_types` and `dim` must be at least 1. Received: "
-                f"num_types={num_types}, dim={dim}."
-            )
+        check_positive(num_types=num_types, dim=dim)
         check_squash(squash)
         super().__init__(**kwargs)
         self.num_types = num_types

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_positive
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -59,11 +59,7 @@ class PrimaryMatrixCaps(keras.layers.Layer):
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ):
-        if num_types < 1 or dim < 1:
-            raise ValueError(
-                "`num_types` and `dim` must be at least 1. Received: "
-                f"num_types={num_types}, dim={dim}."
-            )
+        check_positive(num_types=num_types, dim=dim)
         super().__init__(**kwargs)
         self.num_types = num_types
         self.dim = dim

@@ -1,0 +1,48 @@
+"""The table of all networks after a short equal budget."""
+
+import json
+
+from tests.test_run import tiny_data
+from tfcaps.cli import run_command
+from training import compare
+
+
+def command(tmp_path, *flags):
+    return run_command(
+        compare._make_parser(),
+        compare.compare,
+        [
+            "--dataset", tiny_data(tmp_path / "tiny.npz"), "--epochs", "1",
+            "--samples", "8", "--runs", str(tmp_path / "runs"),
+            "--to", str(tmp_path / "networks"), *flags,
+        ],
+    )  # fmt: skip
+
+
+def test_table_has_two_rows_for_each_network_and_runs_once(tmp_path, capsys):
+    flags = ("--networks", "dr_capsnet_small")
+    assert command(tmp_path, *flags) == 0
+    lines = (tmp_path / "networks.md").read_text("utf-8").splitlines()
+    assert "8 training images" in lines[2] and "1 epochs" in lines[2]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines[4:]
+    ]
+    assert [row[2] for row in rows[2:]] == ["Baseline", "REM"]
+    assert {row[0] for row in rows[2:]} == {"dr_capsnet_small"}
+    (result,) = json.loads((tmp_path / "networks.json").read_text())
+    assert result["models"]["rem"]["seconds_per_step"] > 0
+    assert result["config"]["data_dir"] is None
+    before = (tmp_path / "networks.md").stat().st_mtime_ns
+    metrics = tmp_path / "runs" / "dr_capsnet_small" / "metrics.jsonl"
+    written = metrics.stat().st_mtime_ns
+    assert command(tmp_path, *flags) == 0
+    assert metrics.stat().st_mtime_ns == written
+    assert (tmp_path / "networks.md").stat().st_mtime_ns > before
+
+
+def test_a_run_that_fails_is_named_and_writes_no_table(tmp_path, capfd):
+    # Too small for the windows of this network.
+    assert command(tmp_path, "--networks", "dr_capsnet") == 2
+    assert "dr_capsnet failed, see above." in capfd.readouterr().err
+    assert not (tmp_path / "networks.md").exists()
