@@ -18,6 +18,8 @@ SMALLEST = {
     "multilayer_capsnet": 9,
     "gamma_capsnet": 17,
     "efficient_capsnet": 11,
+    "efficient_capsnet_smallnorb": 19,
+    "efficient_capsnet_multimnist": 29,
     "efficient_conv_capsnet": 33,
     "deepcaps": 1,
     "deepcaps_rem": 1,

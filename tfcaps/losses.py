@@ -164,7 +164,7 @@ class IncreaseMargin(keras.callbacks.Callback):
             Defaults to `50000`.
 
     Raises:
-        ValueError: If `steps` is not positive.
+        ValueError: If `steps` is not positive, or the backend is JAX.
     """
 
     def __init__(self, loss: SpreadLoss, steps: float = 50_000):
@@ -175,6 +175,13 @@ class IncreaseMargin(keras.callbacks.Callback):
             )
         self.loss = loss
         self.steps = steps
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if keras.backend.backend() == "jax":
+            raise ValueError(
+                "IncreaseMargin has no effect on the JAX backend, which takes "
+                "the margin for a constant. Use a fixed margin, or TensorFlow."
+            )
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         # The optimiser counts on when a run is resumed.

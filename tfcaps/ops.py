@@ -201,7 +201,7 @@ def class_targets(labels: Tensor, num_classes: int, dtype: str) -> Tensor:
     """
     labels = ops.convert_to_tensor(labels)
     shape = tuple(labels.shape)
-    if len(shape) == 2 and shape[-1] == num_classes:
+    if len(shape) == 2 and shape[-1] in (num_classes, None):
         return ops.cast(labels, dtype)
     if len(shape) == 2 and shape[-1] == 1:
         labels = ops.squeeze(labels, axis=-1)

@@ -64,6 +64,7 @@ def compare(options: argparse.Namespace) -> None:
     for name in options.networks:
         folder = options.runs / name
         if (folder / "rem.json").exists():
+            _check_budget(folder, options)
             continue
         _run(name, folder, options)
     results = [_result(options.runs / name) for name in options.networks]
@@ -85,6 +86,17 @@ def compare(options: argparse.Namespace) -> None:
         json.dump(results, file, indent=1)
         file.write("\n")
     print(text)
+
+
+def _check_budget(folder: Path, options: argparse.Namespace) -> None:
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    for setting in ("samples", "epochs", "batch_size"):
+        wanted = getattr(options, setting)
+        if config[setting] != wanted:
+            raise UserError(
+                f"{folder} has {setting}={config[setting]}, not {wanted}; give "
+                "another --runs, or remove it."
+            )
 
 
 def _run(name: str, folder: Path, options: argparse.Namespace) -> None:

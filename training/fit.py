@@ -107,7 +107,10 @@ def decoded_model(
         decoded = models.with_decoder(config.model, encoder, frozen=True)
         batches = _training_batches(decoded, data, config)
         loss = tfcaps.losses.ReconstructionLoss(config.reconstruction_weight)
-        decoded.compile("adam", {"lengths": None, "reconstruction": loss})
+        optimizer = keras.optimizers.Adam(
+            _learning_rate(config, batches.num_batches)
+        )
+        decoded.compile(optimizer, {"lengths": None, "reconstruction": loss})
         decoded.fit(
             batches,
             epochs=config.epochs,
@@ -159,13 +162,17 @@ def _losses(model: keras.Model, config: Config):
     return {name: every[name] for name in model.output}
 
 
+def _learning_rate(config: Config, steps_per_epoch: int):
+    """It falls to 0 as a cosine over the training."""
+    return keras.optimizers.schedules.CosineDecay(
+        config.learning_rate, config.epochs * steps_per_epoch
+    )
+
+
 def _compile(
     model: keras.Model, name: str, config: Config, steps_per_epoch: int
 ) -> None:
-    learning_rate = keras.optimizers.schedules.CosineDecay(
-        config.learning_rate, config.epochs * steps_per_epoch
-    )
-    optimizer = keras.optimizers.Adam(learning_rate)
+    optimizer = keras.optimizers.Adam(_learning_rate(config, steps_per_epoch))
     if name == "rem" and config.decay:
         # It falls to 0, so that the last steps only fit what is left.
         rate = keras.optimizers.schedules.PolynomialDecay(
@@ -224,7 +231,7 @@ def _callbacks(
             Batches(images[chosen], labels[chosen], batch_size=256),
             folder,
         ),
-        # The last one: it backs up only epochs that are measured and finite.
+        # After these: it backs up only epochs that are measured and finite.
         keras.callbacks.BackupAndRestore(
             str(folder.backup_path(name)), double_checkpoint=True
         ),
@@ -233,7 +240,7 @@ def _callbacks(
         callbacks.insert(0, rem.UpdatePruningStep())
     loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
     if isinstance(loss, tfcaps.losses.SpreadLoss):
-        # From the first to the last eighth of the published schedule.
+        # The middle of the published schedule falls on that of the training.
         steps = folder.config.epochs * batches.num_batches / 8
         callbacks.append(tfcaps.losses.IncreaseMargin(loss, steps))
     return callbacks

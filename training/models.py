@@ -72,6 +72,30 @@ def _deepcaps_rem(shape: Shape, classes: int, **settings: Any) -> keras.Model:
     )
 
 
+def _efficient_smallnorb(
+    shape: Shape, classes: int, **settings: Any
+) -> keras.Model:
+    return tfcaps.models.efficient_capsnet(
+        shape,
+        classes,
+        variant="smallnorb",
+        name="efficient_capsnet_smallnorb",
+        **settings,
+    )
+
+
+def _efficient_multimnist(
+    shape: Shape, classes: int, **settings: Any
+) -> keras.Model:
+    return tfcaps.models.efficient_capsnet(
+        shape,
+        classes,
+        variant="multimnist",
+        name="efficient_capsnet_multimnist",
+        **settings,
+    )
+
+
 _INDEPENDENT = {"network": "deconvolution", "class_independent": True}
 
 MODELS: dict[str, Network] = {
@@ -81,6 +105,10 @@ MODELS: dict[str, Network] = {
     "multilayer_capsnet": Network(tfcaps.models.multilayer_capsnet),
     "gamma_capsnet": Network(tfcaps.models.gamma_capsnet),
     "efficient_capsnet": Network(tfcaps.models.efficient_capsnet),
+    "efficient_capsnet_smallnorb": Network(
+        _efficient_smallnorb, decoder={"network": "upsampling"}
+    ),
+    "efficient_capsnet_multimnist": Network(_efficient_multimnist),
     "efficient_conv_capsnet": Network(
         tfcaps.models.efficient_conv_capsnet, decoder=_INDEPENDENT
     ),

@@ -28,8 +28,9 @@ class ConvCaps3D(keras.layers.Layer):
         kernel_size: Int or two ints. Side of the window. Defaults to `3`.
         padding: `"valid"` or `"same"`. Defaults to `"same"`.
         routing: As in `ClassCaps`; one whose only weight is a bias of the
-            parents' shape, or `DynamicRouting` for `squash="map"`. Defaults to
-            `3`.
+            parents' shape, or `DynamicRouting` for `squash="map"`. It gets no
+            activations of children, so `ScaledDistanceRouting` does not shorten
+            their votes. Defaults to `3`.
         bias: `"routing"` for one `[num_types, dim]` that is added in every
             iteration, `"votes"` for a bias of the convolution, or `None`.
             Defaults to `"routing"`.

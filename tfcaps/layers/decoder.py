@@ -1,6 +1,5 @@
 """Reconstruction of an image from the pose of its class capsule."""
 
-import inspect
 from typing import Any
 
 import keras
@@ -98,7 +97,7 @@ class Decoder(keras.layers.Layer):
         features = dim if self.class_independent else classes * dim
         if not self.network.built:
             self.network.build((None, features))
-        for weight in self.network.trainable_variables:
+        for weight in self.network.weights:
             weight.prunable = False
 
     def call(
@@ -116,11 +115,9 @@ class Decoder(keras.layers.Layer):
                 activations = length(inputs)
             longest = ops.argmax(activations, axis=-1)
             mask = ops.one_hot(longest, classes, dtype=inputs.dtype)
-        return self.decode(inputs, mask, training=training)
+        return self.decode(inputs, mask)
 
-    def decode(
-        self, poses: Tensor, mask: Tensor, training: bool | None = None
-    ) -> Tensor:
+    def decode(self, poses: Tensor, mask: Tensor) -> Tensor:
         """Reconstructs from poses `[b, j, d]` of which `mask` `[b, j]` counts.
 
         Returns:
@@ -132,13 +129,8 @@ class Decoder(keras.layers.Layer):
         else:
             features = int(poses.shape[1] * poses.shape[2])
             vectors = ops.reshape(masked, (-1, features))
-        images = self.network(vectors, **self._mode(training))
+        images = self.network(vectors)
         return ops.reshape(images, (-1, *self.image_shape))
-
-    def _mode(self, training: bool | None) -> dict[str, Any]:
-        """Returns `training` for a network that asks for it."""
-        parameters = inspect.signature(self.network.call).parameters
-        return {"training": training} if "training" in parameters else {}
 
     def compute_output_shape(
         self, input_shape: Any, *others: Any, **more: Any

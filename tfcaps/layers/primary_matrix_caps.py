@@ -99,13 +99,15 @@ class PrimaryMatrixCaps(keras.layers.Layer):
         return ops.reshape(poses, shape), ops.sigmoid(logits)
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        *grid, _ = self.pose_conv.compute_output_shape(inputs.shape)
+        poses, activations = self.compute_output_shape(inputs.shape)
         return (
-            keras.KerasTensor(
-                (*grid, self.num_types, self.dim), dtype=self.compute_dtype
-            ),
-            keras.KerasTensor((*grid, self.num_types), dtype="float32"),
+            keras.KerasTensor(poses, dtype=self.compute_dtype),
+            keras.KerasTensor(activations, dtype="float32"),
         )
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        *grid, _ = self.pose_conv.compute_output_shape(input_shape)
+        return (*grid, self.num_types, self.dim), (*grid, self.num_types)
 
     def get_config(self) -> dict[str, Any]:
         config = {

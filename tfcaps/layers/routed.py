@@ -83,6 +83,7 @@ class RoutedCaps(keras.layers.Layer):
                 shape=weight.shape,
                 initializer=initializer,
                 trainable=weight.trainable,
+                autocast=False,  # routing is float32 whatever the policy
                 # What the layer moves itself, replicas agree on as a mean.
                 aggregation="none" if weight.trainable else "mean",
                 name=name,

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, is_integer
 from tfcaps.routing import Votes
 
 # exp(_NOTHING - x) is 0 for every finite logit x.
@@ -150,13 +150,15 @@ def as_pair(value: Any, name: str) -> tuple[int, int]:
     Raises:
         ValueError: Unless they are integers of at least 1.
     """
-    pair = (value, value) if isinstance(value, int) else tuple(value)
-    if len(pair) != 2 or not all(isinstance(v, int) and v > 0 for v in pair):
+    pair = (value, value)
+    if isinstance(value, (tuple, list)):
+        pair = tuple(value)
+    if len(pair) != 2 or not all(is_integer(v) and v > 0 for v in pair):
         raise ValueError(
             f"`{name}` must be an int or two ints of at least 1. Received: "
             f"{name}={value!r}."
         )
-    return pair
+    return int(pair[0]), int(pair[1])
 
 
 def _same_padding(side: int, window: int, step: int) -> tuple[int, int]:

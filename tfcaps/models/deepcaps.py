@@ -35,9 +35,14 @@ def deepcaps(
     children in their right order and squashes each capsule alone. `"rem"` is
     the other published one: no ReLU but a squash after the first convolution,
     biases in all convolutions, symmetric padding, and a 3-D layer that sees
-    three of eight components. On 28x28x1 and ten classes they have 8,442,176
-    (8,441,920 trainable; with the decoder 8,500,625) and 8,433,984 (8,433,728
-    trainable) parameters.
+    three of eight components; it adds the class bias only in the last
+    iteration, ours in each. In both variants class matrices start as a normal
+    distribution with standard deviation 0.05, kernels as `CapsuleGlorot`, and
+    couplings are constants of the backward pass unless `routing` says
+    otherwise, where the first author differentiates through them.
+
+    On 28x28x1 and ten classes they have 8,442,176 (8,441,920 trainable; with
+    the decoder 8,500,625) and 8,433,984 (8,433,728 trainable) parameters.
 
     Args:
         input_shape: Rows, columns and channels of an image.

@@ -8,6 +8,7 @@ from tfcaps.layers import ClassCaps, ConvCaps, PrimaryCaps
 from tfcaps.models.parts import (
     check_input_shape,
     convolve,
+    hidden_routing,
     labels_for,
     network,
     routed,
@@ -64,7 +65,9 @@ def efficient_conv_capsnet(
         features
     )
     layers = [
-        ConvCaps(16, 16, 3, 2, routing=routing, name="conv_caps"),
+        ConvCaps(
+            16, 16, 3, 2, routing=hidden_routing(routing), name="conv_caps"
+        ),
         ClassCaps(
             num_classes, 16, routing=routing, share=share, name="class_caps"
         ),

@@ -8,6 +8,7 @@ from tfcaps.layers import ClassCaps, ConvCaps, PrimaryMatrixCaps
 from tfcaps.models.parts import (
     Capsules,
     check_input_shape,
+    hidden_routing,
     labels_for,
     network,
     routed,
@@ -66,7 +67,6 @@ def em_capsnet(
         routing = EMRouting(inverse_temperature=0.03, epsilon=0.01)
     check_input_shape(input_shape, (_SMALLEST, _SMALLEST), "for its windows")
     settings = {
-        "routing": routing,
         "matrix": True,
         "transformation_initializer": keras.initializers.TruncatedNormal(
             stddev=1.0
@@ -89,12 +89,19 @@ def em_capsnet(
         zip(conv_types, (2, 1), strict=True), start=1
     ):
         conv_caps = ConvCaps(
-            types, 16, 3, step, name=f"conv_caps{number}", **settings
+            types,
+            16,
+            3,
+            step,
+            routing=hidden_routing(routing),
+            name=f"conv_caps{number}",
+            **settings,
         )
         capsules = routed(conv_caps, capsules)
     class_caps = ClassCaps(
         num_classes,
         16,
+        routing=routing,
         share="type",
         coordinates=True,
         name="class_caps",

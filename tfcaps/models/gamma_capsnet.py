@@ -5,7 +5,13 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps, FcCaps
-from tfcaps.models.parts import classic_stem, labels_for, network, routed
+from tfcaps.models.parts import (
+    classic_stem,
+    hidden_routing,
+    labels_for,
+    network,
+    routed,
+)
 from tfcaps.models.with_decoder import with_decoder
 
 
@@ -74,7 +80,10 @@ def gamma_capsnet(
     )
     layers = [
         FcCaps(
-            hidden_capsules, hidden_dim, routing=routing, name="hidden_caps"
+            hidden_capsules,
+            hidden_dim,
+            routing=hidden_routing(routing),
+            name="hidden_caps",
         ),
         ClassCaps(num_classes, class_dim, routing=routing, name="class_caps"),
     ]

@@ -10,6 +10,7 @@ from tfcaps.layers import ClassCaps, FcCaps, PrimaryCaps
 from tfcaps.models.parts import (
     Capsules,
     check_input_shape,
+    hidden_routing,
     labels_for,
     network,
     routed,
@@ -93,7 +94,7 @@ def multilayer_capsnet(
         layer = FcCaps(
             count,
             dim,
-            routing=routing,
+            routing=hidden_routing(routing),
             transformation_initializer=_INITIALIZER(),
             name=f"hidden_caps{number}",
         )

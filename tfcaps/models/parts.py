@@ -7,7 +7,7 @@ import keras
 from tfcaps.layers import Length, PrimaryCaps
 from tfcaps.layers.routed import RoutedCaps
 from tfcaps.ops import Tensor, is_integer
-from tfcaps.routing import RegularizedRouting
+from tfcaps.routing import RegularizedRouting, Routing, UniformRouting
 from tfcaps.routing import get as get_routing
 
 Shape = tuple[int, int, int]
@@ -114,6 +114,18 @@ def labels_for(routing: Any) -> Tensor | None:
     if isinstance(get_routing(routing), RegularizedRouting):
         return label_input()
     return None
+
+
+def hidden_routing(routing: Any) -> Routing:
+    """Returns the routing of hidden layers.
+
+    Only the class capsules can learn coefficients from labels; those of hidden
+    layers would stay at 1/J, which is uniform routing.
+    """
+    chosen = get_routing(routing)
+    if isinstance(chosen, RegularizedRouting):
+        return UniformRouting()
+    return chosen
 
 
 def label_input() -> Tensor:

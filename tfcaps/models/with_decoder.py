@@ -66,9 +66,14 @@ def with_decoder(
             seen["capsules"] = outputs
         return outputs
 
+    inputs = model.input
+    if not isinstance(inputs, dict) and inputs.name != "images":
+        inputs = keras.Input(
+            inputs.shape[1:], dtype=inputs.dtype, name="images"
+        )
     copy = keras.models.clone_model(
         keras.Model(model.input, model.output, name=model.name),
-        input_tensors=model.input,
+        input_tensors=inputs,
         clone_function=lambda layer: layer,
         call_function=call,
     )
@@ -84,9 +89,16 @@ def with_decoder(
     if isinstance(poses, (tuple, list)):
         poses, activations, *_ = poses
     decoder = Decoder(
-        images.shape[1:], network, class_independent, name="reconstruction"
+        images.shape[1:],
+        network,
+        class_independent,
+        dtype=routed[-1].dtype_policy,
+        name="reconstruction",
     )
     reconstruction = decoder(poses, labels=labels, activations=activations)
+    if decoder.compute_dtype != "float32":
+        # As the lengths: losses and clients compare small numbers.
+        reconstruction = keras.layers.Identity(dtype="float32")(reconstruction)
     if frozen:
         for layer in model.layers:
             layer.trainable = False

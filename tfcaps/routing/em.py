@@ -75,6 +75,8 @@ class EMRouting(Routing):
         levels: Int or `None`. Round the shares of the last M-step to this many
             levels, see `tfcaps.rem.quantize`. Defaults to `None`.
         variant: `"paper"` or `"code"`. Defaults to `"paper"`.
+        beta_u_initializer: Initializer of `beta_u`. Defaults to `"zeros"`.
+        beta_a_initializer: Initializer of `beta_a`. Defaults to `"zeros"`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`. Matrix votes are flattened.
@@ -90,6 +92,7 @@ class EMRouting(Routing):
     References:
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
         - Gritzman, 2019, https://arxiv.org/abs/1907.00652
+        - google-research/google-research, `capsule_em` (`variant="code"`)
     """
 
     explicit_activations = True
@@ -102,6 +105,8 @@ class EMRouting(Routing):
         gradient: str = "full",
         levels: int | None = None,
         variant: str = "paper",
+        beta_u_initializer: Any = "zeros",
+        beta_a_initializer: Any = "zeros",
     ):
         if variant not in _VARIANTS:
             raise ValueError(
@@ -120,13 +125,17 @@ class EMRouting(Routing):
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
         self.variant = variant
+        self.beta_u_initializer = keras.initializers.get(beta_u_initializer)
+        self.beta_a_initializer = keras.initializers.get(beta_a_initializer)
 
     def weights(
         self, children: int, parents: int, dim: int
     ) -> dict[str, Weight]:
         del children, dim
-        betas = Weight((parents,), "zeros")
-        return {"beta_u": betas, "beta_a": betas}
+        return {
+            "beta_u": Weight((parents,), self.beta_u_initializer),
+            "beta_a": Weight((parents,), self.beta_a_initializer),
+        }
 
     def route(
         self,
@@ -208,4 +217,10 @@ class EMRouting(Routing):
             "gradient": self.gradient,
             "levels": self.levels,
             "variant": self.variant,
+            "beta_u_initializer": keras.initializers.serialize(
+                self.beta_u_initializer
+            ),
+            "beta_a_initializer": keras.initializers.serialize(
+                self.beta_a_initializer
+            ),
         }

@@ -32,7 +32,8 @@ class RegularizedRouting(Routing):
     weights with `b` fixed, and `b` moves with the votes fixed, in turn: a layer
     that is called in training with `labels` first makes one step of `b` on the
     batch, with the votes of the newest weights, and then routes. (The paper
-    makes that step with the batch before.)
+    makes that step with the batch before.) Without labels the coefficients stay
+    as they are, 1/J at first.
 
     Since `b` is the same for all samples, each class has one parse tree and an
     entropy of 0, which says nothing.

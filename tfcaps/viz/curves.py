@@ -22,7 +22,7 @@ _PANELS = (
 
 
 def curves(records: Iterable[Mapping[str, Any]]) -> Figure:
-    """Draws what was measured after each epoch, a line for each model.
+    """Draws what was measured during training, a line for each model.
 
     Args:
         records: Rows of `metrics.jsonl`, each with `model`, `epoch` (from 0)
