@@ -39,6 +39,8 @@ def test_table_has_two_rows_for_each_network_and_runs_once(tmp_path, capsys):
     assert command(tmp_path, *flags) == 0
     assert metrics.stat().st_mtime_ns == written
     assert (tmp_path / "networks.md").stat().st_mtime_ns > before
+    assert command(tmp_path, *flags, "--samples", "7") == 2
+    assert "has samples=8, not 7; give another" in capsys.readouterr().err
 
 
 def test_a_run_that_fails_is_named_and_writes_no_table(tmp_path, capfd):

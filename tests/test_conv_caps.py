@@ -246,3 +246,10 @@ def test_activations_default_to_the_lengths_of_the_poses(rng):
 def test_wrong_layer_is_refused(make, shape, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         make()(keras.Input(shape))
+
+
+def test_numpy_integers_are_sizes_and_flags_are_not():
+    layer = ConvCaps(3, 4, np.int64(3), (np.int32(2), 1))
+    assert layer.kernel_size == (3, 3) and layer.strides == (2, 1)
+    with pytest.raises(ValueError, match="`kernel_size` must be an int or two"):
+        ConvCaps(3, 4, True)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests import reference
 from tests.golden import load
@@ -75,3 +76,14 @@ def test_targets_of_another_shape_are_refused(shape):
     )
     with pytest.raises(ValueError, match=message):
         MarginLoss()(np.zeros(shape), np.zeros((2, 3)))
+
+
+def test_targets_of_unknown_width_are_taken_for_one_hot():
+    lengths = np.array([[0.5, 0.2, 0.1]], "float32")
+    targets = np.eye(3, dtype="float32")[:1]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None])])
+    def loss(y_true):
+        return MarginLoss()(y_true, lengths)
+
+    np.testing.assert_allclose(loss(targets), MarginLoss()(targets, lengths))

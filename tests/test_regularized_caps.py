@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.networks import tiny_capsnet
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tfcaps import rem
 from tfcaps.layers import ClassCaps
 from tfcaps.losses import MarginLoss
-from tfcaps.routing import RegularizedRouting
+from tfcaps.routing import RegularizedRouting, UniformRouting
 
 LABELS = np.array([2, 0, 1, 1, 2])
 
@@ -154,3 +154,34 @@ def test_coefficients_are_neither_pruned_nor_decayed(rng):
     )
     coefficients = model.get_layer("class_caps").coefficients
     np.testing.assert_allclose(coefficients, 1 / 3, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_coefficients_learn_in_half_precision(policy, children):
+    labels = np.zeros(len(children), "int32")
+    moved = {}
+    for dtype in ("float32", policy):
+        routing = RegularizedRouting(rate=1e-6)
+        keras.utils.set_random_seed(0)
+        layer = ClassCaps(3, 4, routing=routing, dtype=dtype)
+        layer(children)
+        before = np.array(layer.coefficients)
+        for _ in range(3):
+            layer(children, labels=labels, training=True)
+        moved[dtype] = np.asarray(layer.coefficients) - before
+    assert np.any(moved[policy] != 0)
+    largest = np.max(np.abs(moved["float32"]))
+    np.testing.assert_allclose(
+        moved[policy], moved["float32"], atol=0.05 * largest
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["gamma_capsnet", "multilayer_capsnet", "efficient_conv_capsnet"]
+)
+def test_hidden_layers_are_routed_uniformly(name):
+    model = SMALL_NETWORKS[name](routing="regularized")
+    routed = [layer for layer in model.layers if hasattr(layer, "routing")]
+    kinds = [type(layer.routing) for layer in routed]
+    assert kinds == [UniformRouting] * (len(kinds) - 1) + [RegularizedRouting]
+    assert len(kinds) > 1

@@ -142,3 +142,9 @@ def test_schedule_without_steps_is_refused(steps):
 def test_targets_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"Received: targets \(2, 4\) for 3"):
         SpreadLoss()(np.zeros((2, 4)), np.zeros((2, 3)))
+
+
+def test_schedule_is_refused_where_it_would_have_no_effect(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="no effect on the JAX backend"):
+        IncreaseMargin(SpreadLoss()).on_train_begin()

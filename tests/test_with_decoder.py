@@ -222,3 +222,25 @@ def test_wrong_networks_are_refused():
     odd = keras.Model(images, tfcaps.layers.Length()(poses))
     with pytest.raises(ValueError, match="needs sides divisible by 4"):
         with_decoder(odd, "deconvolution")
+
+
+def test_decoder_has_the_policy_of_the_capsules_and_float32_images(images):
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = tiny_capsnet()
+    finally:
+        keras.config.set_dtype_policy(policy)
+    decoded = with_decoder(model)
+    assert decoded.get_layer("reconstruction").compute_dtype == "float16"
+    outputs = decoded({"images": images, "labels": None})
+    assert outputs["reconstruction"].dtype.name == "float32"
+
+
+def test_input_of_another_name_is_called_images(images):
+    model = sequential_capsnet()
+    decoded = with_decoder(model)
+    assert {tensor.name for tensor in decoded.inputs} == {"images", "labels"}
+    expected = model(images)
+    outputs = decoded({"images": images, "labels": None})
+    np.testing.assert_allclose(outputs["lengths"], expected, atol=1e-6)
