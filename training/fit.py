@@ -240,9 +240,7 @@ def _callbacks(
         callbacks.insert(0, rem.UpdatePruningStep())
     loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
     if isinstance(loss, tfcaps.losses.SpreadLoss):
-        # The middle of the published schedule falls on that of the training.
-        steps = folder.config.epochs * batches.num_batches / 8
-        callbacks.append(tfcaps.losses.IncreaseMargin(loss, steps))
+        callbacks.append(tfcaps.losses.IncreaseMargin(loss))
     return callbacks
 
 
