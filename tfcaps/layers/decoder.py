@@ -129,7 +129,8 @@ class Decoder(keras.layers.Layer):
         else:
             features = int(poses.shape[1] * poses.shape[2])
             vectors = ops.reshape(masked, (-1, features))
-        images = self.network(vectors)
+        # A network of the user's may have a policy of its own.
+        images = ops.cast(self.network(vectors), self.compute_dtype)
         return ops.reshape(images, (-1, *self.image_shape))
 
     def compute_output_shape(

@@ -74,6 +74,7 @@ class Evaluator:
             raise ValueError(
                 f"`levels` must be in [2, 256]. Received: levels={levels}."
             )
+        last_routed_layer(model)  # its absence is the clearer error
         self.model = encoder(model)
         self.levels = levels
         self._quantized = quantize_couplings(self.model, levels)
