@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -66,34 +67,10 @@ def _dr_capsnet_small(
     )
 
 
-def _deepcaps_rem(shape: Shape, classes: int, **settings: Any) -> keras.Model:
-    return tfcaps.models.deepcaps(
-        shape, classes, variant="rem", name="deepcaps_rem", **settings
-    )
-
-
-def _efficient_smallnorb(
-    shape: Shape, classes: int, **settings: Any
-) -> keras.Model:
-    return tfcaps.models.efficient_capsnet(
-        shape,
-        classes,
-        variant="smallnorb",
-        name="efficient_capsnet_smallnorb",
-        **settings,
-    )
-
-
-def _efficient_multimnist(
-    shape: Shape, classes: int, **settings: Any
-) -> keras.Model:
-    return tfcaps.models.efficient_capsnet(
-        shape,
-        classes,
-        variant="multimnist",
-        name="efficient_capsnet_multimnist",
-        **settings,
-    )
+def _variant(build: Callable[..., keras.Model], variant: str) -> Any:
+    """Returns the builder of a variant, which names its model after it."""
+    name = f"{build.__name__}_{variant}"
+    return partial(build, variant=variant, name=name)
 
 
 _INDEPENDENT = {"network": "deconvolution", "class_independent": True}
@@ -106,14 +83,19 @@ MODELS: dict[str, Network] = {
     "gamma_capsnet": Network(tfcaps.models.gamma_capsnet),
     "efficient_capsnet": Network(tfcaps.models.efficient_capsnet),
     "efficient_capsnet_smallnorb": Network(
-        _efficient_smallnorb, decoder={"network": "upsampling"}
+        _variant(tfcaps.models.efficient_capsnet, "smallnorb"),
+        decoder={"network": "upsampling"},
     ),
-    "efficient_capsnet_multimnist": Network(_efficient_multimnist),
+    "efficient_capsnet_multimnist": Network(
+        _variant(tfcaps.models.efficient_capsnet, "multimnist")
+    ),
     "efficient_conv_capsnet": Network(
         tfcaps.models.efficient_conv_capsnet, decoder=_INDEPENDENT
     ),
     "deepcaps": Network(tfcaps.models.deepcaps, decoder=_INDEPENDENT),
-    "deepcaps_rem": Network(_deepcaps_rem, decoder=_INDEPENDENT),
+    "deepcaps_rem": Network(
+        _variant(tfcaps.models.deepcaps, "rem"), decoder=_INDEPENDENT
+    ),
     "em_capsnet": Network(tfcaps.models.em_capsnet, loss="spread"),
 }
 

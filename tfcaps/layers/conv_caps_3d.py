@@ -96,7 +96,11 @@ class ConvCaps3D(keras.layers.Layer):
                 '`bias` must be None, "routing" or "votes". Received: '
                 f"bias={bias!r}."
             )
-        self._check_squash(squash)
+        if squash not in ("capsule", "map"):
+            raise ValueError(
+                '`squash` must be "capsule" or "map". Received: '
+                f"squash={squash!r}."
+            )
         super().__init__(**kwargs)
         self.num_types = num_types
         self.dim = dim
@@ -131,14 +135,6 @@ class ConvCaps3D(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="conv",
         )
-
-    @staticmethod
-    def _check_squash(squash: Any) -> None:
-        if squash not in ("capsule", "map"):
-            raise ValueError(
-                '`squash` must be "capsule" or "map". Received: '
-                f"squash={squash!r}."
-            )
 
     def build(self, input_shape: Any) -> None:
         if len(input_shape) != 5 or None in input_shape[1:]:
