@@ -9,7 +9,13 @@ from keras import ops
 
 from tfcaps.layers.routed import RoutedCaps, chosen
 from tfcaps.ops import Tensor, check_positive, class_targets, length
-from tfcaps.routing import RegularizedRouting, Votes
+from tfcaps.routing import (
+    Block,
+    FactoredVotes,
+    RegularizedRouting,
+    Votes,
+    made,
+)
 
 _SHARE = (None, "type", "all")
 
@@ -142,14 +148,14 @@ class ClassCaps(RoutedCaps):
         return_couplings: bool = False,
         training: bool | None = None,
     ) -> Any:
-        votes = self._votes(inputs)
         if training and self.trainable and labels is not None:
-            self._learn(votes, labels)
+            self._learn(inputs, labels)
         if activations is None:
             activations = length(inputs)
         children = math.prod(inputs.shape[1:-1])
         activations = ops.reshape(activations, (-1, children))
-        routed = self._route(votes, activations)
+        votes = children * self.num_capsules * self.dim
+        routed = self._route(inputs, activations, votes)
         return chosen(
             ops.cast(routed.poses, self.compute_dtype),
             ops.cast(routed.activations, "float32"),
@@ -158,8 +164,9 @@ class ClassCaps(RoutedCaps):
             return_couplings,
         )
 
-    def _learn(self, votes: Votes, labels: Tensor) -> None:
+    def _learn(self, inputs: Tensor, labels: Tensor) -> None:
         if isinstance(self.routing, RegularizedRouting):
+            votes = self._votes(inputs, self.transformation)
             targets = class_targets(labels, self.num_capsules, "float32")
             coefficients = self.coefficients
             coefficients.assign(self.routing.step(votes, coefficients, targets))
@@ -184,20 +191,19 @@ class ClassCaps(RoutedCaps):
                     f"its type is. Received: input_shape={shape}."
                 )
 
-    def _votes(self, inputs: Tensor) -> Votes:
+    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
         *_, types, components = inputs.shape
         children = math.prod(inputs.shape[1:-1])
-        maps = self._linear_maps()
-        if self.share == "type":
-            leading = (-1, children // types, types, components)
-            poses = ops.reshape(inputs, leading)
-            votes = ops.einsum("bptk,tjkd->bjptd", poses, maps)
-        else:
-            poses = ops.reshape(inputs, (-1, children, components))
-            matrices = "jkd" if self.share == "all" else "ijkd"
-            votes = ops.einsum(f"bik,{matrices}->bjid", poses, maps)
-        shape = (-1, self.num_capsules, children, self.dim)
-        votes = ops.reshape(votes, shape)
+        # Children of one position differ in their matrix.
+        types = {None: children, "type": types, "all": 1}[self.share]
+        poses = ops.reshape(inputs, (-1, children // types, types, components))
+        maps = self._linear_maps(transformation)
+        if self.share == "all":
+            maps = ops.expand_dims(maps, 0)
+        blocks = [Block(poses, maps)]
+        if self._factored(blocks) and not self.coordinates:
+            return FactoredVotes(blocks)
+        votes = made(blocks)
         if self.coordinates:
             _, rows, columns, types, _ = inputs.shape
             offsets = _coordinates(rows, columns, types, self.dim)

@@ -9,6 +9,7 @@ from keras import ops
 from tfcaps.layers.routed import RoutedCaps, chosen
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
 from tfcaps.ops import Tensor, check_positive, length
+from tfcaps.routing import Block, FactoredVotes, Votes, made
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -145,10 +146,8 @@ class ConvCaps(RoutedCaps):
         if activations is None:
             activations = length(inputs)
         activations = ops.reshape(windows.cut(activations), (-1, children))
-        routed = self._route(
-            WindowVotes(self._votes(windows.cut(inputs)), windows, types),
-            activations,
-        )
+        votes = math.prod(windows.shape) * children * self.num_types * self.dim
+        routed = self._route(inputs, activations, votes)
         parents = (-1, *windows.shape, self.num_types)
         couplings = (-1, *windows.shape, *members, self.num_types)
         poses = ops.cast(routed.poses, self.compute_dtype)
@@ -160,20 +159,23 @@ class ConvCaps(RoutedCaps):
             return_couplings,
         )
 
-    def _votes(self, cut: Tensor) -> Tensor:
-        """Returns votes `[b * h' * w', j, p * q * t, d]` of windows."""
-        *_, types, components = cut.shape
-        places = math.prod(self.kernel_size)
-        poses = ops.reshape(cut, (-1, places, types, components))
-        maps = self._linear_maps()
-        shape = (places, *maps.shape[2:])
-        matrices = "pjkd" if self.share_types else "ptjkd"
-        votes = ops.einsum(
-            f"nptk,{matrices}->njptd", poses, ops.reshape(maps, shape)
+    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
+        """Returns votes `[b * h' * w', p * q * t, j, d]` of windows."""
+        windows = self._windows(inputs.shape)
+        *_, types, components = inputs.shape
+        maps = self._linear_maps(transformation)
+        maps = ops.reshape(
+            maps, (math.prod(self.kernel_size), -1, *maps.shape[-3:])
         )
-        return ops.reshape(
-            votes, (-1, self.num_types, places * types, self.dim)
-        )
+        # Types that share a matrix differ as positions do.
+        shape = (-1, types // maps.shape[1], maps.shape[1], components)
+        blocks = [
+            Block(ops.reshape(part, shape), maps[place])
+            for place, part in enumerate(windows.parts(inputs))
+        ]
+        if self._factored(blocks):
+            return FactoredVotes(blocks)
+        return WindowVotes(made(blocks), windows, types)
 
     def compute_output_spec(
         self,

@@ -6,9 +6,10 @@ import keras
 from keras import ops
 
 from tfcaps import routing as routings
+from tfcaps.layers import compiled
 from tfcaps.layers.routed import chosen
 from tfcaps.ops import Tensor, check_positive, squash
-from tfcaps.routing import DynamicRouting, Votes
+from tfcaps.routing import DynamicRouting, Routed, Votes
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -167,8 +168,18 @@ class ConvCaps3D(keras.layers.Layer):
         _, rows, columns, _ = votes.shape
         parents = rows * columns * self.num_types
         votes = ops.reshape(votes, (-1, types, parents, self.dim))
-        routed = self._routing_of(parents)(
-            Votes(votes), bias=self._biases(parents)
+        routing = self._routing_of(parents)
+
+        def route(votes: Tensor, weights: Any) -> tuple[Tensor, ...]:
+            return tuple(routing(Votes(votes), **weights))
+
+        routed = Routed(
+            *compiled.call(
+                route,
+                (votes, self._weights(parents)),
+                types * parents * self.dim,
+                routing.differentiates_loop,
+            )
         )
         grid = (rows, columns, self.num_types)
         couplings = ops.cast(routed.couplings, "float32")
@@ -191,10 +202,11 @@ class ConvCaps3D(keras.layers.Layer):
             positions=parents // self.num_types, **self.routing.get_config()
         )
 
-    def _biases(self, parents: int) -> Tensor | None:
+    def _weights(self, parents: int) -> dict[str, Tensor]:
+        """Returns the routing's weights: a bias for each position, or none."""
         if self.bias is None:
-            return None
-        return ops.tile(self.bias, (parents // self.num_types, 1))
+            return {}
+        return {"bias": ops.tile(self.bias, (parents // self.num_types, 1))}
 
     def compute_output_spec(
         self, inputs: Any, return_couplings: bool = False

@@ -67,14 +67,21 @@ class Windows:
 
         What lies outside of the map is zero.
         """
+        return self._together(self.parts(maps))
+
+    def parts(self, maps: Tensor) -> list[Tensor]:
+        """Returns what windows hold at each place, `[b, h', w', ...]`.
+
+        What lies outside of the map is zero.
+        """
         rest = [(0, 0)] * (len(maps.shape) - 3)
         if any(map(sum, self._pads)):
             maps = ops.pad(maps, [(0, 0), *self._pads, *rest])
-        return self._cut_padded(maps)
+        return self._parts_of_padded(maps)
 
-    def _cut_padded(self, maps: Tensor) -> Tensor:
+    def _parts_of_padded(self, maps: Tensor) -> list[Tensor]:
         (down, across), (rows, columns) = self.strides, self.shape
-        parts = [
+        return [
             maps[
                 :,
                 p : p + down * (rows - 1) + 1 : down,
@@ -82,10 +89,12 @@ class Windows:
             ]
             for p, q in self._offsets()
         ]
-        stacked = ops.stack(parts, axis=3)
-        rest = maps.shape[3:]
+
+    def _together(self, parts: list[Tensor]) -> Tensor:
+        rest = parts[0].shape[3:]
         return ops.reshape(
-            stacked, (-1, rows, columns, *self.kernel_size, *rest)
+            ops.stack(parts, axis=3),
+            (-1, *self.shape, *self.kernel_size, *rest),
         )
 
     def normalizers(self, logits: Tensor) -> Tensor:
@@ -102,7 +111,7 @@ class Windows:
             self._place(logits[:, :, :, p, q], p, q) for p, q in self._offsets()
         ]
         total = ops.logsumexp(ops.stack(placed), axis=0)
-        return self._cut_padded(total)
+        return self._together(self._parts_of_padded(total))
 
     def _offsets(self) -> list[tuple[int, int]]:
         rows, columns = self.kernel_size

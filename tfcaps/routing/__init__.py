@@ -7,6 +7,7 @@ import keras
 from tfcaps.ops import is_integer
 from tfcaps.routing.dynamic import DynamicRouting
 from tfcaps.routing.em import EMRouting
+from tfcaps.routing.factored_votes import Block, FactoredVotes, made
 from tfcaps.routing.regularized import RegularizedRouting
 from tfcaps.routing.routing import Routed, Routing, Weight
 from tfcaps.routing.scaled_distance import ScaledDistanceRouting
@@ -15,8 +16,10 @@ from tfcaps.routing.uniform import UniformRouting
 from tfcaps.routing.votes import Votes
 
 __all__ = [
+    "Block",
     "DynamicRouting",
     "EMRouting",
+    "FactoredVotes",
     "RegularizedRouting",
     "Routed",
     "Routing",
@@ -26,6 +29,7 @@ __all__ = [
     "Votes",
     "Weight",
     "get",
+    "made",
     "serialize",
 ]
 

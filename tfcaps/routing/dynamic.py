@@ -62,6 +62,8 @@ class DynamicRouting(Routing):
           procedure 1
     """
 
+    vote_free = True
+
     def __init__(
         self,
         iterations: int = 3,
@@ -84,7 +86,12 @@ class DynamicRouting(Routing):
             couplings = self._couplings(votes.agreement(agreed))
             return agreed + self._squash(votes.weighted_sum(couplings) + bias)
 
-        agreed = repeat(add_poses, votes.zero_poses(), self.iterations - 1)
+        agreed = votes.zero_poses()
+        if self.iterations > 1:
+            # Equal couplings need no logits and no weights.
+            rivals = votes.num_parents + self.leaky
+            agreed = self._squash(votes.sum() / rivals + bias)
+        agreed = repeat(add_poses, agreed, self.iterations - 2)
         couplings = self._couplings(votes.agreement(agreed))
         if self.gradient == "last":
             couplings = ops.stop_gradient(couplings)

@@ -13,11 +13,13 @@ def repeat(
 ) -> Tensor:
     """Returns `state` after `state = step(t, state)` for `t` from 0.
 
+    Fewer than one time leaves it as it is.
+
     TensorFlow's loop is called directly because XLA refuses the gradient of one
     without `maximum_iterations`, which `keras.ops.fori_loop` does not pass, and
     also that of a loop of no steps.
     """
-    if times == 0:
+    if times < 1:
         return state
     if keras.backend.backend() != "tensorflow":
         return ops.fori_loop(0, times, step, state)

@@ -62,6 +62,8 @@ class RegularizedRouting(Routing):
           gives neither its title nor its authors
     """
 
+    vote_free = True
+
     def __init__(
         self,
         penalty: str = "l2",

@@ -60,6 +60,10 @@ class Routing(abc.ABC):
     # Whether parents have activations of their own, not their poses' lengths.
     explicit_activations = False
 
+    # Whether votes are only summed, compared and measured, so that they need
+    # not be made: layers then give `FactoredVotes`.
+    vote_free = False
+
     def __call__(
         self,
         votes: Tensor | Votes,
@@ -86,6 +90,12 @@ class Routing(abc.ABC):
         bias: Tensor | None,
     ) -> Routed:
         """Routes votes to parents."""
+
+    @property
+    def differentiates_loop(self) -> bool:
+        """Whether gradients go through a loop of iterations."""
+        through = getattr(self, "gradient", "last") == "full"
+        return through and getattr(self, "iterations", 1) > 1
 
     def weights(
         self, children: int, parents: int, dim: int

@@ -72,6 +72,8 @@ class ScaledDistanceRouting(Routing):
           https://arxiv.org/abs/1812.09707
     """
 
+    vote_free = True
+
     def __init__(
         self,
         iterations: int = 3,
@@ -93,17 +95,23 @@ class ScaledDistanceRouting(Routing):
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None
     ) -> Routed:
         bias = 0.0 if bias is None else bias
+        lengths = votes.lengths()
         if activations is not None:
-            votes = _shortened(votes, activations)
+            factors = _shortening(lengths, activations)
+            votes, lengths = votes.scale(factors), lengths * factors
+
+        def logits_towards(sums: Tensor) -> Tensor:
+            distances = votes.distances(squash(sums + bias), lengths)
+            return self._logits(distances, votes.num_parents)
 
         def replace_logits(_: Tensor, logits: Tensor) -> Tensor:
-            couplings = softmax(logits)
-            poses = squash(votes.weighted_sum(couplings) + bias)
-            return self._logits(votes.distances(poses), votes.num_parents)
+            return logits_towards(votes.weighted_sum(softmax(logits)))
 
-        logits = repeat(
-            replace_logits, votes.zero_couplings(), self.iterations - 1
-        )
+        logits = votes.zero_couplings()
+        if self.iterations > 1:
+            # Equal couplings need no weights.
+            logits = logits_towards(votes.sum() / votes.num_parents)
+        logits = repeat(replace_logits, logits, self.iterations - 2)
         couplings = softmax(logits)
         if self.gradient == "last":
             couplings = ops.stop_gradient(couplings)
@@ -128,9 +136,8 @@ class ScaledDistanceRouting(Routing):
         }
 
 
-def _shortened(votes: Votes, activations: Tensor) -> Votes:
-    """Returns votes none of which is longer than its child's activation."""
-    lengths = votes.lengths()
+def _shortening(lengths: Tensor, activations: Tensor) -> Tensor:
+    """Returns what makes no vote longer than its child's activation."""
     divisors = ops.where(lengths > 0, lengths, ops.ones_like(lengths))
     limits = ops.expand_dims(activations, -1)
-    return votes.scale(ops.minimum(1.0, limits / divisors))
+    return ops.minimum(1.0, limits / divisors)

@@ -50,6 +50,8 @@ class SelfAttentionRouting(Routing):
         - Mazzia, Salvetti, Chiaberge, 2021, https://arxiv.org/abs/2101.12491
     """
 
+    vote_free = True
+
     def __init__(self, gradient: str = "full", levels: int | None = None):
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
@@ -64,7 +66,7 @@ class SelfAttentionRouting(Routing):
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None
     ) -> Routed:
         del activations
-        everyone = votes.weighted_sum(ops.ones_like(votes.zero_couplings()))
+        everyone = votes.sum()
         scale = 1.0 / math.sqrt(everyone.shape[-1])
         couplings = softmax(scale * votes.agreement(everyone))
         if self.gradient == "last":

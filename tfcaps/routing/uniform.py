@@ -28,6 +28,8 @@ class UniformRouting(Routing):
         - Gu, Tresp, 2020, https://arxiv.org/abs/2003.06854
     """
 
+    vote_free = True
+
     def __init__(self, levels: int | None = None):
         self.levels = check_routing_levels(levels)
 
@@ -37,7 +39,8 @@ class UniformRouting(Routing):
         del activations
         share = votes.zero_couplings() + 1.0 / votes.num_parents
         couplings = self.rounded(share)
-        total = votes.weighted_sum(couplings)
+        # Any of them, since they are all the same.
+        total = couplings[:, :1, :1] * votes.sum()
         poses = squash(total if bias is None else total + bias)
         return Routed(poses, length(poses), couplings)
 

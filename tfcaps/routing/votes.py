@@ -12,8 +12,9 @@ class Votes:
     """The votes of children for parents, held as one float32 tensor.
 
     Routings never index votes; all that they ask is below. So a form of votes
-    that is never held in memory can take this one's place, and so can one whose
-    parents compete otherwise, such as the windows of `ConvCaps`.
+    that is never held in memory can take this one's place (`FactoredVotes`),
+    and so can one whose parents compete otherwise, such as the windows of
+    `ConvCaps`.
 
     Args:
         tensor: Votes `[b, i, j, d]`.
@@ -47,6 +48,10 @@ class Votes:
         """How many parents there are."""
         return int(self._by_parent.shape[1])
 
+    def sum(self) -> Tensor:
+        """Returns the sum `[b, j, d]` over all children."""
+        return ops.sum(self._by_parent, axis=2)
+
     def weighted_sum(self, couplings: Tensor) -> Tensor:
         """Contracts couplings `[b, i, j]` over children to `[b, j, d]`."""
         rows = ops.expand_dims(_by_parent(couplings), 2)
@@ -62,8 +67,15 @@ class Votes:
         """Returns the length `[b, i, j]` of each vote."""
         return _by_parent(length(self._by_parent))
 
-    def distances(self, poses: Tensor) -> Tensor:
-        """Returns the distance `[b, i, j]` of votes from poses `[b, j, d]`."""
+    def distances(self, poses: Tensor, lengths: Tensor) -> Tensor:
+        """Returns the distance `[b, i, j]` of votes from poses `[b, j, d]`.
+
+        Args:
+            poses: Tensor `[b, j, d]`.
+            lengths: What `lengths` returns. Taken once, before a loop; a form
+                that does not hold the votes needs them.
+        """
+        del lengths
         return _by_parent(length(self._deviations(poses)))
 
     def squared_deviations(self, poses: Tensor) -> "Votes":

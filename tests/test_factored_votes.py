@@ -1,0 +1,165 @@
+"""Votes that are never made do what votes do."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.registry import ROUTINGS, parametrize
+from tfcaps.layers import ClassCaps, ConvCaps
+from tfcaps.layers.routed import RoutedCaps
+from tfcaps.routing import Block, FactoredVotes, Votes, made
+
+# Blocks, positions and types of six children.
+FORMS = {
+    "nothing_shared": (1, 1, 6),
+    "types_shared": (1, 3, 2),
+    "all_shared": (1, 6, 1),
+    "blocks": (2, 1, 3),
+    "blocks_all_shared": (3, 2, 1),
+}
+
+
+def random_blocks(rng, form, dtype="float32"):
+    count, positions, types = FORMS[form]
+    return [
+        Block(
+            rng.normal(size=(2, positions, types, 3)).astype(dtype),
+            rng.normal(size=(types, 3, 3, 4)).astype(dtype),
+        )
+        for _ in range(count)
+    ]
+
+
+def both(blocks):
+    return FactoredVotes(blocks), Votes(made(blocks), parents_first=True)
+
+
+def test_votes_are_poses_times_maps(rng):
+    poses, maps = random_blocks(rng, "types_shared")[0]
+    votes = np.asarray(made([Block(poses, maps)]))
+    assert votes.shape == (2, 3, 6, 4)
+    # Child 3 is of type 1 at position 1.
+    np.testing.assert_allclose(
+        votes[1, 2, 3], poses[1, 1, 1] @ maps[1, 2], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["", "scaled"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_contraction_is_that_of_made_votes(form, scaled, rng):
+    factored, whole = both(random_blocks(rng, form, "float64"))
+    if scaled:
+        for _ in range(2):
+            factors = rng.normal(size=(2, 6, 3))
+            factored, whole = factored.scale(factors), whole.scale(factors)
+    couplings = rng.random((2, 6, 3))
+    poses = rng.normal(size=(2, 3, 4))
+
+    def results(votes):
+        lengths = votes.lengths()
+        return {
+            "sum": votes.sum(),
+            "weighted_sum": votes.weighted_sum(couplings),
+            "agreement": votes.agreement(poses),
+            "lengths": lengths,
+            "distances": votes.distances(poses, lengths),
+            "squared_deviations": votes.squared_deviations(poses).agreement(
+                poses
+            ),
+            "zero_poses": votes.zero_poses(),
+            "zero_couplings": votes.zero_couplings(),
+            "num_parents": votes.num_parents,
+        }
+
+    wanted = results(whole)
+    assert factored.dtype == whole.dtype
+    for name, result in results(factored).items():
+        np.testing.assert_allclose(
+            result, wanted[name], atol=1e-9, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@parametrize([case for case in ROUTINGS if case.make().levels is None])
+def test_routing_and_its_gradients_are_the_same(case, form, rng):
+    blocks = random_blocks(rng, form)
+    _, activations, weights = case.random_arguments(rng)
+    factors = [tf.constant(part) for block in blocks for part in block]
+    weighting = rng.normal(size=(2, 3, 4)).astype("float32")
+
+    def results(form):
+        with tf.GradientTape() as tape:
+            tape.watch(factors)
+            starts = range(0, len(factors), 2)
+            pairs = [Block(*factors[k : k + 2]) for k in starts]
+            routed = case.make()(both(pairs)[form], activations, **weights)
+            total = tf.reduce_sum(routed.poses * weighting)
+        return [*routed, *tape.gradient(total, factors)]
+
+    for result, wanted in zip(results(0), results(1), strict=True):
+        scale = max(np.max(np.abs(wanted)), 1.0)
+        np.testing.assert_allclose(result, wanted, atol=2e-5 * scale)
+
+
+def test_gradients_stop(rng):
+    poses, maps = map(tf.constant, random_blocks(rng, "types_shared")[0])
+    with tf.GradientTape() as tape:
+        tape.watch([poses, maps])
+        votes = FactoredVotes([Block(poses, maps)]).stop_gradient()
+        total = tf.reduce_sum(votes.sum())
+    assert tape.gradient(total, [poses, maps]) == [None, None]
+
+
+def test_distances_of_equal_votes_are_finite(rng):
+    blocks = random_blocks(rng, "nothing_shared")
+    votes = both(blocks)[0]
+    target = np.asarray(made(blocks))[:, :, 0]
+    distances = np.asarray(votes.distances(target, votes.lengths()))
+    assert np.all(distances[:, 0] < 2e-3) and np.all(distances >= 0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "expected"),
+    [
+        (ClassCaps(3, 8), (6, 8), FactoredVotes),
+        (ClassCaps(3, 4), (6, 8), Votes),
+        (ClassCaps(3, 4, share="all"), (6, 8), FactoredVotes),
+        (ClassCaps(3, 4, share="type"), (2, 2, 3, 8), FactoredVotes),
+        (ClassCaps(3, 16, "em", matrix=True), (6, 16), Votes),
+        (ConvCaps(3, 8, 2), (4, 4, 2, 8), FactoredVotes),
+        (ConvCaps(3, 4, 2), (4, 4, 2, 8), Votes),
+        (ConvCaps(3, 4, 2, share_types=True), (4, 4, 2, 8), FactoredVotes),
+    ],
+)
+def test_layers_choose_by_shape(layer, shape, expected, monkeypatch):
+    chosen = []
+    call = type(layer.routing).__call__
+    monkeypatch.setattr(
+        type(layer.routing),
+        "__call__",
+        lambda self, votes, *args, **kwargs: (
+            chosen.append(type(votes)) or call(self, votes, *args, **kwargs)
+        ),
+    )
+    layer(np.zeros((1, *shape), "float32"))
+    assert (chosen[0] is FactoredVotes) == (expected is FactoredVotes)
+
+
+@pytest.mark.parametrize("padding", ["valid", "same"])
+@pytest.mark.parametrize("share_types", [False, True])
+def test_windows_vote_alike_in_both_forms(
+    padding, share_types, rng, monkeypatch
+):
+    layer = ConvCaps(
+        3, 6, (3, 2), (2, 1), padding=padding, share_types=share_types
+    )
+    maps = rng.normal(size=(2, 6, 5, 4, 5)).astype("float32")
+    results = []
+    for factored in (False, True):
+        monkeypatch.setattr(RoutedCaps, "_factored", lambda *_, f=factored: f)
+        results.append(layer(maps, return_couplings=True))
+    for result, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(result), wanted, atol=1e-5
+        )

@@ -1,0 +1,94 @@
+"""XLA around routing: where it pays, and never where a model is exported."""
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import keras
+
+from tfcaps.ops import Tensor
+
+# Votes of a sample (i * j * d) from which routing gains more than it costs to
+# compile it, a second or two for each size of batch.
+_MANY_VOTES = 2**17
+
+
+def call(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    votes: int,
+    differentiates_loop: bool,
+) -> Any:
+    """Returns `function(*arguments)`, compiled by XLA where that pays.
+
+    That is on TensorFlow, in the steps of Keras' `fit`, `evaluate` and
+    `predict`. An exported signature must run without XLA, and is traced
+    elsewhere. On JAX the whole step is compiled.
+
+    Args:
+        function: From tensors to tensors, without variables.
+        arguments: Nested structures of tensors.
+        votes: Int. How many numbers the votes of one sample are.
+        differentiates_loop: Bool. Whether gradients go through a loop, which
+            XLA must then see together with its gradient: the forward pass is
+            repeated in the backward pass, and keeps nothing in between.
+    """
+    if votes < _MANY_VOTES or not _in_step():
+        return function(*arguments)
+
+    import tensorflow as tf
+
+    # Variables are read outside, and the gradient of each tensor is returned
+    # by its place.
+    tensors = [tf.convert_to_tensor(leaf) for leaf in _flatten(arguments)]
+    jit = functools.partial(tf.function, jit_compile=True, autograph=False)
+
+    def forward(*tensors: Tensor) -> Any:
+        return function(*keras.tree.pack_sequence_as(arguments, tensors))
+
+    if not differentiates_loop:
+        return jit(forward)(*tensors)
+
+    def backward(tensors: list[Tensor], upstream: list[Tensor]) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = _flatten(forward(*tensors))
+        return tape.gradient(
+            outputs, tensors, upstream, unconnected_gradients="zero"
+        )
+
+    @tf.custom_gradient
+    def differentiable(*tensors: Tensor) -> Any:
+        def gradient(*upstream: Tensor) -> Any:
+            return jit(backward)(list(tensors), list(upstream))
+
+        return jit(forward)(*tensors), gradient
+
+    return differentiable(*tensors)
+
+
+def _flatten(structure: Any) -> list[Any]:
+    leaves: list[Any] = keras.tree.flatten(structure)
+    return leaves
+
+
+def _in_step() -> bool:
+    """Tells whether a step of Keras on TensorFlow is being traced."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+
+    import tensorflow as tf
+
+    # Keras runs steps by `Strategy.run`, with or without a strategy.
+    context = tf.distribute.get_replica_context()
+    return not tf.executing_eagerly() and context not in (None, _outside())
+
+
+@functools.cache
+def _outside() -> Any:
+    """Returns the replica context of a thread that runs no step."""
+    import tensorflow as tf
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(tf.distribute.get_replica_context).result()

@@ -1,0 +1,221 @@
+"""Votes kept as poses and maps: contracted without ever being made."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor, as_float32, square_root
+from tfcaps.routing.votes import Votes
+
+
+class Block(NamedTuple):
+    """Children that vote by maps of their types, shared by all positions.
+
+    Attributes:
+        poses: Child poses `[b, p, t, k]`.
+        maps: Maps `[t, j, k, d]` from poses to votes. Children that share
+            nothing are types at one position.
+    """
+
+    poses: Tensor
+    maps: Tensor
+
+
+class FactoredVotes(Votes):
+    """The votes `û_bij = u_bi W_ij` of blocks of children, as their factors.
+
+    What routing asks of votes is linear in poses and maps, so that the sum over
+    children, or over components, can be taken before a vote is complete:
+
+        sum_i c_bij û_bijd = sum_tk (sum_p c_bptj u_bptk) W_tjkd
+        û_bij · v_bj       = sum_k u_bptk (sum_d W_tjkd v_bjd)
+
+    What is held in memory at a time has at most `b * j * t * k` numbers for one
+    block. Squared distances are `|û|^2 - 2 û · v + |v|^2`, whose error is about
+    1e-7 of the squared lengths.
+
+    Args:
+        blocks: At least one `Block`. The children are theirs in order, in each
+            block the positions, at each position the types.
+    """
+
+    def __init__(self, blocks: list[Block]):
+        self._blocks = [
+            Block(as_float32(poses), as_float32(maps)) for poses, maps in blocks
+        ]
+        self._factors: Tensor | None = None
+        # One block at a time, in the backward pass too.
+        self._saving = keras.remat if len(blocks) > 1 else _as_it_is
+
+    @property
+    def dtype(self) -> Any:
+        return self._blocks[0].poses.dtype
+
+    @property
+    def num_parents(self) -> int:
+        return int(self._blocks[0].maps.shape[1])
+
+    def sum(self) -> Tensor:
+        if self._factors is not None:
+            return self.weighted_sum(ops.ones_like(self._factors))
+        return sum(_sum(*block) for block in self._blocks)
+
+    def weighted_sum(self, couplings: Tensor) -> Tensor:
+        if self._factors is not None:
+            couplings = couplings * self._factors
+        contract = self._saving(_weighted_sum)
+        return sum(
+            contract(part, *block)
+            for part, block in zip(
+                self._split(couplings), self._blocks, strict=True
+            )
+        )
+
+    def agreement(self, poses: Tensor) -> Tensor:
+        contract = self._saving(_agreement)
+        products = _joined([contract(poses, *block) for block in self._blocks])
+        if self._factors is not None:
+            products = products * self._factors
+        return products
+
+    def lengths(self) -> Tensor:
+        measure = self._saving(_squared_lengths)
+        squares = _joined([measure(*block) for block in self._blocks])
+        lengths = square_root(ops.maximum(squares, 0.0))
+        if self._factors is not None:
+            lengths = lengths * ops.abs(self._factors)
+        return lengths
+
+    def distances(self, poses: Tensor, lengths: Tensor) -> Tensor:
+        squares = ops.expand_dims(ops.sum(ops.square(poses), axis=-1), 1)
+        squares = squares + ops.square(lengths) - 2.0 * self.agreement(poses)
+        return square_root(ops.maximum(squares, 0.0))
+
+    def squared_deviations(self, poses: Tensor) -> Votes:
+        votes = Votes(made(self._blocks), parents_first=True)
+        if self._factors is not None:
+            votes = votes.scale(self._factors)
+        return votes.squared_deviations(poses)
+
+    def scale(self, factors: Tensor) -> "FactoredVotes":
+        if self._factors is not None:
+            factors = factors * self._factors
+        return self._with(self._blocks, factors)
+
+    def stop_gradient(self) -> "FactoredVotes":
+        factors = self._factors
+        return self._with(
+            [
+                Block(ops.stop_gradient(poses), ops.stop_gradient(maps))
+                for poses, maps in self._blocks
+            ],
+            None if factors is None else ops.stop_gradient(factors),
+        )
+
+    def zero_poses(self) -> Tensor:
+        poses, maps = self._blocks[0]
+        batch = ops.shape(poses)[0]
+        return ops.zeros((batch, *maps.shape[1::2]), self.dtype)
+
+    def zero_couplings(self) -> Tensor:
+        batch = ops.shape(self._blocks[0].poses)[0]
+        children = sum(map(_children, self._blocks))
+        return ops.zeros((batch, children, self.num_parents), self.dtype)
+
+    def _split(self, couplings: Tensor) -> list[Tensor]:
+        if not self._blocks[1:]:
+            return [couplings]
+        ends = [0]
+        for block in self._blocks:
+            ends.append(ends[-1] + _children(block))
+        return [
+            couplings[:, start:end]
+            for start, end in zip(ends[:-1], ends[1:], strict=True)
+        ]
+
+    def _with(
+        self, blocks: list[Block], factors: Tensor | None
+    ) -> "FactoredVotes":
+        votes = FactoredVotes(blocks)
+        votes._factors = factors
+        return votes
+
+
+def made(blocks: list[Block]) -> Tensor:
+    """Returns the votes of blocks, `[b, j, i, d]`, in the type of the poses."""
+    votes = [
+        ops.reshape(
+            ops.einsum("bptk,tjkd->bjptd", *block),
+            (-1, block.maps.shape[1], _children(block), block.maps.shape[-1]),
+        )
+        for block in blocks
+    ]
+    return ops.concatenate(votes, axis=2) if votes[1:] else votes[0]
+
+
+def _children(block: Block) -> int:
+    _, positions, types, _ = block.poses.shape
+    return int(positions * types)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Returns `[b, i, j]` of all children."""
+    return ops.concatenate(parts, axis=1) if parts[1:] else parts[0]
+
+
+def _as_it_is(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return function
+
+
+def _matrices(maps: Tensor) -> Tensor:
+    """Returns the maps as one matrix `[t * k, d]` for each parent."""
+    _, parents, _, dim = maps.shape
+    by_parent = ops.transpose(maps, (1, 0, 2, 3))
+    return ops.reshape(by_parent, (parents, -1, dim))
+
+
+def _sum(poses: Tensor, maps: Tensor) -> Tensor:
+    """Returns the sum `[b, j, d]` of all votes, by one product."""
+    types, parents, components, dim = maps.shape
+    rows = ops.reshape(ops.sum(poses, axis=1), (-1, types * components))
+    columns = ops.transpose(maps, (0, 2, 1, 3))
+    columns = ops.reshape(columns, (types * components, parents * dim))
+    return ops.reshape(ops.matmul(rows, columns), (-1, parents, dim))
+
+
+def _weighted_sum(couplings: Tensor, poses: Tensor, maps: Tensor) -> Tensor:
+    """Contracts couplings `[b, i, j]` over children to `[b, j, d]`."""
+    _, positions, types, components = poses.shape
+    parents = maps.shape[1]
+    if positions == 1:
+        weights = ops.transpose(couplings, (2, 0, 1))
+        weighted = ops.expand_dims(weights, -1) * poses[:, 0]
+    else:
+        couplings = ops.reshape(couplings, (-1, positions, types, parents))
+        weighted = ops.einsum("bptj,bptk->jbtk", couplings, poses)
+    weighted = ops.reshape(weighted, (parents, -1, types * components))
+    return ops.transpose(ops.matmul(weighted, _matrices(maps)), (1, 0, 2))
+
+
+def _agreement(parents: Tensor, poses: Tensor, maps: Tensor) -> Tensor:
+    """Returns the dot products `[b, i, j]` with parents `[b, j, d]`."""
+    _, positions, types, components = poses.shape
+    columns = ops.transpose(_matrices(maps), (0, 2, 1))
+    pulled = ops.matmul(ops.transpose(parents, (1, 0, 2)), columns)
+    pulled = ops.reshape(pulled, (maps.shape[1], -1, types, components))
+    if positions == 1:
+        products = ops.sum(pulled * poses[:, 0], axis=-1)
+        return ops.transpose(products, (1, 2, 0))
+    products = ops.einsum("jbtk,bptk->bptj", pulled, poses)
+    return ops.reshape(products, (-1, positions * types, maps.shape[1]))
+
+
+def _squared_lengths(poses: Tensor, maps: Tensor) -> Tensor:
+    """Returns the squared length `[b, i, j]` of each vote, `u W Wᵀ uᵀ`."""
+    _, positions, types, _ = poses.shape
+    grams = ops.einsum("tjkd,tjld->tjkl", maps, maps)
+    pulled = ops.einsum("bptk,tjkl->jbptl", poses, grams)
+    squares = ops.transpose(ops.sum(pulled * poses, axis=-1), (1, 2, 3, 0))
+    return ops.reshape(squares, (-1, positions * types, maps.shape[1]))
