@@ -1,5 +1,6 @@
 """Models that quantise couplings, and models that return them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -59,14 +60,12 @@ def quantize_couplings(model: keras.Model, levels: int) -> keras.Model:
     """
     last_routed_layer(model)
 
-    def with_levels(layer: Any) -> Any:
-        config = layer.get_config()
-        if is_routed(layer) and getattr(layer, "quantizable", True):
-            routing = config["routing"]
-            routing["config"] = {**routing["config"], "levels": levels}
-        return type(layer).from_config(config)
+    def copied(layer: Any) -> Any:
+        if _is_quantizable(layer):
+            return _with_levels(layer, levels)
+        return type(layer).from_config(layer.get_config())
 
-    copy = keras.models.clone_model(model, clone_function=with_levels)
+    copy = keras.models.clone_model(model, clone_function=copied)
     copy.set_weights(model.get_weights())
     return copy
 
@@ -88,21 +87,115 @@ def capsule_outputs(model: keras.Model) -> keras.Model:
     Raises:
         ValueError: If the model has no routed layer.
     """
-    last = last_routed_layer(model)
+    model = encoder(model)
     shown: dict[str, Tensor] = {}
+    call = _shows_last(model, shown)
+    copy = _same_layers(model, call)
+    return keras.Model(copy.input, _all_outputs(copy, shown))
+
+
+class PlainAndQuantized:
+    """A model run as it is and with quantised couplings, in one pass.
+
+    What comes before the first layer that rounds its couplings is computed
+    once.
+
+    Args:
+        model: As in `capsule_outputs`.
+        levels: Int, at least 2.
+
+    Attributes:
+        input: The images.
+        plain: The outputs of `capsule_outputs`.
+        quantized: The same with quantised couplings.
+    """
+
+    def __init__(self, model: keras.Model, levels: int):
+        model = encoder(model)
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        known: dict[Any, Any] = {}
+        shown: dict[str, Tensor] = {}
+
+        def rounding(layer: Any) -> Any:
+            if not _is_quantizable(layer):
+                return layer
+            name = f"{layer.name}_rounded"  # the two are in one model
+            copy = _with_levels(layer, levels, name=name)
+            copy.build_from_config(layer.get_build_config())
+            self._copies[id(layer)] = layer, copy
+            return copy
+
+        call_plain = _shows_last(model, shown)
+        call_rounding = _shows_last(model, shown, replace=rounding)
+
+        def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            outputs = call_plain(layer, *args, **kwargs)
+            known[_call_key(layer, args, kwargs)] = outputs
+            return outputs
+
+        def differ(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            key = _call_key(layer, args, kwargs)
+            if key in known and not _is_quantizable(layer):
+                return known[key]
+            return call_rounding(layer, *args, **kwargs)
+
+        copy = _same_layers(model, record)
+        self.input = copy.input
+        self.plain = _all_outputs(copy, shown)
+        self.quantized = _all_outputs(_same_layers(model, differ), shown)
+
+    def update(self) -> None:
+        """Gives the quantised layers the newest weights of the model."""
+        for layer, copy in self._copies.values():
+            copy.set_weights(layer.get_weights())
+
+
+def _all_outputs(
+    model: keras.Model, shown: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns lengths and what was shown of the last routed layer."""
+    lengths = model.outputs[0]
+    if len(lengths.shape) != 2:
+        lengths = Length(dtype="float32")(shown["poses"])
+    return {"lengths": lengths, **shown}
+
+
+def _shows_last(
+    model: keras.Model,
+    shown: dict[str, Tensor],
+    replace: Callable[[Any], Any] = lambda layer: layer,
+) -> Callable[..., Any]:
+    """Returns a caller of layers that notes what the last routed one does."""
+    last = last_routed_layer(model)
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        called = replace(layer)
         if layer is not last:
-            return layer(*args, **kwargs)
-        *outputs, shown["couplings"] = _WithCouplings(layer)(*args, **kwargs)
+            return called(*args, **kwargs)
+        outputs = _WithCouplings(called)(*args, **kwargs)
+        *outputs, shown["couplings"] = outputs
         shown["poses"] = outputs[0]
         return tuple(outputs) if outputs[1:] else outputs[0]
 
-    copy = _same_layers(encoder(model), call)
-    lengths = copy.outputs[0]
-    if len(lengths.shape) != 2:
-        lengths = Length(dtype="float32")(shown["poses"])
-    return keras.Model(copy.input, {"lengths": lengths, **shown})
+    return call
+
+
+def _call_key(layer: Any, args: Any, kwargs: Any) -> Any:
+    """Tells calls of one layer on the same tensors from others."""
+    leaves = keras.tree.flatten((args, kwargs))
+    return id(layer), tuple(id(leaf) for leaf in leaves)
+
+
+def _is_quantizable(layer: Any) -> bool:
+    return is_routed(layer) and getattr(layer, "quantizable", True)
+
+
+def _with_levels(layer: Any, levels: int, **settings: Any) -> Any:
+    """Returns a layer like this one that rounds its couplings."""
+    config = {**layer.get_config(), **settings}
+    routing = config["routing"]
+    routing["config"] = {**routing["config"], "levels": levels}
+    return type(layer).from_config(config)
 
 
 def is_routed(layer: Any) -> bool:
@@ -142,7 +235,10 @@ def _only(tensors: Any, name: str) -> Tensor:
 def _same_layers(model: keras.Model, call: Any) -> keras.Model:
     """Returns a model of the same layers, each of which `call` calls anew."""
     return keras.models.clone_model(
-        model, clone_function=lambda layer: layer, call_function=call
+        model,
+        input_tensors=model.input,
+        clone_function=lambda layer: layer,
+        call_function=call,
     )
 
 

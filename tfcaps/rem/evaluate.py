@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from tfcaps.ops import quantize
 from tfcaps.rem.couplings import (
-    capsule_outputs,
+    PlainAndQuantized,
     encoder,
     last_routed_layer,
-    quantize_couplings,
 )
 from tfcaps.rem.dictionary import CouplingDictionary
 from tfcaps.rem.metrics import t_score
@@ -77,14 +76,14 @@ class Evaluator:
         last_routed_layer(model)  # its absence is the clearer error
         self.model = encoder(model)
         self.levels = levels
-        self._quantized = quantize_couplings(self.model, levels)
-        self._measures = _measures(self.model, self._quantized, levels)
+        self._outputs = PlainAndQuantized(self.model, levels)
+        self._measures = _measures(self.model, self._outputs, levels)
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
     ) -> Report:
         """Measures the model on a data set, see `evaluate`."""
-        self._quantized.set_weights(self.model.get_weights())
+        self._outputs.update()
         parents = int(self._measures.output["lengths"].shape[-1])
         uniform = int(quantize(1.0 / parents, self.levels))
         trees = CouplingDictionary(parents)
@@ -131,22 +130,21 @@ class Evaluator:
 
 
 def _measures(
-    plain: keras.Model, quantized: keras.Model, levels: int
+    model: keras.Model, outputs: PlainAndQuantized, levels: int
 ) -> keras.Model:
     """From images to what `run` adds up, all that leaves the device.
 
     `lengths` `[b, j]` and `t_score` `[b]` of the model as it is, `predicted`
     `[b]` and `keys` `[b, i]` (uint8) with quantised couplings.
     """
-    outputs = capsule_outputs(plain)
-    if len(outputs.output["couplings"].shape) != 3:
+    plain, rounded = outputs.plain, outputs.quantized
+    if len(plain["couplings"].shape) != 3:
         raise ValueError(
-            f"The last routed layer of {plain.name!r} is a "
-            f"{type(last_routed_layer(plain)).__name__}, whose children differ "
+            f"The last routed layer of {model.name!r} is a "
+            f"{type(last_routed_layer(model)).__name__}, whose children differ "
             "from window to window. Parse trees need class capsules, such as "
             "`tfcaps.layers.ClassCaps`, at the end."
         )
-    rounded = capsule_outputs(quantized)(outputs.input)
     predicted = ops.argmax(rounded["lengths"], axis=-1)
     column = ops.expand_dims(ops.expand_dims(predicted, -1), -1)
     couplings = ops.take_along_axis(rounded["couplings"], column, axis=-1)
@@ -154,8 +152,8 @@ def _measures(
     measures = keras.Model(
         outputs.input,
         {
-            "lengths": outputs.output["lengths"],
-            "t_score": t_score(outputs.output["couplings"]),
+            "lengths": plain["lengths"],
+            "t_score": t_score(plain["couplings"]),
             "predicted": predicted,
             "keys": ops.cast(codes, "uint8"),
         },

@@ -102,11 +102,11 @@ class FactoredVotes(Votes):
     def scale(self, factors: Tensor) -> "FactoredVotes":
         if self._factors is not None:
             factors = factors * self._factors
-        return self._with(self._blocks, factors)
+        return self._of(self._blocks, factors)
 
     def stop_gradient(self) -> "FactoredVotes":
         factors = self._factors
-        return self._with(
+        return self._of(
             [
                 Block(ops.stop_gradient(poses), ops.stop_gradient(maps))
                 for poses, maps in self._blocks
@@ -135,7 +135,7 @@ class FactoredVotes(Votes):
             for start, end in zip(ends[:-1], ends[1:], strict=True)
         ]
 
-    def _with(
+    def _of(
         self, blocks: list[Block], factors: Tensor | None
     ) -> "FactoredVotes":
         votes = FactoredVotes(blocks)
