@@ -18,7 +18,7 @@ STRATEGY = tf.distribute.get_strategy()
 @pytest.fixture
 def always(monkeypatch):
     """Lets XLA compile the smallest layers too."""
-    monkeypatch.setattr(compiled, "_MANY_VOTES", 0)
+    monkeypatch.setattr(compiled, "MANY_VOTES", 0)
 
 
 def has_xla(function, *arguments):
@@ -45,7 +45,7 @@ def test_compiled_routing_gives_the_same_outputs_and_steps(
 ):
     inputs = case.random_inputs(rng, 3)
     expected = updates(case, inputs)
-    monkeypatch.setattr(compiled, "_MANY_VOTES", 0)
+    monkeypatch.setattr(compiled, "MANY_VOTES", 0)
     for result, wanted in zip(updates(case, inputs), expected, strict=True):
         np.testing.assert_allclose(result, wanted, atol=1e-5)
 

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from tests.backends import compiled
 from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
 from tfcaps.ops import dequantize, quantize
@@ -282,9 +282,9 @@ def test_eager_graph_and_compiled_routing_agree(case, rng):
         ]
 
     eager = results(*arguments)
-    for jit_compile in (False, True):
-        compiled = tf.function(results, jit_compile=jit_compile)(*arguments)
-        for setting, wanted, got in zip(counts, eager, compiled, strict=True):
+    for xla in (False, True):
+        graph = compiled(results, xla=xla)(*arguments)
+        for setting, wanted, got in zip(counts, eager, graph, strict=True):
             for tensor, twin in zip(wanted, got, strict=True):
                 np.testing.assert_allclose(
                     twin, tensor, atol=1e-4, rtol=1e-4, err_msg=str(setting)

@@ -13,7 +13,7 @@ import tfcaps
 from tests.test_datasets import arrays
 from tfcaps import rem
 from tfcaps.cli import UserError, run_command
-from training import configs, fit, run
+from training import configs, devices, fit, run
 
 _ROOT = Path(__file__).parents[1]
 
@@ -152,7 +152,7 @@ def test_mirrored_training_equals_one_replica(
     tmp_path, monkeypatch, two_replicas
 ):
     strategies = {"none": None, "mirrored": two_replicas}
-    monkeypatch.setattr(fit, "make_strategy", strategies.get)
+    monkeypatch.setattr(devices, "make_strategy", strategies.get)
     monkeypatch.setattr(run, "export", lambda folder, to: None)
     data = tiny_data(tmp_path / "tiny.npz")
     for strategy in ("none", "mirrored"):

@@ -29,6 +29,10 @@ class Batches(keras.utils.PyDataset):
         batch_size: Images in a batch; the last one may have fewer.
         seed: Seed of order and shifts, or `None` to keep the order.
         shift: Largest shift in pixels, to each side. Defaults to `0`.
+        shards: Each batch has a multiple of this many images; what is left of
+            an epoch is left out. Defaults to `1`.
+        process: Pair of which process this is, from 0, and how many there are.
+            Each takes its part of every batch. Defaults to a single one.
         arrange: Function from images and labels to what a batch is, such as the
             inputs and targets of a model. Defaults to images and labels.
     """
@@ -41,6 +45,8 @@ class Batches(keras.utils.PyDataset):
         *,
         seed: int | None = None,
         shift: int = 0,
+        shards: int = 1,
+        process: tuple[int, int] = (0, 1),
         arrange: Callable[[Array, Array], tuple[Any, Any]] | None = None,
     ):
         super().__init__()
@@ -49,6 +55,8 @@ class Batches(keras.utils.PyDataset):
         self.batch_size = batch_size
         self.seed = seed
         self.shift = shift
+        self.shards = shards
+        self.process = process
         self.arrange = arrange or (lambda images, labels: (images, labels))
         self.start_epoch(0)
 
@@ -61,16 +69,23 @@ class Batches(keras.utils.PyDataset):
 
     @property
     def num_batches(self) -> int:
-        return -(-len(self.labels) // self.batch_size)
+        return -(-self._num_images // self.batch_size)
+
+    @property
+    def _num_images(self) -> int:
+        return len(self.labels) // self.shards * self.shards
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         start = index * self.batch_size
-        chosen = self._order[start : start + self.batch_size]
-        images = to_float(self.images[chosen])
+        end = min(start + self.batch_size, self._num_images)
+        chosen = self._order[start:end]
+        images = self.images[chosen]
         if self.shift:
             draw = np.random.default_rng([self.seed or 0, self._epoch, index])
             images = _shifted(images, self.shift, draw)
-        return self.arrange(images, self.labels[chosen])
+        number, count = self.process
+        part = slice(number, None, count)
+        return self.arrange(to_float(images[part]), self.labels[chosen][part])
 
 
 def _shifted(images: Array, limit: int, draw: np.random.Generator) -> Array:
@@ -78,9 +93,12 @@ def _shifted(images: Array, limit: int, draw: np.random.Generator) -> Array:
     count, rows, columns, _ = images.shape
     sides = (limit, limit)
     padded = np.pad(images, ((0, 0), sides, sides, (0, 0)))
-    down, right = draw.integers(0, 2 * limit + 1, size=(2, count, 1))
-    return padded[
-        np.arange(count)[:, None, None],
-        (down + np.arange(rows))[:, :, None],
-        (right + np.arange(columns))[:, None, :],
-    ]
+    shifted = np.empty_like(images)
+    for image, source, down, right in zip(
+        shifted,
+        padded,
+        *draw.integers(0, 2 * limit + 1, size=(2, count)),
+        strict=True,
+    ):
+        image[:] = source[down : down + rows, right : right + columns]
+    return shifted

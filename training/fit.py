@@ -1,9 +1,10 @@
 """Trains one model of a run, with or without REM."""
 
-import contextlib
 import shutil
 import statistics
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 import tfcaps
 from tfcaps import rem
 from tfcaps.cli import UserError
-from training import models
+from training import devices, models
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
@@ -22,7 +23,9 @@ _CURVE_POINTS = 40
 _CURVE_SAMPLES = 1000
 
 
-def train(name: str, data: Data, folder: RunFolder, strategy) -> keras.Model:
+def train(
+    name: str, data: Data, folder: RunFolder, strategy
+) -> keras.Model | None:
     """Trains a model, or takes it from the folder if that was done before.
 
     Args:
@@ -33,7 +36,7 @@ def train(name: str, data: Data, folder: RunFolder, strategy) -> keras.Model:
         strategy: What `make_strategy` returned.
 
     Returns:
-        The trained model, stripped of pruning.
+        The trained model, stripped of pruning; None but in the first process.
 
     Raises:
         UserError: If the loss becomes infinite or not a number.
@@ -41,10 +44,10 @@ def train(name: str, data: Data, folder: RunFolder, strategy) -> keras.Model:
     config = folder.config
     path = folder.model_path(name)
     if path.exists():
-        return keras.saving.load_model(path, compile=False)
+        return _load(path)
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
-    with strategy.scope() if strategy else contextlib.nullcontext():
+    with devices.scope(strategy):
         model = models.build(
             config.model,
             data.image_shape,
@@ -52,7 +55,13 @@ def train(name: str, data: Data, folder: RunFolder, strategy) -> keras.Model:
             routing=config.routing,
             decoder=config.decoder == "joint",
         )
-        batches = _training_batches(model, data, config)
+        batches = _training_batches(
+            model,
+            data,
+            config,
+            shards=devices.num_shards(strategy),
+            process=(devices.process(), devices.num_processes()),
+        )
         _compile(model, name, config, batches.num_batches)
         if name == "rem":
             schedule = _pruning_schedule(config, batches.num_batches)
@@ -60,27 +69,22 @@ def train(name: str, data: Data, folder: RunFolder, strategy) -> keras.Model:
         model.fit(
             batches,
             epochs=config.epochs,
+            shuffle=False,  # the batches have an order of their own
             callbacks=_callbacks(name, model, data, folder, batches),
         )
-    rem.strip_pruning(model)
-    folder.save_model(name, model)
-    shutil.rmtree(folder.backup_path(name), ignore_errors=True)
-    return model
-
-
-def make_strategy(name: str):
-    """Returns the strategy for all models of a run, or None for one device.
-
-    Two strategies in one process would mix up their collective operations.
-    """
-    if name == "none":
+        rem.strip_pruning(model)
+    if devices.process() == 0:
+        folder.save_model(name, model)
+        shutil.rmtree(folder.backup_path(name), ignore_errors=True)
+    devices.wait()
+    if devices.process() > 0:
         return None
+    # What follows runs in one process, on its own device.
+    return model if devices.num_shards(strategy) == 1 else _load(path)
 
-    import tensorflow as tf
 
-    devices = tf.config.list_logical_devices("GPU")
-    devices = devices or tf.config.list_logical_devices("CPU")
-    return tf.distribute.MirroredStrategy([d.name for d in devices])
+def _load(path: Path) -> keras.Model:
+    return keras.saving.load_model(path, compile=False)
 
 
 def decoded_model(
@@ -96,14 +100,12 @@ def decoded_model(
         return model if config.decoder == "joint" else None
     path = folder.model_path("decoder")
     if path.exists():
-        return keras.saving.load_model(path, compile=False)
+        return _load(path)
     print("\nDecoder on the frozen capsules", flush=True)
     keras.utils.set_random_seed(config.seed)
-    with strategy.scope() if strategy else contextlib.nullcontext():
+    with devices.scope(strategy):
         # A copy from the file, because freezing changes the layers.
-        encoder = keras.saving.load_model(
-            folder.model_path(config.model_names[-1]), compile=False
-        )
+        encoder = _load(folder.model_path(config.model_names[-1]))
         decoded = models.with_decoder(config.model, encoder, frozen=True)
         batches = _training_batches(decoded, data, config)
         loss = tfcaps.losses.ReconstructionLoss(config.reconstruction_weight)
@@ -114,6 +116,7 @@ def decoded_model(
         decoded.fit(
             batches,
             epochs=config.epochs,
+            shuffle=False,
             callbacks=[_epoch_starter(batches), _StopIfNotFinite()],
         )
     folder.save_model("decoder", decoded)
@@ -121,9 +124,18 @@ def decoded_model(
 
 
 def _training_batches(
-    model: keras.Model, data: Data, config: Config
+    model: keras.Model,
+    data: Data,
+    config: Config,
+    shards: int = 1,
+    process: tuple[int, int] = (0, 1),
 ) -> Batches:
     """Returns batches of the inputs and targets that a model has."""
+    if config.batch_size % shards:
+        raise UserError(
+            f"--batch-size must be a multiple of the {shards} devices; it is "
+            f"{config.batch_size}."
+        )
     inputs = [tensor.name for tensor in model.inputs]
     outputs = model.output
 
@@ -141,6 +153,8 @@ def _training_batches(
         config.batch_size,
         seed=config.seed,
         shift=config.shift,
+        shards=shards,
+        process=process,
         arrange=arrange,
     )
 
@@ -199,12 +213,31 @@ def _pruning_schedule(config: Config, steps_per_epoch: int):
     # About a hundred updates, the last of them at `end`.
     frequency = max((end - begin) // 100, 1)
     end = begin + (end - begin) // frequency * frequency
+    if keras.backend.backend() == "jax":
+        return _polynomial_sparsity(
+            config.final_sparsity, begin, end, frequency
+        )
     # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
     import tensorflow_model_optimization as tfmot
 
     return tfmot.sparsity.keras.PolynomialDecay(
         0.0, config.final_sparsity, begin, end, frequency=frequency
     )
+
+
+def _polynomial_sparsity(
+    final: float, begin: int, end: int, frequency: int
+) -> Callable[[int], tuple[bool, float]]:
+    """Returns tfmot's polynomial decay from 0, without TensorFlow."""
+    polynomial = keras.optimizers.schedules.PolynomialDecay(
+        0.0, end - begin, final, power=3.0
+    )
+
+    def schedule(step: int) -> tuple[bool, float]:
+        is_time = begin <= step <= end and not (step - begin) % frequency
+        return is_time, float(polynomial(max(step - begin, 0)))
+
+    return schedule
 
 
 def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
@@ -232,9 +265,7 @@ def _callbacks(
             folder,
         ),
         # After these: it backs up only epochs that are measured and finite.
-        keras.callbacks.BackupAndRestore(
-            str(folder.backup_path(name)), double_checkpoint=True
-        ),
+        _BackUp(str(folder.backup_path(name)), double_checkpoint=True),
     ]
     if name == "rem":
         callbacks.insert(0, rem.UpdatePruningStep())
@@ -257,6 +288,20 @@ class _StopIfNotFinite(keras.callbacks.Callback):
                 )
 
 
+class _BackUp(keras.callbacks.BackupAndRestore):
+    """Is written by the first process and read by all."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        if devices.process() == 0:
+            # Writing makes variables, which concern no other process.
+            with devices.alone():
+                super().on_epoch_end(epoch, logs)
+
+    def on_train_end(self, logs=None):
+        if devices.process() == 0:
+            super().on_train_end(logs)
+
+
 class _Measure(keras.callbacks.Callback):
     """Writes a line of `metrics.jsonl`, at the end and every few epochs."""
 
@@ -268,7 +313,9 @@ class _Measure(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         levels = self.folder.config.levels
-        self.evaluator = rem.Evaluator(self.model, levels)
+        self.local = devices.Local(rem.encoder(self.model))
+        with devices.alone():
+            self.evaluator = rem.Evaluator(self.local.model, levels)
         self.step_seconds = []
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -281,9 +328,13 @@ class _Measure(keras.callbacks.Callback):
         epochs = self.folder.config.epochs
         if (epochs - 1 - epoch) % max(epochs // _CURVE_POINTS, 1):
             return
-        report = self.evaluator.run(self.test)
+        self.local.update()
+        with devices.alone():
+            report = self.evaluator.run(self.test)
         # Keras shows what is added to the logs beside its progress bar.
         logs["entropy_bits"] = report.entropy_bits
+        if devices.process() > 0:
+            return
         self.folder.append_metrics(
             {
                 "model": self.name,

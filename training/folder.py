@@ -50,6 +50,11 @@ class RunFolder:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir()
+        except FileExistsError as error:
+            raise UserError(
+                f"{self.path} exists and is not overwritten; give another "
+                "--out, or --resume to go on with that run."
+            ) from error
         except OSError as error:
             raise UserError(f"{self.path} cannot be made: {error}.") from error
         self.write_json("config.json", dataclasses.asdict(self.config))

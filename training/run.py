@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-if __name__ == "__main__":
+if __name__ == "__main__" and "jax" != os.environ.get("KERAS_BACKEND"):
     # TensorFlow 2.21 writes notes at start-up before its log level counts.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stderr = os.dup(2)
@@ -35,12 +35,11 @@ if __name__ == "__main__":
     # Each model that is measured traces functions of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
-import keras  # noqa: E402
 
 import tfcaps  # noqa: E402
 from tfcaps import rem  # noqa: E402
 from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
-from training import configs, datasets, fit, models, report  # noqa: E402
+from training import configs, datasets, devices, fit, models, report  # noqa: E402
 from training.batches import Batches  # noqa: E402
 from training.folder import RunFolder  # noqa: E402
 from training.tables import TITLES  # noqa: E402
@@ -106,8 +105,9 @@ def make_parser() -> Parser:
     add("--levels", type=_levels, help="levels of the couplings, 2 to 256")
     add(
         "--strategy",
-        choices=("none", "mirrored"),
-        help="mirrored trains on all GPUs of this machine",
+        choices=tuple(devices.STRATEGIES),
+        help="mirrored trains on all GPUs of this machine; data-parallel on "
+        "all devices, on the JAX backend, see training/devices.py",
     )
     add(
         "--out",
@@ -192,11 +192,6 @@ def open_folder(options) -> RunFolder:
     defaults = configs.load(given.get("dataset", "digits"))
     config = dataclasses.replace(defaults, **given)
     if options.out is not None:
-        if options.out.exists():
-            raise UserError(
-                f"{options.out} exists and is not overwritten; give another "
-                "--out, or --resume to go on with that run."
-            )
         return RunFolder(options.out, config)
     return RunFolder(_free_name(config), config)
 
@@ -214,14 +209,13 @@ def _free_name(config: configs.Config) -> Path:
 
 def run(options) -> None:
     """Trains, measures, draws and exports."""
-    if keras.backend.backend() != "tensorflow":
-        raise UserError(
-            "the main job needs the TensorFlow backend, not "
-            f"{keras.backend.backend()!r}; unset KERAS_BACKEND."
-        )
     started = time.monotonic()
     folder = open_folder(options)
     config = folder.config
+    strategy = devices.make_strategy(config.strategy)
+    is_first = devices.process() == 0
+    if devices.num_processes() > 1 and options.out is None:
+        raise UserError("several processes need --out, one folder for all.")
     data = datasets.load(config.dataset, config.data_dir)
     if config.samples is not None:
         data = data.reduced(config.samples)
@@ -233,16 +227,31 @@ def run(options) -> None:
         routing=config.routing,
         decoder=config.decoder != "none",
     )
-    if not options.resume:
+    if is_first and not options.resume:
         folder.create()
 
-    strategy = fit.make_strategy(config.strategy)
-    reports = {}
+    trained = {}
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
-        model = fit.train(name, data, folder, strategy)
+        trained[name] = fit.train(name, data, folder, strategy)
+    if is_first:
+        # The other processes have nothing more to do, and wait.
+        _finish(options, data, folder, trained, strategy, started)
+    devices.wait()
+
+
+def _finish(options, data, folder, trained, strategy, started) -> None:
+    """Measures, draws and exports what was trained, in one process."""
+    config = folder.config
+    reports = {}
+    for name, model in trained.items():
+        print(f"\n{TITLES[name]}: parse trees of the test images", flush=True)
         test = Batches(*data.test, batch_size=256)
         reports[name] = rem.evaluate(model, test, config.levels, verbose=1)
+    model = trained[config.model_names[-1]]
+    # A decoder on frozen capsules is small enough for one process.
+    if config.strategy == "data-parallel":
+        strategy = None
     decoded = fit.decoded_model(model, data, folder, strategy)
     served = folder.served / model.name / "1"
     if not served.exists():
@@ -264,7 +273,12 @@ def export(run: Path, to: Path) -> None:
     """Calls the export command, as a user would, on what the run wrote."""
     command = [sys.executable, str(ROOT / "export" / "run.py")]
     flags = ["--run", str(run), "--to", str(to), "--version", "1"]
-    done = subprocess.run([*command, *flags], stdout=subprocess.DEVNULL)
+    done = subprocess.run(
+        [*command, *flags],
+        stdout=subprocess.DEVNULL,
+        # TensorFlow writes the SavedModel, whatever trained the model.
+        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+    )
     if done.returncode:
         raise UserError(f"{run} could not be exported, see above.")
 

@@ -154,8 +154,7 @@ class ClassCaps(RoutedCaps):
             activations = length(inputs)
         children = math.prod(inputs.shape[1:-1])
         activations = ops.reshape(activations, (-1, children))
-        votes = children * self.num_capsules * self.dim
-        routed = self._route(inputs, activations, votes)
+        routed = self._route(inputs, activations)
         return chosen(
             ops.cast(routed.poses, self.compute_dtype),
             ops.cast(routed.activations, "float32"),
@@ -191,6 +190,9 @@ class ClassCaps(RoutedCaps):
                     f"its type is. Received: input_shape={shape}."
                 )
 
+    def _num_votes(self, input_shape: Any) -> int:
+        return math.prod(input_shape[1:-1]) * self.num_capsules * self.dim
+
     def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
         *_, types, components = inputs.shape
         children = math.prod(inputs.shape[1:-1])
@@ -201,14 +203,15 @@ class ClassCaps(RoutedCaps):
         if self.share == "all":
             maps = ops.expand_dims(maps, 0)
         blocks = [Block(poses, maps)]
-        if self._factored(blocks) and not self.coordinates:
+        votes = self._num_votes(inputs.shape)
+        if self._factored(blocks, votes) and not self.coordinates:
             return FactoredVotes(blocks)
-        votes = made(blocks)
+        tensor = made(blocks)
         if self.coordinates:
             _, rows, columns, types, _ = inputs.shape
             offsets = _coordinates(rows, columns, types, self.dim)
-            votes += ops.cast(offsets, votes.dtype)
-        return Votes(votes, parents_first=True)
+            tensor += ops.cast(offsets, tensor.dtype)
+        return Votes(tensor, parents_first=True)
 
     def compute_output_spec(
         self,

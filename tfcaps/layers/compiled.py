@@ -10,8 +10,8 @@ import keras
 from tfcaps.ops import Tensor
 
 # Votes of a sample (i * j * d) from which routing gains more than it costs to
-# compile it, a second or two for each size of batch.
-_MANY_VOTES = 2**17
+# compile it, a few seconds for each size of batch.
+MANY_VOTES = 2**17
 
 
 def call(
@@ -34,7 +34,8 @@ def call(
             XLA must then see together with its gradient: the forward pass is
             repeated in the backward pass, and keeps nothing in between.
     """
-    if votes < _MANY_VOTES or not _in_step():
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    if votes < MANY_VOTES or not (on_tensorflow and in_step()):
         return function(*arguments)
 
     import tensorflow as tf
@@ -73,10 +74,14 @@ def _flatten(structure: Any) -> list[Any]:
     return leaves
 
 
-def _in_step() -> bool:
-    """Tells whether a step of Keras on TensorFlow is being traced."""
+def in_step() -> bool:
+    """Tells whether a step of Keras is being traced.
+
+    On TensorFlow that is something else than an eager call, or the tracing of a
+    signature. On JAX there is no such difference.
+    """
     if keras.backend.backend() != "tensorflow":
-        return False
+        return True
 
     import tensorflow as tf
 

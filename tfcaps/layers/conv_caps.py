@@ -146,8 +146,7 @@ class ConvCaps(RoutedCaps):
         if activations is None:
             activations = length(inputs)
         activations = ops.reshape(windows.cut(activations), (-1, children))
-        votes = math.prod(windows.shape) * children * self.num_types * self.dim
-        routed = self._route(inputs, activations, votes)
+        routed = self._route(inputs, activations)
         parents = (-1, *windows.shape, self.num_types)
         couplings = (-1, *windows.shape, *members, self.num_types)
         poses = ops.cast(routed.poses, self.compute_dtype)
@@ -158,6 +157,11 @@ class ConvCaps(RoutedCaps):
             return_activations,
             return_couplings,
         )
+
+    def _num_votes(self, input_shape: Any) -> int:
+        windows = math.prod(self._windows(input_shape).shape)
+        children = math.prod(self.kernel_size) * input_shape[-2]
+        return windows * children * self.num_types * self.dim
 
     def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
         """Returns votes `[b * h' * w', p * q * t, j, d]` of windows."""
@@ -173,7 +177,7 @@ class ConvCaps(RoutedCaps):
             Block(ops.reshape(part, shape), maps[place])
             for place, part in enumerate(windows.parts(inputs))
         ]
-        if self._factored(blocks):
+        if self._factored(blocks, self._num_votes(inputs.shape)):
             return FactoredVotes(blocks)
         return WindowVotes(made(blocks), windows, types)
 

@@ -11,6 +11,9 @@ from tfcaps.layers import compiled
 from tfcaps.ops import Tensor
 from tfcaps.routing import Block, Routed, Votes
 
+# Votes of a sample (i * j * d) that are not made outside of a step either.
+_TOO_MANY_VOTES = 2**20
+
 
 class RoutedCaps(keras.layers.Layer):
     """A layer whose parents are routed to; the base of the public ones.
@@ -108,24 +111,32 @@ class RoutedCaps(keras.layers.Layer):
         shape = (*weight.shape[:-2], self.dim, self.dim)
         return ops.reshape(blocks, shape)
 
-    def _factored(self, blocks: list[Block]) -> bool:
-        """Whether votes are better not made, which routings must allow.
+    def _factored(self, blocks: list[Block], votes: int) -> bool:
+        """Whether votes, so many numbers for a sample, are better not made.
 
         Measured on a CPU: children that share matrices are summed before they
-        vote, 4 to 14 times as fast; others save memory and most of the time
-        unless a child has more components than its votes.
+        vote, 4 to 14 times as fast. Others save memory, and half of the time in
+        a training step, unless a child has more components than its votes. A
+        single image is served faster with its votes made.
         """
+        if not self.routing.vote_free:
+            return False
         (_, positions, _, components), (*_, dim) = map(ops.shape, blocks[0])
-        fewer = positions > 1 or components <= dim
-        return fewer and self.routing.vote_free
+        if positions > 1:
+            return True
+        in_step = compiled.in_step()
+        many = compiled.MANY_VOTES if in_step else _TOO_MANY_VOTES
+        return components <= dim and votes >= many
+
+    def _num_votes(self, input_shape: Any) -> int:
+        """Returns how many numbers the votes of one sample are."""
+        raise NotImplementedError
 
     def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
         """Returns the votes of child poses, as subclasses make them."""
         raise NotImplementedError
 
-    def _route(self, inputs: Tensor, activations: Tensor, votes: int) -> Routed:
-        """Routes child poses; the votes of a sample are so many numbers."""
-
+    def _route(self, inputs: Tensor, activations: Tensor) -> Routed:
         def route(
             poses: Tensor, acts: Tensor, maps: Tensor, weights: Any
         ) -> tuple[Tensor, ...]:
@@ -137,7 +148,10 @@ class RoutedCaps(keras.layers.Layer):
         arguments = (inputs, activations, self.transformation, weights)
         return Routed(
             *compiled.call(
-                route, arguments, votes, self.routing.differentiates_loop
+                route,
+                arguments,
+                self._num_votes(inputs.shape),
+                self.routing.differentiates_loop,
             )
         )
 

@@ -249,7 +249,8 @@ class _Pruning:
 
 def _retrace(model: keras.Model) -> None:
     """Drops a compiled training step, which keeps the constraints it saw."""
-    model.make_train_function(force=True)
+    if model.train_function is not None:
+        model.make_train_function(force=True)
 
 
 class _Masked(keras.constraints.Constraint):

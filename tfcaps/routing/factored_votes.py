@@ -1,12 +1,11 @@
 """Votes kept as poses and maps: contracted without ever being made."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
 from tfcaps.ops import Tensor, as_float32, square_root
+from tfcaps.routing import contractions
 from tfcaps.routing.votes import Votes
 
 
@@ -46,8 +45,6 @@ class FactoredVotes(Votes):
             Block(as_float32(poses), as_float32(maps)) for poses, maps in blocks
         ]
         self._factors: Tensor | None = None
-        # One block at a time, in the backward pass too.
-        self._saving = keras.remat if len(blocks) > 1 else _as_it_is
 
     @property
     def dtype(self) -> Any:
@@ -65,24 +62,23 @@ class FactoredVotes(Votes):
     def weighted_sum(self, couplings: Tensor) -> Tensor:
         if self._factors is not None:
             couplings = couplings * self._factors
-        contract = self._saving(_weighted_sum)
         return sum(
-            contract(part, *block)
+            contractions.weighted_sum(part, *block)
             for part, block in zip(
                 self._split(couplings), self._blocks, strict=True
             )
         )
 
     def agreement(self, poses: Tensor) -> Tensor:
-        contract = self._saving(_agreement)
-        products = _joined([contract(poses, *block) for block in self._blocks])
+        products = _joined(
+            [contractions.agreement(poses, *block) for block in self._blocks]
+        )
         if self._factors is not None:
             products = products * self._factors
         return products
 
     def lengths(self) -> Tensor:
-        measure = self._saving(_squared_lengths)
-        squares = _joined([measure(*block) for block in self._blocks])
+        squares = _joined([_squared_lengths(*block) for block in self._blocks])
         lengths = square_root(ops.maximum(squares, 0.0))
         if self._factors is not None:
             lengths = lengths * ops.abs(self._factors)
@@ -165,17 +161,6 @@ def _joined(parts: list[Tensor]) -> Tensor:
     return ops.concatenate(parts, axis=1) if parts[1:] else parts[0]
 
 
-def _as_it_is(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return function
-
-
-def _matrices(maps: Tensor) -> Tensor:
-    """Returns the maps as one matrix `[t * k, d]` for each parent."""
-    _, parents, _, dim = maps.shape
-    by_parent = ops.transpose(maps, (1, 0, 2, 3))
-    return ops.reshape(by_parent, (parents, -1, dim))
-
-
 def _sum(poses: Tensor, maps: Tensor) -> Tensor:
     """Returns the sum `[b, j, d]` of all votes, by one product."""
     types, parents, components, dim = maps.shape
@@ -183,33 +168,6 @@ def _sum(poses: Tensor, maps: Tensor) -> Tensor:
     columns = ops.transpose(maps, (0, 2, 1, 3))
     columns = ops.reshape(columns, (types * components, parents * dim))
     return ops.reshape(ops.matmul(rows, columns), (-1, parents, dim))
-
-
-def _weighted_sum(couplings: Tensor, poses: Tensor, maps: Tensor) -> Tensor:
-    """Contracts couplings `[b, i, j]` over children to `[b, j, d]`."""
-    _, positions, types, components = poses.shape
-    parents = maps.shape[1]
-    if positions == 1:
-        weights = ops.transpose(couplings, (2, 0, 1))
-        weighted = ops.expand_dims(weights, -1) * poses[:, 0]
-    else:
-        couplings = ops.reshape(couplings, (-1, positions, types, parents))
-        weighted = ops.einsum("bptj,bptk->jbtk", couplings, poses)
-    weighted = ops.reshape(weighted, (parents, -1, types * components))
-    return ops.transpose(ops.matmul(weighted, _matrices(maps)), (1, 0, 2))
-
-
-def _agreement(parents: Tensor, poses: Tensor, maps: Tensor) -> Tensor:
-    """Returns the dot products `[b, i, j]` with parents `[b, j, d]`."""
-    _, positions, types, components = poses.shape
-    columns = ops.transpose(_matrices(maps), (0, 2, 1))
-    pulled = ops.matmul(ops.transpose(parents, (1, 0, 2)), columns)
-    pulled = ops.reshape(pulled, (maps.shape[1], -1, types, components))
-    if positions == 1:
-        products = ops.sum(pulled * poses[:, 0], axis=-1)
-        return ops.transpose(products, (1, 2, 0))
-    products = ops.einsum("jbtk,bptk->bptj", pulled, poses)
-    return ops.reshape(products, (-1, positions * types, maps.shape[1]))
 
 
 def _squared_lengths(poses: Tensor, maps: Tensor) -> Tensor:

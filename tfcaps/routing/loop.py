@@ -1,6 +1,7 @@
-"""The routing loop: one step repeated, differentiable on every backend."""
+"""Loops that every backend can run, and XLA compile."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -33,3 +34,48 @@ def repeat(
         maximum_iterations=times,
     )
     return state
+
+
+def scan(
+    step: Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]],
+    carry: Tensor,
+    sequences: list[Tensor],
+) -> tuple[Tensor, list[Tensor]]:
+    """Calls a step for each entry of the first axis, one after the other.
+
+    It carries one tensor from step to step, and returns the last one and the
+    other outputs, stacked. Not differentiable.
+
+    `keras.ops.scan` of Keras 3.15 on TensorFlow wants outputs of the carry's
+    shape, and XLA refuses its loop.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return ops.scan(lambda c, parts: step(c, parts), carry, sequences)
+
+    import tensorflow as tf
+
+    count = sequences[0].shape[0]
+
+    def read(index: Tensor) -> list[Tensor]:
+        return [tf.gather(sequence, index) for sequence in sequences]
+
+    # The first step outside of the loop shows how many outputs there are.
+    carry, outputs = step(carry, read(0))
+    arrays = [
+        tf.TensorArray(x.dtype, count, element_shape=x.shape).write(0, x)
+        for x in outputs
+    ]
+
+    def body(index: Tensor, carry: Tensor, arrays: Any) -> Any:
+        carry, outputs = step(carry, read(index))
+        pairs = zip(arrays, outputs, strict=True)
+        return index + 1, carry, [a.write(index, x) for a, x in pairs]
+
+    _, carry, arrays = tf.while_loop(
+        cond=lambda index, *_: index < count,
+        body=body,
+        loop_vars=(tf.constant(1), carry, arrays),
+        maximum_iterations=count - 1,
+        parallel_iterations=1,
+    )
+    return carry, [array.stack() for array in arrays]

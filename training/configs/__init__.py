@@ -41,7 +41,7 @@ class Config:
             training) ** decay_power`; 0 keeps it.
         decay_targets: Groups of weights that decay.
         levels: Levels of the quantised couplings.
-        strategy: `"none"` or `"mirrored"`.
+        strategy: One of those in `training/devices.py`.
     """
 
     dataset: str = "digits"

@@ -1,0 +1,1 @@
+"""How fast tfcaps is, how much memory it takes, and beside what."""

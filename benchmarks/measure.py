@@ -1,0 +1,87 @@
+"""Times candidates side by side; knows nothing of what they compute with."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+# Shorter calls are repeated within a turn until it is about so long.
+_TURN_SECONDS = 0.02
+_FEWEST_ROUNDS = 3
+
+
+class Settings(NamedTuple):
+    """What the flags of the command say to every part.
+
+    Attributes:
+        rounds: Turns of each candidate at most.
+        quick: Small sizes, for a look at whether everything runs.
+        large: Also what takes gigabytes or many minutes.
+    """
+
+    rounds: int = 15
+    quick: bool = False
+    large: bool = False
+
+
+def interleaved(
+    title: str,
+    candidates: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    seconds: float = 60.0,
+) -> dict[str, dict[str, Any]]:
+    """Calls candidates in turn, so that all meet the same load of the machine.
+
+    Each is called twice before, which leaves out compiling. The first in a
+    round is another one each time.
+
+    Args:
+        title: What is measured; the first word of the lines printed.
+        candidates: Functions by name, which block until they have finished.
+        rounds: Turns of each candidate.
+        seconds: No further round is begun after them, but for the first three.
+            Defaults to `60.0`.
+
+    Returns:
+        For each name `ms`, the median over rounds, `quartiles`, a list of two
+        such times, and `rounds`.
+    """
+    names = list(candidates)
+    repeats = {name: _repeats(candidates[name]) for name in names}
+    turns: dict[str, list[float]] = {name: [] for name in names}
+    start = time.perf_counter()
+    for number in range(rounds):
+        late = time.perf_counter() - start > seconds
+        if late and number >= _FEWEST_ROUNDS:
+            break
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            turns[name].append(_turn(candidates[name], repeats[name]))
+    timings = {name: _timing(turns[name]) for name in names}
+    for name, timing in timings.items():
+        print(f"{title}: {name} {timing['ms']:.2f} ms", flush=True)
+    return timings
+
+
+def _repeats(candidate: Callable[[], Any]) -> int:
+    candidate()
+    return max(1, math.ceil(_TURN_SECONDS / _turn(candidate, 1)))
+
+
+def _turn(candidate: Callable[[], Any], repeats: int) -> float:
+    """Returns the seconds of one call."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        candidate()
+    return (time.perf_counter() - start) / repeats
+
+
+def _timing(turns: list[float]) -> dict[str, Any]:
+    times = [1000.0 * seconds for seconds in turns]
+    low, median, high = (
+        statistics.quantiles(times, n=4, method="inclusive")
+        if times[1:]
+        else 3 * times
+    )
+    return {"ms": median, "quartiles": [low, high], "rounds": len(times)}

@@ -1,0 +1,131 @@
+"""The peak memory of a step, measured in a process of its own.
+
+What a process has used before would hide it: freed memory is used again.
+"""
+
+import ctypes
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+# Written to `_CLEAR`, it sets the highest use of memory to the present one.
+_RESET_PEAK = "5"
+
+
+class Use(NamedTuple):
+    """What a step needs, in megabytes (10^6 bytes) above what it starts with.
+
+    Attributes:
+        peak_mb: The most that one step needs, the median over steps, all that
+            is free being given back before each of them. `None` where the
+            system does not tell.
+        process_mb: The most that the process holds over several steps. It is
+            more, because the allocator keeps what steps have freed, for each
+            thread by itself.
+        seconds: Time of one step.
+    """
+
+    peak_mb: float | None
+    process_mb: float | None
+    seconds: float
+
+
+def of_step(title: str, target: str, steps: int = 5, **arguments: Any) -> Use:
+    """Runs a step in a fresh process and measures it there.
+
+    It is run once before, so that nothing is compiled while memory is measured.
+
+    Args:
+        title: What is measured, for the line printed.
+        target: `"module:function"`; the function makes the step, a function
+            without arguments that blocks until it has finished.
+        steps: Int. How many steps are measured one by one; four times as many
+            are then measured together. `0` for a single call of what takes
+            long, also without the one before. Defaults to `5`.
+        **arguments: What the function is called with, as JSON can carry it.
+
+    Raises:
+        RuntimeError: If the process fails, for example for lack of memory.
+    """
+    job = json.dumps([target, steps, arguments])
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.memory", job],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"{target} {arguments} ended with status {done.returncode} (-9 is "
+            f"a lack of memory):\n{done.stderr[-2000:]}"
+        )
+    use = Use(*json.loads(done.stdout.splitlines()[-1]))
+    if use.peak_mb is not None:
+        print(
+            f"{title}: peak {use.peak_mb:.1f} MB, process "
+            f"{use.process_mb:.1f} MB",
+            flush=True,
+        )
+    return use
+
+
+def _measure(step: Callable[[], Any], steps: int) -> Use:
+    if not steps:
+        seconds, needed = _run(step, 1)
+        return Use(needed, needed, seconds)
+    step()
+    peaks = [_run(step, 1)[1] for _ in range(steps)]
+    seconds, process_mb = _run(step, 4 * steps)
+    peak_mb = None if process_mb is None else statistics.median(peaks)
+    return Use(peak_mb, process_mb, seconds)
+
+
+def _run(step: Callable[[], Any], times: int) -> tuple[float, float | None]:
+    """Returns the seconds of one step, and the megabytes of all of them."""
+    before = _reset_peak() if _CLEAR.exists() else None
+    start = time.perf_counter()
+    for _ in range(times):
+        step()
+    seconds = (time.perf_counter() - start) / times
+    if before is None:
+        return seconds, None
+    return seconds, (_read("VmHWM") - before) / 1e6
+
+
+def _reset_peak() -> int:
+    """Gives back what is free and returns the bytes in use."""
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    before = _read("VmRSS")
+    _CLEAR.write_text(_RESET_PEAK)
+    return before
+
+
+def _read(field: str) -> int:
+    """Returns a field of the process' status, in bytes."""
+    for line in _STATUS.read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return 1024 * int(value.split()[0])
+    raise RuntimeError(f"{_STATUS} must have a line {field!r}.")
+
+
+def _main(job: str) -> None:
+    target, steps, arguments = json.loads(job)
+    module, _, function = target.partition(":")
+    step = getattr(importlib.import_module(module), function)(**arguments)
+    print(json.dumps(_measure(step, steps)))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

@@ -1,0 +1,141 @@
+"""Whole networks beside the same networks without their routing."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from benchmarks import memory
+from benchmarks.measure import Settings, interleaved
+from tfcaps import losses
+from tfcaps.layers import Length
+from tfcaps.rem.couplings import is_routed
+from training import models
+
+_LOSSES = {"margin": losses.MarginLoss, "spread": losses.SpreadLoss}
+
+
+class Size(NamedTuple):
+    """Images of a network, and how many make a step."""
+
+    shape: tuple[int, int, int] = (28, 28, 1)
+    classes: int = 10
+    batch: int = 64
+
+
+# Those of other images than MNIST's, or too slow for batches of 64.
+_SIZES = {
+    "efficient_capsnet_smallnorb": Size((48, 48, 2), 5),
+    "efficient_capsnet_multimnist": Size((36, 36, 1)),
+    "efficient_conv_capsnet": Size((128, 128, 3), batch=8),
+    "deepcaps": Size((32, 32, 3), batch=16),
+    "deepcaps_rem": Size((32, 32, 3), batch=16),
+    "em_capsnet": Size((32, 32, 1), 5, batch=8),
+}
+_QUICK_NAMES = ("dr_capsnet_small", "dr_capsnet")
+_QUICK_BATCH = 2
+# The network whose memory is measured, and for which batches.
+_BIG = "efficient_conv_capsnet"
+_BIG_BATCH = 32
+_LARGE_BATCH = 128
+
+
+def measure(settings: Settings) -> dict[str, Any]:
+    """Times training and prediction of every network and of its floor."""
+    names = _QUICK_NAMES if settings.quick else models.MODELS
+    rows = [_row(name, settings) for name in names]
+    return {"rows": rows, "memory": _memories(settings)}
+
+
+def floor(model: keras.Model) -> keras.Model:
+    """Returns what a network would be if routing cost nothing.
+
+    That is the same layers, with the same weights, up to the children of the
+    first routed layer. Their mean length goes through one dense layer to the
+    classes, so that gradients flow through all these layers.
+    """
+    first = next(layer for layer in model.layers if is_routed(layer))
+    children = keras.tree.flatten(first.input)[0]
+    lengths = keras.layers.Reshape((-1, 1))(Length()(children))
+    mean = keras.layers.GlobalAveragePooling1D()(lengths)
+    classes = keras.layers.Dense(
+        model.output.shape[-1], "sigmoid", dtype="float32", name="lengths"
+    )(mean)
+    return keras.Model(model.input, classes, name=f"{model.name}_floor")
+
+
+def make_training_step(name: str, batch: int) -> Callable[[], Any]:
+    """Returns a training step of a network on its own images.
+
+    Args:
+        name: A name in `training.models.MODELS`.
+        batch: Int. Images in a step.
+    """
+    size = _SIZES.get(name, Size())._replace(batch=batch)
+    model = models.build(name, size.shape, size.classes)
+    _compile(model, name)
+    return partial(model.train_on_batch, *_data(size))
+
+
+def _row(name: str, settings: Settings) -> dict[str, Any]:
+    size = _SIZES.get(name, Size())
+    if settings.quick:
+        size = size._replace(batch=_QUICK_BATCH)
+    network = models.build(name, size.shape, size.classes)
+    nets = {"network": network, "floor": floor(network)}
+    for model in nets.values():
+        _compile(model, name)
+    images, labels = _data(size)
+    training = interleaved(
+        f"models, {name}, training",
+        {
+            key: partial(model.train_on_batch, images, labels)
+            for key, model in nets.items()
+        },
+        settings.rounds,
+    )
+    prediction = interleaved(
+        f"models, {name}, prediction",
+        {
+            key: partial(model.predict_on_batch, images)
+            for key, model in nets.items()
+        },
+        settings.rounds,
+    )
+    keras.utils.clear_session()
+    return {
+        "name": name,
+        "images": [size.batch, *size.shape],
+        "training": training,
+        "prediction": prediction,
+    }
+
+
+def _compile(model: keras.Model, name: str) -> None:
+    model.compile("adam", _LOSSES[models.network(name).loss]())
+
+
+def _data(size: Size) -> tuple[Any, Any]:
+    generator = np.random.default_rng(0)
+    images = generator.random((size.batch, *size.shape), "float32")
+    return images, generator.integers(0, size.classes, size.batch)
+
+
+def _memories(settings: Settings) -> list[dict[str, Any]]:
+    """Returns the peak memory of a training step for each batch."""
+    batches = [_QUICK_BATCH if settings.quick else _BIG_BATCH]
+    if settings.large:
+        batches.append(_LARGE_BATCH)
+    rows = []
+    for batch in batches:
+        use = memory.of_step(
+            f"models, {_BIG}, training, batch {batch}",
+            "benchmarks.models:make_training_step",
+            steps=2,
+            name=_BIG,
+            batch=batch,
+        )
+        rows.append({"name": _BIG, "batch": batch, **use._asdict()})
+    return rows

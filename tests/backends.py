@@ -1,0 +1,30 @@
+"""What differs between the backends that the tests run on."""
+
+import keras
+import pytest
+
+TENSORFLOW = (
+    "tensorflow",
+    "tensorflow_datasets",
+    "tensorflow_model_optimization",
+)
+
+on_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="is about TensorFlow alone",
+)
+
+
+def compiled(function, *, xla=True):
+    """Returns the function as a graph, compiled by XLA if wanted.
+
+    JAX compiles every graph.
+    """
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+
+    import tensorflow as tf
+
+    return tf.function(function, jit_compile=xla)

@@ -1,0 +1,140 @@
+"""Several devices and several processes train what one device trains."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tests.backends import on_tensorflow
+from tfcaps import rem
+from tfcaps.cli import UserError
+from tfcaps.layers import compiled
+from training import configs, datasets, devices, fit
+from training.batches import Batches
+from training.folder import RunFolder
+
+# Trains on the devices of its arguments, in files named like them.
+TRAIN = """
+import pathlib, sys
+sys.modules["tensorflow"] = None
+from tests import test_devices
+folder, strategies = pathlib.Path(sys.argv[1]), sys.argv[2:]
+for strategy in strategies:
+    test_devices.train(folder / strategy, strategy)
+"""
+TEN_STEPS = {"epochs": 2, "batch_size": 16, "samples": 75, "rem": True}
+
+
+def train(path, strategy):
+    """Trains a REM model for ten steps, the last one of eleven images."""
+    config = dataclasses.replace(
+        configs.load("digits"), strategy=strategy, **TEN_STEPS
+    )
+    folder = RunFolder(path, config)
+    made = devices.make_strategy(strategy)
+    if devices.process() == 0:
+        folder.create()
+    data = datasets.load("digits").reduced(config.samples)
+    if strategy != "none" or keras.backend.backend() == "jax":
+        # The same images everywhere: two devices cut batches in halves.
+        train = tuple(part[:74] for part in data.train)
+        data = dataclasses.replace(data, train=train)
+    model = fit.train("rem", data, folder, made)
+    devices.wait()
+    return model
+
+
+def saved(path):
+    weights = keras.saving.load_model(path / "model.keras").get_weights()
+    metrics = (path / "metrics.jsonl").read_text("utf-8").splitlines()
+    return weights, metrics
+
+
+def assert_same(path, other):
+    (weights, metrics), (wanted, lines) = saved(path), saved(other)
+    assert len(metrics) == len(lines) == TEN_STEPS["epochs"]
+    for mine, theirs in zip(weights, wanted, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def jax_process(folder, *strategies, **variables):
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "PYTHONPATH": os.pathsep.join(["."]),
+        **variables,
+    }
+    command = [sys.executable, "-c", TRAIN, str(folder), *strategies]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+
+
+def test_data_parallel_training_equals_one_device(tmp_path):
+    one = tmp_path / "one"
+    one.mkdir()
+    two_devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    process = jax_process(one, "none", "data-parallel", **two_devices)
+    two = tmp_path / "two"
+    two.mkdir()
+    processes = [
+        jax_process(
+            two,
+            "data-parallel",
+            KERAS_DISTRIBUTION_JOB_ADDRESSES="localhost:12357",
+            KERAS_DISTRIBUTION_NUM_PROCESSES="2",
+            KERAS_DISTRIBUTION_PROCESS_ID=str(number),
+        )
+        for number in range(2)
+    ]
+    assert [p.wait() for p in (process, *processes)] == [0, 0, 0]
+    assert_same(one / "data-parallel", one / "none")
+    assert_same(two / "data-parallel", one / "none")
+
+
+@on_tensorflow
+def test_two_replicas_equal_one(tmp_path, monkeypatch, two_replicas):
+    strategies = {"none": None, "mirrored": two_replicas}
+    monkeypatch.setattr(devices, "make_strategy", strategies.get)
+    monkeypatch.setattr(compiled, "MANY_VOTES", 0)
+    monkeypatch.setitem(TEN_STEPS, "samples", 74)
+    models = [train(tmp_path / name, name) for name in strategies]
+    assert_same(tmp_path / "mirrored", tmp_path / "none")
+    test = datasets.load("digits").reduced(75).test
+    reports = [rem.evaluate(m, Batches(*test, 16)).to_dict() for m in models]
+    for report in reports:
+        report.pop("t_score")
+    assert reports[0] == reports[1]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "backend"), [("mirrored", "jax"), ("data-parallel", "torch")]
+)
+def test_strategy_of_another_backend_is_an_error(
+    strategy, backend, monkeypatch
+):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    with pytest.raises(UserError, match="needs the environment variable"):
+        devices.make_strategy(strategy)
+
+
+def test_processes_share_batches_of_a_multiple_of_all_devices():
+    images, labels = np.arange(11.0)[:, None, None, None], np.arange(11)
+    parts = [
+        Batches(images, labels, 4, seed=1, shards=2, process=(number, 2))
+        for number in range(2)
+    ]
+    whole = Batches(images, labels, 4, seed=1)
+    assert parts[0].num_batches == 3
+    for index in range(3):
+        seen = np.concatenate([part[index][1] for part in parts])
+        expected = whole[index][1]
+        if index == 2:
+            expected = expected[:2]
+        assert sorted(seen) == sorted(expected)
+        for part in parts:
+            np.testing.assert_array_equal(
+                part[index][0].ravel(), part[index][1]
+            )

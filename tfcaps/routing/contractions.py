@@ -1,0 +1,166 @@
+"""The two contractions of votes that are kept as poses and maps.
+
+With couplings `c` `[b, i, j]`, child poses `u`, maps `W` and parents `v`
+`[b, j, d]`
+
+    weighted_sum[b, j, d] = sum_i c_bij u_bi W_ij
+    agreement[b, i, j]    = u_bi W_ij · v_bj
+
+are two faces of one product of four factors, and so are their gradients. On a
+CPU parents are taken one after the other, in the backward pass too: what is
+made in between then fits into a cache, and is not kept. Measured for the class
+layer of MNIST against all parents at once, with the gradient through the
+couplings: 1.7 times as fast in a third of the memory. Accelerators take all
+parents at once.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor
+from tfcaps.routing.loop import scan
+
+
+def weighted_sum(couplings: Tensor, poses: Tensor, maps: Tensor) -> Tensor:
+    """Contracts couplings `[b, i, j]` over children to `[b, j, d]`.
+
+    Args:
+        couplings: The children are positions and types, `i = p * t`.
+        poses: Child poses `[b, p, t, k]`.
+        maps: Maps `[t, j, k, d]`, shared by all positions.
+    """
+    _, positions, types, components = poses.shape
+    parents = maps.shape[1]
+    if positions == 1 and _one_by_one():
+        weights = ops.transpose(couplings, (2, 0, 1))
+        sums = _weighted_sum(weights, poses[:, 0], _matrices(maps))
+        return ops.transpose(sums, (1, 0, 2))
+    if positions == 1:
+        weights = ops.transpose(couplings, (2, 0, 1))
+        weighted = ops.expand_dims(weights, -1) * poses[:, 0]
+    else:
+        couplings = ops.reshape(couplings, (-1, positions, types, parents))
+        weighted = ops.einsum("bptj,bptk->jbtk", couplings, poses)
+    weighted = ops.reshape(weighted, (parents, -1, types * components))
+    return ops.transpose(ops.matmul(weighted, _matrices(maps)), (1, 0, 2))
+
+
+def agreement(parents: Tensor, poses: Tensor, maps: Tensor) -> Tensor:
+    """Returns the dot products `[b, i, j]` of votes with `[b, j, d]`.
+
+    Args:
+        parents: Parent poses `[b, j, d]`.
+        poses: Child poses `[b, p, t, k]`; the children are `i = p * t`.
+        maps: Maps `[t, j, k, d]`, shared by all positions.
+    """
+    _, positions, types, components = poses.shape
+    parents = ops.transpose(parents, (1, 0, 2))
+    if positions == 1 and _one_by_one():
+        products = _agreement(parents, poses[:, 0], _matrices(maps))
+        return ops.transpose(products, (1, 2, 0))
+    columns = ops.transpose(_matrices(maps), (0, 2, 1))
+    pulled = ops.matmul(parents, columns)
+    pulled = ops.reshape(pulled, (maps.shape[1], -1, types, components))
+    if positions == 1:
+        products = ops.sum(pulled * poses[:, 0], axis=-1)
+        return ops.transpose(products, (1, 2, 0))
+    products = ops.einsum("jbtk,bptk->bptj", pulled, poses)
+    return ops.reshape(products, (-1, positions * types, maps.shape[1]))
+
+
+def _one_by_one() -> bool:
+    """Whether there are only CPUs."""
+    devices = keras.distribution.list_devices()
+    return all(device.startswith("cpu") for device in devices)
+
+
+def _matrices(maps: Tensor) -> Tensor:
+    """Returns the maps as one matrix `[t * k, d]` for each parent."""
+    _, parents, _, dim = maps.shape
+    by_parent = ops.transpose(maps, (1, 0, 2, 3))
+    return ops.reshape(by_parent, (parents, -1, dim))
+
+
+# Below, factors come parent by parent: couplings `[j, b, i]`, parents
+# `[j, b, d]`, matrices `[j, i * k, d]`; and poses `[b, i, k]`.
+
+
+@ops.custom_gradient
+def _weighted_sum(
+    couplings: Tensor, poses: Tensor, matrices: Tensor
+) -> tuple[Tensor, Any]:
+    def step(nothing: Tensor, factors: Any) -> Any:
+        weights, matrix = factors
+        return nothing, [ops.matmul(_weighted(weights, poses), matrix)]
+
+    def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
+        (sums,) = arguments if upstream is None else (upstream,)
+
+        def step(to_poses: Tensor, factors: Any) -> Any:
+            weights, matrix, parent = factors
+            pulled = _pulled(parent, matrix, poses)
+            weighted = _weighted(weights, poses)
+            to_poses = to_poses + pulled * ops.expand_dims(weights, -1)
+            return to_poses, [
+                ops.sum(pulled * poses, axis=-1),
+                ops.matmul(ops.transpose(weighted), parent),
+            ]
+
+        to_poses, (to_couplings, to_matrices) = scan(
+            step, ops.zeros_like(poses), [couplings, matrices, sums]
+        )
+        return to_couplings, to_poses, to_matrices
+
+    _, (sums,) = scan(step, _nothing(poses), [couplings, matrices])
+    return sums, gradient
+
+
+@ops.custom_gradient
+def _agreement(
+    parents: Tensor, poses: Tensor, matrices: Tensor
+) -> tuple[Tensor, Any]:
+    def step(nothing: Tensor, factors: Any) -> Any:
+        parent, matrix = factors
+        pulled = _pulled(parent, matrix, poses)
+        return nothing, [ops.sum(pulled * poses, axis=-1)]
+
+    def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
+        (products,) = arguments if upstream is None else (upstream,)
+
+        def step(to_poses: Tensor, factors: Any) -> Any:
+            parent, matrix, weights = factors
+            weighted = _weighted(weights, poses)
+            pulled = _pulled(parent, matrix, poses)
+            to_poses = to_poses + pulled * ops.expand_dims(weights, -1)
+            return to_poses, [
+                ops.matmul(weighted, matrix),
+                ops.matmul(ops.transpose(weighted), parent),
+            ]
+
+        to_poses, (to_parents, to_matrices) = scan(
+            step, ops.zeros_like(poses), [parents, matrices, products]
+        )
+        return to_parents, to_poses, to_matrices
+
+    _, (products,) = scan(step, _nothing(poses), [parents, matrices])
+    return products, gradient
+
+
+def _nothing(like: Tensor) -> Tensor:
+    """Returns what a scan carries that carries nothing."""
+    return ops.zeros((), like.dtype)
+
+
+def _weighted(weights: Tensor, poses: Tensor) -> Tensor:
+    """Returns the poses times `[b, i]`, as rows `[b, i * k]`."""
+    _, children, components = poses.shape
+    weighted = ops.expand_dims(weights, -1) * poses
+    return ops.reshape(weighted, (-1, children * components))
+
+
+def _pulled(parent: Tensor, matrix: Tensor, poses: Tensor) -> Tensor:
+    """Returns a parent `[b, d]` as children see it, `[b, i, k]`."""
+    pulled = ops.matmul(parent, ops.transpose(matrix))
+    return ops.reshape(pulled, (-1, *poses.shape[1:]))

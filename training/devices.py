@@ -1,0 +1,135 @@
+"""The devices of a run, and its processes.
+
+`mirrored` copies a model to all GPUs of one machine (TensorFlow).
+`data-parallel` does so for all devices of one or more machines (JAX), one
+process for each machine, all called with the same flags and
+
+    KERAS_BACKEND=jax
+    KERAS_DISTRIBUTION_JOB_ADDRESSES=host0:12345   the first process
+    KERAS_DISTRIBUTION_NUM_PROCESSES=2
+    KERAS_DISTRIBUTION_PROCESS_ID=0                1 on the second machine
+
+which `keras.distribution.initialize` reads. The first process alone writes
+files, measures and draws.
+"""
+
+import contextlib
+import os
+from typing import Any
+
+import keras
+
+from tfcaps.cli import UserError
+
+STRATEGIES = {"none": None, "mirrored": "tensorflow", "data-parallel": "jax"}
+_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+
+
+def make_strategy(name: str) -> Any:
+    """Returns the strategy for all models of a run, or None for one device.
+
+    Two strategies in one process would mix up their collective operations.
+    Call it before anything is computed: processes have to find each other.
+
+    Args:
+        name: One of `STRATEGIES`.
+
+    Raises:
+        UserError: If the strategy is one of another backend.
+    """
+    needed = STRATEGIES[name]
+    if needed not in (None, keras.backend.backend()):
+        raise UserError(
+            f"--strategy {name} needs the environment variable "
+            f"KERAS_BACKEND={needed}; it is {keras.backend.backend()!r}."
+        )
+    if name == "mirrored":
+        import tensorflow as tf
+
+        devices = tf.config.list_logical_devices("GPU")
+        devices = devices or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([d.name for d in devices])
+    if name == "data-parallel":
+        if _PROCESSES in os.environ:
+            keras.distribution.initialize()
+        # Each process cuts its own part of a batch.
+        return keras.distribution.DataParallel(auto_shard_dataset=False)
+    return None
+
+
+def scope(strategy: Any) -> Any:
+    """Returns the context in which models are made and trained."""
+    return strategy.scope() if strategy else contextlib.nullcontext()
+
+
+def num_shards(strategy: Any) -> int:
+    """Returns into how many equal parts JAX cuts a batch."""
+    if isinstance(strategy, keras.distribution.DataParallel):
+        return strategy.num_model_replicas
+    return 1
+
+
+def process() -> int:
+    """Returns which process this is, from 0; the first one writes files."""
+    return _jax().process_index() if _is_on_jax() else 0
+
+
+def num_processes() -> int:
+    """Returns how many processes train together."""
+    return _jax().process_count() if _is_on_jax() else 1
+
+
+def wait() -> None:
+    """Lets the processes wait for each other."""
+    if num_processes() > 1:
+        from jax.experimental import multihost_utils
+
+        multihost_utils.sync_global_devices("tfcaps")
+
+
+class Local:
+    """A model on the devices of this process alone, to be measured there.
+
+    Without data parallelism it is the model itself.
+
+    Args:
+        model: A functional model of one input.
+
+    Attributes:
+        model: The copy.
+    """
+
+    def __init__(self, model: keras.Model):
+        self._source = self.model = model
+        if keras.distribution.distribution() is not None:
+            with alone():
+                self.model = keras.models.clone_model(model)
+            self.update()
+
+    def update(self) -> None:
+        """Takes over the newest weights."""
+        if self.model is not self._source:
+            weights = self._source.get_weights()
+            with alone():
+                self.model.set_weights(weights)
+
+
+@contextlib.contextmanager
+def alone():
+    """Leaves data parallelism for a while."""
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)
+
+
+def _is_on_jax() -> bool:
+    return keras.backend.backend() == "jax"
+
+
+def _jax() -> Any:
+    import jax
+
+    return jax
