@@ -7,13 +7,20 @@ RUN := $(VENV)/bin/python
 comma := ,
 EXTRAS := dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)gpu)
 
-.PHONY: rem test lint clean
+# What differs between backends; figures, files and flags do not.
+ON_JAX := $(addprefix tests/test_,$(addsuffix .py,\
+	capsule_conv class_caps_placeholder))
+
+.PHONY: rem test test-jax lint clean
 
 rem: $(VENV)/installed
 	$(RUN) training/run.py --rem
 
 test: $(VENV)/installed
-	$(RUN) -m pytest
+	$(RUN) -m pytest --numprocesses 2
+
+test-jax: $(VENV)/installed
+	KERAS_BACKEND=jax $(RUN) -m pytest --numprocesses 2 $(ON_JAX)
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .

@@ -19,8 +19,8 @@ from tfcaps.routing import DynamicRouting
 
 # What is compared, by the gradient that it has.
 CANDIDATES = {
-    "last": ("tiled", "einsum", "tfcaps", "tfcaps without XLA"),
-    "full": ("map", "einsum", "tfcaps", "tfcaps without XLA"),
+    "last": ("tiled", "einsum", "tfcaps", "tfcaps as exported"),
+    "full": ("map", "einsum", "tfcaps", "tfcaps as exported"),
 }
 # Those whose memory `--quick` measures too.
 _QUICK_MEMORY = [("last", "einsum"), ("last", "tfcaps")]
@@ -87,7 +87,7 @@ def make_step(
     children = children / sizes.child_dim**0.5
     forward, weight = _forward(name, gradient, sizes)
     function = with_gradients(forward, [weight]) if backward else forward
-    return as_step(function, children, like_keras=name != "tfcaps without XLA")
+    return as_step(function, children, like_keras=name != "tfcaps as exported")
 
 
 def check(results: dict[str, list[Any]]) -> None:

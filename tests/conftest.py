@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Or JAX would turn float64 into float32.
+os.environ.setdefault("JAX_ENABLE_X64", "1")
 
 import keras
 import numpy as np

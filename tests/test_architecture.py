@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
     path.relative_to(ROOT)
-    for folder in ("tfcaps", "training", "export")
+    for folder in ("tfcaps", "training", "export", "benchmarks")
     for path in (ROOT / folder).rglob("*.py")
 )
 TREES = {path: ast.parse((ROOT / path).read_text("utf-8")) for path in FILES}
@@ -29,8 +29,9 @@ PACKAGES = {
     "tfcaps": {"tfcaps"},
     "training": {"tfcaps", "training"},
     "export": {"tfcaps", "export"},
+    "benchmarks": {"tfcaps", "training", "benchmarks"},
 }
-TENSORFLOW = {"tfcaps/routing/loop.py"}
+TENSORFLOW = {"tfcaps/layers/compiled.py", "tfcaps/routing/loop.py"}
 PRUNING_TOOLKIT = {"training/fit.py"}
 
 every_file = pytest.mark.parametrize("path", FILES, ids=str)

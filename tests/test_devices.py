@@ -65,6 +65,7 @@ def jax_process(folder, *strategies, **variables):
     environment = {
         **os.environ,
         "KERAS_BACKEND": "jax",
+        "JAX_ENABLE_X64": "0",
         "PYTHONPATH": os.pathsep.join(["."]),
         **variables,
     }

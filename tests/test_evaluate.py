@@ -114,7 +114,7 @@ def test_evaluate_equals_a_computation_by_hand(model, images):
     uniform = int(quantize(0.25, 6))
     assert report.nonuniform_share == np.mean(keys != uniform) > 0
     assert report.t_score == pytest.approx(
-        np.mean(rem.t_score(plain["couplings"])), abs=1e-6
+        float(np.mean(rem.t_score(plain["couplings"]))), abs=1e-6
     )
     assert report.total_parameters == model.count_params()
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests import reference
+from tests.backends import on_tensorflow
 from tests.golden import load
 from tests.gradients import value_and_gradients
 from tfcaps.losses import IncreaseMargin, SpreadLoss, spread_margin
@@ -97,6 +98,7 @@ def classifier(loss):
     return model
 
 
+@on_tensorflow
 def test_margin_grows_during_fit_and_after_resuming(tmp_path):
     loss = SpreadLoss()
     model = classifier(loss)

@@ -270,7 +270,9 @@ def _callbacks(
     if name == "rem":
         callbacks.insert(0, rem.UpdatePruningStep())
     loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
-    if isinstance(loss, tfcaps.losses.SpreadLoss):
+    # On JAX the margin is a constant, and stays where it begins.
+    is_constant = keras.backend.backend() == "jax"
+    if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
         callbacks.append(tfcaps.losses.IncreaseMargin(loss))
     return callbacks
 
