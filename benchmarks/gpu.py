@@ -255,7 +255,7 @@ def _beside_pytorch(settings: Any, on_gpu: bool) -> dict[str, Any]:
     except ModuleNotFoundError:
         missing = "torch is not installed"
     except (ImportError, OSError, RuntimeError) as error:
-        missing = f"torch does not work here: {str(error).splitlines()[0]}"
+        missing = f"torch does not work here: {error}".partition("\n")[0]
     else:
         steps["PyTorch"] = pytorch.make_step(capsnet, *data)
         peak_bytes = pytorch.peak_bytes(steps["PyTorch"]) if on_gpu else None
@@ -311,47 +311,37 @@ def _aims(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     marks = [] if result["machine"]["gpu"] else ["CPU"]
     marks += ["quick"] if result["settings"]["quick"] else []
     mark = f" ({', '.join(marks)})" if marks else ""
-    shares = [
+    shares = ", ".join(
         f"{row['name']} {_share(row['training']):.3f}{mark}"
         for row in result["models"]
-    ]
+    )
     ratio = _ratio(result["pytorch"])
     reached = f"{ratio:.2f}x{mark}" if ratio else UNMEASURED
     return [
-        (
-            "GPU, whole step: floor time / network time",
-            "0.7",
-            ", ".join(shares),
-        ),
+        ("GPU, whole step: floor time / network time", "0.7", shares),
         ("PyTorch formulation / tfcaps", "2x", reached),
     ]
 
 
 def _model_table(result: Mapping[str, Any]) -> str:
-    speed = ("ms", "images / s", "floor, ms", "share")
-    head = (
-        *("network", "images", "XLA", "peak, MB"),
-        *(f"step, {speed[0]}", *speed[1:]),
-        *(f"prediction, {speed[0]}", *speed[1:]),
-    )
-    rows = [head]
-    for row in result["models"]:
-        cells = []
-        for times in (row["training"], row["prediction"]):
-            cells += [
-                *_speed(times["network"], row["images"][0]),
-                f"{times['floor']['ms']:.2f}",
-                f"{_share(times):.3f}",
-            ]
-        rows.append(
-            (
-                row["name"],
-                "x".join(map(str, row["images"])),
-                "whole" if row["jit_compile"] else "not whole",
-                _megabytes(row["peak_bytes"]),
-                *cells,
-            )
+    rows = [
+        (
+            *("network", "images", "XLA", "peak, MB"),
+            *("step, ms", "images / s", "floor, ms", "share"),
+            *("prediction, ms", "images / s", "floor, ms", "share"),
         )
+    ]
+    for row in result["models"]:
+        cells = [
+            row["name"],
+            "x".join(map(str, row["images"])),
+            "whole" if row["jit_compile"] else "not whole",
+            _megabytes(row["peak_bytes"]),
+        ]
+        for times in (row["training"], row["prediction"]):
+            cells += _speed(times["network"], row["images"][0])
+            cells += [f"{times['floor']['ms']:.2f}", f"{_share(times):.3f}"]
+        rows.append(tuple(cells))
     return markdown(rows, left=3)
 
 
@@ -361,14 +351,10 @@ def _pytorch_table(result: Mapping[str, Any]) -> str:
     measured, batch = result["pytorch"], result["settings"]["batch"]
     ours = next(x for x in result["models"] if x["name"] == _COMPARED)
     times, ratio = measured["times"], _ratio(measured)
+    speed, peak = _speed(times["tfcaps"], batch), ours["peak_bytes"]
     rows = [
         ("formulation", "step, ms", "images / s", "ratio", "peak, MB"),
-        (
-            "tfcaps",
-            *_speed(times["tfcaps"], batch),
-            "",
-            _megabytes(ours["peak_bytes"]),
-        ),
+        ("tfcaps", *speed, "", _megabytes(peak)),
     ]
     if ratio is None:
         rows.append(("PyTorch", measured["missing"], "", "", ""))

@@ -94,6 +94,8 @@ def make_network(on_gpu: bool) -> CapsNet:
     """
     if not on_gpu:
         return CapsNet()
+    if not torch.cuda.is_available():
+        raise RuntimeError("it finds no GPU.")
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.benchmark = True
     return CapsNet().to("cuda")

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ from benchmarks import gpu
 from benchmarks.aims import UNMEASURED
 from tfcaps.cli import run_command
 from tfcaps.losses import MarginLoss
+from training.models import MODELS, Network
 
 LONG = 3.0
 STEPS = {"network": {"ms": 100.0}, "floor": {"ms": 80.0}}
@@ -120,7 +122,12 @@ def test_pytorch_that_is_missing_is_said_to_be():
     assert cells(page, "PyTorch formulation")[2] == UNMEASURED
 
 
-def test_a_quick_run_writes_both_files(tmp_path):
+def test_a_quick_run_writes_both_files(tmp_path, monkeypatch):
+    small = partial(
+        tfcaps.models.dr_capsnet, filters=4, primary_types=2, class_dim=4
+    )
+    monkeypatch.setitem(MODELS, "dr_capsnet", Network(small))
+    monkeypatch.setattr(tfcaps.models, "dr_capsnet", small)
     out = tmp_path / "new"
     assert command("--quick", "--rounds", "1", "--out", str(out)) == 0
     result = json.loads((out / "gpu.json").read_text("utf-8"))
@@ -220,22 +227,35 @@ def capsnets():
     return network, model
 
 
-def test_pytorch_computes_and_learns_what_tfcaps_does(capsnets, rng):
+def test_pytorch_computes_what_tfcaps_does_and_its_gradient(capsnets, rng):
     import torch
 
     from benchmarks import pytorch
 
     network, model = capsnets
-    images = rng.random((4, 28, 28, 1), "float32")
-    labels = rng.integers(0, 10, 4)
+    images = rng.random((2, 28, 28, 1), "float32")
+    labels = rng.integers(0, 10, 2)
     expected = model.predict_on_batch(images)
     with torch.no_grad():
         lengths = network(torch.from_numpy(images).movedim(-1, 1)).numpy()
     np.testing.assert_allclose(lengths, expected, atol=1e-4)
     assert np.ptp(lengths) > 0.1
-    model.compile("adam", MarginLoss())
-    step = pytorch.make_step(network, images, labels)
-    losses = [step() for _ in range(3)]
-    wanted = [gpu._train(model, images, labels) for _ in range(3)]
-    np.testing.assert_allclose(losses, wanted, rtol=1e-2)
-    assert abs(losses[2] - losses[0]) > 0.1
+    # A step of SGD shows the gradient, here that of constant couplings.
+    model.compile(keras.optimizers.SGD(1.0), MarginLoss())
+    before = model.get_weights()[-1]
+    expected = gpu._train(model, images, labels)
+    gradient = np.swapaxes(before - model.get_weights()[-1], 2, 3)
+    loss = pytorch.make_step(network, images, labels)()
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+    learned = network.maps.grad[0].numpy()
+    scale = np.abs(learned).max()
+    np.testing.assert_allclose(gradient, learned, atol=1e-3 * scale)
+
+
+def test_pytorch_without_a_gpu_beside_one_is_an_error(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from benchmarks import pytorch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="finds no GPU"):
+        pytorch.make_network(on_gpu=True)

@@ -161,7 +161,7 @@ def test_perturbed_dimension_alone_moves(class_independent, poses):
     for b, longest in enumerate((1, 2, 1)):
         place = 0 if class_independent else longest
         for dimension, n in np.ndindex(4, 3):
-            expected = plain[b].copy()
+            expected = np.array(plain[b])
             expected[place, dimension] += (-0.5, 0.0, 2.0)[n]
             np.testing.assert_allclose(
                 images[b, dimension, n], expected, atol=1e-5
