@@ -36,7 +36,12 @@ import tfcaps  # noqa: E402
 from benchmarks import machine, models  # noqa: E402
 from benchmarks.aims import UNMEASURED  # noqa: E402
 from benchmarks.measure import Settings, interleaved  # noqa: E402
-from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
+from tfcaps.cli import (  # noqa: E402
+    Parser,
+    UserError,
+    at_least_one,
+    run_command,
+)
 from tfcaps.files import write_atomically  # noqa: E402
 from training.models import network  # noqa: E402
 from training.tables import markdown  # noqa: E402
@@ -78,8 +83,8 @@ def make_parser() -> Parser:
     add = parser.add_argument
     for name, kind, text in (
         ("models", lambda names: names.split(","), "networks"),
-        ("batch", _at_least_one, "images in a step"),
-        ("rounds", _at_least_one, "turns of each candidate at most"),
+        ("batch", at_least_one, "images in a step"),
+        ("rounds", at_least_one, "turns of each candidate at most"),
     ):
         default, quick = _DEFAULTS[name], _QUICK[name]
         text = f"{text} (default: {default}, with --quick {quick})"
@@ -135,8 +140,8 @@ def describe() -> dict[str, Any]:
     }
     return {
         "date": date.today().isoformat(),
-        "commit": machine._commit(),
-        "device": name or machine._cpu(),
+        "commit": machine.commit(),
+        "device": name or machine.cpu(),
         "gpu": name is not None,
         "backend": keras.backend.backend(),
         "versions": {"python": platform.python_version(), **versions},
@@ -151,7 +156,7 @@ def peak_of_training(name: str, batch: int) -> int | None:
     size = _size(name, batch)
     model = _build(name, size)
     for _ in range(2):
-        model.train_on_batch(*models._data(size))
+        model.train_on_batch(*models.random_data(size))
     if keras.backend.backend() == "jax":
         import jax
 
@@ -217,8 +222,8 @@ def _row(name: str, settings: Any, on_gpu: bool) -> dict[str, Any]:
     peak_bytes = _peak(name, size.batch) if on_gpu else None
     model = _build(name, size)
     nets = {"network": model, "floor": models.floor(model)}
-    models._compile(nets["floor"], name)
-    images, labels = models._data(size)
+    models.compile_network(nets["floor"], name)
+    images, labels = models.random_data(size)
     training = interleaved(
         f"{name}, training",
         {k: partial(_train, net, images, labels) for k, net in nets.items()},
@@ -244,8 +249,8 @@ def _beside_pytorch(settings: Any, on_gpu: bool) -> dict[str, Any]:
     """Measures a training step of DR-CapsNet, of tfcaps and of PyTorch."""
     size = _size(_COMPARED, settings["batch"])
     model = tfcaps.models.dr_capsnet(size.shape, size.classes, use_bias=False)
-    models._compile(model, _COMPARED)
-    data = models._data(size)
+    models.compile_network(model, _COMPARED)
+    data = models.random_data(size)
     steps = {"tfcaps": partial(_train, model, *data)}
     missing, peak_bytes = None, None
     try:
@@ -271,12 +276,12 @@ def _train(model: keras.Model, images: Any, labels: Any) -> float:
 
 def _build(name: str, size: models.Size) -> keras.Model:
     model = network(name).build(size.shape, size.classes)
-    models._compile(model, name)
+    models.compile_network(model, name)
     return model
 
 
 def _size(name: str, batch: int) -> models.Size:
-    return models._SIZES.get(name, models.Size())._replace(batch=batch)
+    return models.SIZES.get(name, models.Size())._replace(batch=batch)
 
 
 def _peak(name: str, batch: int) -> int | None:
@@ -383,14 +388,6 @@ def _speed(timing: Mapping[str, Any], batch: int) -> tuple[str, str]:
 
 def _megabytes(size: int | None) -> str:
     return UNMEASURED if size is None else f"{size / 1e6:,.0f}"
-
-
-def _at_least_one(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a whole number of at least 1"
-        )
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -17,21 +17,21 @@ def describe() -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
     return {
         "date": datetime.date.today().isoformat(),
-        "commit": _commit(),
-        "cpu": _cpu(),
+        "commit": commit(),
+        "cpu": cpu(),
         "cores": os.cpu_count(),
         "versions": {"python": platform.python_version(), **versions},
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit, `-dirty` if files other than results differ from it."""
     try:
-        commit = _git("rev-parse", "HEAD")
+        revision = _git("rev-parse", "HEAD")
         changed = _git("status", "--porcelain", "--", ".", ":!results")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return f"{commit}-dirty" if changed else commit
+    return f"{revision}-dirty" if changed else revision
 
 
 def _git(*arguments: str) -> str:
@@ -45,7 +45,7 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _cpu() -> str:
+def cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:

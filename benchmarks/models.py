@@ -26,7 +26,7 @@ class Size(NamedTuple):
 
 
 # Those of other images than MNIST's, or too slow for batches of 64.
-_SIZES = {
+SIZES = {
     "efficient_capsnet_smallnorb": Size((48, 48, 2), 5),
     "efficient_capsnet_multimnist": Size((36, 36, 1)),
     "efficient_conv_capsnet": Size((128, 128, 3), batch=8),
@@ -73,21 +73,21 @@ def make_training_step(name: str, batch: int) -> Callable[[], Any]:
         name: A name in `training.models.MODELS`.
         batch: Int. Images in a step.
     """
-    size = _SIZES.get(name, Size())._replace(batch=batch)
+    size = SIZES.get(name, Size())._replace(batch=batch)
     model = models.build(name, size.shape, size.classes)
-    _compile(model, name)
-    return partial(model.train_on_batch, *_data(size))
+    compile_network(model, name)
+    return partial(model.train_on_batch, *random_data(size))
 
 
 def _row(name: str, settings: Settings) -> dict[str, Any]:
-    size = _SIZES.get(name, Size())
+    size = SIZES.get(name, Size())
     if settings.quick:
         size = size._replace(batch=_QUICK_BATCH)
     network = models.build(name, size.shape, size.classes)
     nets = {"network": network, "floor": floor(network)}
     for model in nets.values():
-        _compile(model, name)
-    images, labels = _data(size)
+        compile_network(model, name)
+    images, labels = random_data(size)
     training = interleaved(
         f"models, {name}, training",
         {
@@ -113,11 +113,11 @@ def _row(name: str, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _compile(model: keras.Model, name: str) -> None:
+def compile_network(model: keras.Model, name: str) -> None:
     model.compile("adam", _LOSSES[models.network(name).loss]())
 
 
-def _data(size: Size) -> tuple[Any, Any]:
+def random_data(size: Size) -> tuple[Any, Any]:
     generator = np.random.default_rng(0)
     images = generator.random((size.batch, *size.shape), "float32")
     return images, generator.integers(0, size.classes, size.batch)

@@ -36,7 +36,12 @@ from benchmarks import (  # noqa: E402
     tables,
 )
 from benchmarks.measure import Settings  # noqa: E402
-from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
+from tfcaps.cli import (  # noqa: E402
+    Parser,
+    UserError,
+    at_least_one,
+    run_command,
+)
 from tfcaps.files import write_atomically  # noqa: E402
 
 PARTS = {
@@ -64,7 +69,7 @@ def make_parser() -> Parser:
     )
     add(
         "--rounds",
-        type=_at_least_one,
+        type=at_least_one,
         help="turns of each candidate at most (default: "
         f"{Settings().rounds}, with --quick {_QUICK_ROUNDS})",
     )
@@ -147,14 +152,6 @@ def _parts(text: str) -> list[str]:
                 f"{name!r} is no part; the parts are {', '.join(PARTS)}"
             )
     return names
-
-
-def _at_least_one(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a whole number of at least 1"
-        )
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def test_the_floor_has_the_layers_before_routing(name):
 
 def test_all_weights_of_the_floor_are_trained():
     floor = models.floor(SMALL_NETWORKS["dr_capsnet"]())
-    models._compile(floor, "dr_capsnet")
+    models.compile_network(floor, "dr_capsnet")
     weights = floor.get_weights()
     floor.train_on_batch(np.ones((2, 8, 8, 1), "float32"), np.array([0, 1]))
     for before, after in zip(weights, floor.get_weights(), strict=True):
@@ -289,3 +289,12 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
     (tmp_path / "benchmarks.json").write_text("{")
     assert command("--out", str(tmp_path)) == 2
     assert "is not what this command writes" in capsys.readouterr().err
+
+
+def test_readme_shows_the_table_of_aims():
+    readme = (run.ROOT / "README.md").read_text("utf-8")
+    _, _, rest = readme.partition("<!-- aims: python -m benchmarks.run -->\n")
+    shown, _, _ = rest.partition("\n<!-- end of aims -->")
+    parts = run.read(run.ROOT / "results")
+    page = (run.ROOT / "results" / "benchmarks.md").read_text("utf-8")
+    assert shown and shown in tables.page(parts) == page

@@ -167,7 +167,7 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         command("--batch", "0", *out)
     assert stopped.value.code == 2
-    assert "'0' is not a whole number of at least 1" in capsys.readouterr().err
+    assert "'0' is not a whole number at least 1" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -46,3 +46,30 @@ def run_command(
         print(f"\n{parser.prog}: stopped", file=sys.stderr)
         return 130
     return 0
+
+
+def number(text: str, kind: type, low: float, high: float | None) -> Any:
+    """Returns the number that a flag's text is; errors are argparse's.
+
+    Args:
+        text: What the user wrote.
+        kind: `int` or `float`.
+        low: The least value.
+        high: The greatest value, or `None`.
+    """
+    limits = f"at least {low}" if high is None else f"from {low} to {high}"
+    word = "a whole number" if kind is int else "a number"
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not (low <= value and (high is None or value <= high)):
+        message = f"{text!r} is not {word} {limits}"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def at_least_one(text: str) -> int:
+    """Returns the whole number that a flag's text is, at least 1."""
+    count: int = number(text, int, 1, None)
+    return count

@@ -38,7 +38,13 @@ if __name__ == "__main__" and "jax" != os.environ.get("KERAS_BACKEND"):
 
 import tfcaps  # noqa: E402
 from tfcaps import rem  # noqa: E402
-from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
+from tfcaps.cli import (  # noqa: E402
+    Parser,
+    UserError,
+    at_least_one,
+    number,
+    run_command,
+)
 from training import configs, datasets, devices, fit, models, report  # noqa: E402
 from training.batches import Batches  # noqa: E402
 from training.folder import RunFolder  # noqa: E402
@@ -83,11 +89,11 @@ def make_parser() -> Parser:
     )
     add(
         "--samples",
-        type=_at_least_one,
+        type=at_least_one,
         help="use only so many training and test images",
     )
-    add("--epochs", type=_at_least_one, help="passes over the images")
-    add("--batch-size", type=_at_least_one, help="images in a step")
+    add("--epochs", type=at_least_one, help="passes over the images")
+    add("--batch-size", type=at_least_one, help="images in a step")
     add("--seed", type=_not_negative, help="seed of weights and order")
     add(
         "--final-sparsity",
@@ -131,38 +137,20 @@ def _routing(text: str) -> str:
     return text
 
 
-def _at_least_one(text: str) -> int:
-    return _number(text, int, 1, None)
-
-
 def _not_negative(text: str) -> int:
-    return _number(text, int, 0, 2**32 - 1)
+    return number(text, int, 0, 2**32 - 1)
 
 
 def _share(text: str) -> float:
-    return _number(text, float, 0.0, 1.0)
+    return number(text, float, 0.0, 1.0)
 
 
 def _sparsity(text: str) -> float:
-    return _number(text, float, 0.0, 0.999)
+    return number(text, float, 0.0, 0.999)
 
 
 def _levels(text: str) -> int:
-    return _number(text, int, 2, 256)
-
-
-def _number(text, kind, low, high):
-    """Returns the number that `text` is; errors are argparse's."""
-    limits = f"at least {low}" if high is None else f"from {low} to {high}"
-    word = "a whole number" if kind is int else "a number"
-    try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not (low <= value and (high is None or value <= high)):
-        message = f"{text!r} is not {word} {limits}"
-        raise argparse.ArgumentTypeError(message)
-    return value
+    return number(text, int, 2, 256)
 
 
 # ------------------------------------------------------------------ settings
