@@ -50,12 +50,12 @@ class RunFolder:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir()
-        except FileExistsError as error:
-            raise UserError(
-                f"{self.path} exists and is not overwritten; give another "
-                "--out, or --resume to go on with that run."
-            ) from error
         except OSError as error:
+            if self.path.exists():
+                raise UserError(
+                    f"{self.path} exists and is not overwritten; give another "
+                    "--out, or --resume to go on with that run."
+                ) from error
             raise UserError(f"{self.path} cannot be made: {error}.") from error
         self.write_json("config.json", dataclasses.asdict(self.config))
         self.write_json("environment.json", _environment())
