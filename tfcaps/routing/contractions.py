@@ -8,10 +8,10 @@ With couplings `c` `[b, i, j]`, child poses `u`, maps `W` and parents `v`
 
 are two faces of one product of four factors, and so are their gradients. On a
 CPU parents are taken one after the other, in the backward pass too: what is
-made in between then fits into a cache, and is not kept. Measured for the class
-layer of MNIST against all parents at once, with the gradient through the
-couplings: 1.7 times as fast in a third of the memory. Accelerators take all
-parents at once.
+made in between then fits into a cache, and is not kept. In a trial with the
+class layer of MNIST, against all parents at once and with the gradient through
+the couplings, that was 1.7 times as fast in a third of the memory. Accelerators
+take all parents at once, which has not been measured.
 """
 
 from typing import Any
