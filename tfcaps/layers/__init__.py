@@ -2,6 +2,7 @@
 
 from tfcaps.layers.capsule_conv import CapsuleConv2D
 from tfcaps.layers.class_caps import ClassCaps, FcCaps
+from tfcaps.layers.compact_caps import CompactCaps
 from tfcaps.layers.conv_caps import ConvCaps
 from tfcaps.layers.conv_caps_3d import ConvCaps3D
 from tfcaps.layers.decoder import Decoder, perturb_dimensions
@@ -13,6 +14,7 @@ from tfcaps.layers.squash import Squash
 __all__ = [
     "CapsuleConv2D",
     "ClassCaps",
+    "CompactCaps",
     "ConvCaps",
     "ConvCaps3D",
     "Decoder",

@@ -163,6 +163,38 @@ class ClassCaps(RoutedCaps):
             return_couplings,
         )
 
+    def children_shape(self, input_shape: Any) -> tuple[int, ...]:
+        """Returns how children are arranged: `(i,)` or `(h, w, t)`."""
+        return tuple(input_shape[1:-1])
+
+    def voting_activations(
+        self, inputs: Tensor, activations: Tensor | None = None
+    ) -> Tensor:
+        """Returns how active each child is, 0 for those that cast no vote.
+
+        Args:
+            inputs: Child poses, as in the call.
+            activations: Child activations. Defaults to the lengths.
+
+        Returns:
+            Tensor `[b, i]`, float32.
+        """
+        if activations is None:
+            activations = length(inputs)
+        children = math.prod(inputs.shape[1:-1])
+        activations = ops.reshape(activations, (-1, children))
+        activations = ops.cast(activations, "float32")
+        if not self.can_be_silent or self.share == "all":
+            return activations
+        votes = ops.any(self.transformation != 0, axis=(-3, -2, -1))
+        votes = ops.tile(votes, children // votes.shape[0])
+        return ops.where(votes, activations, 0.0)
+
+    @property
+    def can_be_silent(self) -> bool:
+        """Whether a child whose matrices are zero moves no parent."""
+        return self.routing.ignores_silent and not self.coordinates
+
     def _learn(self, inputs: Tensor, labels: Tensor) -> None:
         if isinstance(self.routing, RegularizedRouting):
             votes = self._votes(inputs, self.transformation)
@@ -224,7 +256,7 @@ class ClassCaps(RoutedCaps):
     ) -> Any:
         batch, *_ = inputs.shape
         parents = (batch, self.num_capsules)
-        children = math.prod(inputs.shape[1:-1])
+        children = math.prod(self.children_shape(inputs.shape))
         couplings = (batch, children, self.num_capsules)
         return chosen(
             keras.KerasTensor((*parents, self.dim), dtype=self.compute_dtype),

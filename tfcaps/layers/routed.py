@@ -136,7 +136,19 @@ class RoutedCaps(keras.layers.Layer):
         """Returns the votes of child poses, as subclasses make them."""
         raise NotImplementedError
 
-    def _route(self, inputs: Tensor, activations: Tensor) -> Routed:
+    def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns `transformation` and the weights of the routing."""
+        names = self._routing_weights
+        return self.transformation, {name: getattr(self, name) for name in names}
+
+    def _route(
+        self,
+        inputs: Tensor,
+        activations: Tensor,
+        weights: tuple[Tensor, dict[str, Tensor]] | None = None,
+    ) -> Routed:
+        """Routes votes of child poses, with the layer's weights or others."""
+
         def route(
             poses: Tensor, acts: Tensor, maps: Tensor, weights: Any
         ) -> tuple[Tensor, ...]:
@@ -144,8 +156,7 @@ class RoutedCaps(keras.layers.Layer):
                 self.routing(self._votes(poses, maps), acts, **weights)
             )
 
-        weights = {name: getattr(self, name) for name in self._routing_weights}
-        arguments = (inputs, activations, self.transformation, weights)
+        arguments = (inputs, activations, *(weights or self._weights()))
         return Routed(
             *compiled.call(
                 route,

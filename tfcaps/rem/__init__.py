@@ -1,6 +1,7 @@
 """Routing entropy minimisation: prune, decay, quantise, collect, measure."""
 
 from tfcaps.ops import dequantize, quantize
+from tfcaps.rem.compact import compact
 from tfcaps.rem.couplings import (
     capsule_outputs,
     encoder,
@@ -8,6 +9,7 @@ from tfcaps.rem.couplings import (
 )
 from tfcaps.rem.dictionary import CouplingDictionary
 from tfcaps.rem.evaluate import Evaluator, evaluate
+from tfcaps.rem.explanation import explanation, saliency_map
 from tfcaps.rem.masks import magnitude_masks
 from tfcaps.rem.metrics import t_score
 from tfcaps.rem.pruning import (
@@ -25,13 +27,16 @@ __all__ = [
     "Report",
     "UpdatePruningStep",
     "capsule_outputs",
+    "compact",
     "dequantize",
     "encoder",
     "evaluate",
+    "explanation",
     "magnitude_masks",
     "prune_low_magnitude",
     "quantize",
     "quantize_couplings",
+    "saliency_map",
     "sensitivity_decay",
     "sparsity",
     "strip_pruning",

@@ -35,7 +35,7 @@ def encoder(model: keras.Model) -> keras.Model:
     lengths = _only(model.output, "lengths")
     if len(model.inputs) > 1:
         parts = keras.Model(model.input, lengths, name=model.name)
-        parts = _same_layers(parts, _without_labels)
+        parts = same_layers(parts, _without_labels)
         images, lengths = _only(parts.input, "images"), parts.output
     return keras.Model(images, lengths, name=model.name)
 
@@ -70,7 +70,9 @@ def quantize_couplings(model: keras.Model, levels: int) -> keras.Model:
     return copy
 
 
-def capsule_outputs(model: keras.Model) -> keras.Model:
+def capsule_outputs(
+    model: keras.Model, *, couplings: bool = True
+) -> keras.Model:
     """Returns a model that shows what the last routed layer does.
 
     It shares the layers, and so the weights, of `model`.
@@ -79,6 +81,7 @@ def capsule_outputs(model: keras.Model) -> keras.Model:
         model: A functional or sequential model from images to class lengths
             `[b, j]`, or to class poses `[b, j, d]`; see `encoder` for models of
             several inputs and outputs.
+        couplings: Bool. Show couplings too. Defaults to `True`.
 
     Returns:
         A functional model with the same input images and the outputs `lengths`
@@ -89,9 +92,9 @@ def capsule_outputs(model: keras.Model) -> keras.Model:
     """
     model = encoder(model)
     shown: dict[str, Tensor] = {}
-    call = _shows_last(model, shown)
-    copy = _same_layers(model, call)
-    return keras.Model(copy.input, _all_outputs(copy, shown))
+    call = show_last(model, shown, couplings=couplings)
+    copy = same_layers(model, call)
+    return keras.Model(copy.input, shown_outputs(copy, shown))
 
 
 class PlainAndQuantized:
@@ -125,8 +128,8 @@ class PlainAndQuantized:
             self._copies[id(layer)] = layer, copy
             return copy
 
-        call_plain = _shows_last(model, shown)
-        call_rounding = _shows_last(model, shown, replace=rounding)
+        call_plain = show_last(model, shown)
+        call_rounding = show_last(model, shown, replace=rounding)
 
         def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
             outputs = call_plain(layer, *args, **kwargs)
@@ -139,10 +142,10 @@ class PlainAndQuantized:
                 return known[key]
             return call_rounding(layer, *args, **kwargs)
 
-        copy = _same_layers(model, record)
+        copy = same_layers(model, record)
         self.input = copy.input
-        self.plain = _all_outputs(copy, shown)
-        self.quantized = _all_outputs(_same_layers(model, differ), shown)
+        self.plain = shown_outputs(copy, shown)
+        self.quantized = shown_outputs(same_layers(model, differ), shown)
 
     def update(self) -> None:
         """Gives the quantised layers the newest weights of the model."""
@@ -150,30 +153,43 @@ class PlainAndQuantized:
             copy.set_weights(layer.get_weights())
 
 
-def _all_outputs(
+def shown_outputs(
     model: keras.Model, shown: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Returns lengths and what was shown of the last routed layer."""
+    """Returns lengths, and poses and couplings of the last routed layer."""
     lengths = model.outputs[0]
     if len(lengths.shape) != 2:
         lengths = Length(dtype="float32")(shown["poses"])
-    return {"lengths": lengths, **shown}
+    names = [name for name in ("poses", "couplings") if name in shown]
+    return {"lengths": lengths, **{name: shown[name] for name in names}}
 
 
-def _shows_last(
+def show_last(
     model: keras.Model,
     shown: dict[str, Tensor],
+    *,
+    couplings: bool = True,
     replace: Callable[[Any], Any] = lambda layer: layer,
 ) -> Callable[..., Any]:
-    """Returns a caller of layers that notes what the last routed one does."""
+    """Returns a caller of layers that notes what the last routed one does.
+
+    That is `children`, and `activations` if they are an input, `poses`, and
+    `couplings` unless they are not wanted.
+    """
     last = last_routed_layer(model)
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
         called = replace(layer)
         if layer is not last:
             return called(*args, **kwargs)
-        outputs = _WithCouplings(called)(*args, **kwargs)
-        *outputs, shown["couplings"] = outputs
+        shown.update(zip(("children", "activations"), args, strict=False))
+        if "activations" in kwargs:
+            shown["activations"] = kwargs["activations"]
+        if not couplings:
+            outputs = called(*args, **kwargs)
+            shown["poses"] = keras.tree.flatten(outputs)[0]
+            return outputs
+        *outputs, shown["couplings"] = _WithCouplings(called)(*args, **kwargs)
         shown["poses"] = outputs[0]
         return tuple(outputs) if outputs[1:] else outputs[0]
 
@@ -232,7 +248,7 @@ def _only(tensors: Any, name: str) -> Tensor:
     return keras.tree.flatten(tensors)[0]
 
 
-def _same_layers(model: keras.Model, call: Any) -> keras.Model:
+def same_layers(model: keras.Model, call: Any) -> keras.Model:
     """Returns a model of the same layers, each of which `call` calls anew."""
     return keras.models.clone_model(
         model,

@@ -63,6 +63,7 @@ class DynamicRouting(Routing):
     """
 
     vote_free = True
+    ignores_silent = True
 
     def __init__(
         self,

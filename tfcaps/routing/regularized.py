@@ -90,7 +90,9 @@ class RegularizedRouting(Routing):
         self, children: int, parents: int, dim: int
     ) -> dict[str, Weight]:
         start = keras.initializers.Constant(1.0 / parents)
-        coefficients = Weight((children, parents), start, trainable=False)
+        coefficients = Weight(
+            (children, parents), start, trainable=False, per_child=True
+        )
         return {
             **super().weights(children, parents, dim),
             "coefficients": coefficients,

@@ -31,11 +31,13 @@ class Weight(NamedTuple):
         shape: Its shape.
         initializer: A `keras.initializers.Initializer` or its name.
         trainable: Whether the optimiser moves it.
+        per_child: Whether its first axis is that of the children.
     """
 
     shape: tuple[int, ...]
     initializer: Any
     trainable: bool = True
+    per_child: bool = False
 
 
 class Routing(abc.ABC):
@@ -63,6 +65,11 @@ class Routing(abc.ABC):
     # Whether votes are only summed, compared and measured, so that they need
     # not be made: layers then give `FactoredVotes`.
     vote_free = False
+
+    # Whether a child that votes zero for every parent moves none of them, and
+    # gets the same couplings as every other such child, so that
+    # `tfcaps.rem.compact` can leave it out.
+    ignores_silent = False
 
     def __call__(
         self,

@@ -91,6 +91,11 @@ class ScaledDistanceRouting(Routing):
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
 
+    @property
+    def ignores_silent(self) -> bool:  # type: ignore[override]
+        # Otherwise silent children count in the mean distance of all.
+        return self.distance_scale == "capsule"
+
     def route(
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None
     ) -> Routed:

@@ -51,6 +51,7 @@ class SelfAttentionRouting(Routing):
     """
 
     vote_free = True
+    ignores_silent = True
 
     def __init__(self, gradient: str = "full", levels: int | None = None):
         self.gradient = check_gradient(gradient)
@@ -60,7 +61,7 @@ class SelfAttentionRouting(Routing):
         self, children: int, parents: int, dim: int
     ) -> dict[str, Weight]:
         del dim
-        return {"bias": Weight((children, parents), "zeros")}
+        return {"bias": Weight((children, parents), "zeros", per_child=True)}
 
     def route(
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None

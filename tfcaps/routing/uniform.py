@@ -29,6 +29,7 @@ class UniformRouting(Routing):
     """
 
     vote_free = True
+    ignores_silent = True
 
     def __init__(self, levels: int | None = None):
         self.levels = check_routing_levels(levels)
