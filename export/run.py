@@ -3,111 +3,33 @@
 python export/run.py --run runs/digits-rem --to served
 """
 
-import contextlib
-import os
-import shutil
+import argparse
+import json
 import sys
-import tempfile
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 # The repository's own folders, wherever the command is called from.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if __name__ == "__main__":
-    # TensorFlow 2.21 writes notes at start-up before its log level counts.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    stderr = os.dup(2)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    try:
-        import tensorflow as tf
+    from export.quiet import start_tensorflow
 
-        tf.config.list_physical_devices()
-    finally:
-        os.dup2(stderr, 2)
+    start_tensorflow()
 
 import keras  # noqa: E402
 
-from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
-from tfcaps.rem import capsule_outputs  # noqa: E402
-
-
-def export_model(
-    model: keras.Model, to: Path, *, name: str, version: int | None = None
-) -> Path:
-    """Writes `<to>/<name>/<version>/`, which appears complete or not at all.
-
-    The signature `serving_default` takes `images` `[b, h, w, c]`, float32 in
-    [0, 1], for any number of images, and returns `lengths` `[b, j]`, `poses`
-    `[b, j, d]` (float32) and `classes` `[b]` (int64).
-
-    Args:
-        model: A functional or sequential model with a routed layer.
-        to: Folder of all served models. It is made if need be.
-        name: Name of the model for clients.
-        version: Int, at least 1. Defaults to the next free one.
-
-    Returns:
-        The folder of the version.
-
-    Raises:
-        ValueError: If the model has no routed layer.
-        UserError: If the version exists.
-        OSError: If it cannot be written.
-    """
-    outputs = capsule_outputs(model)
-    base = to / name
-    is_new = not base.exists()
-    base.mkdir(parents=True, exist_ok=True)
-    target = base / str(_free_version(base) if version is None else version)
-    if target.exists():
-        raise UserError(
-            f"{target} exists and is not overwritten; give another --version."
-        )
-    # The server ignores folders whose names are not numbers.
-    staged = Path(tempfile.mkdtemp(prefix=".publish-", dir=base))
-    try:
-        _write_saved_model(outputs, staged)
-        staged.chmod(0o755)  # mkdtemp makes folders private
-        os.rename(staged, target)
-    except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
-        if is_new:
-            with contextlib.suppress(OSError):  # another export may be in it
-                base.rmdir()
-        raise
-    return target
-
-
-def _free_version(base: Path) -> int:
-    taken = [int(p.name) for p in base.iterdir() if p.name.isdecimal()]
-    return max(taken, default=0) + 1
-
-
-def _write_saved_model(outputs: keras.Model, folder: Path) -> None:
-    import tensorflow as tf
-
-    images = outputs.inputs[0]
-
-    def serve(images):
-        served = outputs(images, training=False)
-        lengths = tf.cast(served["lengths"], tf.float32)
-        return {
-            "lengths": lengths,
-            "poses": tf.cast(served["poses"], tf.float32),
-            "classes": tf.argmax(lengths, axis=-1),
-        }
-
-    archive = keras.export.ExportArchive()
-    archive.track(outputs)
-    archive.add_endpoint(
-        "serving_default",
-        serve,
-        input_signature=[
-            tf.TensorSpec((None, *images.shape[1:]), tf.float32, name="images")
-        ],
-    )
-    archive.write_out(str(folder), verbose=False)
+import tfcaps  # noqa: E402, F401 (registers the layers)
+from export.model import export_model  # noqa: E402
+from export.signatures import IMAGES  # noqa: E402
+from tfcaps.cli import (  # noqa: E402
+    Parser,
+    UserError,
+    at_least_one,
+    number,
+    run_command,
+)
 
 
 def load_model(path: Path) -> keras.Model:
@@ -130,29 +52,97 @@ def load_model(path: Path) -> keras.Model:
         ) from error
 
 
-def _make_parser() -> Parser:
+def describe(path: Path) -> dict[str, Any]:
+    """Returns what the files beside a model say of it, for the manifest.
+
+    Args:
+        path: A run folder, or a `.keras` file, which has nothing beside it.
+
+    Returns:
+        A dict of `dataset`, `classes`, `metrics` and `run`, each of them `None`
+        if it is not known.
+
+    Raises:
+        UserError: If a file cannot be read.
+    """
+    config, data, reports, environment = (
+        _read_json(path / name) if path.is_dir() else {}
+        for name in ("config.json", "data.json", "rem.json", "environment.json")
+    )
+    models = reports.get("models", {})
+    report = models.get("rem" if config.get("rem") else "baseline", {})
+    metrics = {
+        name: value
+        for name, value in report.items()
+        if isinstance(value, int | float | str)
+    }
+    return {
+        "dataset": config.get("dataset"),
+        "classes": data.get("classes"),
+        "metrics": metrics or None,
+        "run": {"config": config, "commit": environment.get("commit")}
+        if config
+        else None,
+    }
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a file of a run.")
+    return content
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
     parser = Parser(prog="export/run.py", description=__doc__.splitlines()[0])
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--run",
         required=True,
         type=Path,
         help="run folder, or any .keras file of a capsule network",
     )
-    parser.add_argument(
-        "--to", required=True, type=Path, help="folder of the served models"
+    add("--to", required=True, type=Path, help="folder of the served models")
+    add("--model-name", help="name for clients (default: the model's own)")
+    add(
+        "--version",
+        type=at_least_one,
+        help="number (default: the next free one)",
     )
-    parser.add_argument(
-        "--model-name", help="name for clients (default: the model's own)"
+    add(
+        "--images",
+        choices=tuple(IMAGES),
+        default="float32",
+        help="what clients send: uint8 pixels from 0 to 255, or float32 pixels "
+        "from 0 to 1 (default)",
     )
-    parser.add_argument(
-        "--version", type=int, help="number (default: the next free one)"
+    add(
+        "--levels",
+        type=_levels,
+        help="round the couplings to this many levels, 2 to 256",
     )
+    add(
+        "--no-compact",
+        action="store_true",
+        help="keep what pruning has left without effect",
+    )
+    add("--tflite", action="store_true", help="also write model.tflite")
     return parser
 
 
-def _export(options) -> None:
-    if options.version is not None and options.version < 1:
-        raise UserError(f"--version must be at least 1, not {options.version}.")
+def _levels(text: str) -> int:
+    levels: int = number(text, int, 2, 256)
+    return levels
+
+
+def export(options: argparse.Namespace) -> None:
+    """Loads, exports, checks and publishes a model."""
     if options.to.exists() and not options.to.is_dir():
         raise UserError(f"--to {options.to} is not a folder.")
     model = load_model(options.run)
@@ -161,7 +151,16 @@ def _export(options) -> None:
         raise UserError(f"--model-name {name!r} must be a plain folder name.")
     try:
         target = export_model(
-            model, options.to, name=name, version=options.version
+            model,
+            options.to,
+            name=name,
+            version=options.version,
+            images=options.images,
+            levels=options.levels,
+            compacted=not options.no_compact,
+            with_tflite=options.tflite,
+            about=describe(options.run),
+            log=lambda line: print(line, flush=True),
         )
     except ValueError as error:
         raise UserError(f"{options.run} cannot be exported: {error}") from error
@@ -169,4 +168,4 @@ def _export(options) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(_make_parser(), _export))
+    sys.exit(run_command(make_parser(), export))

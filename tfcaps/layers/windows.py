@@ -1,5 +1,6 @@
 """Windows of a map of capsules: cutting them out, competing across them."""
 
+import math
 from typing import Any
 
 from keras import ops
@@ -67,7 +68,12 @@ class Windows:
 
         What lies outside of the map is zero.
         """
-        return self._together(self.parts(maps))
+        parts = self.parts(maps)
+        rest = parts[0].shape[3:]
+        return ops.reshape(
+            ops.stack(parts, axis=3),
+            (-1, *self.shape, *self.kernel_size, *rest),
+        )
 
     def parts(self, maps: Tensor) -> list[Tensor]:
         """Returns what windows hold at each place, `[b, h', w', ...]`.
@@ -90,28 +96,23 @@ class Windows:
             for p, q in self._offsets()
         ]
 
-    def _together(self, parts: list[Tensor]) -> Tensor:
-        rest = parts[0].shape[3:]
-        return ops.reshape(
-            ops.stack(parts, axis=3),
-            (-1, *self.shape, *self.kernel_size, *rest),
-        )
-
     def normalizers(self, logits: Tensor) -> Tensor:
         """Returns the logarithm of a child's sum over all its windows.
 
         Args:
-            logits: One for each element of each window, `[b, h', w', p, q, t]`.
+            logits: One for each element of each window, `[b, h', w', p * q,
+                t]`.
 
         Returns:
             Tensor of the same shape: at each element the logarithm of the sum
             of exponentials over all windows that hold the same child.
         """
         placed = [
-            self._place(logits[:, :, :, p, q], p, q) for p, q in self._offsets()
+            self._place(logits[:, :, :, place], p, q)
+            for place, (p, q) in enumerate(self._offsets())
         ]
         total = ops.logsumexp(ops.stack(placed), axis=0)
-        return self._together(self._parts_of_padded(total))
+        return ops.stack(self._parts_of_padded(total), axis=3)
 
     def _offsets(self) -> list[tuple[int, int]]:
         rows, columns = self.kernel_size
@@ -122,11 +123,12 @@ class Windows:
         rows, columns = self.shape
         down, across = self.strides
         types = part.shape[-1]
-        # Strides put nothing between two neighbours of the part.
-        part = ops.reshape(part, (-1, rows, 1, columns, 1, types))
-        part = _pad(
-            part, [(0, 0)] * 2 + [(0, down - 1), (0, 0), (0, across - 1)]
-        )
+        # Strides put nothing between two neighbours of the part. (In two steps:
+        # TensorFlow Lite takes at most five axes.)
+        part = ops.reshape(part, (-1, rows, 1, columns * types))
+        part = _pad(part, [(0, 0), (0, 0), (0, down - 1)])
+        part = ops.reshape(part, (-1, rows * down, columns, 1, types))
+        part = _pad(part, [(0, 0)] * 3 + [(0, across - 1)])
         part = ops.reshape(part, (-1, rows * down, columns * across, types))
         high, wide = self._padded
         part = part[:, : high - p, : wide - q]
@@ -147,7 +149,8 @@ class WindowVotes(Votes):
         self._types = types
 
     def compete(self, logits: Tensor) -> Tensor:
-        grid = (*self._windows.shape, *self._windows.kernel_size, self._types)
+        places = math.prod(self._windows.kernel_size)
+        grid = (*self._windows.shape, places, self._types)
         inside = ops.reshape(ops.logsumexp(logits, axis=-1), (-1, *grid))
         total = self._windows.normalizers(inside)
         return ops.exp(logits - ops.reshape(total, (-1, logits.shape[1], 1)))

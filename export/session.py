@@ -1,0 +1,155 @@
+"""Runs exported models in an interpreter without TensorFlow's Python."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export.saved_model import Signature
+from tfcaps.cli import UserError
+
+_SCRIPT = Path(__file__).with_name("c_library.py")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Request(NamedTuple):
+    """What to run.
+
+    Attributes:
+        folder: An exported folder.
+        signature: What to ask of it.
+        inputs: An array for each input.
+    """
+
+    folder: Path
+    signature: Signature
+    inputs: Arrays
+
+
+class Answer(NamedTuple):
+    """What came back.
+
+    Attributes:
+        outputs: An array for each output.
+        seconds: How long each round took.
+    """
+
+    outputs: Arrays
+    seconds: list[float]
+
+
+class LoadError(UserError):
+    """TensorFlow cannot load a model."""
+
+
+class RunError(UserError):
+    """TensorFlow cannot run a model."""
+
+
+def run(requests: Sequence[Request], rounds: int = 1) -> list[Answer]:
+    """Runs requests by TensorFlow's C library, with XLA switched off.
+
+    Args:
+        requests: At least one.
+        rounds: How often all of them are run, in turn. Defaults to `1`.
+
+    Returns:
+        An answer for each request.
+
+    Raises:
+        LoadError: If a model cannot be loaded.
+        RunError: If it cannot be run.
+    """
+    import tensorflow as tf
+
+    folders = list(dict.fromkeys(request.folder for request in requests))
+    with tempfile.TemporaryDirectory() as work:
+        runs = [
+            {
+                "model": folders.index(request.folder),
+                "inputs": _write_inputs(request, Path(work), number),
+                "outputs": [
+                    {"name": tensor, "file": f"{work}/{number}-out-{name}"}
+                    for name, tensor in request.signature.output_tensors.items()
+                ],
+            }
+            for number, request in enumerate(requests)
+        ]
+        job = {
+            "libraries": tf.sysconfig.get_lib(),
+            "models": [str(folder) for folder in folders],
+            "rounds": rounds,
+            "runs": runs,
+        }
+        reply = _call(job)
+        return [
+            _answer(request, given, told)
+            for request, given, told in zip(
+                requests, runs, reply["runs"], strict=True
+            )
+        ]
+
+
+def _write_inputs(
+    request: Request, work: Path, number: int
+) -> list[dict[str, Any]]:
+    import tensorflow as tf
+
+    written = []
+    for name, array in request.inputs.items():
+        path = work / f"{number}-in-{name}"
+        path.write_bytes(np.ascontiguousarray(array).tobytes())
+        written.append(
+            {
+                "name": request.signature.input_tensors.get(name, name),
+                "dtype": tf.as_dtype(array.dtype).as_datatype_enum,
+                "shape": array.shape,
+                "file": str(path),
+            }
+        )
+    return written
+
+
+def _call(job: dict[str, Any]) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(_SCRIPT)],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        env={"TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    folders = ", ".join(job["models"])
+    if done.returncode:
+        *_, last = done.stderr.strip().splitlines() or ["nothing was printed"]
+        raise RunError(
+            f"run: {folders}: TensorFlow's C library ended with status "
+            f"{done.returncode}: {last}"
+        )
+    reply = json.loads(done.stdout)
+    if "error" in reply:
+        kind = LoadError if reply["stage"] == "load" else RunError
+        raise kind(f"{reply['stage']}: {folders}: {reply['error']}")
+    return reply
+
+
+def _answer(
+    request: Request, given: dict[str, Any], told: dict[str, Any]
+) -> Answer:
+    import tensorflow as tf
+
+    arrays = {}
+    names = request.signature.output_tensors
+    for name, output, form in zip(
+        names, given["outputs"], told["outputs"], strict=True
+    ):
+        dtype = tf.as_dtype(form["dtype"]).as_numpy_dtype
+        content = Path(output["file"]).read_bytes()
+        arrays[name] = np.frombuffer(content, dtype).reshape(form["shape"])
+    return Answer(arrays, told["seconds"])
