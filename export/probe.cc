@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "tensorflow/cc/saved_model/loader.h"
-#include "tensorflow/cc/saved_model/tag_constants.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/public/session_options.h"
 
@@ -66,7 +65,7 @@ int main(int argc, char** argv) {
   tensorflow::SavedModelBundle bundle;
   auto status = tensorflow::LoadSavedModel(
       tensorflow::SessionOptions(), tensorflow::RunOptions(), argv[1],
-      {tensorflow::kSavedModelTagServe}, &bundle);
+      {"serve"}, &bundle);
   if (!status.ok()) {
     std::cerr << status.ToString() << '\n';
     return 1;

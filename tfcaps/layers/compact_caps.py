@@ -38,6 +38,7 @@ class CompactCaps(ClassCaps):
     Call arguments:
         inputs: Child poses.
         activations: Child activations. Defaults to the lengths of the poses.
+        labels: Not used, as in `ClassCaps` with such a routing.
         return_activations: As in `ClassCaps`.
         return_couplings: As in `ClassCaps`.
 
@@ -111,9 +112,12 @@ class CompactCaps(ClassCaps):
         self,
         inputs: Tensor,
         activations: Tensor | None = None,
+        labels: Tensor | None = None,
         return_activations: bool = False,
         return_couplings: bool = False,
+        training: bool | None = None,
     ) -> Any:
+        del labels, training
         if activations is None:
             activations = length(inputs)
         poses = self._voting(inputs, inputs.shape)

@@ -139,7 +139,9 @@ class RoutedCaps(keras.layers.Layer):
     def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns `transformation` and the weights of the routing."""
         names = self._routing_weights
-        return self.transformation, {name: getattr(self, name) for name in names}
+        return self.transformation, {
+            name: getattr(self, name) for name in names
+        }
 
     def _route(
         self,

@@ -1,0 +1,44 @@
+"""Models to export, and broken copies of what was exported."""
+
+import shutil
+
+import keras
+import numpy as np
+
+from export import manifest
+from tests.networks import tiny_capsnet
+from tfcaps.rem.targets import target_variables
+
+
+def with_dead_units(model, rng, share=0.4):
+    """Sets whole channels and capsules of a model to zero; returns it."""
+    for variable in target_variables(
+        model.variables, ("kernels", "transformations")
+    ):
+        array = np.array(variable)
+        if variable.name == "transformation":
+            alive = rng.random(array.shape[:-3]) >= share
+            alive = alive[..., None, None, None]
+        else:
+            alive = rng.random(array.shape[-2:]) >= share
+        variable.assign(array * alive)
+    return model
+
+
+def pruned_capsnet(**changes):
+    """Returns a tiny network with dead units, the same every time."""
+    keras.utils.set_random_seed(0)
+    model = tiny_capsnet(**changes)
+    return with_dead_units(model, np.random.default_rng(0))
+
+
+def copied(folder, to):
+    """Returns a copy of an exported folder, to be broken."""
+    return shutil.copytree(folder, to / "broken")
+
+
+def signed_again(folder):
+    """Writes the manifest anew, as if the broken files had been exported."""
+    about = manifest.read(folder)
+    manifest.write(folder, about)
+    return folder
