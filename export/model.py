@@ -47,7 +47,8 @@ def export_model(
             [0, 1]. Defaults to `"float32"`.
         levels: Int or `None`. Round the couplings to this many levels.
         compacted: Bool. Leave out what pruning has left without effect, see
-            `tfcaps.rem.compact`. Defaults to `True`.
+            `tfcaps.rem.compact`, and store weights without their zeros, see
+            `export/packed.py`. Defaults to `True`.
         with_tflite: Bool. Also write `model.tflite`. Defaults to `False`.
         about: What else the manifest says.
         log: Function that is told what has been done, a line each.
@@ -77,12 +78,12 @@ def export_model(
     }
 
     def write(staged: Path) -> None:
-        write_saved_model(small, staged, images)
+        write_saved_model(small, staged, images, packed=compacted)
         signatures = check_graph(staged)
         reference.write(served, staged, images)
         warmup.write(staged, name, signatures)
         if with_tflite:
-            tflite.write(staged)
+            tflite.write(small, staged, images)
         about["graph"] = graph_versions(staged)
         about["signatures"] = {k: s.to_dict() for k, s in signatures.items()}
         if sparsity:

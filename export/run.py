@@ -130,7 +130,7 @@ def make_parser() -> Parser:
     add(
         "--no-compact",
         action="store_true",
-        help="keep what pruning has left without effect",
+        help="keep what pruning has left without effect, and all zeros",
     )
     add("--tflite", action="store_true", help="also write model.tflite")
     return parser

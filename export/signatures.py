@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
+from export.packed import Weights
 from tfcaps.cli import UserError
 from tfcaps.rem import capsule_outputs, explanation
 
@@ -21,7 +23,9 @@ from tfcaps.rem import capsule_outputs, explanation
 IMAGES = {"uint8": 255.0, "float32": 1.0}
 
 
-def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
+def write_saved_model(
+    model: keras.Model, folder: Path, images: str, *, packed: bool = True
+) -> None:
     """Writes a SavedModel with all signatures into an existing folder.
 
     Args:
@@ -29,45 +33,44 @@ def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
         folder: Where to. It should be empty.
         images: `"uint8"` for pixels from 0 to 255, which the graph divides by
             255, or `"float32"` for pixels in [0, 1].
+        packed: Bool. Store weights of many zeros without these, see
+            `export/packed.py`. Defaults to `True`.
 
     Raises:
         ValueError: If the model has no routed layer.
         UserError: If it cannot be written.
     """
-    import tensorflow as tf
-
     outputs = capsule_outputs(model, couplings=False)
     explained = explanation(model)
+    weights = Weights(explained, packed)
 
     def pixels(images: Any) -> Any:
         return tf.cast(images, tf.float32) / scale
 
     def serving_default(images: Any) -> dict[str, Any]:
-        served = outputs(pixels(images), training=False)
+        served = weights.call(outputs, pixels(images))
         classes = tf.argmax(served["lengths"], axis=-1)
         return {**_float32(served), "classes": classes}
 
     def explain(images: Any) -> dict[str, Any]:
-        shown = dict(explained(pixels(images), training=False))
+        shown = dict(weights.call(explained, pixels(images)))
         classes = tf.cast(shown.pop("classes"), tf.int64)
         return {**_float32(shown), "classes": classes}
 
     def encode(images: Any) -> dict[str, Any]:
-        served = outputs(pixels(images), training=False)
+        served = weights.call(outputs, pixels(images))
         return _float32({"poses": served["poses"]})
 
     scale = IMAGES[images]
     shape = (None, *outputs.inputs[0].shape[1:])
     spec = tf.TensorSpec(shape, tf.as_dtype(images), name="images")
     # Not Keras' ExportArchive: that of 3.15 writes every weight twice.
-    module = tf.Module()
-    module.weights = [variable.value for variable in explained.variables]
     signatures = {
         function.__name__: tf.function(function, [spec], autograph=False)
         for function in (serving_default, explain, encode)
     }
     try:
-        tf.saved_model.save(module, str(folder), signatures)
+        tf.saved_model.save(weights, str(folder), signatures)
     except tf.errors.OpError as error:
         raise UserError(
             f"{folder.parent} cannot be written: {error.message}"
@@ -76,6 +79,4 @@ def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
 
 def _float32(outputs: dict[str, Any]) -> dict[str, Any]:
     """Returns outputs of a network of any precision as clients get them."""
-    import tensorflow as tf
-
     return {name: tf.cast(value, "float32") for name, value in outputs.items()}

@@ -1,32 +1,41 @@
 """The model as a TensorFlow Lite file, for phones and small boards."""
 
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from export import reference
 from export.quiet import native_silence
+from export.signatures import write_saved_model
 from tfcaps.cli import UserError
 
 NAME = "model.tflite"
 
 
-def write(folder: Path) -> None:
-    """Converts `serving_default` of an exported folder to `model.tflite`.
+def write(model: keras.Model, folder: Path, images: str) -> None:
+    """Writes the signature `serving_default` as `model.tflite`.
+
+    Args:
+        model: A functional or sequential model with a routed layer.
+        folder: An exported folder.
+        images: As in `write_saved_model`.
 
     Raises:
         UserError: If TensorFlow Lite lacks one of its operations.
     """
     import tensorflow as tf
 
-    converter = tf.lite.TFLiteConverter.from_saved_model(
-        str(folder), signature_keys=["serving_default"]
-    )
     try:
-        with native_silence():
-            content = converter.convert()
+        with tempfile.TemporaryDirectory() as plain, native_silence():
+            # It takes no weights that are unpacked at loading.
+            write_saved_model(model, Path(plain), images, packed=False)
+            content = tf.lite.TFLiteConverter.from_saved_model(
+                plain, signature_keys=["serving_default"]
+            ).convert()
     except Exception as error:  # it raises many kinds
         reason = str(error).strip().splitlines()[0]
         raise UserError(

@@ -128,7 +128,7 @@ def test_missing_variables_load_but_do_not_run(broken):
 
 def test_other_weights_give_other_answers(broken):
     other = tf.saved_model.load(str(broken))
-    for variable in other.weights:
+    for variable in other.stored:
         variable.assign(variable + 0.01)
     folder = broken.with_name("other")
     tf.saved_model.save(other, str(folder), other.signatures)
@@ -139,7 +139,7 @@ def test_other_weights_give_other_answers(broken):
 
 def test_not_a_number_is_no_answer(broken):
     other = tf.saved_model.load(str(broken))
-    for variable in other.weights:
+    for variable in other.stored:
         variable.assign(variable * np.nan)
     folder = broken.with_name("other")
     tf.saved_model.save(other, str(folder), other.signatures)

@@ -84,6 +84,7 @@ class _Graph:
 
     def __init__(self, model: keras.Model):
         self.calls: list[_Call] = []
+        in_training = set()
 
         def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
             outputs = layer(*args, **kwargs)
@@ -91,21 +92,24 @@ class _Graph:
             given = [x for x in inputs if isinstance(x, keras.KerasTensor)]
             call = _Call(layer, given, keras.tree.flatten(outputs), None)
             self.calls.append(call)
+            if kwargs.get("training"):
+                in_training.add(id(layer))
             return outputs
 
         copy = same_layers(model, record)
         self.inputs, self.outputs = copy.inputs, copy.outputs
         times = Counter(id(call.layer) for call in self.calls)
         self.calls = [
-            call._replace(rule=rule_for(call.layer))
+            call._replace(rule=rule_for(call.layer, call.inputs[0].shape))
             if times[id(call.layer)] == len(call.inputs) == 1
+            and id(call.layer) not in in_training
             else call
             for call in self.calls
         ]
 
     def constants(self) -> dict[int, Values]:
         """Returns the values of units that no image changes, NaN for others."""
-        constants: dict[int, Values] = {}
+        constants = {id(tensor): _varying(tensor) for tensor in self.inputs}
         for call in self.calls:
             for tensor in (*call.inputs, *call.outputs):
                 constants.setdefault(id(tensor), _varying(tensor))

@@ -27,10 +27,14 @@ from tfcaps.layers import (
 Mask = NDArray[np.bool_]
 # Of units; NaN where the value is not the same everywhere in every image.
 Values = NDArray[np.floating]
+# Of a layer's input.
+Shape = tuple[int | None, ...]
 
 # Layers, and activations of layers, that look at one number at a time.
-_ELEMENTWISE = ("linear", "relu", "relu6", "leaky_relu", "elu", "selu", "silu")
-_ELEMENTWISE += ("gelu", "sigmoid", "hard_sigmoid", "tanh", "softplus", "swish")
+_ELEMENTWISE = (
+    *("linear", "relu", "relu6", "leaky_relu", "elu", "selu", "silu", "gelu"),
+    *("sigmoid", "hard_sigmoid", "tanh", "softplus", "swish"),
+)
 
 
 class Rule(abc.ABC):
@@ -45,6 +49,7 @@ class Rule(abc.ABC):
     def constants(self, inputs: Values) -> Values | None:
         """Returns the values of constant output units, NaN for the others."""
         del inputs
+        return None
 
     @abc.abstractmethod
     def needs(self, wanted: Mask, inputs: Values) -> Mask:
@@ -90,12 +95,14 @@ class _Convolution(Rule):
         [conv] = self.convs
         inputs = np.repeat(inputs, self.of)
         kernel = self._array(conv.kernel)
-        reached = kernel.any(axis=(0, 1))
+        reached = _any(kernel, 0, 1)
         not_known = np.isnan(inputs)
         if conv.padding != "valid":
             not_known |= inputs != 0  # zeros surround the map
         varies = reached[not_known].any(axis=0)
-        sums = self._bias(conv) + np.nan_to_num(inputs) @ kernel.sum(axis=(0, 1))
+        sums = self._bias(conv) + np.nan_to_num(inputs) @ kernel.sum(
+            axis=(0, 1)
+        )
         if self.unit == 1:
             return np.where(varies, np.nan, _apply(conv.activation, sums))
         silent = ~varies & (sums == 0)
@@ -105,7 +112,7 @@ class _Convolution(Rule):
         channels = np.repeat(wanted, self.unit)
         needed = np.zeros(len(inputs) * self.of, bool)
         for conv in self.convs:
-            reached = self._array(conv.kernel).any(axis=(0, 1))
+            reached = _any(self._array(conv.kernel), 0, 1)
             if self.shrinks:
                 reached = reached[:, channels]
             needed |= reached.any(axis=1)
@@ -119,7 +126,9 @@ class _Convolution(Rule):
     ) -> tuple[Any, list[Any]]:
         rows = np.repeat(taken, self.of)
         channels = np.repeat(wanted, self.unit)
-        left_out = np.repeat(np.where(taken, 0.0, np.nan_to_num(inputs)), self.of)
+        left_out = np.repeat(
+            np.where(taken, 0.0, np.nan_to_num(inputs)), self.of
+        )
         weights = []
         for conv in self.convs:
             kernel = self._array(conv.kernel)
@@ -127,7 +136,7 @@ class _Convolution(Rule):
             if not self.shrinks:
                 channels = np.ones(len(bias), bool)
             weights.append(kernel[:, :, rows][..., channels])
-            if conv.use_bias or left_out.any():
+            if conv.use_bias or bias[channels].any():
                 weights.append(bias[channels].astype(kernel.dtype))
         changes: dict[str, Any] = {}
         if self.shrinks:
@@ -151,7 +160,7 @@ class _Depthwise(Rule):
 
     def constants(self, inputs: Values) -> Values | None:
         conv = self.layer.conv
-        silent = ~self._array(conv.kernel).any(axis=(0, 1, 3)) | (inputs == 0)
+        silent = ~_any(self._array(conv.kernel), 0, 1, 3) | (inputs == 0)
         if conv.use_bias:
             silent &= self._array(conv.bias) == 0
         whole = silent.reshape(-1, self.layer.dim).all(axis=1)
@@ -177,15 +186,18 @@ class _EachUnit(Rule):
     `changes` are settings that hold for any number of units.
     """
 
-    def __init__(self, layer: Any, **changes: Any):
+    def __init__(self, layer: Any, shape: Shape, **changes: Any):
         super().__init__(layer)
+        self.shape = shape
         self.changes = changes
 
     def constants(self, inputs: Values) -> Values | None:
-        if len(self.layer.output.shape) != 4:
-            return np.where(inputs == 0, 0.0, np.nan)
-        outputs = _apply(lambda x: self.layer(x, **_inference(self.layer)), inputs)
-        return np.where(np.isnan(inputs), np.nan, outputs)
+        if len(self.shape) == 4:
+            outputs = _apply(self._call, inputs)
+            return np.where(np.isnan(inputs), np.nan, outputs)
+        if np.any(ops.convert_to_numpy(self._call(ops.zeros((1,) * 5)))):
+            return None
+        return np.where(inputs == 0, 0.0, np.nan)
 
     def needs(self, wanted: Mask, inputs: Values) -> Mask:
         return wanted
@@ -198,6 +210,9 @@ class _EachUnit(Rule):
     ) -> tuple[Any, list[Any]]:
         weights = [array[wanted] for array in self.layer.get_weights()]
         return self._changed(**self.changes), weights
+
+    def _call(self, inputs: Any) -> Any:
+        return self.layer(inputs, training=False)
 
 
 class _Children(Rule):
@@ -213,8 +228,7 @@ class _Children(Rule):
         raise NotImplementedError
 
     def needs(self, wanted: Mask, inputs: Values) -> Mask:
-        needed: Mask = self._votes(inputs).any(axis=0)
-        return needed[: len(inputs)]
+        return _any(self._votes(inputs), 0)[: len(inputs)]
 
     def _weights(
         self, kept: Mask, transformation: NDArray[Any], positions: int
@@ -237,8 +251,13 @@ class _Children(Rule):
 class _ClassChildren(_Children):
     """ClassCaps."""
 
+    def __init__(self, layer: Any, shape: Shape):
+        super().__init__(layer)
+        self.grid = layer.children_shape(shape)
+
     def _votes(self, inputs: Values) -> Mask:
-        votes = self._array(self.layer.transformation).any(axis=(1, 2, 3))
+        weight = self._array(self.layer.transformation)
+        votes = _any(weight, 1, 2, 3)
         if len(inputs):
             votes = votes.reshape(-1, len(inputs)) & (inputs != 0)
         return np.atleast_2d(votes)
@@ -256,15 +275,14 @@ class _ClassChildren(_Children):
             votes[0, np.argmax(taken)] = True
         sources = np.flatnonzero(votes[:, taken])
         kept = votes.ravel()
-        grid = layer.children_shape(layer.input.shape)
         config = {
             **layer.get_config(),
-            "grid": grid,
+            "grid": self.grid,
             "sources": [int(source) for source in sources],
             "origins": [int(origin) for origin in np.flatnonzero(kept)],
         }
         transformation = self._array(layer.transformation)[kept]
-        positions = math.prod(grid) // len(kept)
+        positions = math.prod(self.grid) // len(kept)
         weights = self._weights(kept, transformation, positions)
         return CompactCaps.from_config(config), weights
 
@@ -274,7 +292,7 @@ class _WindowChildren(_Children):
 
     def _votes(self, inputs: Values) -> Mask:
         weight = self._array(self.layer.transformation)
-        return weight.any(axis=(0, 1, 3, 4, 5))[None] & (inputs != 0)
+        return _any(weight, 0, 1, 3, 4, 5)[None] & (inputs != 0)
 
     def shrunk(
         self, taken: Mask, wanted: Mask, inputs: Values
@@ -285,77 +303,83 @@ class _WindowChildren(_Children):
         return self._changed(), weights
 
 
-def rule_for(layer: Any) -> Rule | None:
+def rule_for(layer: Any, shape: Shape) -> Rule | None:
     """Returns the rule of a layer, or `None` if it may need everything."""
     make = _RULES.get(type(layer))
-    return make(layer) if make is not None else None
+    return make(layer, shape) if make is not None else None
 
 
-def _conv2d(layer: Any) -> Rule | None:
+def _conv2d(layer: Any, shape: Shape) -> Rule | None:
     known = layer.groups == 1 and layer.data_format == "channels_last"
     if known and _is_elementwise(layer.activation):
         return _Convolution(layer, [layer], "filters", 1, 1)
     return None
 
 
-def _primary(layer: Any) -> Rule:
+def _primary(layer: Any, shape: Shape) -> Rule:
     if layer.depthwise:
         return _Depthwise(layer)
     return _Convolution(layer, [layer.conv], "num_types", layer.dim, 1)
 
 
-def _capsule_conv(layer: Any) -> Rule | None:
+def _capsule_conv(layer: Any, shape: Shape) -> Rule | None:
     if layer.depthwise:
         return None
-    of = layer.input.shape[-1]
+    of = int(shape[-1] or 0)
     return _Convolution(layer, [layer.conv], "num_types", layer.dim, of)
 
 
-def _primary_matrix(layer: Any) -> Rule:
+def _primary_matrix(layer: Any, shape: Shape) -> Rule:
     convs = [layer.pose_conv, layer.activation_conv]
     return _Convolution(layer, convs, "num_types", layer.dim, 1)
 
 
-def _activation(layer: Any) -> Rule | None:
-    return _EachUnit(layer) if _is_elementwise(layer.activation) else None
+def _squash(layer: Any, shape: Shape) -> Rule | None:
+    # The channels of a map are the components of one capsule.
+    return _EachUnit(layer, shape) if len(shape) == 5 else None
 
 
-def _batch_norm(layer: Any) -> Rule | None:
-    axis, axes = layer.axis, len(layer.input.shape)
-    return _EachUnit(layer) if axes == 4 and axis in (-1, 3) else None
+def _activation(layer: Any, shape: Shape) -> Rule | None:
+    known = _is_elementwise(layer.activation)
+    return _EachUnit(layer, shape) if known else None
 
 
-def _group_norm(layer: Any) -> Rule | None:
-    channels = layer.input.shape[-1]
-    is_each = len(layer.input.shape) == 4 and layer.axis in (-1, 3)
-    if is_each and layer.groups in (-1, channels):
-        return _EachUnit(layer, groups=-1)
+def _batch_norm(layer: Any, shape: Shape) -> Rule | None:
+    is_map = len(shape) == 4 and layer.axis in (-1, 3)
+    return _EachUnit(layer, shape) if is_map else None
+
+
+def _group_norm(layer: Any, shape: Shape) -> Rule | None:
+    is_map = len(shape) == 4 and layer.axis in (-1, 3)
+    if is_map and layer.groups in (-1, shape[-1]):
+        return _EachUnit(layer, shape, groups=-1)
     return None
 
 
-def _padding_3d(layer: Any) -> Rule | None:
+def _padding_3d(layer: Any, shape: Shape) -> Rule | None:
     is_map = tuple(layer.padding[-1]) == (0, 0)
-    return _EachUnit(layer) if is_map else None
+    known = is_map and layer.data_format == "channels_last"
+    return _EachUnit(layer, shape) if known else None
 
 
-def _class_caps(layer: Any) -> Rule | None:
+def _class_caps(layer: Any, shape: Shape) -> Rule | None:
     known = layer.can_be_silent and layer.share != "all"
-    return _ClassChildren(layer) if known else None
+    return _ClassChildren(layer, shape) if known else None
 
 
-def _conv_caps(layer: Any) -> Rule | None:
+def _conv_caps(layer: Any, shape: Shape) -> Rule | None:
     known = layer.routing.ignores_silent and not layer.share_types
     return _WindowChildren(layer) if known else None
 
 
 # By exact type: a subclass may do anything.
-_RULES: dict[type, Callable[[Any], Rule | None]] = {
+_RULES: dict[type, Callable[[Any, Shape], Rule | None]] = {
     CapsuleConv2D: _capsule_conv,
     ClassCaps: _class_caps,
     ConvCaps: _conv_caps,
     PrimaryCaps: _primary,
     PrimaryMatrixCaps: _primary_matrix,
-    Squash: _EachUnit,
+    Squash: _squash,
     keras.layers.Activation: _activation,
     keras.layers.BatchNormalization: _batch_norm,
     keras.layers.Conv2D: _conv2d,
@@ -369,6 +393,11 @@ _RULES: dict[type, Callable[[Any], Rule | None]] = {
 }
 
 
+def _any(weight: NDArray[Any], *axes: int) -> Mask:
+    """Returns where something along the axes is not zero."""
+    return np.asarray(weight.any(axis=axes))
+
+
 def _is_elementwise(activation: Any) -> bool:
     return getattr(activation, "__name__", "") in _ELEMENTWISE
 
@@ -378,8 +407,3 @@ def _apply(function: Callable[[Any], Any], units: Values) -> Values:
     pixel = ops.convert_to_tensor(np.reshape(units, (1, 1, 1, -1)), "float32")
     result = function(pixel)
     return np.ravel(np.asarray(ops.convert_to_numpy(result))).astype("float64")
-
-
-def _inference(layer: Any) -> dict[str, bool]:
-    kinds = (keras.layers.BatchNormalization, keras.layers.Dropout)
-    return {"training": False} if isinstance(layer, kinds) else {}

@@ -189,7 +189,7 @@ def show_last(
             outputs = called(*args, **kwargs)
             shown["poses"] = keras.tree.flatten(outputs)[0]
             return outputs
-        *outputs, shown["couplings"] = _WithCouplings(called)(*args, **kwargs)
+        *outputs, shown["couplings"] = WithCouplings(called)(*args, **kwargs)
         shown["poses"] = outputs[0]
         return tuple(outputs) if outputs[1:] else outputs[0]
 
@@ -263,7 +263,7 @@ def _without_labels(layer: Any, *args: Any, **kwargs: Any) -> Any:
     return layer(*args, **kwargs)
 
 
-class _WithCouplings(keras.layers.Layer):
+class WithCouplings(keras.layers.Layer):
     """Calls a routed layer for its couplings too.
 
     Keras 3.15 builds no functional model in which a layer that returned one

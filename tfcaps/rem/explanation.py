@@ -64,28 +64,37 @@ def explanation(model: keras.Model) -> keras.Model:
         the last routed layer, a `ClassCaps`, have more than one position.
 
     Raises:
-        ValueError: If the model has no routed layer.
+        ValueError: If the model has no routed layer, or the last one does not
+            make classes.
     """
     model = encoder(model)
+    layer = last_routed_layer(model)
     shown: dict[str, Tensor] = {}
     copy = same_layers(model, show_last(model, shown))
     outputs = shown_outputs(copy, shown)
-    towards = _TowardsPredicted(name="towards_predicted")
+    if len(outputs["couplings"].shape) != 3:
+        raise ValueError(
+            f"The last routed layer of {model.name!r} is a "
+            f"{type(layer).__name__}, whose children differ from window to "
+            "window. An explanation needs class capsules, such as "
+            "`tfcaps.layers.ClassCaps`, at the end."
+        )
+    towards = TowardsPredicted(name="towards_predicted", dtype="float32")
     lengths = outputs["lengths"]
     classes, couplings = towards(lengths, outputs["couplings"])
     outputs = {"lengths": lengths, "classes": classes, "couplings": couplings}
-    layer, children = last_routed_layer(model), shown["children"]
+    children = shown["children"]
     grid: tuple[int, ...] = ()
     if isinstance(layer, ClassCaps):
         grid = layer.children_shape(children.shape)
     if math.prod(grid[:-1]) > 1:
-        saliency = _Saliency(layer, copy.inputs[0].shape[1:3], name="saliency")
+        saliency = Saliency(layer, copy.inputs[0].shape[1:3], name="saliency")
         activations = shown.get("activations")
         outputs["saliency"] = saliency(couplings, children, activations)
     return keras.Model(copy.input, outputs, name=model.name)
 
 
-class _TowardsPredicted(keras.layers.Layer):
+class TowardsPredicted(keras.layers.Layer):
     """Picks the couplings towards the longest class of each sample."""
 
     def call(self, lengths: Tensor, couplings: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,7 +104,7 @@ class _TowardsPredicted(keras.layers.Layer):
         return classes, ops.squeeze(towards, axis=-1)
 
 
-class _Saliency(keras.layers.Layer):
+class Saliency(keras.layers.Layer):
     """Draws the saliency map of the children of a `ClassCaps`."""
 
     def __init__(self, layer: Any, image_shape: tuple[int, int], name: str):
