@@ -144,7 +144,7 @@ def main():
         stage = "run"
         answers = [{"outputs": [], "seconds": []} for _ in job["runs"]]
         for round_number in range(job["rounds"]):
-            for run, answer in zip(job["runs"], answers):
+            for run, answer in zip(job["runs"], answers, strict=True):
                 _run(library, models, run, answer, round_number == 0)
     except RuntimeError as error:
         print(json.dumps({"stage": stage, "error": str(error)}))
@@ -164,7 +164,7 @@ def _run(library, models, run, answer, keep):
     tensors = models[run["model"]].run(inputs, names)
     answer["seconds"].append(time.perf_counter() - start)
     if keep:
-        for tensor, output in zip(tensors, run["outputs"]):
+        for tensor, output in zip(tensors, run["outputs"], strict=True):
             dtype, shape, content = library.read(tensor)
             Path(output["file"]).write_bytes(content)
             answer["outputs"].append({"dtype": dtype, "shape": shape})

@@ -93,7 +93,10 @@ def check_answers(
     yield f"parity    the Keras model's answers within {largest:.1e}"
     expected = reference.read(folder)[_ROWS, "explain"]
     rows = (
-        ({name: array[row : row + 1] for name, array in expected.items()}, answer)
+        (
+            {name: array[row : row + 1] for name, array in expected.items()},
+            answer,
+        )
         for row, answer in enumerate(answers[len(requests) :])
     )
     reference.compare(

@@ -1,4 +1,4 @@
-"""Builds and runs `probe.cc`, which loads a model as TensorFlow Serving does."""
+"""Builds and runs `probe.cc`, which loads models as the server does."""
 
 import functools
 import shutil

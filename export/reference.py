@@ -157,6 +157,8 @@ def _rows_apart(expected: Arrays, came: Arrays) -> NDArray[np.floating]:
 def _numpy(outputs: dict[str, Any]) -> Arrays:
     ops: Callable[[Any], Any] = keras.ops.convert_to_numpy
     return {
-        name: np.asarray(ops(value), "int64" if name == "classes" else "float32")
+        name: np.asarray(
+            ops(value), "int64" if name == "classes" else "float32"
+        )
         for name, value in outputs.items()
     }

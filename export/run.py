@@ -26,7 +26,6 @@ from export.signatures import IMAGES  # noqa: E402
 from tfcaps.cli import (  # noqa: E402
     Parser,
     UserError,
-    at_least_one,
     number,
     run_command,
 )
@@ -69,6 +68,8 @@ def describe(path: Path) -> dict[str, Any]:
         _read_json(path / name) if path.is_dir() else {}
         for name in ("config.json", "data.json", "rem.json", "environment.json")
     )
+    # Where the data lay is nobody's business who gets the model.
+    config.pop("data_dir", None)
     models = reports.get("models", {})
     report = models.get("rem" if config.get("rem") else "baseline", {})
     metrics = {
@@ -112,7 +113,7 @@ def make_parser() -> Parser:
     add("--model-name", help="name for clients (default: the model's own)")
     add(
         "--version",
-        type=at_least_one,
+        type=_version,
         help="number (default: the next free one)",
     )
     add(
@@ -134,6 +135,12 @@ def make_parser() -> Parser:
     )
     add("--tflite", action="store_true", help="also write model.tflite")
     return parser
+
+
+def _version(text: str) -> int:
+    # The server takes no larger numbers.
+    version: int = number(text, int, 1, 2**63 - 1)
+    return version
 
 
 def _levels(text: str) -> int:

@@ -3,10 +3,11 @@
 | signature | from `images` `[b, h, w, c]` to |
 |---|---|
 | `serving_default` | `lengths` `[b, j]`, `poses` `[b, j, d]`, `classes` `[b]` |
-| `explain` | `lengths`, `classes`, `couplings` `[b, i]` towards the class, and `saliency` `[b, h, w]` where the children have positions |
+| `explain` | `lengths`, `classes`, `couplings` `[b, i]`, `saliency` `[b, h, w]` |
 | `encode` | `poses` |
 
-Floats are float32, classes int64. Every row depends on its own image alone.
+Couplings are those towards the predicted class, and the saliency map is there
+if the children of the class capsules have positions. Floats are float32, classes int64. Every row depends on its own image alone.
 """
 
 from pathlib import Path

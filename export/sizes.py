@@ -15,11 +15,13 @@ from export.saved_model import check_graph
 from export.signatures import write_saved_model
 
 _BATCHES = (1, 32)
-_ROUNDS = 15
+# Each model is timed so often, and for about so long.
+_ROUNDS = (5, 30)
+_SECONDS = 20.0
 
 
 def measure(
-    models: Mapping[str, keras.Model], images: str, rounds: int = _ROUNDS
+    models: Mapping[str, keras.Model], images: str
 ) -> dict[str, dict[str, Any]]:
     """Measures models side by side, as a server runs them.
 
@@ -27,8 +29,6 @@ def measure(
         models: Models by what they are called; weights of `"compacted"` are
             packed.
         images: As in `write_saved_model`.
-        rounds: Int. How often each is timed, all in turn. The first time does
-            not count. Defaults to `15`.
 
     Returns:
         For each model `parameters`, `nonzero`, `bytes` and `gzip_bytes` of the
@@ -49,6 +49,10 @@ def measure(
                 requests.append(
                     session.Request(folder, signature, {"images": drawn})
                 )
+        tried = session.run(requests, rounds=2)
+        seconds = sum(answer.seconds[-1] for answer in tried)
+        rounds = int(np.clip(_SECONDS / seconds, *_ROUNDS))
+        # The first time does not count.
         answers = iter(session.run(requests, rounds + 1))
     for row in rows.values():
         row["milliseconds"] = {

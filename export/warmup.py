@@ -97,7 +97,9 @@ def read(
         request = log.predict_log.request
         name = request.model_spec.signature_name or "serving_default"
         if not log.HasField("predict_log") or name not in signatures:
-            raise wrong(f"asks in record {number} for no signature of the model")
+            raise wrong(
+                f"asks in record {number} for no signature of the model"
+            )
         if set(request.inputs) != {"images"}:
             raise wrong(
                 f"gives in record {number} the inputs "

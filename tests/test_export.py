@@ -12,7 +12,7 @@ from export import run as command
 from export.model import export_model
 from tests.exports import pruned_capsnet, with_dead_units
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tfcaps import rem
+from tfcaps import layers, rem
 from tfcaps.cli import UserError, run_command
 
 IMAGES = (8, 8, 1)
@@ -101,9 +101,7 @@ def test_raw_pixels_are_divided_in_the_graph(pruned, tmp_path, rng, no_sizes):
     assert manifest.read(folder)["images"] == "uint8"
 
 
-def test_outputs_are_float32_also_from_mixed_precision(
-    tmp_path, rng, no_sizes
-):
+def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng, no_sizes):
     keras.config.set_dtype_policy("mixed_float16")
     try:
         model = tiny_capsnet()
@@ -135,6 +133,23 @@ def test_without_compaction_the_weights_keep_their_shapes(
     loaded = tf.saved_model.load(str(folder))
     sizes = [int(tf.size(variable)) for variable in loaded.stored]
     assert sum(sizes) == pruned.count_params()
+
+
+def test_a_sequential_model_can_be_exported(tmp_path, rng, no_sizes):
+    model = keras.Sequential(
+        [
+            keras.Input(IMAGES, name="pictures"),
+            layers.PrimaryCaps(2, 4, kernel_size=5, strides=2),
+            layers.ClassCaps(3, 4),
+        ]
+    )
+    folder = export_model(model, tmp_path, name="m")
+    images = rng.random((2, *IMAGES), dtype=np.float32)
+    answer = served(folder, "serving_default", images)
+    poses = np.asarray(model(images))
+    np.testing.assert_allclose(answer["poses"], poses, atol=1e-6)
+    lengths = np.linalg.norm(poses, axis=-1)
+    np.testing.assert_allclose(answer["lengths"], lengths, atol=1e-6)
 
 
 def test_labels_and_decoder_are_left_out(tmp_path, rng, no_sizes):
@@ -222,7 +237,7 @@ def test_a_run_tells_the_manifest_of_itself(pruned, tmp_path, no_sizes, capsys):
     pruned.save(run / "model.keras")
     metrics = {"accuracy": 0.5, "entropy_bits": 1.5, "per_class": {}}
     files = {
-        "config.json": {"dataset": "mine.npz", "rem": True},
+        "config.json": {"dataset": "mine.npz", "rem": True, "data_dir": "/x"},
         "data.json": {"classes": ["cat", "dog", "eel"]},
         "environment.json": {"commit": "abc"},
         "rem.json": {"models": {"rem": metrics, "baseline": {"accuracy": 1.0}}},
@@ -236,7 +251,8 @@ def test_a_run_tells_the_manifest_of_itself(pruned, tmp_path, no_sizes, capsys):
     assert about["dataset"] == "mine.npz"
     assert about["classes"] == ["cat", "dog", "eel"]
     assert about["metrics"] == {"accuracy": 0.5, "entropy_bits": 1.5}
-    assert about["run"]["commit"] == "abc"
+    config = {"dataset": "mine.npz", "rem": True}
+    assert about["run"] == {"config": config, "commit": "abc"}
     printed = capsys.readouterr().out.splitlines()
     assert printed[-1] == f"exported to {folder}"
     assert printed[-2].startswith("warmup")
@@ -269,8 +285,9 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path, no_sizes, capsys):
         ({"--run": "broken.keras"}, "is not a readable Keras model"),
         ({"--run": "broken-run"}, "broken-run/rem.json is not JSON"),
         ({"--run": "odd-run"}, "odd-run/config.json is not a file of a run"),
-        ({"--version": "0"}, "'0' is not a whole number at least 1"),
-        ({"--version": "one"}, "'one' is not a whole number at least 1"),
+        ({"--version": "0"}, "'0' is not a whole number from 1 to 92233720"),
+        ({"--version": "one"}, "'one' is not a whole number from 1 to"),
+        ({"--version": str(2**63)}, "is not a whole number from 1 to"),
         ({"--levels": "1"}, "'1' is not a whole number from 2 to 256"),
         ({"--images": "int8"}, "invalid choice: 'int8'"),
         ({"--model-name": "../up"}, "must be a plain folder name"),
@@ -310,9 +327,7 @@ def test_mistakes_are_one_line_and_status_2(
     assert not (tmp_path / "served").exists()
 
 
-def test_a_model_whose_rows_depend_on_each_other_is_refused(
-    tmp_path, no_sizes
-):
+def test_a_model_whose_rows_depend_on_each_other_is_refused(tmp_path, no_sizes):
     from tfcaps.routing import ScaledDistanceRouting
 
     routing = ScaledDistanceRouting(distance_scale="batch")

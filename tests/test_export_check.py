@@ -325,7 +325,10 @@ def other_signature(request):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (double_precision, r"gives in record 1 float64 images \[8, 8, 1\], not"),
+        (
+            double_precision,
+            r"gives in record 1 float64 images \[8, 8, 1\], not",
+        ),
         (other_name, "gives in record 1 the inputs pixels, not images"),
         (other_size, r"gives in record 1 float32 images \[9, 8, 1\], not"),
         (other_signature, "asks in record 1 for no signature"),

@@ -71,7 +71,9 @@ def test_a_server_gets_the_same_from_packed_weights(rng, tmp_path):
         for packed in ("True", "False")
     )
     assert small.stat().st_size < 0.4 * plain.stat().st_size
-    outputs = [answer(tmp_path / packed, images) for packed in ("True", "False")]
+    outputs = [
+        answer(tmp_path / packed, images) for packed in ("True", "False")
+    ]
     for name in outputs[0]:
         np.testing.assert_array_equal(outputs[0][name], outputs[1][name])
     np.testing.assert_allclose(outputs[0]["lengths"], model(images), atol=1e-6)
@@ -85,9 +87,7 @@ def test_two_models_in_one_process_keep_their_own_weights(rng, tmp_path):
     loaded = [tf.saved_model.load(str(tmp_path / str(k))) for k in range(2)]
     for saved, model in zip(loaded, networks, strict=True):
         outputs = saved.signatures["serving_default"](tf.constant(images))
-        np.testing.assert_allclose(
-            outputs["lengths"], model(images), atol=1e-6
-        )
+        np.testing.assert_allclose(outputs["lengths"], model(images), atol=1e-6)
 
 
 def test_weights_of_a_mixed_model_are_cast_as_before(rng, tmp_path):

@@ -59,9 +59,9 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_everything_it_promises(finished):
     names = {p.name for p in finished.iterdir()}
     assert names >= {
-        "config.json", "environment.json", "metrics.jsonl", "model.keras",
-        "baseline.keras", "rem.json", "dictionary.npz", "figures",
-        "report.html", "served",
+        "config.json", "data.json", "environment.json", "metrics.jsonl",
+        "model.keras", "baseline.keras", "rem.json", "dictionary.npz",
+        "figures", "report.html", "served",
     }  # fmt: skip
     assert not [n for n in names if n.startswith((".", "backup"))]
     figures = {p.name for p in (finished / "figures").iterdir()}
@@ -71,6 +71,10 @@ def test_a_run_leaves_everything_it_promises(finished):
     }  # fmt: skip
     served = list((finished / "served").glob("*/*/saved_model.pb"))
     assert [p.parent.name for p in served] == ["1"]
+    about = json.loads((served[0].parent / "manifest.json").read_text())
+    assert about["classes"] == [str(digit) for digit in range(10)]
+    report = json.loads((finished / "rem.json").read_text())["models"]["rem"]
+    assert about["metrics"]["accuracy"] == report["accuracy"]
     page = (finished / "report.html").read_text("utf-8")
     assert page.count("data:image/png;base64,") == 4
     environment = json.loads((finished / "environment.json").read_text())

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,10 @@ class RunFolder:
         staged = path.with_name(f".staged-{path.name}")
         keras.Model(model.input, model.output, name=model.name).save(staged)
         os.replace(staged, path)
+
+    def save_data(self, name: str, classes: Sequence[str]) -> None:
+        """Writes `data.json`, which says what the classes are."""
+        self.write_json("data.json", {"name": name, "classes": list(classes)})
 
     def save_reports(
         self, reports: Mapping[str, Report], seconds: float | None

@@ -217,6 +217,8 @@ def run(options) -> None:
     )
     if is_first and not options.resume:
         folder.create()
+    if is_first:
+        folder.save_data(data.name, data.class_names)
 
     trained = {}
     for name in config.model_names:
@@ -242,7 +244,9 @@ def _finish(options, data, folder, trained, strategy, started) -> None:
         strategy = None
     decoded = fit.decoded_model(model, data, folder, strategy)
     served = folder.served / model.name / "1"
+    folder.save_reports(reports, None)  # the manifest tells of them
     if not served.exists():
+        print("\nexporting, and checking what is exported", flush=True)
         export(folder.path, folder.served)
     # The time of a run that was resumed is not known.
     seconds = None if options.resume else time.monotonic() - started
