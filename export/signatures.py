@@ -3,11 +3,12 @@
 | signature | from `images` `[b, h, w, c]` to |
 |---|---|
 | `serving_default` | `lengths` `[b, j]`, `poses` `[b, j, d]`, `classes` `[b]` |
-| `explain` | `lengths`, `classes`, `couplings` `[b, i]`, `saliency` `[b, h, w]` |
+| `explain` | `lengths`, `classes`, `couplings` `[b, i]`, `saliency` |
 | `encode` | `poses` |
 
-Couplings are those towards the predicted class, and the saliency map is there
-if the children of the class capsules have positions. Floats are float32, classes int64. Every row depends on its own image alone.
+Couplings are those towards the predicted class; the saliency map `[b, h, w]` is
+there if the children of the class capsules have positions. Floats are float32,
+classes int64. Every row depends on its own image alone.
 """
 
 from pathlib import Path

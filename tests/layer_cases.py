@@ -8,6 +8,7 @@ from tests.cases import LayerCase
 from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
+    CompactCaps,
     ConvCaps,
     ConvCaps3D,
     Decoder,
@@ -35,6 +36,13 @@ DENSE = 512 * 1024 + 1024 + 1024 * 30 + 30
 def _class_caps(name, size, *, inputs=CHILDREN, call=None, **settings):
     make = partial(ClassCaps, 3, settings.pop("dim", 4), **settings)
     return LayerCase(f"class_caps{name}", make, inputs, size, call or {})
+
+
+def _compact_caps(name, size, *, inputs=CHILDREN, call=None, **settings):
+    """Two of the children, or types, vote."""
+    voting = {"grid": (9,), "sources": [3, 0], "origins": [1, 7], **settings}
+    make = partial(CompactCaps, 3, 4, **voting)
+    return LayerCase(f"compact_caps{name}", make, inputs, size, call or {})
 
 
 def _conv_caps(name, size, window=2, *, inputs=MAP, call=None, **settings):
@@ -85,6 +93,37 @@ LAYERS = [
         matrix=True,
         coordinates=True,
         share="type",
+    ),
+    _compact_caps("", 2 * 3 * 6 * 4 + 12),
+    _compact_caps(
+        "-grid",
+        2 * 3 * 4 * 4 + 12,
+        inputs=GRID,
+        call={"return_couplings": True},
+        grid=(2, 2, 4),
+        sources=[4, 9],
+        origins=[5, 13],
+    ),
+    _compact_caps(
+        "-share_type",
+        2 * 3 * 4 * 4 + 12,
+        inputs=GRID,
+        call=ALL,
+        grid=(2, 2, 5),
+        sources=[0, 2],
+        origins=[1, 4],
+        share="type",
+    ),
+    _compact_caps(
+        "-self_attention",
+        2 * 3 * 4 * 4 + 8 * 3,
+        inputs=GRID,
+        call=ALL,
+        grid=(2, 2, 3),
+        sources=[0, 2],
+        origins=[0, 2],
+        share="type",
+        routing="self_attention",
     ),
     _conv_caps("", CONV_CAPS + 15),
     _conv_caps(

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from tfcaps.rem.compact_rules import Mask, Rule, Values, rule_for
+from tfcaps.rem.compact_rules import rule_for
+from tfcaps.rem.compact_units import Mask, Rule, Values
 from tfcaps.rem.couplings import same_layers
 
 

@@ -1,0 +1,334 @@
+"""CompactCaps against ClassCaps of which the other children are silent."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.gradients import value_and_gradients, with_weights
+from tfcaps import routing as routings
+from tfcaps.layers import ClassCaps, CompactCaps
+from tfcaps.routing import (
+    DynamicRouting,
+    ScaledDistanceRouting,
+    SelfAttentionRouting,
+    UniformRouting,
+)
+
+ROUTINGS = {
+    "dynamic": DynamicRouting(),
+    "dynamic-full": DynamicRouting(gradient="full"),
+    "dynamic-leaky": DynamicRouting(leaky=True),
+    "dynamic-levels": DynamicRouting(levels=5),
+    "scaled_distance": ScaledDistanceRouting(),
+    "scaled_distance-levels": ScaledDistanceRouting(levels=5),
+    "self_attention": SelfAttentionRouting(),
+    "self_attention-levels": SelfAttentionRouting(levels=5),
+    "uniform": UniformRouting(),
+    "uniform-levels": UniformRouting(levels=4),
+}
+
+FLAT = (6,)
+GRID = (2, 3, 4)
+# Settings of both layers, the children, those that vote, and the types left.
+FORMS = {
+    "flat": ({}, FLAT, [4, 1, 2], None),
+    "flat-matrix": ({"matrix": True}, FLAT, [4, 1, 2], None),
+    "spatial": ({}, GRID, [1, 5, 22, 15], None),
+    "spatial-fewer_types": ({}, GRID, [1, 5, 22, 7], [1, 2, 3]),
+    "share_type": ({"share": "type"}, GRID, [3, 1], None),
+    "share_type-fewer_types": ({"share": "type"}, GRID, [3, 1], [1, 3]),
+    "share_type-matrix": ({"share": "type", "matrix": True}, GRID, [2], None),
+}
+ALL = {"return_activations": True, "return_couplings": True}
+
+parametrize_forms = pytest.mark.parametrize("form", FORMS)
+
+
+def make_pair(form, routing, rng):
+    """Returns ClassCaps, CompactCaps, and the children of each."""
+    settings, grid, origins, left = FORMS[form]
+    settings = {"routing": ROUTINGS[routing], **settings}
+    children = rng.normal(size=(3, *grid, 4)).astype("float32")
+    taken = children
+    sources = origins
+    if left is not None:
+        taken = children[..., left, :]
+        number = np.arange(np.prod(grid)).reshape(grid)[..., left].ravel()
+        known = left if "share" in settings else number.tolist()
+        sources = [known.index(origin) for origin in origins]
+    whole = ClassCaps(3, 4, **settings)
+    compact = CompactCaps(
+        3, 4, grid=grid, sources=sources, origins=origins, **settings
+    )
+    whole.build(children.shape)
+    compact.build(taken.shape)
+    transformation, bias = (
+        rng.normal(scale=0.5, size=weight.shape).astype("float32")
+        for weight in whole.weights
+    )
+    silent = np.delete(np.arange(len(transformation)), origins)
+    transformation[silent] = 0.0
+    whole.set_weights([transformation, bias])
+    if whole.bias.shape[0] == np.prod(grid):  # it has a row for each child
+        by_position = bias.reshape(-1, len(transformation), 3)
+        bias = by_position[:, origins].reshape(-1, 3)
+    compact.set_weights([transformation[origins], bias])
+    return whole, compact, children, taken
+
+
+# What is rounded does not depend on the form of the children.
+@pytest.mark.parametrize(
+    ("form", "routing"),
+    [
+        (form, routing)
+        for form in FORMS
+        for routing, made in ROUTINGS.items()
+        if made.levels is None or form in ("flat", "share_type-fewer_types")
+    ],
+)
+def test_outputs_are_those_of_class_caps(form, routing, rng):
+    whole, compact, children, taken = make_pair(form, routing, rng)
+    expected = whole(children, **ALL)
+    for output, wanted in zip(compact(taken, **ALL), expected, strict=True):
+        np.testing.assert_allclose(output, wanted, atol=1e-6)
+    np.testing.assert_allclose(compact(taken), expected[0], atol=1e-6)
+    assert compact.count_params() < whole.count_params()
+
+
+@parametrize_forms
+def test_given_activations_shorten_votes(form, rng):
+    whole, compact, children, taken = make_pair(form, "scaled_distance", rng)
+    short = rng.uniform(0.1, 0.3, size=children.shape[:-1]).astype("float32")
+    left = FORMS[form][-1]
+    kept = short if left is None else short[..., left]
+    expected = whole(children, activations=short, **ALL)
+    outputs = compact(taken, activations=kept, **ALL)
+    for output, wanted in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(output, wanted, atol=1e-6)
+    assert np.max(np.abs(expected[0] - whole(children))) > 1e-3
+
+
+@parametrize_forms
+def test_voting_activations_are_those_of_class_caps(form, rng):
+    whole, compact, children, taken = make_pair(form, "dynamic", rng)
+    lengths = np.linalg.norm(children, axis=-1)
+    votes = np.zeros(lengths.shape[1:])
+    _, _, origins, left = FORMS[form]
+    if whole.share:
+        votes[..., origins] = 1
+    else:
+        votes.ravel()[origins] = 1
+    expected = (votes * lengths).reshape(3, -1)
+    for layer, poses in ((whole, children), (compact, taken)):
+        active = layer.voting_activations(poses)
+        np.testing.assert_allclose(active, expected, atol=1e-6)
+    kept = lengths if left is None else lengths[..., left]
+    for layer, poses, given in (
+        (whole, children, lengths),
+        (compact, taken, kept),
+    ):
+        active = layer.voting_activations(poses, 3.0 * given)
+        np.testing.assert_allclose(active, 3.0 * expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "routing",
+    [name for name in ROUTINGS if not name.endswith("levels")],
+)
+@pytest.mark.parametrize("form", ["flat", "share_type"])
+def test_gradients_are_those_of_class_caps(form, routing, rng):
+    whole, compact, children, taken = make_pair(form, routing, rng)
+    origins = FORMS[form][2]
+    results = []
+    for layer, poses in ((whole, children), (compact, taken)):
+        upstream = [np.cos(np.arange(36.0, dtype="float32")).reshape(3, 3, 4)]
+        _, (weights, to_poses) = value_and_gradients(
+            with_weights(layer, layer.trainable_variables),
+            [weight.value for weight in layer.trainable_variables],
+            ops.convert_to_tensor(poses),
+            upstream=upstream,
+        )
+        results.append((np.asarray(weights[0]), np.asarray(to_poses)))
+    (expected, to_children), (matrices, to_taken) = results
+    assert np.all(np.any(matrices != 0, axis=(-1, -2)))
+    np.testing.assert_allclose(to_taken, to_children, atol=1e-5)
+    np.testing.assert_allclose(matrices, expected[origins], atol=1e-5)
+
+
+def test_couplings_carry_gradients_too(rng):
+    _, compact, _, taken = make_pair("share_type", "self_attention", rng)
+    _, (gradient,) = value_and_gradients(
+        lambda x: compact(x, return_couplings=True)[1][..., 0],
+        ops.convert_to_tensor(taken),
+    )
+    active = np.any(np.asarray(gradient) != 0, axis=(0, 1, 2, 4))
+    assert active.tolist() == [False, True, False, True]
+
+
+def test_all_children_may_vote(rng):
+    children = rng.normal(size=(2, *FLAT, 4)).astype("float32")
+    whole = ClassCaps(3, 4)
+    every = range(6)
+    compact = CompactCaps(3, 4, grid=FLAT, sources=every, origins=every)
+    expected = whole(children, **ALL)
+    compact.build(children.shape)
+    compact.set_weights(whole.get_weights())
+    for output, wanted in zip(compact(children, **ALL), expected, strict=True):
+        np.testing.assert_allclose(output, wanted, atol=1e-6)
+
+
+def test_silent_children_of_half_precision_have_float32_couplings(rng):
+    layer = CompactCaps(
+        3, 4, grid=(9,), sources=[0], origins=[4], dtype="mixed_float16"
+    )
+    children = rng.normal(size=(2, 5, 6)).astype("float32")
+    poses, activations, couplings = layer(children, **ALL)
+    dtypes = [
+        keras.backend.standardize_dtype(output.dtype)
+        for output in (poses, activations, couplings)
+    ]
+    assert dtypes == ["float16", "float32", "float32"]
+    others = np.delete(np.asarray(couplings), 4, axis=1)
+    np.testing.assert_allclose(others, 1 / 3, atol=1e-3)
+    active = np.asarray(layer.voting_activations(children.astype("float16")))
+    assert active.dtype == "float32"
+    assert np.flatnonzero(active.any(axis=0)).tolist() == [4]
+
+
+def test_labels_are_taken_and_ignored_as_by_class_caps(rng):
+    layer = CompactCaps(3, 4, grid=(9,), sources=[0], origins=[4])
+    children = rng.normal(size=(2, 5, 6)).astype("float32")
+    poses = layer(children, labels=np.array([0, 1]), training=True)
+    np.testing.assert_array_equal(layer(children, labels=None), poses)
+
+
+def test_children_are_arranged_as_they_were():
+    whole = ClassCaps(3, 4)
+    compact = CompactCaps(3, 4, grid=GRID, sources=[0], origins=[4])
+    assert whole.children_shape((None, *GRID, 8)) == GRID
+    assert whole.children_shape((None, *FLAT, 8)) == FLAT
+    assert compact.children_shape((None, 2, 3, 1, 8)) == GRID
+
+
+@pytest.mark.parametrize(
+    ("settings", "silent"),
+    [
+        ({"routing": "dynamic"}, True),
+        ({"routing": DynamicRouting(leaky=True)}, True),
+        ({"routing": "uniform"}, True),
+        ({"routing": "self_attention"}, True),
+        ({"routing": "scaled_distance"}, True),
+        ({"routing": ScaledDistanceRouting(distance_scale="sample")}, False),
+        ({"routing": ScaledDistanceRouting(distance_scale="batch")}, False),
+        ({"routing": "em"}, False),
+        ({"routing": "regularized"}, False),
+        ({"matrix": True, "coordinates": True}, False),
+    ],
+)
+def test_some_layers_hear_children_that_vote_zero(settings, silent, rng):
+    layer = ClassCaps(3, 4, **settings)
+    children = rng.normal(size=(2, *GRID, 4)).astype("float32")
+    layer.build(children.shape)
+    weights = layer.get_weights()
+    weights[0][1] = 0.0
+    layer.set_weights(weights)
+    active = np.asarray(layer.voting_activations(children))
+    lengths = np.linalg.norm(children, axis=-1).reshape(2, -1)
+    assert layer.can_be_silent == silent
+    if silent:
+        lengths[:, 1] = 0.0
+    np.testing.assert_allclose(active, lengths, atol=1e-6)
+
+
+def test_shared_matrix_of_zeros_leaves_activations_alone(rng):
+    layer = ClassCaps(3, 4, share="all", transformation_initializer="zeros")
+    children = rng.normal(size=(2, *FLAT, 4)).astype("float32")
+    layer(children)
+    np.testing.assert_allclose(
+        layer.voting_activations(children),
+        np.linalg.norm(children, axis=-1),
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("routing", ["em", "regularized", *ROUTINGS])
+def test_weights_of_children_are_told_from_others(routing):
+    routing = routings.get(ROUTINGS.get(routing, routing))
+    for weight in routing.weights(children=7, parents=3, dim=5).values():
+        assert weight.per_child == (weight.shape[0] == 7)
+
+
+VOTING = {"grid": (9,), "sources": [0, 2], "origins": [1, 7]}
+NOT_SILENT = (
+    "CompactCaps takes a routing for which children that vote zero do not "
+    'count, no `coordinates`, and no `share="all"`. Received: routing='
+)
+NO_ORIGINS = (
+    "`origins` must be different children of `grid`, one for each of "
+    "`sources`. Received: grid="
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"routing": "em"}, NOT_SILENT),
+        ({"routing": "regularized"}, NOT_SILENT),
+        (
+            {"routing": ScaledDistanceRouting(distance_scale="sample")},
+            NOT_SILENT,
+        ),
+        ({"share": "all"}, NOT_SILENT),
+        ({"matrix": True, "coordinates": True}, NOT_SILENT),
+        ({"grid": (3, 3)}, NO_ORIGINS),
+        ({"grid": (1, 1, 3, 3)}, NO_ORIGINS),
+        ({"grid": (9,), "share": "type"}, NO_ORIGINS),
+        ({"origins": [], "sources": []}, NO_ORIGINS),
+        ({"origins": [1]}, NO_ORIGINS),
+        ({"sources": [1, 2, 3]}, NO_ORIGINS),
+        ({"origins": [7, 7]}, NO_ORIGINS),
+        ({"origins": [1, 9]}, NO_ORIGINS),
+        ({"origins": [-1, 7]}, NO_ORIGINS),
+        ({"grid": (3, 3, 7), "share": "type"}, NO_ORIGINS),
+    ],
+)
+def test_wrong_arguments_are_errors(settings, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        CompactCaps(3, 4, **{**VOTING, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "message"),
+    [
+        (
+            {},
+            (None, 2, 4),
+            "`sources` must be from 0 to 1 for the input shape (None, 2, 4). "
+            "Received: sources=(0, 2).",
+        ),
+        (
+            {"sources": [-1, 1]},
+            (None, 2, 4),
+            "`sources` must be from 0 to 1 for the input shape (None, 2, 4). "
+            "Received: sources=(-1, 1).",
+        ),
+        (
+            {"grid": (3, 3, 8), "share": "type"},
+            (None, 3, 3, 2, 4),
+            "`sources` must be from 0 to 1 for the input shape (None, 3, 3, 2,",
+        ),
+        ({}, (None, 3, 3, 4), "CompactCaps takes capsules [batch, children, "),
+        (
+            {"grid": (3, 3, 8), "share": "type"},
+            (None, 9, 4),
+            '`share="type"` needs spatial capsules',
+        ),
+    ],
+)
+def test_input_that_does_not_fit_is_an_error(settings, shape, message):
+    layer = CompactCaps(3, 4, **{**VOTING, **settings})
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        layer.build(shape)

@@ -1,0 +1,253 @@
+"""What a network looked at: couplings of the predicted class, saliency."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tfcaps import models, rem
+from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
+
+# Two to four pixels, as half of a pixel lies beyond the outer centres.
+TWICE = np.array([[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]])
+
+
+def images_of(model, count=5):
+    rng = np.random.default_rng(1)
+    return rng.random((count, *model.input_shape[1:]), dtype=np.float32)
+
+
+def shown_by(model, layer, images):
+    """Returns the outputs of a layer inside of a model."""
+    inside = keras.Model(model.input, model.get_layer(layer).output)
+    return keras.tree.map_structure(np.asarray, inside(images))
+
+
+def towards_predicted(model, images):
+    """Returns the classes, and the couplings `[b, i]` towards them."""
+    shown = rem.capsule_outputs(model)(images)
+    classes = np.argmax(shown["lengths"], axis=-1)
+    couplings = np.asarray(shown["couplings"])
+    return classes, couplings[np.arange(len(classes)), :, classes]
+
+
+def enlarged(grid, side):
+    """Returns `[b, 2, 2]` as `[b, side, side]`."""
+    centres = (np.arange(side) + 0.5) * 2.0 / side - 0.5
+    second = np.clip(centres, 0.0, 1.0)
+    rows = np.stack([1.0 - second, second], axis=1)
+    return rows @ grid @ rows.T
+
+
+def sharpened(model):
+    """Returns the model with couplings that differ from the uniform ones."""
+    weight = model.get_layer("class_caps").transformation
+    weight.assign(30.0 * weight)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    return sharpened(tiny_capsnet(primary_types=3))
+
+
+@pytest.fixture(scope="module")
+def em_model():
+    keras.utils.set_random_seed(0)
+    settings = {"filters": 4, "primary_types": 2, "conv_types": (2, 3)}
+    return models.em_capsnet((17, 17, 1), 3, **settings)
+
+
+def test_saliency_is_the_mean_over_types_where_nothing_is_enlarged(rng):
+    activations = rng.random((3, 4, 5, 6))
+    couplings = rng.random((3, 4, 5, 6))
+    expected = np.mean(activations * couplings, axis=-1)
+    saliency = rem.saliency_map(activations, couplings, (4, 5))
+    np.testing.assert_allclose(saliency, expected, atol=1e-6)
+
+
+def test_saliency_of_two_by_two_positions_by_hand():
+    activations = np.array([[[[1.0, 1.0], [0.5, 0.5]], [[0, 0], [1.0, 0]]]])
+    couplings = np.array([[[[0.5, 0.3], [0.2, 0.6]], [[1, 1], [0.4, 0.9]]]])
+    grid = np.array([[0.4, 0.2], [0.0, 0.2]])
+    saliency = rem.saliency_map(activations, couplings, (4, 4))
+    np.testing.assert_allclose(saliency[0], TWICE @ grid @ TWICE.T, atol=1e-6)
+    np.testing.assert_allclose(saliency[0, 0], [0.4, 0.35, 0.25, 0.2])
+
+
+def test_constant_map_stays_constant():
+    halves = np.full((1, 2, 3, 4), 0.5)
+    saliency = rem.saliency_map(halves, halves, (9, 7))
+    np.testing.assert_allclose(saliency, np.full((1, 9, 7), 0.25))
+
+
+def test_classes_are_the_longest_and_couplings_those_towards_them(model):
+    images = images_of(model, 30)
+    shown = rem.explanation(model)(images)
+    classes, couplings = towards_predicted(model, images)
+    assert len(set(classes)) > 1
+    np.testing.assert_array_equal(shown["classes"], classes)
+    assert keras.backend.standardize_dtype(shown["classes"].dtype) == "int32"
+    np.testing.assert_allclose(shown["lengths"], model(images), atol=1e-6)
+    np.testing.assert_allclose(shown["couplings"], couplings, atol=1e-6)
+
+
+def test_saliency_is_that_of_the_children_of_the_predicted_class(model):
+    images = images_of(model)
+    _, couplings = towards_predicted(model, images)
+    poses = shown_by(model, "primary_caps", images)
+    lengths = np.linalg.norm(poses, axis=-1)
+    grid = np.mean(lengths * couplings.reshape(lengths.shape), axis=-1)
+    saliency = rem.explanation(model)(images)["saliency"]
+    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=1e-6)
+
+
+def test_rows_and_columns_are_not_exchanged():
+    images = keras.Input((5, 9, 2))
+    children = PrimaryCaps(2, 4, 3, name="children")(images)
+    model = keras.Model(images, ClassCaps(3, 4, name="class_caps")(children))
+    data = images_of(sharpened(model))
+    _, couplings = towards_predicted(model, data)
+    lengths = np.linalg.norm(shown_by(model, "children", data), axis=-1)
+    assert lengths.shape == (5, 3, 7, 2)
+    saliency = rem.explanation(model)(data)["saliency"]
+    expected = rem.saliency_map(
+        lengths, couplings.reshape(lengths.shape), (5, 9)
+    )
+    np.testing.assert_allclose(saliency, expected, atol=1e-6)
+
+
+def test_silent_children_count_nothing(model):
+    weight = model.get_layer("class_caps").transformation
+    before = np.array(weight)
+    silent = np.isin(np.arange(12), [0, 4, 5, 11])
+    weight.assign(np.where(silent[:, None, None, None], 0.0, before))
+    images = images_of(model)
+    _, couplings = towards_predicted(model, images)
+    saliency = rem.explanation(model)(images)["saliency"]
+    weight.assign(before)
+    np.testing.assert_allclose(couplings[:, silent], 1 / 3, atol=1e-6)
+    poses = shown_by(model, "primary_caps", images)
+    active = np.linalg.norm(poses, axis=-1).reshape(-1, 12) * ~silent
+    grid = np.mean((active * couplings).reshape(-1, 2, 2, 3), axis=-1)
+    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=1e-6)
+
+
+def test_silent_types_count_nothing_where_positions_share_matrices():
+    model = sharpened(tiny_capsnet(primary_types=3, share="type"))
+    weight = model.get_layer("class_caps").transformation
+    silent = np.array([False, True, False])
+    weight.assign(np.where(silent[:, None, None, None], 0.0, weight))
+    images = images_of(model)
+    _, couplings = towards_predicted(model, images)
+    poses = shown_by(model, "primary_caps", images)
+    active = np.linalg.norm(poses, axis=-1) * ~silent
+    grid = np.mean(active * couplings.reshape(active.shape), axis=-1)
+    saliency = rem.explanation(model)(images)["saliency"]
+    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=1e-6)
+
+
+@pytest.mark.parametrize("zero", [None, 1], ids=["all_vote", "one_zero"])
+def test_em_counts_activations_of_every_child(zero, em_model):
+    weight = em_model.get_layer("class_caps").transformation
+    before = np.array(weight)
+    if zero is not None:
+        weight.assign(np.where(np.eye(3)[zero, :, None, None, None], 0, before))
+    images = images_of(em_model)
+    classes, couplings = towards_predicted(em_model, images)
+    shown = rem.explanation(em_model)(images)
+    _, activations = shown_by(em_model, "conv_caps2", images)
+    weight.assign(before)
+    np.testing.assert_array_equal(shown["classes"], classes)
+    grid = np.mean(couplings.reshape(-1, 2, 2, 3) * activations, axis=-1)
+    np.testing.assert_allclose(shown["saliency"], enlarged(grid, 17), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["efficient_capsnet", "deepcaps"])
+def test_children_of_one_position_or_none_have_no_saliency(name):
+    explanation = rem.explanation(SMALL_NETWORKS[name]())
+    assert list(explanation.output) == ["lengths", "classes", "couplings"]
+
+
+def test_weights_are_shared(model):
+    explanation = rem.explanation(model)
+    assert explanation.name == model.name
+    ours = {id(weight) for weight in model.weights}
+    assert {id(weight) for weight in explanation.weights} == ours
+
+
+def test_sequential_model_that_ends_in_poses():
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            PrimaryCaps(2, 4, 5, strides=3, name="children"),
+            ClassCaps(3, 4, name="class_caps"),
+        ]
+    )
+    images = images_of(sharpened(model))
+    shown = rem.explanation(model)(images)
+    lengths = np.linalg.norm(model(images), axis=-1)
+    np.testing.assert_allclose(shown["lengths"], lengths, atol=1e-6)
+    np.testing.assert_array_equal(shown["classes"], lengths.argmax(-1))
+    _, couplings = towards_predicted(model, images)
+    active = np.linalg.norm(model.get_layer("children")(images), axis=-1)
+    grid = np.mean(active * couplings.reshape(active.shape), axis=-1)
+    np.testing.assert_allclose(shown["saliency"], enlarged(grid, 8), atol=1e-6)
+
+
+def test_decoder_and_labels_are_left_out():
+    model = tiny_capsnet(routing="regularized", decoder=True)
+    explanation = rem.explanation(model)
+    assert list(explanation.output) == [
+        "lengths",
+        "classes",
+        "couplings",
+        "saliency",
+    ]
+    assert "reconstruction" not in [layer.name for layer in explanation.layers]
+    assert explanation.input.shape == (None, 8, 8, 1)
+
+
+def test_half_precision_is_explained_in_float32():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = sharpened(tiny_capsnet())
+        shown = rem.explanation(model)(images_of(model))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    dtypes = {
+        name: keras.backend.standardize_dtype(output.dtype)
+        for name, output in shown.items()
+    }
+    assert dtypes.pop("classes") == "int32"
+    assert set(dtypes.values()) == {"float32"}
+    _, couplings = towards_predicted(model, images_of(model))
+    np.testing.assert_allclose(shown["couplings"], couplings, atol=1e-6)
+
+
+def test_without_couplings_the_rest_is_the_same(model):
+    images = images_of(model)
+    shown = rem.capsule_outputs(model)(images)
+    rest = rem.capsule_outputs(model, couplings=False)(images)
+    assert list(rest) == ["lengths", "poses"]
+    for name, output in rest.items():
+        np.testing.assert_allclose(output, shown[name], atol=1e-6)
+
+
+def test_without_couplings_activations_are_lengths_too(em_model):
+    images = images_of(em_model)
+    rest = rem.capsule_outputs(em_model, couplings=False)(images)
+    poses, activations = shown_by(em_model, "class_caps", images)
+    np.testing.assert_allclose(rest["lengths"], activations, atol=1e-6)
+    np.testing.assert_allclose(rest["poses"], poses, atol=1e-5)
+
+
+def test_network_without_class_capsules_is_an_error():
+    images = keras.Input((8, 8, 1))
+    children = PrimaryCaps(2, 4, 4, strides=2)(images)
+    poses = keras.layers.Reshape((3, 4))(ConvCaps(3, 4, 3)(children))
+    with pytest.raises(ValueError, match="is a ConvCaps, whose children diff"):
+        rem.explanation(keras.Model(images, Length()(poses)))
+    with pytest.raises(ValueError, match="has no routed capsule layer"):
+        rem.explanation(keras.Model(images, keras.layers.Flatten()(images)))
