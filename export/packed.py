@@ -3,6 +3,8 @@
 Magnitude pruning leaves zeros all over a weight. In a SavedModel such a weight
 is a bit for each number, and the numbers that are not zero; a function that the
 server runs once, after it has read them, makes the whole weight of these.
+
+OpenVINO and TensorFlow Lite do not know such functions.
 """
 
 import hashlib

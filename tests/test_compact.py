@@ -99,8 +99,8 @@ def filters(model, name="first"):
 
 
 def convs(*between, rng, activation="relu", **second):
-    """Returns two convolutions `first` and `second` with layers between."""
-    images = keras.Input((7, 7, 2))
+    """Returns two convolutions, layers between them on maps of 4x4x4."""
+    images = keras.Input((6, 6, 2))
     first = layers.Conv2D(4, 3, activation=activation, name="first")
     features = first(images)
     for layer in between:
@@ -902,8 +902,11 @@ def test_depthwise_capsule_convolution_needs_every_type(rng):
             ),
             3,
         ),
+        (layers.BatchNormalization(), 3),
+        (layers.GroupNormalization(groups=-1), 3),
     ],
-    ids=["tanh", "sigmoid", "threshold", "more_types", "more_types_first"],
+    ids=["tanh", "sigmoid", "threshold", "more_types", "more_types_first"]
+    + ["batch", "instance"],
 )
 def test_zero_types_stay_unless_a_layer_leaves_them_zero(between, left, rng):
     layer = type(between).from_config(between.get_config())

@@ -262,41 +262,50 @@ def test_weights_of_children_are_told_from_others(routing):
 
 
 VOTING = {"grid": (9,), "sources": [0, 2], "origins": [1, 7]}
-NOT_SILENT = (
-    "CompactCaps takes a routing for which children that vote zero do not "
-    'count, no `coordinates`, and no `share="all"`. Received: routing='
-)
-NO_ORIGINS = (
-    "`origins` must be different children of `grid`, one for each of "
-    "`sources`. Received: grid="
-)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    "settings",
     [
-        ({"routing": "em"}, NOT_SILENT),
-        ({"routing": "regularized"}, NOT_SILENT),
-        (
-            {"routing": ScaledDistanceRouting(distance_scale="sample")},
-            NOT_SILENT,
-        ),
-        ({"share": "all"}, NOT_SILENT),
-        ({"matrix": True, "coordinates": True}, NOT_SILENT),
-        ({"grid": (3, 3)}, NO_ORIGINS),
-        ({"grid": (1, 1, 3, 3)}, NO_ORIGINS),
-        ({"grid": (9,), "share": "type"}, NO_ORIGINS),
-        ({"origins": [], "sources": []}, NO_ORIGINS),
-        ({"origins": [1]}, NO_ORIGINS),
-        ({"sources": [1, 2, 3]}, NO_ORIGINS),
-        ({"origins": [7, 7]}, NO_ORIGINS),
-        ({"origins": [1, 9]}, NO_ORIGINS),
-        ({"origins": [-1, 7]}, NO_ORIGINS),
-        ({"grid": (3, 3, 7), "share": "type"}, NO_ORIGINS),
+        {"routing": "em"},
+        {"routing": "regularized"},
+        {"routing": ScaledDistanceRouting(distance_scale="sample")},
+        {"share": "all"},
+        {"matrix": True, "coordinates": True},
     ],
+    ids=["em", "regularized", "sample", "share", "coordinates"],
 )
-def test_wrong_arguments_are_errors(settings, message):
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+def test_layer_whose_children_always_count_is_an_error(settings):
+    message = (
+        "^CompactCaps takes a routing for which children that vote zero do not "
+        'count, no `coordinates`, and no `share="all"`. Received: routing='
+    )
+    with pytest.raises(ValueError, match=message):
+        CompactCaps(3, 4, **VOTING, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"grid": (3, 3)},
+        {"grid": (1, 1, 3, 3)},
+        {"grid": (9,), "share": "type"},
+        {"grid": (3, 3, 7), "share": "type"},
+        {"origins": [], "sources": []},
+        {"origins": [1]},
+        {"sources": [1, 2, 3]},
+        {"origins": [7, 7]},
+        {"origins": [1, 9]},
+        {"origins": [-1, 7]},
+    ],
+    ids=str,
+)
+def test_origins_that_do_not_fit_are_an_error(settings):
+    message = (
+        "^`origins` must be different children of `grid`, one for each of "
+        "`sources`. Received: grid="
+    )
+    with pytest.raises(ValueError, match=message):
         CompactCaps(3, 4, **{**VOTING, **settings})
 
 
@@ -327,6 +336,7 @@ def test_wrong_arguments_are_errors(settings, message):
             '`share="type"` needs spatial capsules',
         ),
     ],
+    ids=["many", "negative", "types", "map", "flat"],
 )
 def test_input_that_does_not_fit_is_an_error(settings, shape, message):
     layer = CompactCaps(3, 4, **{**VOTING, **settings})
