@@ -1,13 +1,14 @@
 """Exported models: what they answer, and how versions appear."""
 
 import json
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from export import check, manifest, reference
+from export import check, manifest, reference, sizes
 from export import run as command
 from export.model import export_model
 from tests.exports import pruned_capsnet, with_dead_units
@@ -335,3 +336,15 @@ def test_a_model_whose_rows_depend_on_each_other_is_refused(tmp_path, no_sizes):
     with pytest.raises(UserError, match="^rows: .* asked alone"):
         export_model(model, tmp_path / "served", name="m")
     assert not (tmp_path / "served").exists()
+
+
+def test_readme_shows_what_was_measured():
+    root = Path(__file__).parents[1]
+    measured = json.loads((root / "results" / "serving.json").read_text())
+    rows = measured["sizes"]
+    readme = (root / "README.md").read_text("utf-8")
+    _, _, rest = readme.partition("results/serving.json -->\n")
+    shown, _, _ = rest.partition("\n<!-- end of sizes -->")
+    assert shown == sizes.table(rows)
+    share = rows["compacted"]["gzip_bytes"] / rows["dense"]["gzip_bytes"]
+    assert f"{100 * share:.0f} % of the dense size" in readme
