@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from export import check, manifest, probe, reference, session, warmup
 from export.model import export_model
-from export.saved_model import check_graph
+from export.saved_model import Signature, check_graph
 from tests.exports import copied, pruned_capsnet, signed_again
 from tests.networks import tiny_capsnet
 from tfcaps.cli import UserError, run_command
@@ -277,6 +277,31 @@ def test_xla_is_found_without_running(tmp_path):
     folder = saved(tmp_path / "m", lambda x: {"poses": inner(x)}, (None, 2))
     with pytest.raises(UserError, match="^graph: .* compiled by XLA"):
         check_graph(folder)
+
+
+def test_a_server_with_xla_off_fails_where_python_would_not(tmp_path):
+    inner = tf.function(lambda x: 2 * x, jit_compile=True)
+    folder = saved(tmp_path / "m", lambda x: {"poses": inner(x)}, (None, 2))
+    traced = tf.saved_model.load(str(folder)).signatures["encode"]
+    assert traced(tf.ones((1, 2)))["poses"].numpy().tolist() == [[2.0, 2.0]]
+    signature = Signature("encode", {}, {}, *tensors_of(folder, "encode"))
+    images = np.ones((1, 2), "float32")
+    request = session.Request(folder, signature, {"images": images})
+    with pytest.raises(session.RunError, match="XLA compilation disabled"):
+        session.run([request])
+
+
+def tensors_of(folder, name):
+    """Returns the names in the graph of what a signature takes and gives."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    content = (folder / "saved_model.pb").read_bytes()
+    [graph] = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+    definition = graph.signature_def[name]
+    return tuple(
+        {key: tensor.name for key, tensor in tensors.items()}
+        for tensors in (definition.inputs, definition.outputs)
+    )
 
 
 def test_a_file_that_is_no_graph_is_named(tmp_path):
