@@ -668,7 +668,8 @@ def test_normalization_of_channels_loses_some(norm, left, rng):
     model = convs(norm(), rng=rng)
     silence(model.get_layer("first"), 1, bias=0.7)
     fill(model.get_layer("second").kernel, np.s_[:, :, 3])
-    assert filters(compacted(model)) == left
+    # Constant channels are rounded, and divided by the root of 1e-3.
+    assert filters(compacted(model, atol=1e-5)) == left
 
 
 def test_depthwise_primary_caps_lose_silent_types(rng):

@@ -1,6 +1,7 @@
 """CompactCaps against ClassCaps of which the other children are silent."""
 
 import re
+from functools import partial
 
 import keras
 import numpy as np
@@ -194,8 +195,24 @@ def test_silent_children_of_half_precision_have_float32_couplings(rng):
     others = np.delete(np.asarray(couplings), 4, axis=1)
     np.testing.assert_allclose(others, 1 / 3, atol=1e-3)
     active = np.asarray(layer.voting_activations(children.astype("float16")))
-    assert active.dtype == "float32"
     assert np.flatnonzero(active.any(axis=0)).tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(ClassCaps, 3, 4),
+        partial(ClassCaps, 3, 4, "em"),
+        partial(CompactCaps, 3, 4, grid=(9,), sources=[0], origins=[4]),
+    ],
+    ids=["class_caps", "class_caps-em", "compact_caps"],
+)
+def test_voting_activations_of_half_precision_are_float32(make, rng):
+    layer = make(dtype="mixed_float16")
+    children = rng.normal(size=(2, 5, 6)).astype("float16")
+    layer.build(children.shape)
+    active = layer.voting_activations(children)
+    assert keras.backend.standardize_dtype(active.dtype) == "float32"
 
 
 def test_labels_are_taken_and_ignored_as_by_class_caps(rng):
@@ -234,6 +251,7 @@ def test_some_layers_hear_children_that_vote_zero(settings, silent, rng):
     layer.build(children.shape)
     weights = layer.get_weights()
     weights[0][1] = 0.0
+    weights[0][2, 1:] = 0.0  # it votes for the first parent alone
     layer.set_weights(weights)
     active = np.asarray(layer.voting_activations(children))
     lengths = np.linalg.norm(children, axis=-1).reshape(2, -1)

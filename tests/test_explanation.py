@@ -26,7 +26,7 @@ def shown_by(model, layer, images):
 def towards_predicted(model, images):
     """Returns the classes, and the couplings `[b, i]` towards them."""
     shown = rem.capsule_outputs(model)(images)
-    classes = np.argmax(shown["lengths"], axis=-1)
+    classes = np.argmax(np.asarray(shown["lengths"]), axis=-1)
     couplings = np.asarray(shown["couplings"])
     return classes, couplings[np.arange(len(classes)), :, classes]
 

@@ -279,6 +279,39 @@ def test_xla_is_found_without_running(tmp_path):
         check_graph(folder)
 
 
+def functions_forget(graph):
+    for function in graph.library.function:
+        function.attr.pop("_XlaMustCompile", None)
+
+
+def nodes_forget(graph):
+    for holder in (graph, *graph.library.function):
+        for node in getattr(holder, "node_def", None) or holder.node:
+            node.attr.pop("_XlaMustCompile", None)
+
+
+def only_launch(graph):
+    functions_forget(graph)
+    nodes_forget(graph)
+    graph.node.add(name="compiled", op="XlaLaunch")
+
+
+@pytest.mark.parametrize(
+    "change", [functions_forget, nodes_forget, only_launch]
+)
+def test_every_sign_of_xla_is_enough(tmp_path, change):
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    inner = tf.function(lambda x: 2 * x, jit_compile=True)
+    folder = saved(tmp_path / "m", lambda x: {"poses": inner(x)}, (None, 2))
+    path = folder / "saved_model.pb"
+    content = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    change(content.meta_graphs[0].graph_def)
+    path.write_bytes(content.SerializeToString())
+    with pytest.raises(UserError, match="^graph: .* compiled by XLA"):
+        check_graph(folder)
+
+
 def test_a_server_with_xla_off_fails_where_python_would_not(tmp_path):
     inner = tf.function(lambda x: 2 * x, jit_compile=True)
     folder = saved(tmp_path / "m", lambda x: {"poses": inner(x)}, (None, 2))
