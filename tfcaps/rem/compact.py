@@ -41,7 +41,7 @@ def compact(model: keras.Model) -> keras.Model:
     >>> from tfcaps.models import dr_capsnet
     >>> model = dr_capsnet((17, 17, 1), 2, filters=4, primary_types=3)
     >>> kernel = model.get_layer("conv").kernel
-    >>> kernel.assign(kernel.numpy() * [1, 0, 1, 1])
+    >>> _ = kernel.assign(kernel.numpy() * [1, 0, 1, 1])
     >>> compact(model).get_layer("conv").filters
     3
     """

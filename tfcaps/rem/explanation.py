@@ -98,7 +98,7 @@ class TowardsPredicted(keras.layers.Layer):
     """Picks the couplings towards the longest class of each sample."""
 
     def call(self, lengths: Tensor, couplings: Tensor) -> tuple[Tensor, Tensor]:
-        classes = ops.argmax(lengths, axis=-1)
+        classes = ops.cast(ops.argmax(lengths, axis=-1), "int32")
         where = ops.expand_dims(ops.expand_dims(classes, -1), -1)
         towards = ops.take_along_axis(couplings, where, axis=-1)
         return classes, ops.squeeze(towards, axis=-1)
