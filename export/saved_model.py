@@ -63,11 +63,7 @@ def check_graph(folder: Path) -> dict[str, Signature]:
     for function in graph.graph_def.library.function:
         if function.attr["_XlaMustCompile"].b:
             raise _has_xla(folder, function.signature.name)
-    found = {
-        name: _signature(name, definition)
-        for name, definition in graph.signature_def.items()
-        if definition.method_name  # `__saved_model_init_op` has none
-    }
+    found = _signatures(graph)
     if set(found) != set(SIGNATURES):
         raise UserError(
             f"graph: {folder} must have the signatures "
@@ -76,6 +72,11 @@ def check_graph(folder: Path) -> dict[str, Signature]:
     for signature in found.values():
         _check_signature(folder, signature)
     return found
+
+
+def read_signatures(folder: Path) -> dict[str, Signature]:
+    """Returns the signatures of a SavedModel, whatever they are."""
+    return _signatures(_read(folder))
 
 
 def graph_versions(folder: Path) -> dict[str, Any]:
@@ -123,6 +124,14 @@ def _has_xla(folder: Path, where: str) -> UserError:
         f"graph: {folder} must be compiled by XLA ({where}), which TensorFlow "
         "Serving switches off; remove jit_compile=True from the layers."
     )
+
+
+def _signatures(graph: Any) -> dict[str, Signature]:
+    return {
+        name: _signature(name, definition)
+        for name, definition in graph.signature_def.items()
+        if definition.method_name  # `__saved_model_init_op` has none
+    }
 
 
 def _signature(name: str, definition: Any) -> Signature:

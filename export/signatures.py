@@ -11,6 +11,7 @@ there if the children of the class capsules have positions. Floats are float32,
 classes int64. Every row depends on its own image alone.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import keras
 import tensorflow as tf
 
 from export.packed import Weights
+from export.saved_model import SIGNATURES
 from tfcaps.cli import UserError
 from tfcaps.rem import capsule_outputs, explanation
 
@@ -26,9 +28,14 @@ IMAGES = {"uint8": 255.0, "float32": 1.0}
 
 
 def write_saved_model(
-    model: keras.Model, folder: Path, images: str, *, packed: bool = True
+    model: keras.Model,
+    folder: Path,
+    images: str,
+    *,
+    packed: bool = True,
+    names: Sequence[str] = SIGNATURES,
 ) -> None:
-    """Writes a SavedModel with all signatures into an existing folder.
+    """Writes a SavedModel into a folder.
 
     Args:
         model: A functional or sequential model with a routed layer.
@@ -37,13 +44,14 @@ def write_saved_model(
             255, or `"float32"` for pixels in [0, 1].
         packed: Bool. Store weights of many zeros without these, see
             `export/packed.py`. Defaults to `True`.
+        names: Which signatures it has. Defaults to all.
 
     Raises:
         ValueError: If the model has no routed layer.
         UserError: If it cannot be written.
     """
     outputs = capsule_outputs(model, couplings=False)
-    explained = explanation(model)
+    explained = explanation(model) if "explain" in names else outputs
     weights = Weights(explained, packed)
 
     def pixels(images: Any) -> Any:
@@ -70,6 +78,7 @@ def write_saved_model(
     signatures = {
         function.__name__: tf.function(function, [spec], autograph=False)
         for function in (serving_default, explain, encode)
+        if function.__name__ in names
     }
     try:
         tf.saved_model.save(weights, str(folder), signatures)

@@ -32,9 +32,12 @@ def write(model: keras.Model, folder: Path, images: str) -> None:
     try:
         with tempfile.TemporaryDirectory() as plain, native_silence():
             # It takes no weights that are unpacked at loading.
-            write_saved_model(model, Path(plain), images, packed=False)
+            names = ["serving_default"]
+            write_saved_model(
+                model, Path(plain), images, packed=False, names=names
+            )
             content = tf.lite.TFLiteConverter.from_saved_model(
-                plain, signature_keys=["serving_default"]
+                plain, signature_keys=names
             ).convert()
     except Exception as error:  # it raises many kinds
         reason = str(error).strip().splitlines()[0]
