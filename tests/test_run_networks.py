@@ -6,6 +6,8 @@ import keras
 import numpy as np
 import pytest
 
+from export.model import export_model
+from export.run import load_model
 from tests.test_run import command, metrics, tiny_data
 from tfcaps import rem
 from training import models, run
@@ -27,8 +29,23 @@ SMALLEST = {
 }
 
 
+@pytest.fixture
+def quick_export(monkeypatch):
+    """Exports in this process, and leaves out the timing of variants."""
+    monkeypatch.setattr("export.sizes.measure", lambda *args: {})
+    monkeypatch.setattr("export.sizes.table", lambda rows: "")
+
+    def export(folder, to):
+        model = load_model(folder)
+        export_model(model, to, name=model.name, version=1)
+
+    monkeypatch.setattr(run, "export", export)
+
+
 @pytest.mark.parametrize("name", models.MODELS)
-def test_every_network_runs_to_its_report_and_export(name, tmp_path):
+def test_every_network_runs_to_its_report_and_export(
+    name, tmp_path, quick_export
+):
     data = tiny_data(tmp_path / "tiny.npz", size=max(SMALLEST[name], 8))
     out = tmp_path / "run"
     status = command(
