@@ -60,7 +60,7 @@ def check(folder: Path, *, with_probe: bool = False) -> Iterator[str]:
             "export the model anew."
         )
     yield "graph     no XLA, no Python, any batch"
-    yield from check_answers(folder, signatures, about)
+    yield from _check_answers(folder, signatures, about)
     yield from _check_warmup(folder, signatures)
     images, rounded = about["images"], about["levels"] is not None
     if (folder / tflite.NAME).exists():
@@ -72,10 +72,10 @@ def check(folder: Path, *, with_probe: bool = False) -> Iterator[str]:
         yield f"probe     the server's loader: the same within {largest:.1e}"
 
 
-def check_answers(
+def _check_answers(
     folder: Path, signatures: dict[str, Signature], about: dict[str, Any]
 ) -> Iterator[str]:
-    """Checks what a model answers; the arguments are those of its parts."""
+    """Checks answers to the reference's images, together and alone."""
     images, rounded = about["images"], about["levels"] is not None
     requests = _requests(folder, signatures, images)
     together = next(

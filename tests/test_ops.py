@@ -11,7 +11,6 @@ from tfcaps.ops import (
     dequantize,
     efficient_squash,
     length,
-    normalize,
     quantize,
     square_root,
     squash,
@@ -143,13 +142,12 @@ def test_square_root_of_zero_has_no_gradient():
     np.testing.assert_array_equal(gradient, [0.0, 0.25])
 
 
-@pytest.mark.parametrize("function", [squash, length, normalize])
+@pytest.mark.parametrize("function", [squash, length])
 def test_zero_vector_gives_zero_and_a_finite_gradient(function):
     value, (gradient,) = value_and_gradients(function, np.zeros((2, 3), "f"))
     assert not np.any(value)
     assert np.all(np.isfinite(gradient))
-    if function is not normalize:  # its slope at zero is 1 / sqrt(epsilon)
-        assert not np.any(gradient)
+    assert not np.any(gradient)
 
 
 def test_length_is_the_exact_norm(rng):
@@ -168,15 +166,7 @@ def test_length_keeps_the_axis_on_request():
     assert tuple(kept.shape) == (2, 1, 4)
 
 
-def test_normalize_gives_unit_vectors(rng):
-    vectors = rng.normal(size=(5, 4)).astype("float32")
-    expected = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
-    np.testing.assert_allclose(normalize(vectors), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "function", [length, squash, efficient_squash, normalize]
-)
+@pytest.mark.parametrize("function", [length, squash, efficient_squash])
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_dtype_is_kept_and_half_precision_does_not_overflow(function, dtype):
     # The squared length, 250,000, is beyond the largest float16.

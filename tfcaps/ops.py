@@ -77,25 +77,6 @@ def square_root(square: Tensor) -> Tensor:
     return ops.where(positive, root, ops.zeros_like(root))
 
 
-def normalize(
-    vectors: Tensor, *, axis: Axes = -1, epsilon: float = 1e-7
-) -> Tensor:
-    """Scales vectors to unit length; the zero vector stays zero.
-
-    Args:
-        vectors: Tensor of any shape.
-        axis: Int or ints. The axes of the components. Defaults to the last.
-        epsilon: Float. Added to the squared length. Defaults to `1e-7`.
-
-    Returns:
-        Tensor of the shape and dtype of `vectors`.
-    """
-    vectors = _as_floats(vectors)
-    wide = as_float32(vectors)
-    square = squared_length(wide, axis=axis, keepdims=True)
-    return ops.cast(wide * ops.rsqrt(square + epsilon), vectors.dtype)
-
-
 def squash(
     vectors: Tensor, *, axis: Axes = -1, epsilon: float = 1e-7
 ) -> Tensor:

@@ -13,6 +13,7 @@ from tfcaps.routing import (
     Block,
     FactoredVotes,
     RegularizedRouting,
+    Routed,
     Votes,
     made,
 )
@@ -155,6 +156,11 @@ class ClassCaps(RoutedCaps):
         children = math.prod(inputs.shape[1:-1])
         activations = ops.reshape(activations, (-1, children))
         routed = self._route(inputs, activations)
+        return self._chosen(routed, return_activations, return_couplings)
+
+    def _chosen(
+        self, routed: Routed, return_activations: bool, return_couplings: bool
+    ) -> Any:
         return chosen(
             ops.cast(routed.poses, self.compute_dtype),
             ops.cast(routed.activations, "float32"),

@@ -9,7 +9,6 @@ import numpy as np
 from keras import ops
 
 from tfcaps.layers.class_caps import ClassCaps
-from tfcaps.layers.routed import chosen
 from tfcaps.ops import Tensor, length
 
 
@@ -129,13 +128,9 @@ class CompactCaps(ClassCaps):
             weights = self._weights_with_silent(poses.shape[1])
         flat = (-1, math.prod(poses.shape[1:-1]))
         routed = self._route(poses, ops.reshape(activations, flat), weights)
-        return chosen(
-            ops.cast(routed.poses, self.compute_dtype),
-            ops.cast(routed.activations, "float32"),
-            self._of_all(routed.couplings) if return_couplings else None,
-            return_activations,
-            return_couplings,
-        )
+        if return_couplings:
+            routed = routed._replace(couplings=self._of_all(routed.couplings))
+        return self._chosen(routed, return_activations, return_couplings)
 
     def voting_activations(
         self, inputs: Tensor, activations: Tensor | None = None

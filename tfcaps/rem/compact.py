@@ -156,8 +156,8 @@ class _Graph:
 
 
 def _varying(tensor: Any) -> Values:
-    axis = {4: 3, 5: 3}.get(len(tensor.shape))
-    return np.full(0 if axis is None else tensor.shape[axis], np.nan)
+    has_units = len(tensor.shape) in (4, 5)
+    return np.full(tensor.shape[3] if has_units else 0, np.nan)
 
 
 def _shrunk(

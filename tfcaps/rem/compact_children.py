@@ -1,5 +1,6 @@
 """What layers of parents need of their children, and what is left of them."""
 
+import abc
 import math
 from typing import Any
 
@@ -15,12 +16,12 @@ class _Children(Rule):
 
     shrinks = False
 
+    @abc.abstractmethod
     def _votes(self, inputs: Values) -> Mask:
         """Returns which of the children vote, `[positions, children]`.
 
         Children are counted as the layer's matrices are.
         """
-        raise NotImplementedError
 
     def needs(self, wanted: Mask, inputs: Values) -> Mask:
         return any_along(self._votes(inputs), 0)[: len(inputs)]

@@ -51,8 +51,8 @@ def explanation(model: keras.Model) -> keras.Model:
 
     It shares the layers, and so the weights, of `model`. In the saliency map
     children that cast no vote, because their transformation is zero, count
-    nothing: they have no influence on any class. (Their couplings are not
-    zero but equal for all classes.)
+    nothing: they have no influence on any class. (Their couplings are not zero
+    for that; dynamic routing gives them all classes in equal shares.)
 
     Args:
         model: As in `capsule_outputs`.
