@@ -10,16 +10,18 @@ from tfcaps.rem.couplings import (
 from tfcaps.rem.dictionary import CouplingDictionary
 from tfcaps.rem.evaluate import Evaluator, evaluate
 from tfcaps.rem.explanation import explanation, saliency_map
-from tfcaps.rem.masks import magnitude_masks
+from tfcaps.rem.iterative import prune_iteratively
+from tfcaps.rem.low_magnitude import prune_low_magnitude
+from tfcaps.rem.masks import magnitude_masks, saliency_masks
 from tfcaps.rem.metrics import t_score
 from tfcaps.rem.pruning import (
     UpdatePruningStep,
-    prune_low_magnitude,
     sparsity,
     strip_pruning,
 )
 from tfcaps.rem.report import Report
 from tfcaps.rem.sensitivity import sensitivity_decay
+from tfcaps.rem.single_shot import prune_single_shot
 
 __all__ = [
     "CouplingDictionary",
@@ -33,10 +35,13 @@ __all__ = [
     "evaluate",
     "explanation",
     "magnitude_masks",
+    "prune_iteratively",
     "prune_low_magnitude",
+    "prune_single_shot",
     "quantize",
     "quantize_couplings",
     "saliency_map",
+    "saliency_masks",
     "sensitivity_decay",
     "sparsity",
     "strip_pruning",
