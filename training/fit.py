@@ -3,7 +3,6 @@
 import shutil
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -12,7 +11,7 @@ import numpy as np
 import tfcaps
 from tfcaps import rem
 from tfcaps.cli import UserError
-from training import devices, models
+from training import devices, models, pruning
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
@@ -64,8 +63,7 @@ def train(
         )
         _compile(model, name, config, batches.num_batches)
         if name == "rem":
-            schedule = _pruning_schedule(config, batches.num_batches)
-            rem.prune_low_magnitude(model, schedule, scope=config.scope)
+            pruning.begin(model, config, data, batches)
         model.fit(
             batches,
             epochs=config.epochs,
@@ -177,9 +175,33 @@ def _losses(model: keras.Model, config: Config):
 
 
 def _learning_rate(config: Config, steps_per_epoch: int):
-    """It falls to 0 as a cosine over the training."""
+    """It falls to 0 as a cosine, or by a factor from epoch to epoch."""
+    if config.learning_rate_decay is not None:
+        return keras.optimizers.schedules.ExponentialDecay(
+            config.learning_rate,
+            steps_per_epoch,
+            config.learning_rate_decay,
+            staircase=True,
+        )
     return keras.optimizers.schedules.CosineDecay(
         config.learning_rate, config.epochs * steps_per_epoch
+    )
+
+
+def _decay_rate(config: Config, steps_per_epoch: int):
+    """It falls to 0, so that the last steps only fit what is left.
+
+    Or by a factor from epoch to epoch, as in the paper.
+    """
+    if config.decay_factor is not None:
+        return keras.optimizers.schedules.ExponentialDecay(
+            config.decay, steps_per_epoch, config.decay_factor, staircase=True
+        )
+    return keras.optimizers.schedules.PolynomialDecay(
+        config.decay,
+        config.epochs * steps_per_epoch,
+        0.0,
+        power=config.decay_power,
     )
 
 
@@ -188,56 +210,16 @@ def _compile(
 ) -> None:
     optimizer = keras.optimizers.Adam(_learning_rate(config, steps_per_epoch))
     if name == "rem" and config.decay:
-        # It falls to 0, so that the last steps only fit what is left.
-        rate = keras.optimizers.schedules.PolynomialDecay(
-            config.decay,
-            config.epochs * steps_per_epoch,
-            0.0,
-            power=config.decay_power,
-        )
         optimizer = rem.sensitivity_decay(
-            optimizer, rate, targets=config.decay_targets
+            optimizer,
+            _decay_rate(config, steps_per_epoch),
+            targets=config.decay_targets,
         )
     losses = _losses(model, config)
     metrics = ["accuracy"]
     if isinstance(losses, dict):
         metrics = {"lengths": metrics}
     model.compile(optimizer, loss=losses, metrics=metrics)
-
-
-def _pruning_schedule(config: Config, steps_per_epoch: int):
-    """Polynomial decay over the configured part of the training."""
-    steps = config.epochs * steps_per_epoch
-    begin = round(config.pruning_begin * steps)
-    end = max(round(config.pruning_end * steps), begin + 1)
-    # About a hundred updates, the last of them at `end`.
-    frequency = max((end - begin) // 100, 1)
-    end = begin + (end - begin) // frequency * frequency
-    if keras.backend.backend() == "jax":
-        return _polynomial_sparsity(
-            config.final_sparsity, begin, end, frequency
-        )
-    # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
-    import tensorflow_model_optimization as tfmot
-
-    return tfmot.sparsity.keras.PolynomialDecay(
-        0.0, config.final_sparsity, begin, end, frequency=frequency
-    )
-
-
-def _polynomial_sparsity(
-    final: float, begin: int, end: int, frequency: int
-) -> Callable[[int], tuple[bool, float]]:
-    """Returns tfmot's polynomial decay from 0, without TensorFlow."""
-    polynomial = keras.optimizers.schedules.PolynomialDecay(
-        0.0, end - begin, final, power=3.0
-    )
-
-    def schedule(step: int) -> tuple[bool, float]:
-        is_time = begin <= step <= end and not (step - begin) % frequency
-        return is_time, float(polynomial(max(step - begin, 0)))
-
-    return schedule
 
 
 def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
@@ -267,7 +249,7 @@ def _callbacks(
         # After these: it backs up only epochs that are measured and finite.
         _BackUp(str(folder.backup_path(name)), double_checkpoint=True),
     ]
-    if name == "rem":
+    if name == "rem" and config.pruning != "none":
         callbacks.insert(0, rem.UpdatePruningStep())
     loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
     # On JAX the margin is a constant, and stays where it begins.
