@@ -249,7 +249,7 @@ def _callbacks(
         # After these: it backs up only epochs that are measured and finite.
         _BackUp(str(folder.backup_path(name)), double_checkpoint=True),
     ]
-    if name == "rem" and config.pruning != "none":
+    if getattr(model, "pruning", None) is not None:
         callbacks.insert(0, rem.UpdatePruningStep())
     loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
     # On JAX the margin is a constant, and stays where it begins.
