@@ -47,13 +47,7 @@ def train(
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
     with devices.scope(strategy):
-        model = models.build(
-            config.model,
-            data.image_shape,
-            data.num_classes,
-            routing=config.routing,
-            decoder=config.decoder == "joint",
-        )
+        model = build(data, config)
         batches = _training_batches(
             model,
             data,
@@ -79,6 +73,23 @@ def train(
         return None
     # What follows runs in one process, on its own device.
     return model if devices.num_shards(strategy) == 1 else _load(path)
+
+
+def build(data: Data, config: Config) -> keras.Model:
+    """Returns the network of the settings, not compiled.
+
+    Raises:
+        UserError: If a name is unknown or the images do not fit.
+    """
+    return models.build(
+        config.model,
+        data.image_shape,
+        data.num_classes,
+        routing=config.routing,
+        decoder=config.decoder == "joint",
+        mean=config.mean,
+        std=config.std,
+    )
 
 
 def _load(path: Path) -> keras.Model:
@@ -259,6 +270,12 @@ def _callbacks(
     return callbacks
 
 
+def _measured_epochs(epochs: int) -> range:
+    """Returns the epochs of the curves, the last one among them."""
+    every = max(epochs // _CURVE_POINTS, 1)
+    return range((epochs - 1) % every, epochs, every)
+
+
 class _StopIfNotFinite(keras.callbacks.Callback):
     """Stops with an error that names the epoch, before it is backed up."""
 
@@ -309,8 +326,8 @@ class _Measure(keras.callbacks.Callback):
         self.step_seconds.append(time.perf_counter() - self.started)
 
     def on_epoch_end(self, epoch, logs=None):
-        epochs = self.folder.config.epochs
-        if (epochs - 1 - epoch) % max(epochs // _CURVE_POINTS, 1):
+        measured = _measured_epochs(self.folder.config.epochs)
+        if epoch not in measured:
             return
         self.local.update()
         with devices.alone():
@@ -319,6 +336,9 @@ class _Measure(keras.callbacks.Callback):
         logs["entropy_bits"] = report.entropy_bits
         if devices.process() > 0:
             return
+        last = len(measured) - 1
+        if measured.index(epoch) in {0, last // 4, last // 2, last}:
+            self.folder.save_epoch(self.name, epoch, report.dictionary)
         self.folder.append_metrics(
             {
                 "model": self.name,

@@ -75,7 +75,10 @@ def _saliencies(
     before = model.get_weights()
     optimizer = _Saliency()
     # The same layers, trained by an optimiser that moves nothing.
-    probe = keras.Model(model.input, model.output, name=model.name)
+    if isinstance(model, keras.Sequential):  # it has no `input` of its own
+        probe = keras.Model(model.inputs[0], model.outputs[0])
+    else:
+        probe = keras.Model(model.input, model.output, name=model.name)
     probe.compile(optimizer, loss=model.loss, loss_weights=_weights_of(model))
     for x, y in batches:
         probe.train_on_batch(x, y)
