@@ -10,20 +10,22 @@ from tfcaps.rem.couplings import (
 from tfcaps.rem.dictionary import CouplingDictionary
 from tfcaps.rem.evaluate import Evaluator, evaluate
 from tfcaps.rem.explanation import explanation, saliency_map
+from tfcaps.rem.levels import LevelSearch, find_levels
 from tfcaps.rem.masks import magnitude_masks
 from tfcaps.rem.metrics import t_score
 from tfcaps.rem.pruning import (
     UpdatePruningStep,
     prune_low_magnitude,
-    sparsity,
     strip_pruning,
 )
 from tfcaps.rem.report import Report
 from tfcaps.rem.sensitivity import sensitivity_decay
+from tfcaps.rem.sparsity import sparsity
 
 __all__ = [
     "CouplingDictionary",
     "Evaluator",
+    "LevelSearch",
     "Report",
     "UpdatePruningStep",
     "capsule_outputs",
@@ -32,6 +34,7 @@ __all__ = [
     "encoder",
     "evaluate",
     "explanation",
+    "find_levels",
     "magnitude_masks",
     "prune_low_magnitude",
     "quantize",
