@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import numpy as np
+
 from tfcaps import models
 
 _STEM = {
@@ -17,6 +19,19 @@ _STEM = {
 def tiny_capsnet(num_classes=3, **changes):
     """Returns DR-CapsNet for 8x8 images with a few hundred weights."""
     return models.dr_capsnet((8, 8, 1), num_classes, **{**_STEM, **changes})
+
+
+def draw_weights(model, seed, **transformations):
+    """Draws weights that are the same on every backend.
+
+    Transformations have the deviations given for their layers, by name.
+    """
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        layer = weight.path.split("/")[0]
+        scale = {"kernel": 0.3, "bias": 0.1}.get(weight.name)
+        scale = transformations[layer] if scale is None else scale
+        weight.assign(rng.normal(scale=scale, size=weight.shape))
 
 
 # Every public network, by its name, for three classes.

@@ -21,6 +21,10 @@ ROUTINGS = [
     RoutingCase("dynamic-full", partial(DynamicRouting, gradient="full")),
     RoutingCase("dynamic-levels", partial(DynamicRouting, levels=5)),
     RoutingCase(
+        "dynamic-midrise",
+        partial(DynamicRouting, levels=4, levels_mode="midrise"),
+    ),
+    RoutingCase(
         "dynamic-leaky", partial(DynamicRouting, leaky=True), shares=False
     ),
     RoutingCase("em", partial(EMRouting)),
@@ -33,6 +37,7 @@ ROUTINGS = [
             epsilon=1e-6,
             gradient="last",
             levels=11,
+            levels_mode="midrise",
         ),
     ),
     RoutingCase("regularized", partial(RegularizedRouting), shares=False),

@@ -127,12 +127,27 @@ def test_weights_that_are_left_out_make_no_difference_at_their_start(case, rng):
         )
 
 
+@pytest.mark.parametrize("mode", ["midtread", "midrise"])
 @parametrize(UNQUANTIZED)
-def test_levels_round_the_last_couplings_only(case, rng):
+def test_levels_round_the_last_couplings_only(case, mode, rng):
     votes, activations, weights = case.random_arguments(rng)
     exact = case.make()(votes, activations, **weights).couplings
-    rounded = case.make(levels=5)(votes, activations, **weights).couplings
-    np.testing.assert_array_equal(rounded, dequantize(quantize(exact, 5), 5))
+    routing = case.make(levels=5, levels_mode=mode)
+    rounded = routing(votes, activations, **weights).couplings
+    codes = quantize(exact, 5, mode=mode)
+    np.testing.assert_array_equal(rounded, dequantize(codes, 5, mode=mode))
+
+
+@parametrize(UNQUANTIZED)
+def test_midrise_has_a_level_in_the_middle_of_each_bin(case, rng):
+    votes, activations, weights = case.random_arguments(rng)
+    exact = case.make()(votes, activations, **weights).couplings
+    routing = case.make(levels=4, levels_mode="midrise")
+    rounded = np.asarray(routing(votes, activations, **weights).couplings)
+    assert set(np.unique(rounded)) <= {0.125, 0.375, 0.625, 0.875}
+    # Coefficients of `RegularizedRouting` are no shares.
+    off = np.abs(rounded - np.clip(exact, 0, 1))
+    assert np.max(off) <= 0.125 + 1e-6
 
 
 @parametrize(QUANTIZED)

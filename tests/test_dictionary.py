@@ -66,6 +66,38 @@ def test_entropy_of_known_counts(counts, bits):
     assert trees.ceiling_bits[0] == pytest.approx(np.log2(sum(counts)))
 
 
+def test_normalized_entropy_is_that_over_the_ceiling():
+    # Two of four keys each twice; one sample; one key of two samples; none.
+    codes = [[1], [1], [2], [2], [5], [3], [3]]
+    trees = dictionary(codes, [0, 0, 0, 0, 1, 2, 2], 4)
+    np.testing.assert_allclose(trees.normalized_entropy, [0.5, 0, 0, 0])
+    each = dictionary([[1], [2], [3], [4]], [0, 0, 0, 0])
+    np.testing.assert_allclose(each.normalized_entropy, [1.0, 0.0])
+
+
+def test_summary_is_that_over_classes():
+    codes = [[1], [2], [3], [4], [5], [5], [5], [6]]
+    trees = dictionary(codes, [0, 0, 0, 0, 1, 1, 3, 3], 4)
+    assert trees.summary() == {
+        "num_samples": 8,
+        "empty_classes": 1,
+        "entropy_bits": 0.75,
+        "entropy_deviation_bits": pytest.approx(np.sqrt(0.6875)),
+        "ceiling_bits": 1.0,
+        "normalized_entropy": 0.5,
+        "mean_keys": 1.75,
+        "keys_deviation": pytest.approx(np.sqrt(2.1875)),
+        "median_keys": 1.5,
+        "per_class": {
+            "num_samples": [4, 2, 0, 2],
+            "num_keys": [4, 1, 0, 2],
+            "entropy_bits": [2.0, 0.0, 0.0, 1.0],
+            "ceiling_bits": [2.0, 1.0, 0.0, 1.0],
+            "normalized_entropy": [1.0, 0.0, 0.0, 1.0],
+        },
+    }
+
+
 def test_keys_with_the_same_digits_stay_apart():
     trees = dictionary([[1, 10], [11, 0], [1, 1]], [0, 0, 0])
     assert trees.num_keys[0] == 3

@@ -117,6 +117,23 @@ def test_evaluate_equals_a_computation_by_hand(model, images):
         float(np.mean(rem.t_score(plain["couplings"]))), abs=1e-6
     )
     assert report.total_parameters == model.count_params()
+    own = codes[np.arange(23), :, labels]
+    right = predicted == labels
+    assert 0 < right.sum() < 23
+    expected = {
+        "predicted": (keys, predicted),
+        "true": (own, labels),
+        "correct": (keys[right], predicted[right]),
+    }
+    assert report.dictionaries.keys() == expected.keys()
+    for condition, samples in expected.items():
+        trees = rem.CouplingDictionary(4)
+        trees.update(*samples)
+        mine = report.dictionaries[condition]
+        assert mine.summary() == trees.summary()
+        for j in range(4):
+            np.testing.assert_array_equal(mine.keys(j), trees.keys(j))
+    assert report.dictionary is report.dictionaries["predicted"]
 
 
 def test_every_form_of_a_data_set_gives_the_same(model, images):
@@ -167,6 +184,30 @@ def test_report_prints_saves_and_warns_of_trivial_trees(
     assert saved["nonzero_parameters"] == nonzero < saved["total_parameters"]
 
 
+def report_of(**changes):
+    """Returns a report of a network with two routed layers."""
+    measures = {
+        "levels": 11,
+        "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},
+        "mode": "midtread",
+        "accuracy": 0.9,
+        "accuracy_quantized": 0.9,
+        "nonuniform_share": 0.5,
+        "t_score": 0.2,
+        "zero_layers": [],
+        "sparsity": 0.8,
+        "sparsity_paper": 0.7,
+        "sparsity_all": 0.6,
+        "nonzero_parameters": 1,
+        "total_parameters": 5,
+        "dictionaries": {
+            name: rem.CouplingDictionary(2)
+            for name in ("predicted", "true", "correct")
+        },
+    }
+    return rem.Report(**{**measures, **changes})
+
+
 @pytest.mark.parametrize(
     ("nonuniform_share", "score", "trivial"),
     [(0.5, 0.2, False), (0.001, 0.2, True), (0.5, 0.001, True)],
@@ -174,23 +215,100 @@ def test_report_prints_saves_and_warns_of_trivial_trees(
 def test_trees_are_trivial_if_either_measure_is_low(
     nonuniform_share, score, trivial
 ):
-    report = rem.Report(
-        levels=11,
-        accuracy=0.9,
-        accuracy_quantized=0.9,
-        nonuniform_share=nonuniform_share,
-        t_score=score,
-        sparsity=0.8,
-        nonzero_parameters=1,
-        total_parameters=5,
-        dictionary=rem.CouplingDictionary(2),
-    )
+    report = report_of(nonuniform_share=nonuniform_share, t_score=score)
     assert report.trivial == trivial
     assert ("not trivial" in report.verdict) != trivial
 
 
+def test_trees_are_trivial_if_the_last_couplings_are_all_zero():
+    assert not report_of(zero_layers=["hidden_caps"]).trivial
+    report = report_of(zero_layers=["class_caps"])
+    assert report.trivial
+    assert report.verdict == (
+        "The trees are trivial: all couplings are rounded to 0, 11 levels are "
+        "too few."
+    )
+
+
+def test_report_shows_every_measure_as_table_and_as_json():
+    trees = {
+        name: rem.CouplingDictionary(3)
+        for name in ("predicted", "true", "correct")
+    }
+    trees["predicted"].update(
+        [[1], [2], [3], [4], [1], [1]], [0, 0, 0, 0, 1, 1]
+    )
+    trees["true"].update([[1], [2], [1], [1]], [0, 0, 1, 2])
+    trees["correct"].update([[1], [1], [2], [2], [2], [2]], [0] * 6)
+    report = report_of(dictionaries=trees)
+    text = str(report)
+    for line in (
+        "entropy                  0.67 of at most 1.00 bits",
+        "entropy over ceiling     0.333",
+        "deviation over classes   0.94 bits, 1.7 keys",
+        "entropy, true classes    0.33 bits, 1 keys",
+        "entropy, right samples   0.31 bits, 0 keys",
+        "classes never predicted  1 of 3",
+        "sparsity                 80.0 %",
+        "sparsity, with biases    70.0 %",
+        "sparsity, everything     60.0 %",
+    ):
+        assert line in text.splitlines()
+    saved = json.loads(json.dumps(report.to_dict()))
+    assert "dictionaries" not in saved
+    assert saved["levels_per_layer"] == {"hidden_caps": 5, "class_caps": 11}
+    assert saved["entropy_bits"] == pytest.approx(2 / 3)
+    assert saved["normalized_entropy"] == report.normalized_entropy
+    assert set(saved["conditions"]) == {"predicted", "true", "correct"}
+    assert saved["conditions"]["true"]["num_samples"] == 4
+    assert saved["conditions"]["correct"]["empty_classes"] == 2
+
+
+def test_codes_of_keys_are_those_of_the_mode(model, images):
+    sharpen(model)
+    labels = np.arange(23) % 4
+    report = rem.evaluate(model, (images, labels), 4, mode="midrise")
+    assert report.mode == report.to_dict()["mode"] == "midrise"
+    rounded = rem.quantize_couplings(model, 4, mode="midrise")
+    outputs = rem.capsule_outputs(rounded).predict(images, verbose=0)
+    np.testing.assert_array_equal(
+        np.unique(outputs["couplings"]), [0.125, 0.375, 0.625, 0.875]
+    )
+    predicted = outputs["lengths"].argmax(-1)
+    codes = np.rint(outputs["couplings"] * 4 - 0.5).astype(int)
+    trees = rem.CouplingDictionary(4)
+    trees.update(codes, predicted)
+    assert report.dictionary.summary() == trees.summary()
+    for j in range(4):
+        np.testing.assert_array_equal(report.dictionary.keys(j), trees.keys(j))
+    # 1/4 is the upper end of the first bin.
+    keys = codes[np.arange(23), :, predicted]
+    assert report.nonuniform_share == np.mean(keys != 0)
+    assert report.accuracy_quantized == np.mean(predicted == labels)
+    assert 0 < report.nonuniform_share < 1
+
+
+def test_layer_with_couplings_of_zero_is_named(model, images):
+    # Four classes at 3 levels: 1/4 is half way to the first level.
+    transformation = model.get_layer("class_caps").transformation
+    transformation.assign(0.0 * transformation)
+    report = rem.evaluate(model, (images, np.zeros(23, int)), 3)
+    assert report.zero_layers == ["class_caps"]
+    assert rem.evaluate(model, (images, np.zeros(23, int)), 5).zero_layers == []
+
+
+def test_labels_of_some_classes_are_enough(model, images):
+    report = rem.evaluate(model, (images, np.full(23, 2)))
+    trees = report.dictionaries["true"]
+    assert trees.num_samples.tolist() == [0, 0, 23, 0]
+
+
 def test_wrong_input_is_an_error(model, images):
     labels = np.zeros(23, int)
+    with pytest.raises(ValueError, match='`mode` must be "midtread" or "midr'):
+        rem.evaluate(model, (images, labels), mode="middle")
+    with pytest.raises(ValueError, match=r"in \[2, 256\], and whole. Received"):
+        rem.evaluate(model, (images, labels), levels=257)
     with pytest.raises(ValueError, match=r"`levels` must be in \[2, 256\]"):
         rem.evaluate(model, (images, labels), levels=1)
     with pytest.raises(ValueError, match="There must be one label for each"):

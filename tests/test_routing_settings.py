@@ -150,6 +150,29 @@ def test_wrong_levels_are_refused(routing, levels):
         routing(levels=levels)
 
 
+@parametrize(ROUTINGS)
+def test_wrong_levels_mode_is_refused(case):
+    message = (
+        '`levels_mode` must be "midtread" or "midrise". Received: '
+        "levels_mode='middle'."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        case.make(levels_mode="middle")
+
+
+@parametrize(ROUTINGS)
+def test_levels_mode_is_in_the_config(case):
+    routing = case.make(levels=3, levels_mode="midrise")
+    revived = routings.get(routings.serialize(routing))
+    assert (revived.levels, revived.levels_mode) == (3, "midrise")
+
+
+def test_config_without_a_mode_is_midtread():
+    config = routings.serialize(DynamicRouting(levels=3))
+    del config["config"]["levels_mode"]
+    assert routings.get(config).levels_mode == "midtread"
+
+
 @pytest.mark.parametrize(
     ("routing", "arguments", "message"),
     [

@@ -269,9 +269,20 @@ def check_levels(levels: Any) -> None:
         )
 
 
-def _check_quantizer(levels: int, mode: str) -> None:
-    check_levels(levels)
+def check_mode(mode: Any, name: str = "mode") -> str:
+    """Returns a mode of the quantiser, which is an argument `name`.
+
+    Raises:
+        ValueError: Unless it is `"midtread"` or `"midrise"`.
+    """
     if mode not in ("midtread", "midrise"):
         raise ValueError(
-            f'`mode` must be "midtread" or "midrise". Received: mode={mode!r}.'
+            f'`{name}` must be "midtread" or "midrise". Received: '
+            f"{name}={mode!r}."
         )
+    return str(mode)
+
+
+def _check_quantizer(levels: int, mode: str) -> None:
+    check_levels(levels)
+    check_mode(mode)

@@ -11,21 +11,20 @@ from tfcaps.rem.dictionary import CouplingDictionary
 from tfcaps.rem.evaluate import Evaluator, evaluate
 from tfcaps.rem.explanation import explanation, saliency_map
 from tfcaps.rem.iterative import prune_iteratively
+from tfcaps.rem.levels import LevelSearch, find_levels
 from tfcaps.rem.low_magnitude import prune_low_magnitude
 from tfcaps.rem.masks import magnitude_masks, saliency_masks
 from tfcaps.rem.metrics import t_score
-from tfcaps.rem.pruning import (
-    UpdatePruningStep,
-    sparsity,
-    strip_pruning,
-)
+from tfcaps.rem.pruning import UpdatePruningStep, strip_pruning
 from tfcaps.rem.report import Report
 from tfcaps.rem.sensitivity import sensitivity_decay
 from tfcaps.rem.single_shot import prune_single_shot
+from tfcaps.rem.sparsity import sparsity
 
 __all__ = [
     "CouplingDictionary",
     "Evaluator",
+    "LevelSearch",
     "Report",
     "UpdatePruningStep",
     "capsule_outputs",
@@ -34,6 +33,7 @@ __all__ = [
     "encoder",
     "evaluate",
     "explanation",
+    "find_levels",
     "magnitude_masks",
     "prune_iteratively",
     "prune_low_magnitude",

@@ -6,7 +6,8 @@ from typing import Any
 import keras
 
 from tfcaps.layers import Length
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_mode
+from tfcaps.rem.layer_levels import Levels, layer_levels
 from tfcaps.routing import Routing
 
 
@@ -40,29 +41,38 @@ def encoder(model: keras.Model) -> keras.Model:
     return keras.Model(images, lengths, name=model.name)
 
 
-def quantize_couplings(model: keras.Model, levels: int) -> keras.Model:
+def quantize_couplings(
+    model: keras.Model, levels: Levels, *, mode: str = "midtread"
+) -> keras.Model:
     """Returns a copy of a model whose couplings take `levels` values.
 
-    Every routed layer rounds the couplings of its last iteration, see
-    `tfcaps.rem.quantize`, but for `ConvCaps3D`, whose couplings are too small
-    for it. Weights are copied; later changes of one model do not reach the
-    other.
+    Routed layers round the couplings of their last iteration, see
+    `tfcaps.rem.quantize`. Weights are copied; later changes of one model do not
+    reach the other.
 
     Args:
         model: A functional or sequential model with at least one routed layer.
-        levels: Int, at least 2.
+        levels: Int, at least 2, for all routed layers but `ConvCaps3D`, whose
+            couplings are too small for it; a sequence with an int for each of
+            these layers, from input to output; or a mapping from names of
+            layers to ints, in which a `ConvCaps3D` may be named. Layers that it
+            does not name stay as they are.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
 
     Returns:
         A `keras.Model` with the same inputs and outputs.
 
     Raises:
-        ValueError: If the model has no routed layer or `levels` is below 2.
+        ValueError: If the model has no routed layer, or an argument is out of
+            range or does not fit the layers.
     """
-    last_routed_layer(model)
+    chosen = layer_levels(routed_layers(model), levels)
+    check_mode(mode)
 
     def copied(layer: Any) -> Any:
-        if _is_quantizable(layer):
-            return _with_levels(layer, levels)
+        if is_routed(layer) and layer.name in chosen:
+            return _with_levels(layer, chosen[layer.name], mode)
         return type(layer).from_config(layer.get_config())
 
     copy = keras.models.clone_model(model, clone_function=copied)
@@ -105,31 +115,30 @@ class PlainAndQuantized:
 
     Args:
         model: As in `capsule_outputs`.
-        levels: Int, at least 2.
+        levels: As in `quantize_couplings`.
+        mode: As in `quantize_couplings`.
 
     Attributes:
+        levels: Levels of each layer that rounds its couplings, by its name.
         input: The images.
+        shared: The tensors that both take from what is computed once.
         plain: The outputs of `capsule_outputs`.
         quantized: The same with quantised couplings.
+        rounded: The rounded couplings of each layer in `levels`, by its name.
     """
 
-    def __init__(self, model: keras.Model, levels: int):
+    def __init__(self, model: keras.Model, levels: Levels, mode: str):
         model = encoder(model)
+        self.levels = layer_levels(routed_layers(model), levels)
+        self.rounded: dict[str, Tensor] = {}
+        self._mode = check_mode(mode)
         self._copies: dict[int, tuple[Any, Any]] = {}
         known: dict[Any, Any] = {}
+        once: dict[int, Tensor] = {}
+        shared: dict[int, Tensor] = {}
         shown: dict[str, Tensor] = {}
-
-        def rounding(layer: Any) -> Any:
-            if not _is_quantizable(layer):
-                return layer
-            name = f"{layer.name}_rounded"  # the two are in one model
-            copy = _with_levels(layer, levels, name=name)
-            copy.build_from_config(layer.get_build_config())
-            self._copies[id(layer)] = layer, copy
-            return copy
-
         call_plain = show_last(model, shown)
-        call_rounding = show_last(model, shown, replace=rounding)
+        call_rounding = show_last(model, shown, replace=self._rounding)
 
         def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
             outputs = call_plain(layer, *args, **kwargs)
@@ -137,20 +146,50 @@ class PlainAndQuantized:
             return outputs
 
         def differ(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            rounds = self._rounds(layer)
             key = _call_key(layer, args, kwargs)
-            if key in known and not _is_quantizable(layer):
-                return known[key]
+            if key in known and not rounds:
+                outputs = known[key]
+                once.update((id(x), x) for x in keras.tree.flatten(outputs))
+                return outputs
+            for leaf in keras.tree.flatten((args, kwargs)):
+                if id(leaf) in once:
+                    shared[id(leaf)] = leaf
+            if rounds and layer is not last:
+                called = self._rounding(layer)
+                outputs, couplings = with_couplings(called, args, kwargs)
+                self.rounded[layer.name] = couplings
+                return outputs
             return call_rounding(layer, *args, **kwargs)
 
+        last = last_routed_layer(model)
         copy = same_layers(model, record)
         self.input = copy.input
+        once.update((id(x), x) for x in copy.inputs)
         self.plain = shown_outputs(copy, shown)
         self.quantized = shown_outputs(same_layers(model, differ), shown)
+        self.shared = list(shared.values())
+        if last.name in self.levels:
+            self.rounded[last.name] = self.quantized["couplings"]
 
     def update(self) -> None:
         """Gives the quantised layers the newest weights of the model."""
         for layer, copy in self._copies.values():
             copy.set_weights(layer.get_weights())
+
+    def _rounds(self, layer: Any) -> bool:
+        return is_routed(layer) and layer.name in self.levels
+
+    def _rounding(self, layer: Any) -> Any:
+        """Returns a copy that rounds, for layers that do, or the layer."""
+        if not self._rounds(layer):
+            return layer
+        name = f"{layer.name}_rounded"  # the two are in one model
+        levels = self.levels[layer.name]
+        copy = _with_levels(layer, levels, self._mode, name=name)
+        copy.build_from_config(layer.get_build_config())
+        self._copies[id(layer)] = layer, copy
+        return copy
 
 
 def shown_outputs(
@@ -189,11 +228,17 @@ def show_last(
             outputs = called(*args, **kwargs)
             shown["poses"] = keras.tree.flatten(outputs)[0]
             return outputs
-        *outputs, shown["couplings"] = WithCouplings(called)(*args, **kwargs)
-        shown["poses"] = outputs[0]
-        return tuple(outputs) if outputs[1:] else outputs[0]
+        outputs, shown["couplings"] = with_couplings(called, args, kwargs)
+        shown["poses"] = keras.tree.flatten(outputs)[0]
+        return outputs
 
     return call
+
+
+def with_couplings(layer: Any, args: Any, kwargs: Any) -> tuple[Any, Tensor]:
+    """Calls a routed layer, and returns its outputs and its couplings."""
+    *outputs, couplings = WithCouplings(layer)(*args, **kwargs)
+    return (tuple(outputs) if outputs[1:] else outputs[0]), couplings
 
 
 def _call_key(layer: Any, args: Any, kwargs: Any) -> Any:
@@ -202,15 +247,12 @@ def _call_key(layer: Any, args: Any, kwargs: Any) -> Any:
     return id(layer), tuple(id(leaf) for leaf in leaves)
 
 
-def _is_quantizable(layer: Any) -> bool:
-    return is_routed(layer) and getattr(layer, "quantizable", True)
-
-
-def _with_levels(layer: Any, levels: int, **settings: Any) -> Any:
+def _with_levels(layer: Any, levels: int, mode: str, **settings: Any) -> Any:
     """Returns a layer like this one that rounds its couplings."""
     config = {**layer.get_config(), **settings}
     routing = config["routing"]
-    routing["config"] = {**routing["config"], "levels": levels}
+    rounding = {"levels": levels, "levels_mode": mode}
+    routing["config"] = {**routing["config"], **rounding}
     return type(layer).from_config(config)
 
 
@@ -219,8 +261,8 @@ def is_routed(layer: Any) -> bool:
     return isinstance(getattr(layer, "routing", None), Routing)
 
 
-def last_routed_layer(model: keras.Model) -> Any:
-    """Returns the routed layer nearest to the output.
+def routed_layers(model: keras.Model) -> list[Any]:
+    """Returns the routed layers from input to output.
 
     Raises:
         ValueError: If there is none.
@@ -231,7 +273,16 @@ def last_routed_layer(model: keras.Model) -> Any:
             f"The model {model.name!r} has no routed capsule layer such as "
             "`tfcaps.layers.ClassCaps` among its own layers."
         )
-    return routed[-1]
+    return routed
+
+
+def last_routed_layer(model: keras.Model) -> Any:
+    """Returns the routed layer nearest to the output.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    return routed_layers(model)[-1]
 
 
 def _only(tensors: Any, name: str) -> Tensor:

@@ -28,9 +28,9 @@ _UNREADABLE = (
 class CouplingDictionary:
     """Counts the parse trees of each class.
 
-    A sample's key is the row of codes of all its children towards the class
-    that it is predicted to be, right or wrong. With `p` the share of a class's
-    samples that have a key, the class's entropy is
+    A sample's key is the row of codes of all its children towards its class,
+    in REM the one that it is predicted to be, right or wrong. With `p` the
+    share of a class's samples that have a key, the class's entropy is
 
         H_j = -sum_keys p log2 p    (bits, at most log2 of the samples)
 
@@ -73,7 +73,7 @@ class CouplingDictionary:
             codes: Integers in [0, 255]: the keys `[b, i]`, or the codes
                 `[b, i, j]` towards all classes, of which the column of the
                 predicted class is the key.
-            predicted: Class indices `[b]`.
+            predicted: Class indices `[b]`, the predicted ones or others.
 
         Raises:
             ValueError: If shapes, codes or classes do not fit. The dictionary
@@ -127,6 +127,46 @@ class CouplingDictionary:
     def ceiling_bits(self) -> NDArray[np.float64]:
         """The entropy if every sample had a key of its own, `[j]`."""
         return np.log2(np.maximum(self.num_samples, 1))
+
+    @property
+    def normalized_entropy(self) -> NDArray[np.float64]:
+        """Entropy of each class over its ceiling, `[j]`, in [0, 1].
+
+        0 for a class of no sample or one. Unlike bits it can be compared across
+        data sets of different sizes.
+        """
+        ceiling = self.ceiling_bits
+        return self.entropy_bits / np.where(ceiling > 0, ceiling, 1.0)
+
+    def summary(self) -> dict[str, Any]:
+        """Returns what the dictionary says over all classes, ready for JSON.
+
+        Means, the median and deviations (of the population) are over classes,
+        `empty_classes` is how many of them have no sample, which count with an
+        entropy of 0, and `per_class` has a list for each measure.
+        """
+        per_class = {
+            "num_samples": self.num_samples,
+            "num_keys": self.num_keys,
+            "entropy_bits": self.entropy_bits,
+            "ceiling_bits": self.ceiling_bits,
+            "normalized_entropy": self.normalized_entropy,
+        }
+        keys, bits = per_class["num_keys"], per_class["entropy_bits"]
+        return {
+            "num_samples": int(np.sum(per_class["num_samples"])),
+            "empty_classes": int(np.sum(per_class["num_samples"] == 0)),
+            "entropy_bits": float(np.mean(bits)),
+            "entropy_deviation_bits": float(np.std(bits)),
+            "ceiling_bits": float(np.mean(per_class["ceiling_bits"])),
+            "normalized_entropy": float(
+                np.mean(per_class["normalized_entropy"])
+            ),
+            "mean_keys": float(np.mean(keys)),
+            "keys_deviation": float(np.std(keys)),
+            "median_keys": float(np.median(keys)),
+            "per_class": {k: v.tolist() for k, v in per_class.items()},
+        }
 
     def counts(self, class_index: int) -> list[int]:
         """Returns how often each key of a class occurs, descending."""

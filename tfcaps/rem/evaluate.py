@@ -1,39 +1,41 @@
 """Measures a capsule network: accuracy, parse trees, entropy, sparsity."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
-from tfcaps.ops import quantize
+from tfcaps.ops import Tensor, quantize
+from tfcaps.rem.batches import batches_of, class_indices
 from tfcaps.rem.couplings import (
     PlainAndQuantized,
     encoder,
-    last_routed_layer,
+    routed_layers,
 )
-from tfcaps.rem.dictionary import CouplingDictionary
+from tfcaps.rem.layer_levels import Levels, layer_levels
 from tfcaps.rem.metrics import t_score
-from tfcaps.rem.pruning import sparsity
 from tfcaps.rem.report import Report
+from tfcaps.rem.sparsity import count_parameters, sparsity
+from tfcaps.rem.tally import Tally
 
-Array = NDArray[Any]
+# Keys are bytes.
+_MOST_LEVELS = 256
 
 
 def evaluate(
     model: keras.Model,
     dataset: Any,
-    levels: int = 11,
+    levels: Levels = 11,
     *,
+    mode: str = "midtread",
     batch_size: int = 256,
     verbose: int = 0,
 ) -> Report:
     """Measures what REM is about.
 
     Runs the model as it is, for the accuracy and the T-score, and with
-    quantised couplings, for the accuracy and the dictionary of parse trees.
+    quantised couplings in all routed layers, for the accuracy and the
+    dictionaries of parse trees, which are those of the last layer.
 
     Args:
         model: A functional or sequential model with a routed layer, from images
@@ -42,9 +44,12 @@ def evaluate(
             batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a list.
             Labels are class indices or one-hot. Every sample counts, so do not
             drop the last partial batch.
-        levels: Int in [2, 256]. Levels of the couplings. The uniform coupling
-            1/J should be one of them, as with 11 levels and ten classes.
-            Defaults to `11`.
+        levels: Int in [2, 256], or several, one for each routed layer, as in
+            `quantize_couplings`; the last routed layer must have some. The
+            uniform coupling 1/J should be a level, as with 11 levels and ten
+            classes. Defaults to `11`.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show a progress bar. Defaults to `0`.
 
@@ -55,7 +60,7 @@ def evaluate(
         ValueError: If the model has no routed layer, the data set is empty, a
             label is out of range, or `levels` is.
     """
-    return Evaluator(model, levels).run(
+    return Evaluator(model, levels, mode=mode).run(
         dataset, batch_size=batch_size, verbose=verbose
     )
 
@@ -66,141 +71,154 @@ class Evaluator:
     Args:
         model: As in `evaluate`. Its weights may change between runs.
         levels: As in `evaluate`.
+        mode: As in `evaluate`.
+
+    Attributes:
+        levels: Levels of the last routed layer.
+        levels_per_layer: Levels of each layer that is rounded, by its name.
+        mode: As given.
     """
 
-    def __init__(self, model: keras.Model, levels: int = 11):
-        if not 2 <= levels <= 256:
-            raise ValueError(
-                f"`levels` must be in [2, 256]. Received: levels={levels}."
-            )
-        last_routed_layer(model)  # its absence is the clearer error
+    def __init__(
+        self,
+        model: keras.Model,
+        levels: Levels = 11,
+        *,
+        mode: str = "midtread",
+    ):
+        routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
-        self.levels = levels
-        self._outputs = PlainAndQuantized(self.model, levels)
-        self._measures = _measures(self.model, self._outputs, levels)
+        layers = routed_layers(self.model)
+        self.levels_per_layer = layer_levels(layers, levels, most=_MOST_LEVELS)
+        self.mode = mode
+        self._outputs = PlainAndQuantized(
+            self.model, self.levels_per_layer, mode
+        )
+        couplings = self._outputs.plain["couplings"]
+        last = layers[-1]
+        if len(couplings.shape) != 3:
+            raise ValueError(
+                f"The last routed layer of {self.model.name!r} is a "
+                f"{type(last).__name__}, whose children differ from window to "
+                "window. Parse trees need class capsules, such as "
+                "`tfcaps.layers.ClassCaps`, at the end."
+            )
+        if last.name not in self.levels_per_layer:
+            raise ValueError(
+                "`levels` must name the last routed layer, whose couplings "
+                f"make the parse trees, {last.name!r}. Received: "
+                f"levels={levels}."
+            )
+        self.levels = self.levels_per_layer[last.name]
+        self.num_classes = int(couplings.shape[-1])
+        self._labels = keras.Input((), dtype="int32", name="labels")
+        self._plain = self._plain_measures()
+        self._rounded = self._rounded_measures()
+        self._network = _compiled(
+            [self._outputs.input, self._labels],
+            {**self._plain, **self._rounded},
+        )
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
     ) -> Report:
         """Measures the model on a data set, see `evaluate`."""
         self._outputs.update()
-        parents = int(self._measures.output["lengths"].shape[-1])
-        uniform = int(quantize(1.0 / parents, self.levels))
-        trees = CouplingDictionary(parents)
-        samples = right = right_quantized = nonuniform = codes = 0
-        t_scores = 0.0
-        batches, count = _batches(dataset, batch_size)
+        tally = self.tally()
+        batches, count = batches_of(dataset, batch_size)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
         for images, labels in batches:
-            labels = _class_indices(np.asarray(labels), parents)
-            batch = self._predict(images)
-            keys, predicted = batch["keys"], batch["predicted"]
-            trees.update(keys, predicted)
-            samples += len(labels)
-            right += np.sum(np.argmax(batch["lengths"], axis=-1) == labels)
-            right_quantized += np.sum(predicted == labels)
-            nonuniform += np.sum(keys != uniform)
-            codes += keys.size
-            t_scores += float(np.sum(batch["t_score"], dtype=np.float64))
+            labels = class_indices(labels, self.num_classes)
+            batch = predict(self._network, [images, labels.astype("int32")])
+            tally.add(batch, labels)
             bar.add(1)
-        if not samples:
-            raise ValueError(
-                "The data set has no samples. A generator can be read only "
-                "once; pass arrays or a `tf.data.Dataset`."
-            )
-        nonzero, total = _count_parameters(self.model)
+        return self.report(tally)
+
+    def parts(self) -> tuple[keras.Model, keras.Model, keras.Model]:
+        """Returns the network in three parts, with the newest weights.
+
+        The first goes from images to a list of what is the same however
+        couplings are rounded. From that list the second makes those measures
+        for which they are not, and from the list and class indices the third
+        makes all others. `Tally` takes both.
+        """
+        self._outputs.update()
+        shared = self._outputs.shared
+        return (
+            _compiled(self._outputs.input, shared),
+            _compiled(shared, self._plain),
+            _compiled([*shared, self._labels], self._rounded),
+        )
+
+    def tally(self) -> Tally:
+        """Returns a count of nothing yet."""
+        uniform = quantize(1.0 / self.num_classes, self.levels, mode=self.mode)
+        return Tally(
+            self.num_classes, int(uniform), list(self.levels_per_layer)
+        )
+
+    def report(self, tally: Tally) -> Report:
+        """Returns what was counted, and the sizes of the model."""
+        nonzero, total = count_parameters(self.model.weights)
         return Report(
             levels=self.levels,
-            accuracy=float(right / samples),
-            accuracy_quantized=float(right_quantized / samples),
-            nonuniform_share=float(nonuniform / codes),
-            t_score=t_scores / samples,
+            levels_per_layer=self.levels_per_layer,
+            mode=self.mode,
             sparsity=sparsity(self.model),
+            sparsity_paper=sparsity(self.model, scope="paper"),
+            sparsity_all=1.0 - nonzero / total,
             nonzero_parameters=nonzero,
             total_parameters=total,
-            dictionary=trees,
+            **tally.measures(),
         )
 
-    def _predict(self, images: Array) -> dict[str, Array]:
-        strategy = getattr(self._measures, "distribute_strategy", None)
-        if strategy is not None and strategy.num_replicas_in_sync > 1:
-            # `predict_on_batch` would give every replica the whole batch.
-            return self._measures.predict(images, verbose=0)
-        return self._measures.predict_on_batch(images)
-
-
-def _measures(
-    model: keras.Model, outputs: PlainAndQuantized, levels: int
-) -> keras.Model:
-    """From images to what `run` adds up, all that leaves the device.
-
-    `lengths` `[b, j]` and `t_score` `[b]` of the model as it is, `predicted`
-    `[b]` and `keys` `[b, i]` (uint8) with quantised couplings.
-    """
-    plain, rounded = outputs.plain, outputs.quantized
-    if len(plain["couplings"].shape) != 3:
-        raise ValueError(
-            f"The last routed layer of {model.name!r} is a "
-            f"{type(last_routed_layer(model)).__name__}, whose children differ "
-            "from window to window. Parse trees need class capsules, such as "
-            "`tfcaps.layers.ClassCaps`, at the end."
-        )
-    predicted = ops.argmax(rounded["lengths"], axis=-1)
-    column = ops.expand_dims(ops.expand_dims(predicted, -1), -1)
-    couplings = ops.take_along_axis(rounded["couplings"], column, axis=-1)
-    codes = quantize(ops.squeeze(couplings, axis=-1), levels)
-    measures = keras.Model(
-        outputs.input,
-        {
+    def _plain_measures(self) -> dict[str, Tensor]:
+        """Returns `lengths` `[b, j]` and `t_score` `[b]`."""
+        plain = self._outputs.plain
+        return {
             "lengths": plain["lengths"],
             "t_score": t_score(plain["couplings"]),
+        }
+
+    def _rounded_measures(self) -> dict[str, Tensor]:
+        """Returns what there is with quantised couplings.
+
+        `predicted` `[b]`, `keys` and `true_keys` `[b, i]` (uint8) towards the
+        predicted and the true class, and `largest` `[b, layers]`, the largest
+        rounded coupling of each layer.
+        """
+        quantized = self._outputs.quantized
+        predicted = ops.argmax(quantized["lengths"], axis=-1)
+        of_layers = [self._outputs.rounded[n] for n in self.levels_per_layer]
+        largest = [
+            ops.max(couplings, axis=tuple(range(1, len(couplings.shape))))
+            for couplings in of_layers
+        ]
+        return {
             "predicted": predicted,
-            "keys": ops.cast(codes, "uint8"),
-        },
-    )
-    measures.compile()
-    return measures
+            "keys": self._keys(quantized["couplings"], predicted),
+            "true_keys": self._keys(quantized["couplings"], self._labels),
+            "largest": ops.stack(largest, axis=-1),
+        }
+
+    def _keys(self, couplings: Tensor, classes: Tensor) -> Tensor:
+        column = ops.expand_dims(ops.expand_dims(classes, -1), -1)
+        towards = ops.take_along_axis(couplings, column, axis=-1)
+        towards = ops.squeeze(towards, axis=-1)
+        codes = quantize(towards, self.levels, mode=self.mode)
+        return ops.cast(codes, "uint8")
 
 
-def _batches(
-    dataset: Any, batch_size: int
-) -> tuple[Iterable[tuple[Array, Array]], int | None]:
-    """Returns batches, and how many there are if that is known."""
-    if isinstance(dataset, tuple) and len(dataset) == 2:
-        images, labels = (np.asarray(part) for part in dataset)
-        if len(images) != len(labels):
-            raise ValueError(
-                "There must be one label for each image. Received: "
-                f"{len(images)} images and {len(labels)} labels."
-            )
-        starts = range(0, len(images), batch_size)
-        parts = (slice(start, start + batch_size) for start in starts)
-        return ((images[part], labels[part]) for part in parts), len(starts)
-    if isinstance(dataset, keras.utils.PyDataset):
-        count = dataset.num_batches
-        return (dataset[index] for index in range(count)), count
-    if isinstance(dataset, Iterable):
-        return dataset, None
-    raise ValueError(
-        "`dataset` must be (images, labels) or an iterable of such batches. "
-        f"Received: {type(dataset).__name__}."
-    )
+def predict(model: keras.Model, inputs: Any) -> Any:
+    """Returns the outputs for one batch."""
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is not None and strategy.num_replicas_in_sync > 1:
+        # `predict_on_batch` would give every replica the whole batch.
+        return model.predict(inputs, verbose=0)
+    return model.predict_on_batch(inputs)
 
 
-def _class_indices(labels: Array, classes: int) -> Array:
-    if labels.ndim == 2 and labels.shape[1] == classes and classes > 1:
-        return np.argmax(labels, axis=-1)
-    labels = labels.reshape(-1)
-    if labels.size and not (0 <= labels.min() and labels.max() < classes):
-        raise ValueError(
-            f"Labels must be in [0, {classes - 1}]. Received: "
-            f"{labels.min()} to {labels.max()}."
-        )
-    return labels
-
-
-def _count_parameters(model: keras.Model) -> tuple[int, int]:
-    """Returns the parameters that are not zero, and all."""
-    arrays = [ops.convert_to_numpy(variable) for variable in model.weights]
-    nonzero = sum(int(np.count_nonzero(array)) for array in arrays)
-    return nonzero, sum(array.size for array in arrays)
+def _compiled(inputs: Any, outputs: Any) -> keras.Model:
+    model = keras.Model(inputs, outputs)
+    model.compile()
+    return model

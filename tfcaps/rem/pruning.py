@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.ops import Tensor
-from tfcaps.rem.targets import DEFAULT_TARGETS, target_variables
+from tfcaps.rem.targets import target_variables
 
 Array = NDArray[Any]
 
@@ -45,29 +44,6 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         pruning.detach(model)
         model.pruning = None
     return model
-
-
-def sparsity(
-    model: keras.Model, *, targets: str | Sequence[str] = DEFAULT_TARGETS
-) -> float:
-    """Returns the share of zeros among the weights that pruning can touch.
-
-    Args:
-        model: A built `keras.Model`.
-        targets: Groups of weights, as in `prune_low_magnitude`.
-
-    Returns:
-        Float in [0, 1].
-
-    Raises:
-        ValueError: If the model has no such weight.
-    """
-    arrays = [
-        ops.convert_to_numpy(variable)
-        for variable in target_variables(model.variables, targets)
-    ]
-    nonzero = sum(int(np.count_nonzero(array)) for array in arrays)
-    return 1.0 - nonzero / sum(array.size for array in arrays)
 
 
 class UpdatePruningStep(keras.callbacks.Callback):

@@ -25,28 +25,49 @@ class Report:
     samples, and it is 0 for a network that does not route at all.
 
     Attributes:
-        levels: Levels of the couplings.
+        levels: Levels of the last routed layer's couplings.
+        levels_per_layer: Levels of each layer whose couplings were rounded, by
+            its name.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         accuracy: Share of right predictions, couplings as they are.
         accuracy_quantized: The same with quantised couplings.
         nonuniform_share: Share of the keys' codes that differ from the code of
             the uniform coupling 1/J.
         t_score: Mean T-score of the unquantised couplings, see
             `tfcaps.rem.t_score`.
+        zero_layers: Names of the layers whose couplings were all rounded to 0,
+            for every sample.
         sparsity: Share of zeros among transformations and kernels.
+        sparsity_paper: The same with the biases of these layers, see
+            `tfcaps.rem.sparsity`.
+        sparsity_all: Share of zeros among all parameters.
         nonzero_parameters: Parameters that are not zero.
         total_parameters: All parameters.
-        dictionary: The parse trees of each class.
+        dictionaries: The parse trees of each class by what counts as a sample's
+            class: the `"predicted"` one, as in the paper, the `"true"` one, or
+            either for samples that are predicted right (`"correct"`). Keys are
+            those towards that class.
     """
 
     levels: int
+    levels_per_layer: dict[str, int]
+    mode: str
     accuracy: float
     accuracy_quantized: float
     nonuniform_share: float
     t_score: float
+    zero_layers: list[str]
     sparsity: float
+    sparsity_paper: float
+    sparsity_all: float
     nonzero_parameters: int
     total_parameters: int
-    dictionary: CouplingDictionary = dataclasses.field(repr=False)
+    dictionaries: dict[str, CouplingDictionary] = dataclasses.field(repr=False)
+
+    @property
+    def dictionary(self) -> CouplingDictionary:
+        """The parse trees of each predicted class."""
+        return self.dictionaries["predicted"]
 
     @property
     def entropy_bits(self) -> float:
@@ -59,21 +80,36 @@ class Report:
         return float(np.mean(self.dictionary.ceiling_bits))
 
     @property
+    def normalized_entropy(self) -> float:
+        """Mean over classes of the entropy over its ceiling, in [0, 1]."""
+        return float(np.mean(self.dictionary.normalized_entropy))
+
+    @property
     def median_keys(self) -> float:
         """Median over classes of the number of distinct keys."""
         return float(np.median(self.dictionary.num_keys))
 
     @property
     def trivial(self) -> bool:
-        """Whether the couplings are uniform but for noise."""
+        """Whether the couplings are uniform but for noise, or all zero."""
         return (
             self.nonuniform_share < TRIVIAL_SHARE
             or self.t_score < TRIVIAL_T_SCORE
+            or self._all_zero
         )
+
+    @property
+    def _all_zero(self) -> bool:
+        return [*self.levels_per_layer][-1] in self.zero_layers
 
     @property
     def verdict(self) -> str:
         """One sentence on whether the trees mean anything."""
+        if self._all_zero:
+            return (
+                "The trees are trivial: all couplings are rounded to 0, "
+                f"{self.levels} levels are too few."
+            )
         measured = (
             f"{100 * self.nonuniform_share:.1f} % of the codes differ from the "
             f"uniform coupling, T-score {self.t_score:.3f}"
@@ -90,22 +126,17 @@ class Report:
         measures = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name != "dictionary"
+            if field.name != "dictionaries"
+        }
+        summaries = {
+            name: trees.summary() for name, trees in self.dictionaries.items()
         }
         return {
             **measures,
-            "entropy_bits": self.entropy_bits,
-            "ceiling_bits": self.ceiling_bits,
-            "median_keys": self.median_keys,
+            **summaries["predicted"],
             "trivial": self.trivial,
             "verdict": self.verdict,
-            "num_samples": int(self.dictionary.num_samples.sum()),
-            "per_class": {
-                "num_samples": self.dictionary.num_samples.tolist(),
-                "num_keys": self.dictionary.num_keys.tolist(),
-                "entropy_bits": self.dictionary.entropy_bits.tolist(),
-                "ceiling_bits": self.dictionary.ceiling_bits.tolist(),
-            },
+            "conditions": summaries,
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -115,6 +146,9 @@ class Report:
             file.write("\n")
 
     def __str__(self) -> str:
+        trees = self.dictionary
+        about = {n: t.summary() for n, t in self.dictionaries.items()}
+        predicted = about["predicted"]
         rows = [
             ("accuracy", f"{100 * self.accuracy:.2f} %"),
             ("accuracy, quantised", f"{100 * self.accuracy_quantized:.2f} %"),
@@ -123,10 +157,33 @@ class Report:
                 f"{self.entropy_bits:.2f} of at most "
                 f"{self.ceiling_bits:.2f} bits",
             ),
+            ("entropy over ceiling", f"{self.normalized_entropy:.3f}"),
             ("keys per class, median", f"{self.median_keys:g}"),
+            (
+                "deviation over classes",
+                f"{predicted['entropy_deviation_bits']:.2f} bits, "
+                f"{predicted['keys_deviation']:.1f} keys",
+            ),
+            *(
+                (
+                    f"entropy, {name}",
+                    f"{about[condition]['entropy_bits']:.2f} bits, "
+                    f"{about[condition]['median_keys']:g} keys",
+                )
+                for condition, name in (
+                    ("true", "true classes"),
+                    ("correct", "right samples"),
+                )
+            ),
+            (
+                "classes never predicted",
+                f"{predicted['empty_classes']} of {trees.num_classes}",
+            ),
             ("codes off uniform", f"{100 * self.nonuniform_share:.1f} %"),
             ("T-score", f"{self.t_score:.3f}"),
             ("sparsity", f"{100 * self.sparsity:.1f} %"),
+            ("sparsity, with biases", f"{100 * self.sparsity_paper:.1f} %"),
+            ("sparsity, everything", f"{100 * self.sparsity_all:.1f} %"),
             (
                 "parameters, non-zero",
                 f"{self.nonzero_parameters:,} of {self.total_parameters:,}",
@@ -134,7 +191,6 @@ class Report:
         ]
         width = max(len(name) for name, _ in rows)
         table = [f"{name:<{width}}  {value}" for name, value in rows]
-        trees = self.dictionary
         table += ["", "class  samples  keys  entropy  ceiling (bits)"]
         table += [
             f"{j:>5}  {n:>7}  {keys:>4}  {bits:>7.2f}  {top:>7.2f}"

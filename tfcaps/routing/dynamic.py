@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, length, softmax, squash
+from tfcaps.ops import Tensor, check_mode, length, softmax, squash
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
@@ -46,6 +46,8 @@ class DynamicRouting(Routing):
         leaky: Bool. Let parents also compete with an orphan parent of logit 0,
             whose share is dropped, so that a child may belong nowhere and its
             couplings sum to less than one. Defaults to `False`.
+        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
+            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -71,10 +73,12 @@ class DynamicRouting(Routing):
         gradient: str = "last",
         levels: int | None = None,
         leaky: bool = False,
+        levels_mode: str = "midtread",
     ):
         self.iterations = check_iterations(iterations)
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
         self.leaky = bool(leaky)
 
     def route(
@@ -117,4 +121,5 @@ class DynamicRouting(Routing):
             "gradient": self.gradient,
             "levels": self.levels,
             "leaky": self.leaky,
+            "levels_mode": self.levels_mode,
         }

@@ -45,8 +45,8 @@ class Routing(abc.ABC):
 
     A routing has settings but no weights: the layer owns the transformation,
     and what `weights` lists. Subclasses implement `route` and `get_config`,
-    take `levels` among their arguments, and register themselves under the
-    package `tfcaps`.
+    take `levels` and `levels_mode` among their arguments, and register
+    themselves under the package `tfcaps`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -58,6 +58,9 @@ class Routing(abc.ABC):
 
     # Levels of the couplings in the last iteration; None leaves them as is.
     levels: int | None = None
+
+    # What kind of levels these are, see `tfcaps.ops.quantize`.
+    levels_mode = "midtread"
 
     # Whether parents have activations of their own, not their poses' lengths.
     explicit_activations = False
@@ -125,7 +128,8 @@ class Routing(abc.ABC):
         """Returns couplings at their levels, if there are any."""
         if self.levels is None:
             return couplings
-        rounded = dequantize(quantize(couplings, self.levels), self.levels)
+        codes = quantize(couplings, self.levels, mode=self.levels_mode)
+        rounded = dequantize(codes, self.levels, mode=self.levels_mode)
         return ops.cast(rounded, couplings.dtype)
 
 

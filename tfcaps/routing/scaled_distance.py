@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, length, softmax, squash
+from tfcaps.ops import Tensor, check_mode, length, softmax, squash
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
@@ -57,6 +57,8 @@ class ScaledDistanceRouting(Routing):
             `"last"`.
         levels: Int or `None`. Round the couplings of the last iteration to this
             many levels, see `tfcaps.rem.quantize`. Defaults to `None`.
+        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
+            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -80,6 +82,7 @@ class ScaledDistanceRouting(Routing):
         distance_scale: str = "capsule",
         gradient: str = "last",
         levels: int | None = None,
+        levels_mode: str = "midtread",
     ):
         if distance_scale not in _SCALE_AXES:
             raise ValueError(
@@ -90,6 +93,7 @@ class ScaledDistanceRouting(Routing):
         self.distance_scale = distance_scale
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
 
     @property
     def ignores_silent(self) -> bool:  # type: ignore[override]
@@ -138,6 +142,7 @@ class ScaledDistanceRouting(Routing):
             "distance_scale": self.distance_scale,
             "gradient": self.gradient,
             "levels": self.levels,
+            "levels_mode": self.levels_mode,
         }
 
 

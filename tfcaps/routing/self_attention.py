@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, efficient_squash, length, softmax
+from tfcaps.ops import Tensor, check_mode, efficient_squash, length, softmax
 from tfcaps.routing.routing import (
     Routed,
     Routing,
@@ -37,6 +37,8 @@ class SelfAttentionRouting(Routing):
             to `"full"`.
         levels: Int or `None`. Round the couplings to this many levels, see
             `tfcaps.rem.quantize`. Defaults to `None`.
+        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
+            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -53,9 +55,15 @@ class SelfAttentionRouting(Routing):
     vote_free = True
     ignores_silent = True
 
-    def __init__(self, gradient: str = "full", levels: int | None = None):
+    def __init__(
+        self,
+        gradient: str = "full",
+        levels: int | None = None,
+        levels_mode: str = "midtread",
+    ):
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
 
     def weights(
         self, children: int, parents: int, dim: int
@@ -87,4 +95,8 @@ class SelfAttentionRouting(Routing):
         return Routed(poses, length(poses), couplings)
 
     def get_config(self) -> dict[str, Any]:
-        return {"gradient": self.gradient, "levels": self.levels}
+        return {
+            "gradient": self.gradient,
+            "levels": self.levels,
+            "levels_mode": self.levels_mode,
+        }

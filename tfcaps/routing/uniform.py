@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.ops import Tensor, length, squash
+from tfcaps.ops import Tensor, check_mode, length, squash
 from tfcaps.routing.routing import Routed, Routing, check_routing_levels
 from tfcaps.routing.votes import Votes
 
@@ -20,9 +20,11 @@ class UniformRouting(Routing):
     Args:
         levels: Int or `None`. Round the couplings to this many levels, see
             `tfcaps.rem.quantize`. Defaults to `None`.
+        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
+            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
 
     Raises:
-        ValueError: If `levels` is below 2.
+        ValueError: If an argument is out of range.
 
     References:
         - Gu, Tresp, 2020, https://arxiv.org/abs/2003.06854
@@ -31,8 +33,13 @@ class UniformRouting(Routing):
     vote_free = True
     ignores_silent = True
 
-    def __init__(self, levels: int | None = None):
+    def __init__(
+        self,
+        levels: int | None = None,
+        levels_mode: str = "midtread",
+    ):
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
 
     def route(
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None
@@ -46,4 +53,4 @@ class UniformRouting(Routing):
         return Routed(poses, length(poses), couplings)
 
     def get_config(self) -> dict[str, Any]:
-        return {"levels": self.levels}
+        return {"levels": self.levels, "levels_mode": self.levels_mode}

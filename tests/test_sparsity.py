@@ -1,0 +1,133 @@
+"""What sparsity is a share of."""
+
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+
+from tests.golden import all_parameter_counts
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tfcaps import models, rem
+
+
+def size(weights):
+    return sum(weight.numpy().size for weight in weights)
+
+
+def fill(model):
+    """Sets every weight to 1, since biases start as zeros."""
+    for weight in model.weights:
+        weight.assign(np.ones(weight.shape))
+
+
+def share(model, weight, scope):
+    """Returns over how many parameters the zeros of a weight are shared."""
+    fill(model)
+    weight.assign(np.zeros(weight.shape))
+    return size([weight]) / rem.sparsity(model, scope=scope)
+
+
+def test_denominators_are_those_of_the_published_network():
+    (name,) = [
+        name
+        for name in all_parameter_counts()
+        if name.startswith("DR-CapsNet MNIST (FC decoder)")
+    ]
+    counts = all_parameter_counts()[name]
+    tensors = {
+        key: tensor["count"]
+        for key, tensor in counts["per_tensor"].items()
+        if not key.startswith("decoder")
+    }
+    model = models.dr_capsnet((28, 28, 1), 10, decoder=True)
+    kernel = model.get_layer("conv").kernel
+    weights = sum(n for key, n in tensors.items() if key.endswith("weight"))
+    expected = {
+        "targets": weights,
+        "paper": sum(tensors.values()),
+        "all": counts["total"],
+    }
+    assert expected["targets"] < expected["paper"] < expected["all"]
+    for scope, count in expected.items():
+        assert share(model, kernel, scope) == pytest.approx(count)
+    encoder = rem.encoder(model)
+    for scope in ("paper", "all"):
+        assert share(encoder, kernel, scope) == pytest.approx(expected["paper"])
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "others"),
+    [
+        ("efficient_capsnet", "conv1", ["norm1", "norm2", "norm3", "norm4"]),
+        ("deepcaps", "conv", ["norm"]),
+        ("em_capsnet", "conv", []),
+    ],
+)
+def test_scope_of_the_paper_is_all_but_normalisation(name, kernel, others):
+    # `ConvCaps3D` of DeepCaps has a bias beside the convolution in it.
+    model = SMALL_NETWORKS[name]()
+    left_out = size(
+        w for layer in others for w in model.get_layer(layer).weights
+    )
+    weight = model.get_layer(kernel).kernel
+    expected = model.count_params() - left_out
+    assert share(model, weight, "paper") == pytest.approx(expected)
+
+
+def test_zeros_outside_of_a_scope_do_not_count():
+    model = tiny_capsnet(decoder=True)
+    fill(model)
+    bias = model.get_layer("conv").bias
+    bias.assign(np.zeros(bias.shape))
+    assert rem.sparsity(model) == 0.0
+    encoder = rem.encoder(model)
+    expected = size([bias]) / encoder.count_params()
+    assert rem.sparsity(model, scope="paper") == pytest.approx(expected)
+    for weight in model.get_layer("reconstruction").weights:
+        weight.assign(np.zeros(weight.shape))
+    assert rem.sparsity(model, scope="paper") == pytest.approx(expected)
+    assert rem.sparsity(model, scope="all") > expected
+    assert rem.sparsity(encoder, scope="all") == pytest.approx(expected)
+
+
+def test_targets_choose_the_layers_of_the_papers_scope():
+    model = tiny_capsnet()
+    layer = model.get_layer("class_caps")
+    fill(model)
+    layer.bias.assign(np.zeros(layer.bias.shape))
+    found = rem.sparsity(model, scope="paper", targets="transformations")
+    assert found == pytest.approx(size([layer.bias]) / size(layer.weights))
+
+
+def test_scopes_are_the_same_after_loading(tmp_path):
+    model = SMALL_NETWORKS["efficient_capsnet"]()
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    for scope in ("targets", "paper", "all"):
+        found = rem.sparsity(loaded, scope=scope)
+        assert found == rem.sparsity(model, scope=scope)
+
+
+def test_report_has_every_scope(rng):
+    model = tiny_capsnet(decoder=True)
+    kernel = model.get_layer("conv").kernel
+    fill(model)
+    kernel.assign(np.zeros(kernel.shape))
+    data = rng.random((4, 8, 8, 1), dtype=np.float32), np.zeros(4, int)
+    report = rem.evaluate(model, data)
+    encoder = rem.encoder(model)
+    find = partial(rem.sparsity, encoder)
+    assert report.sparsity == find() > report.sparsity_paper > 0
+    assert report.sparsity_paper == find(scope="paper")
+    assert report.sparsity_all == find(scope="all")
+    nonzero = report.nonzero_parameters / report.total_parameters
+    assert report.sparsity_all == pytest.approx(1 - nonzero)
+
+
+def test_unknown_scope_is_an_error():
+    message = r"`scope` must be one of .*'paper'.* Received: scope='most'"
+    with pytest.raises(ValueError, match=message):
+        rem.sparsity(tiny_capsnet(), scope="most")
+    with pytest.raises(ValueError, match="has no parameters"):
+        rem.sparsity(keras.Sequential([keras.Input((3,))]), scope="all")

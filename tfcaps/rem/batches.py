@@ -1,0 +1,62 @@
+"""Batches of whatever users hand in as a data set."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def batches_of(
+    dataset: Any, batch_size: int
+) -> tuple[Iterable[tuple[Array, Array]], int | None]:
+    """Returns batches, and how many there are if that is known.
+
+    Args:
+        dataset: A tuple `(images, labels)` of arrays, or an iterable of such
+            batches.
+        batch_size: Int. Size of the batches cut from arrays.
+
+    Raises:
+        ValueError: If it is neither, or there are not as many labels as images.
+    """
+    if isinstance(dataset, tuple) and len(dataset) == 2:
+        images, labels = (np.asarray(part) for part in dataset)
+        if len(images) != len(labels):
+            raise ValueError(
+                "There must be one label for each image. Received: "
+                f"{len(images)} images and {len(labels)} labels."
+            )
+        starts = range(0, len(images), batch_size)
+        parts = (slice(start, start + batch_size) for start in starts)
+        return ((images[part], labels[part]) for part in parts), len(starts)
+    if isinstance(dataset, keras.utils.PyDataset):
+        count = dataset.num_batches
+        return (dataset[index] for index in range(count)), count
+    if isinstance(dataset, Iterable):
+        return dataset, None
+    raise ValueError(
+        "`dataset` must be (images, labels) or an iterable of such batches. "
+        f"Received: {type(dataset).__name__}."
+    )
+
+
+def class_indices(labels: Any, classes: int) -> Array:
+    """Returns labels `[b]`, made from one-hot ones where need be.
+
+    Raises:
+        ValueError: If a label is out of range.
+    """
+    labels = np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] == classes and classes > 1:
+        return np.argmax(labels, axis=-1)
+    labels = labels.reshape(-1)
+    if labels.size and not (0 <= labels.min() and labels.max() < classes):
+        raise ValueError(
+            f"Labels must be in [0, {classes - 1}]. Received: "
+            f"{labels.min()} to {labels.max()}."
+        )
+    return labels
