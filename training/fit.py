@@ -1,5 +1,6 @@
 """Trains one model of a run, with or without REM."""
 
+import dataclasses
 import shutil
 import statistics
 import time
@@ -12,9 +13,10 @@ import tfcaps
 from tfcaps import rem
 from tfcaps.cli import UserError
 from training import devices, models, pruning
+from training.augmentation import Augmentation
 from training.batches import Batches
 from training.configs import Config
-from training.datasets import Data
+from training.datasets import Data, channel_statistics
 from training.folder import RunFolder
 
 # The curves have about this many points, each of this many test images at most.
@@ -48,23 +50,34 @@ def train(
     keras.utils.set_random_seed(config.seed)
     with devices.scope(strategy):
         model = build(data, config)
+        trained = model
+        if name == "rem" and (
+            config.coupling_spread or config.coupling_polarization
+        ):
+            trained = rem.add_couplings(model)
         batches = _training_batches(
-            model,
+            trained,
             data,
             config,
             shards=devices.num_shards(strategy),
             process=(devices.process(), devices.num_processes()),
         )
-        _compile(model, name, config, batches.num_batches)
+        _compile(trained, name, config, batches.num_batches)
         if name == "rem":
-            pruning.begin(model, config, data, batches)
-        model.fit(
+            pruning.begin(trained, config, data, batches)
+        trained.fit(
             batches,
             epochs=config.epochs,
             shuffle=False,  # the batches have an order of their own
-            callbacks=_callbacks(name, model, data, folder, batches),
+            callbacks=[
+                *_callbacks(trained, batches),
+                _Measure(name, rem.encoder(model), data, folder),
+                # After these: it backs up only epochs that are measured and
+                # finite.
+                _BackUp(str(folder.backup_path(name)), double_checkpoint=True),
+            ],
         )
-        rem.strip_pruning(model)
+        rem.strip_pruning(trained)
     if devices.process() == 0:
         folder.save_model(name, model)
         shutil.rmtree(folder.backup_path(name), ignore_errors=True)
@@ -81,14 +94,17 @@ def build(data: Data, config: Config) -> keras.Model:
     Raises:
         UserError: If a name is unknown or the images do not fit.
     """
+    mean, std = config.mean, config.std
+    if config.measured:
+        mean, std = channel_statistics(data.train[0])
     return models.build(
         config.model,
         data.image_shape,
         data.num_classes,
         routing=config.routing,
         decoder=config.decoder == "joint",
-        mean=config.mean,
-        std=config.std,
+        mean=mean,
+        std=std,
     )
 
 
@@ -150,7 +166,11 @@ def _training_batches(
 
     def arrange(images, labels):
         known = {"images": images, "labels": labels.astype(np.int32)}
-        wanted = {"lengths": labels, "reconstruction": images}
+        wanted = {
+            "lengths": labels,
+            "reconstruction": images,
+            "couplings": labels,
+        }
         x = {name: known[name] for name in inputs}
         y = labels
         if isinstance(outputs, dict):
@@ -161,10 +181,18 @@ def _training_batches(
         *data.train,
         config.batch_size,
         seed=config.seed,
-        shift=config.shift,
+        augment=_augmentation(config),
         shards=shards,
         process=process,
         arrange=arrange,
+    )
+
+
+def _augmentation(config: Config) -> Augmentation:
+    names = [field.name for field in dataclasses.fields(Augmentation)]
+    settings = {name: getattr(config, name) for name in names}
+    return Augmentation(
+        **{k: None if value == () else value for k, value in settings.items()}
     )
 
 
@@ -180,6 +208,9 @@ def _losses(model: keras.Model, config: Config):
         "lengths": lengths,
         "reconstruction": tfcaps.losses.ReconstructionLoss(
             config.reconstruction_weight
+        ),
+        "couplings": tfcaps.losses.CouplingLoss(
+            config.coupling_spread, config.coupling_polarization
         ),
     }
     return {name: every[name] for name in model.output}
@@ -241,25 +272,9 @@ def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
 
 
 def _callbacks(
-    name: str,
-    model: keras.Model,
-    data: Data,
-    folder: RunFolder,
-    batches: Batches,
+    model: keras.Model, batches: Batches
 ) -> list[keras.callbacks.Callback]:
-    images, labels = data.test
-    chosen = np.random.default_rng(0).permutation(len(labels))[:_CURVE_SAMPLES]
-    callbacks = [
-        _epoch_starter(batches),
-        _StopIfNotFinite(),
-        _Measure(
-            name,
-            Batches(images[chosen], labels[chosen], batch_size=256),
-            folder,
-        ),
-        # After these: it backs up only epochs that are measured and finite.
-        _BackUp(str(folder.backup_path(name)), double_checkpoint=True),
-    ]
+    callbacks = [_epoch_starter(batches), _StopIfNotFinite()]
     if getattr(model, "pruning", None) is not None:
         callbacks.insert(0, rem.UpdatePruningStep())
     loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
@@ -306,17 +321,23 @@ class _BackUp(keras.callbacks.BackupAndRestore):
 class _Measure(keras.callbacks.Callback):
     """Writes a line of `metrics.jsonl`, at the end and every few epochs."""
 
-    def __init__(self, name, test, folder):
+    def __init__(self, name, network, data, folder):
         super().__init__()
+        images, labels = data.test
+        draw = np.random.default_rng(0)
+        chosen = draw.permutation(len(labels))[:_CURVE_SAMPLES]
         self.name = name
-        self.test = test
+        self.network = network
+        self.test = Batches(images[chosen], labels[chosen], batch_size=256)
         self.folder = folder
 
     def on_train_begin(self, logs=None):
-        levels = self.folder.config.levels
-        self.local = devices.Local(rem.encoder(self.model))
+        config = self.folder.config
+        self.local = devices.Local(self.network)
         with devices.alone():
-            self.evaluator = rem.Evaluator(self.local.model, levels)
+            self.evaluator = rem.Evaluator(
+                self.local.model, config.levels, mode=config.mode
+            )
         self.step_seconds = []
 
     def on_train_batch_begin(self, batch, logs=None):

@@ -254,6 +254,7 @@ def run(options) -> None:
         config.data_dir,
         validation=config.validation,
         resize=config.resize,
+        crop=config.crop,
     )
     if config.samples is not None:
         data = data.reduced(config.samples)

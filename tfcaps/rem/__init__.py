@@ -3,6 +3,7 @@
 from tfcaps.ops import dequantize, quantize
 from tfcaps.rem.compact import compact
 from tfcaps.rem.couplings import (
+    add_couplings,
     capsule_outputs,
     encoder,
     quantize_couplings,
@@ -27,6 +28,7 @@ __all__ = [
     "LevelSearch",
     "Report",
     "UpdatePruningStep",
+    "add_couplings",
     "capsule_outputs",
     "compact",
     "dequantize",

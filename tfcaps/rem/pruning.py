@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 

@@ -4,6 +4,8 @@ import dataclasses
 from types import NoneType
 from typing import Any
 
+from training.datasets.protocols import protocol
+
 # Settings that may be `None`.
 _KINDS: dict[str, Any] = {
     "crop": (int, NoneType),
@@ -48,13 +50,16 @@ class Config:
         mean: Mean of each channel for standardisation inside the network, or
             nothing for none.
         std: Standard deviation of each channel.
+        measured: Take both from the training images instead.
         shift: Largest random shift of a training image, in pixels.
         crop: Rows and columns of a random part that is trained on (the middle
             is tested), or `None`.
         flip: Mirror half of the training images.
         rotation: Largest rotation of a training image, in degrees.
         brightness: Lowest and highest factor of a training image, or nothing.
-        contrast: The same for the distance from its mean.
+        brightness_delta: Most that is added to it or subtracted.
+        contrast: As `brightness`, for the distance from its mean.
+        pairs: Merge each training image with one of another class.
         seed: Seed of weights, order and augmentation.
         pruning: A strategy of `training/pruning.py`.
         final_sparsity: Share of weights pruned in the end; `iterative` has no
@@ -99,12 +104,15 @@ class Config:
     resize: int | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    measured: bool = False
     shift: int = 2
     crop: int | None = None
     flip: bool = False
     rotation: float = 0.0
     brightness: tuple[float, ...] = ()
+    brightness_delta: float = 0.0
     contrast: tuple[float, ...] = ()
+    pairs: bool = False
     seed: int = 0
     pruning: str = "polynomial"
     final_sparsity: float = 0.8
@@ -133,11 +141,21 @@ class Config:
 
 
 def load(dataset: str) -> Config:
-    """Returns the settings of a data set: its own file's, or the defaults."""
+    """Returns the settings of a data set: its own file's, or the defaults.
+
+    Preparation and augmentation are those of the data set's protocol.
+    """
     from training.configs import digits  # it imports `Config` from here
 
-    config = digits.get_config() if dataset == "digits" else Config()
-    return dataclasses.replace(config, dataset=dataset)
+    if dataset == "digits":
+        return digits.get_config()
+    settings = dataclasses.asdict(protocol(dataset))
+    return Config(
+        dataset=dataset,
+        **{
+            name: value for name, value in settings.items() if value is not None
+        },
+    )
 
 
 def config_from(settings: Any) -> Config:
