@@ -109,6 +109,8 @@ def test_augmentation_depends_on_seed_epoch_and_batch_alone(channels, convert):
     np.testing.assert_array_equal(first, drawn(1, 2, 1))
     for other in (drawn(2, 2, 1), drawn(1, 3, 1), drawn(1, 2, 0)):
         assert np.abs(first - other).max() > 0.1
+    # Without a seed the order stays, but not what happens to the images.
+    assert np.abs(drawn(None, 0, 0) - drawn(None, 1, 0)).max() > 0.1
     np.testing.assert_array_equal(images, before)
 
 

@@ -18,7 +18,7 @@ class Augmentation:
     Attributes:
         shift: Largest shift in pixels, to each side; what comes in is 0.
         crop: Rows and columns that are cut out at a random place, or `None`.
-        flip: Exchange left and right of every second image.
+        flip: Exchange left and right of half of the images, at random.
         rotation: Largest rotation in degrees, to each side; bilinear, and what
             comes in is 0.
         brightness: Least and largest factor of all pixels, or `None`.
@@ -52,9 +52,8 @@ class Augmentation:
         if self.crop is not None:
             images = cropped(images, self.crop, draw)
         if self.flip:
-            mirrored = draw.random(len(images)) < 0.5
-            images = images.copy()
-            images[mirrored] = images[mirrored, :, ::-1]
+            mirrored = draw.random((len(images), 1, 1, 1)) < 0.5
+            images = np.where(mirrored, images[:, :, ::-1], images)
         if self.rotation:
             images = rotated(images, self.rotation, draw)
         return images
