@@ -10,6 +10,8 @@ from tfcaps.rem.couplings import (
 from tfcaps.rem.dictionary import CouplingDictionary
 from tfcaps.rem.evaluate import Evaluator, evaluate
 from tfcaps.rem.explanation import explanation, saliency_map
+from tfcaps.rem.hierarchy import ParseTrees
+from tfcaps.rem.keys import SampleKeys, sample_keys
 from tfcaps.rem.masks import magnitude_masks
 from tfcaps.rem.metrics import t_score
 from tfcaps.rem.pruning import (
@@ -20,12 +22,19 @@ from tfcaps.rem.pruning import (
 )
 from tfcaps.rem.report import Report
 from tfcaps.rem.sensitivity import sensitivity_decay
+from tfcaps.rem.trees import Edge, ParseTree, parse_tree
+from tfcaps.rem.vote_distances import VoteDistances, vote_distances
 
 __all__ = [
     "CouplingDictionary",
+    "Edge",
     "Evaluator",
+    "ParseTree",
+    "ParseTrees",
     "Report",
+    "SampleKeys",
     "UpdatePruningStep",
+    "VoteDistances",
     "capsule_outputs",
     "compact",
     "dequantize",
@@ -33,12 +42,15 @@ __all__ = [
     "evaluate",
     "explanation",
     "magnitude_masks",
+    "parse_tree",
     "prune_low_magnitude",
     "quantize",
     "quantize_couplings",
     "saliency_map",
+    "sample_keys",
     "sensitivity_decay",
     "sparsity",
     "strip_pruning",
     "t_score",
+    "vote_distances",
 ]
