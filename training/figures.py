@@ -24,6 +24,8 @@ _AVERAGED = 500
 _MEASURED = 128
 # Most test images that are looked up in the dictionary.
 _SORTED = 1000
+# Most classes in it.
+_ROWS = 20
 # Most epochs in one histogram.
 _EPOCHS = 4
 
@@ -89,8 +91,8 @@ def _tradeoffs(
         "Entropy (red) and accuracy with quantised couplings (blue, dashed), "
     )
     measured = (
-        "on the test images of the curves above. Points are measurements; with "
-        "five or more, lines are smoothed."
+        "on the test images of the curves above. Points are measurements; the "
+        "lines through eleven or more are smoothed."
     )
     shown = {
         "tradeoff_epoch": Shown(
@@ -192,18 +194,16 @@ def _parse_trees(
 ) -> dict[str, Shown]:
     images, labels = _one_of_each(data)
     averaged = to_float(data.test[0][:_AVERAGED])
-    overall = {}
-    for name, model in models.items():
-        try:
-            trees = rem.ParseTrees(model, levels=levels)
-        except ValueError:
-            return {}  # the last routed layer is no ClassCaps
-        overall[name] = trees.overall(averaged)
+    trees = {
+        name: rem.ParseTrees(model, levels=levels)
+        for name, model in models.items()
+    }
+    overall = {name: own.overall(averaged) for name, own in trees.items()}
     title = list(models)[-1]
     classes = data.class_names
     each = {
         f"{classes[label]}: predicted {classes[tree.roots[0]]}": tree
-        for label, tree in zip(labels, trees.each(images), strict=True)
+        for label, tree in zip(labels, trees[title].each(images), strict=True)
     }
     rule = (
         "Capsules are nodes, the first layer below and the classes above; "
@@ -239,6 +239,7 @@ def _dictionary_images(
         keys,
         predicted,
         data.num_classes,
+        classes=range(min(data.num_classes, _ROWS)),
         class_names=data.class_names,
     )
     text = (
@@ -254,12 +255,10 @@ def _vote_distances(
     models: Mapping[str, keras.Model], data: Data
 ) -> dict[str, Shown]:
     images = to_float(data.test[0][:_MEASURED])
-    distances = {}
-    for name, model in models.items():
-        try:
-            distances[name] = rem.vote_distances(model, images)
-        except ValueError:
-            return {}  # the last routed layer is no ClassCaps
+    distances = {
+        name: rem.vote_distances(model, images)
+        for name, model in models.items()
+    }
     text = (
         "Distances between the votes of all children for all classes and the "
         "class capsules' poses, after each iteration of the routing, on "

@@ -28,8 +28,8 @@ class VoteDistances:
     """Histograms of vote distances, one for each routing iteration.
 
     Attributes:
-        edges: Edges `[n + 1]` of the bins, from 0. The last bin also holds what
-            lies beyond.
+        edges: Edges `[n + 1]` of the bins. The first and the last bin also hold
+            what lies beyond.
         counts: How many distances are in each bin, `[t, n]`.
         means: Mean distance after each iteration, `[t]`.
     """
@@ -61,8 +61,8 @@ def vote_distances(
         iterations: Int. Measure up to this many iterations. Defaults to those
             of the layer's routing, one if it does not iterate.
         towards: `"all"` parents, or the `"predicted"` one. Defaults to `"all"`.
-        bins: Int. How many bins reach up to the largest distance of the first
-            batch. Defaults to `50`.
+        bins: Int. How many bins reach from the smallest to the largest distance
+            in the first batch. Defaults to `50`.
         batch_size: Int. Most images in a batch; all votes of a batch are in
             memory. Defaults to `64`.
 
@@ -79,8 +79,8 @@ def vote_distances(
         # [t, b * ...]
         rows = np.moveaxis(distances, 1, 0).reshape(distances.shape[1], -1)
         if not total:
-            edges = np.linspace(0.0, max(float(rows.max()), 1e-6), bins + 1)
-        clipped = np.minimum(rows, edges[-1])
+            edges = np.histogram_bin_edges(rows, bins).astype(np.float64)
+        clipped = np.clip(rows, edges[0], edges[-1])
         counts = counts + np.stack(
             [np.histogram(row, edges)[0] for row in clipped]
         )

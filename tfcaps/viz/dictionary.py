@@ -20,6 +20,7 @@ def dictionary_images(
     predicted: ArrayLike,
     num_classes: int,
     *,
+    classes: Sequence[int] | None = None,
     columns: int = 8,
     threshold: float | None = None,
     class_names: Sequence[str] | None = None,
@@ -31,6 +32,7 @@ def dictionary_images(
         keys: Their keys `[n, i]`, see `tfcaps.rem.sample_keys`.
         predicted: Their predicted classes `[n]`.
         num_classes: Int. Number of classes.
+        classes: Ints. The classes to show. Defaults to all.
         columns: Int. Most keys of a class. Defaults to `8`.
         threshold: Float in (0, 1). Instead of the mean of the values, show the
             share of images in which a value is above it, in diverging colours;
@@ -44,19 +46,23 @@ def dictionary_images(
     Raises:
         ValueError: If there is not one key and one class for each image.
     """
-    codes, classes = np.asarray(keys), np.asarray(predicted)
-    if not len(images) == len(codes) == len(classes):
+    codes, predictions = np.asarray(keys), np.asarray(predicted)
+    if not len(images) == len(codes) == len(predictions):
         raise ValueError(
             "There must be a key and a class for each image. Received: "
-            f"{len(images)} images, {len(codes)} keys, {len(classes)} classes."
+            f"{len(images)} images, {len(codes)} keys, {len(predictions)} "
+            "classes."
         )
     trees = CouplingDictionary(num_classes)
-    trees.update(codes, classes)
+    trees.update(codes, predictions)
+    shown_classes = list(range(num_classes)) if classes is None else classes
+    columns = max(1, min(columns, int(trees.num_keys[shown_classes].max())))
     labels = class_labels(class_names, num_classes)
-    drawing = figure(0.95 * columns + 1.2, 1.05 * num_classes + 0.2)
-    panels = drawing.subplots(num_classes, columns, squeeze=False)
+    rows = len(shown_classes)
+    drawing = figure(0.85 * columns + 1.4, 0.98 * rows + 0.2)
+    panels = drawing.subplots(rows, columns, squeeze=False)
     data = []
-    for j, row in enumerate(panels):
+    for j, row in zip(shown_classes, panels, strict=True):
         counts = trees.counts(j)
         shown = []
         for panel in row:
@@ -65,7 +71,7 @@ def dictionary_images(
         for panel, key, count in zip(
             row, trees.keys(j)[:columns], counts, strict=False
         ):
-            chosen = (classes == j) & np.all(codes == key, axis=1)
+            chosen = (predictions == j) & np.all(codes == key, axis=1)
             mean = _mean(images[chosen], threshold)
             panel.imshow(
                 mean,
@@ -76,7 +82,7 @@ def dictionary_images(
             panel.set_title(str(count), fontsize=7, pad=2)
             shown.append({"key": key, "count": count, "image": mean})
         row[0].set_ylabel(
-            f"{labels[j]}\n{len(counts)} keys",
+            f"{labels[j]}\n{len(counts)} key{'s' * (len(counts) != 1)}",
             rotation=0,
             ha="right",
             va="center",

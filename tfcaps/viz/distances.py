@@ -19,9 +19,9 @@ def vote_distances(distances: Mapping[str, VoteDistances]) -> Drawing:
 
     Returns:
         A figure with a panel for each model. Areas are 1; the dashed lines are
-        the means.
+        the means. The data has counts and means.
     """
-    drawing = figure(4.4 * len(distances) + 0.4, 3.4)
+    drawing = figure(4.2 * len(distances) + 1.0, 3.4)
     panels = drawing.subplots(
         1, len(distances), sharex=True, sharey=True, squeeze=False
     )[0]
@@ -40,23 +40,24 @@ def vote_distances(distances: Mapping[str, VoteDistances]) -> Drawing:
                 measured.edges,
                 color=hue,
                 linewidth=1.4,
-                label=f"{t + 1}, mean {mean:.3g}",
+                label=t + 1,
             )
             panel.axvline(mean, color=hue, linestyle="--", linewidth=0.9)
         panel.set_title(name, fontsize=10)
         panel.set_xlabel("distance of a vote from its parent")
         panel.grid(alpha=0.3)
-        panel.legend(
-            title="iteration",
-            fontsize=7,
-            title_fontsize=8,
-            ncols=1 + (most > 6),
-            loc="upper right",
-        )
         data[name] = {
             "edges": measured.edges,
             "counts": measured.counts,
             "means": measured.means,
         }
     panels[0].set_ylabel("density")
+    longest = max(panels, key=lambda panel: len(panel.patches))
+    drawing.legend(
+        *longest.get_legend_handles_labels(),
+        title="iteration",
+        loc="outside right upper",
+        fontsize=8,
+        title_fontsize=8,
+    )
     return Drawing(drawing, plain(data))

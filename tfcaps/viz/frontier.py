@@ -19,10 +19,12 @@ _MANY = 16
 # Where a name may stand beside its point, in points of the page.
 _OFFSETS = tuple(
     (dx, dy)
-    for distance in (8, 15, 24, 36)
+    for distance in (8, 14, 22, 32, 44)
     for dx, dy in (
         (distance, 2), (distance, -9), (-distance, 2), (-distance, -9),
         (0, distance), (0, -distance - 6),
+        (distance, distance), (distance, -distance - 6),
+        (-distance, distance), (-distance, -distance - 6),
     )
 )  # fmt: skip
 
@@ -202,8 +204,7 @@ def _name(
 ) -> None:
     """Writes names where they cover neither points nor each other."""
     drawing.draw_without_rendering()  # the layout moves the panel
-    renderer = drawing.canvas.get_renderer()  # type: ignore[attr-defined]
-    frame = panel.get_window_extent(renderer)
+    frame = panel.get_window_extent()
     taken = []
     for row in rows:
         x, y = panel.transData.transform((row["entropy_bits"], row["accuracy"]))
@@ -223,13 +224,26 @@ def _name(
         tried: list[tuple[int, int, Bbox]] = []
         for number, offset in enumerate(_OFFSETS):
             _move(text, offset)
-            box = text.get_window_extent(renderer).padded(1)
+            box = text.get_window_extent().padded(1)
             inside = frame.x0 <= box.x0 and box.x1 <= frame.x1
             covered = box.count_overlaps(taken) + 10 * (not inside)
             tried.append((covered, number, box))
         _, number, box = min(tried, key=lambda place: place[:2])
         _move(text, _OFFSETS[number])
         taken.append(box)
+        if max(map(abs, _OFFSETS[number])) > 16:  # too far to be clear
+            panel.annotate(
+                "",
+                text.xy,
+                xytext=_OFFSETS[number],
+                textcoords="offset points",
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": "0.6",
+                    "linewidth": 0.6,
+                    "shrinkA": 0,
+                },
+            )
 
 
 def _move(text: Annotation, offset: tuple[int, int]) -> None:

@@ -19,6 +19,8 @@ Array = NDArray[Any]
 
 # Capsules in a layer up to which those that are not reached are drawn too.
 _MANY = 64
+# Lines between two layers from which on they are drawn thinner.
+_FULL_INK = 50
 _COLUMNS = 5
 _ACTIVATIONS = Normalize(0.0, 1.0)
 _COLORMAP = "YlOrRd"
@@ -106,38 +108,56 @@ def _draw(
     panel: Axes, tree: ParseTree, labels: Sequence[str], alone: bool
 ) -> None:
     places = [_places(len(a)) for a in tree.activations]
-    ends = [
-        [(places[e.layer][e.child], e.layer),
-         (places[e.layer + 1][e.parent], e.layer + 1)]
-        for e in tree.edges
-    ]  # fmt: skip
-    strengths = np.array([edge.coupling for edge in tree.edges])
-    panel.add_collection(
-        LineCollection(
-            ends,
-            linewidths=0.5 + 3.5 * strengths,
-            colors=[to_rgba(colour(0), 0.2 + 0.8 * s) for s in strengths],
-            zorder=1,
-        )
-    )
+    for layer in range(len(places) - 1):
+        _draw_edges(panel, tree, layer, places)
     for layer, (activations, reached) in enumerate(
         zip(tree.activations, tree.reached, strict=True)
     ):
         _draw_layer(panel, layer, places[layer], activations, reached)
     top = len(places) - 1
-    for j in tree.roots:
+    for j in tree.roots if len(tree.roots) <= _MANY else ():
         panel.annotate(
             labels[j],
             (places[top][j], top),
             xytext=(0, 8),
             textcoords="offset points",
-            ha="center" if alone and len(labels[j]) < 3 else "left",
+            ha="center"
+            if len(labels[j]) < 3 or len(tree.roots) == 1
+            else "left",
             va="bottom",
             fontsize=8,
-            rotation=0 if len(labels[j]) < 3 else 40,
+            rotation=0 if len(labels[j]) < 3 or len(tree.roots) == 1 else 40,
         )
     panel.set_xlim(-0.05, 1.05)
     panel.set_ylim(-0.3, top + 0.3)
+
+
+def _draw_edges(
+    panel: Axes, tree: ParseTree, layer: int, places: Sequence[Array]
+) -> None:
+    # The strongest are drawn last, over the others.
+    edges = sorted(
+        (edge for edge in tree.edges if edge.layer == layer),
+        key=lambda edge: edge.coupling,
+    )
+    ink = min(1.0, _FULL_INK / max(len(edges), 1))
+    panel.add_collection(
+        LineCollection(
+            [
+                [
+                    (places[layer][edge.child], layer),
+                    (places[layer + 1][edge.parent], layer + 1),
+                ]
+                for edge in edges
+            ],
+            linewidths=[max(ink, 0.1) * (0.5 + 3.5 * e[3]) for e in edges],
+            colors=[
+                to_rgba(colour(0), max(ink, 0.2) ** 0.5 * (0.2 + 0.8 * e[3]))
+                for e in edges
+            ],
+            zorder=1,
+        )
+    )
 
 
 def _draw_layer(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 from numpy.typing import NDArray
 from scipy.signal import savgol_filter
 
@@ -25,6 +25,8 @@ _ENTROPY, _ACCURACY = "#D62728", "#1F77B4"
 # Longest window and order of the Savitzky-Golay filter, as in the REM paper.
 _WINDOW = 51
 _ORDER = 3
+# Fewer points are joined: a line through them would miss most.
+_FEWEST = 11
 
 
 def tradeoff(
@@ -35,9 +37,9 @@ def tradeoff(
 ) -> Drawing:
     """Draws entropy (red) and quantised accuracy (blue, dashed) in one panel.
 
-    The points are what was measured. Where there are enough, lines are
-    smoothed by a Savitzky-Golay filter of order 3 over at most 51 of them, in
-    their order on the axis; fewer points are joined.
+    The points are what was measured. From eleven epochs on, lines are smoothed
+    by a Savitzky-Golay filter of order 3 over at most 51 points, in their order
+    on the axis; fewer points, and levels, are joined.
 
     Args:
         records: Rows with `x` and `entropy_bits`, and `accuracy_quantized` or,
@@ -74,17 +76,19 @@ def tradeoff(
     for panel, (name, points) in zip(panels, models.items(), strict=True):
         right = panel.twinx()
         rights.append(right)
-        lines = {
-            "entropy_bits": _draw(panel, points[0], points[1], _ENTROPY, "-"),
-            "accuracy": _draw(right, points[0], points[2], _ACCURACY, "--"),
-        }
+        place, bits, accuracy = points
+        lines = [bits, accuracy]
+        if x != "levels":
+            lines = [smoothed(values) for values in lines]
+        _draw(panel, place, bits, lines[0], color=_ENTROPY, linestyle="-")
+        _draw(right, place, accuracy, lines[1], color=_ACCURACY, linestyle="--")
         data[name] = {
-            x: points[0],
-            "entropy_bits": points[1],
-            "accuracy": points[2],
-            "lines": lines,
+            x: place,
+            "entropy_bits": bits,
+            "accuracy": accuracy,
+            "lines": {"entropy_bits": lines[0], "accuracy": lines[1]},
         }
-        _label(panel, right, x, points[0])
+        _label(panel, right, x, place)
         panel.set_title(name, fontsize=10)
         if chosen is not None:
             panel.axvline(chosen, color="0.4", linestyle=":", linewidth=1.2)
@@ -124,21 +128,17 @@ def _points(records: Iterable[Mapping[str, Any]], x: str) -> dict[str, Array]:
     }
 
 
-def _draw(panel: Axes, x: Array, y: Array, colour: str, style: str) -> Array:
-    """Draws points and their line, and returns the line's heights."""
-    smooth = smoothed(y)
-    panel.plot(x, y, ".", color=colour, alpha=0.3, markersize=6)
-    panel.plot(x, smooth, color=colour, linestyle=style, linewidth=1.8)
-    return smooth
+def _draw(panel: Axes, x: Array, y: Array, line: Array, **look: Any) -> None:
+    panel.plot(x, y, ".", color=look["color"], alpha=0.3, markersize=6)
+    panel.plot(x, line, linewidth=1.8, **look)
 
 
 def smoothed(values: Array) -> Array:
     """Returns values after a Savitzky-Golay filter, or as they are if few."""
     count = len(values)
-    window = min(_WINDOW, count - 1 + count % 2)
-    if window <= _ORDER + 1:
+    if count < _FEWEST:
         return values
-    return savgol_filter(values, window, _ORDER)
+    return savgol_filter(values, min(_WINDOW, count - 1 + count % 2), _ORDER)
 
 
 def _label(panel: Axes, right: Axes, x: str, places: Array) -> None:
@@ -152,7 +152,8 @@ def _label(panel: Axes, right: Axes, x: str, places: Array) -> None:
         panel.set_xscale("log")
         panel.set_xticks(np.unique(places))
         panel.xaxis.set_major_formatter(ScalarFormatter())
-        panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.tick_params(axis="x", labelsize=8, rotation=45)
     elif x == "epoch":
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
 
