@@ -11,7 +11,9 @@ from tfcaps.rem.couplings import (
 from tfcaps.rem.dictionary import CouplingDictionary
 from tfcaps.rem.evaluate import Evaluator, evaluate
 from tfcaps.rem.explanation import explanation, saliency_map
+from tfcaps.rem.hierarchy import ParseTrees
 from tfcaps.rem.iterative import prune_iteratively
+from tfcaps.rem.keys import SampleKeys, sample_keys
 from tfcaps.rem.levels import LevelSearch, find_levels
 from tfcaps.rem.low_magnitude import prune_low_magnitude
 from tfcaps.rem.masks import magnitude_masks, saliency_masks
@@ -21,13 +23,20 @@ from tfcaps.rem.report import Report
 from tfcaps.rem.sensitivity import sensitivity_decay
 from tfcaps.rem.single_shot import prune_single_shot
 from tfcaps.rem.sparsity import sparsity
+from tfcaps.rem.trees import Edge, ParseTree, parse_tree
+from tfcaps.rem.vote_distances import VoteDistances, vote_distances
 
 __all__ = [
     "CouplingDictionary",
+    "Edge",
     "Evaluator",
     "LevelSearch",
+    "ParseTree",
+    "ParseTrees",
     "Report",
+    "SampleKeys",
     "UpdatePruningStep",
+    "VoteDistances",
     "add_couplings",
     "capsule_outputs",
     "compact",
@@ -37,6 +46,7 @@ __all__ = [
     "explanation",
     "find_levels",
     "magnitude_masks",
+    "parse_tree",
     "prune_iteratively",
     "prune_low_magnitude",
     "prune_single_shot",
@@ -44,8 +54,10 @@ __all__ = [
     "quantize_couplings",
     "saliency_map",
     "saliency_masks",
+    "sample_keys",
     "sensitivity_decay",
     "sparsity",
     "strip_pruning",
     "t_score",
+    "vote_distances",
 ]
