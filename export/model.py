@@ -27,6 +27,7 @@ def export_model(
     version: int | None = None,
     images: str = "float32",
     levels: int | None = None,
+    levels_mode: str = "midtread",
     compacted: bool = True,
     with_tflite: bool = False,
     about: dict[str, Any] | None = None,
@@ -46,6 +47,8 @@ def export_model(
         images: `"uint8"` for pixels from 0 to 255, or `"float32"` for pixels in
             [0, 1]. Defaults to `"float32"`.
         levels: Int or `None`. Round the couplings to this many levels.
+        levels_mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
+            Defaults to `"midtread"`.
         compacted: Bool. Leave out what pruning has left without effect, see
             `tfcaps.rem.compact`, and store weights without their zeros, see
             `export/packed.py`. Defaults to `True`.
@@ -57,14 +60,15 @@ def export_model(
         The folder of the version.
 
     Raises:
-        ValueError: If the model has no routed layer, or `levels` is below 2.
+        ValueError: If the model has no routed layer, or `levels` is below 2, or
+            `levels_mode` unknown.
         UserError: If the version exists or a check fails.
         OSError: If it cannot be written.
     """
     served = rem.encoder(model)
     rem.capsule_outputs(served)  # before anything is written
     if levels is not None:
-        served = rem.quantize_couplings(served, levels)
+        served = rem.quantize_couplings(served, levels, mode=levels_mode)
     small = rem.compact(served) if compacted else served
     sparsity = _sparsity(served)
     about = {
@@ -73,6 +77,7 @@ def export_model(
         **(about or {}),
         "images": images,
         "levels": levels,
+        "levels_mode": levels_mode,
         "sparsity": sparsity,
         "versions": _versions(),
     }

@@ -8,7 +8,7 @@ import pytest
 
 import tfcaps
 from tests.golden import load
-from tests.networks import tiny_capsnet
+from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.ops import dequantize, quantize
 
@@ -265,7 +265,7 @@ def test_report_shows_every_measure_as_table_and_as_json():
 
 
 def test_codes_of_keys_are_those_of_the_mode(model, images):
-    sharpen(model)
+    draw_weights(model, 1, class_caps=3.0)
     labels = np.arange(23) % 4
     report = rem.evaluate(model, (images, labels), 4, mode="midrise")
     assert report.mode == report.to_dict()["mode"] == "midrise"

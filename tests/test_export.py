@@ -116,15 +116,22 @@ def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng, no_sizes):
             assert value.dtype == expected, (signature, name)
 
 
-def test_quantised_couplings_can_be_exported(pruned, tmp_path, rng, no_sizes):
-    folder = export_model(pruned, tmp_path, name="m", levels=5)
+@pytest.mark.parametrize("mode", ["midtread", "midrise"])
+def test_quantised_couplings_can_be_exported(
+    mode, pruned, tmp_path, rng, no_sizes
+):
+    folder = export_model(
+        pruned, tmp_path, name="m", levels=5, levels_mode=mode
+    )
     images = rng.random((4, *IMAGES), dtype=np.float32)
     answer = served(folder, "explain", images)
-    steps = answer["couplings"] * 4
-    np.testing.assert_allclose(steps, np.round(steps), atol=1e-6)
-    expected = rem.quantize_couplings(pruned, 5)(images)
+    levels = rem.dequantize(np.arange(5), 5, mode=mode)
+    apart = np.abs(answer["couplings"][..., np.newaxis] - levels)
+    assert np.max(np.min(apart, axis=-1)) < 1e-6
+    expected = rem.quantize_couplings(pruned, 5, mode=mode)(images)
     np.testing.assert_allclose(answer["lengths"], expected, atol=1e-6)
-    assert manifest.read(folder)["levels"] == 5
+    about = manifest.read(folder)
+    assert (about["levels"], about["levels_mode"]) == (5, mode)
 
 
 def test_without_compaction_the_weights_keep_their_shapes(
@@ -264,11 +271,12 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path, no_sizes, capsys):
     arguments = ["--run", str(tmp_path / "model.keras")]
     arguments += ["--to", str(tmp_path / "served"), "--model-name", "net"]
     arguments += ["--version", "7", "--images", "uint8", "--levels", "11"]
-    arguments += ["--no-compact", "--tflite"]
+    arguments += ["--levels-mode", "midrise", "--no-compact", "--tflite"]
     assert run_command(command.make_parser(), command.export, arguments) == 0
     folder = tmp_path / "served" / "net" / "7"
     about = manifest.check(folder)
     assert (about["images"], about["levels"]) == ("uint8", 11)
+    assert about["levels_mode"] == "midrise"
     assert about["classes"] is None and about["metrics"] is None
     assert (folder / "model.tflite").is_file()
     capsys.readouterr()

