@@ -220,6 +220,22 @@ def test_couplings_of_every_layer_are_rounded(deep):
     assert any(4 * e.coupling % 1 > 1e-3 for t in plain for e in t.edges)
 
 
+def test_uniform_couplings_that_are_rounded_up_are_no_edges():
+    model = SMALL_NETWORKS["multilayer_capsnet"]()
+    for name in ("hidden_caps1", "class_caps"):
+        weight = model.get_layer(name).transformation
+        weight.assign(0.01 * weight)
+    images = images_of(model, 3)
+    # A third becomes a half, which is more than a third.
+    trees = rem.ParseTrees(model, levels=3)
+    assert not trees.overall(images).edges
+    lower = rem.ParseTrees(model, levels=3, threshold=[0.4, 0.6])
+    assert lower.threshold == [0.4, 0.6]
+    assert not lower.overall(images).edges
+    both = rem.ParseTrees(model, levels=3, threshold=0.4).overall(images)
+    assert {edge.coupling for edge in both.edges} == {0.5}
+
+
 def test_the_threshold_reaches_the_trees(deep):
     images = images_of(deep, 3)
     assert not rem.ParseTrees(deep, threshold=1.0).overall(images).edges

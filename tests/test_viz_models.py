@@ -141,7 +141,7 @@ def test_many_lines_are_thinner():
     strongest = lines_of(few.axes[0])[0].get_linewidths()[-1]
     widths = lines_of(many.axes[0])[0].get_linewidths()
     assert len(widths) == 300
-    assert max(widths) < 0.25 * strongest
+    assert max(widths) < 0.4 * strongest
 
 
 def test_several_trees_have_titles_and_images():
@@ -164,16 +164,16 @@ def test_dictionary_images_are_means_of_a_class_and_key():
     drawing, data = viz.dictionary_images(
         images, keys, predicted, 3, class_names=NAMES, columns=2
     )
-    panels = np.array(drawing.axes).reshape(3, 2)
+    panels = np.array(drawing.axes).reshape(2, 2)
     titles = [[panel.get_title() for panel in row] for row in panels]
-    assert titles == [["3", "1"], ["1", "1"], ["", ""]]
+    assert titles == [["3", "1"], ["1", "1"]]
     mean = 255 * images[[0, 1, 4], ..., 0].mean(axis=0)
     np.testing.assert_allclose(
         panels[0, 0].images[0].get_array(), mean, atol=0.51
     )
     assert panels[0, 0].get_ylabel() == "cat\n2 keys"
-    assert panels[2, 0].get_ylabel() == "bee\n0 keys"
-    first, second, _ = data["classes"]
+    assert panels[1, 1].get_ylabel() == ""
+    first, second = data["classes"]
     assert first["shown"][0]["key"] == [1, 2]
     assert [part["count"] for part in first["shown"]] == [3, 1]
     # Ties are in the order of the keys.
@@ -195,7 +195,9 @@ def test_dictionary_images_above_a_threshold_are_shares():
     )
     assert panel.images[0].get_cmap().name == "coolwarm"
     assert [part["class"] for part in data["classes"]] == ["1"]
-    with pytest.raises(ValueError, match="4 images, 3 keys, 4 classes"):
+    with pytest.raises(ValueError, match="0 images, 0 keys, 0"):
+        viz.dictionary_images(images[:0], np.zeros((0, 5), int), [], 3)
+    with pytest.raises(ValueError, match="4 images, 3 keys, 4"):
         viz.dictionary_images(images, np.zeros((3, 5), int), [1] * 4, 3)
 
 

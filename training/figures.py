@@ -239,7 +239,7 @@ def _dictionary_images(
         keys,
         predicted,
         data.num_classes,
-        classes=range(min(data.num_classes, _ROWS)),
+        classes=np.unique(predicted)[:_ROWS].tolist(),
         class_names=data.class_names,
     )
     text = (

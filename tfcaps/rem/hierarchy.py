@@ -1,6 +1,6 @@
 """Parse trees of a model: of an image, of a class, of a whole test set."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, dequantize, quantize
 from tfcaps.rem.batches import predict_batches
 from tfcaps.rem.couplings import (
     WithCouplings,
@@ -35,7 +35,9 @@ class ParseTrees:
         model: As in `capsule_outputs`.
         levels: Int, at least 2. Levels to which the couplings of all layers are
             rounded, see `quantize_couplings`. Defaults to `None`, as they are.
-        threshold: Float. See `parse_tree`. Defaults to the uniform coupling.
+        threshold: Float. See `parse_tree`. Defaults to the uniform coupling,
+            or to what it is rounded to if that is more: 1/16 becomes 0.1 with
+            eleven levels, and says no more than before.
         batch_size: Int. Most images in a batch. Defaults to `256`.
 
     Raises:
@@ -52,14 +54,19 @@ class ParseTrees:
         model: keras.Model,
         *,
         levels: int | None = None,
-        threshold: float | None = None,
+        threshold: float | Sequence[float] | None = None,
         batch_size: int = 256,
     ):
         if levels is not None:
             model = quantize_couplings(model, levels)
-        self.threshold = threshold
         self.batch_size = batch_size
         self._model = _layers_shown(encoder(model))
+        if threshold is None:
+            threshold = [
+                _uniform(int(c.shape[2]), levels)
+                for c in self._model.output["couplings"]
+            ]
+        self.threshold = threshold
 
     def each(self, images: Array) -> list[ParseTree]:
         """Returns the tree of each image, from its predicted class.
@@ -144,6 +151,14 @@ class ParseTrees:
             yield _Batch(
                 outputs["activations"], outputs["couplings"], predicted
             )
+
+
+def _uniform(parents: int, levels: int | None) -> float:
+    """Returns the uniform coupling, or what it is rounded to if more."""
+    uniform = 1.0 / parents
+    if levels is None:
+        return uniform
+    return max(uniform, float(dequantize(quantize(uniform, levels), levels)))
 
 
 class _Batch(NamedTuple):

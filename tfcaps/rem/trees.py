@@ -67,7 +67,7 @@ def parse_tree(
     couplings: Sequence[ArrayLike],
     roots: Iterable[int],
     *,
-    threshold: float | None = None,
+    threshold: float | Sequence[float] | None = None,
 ) -> ParseTree:
     """Traces classes back to the capsules that they are made of.
 
@@ -85,8 +85,8 @@ def parse_tree(
         couplings: For each but the last one its couplings `[n, m]` with the
             next layer.
         roots: Classes to trace back.
-        threshold: Float. What couplings of all layers must exceed. Defaults to
-            1/J.
+        threshold: Float, or one for each of `couplings`. What couplings must
+            exceed. Defaults to 1/J.
 
     Raises:
         ValueError: If the shapes do not fit, or there is no such class.
@@ -107,7 +107,13 @@ def parse_tree(
     between = [np.asarray(c, np.float64) for c in couplings]
     start = tuple(sorted({int(root) for root in roots}))
     _check(layers, between, start)
-    strong = [c > _least(c, threshold) for c in between]
+    least: Any = [1.0 / c.shape[1] for c in between]
+    if threshold is not None:
+        least = np.broadcast_to(threshold, len(between))
+    strong = [
+        c > bound * (1.0 + _NOISE)
+        for c, bound in zip(between, least, strict=True)
+    ]
     edges: list[Edge] = []
     parents = np.array(start, int)
     for layer in reversed(range(len(between))):
@@ -126,11 +132,6 @@ def parse_tree(
 def _in_degrees(strong: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Returns how many strong couplings end at each parent, `[j]`."""
     return np.count_nonzero(strong, axis=0)
-
-
-def _least(couplings: Array, threshold: float | None) -> float:
-    uniform = 1.0 / couplings.shape[1]
-    return (uniform if threshold is None else threshold) * (1.0 + _NOISE)
 
 
 def _check(

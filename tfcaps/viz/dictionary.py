@@ -32,7 +32,8 @@ def dictionary_images(
         keys: Their keys `[n, i]`, see `tfcaps.rem.sample_keys`.
         predicted: Their predicted classes `[n]`.
         num_classes: Int. Number of classes.
-        classes: Ints. The classes to show. Defaults to all.
+        classes: Ints. The classes to show. Defaults to those that are
+            predicted.
         columns: Int. Most keys of a class. Defaults to `8`.
         threshold: Float in (0, 1). Instead of the mean of the values, show the
             share of images in which a value is above it, in diverging colours;
@@ -44,25 +45,26 @@ def dictionary_images(
         frequent first, titled with its number of images.
 
     Raises:
-        ValueError: If there is not one key and one class for each image.
+        ValueError: If there are no images, or not a key and a class for each.
     """
     codes, predictions = np.asarray(keys), np.asarray(predicted)
-    if not len(images) == len(codes) == len(predictions):
+    if not 0 < len(images) == len(codes) == len(predictions):
         raise ValueError(
-            "There must be a key and a class for each image. Received: "
+            "There must be images, and a key and a class for each. Received: "
             f"{len(images)} images, {len(codes)} keys, {len(predictions)} "
             "classes."
         )
     trees = CouplingDictionary(num_classes)
     trees.update(codes, predictions)
-    shown_classes = list(range(num_classes)) if classes is None else classes
-    columns = max(1, min(columns, int(trees.num_keys[shown_classes].max())))
+    if classes is None:
+        classes = np.unique(predictions).tolist()
+    columns = max(1, min(columns, int(trees.num_keys[list(classes)].max())))
     labels = class_labels(class_names, num_classes)
-    rows = len(shown_classes)
+    rows = len(classes)
     drawing = figure(0.85 * columns + 1.4, 0.98 * rows + 0.2)
     panels = drawing.subplots(rows, columns, squeeze=False)
     data = []
-    for j, row in zip(shown_classes, panels, strict=True):
+    for j, row in zip(classes, panels, strict=True):
         counts = trees.counts(j)
         shown = []
         for panel in row:

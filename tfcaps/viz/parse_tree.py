@@ -20,7 +20,7 @@ Array = NDArray[Any]
 # Capsules in a layer up to which those that are not reached are drawn too.
 _MANY = 64
 # Lines between two layers from which on they are drawn thinner.
-_FULL_INK = 50
+_FULL_INK = 100
 _COLUMNS = 5
 _ACTIVATIONS = Normalize(0.0, 1.0)
 _COLORMAP = "YlOrRd"
