@@ -24,7 +24,7 @@ from training.tables import Column
 COLUMNS = (
     paper.ACCURACY,
     paper.ENTROPY,
-    Column("ceiling", "ceiling_bits", 2),
+    Column("entropy / ceiling", "normalized_entropy", 3),
     Column("keys", "median_keys", 0, 1, "median"),
     paper.OFF_UNIFORM,
     paper.T_SCORE,

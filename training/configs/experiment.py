@@ -19,7 +19,13 @@ SHOWN = {
     "+REM": ("rem", "accuracy_quantized"),
     "pruned": ("rem", "accuracy"),
 }
-_OF_TREES = ("entropy_bits", "median_keys", "nonuniform_share", "t_score")
+_OF_TREES = (
+    "entropy_bits",
+    "normalized_entropy",
+    "median_keys",
+    "nonuniform_share",
+    "t_score",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,7 +110,8 @@ BEST_AGAINST_LAST = (
 
 ACCURACY = Column("accuracy, %", "accuracy", 2, 100)
 ENTROPY = Column("entropy, bits", "entropy_bits", 2)
-SPARSITY = Column("sparsity, %", "sparsity", 2, 100, "median")
+# Over the paper's scope: weights and biases of the layers that are pruned.
+SPARSITY = Column("sparsity, %", "sparsity_paper", 2, 100, "median")
 PARAMETERS = Column("parameters", "nonzero_parameters", 0, 1, "median")
 OFF_UNIFORM = Column("off uniform, %", "nonuniform_share", 1, 100)
 T_SCORE = Column("T-score", "t_score", 3)

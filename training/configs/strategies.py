@@ -23,7 +23,7 @@ _TOLERANCE = {"digits": 0.0, "mnist": 0.0}
 COLUMNS = (
     paper.ACCURACY,
     paper.ENTROPY,
-    Column("ceiling", "ceiling_bits", 2),
+    Column("entropy / ceiling", "normalized_entropy", 3),
     Column("keys", "median_keys", 0, 1, "median"),
     paper.OFF_UNIFORM,
     paper.T_SCORE,
