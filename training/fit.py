@@ -14,6 +14,7 @@ from tfcaps import rem
 from tfcaps.cli import UserError
 from training import devices, models, pruning
 from training.augmentation import Augmentation
+from training.backup import BackUp
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data, channel_statistics
@@ -74,7 +75,7 @@ def train(
                 _Measure(name, rem.encoder(model), data, folder),
                 # After these: it backs up only epochs that are measured and
                 # finite.
-                _BackUp(str(folder.backup_path(name)), double_checkpoint=True),
+                BackUp(folder.backup_path(name)),
             ],
         )
         rem.strip_pruning(trained)
@@ -302,20 +303,6 @@ class _StopIfNotFinite(keras.callbacks.Callback):
                     "training was stopped. Try a lower learning rate in "
                     "training/configs/."
                 )
-
-
-class _BackUp(keras.callbacks.BackupAndRestore):
-    """Is written by the first process and read by all."""
-
-    def on_epoch_end(self, epoch, logs=None):
-        if devices.process() == 0:
-            # Writing makes variables, which concern no other process.
-            with devices.alone():
-                super().on_epoch_end(epoch, logs)
-
-    def on_train_end(self, logs=None):
-        if devices.process() == 0:
-            super().on_train_end(logs)
 
 
 class _Measure(keras.callbacks.Callback):

@@ -80,6 +80,12 @@ _INDEPENDENT = {"network": "deconvolution", "class_independent": True}
 MODELS: dict[str, Network] = {
     "dr_capsnet_small": Network(_dr_capsnet_small),
     "dr_capsnet": Network(tfcaps.models.dr_capsnet),
+    # The published one for CIFAR-10.
+    "dr_capsnet_64": Network(
+        partial(
+            tfcaps.models.dr_capsnet, primary_types=64, name="dr_capsnet_64"
+        )
+    ),
     "affine_capsnet": Network(tfcaps.models.affine_capsnet),
     "multilayer_capsnet": Network(tfcaps.models.multilayer_capsnet),
     "gamma_capsnet": Network(tfcaps.models.gamma_capsnet),
