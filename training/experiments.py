@@ -25,7 +25,7 @@ from tfcaps.cli import (  # noqa: E402
     number,
     run_command,
 )
-from training import experiment_table  # noqa: E402
+from training import experiment_figures, experiment_table  # noqa: E402
 from training.configs.experiment import (  # noqa: E402
     NAMES,
     TABLES_OF_THE_PAPER,
@@ -106,6 +106,7 @@ def main(options: argparse.Namespace) -> None:
     elif options.collect is not None:
         folder = ExperimentFolder.open(options.collect).collect(options.to)
         print(experiment_table.write(folder))
+        experiment_figures.write(folder)
     else:
         write_tables(options.tables)
 
@@ -135,6 +136,8 @@ def run(options: argparse.Namespace) -> None:
     jobs = Jobs(wanted, data_dir, options.jobs)
     jobs.run(after_each=lambda: experiment_table.write(folder))
     print(f"\n{experiment_table.write(folder)}\ntable: {folder.path}/table.md")
+    for picture in experiment_figures.write(folder):
+        print(f"figure: {folder.path}/{picture}")
     failed = [one for one in wanted if one.status.startswith("failed")]
     if failed:
         raise UserError(
@@ -156,7 +159,9 @@ def write_tables(paths: list[Path]) -> None:
             "is an experiment."
         )
     for path in found:
-        experiment_table.write(ExperimentFolder.open(path))
+        folder = ExperimentFolder.open(path)
+        experiment_table.write(folder)
+        experiment_figures.write(folder)
         print(path / "table.md")
 
 

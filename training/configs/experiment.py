@@ -65,6 +65,9 @@ class Experiment:
         rows: The rows, in order.
         seeds: Seeds of each run.
         notes: Sentences under the table.
+        figures: Functions of `tfcaps.viz` that show it, see
+            `training/experiment_figures.py`. The first label is the data set.
+        group: Label that colours and marks stand for.
     """
 
     title: str
@@ -73,6 +76,8 @@ class Experiment:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    group: str = "model"
 
     def __post_init__(self):
         for row in self.rows:

@@ -56,23 +56,32 @@ def get_experiment() -> Experiment:
             "would grow.",
             "mnist is 10,000 images for 10 epochs.",
         ),
+        figures=("comparison",),
+        group="strategy",
     )
 
 
 def digits() -> Config:
     """The main job's settings for digits, the REM model alone."""
-    config = configs.load("digits")
-    return dataclasses.replace(config, rem=True, baseline=False)
+    return _alone(configs.load("digits"))
 
 
 def part_of_mnist() -> Config:
     """A part of MNIST that two CPU cores can do several times."""
     return dataclasses.replace(
-        configs.load("mnist"),
+        _alone(configs.load("mnist")), samples=10_000, epochs=10
+    )
+
+
+def _alone(config: Config) -> Config:
+    """The REM model alone, by pruning and decay, as in the paper."""
+    return dataclasses.replace(
+        config,
         rem=True,
         baseline=False,
-        samples=10_000,
-        epochs=10,
+        decay=0.01,
+        coupling_spread=0.0,
+        coupling_polarization=0.0,
     )
 
 
