@@ -78,14 +78,6 @@ def test_images_become_floats_in_0_to_1():
     assert to_float(np.array([0.5])).dtype == np.float32
 
 
-def test_short_for_an_augmentation_that_shifts():
-    images, labels = some_images(), np.arange(40)
-    short = Batches(images, labels, 40, seed=3, shift=2)[0][0]
-    augment = Augmentation(shift=2)
-    long = Batches(images, labels, 40, seed=3, augment=augment)[0][0]
-    np.testing.assert_array_equal(short, long)
-
-
 def test_no_augmentation_changes_nothing():
     images = some_images()
     np.testing.assert_array_equal(augmented(images), to_float(images))

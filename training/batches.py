@@ -34,7 +34,6 @@ class Batches(keras.utils.PyDataset):
         seed: Seed of order and augmentation, or `None` to keep the order.
         augment: Random changes of the images. Defaults to none. With `pairs`
             the labels are two-hot `[n, classes]`.
-        shift: Short for an augmentation that only shifts.
         shards: Each batch has a multiple of this many images; what is left of
             an epoch is left out. Defaults to `1`.
         process: Pair of which process this is, from 0, and how many there are.
@@ -51,7 +50,6 @@ class Batches(keras.utils.PyDataset):
         *,
         seed: int | None = None,
         augment: Augmentation | None = None,
-        shift: int = 0,
         shards: int = 1,
         process: tuple[int, int] = (0, 1),
         arrange: Callable[[Array, Array], tuple[Any, Any]] | None = None,
@@ -61,7 +59,7 @@ class Batches(keras.utils.PyDataset):
         self.labels = labels
         self.batch_size = batch_size
         self.seed = seed
-        self.augment = augment or Augmentation(shift=shift)
+        self.augment = augment or Augmentation()
         self._partners = None
         if self.augment.pairs:
             classes = int(labels.max()) + 1

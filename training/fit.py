@@ -19,6 +19,7 @@ from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data, channel_statistics
 from training.folder import RunFolder
+from training.pairs import both_found, share_found
 
 # The curves have about this many points, each of this many test images at most.
 _CURVE_POINTS = 40
@@ -163,6 +164,11 @@ def _training_batches(
             f"{config.batch_size}."
         )
     inputs = [tensor.name for tensor in model.inputs]
+    if config.pairs and len(inputs) > 1:
+        raise UserError(
+            "a decoder, or a routing that learns from labels, needs one class "
+            f"for each image; those of {data.name} show two."
+        )
     outputs = model.output
 
     def arrange(images, labels):
@@ -259,7 +265,8 @@ def _compile(
             targets=config.decay_targets,
         )
     losses = _losses(model, config)
-    metrics = ["accuracy"]
+    # The accuracies of Sabour et al. and of Efficient-CapsNet's code.
+    metrics = [both_found, share_found] if config.pairs else ["accuracy"]
     if isinstance(losses, dict):
         metrics = {"lengths": metrics}
     model.compile(optimizer, loss=losses, metrics=metrics)

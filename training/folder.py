@@ -104,7 +104,7 @@ class RunFolder:
     def save_reports(
         self,
         reports: Mapping[str, Report],
-        others: Mapping[str, Mapping[str, Report]],
+        others: Mapping[str, Mapping[str, Any]],
         seconds: float | None = None,
     ) -> None:
         """Writes `rem.json`, and the dictionary of each model.
@@ -113,7 +113,8 @@ class RunFolder:
 
         Args:
             reports: One for each model, on the test images.
-            others: The same for further test sets, by name.
+            others: For each model what was measured elsewhere, by the name of
+                the test set.
             seconds: What the run took, if that is known.
         """
         result = self.path / "rem.json"
@@ -121,9 +122,7 @@ class RunFolder:
             seconds = json.loads(result.read_text("utf-8"))["seconds"]
         models = {}
         for name, report in reports.items():
-            tests = others.get(name, {})
-            further = {test: r.to_dict() for test, r in tests.items()}
-            models[name] = {**report.to_dict(), "tests": further}
+            models[name] = {**report.to_dict(), "tests": others[name]}
         self.write_json("rem.json", {"seconds": seconds, "models": models})
         main = self.config.model_names[-1]
         for name, report in reports.items():

@@ -38,6 +38,8 @@ if __name__ == "__main__" and "jax" != os.environ.get("KERAS_BACKEND"):
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
+import numpy as np  # noqa: E402
+
 import tfcaps  # noqa: E402
 from tfcaps import rem  # noqa: E402
 from tfcaps.cli import (  # noqa: E402
@@ -56,8 +58,9 @@ from training import (  # noqa: E402
     pruning,
     report,
 )
-from training.batches import Batches  # noqa: E402
+from training.batches import Batches, to_float  # noqa: E402
 from training.folder import RunFolder  # noqa: E402
+from training.pairs import both_found, share_found  # noqa: E402
 from training.tables import TITLES  # noqa: E402
 
 Reports = dict[str, rem.Report]
@@ -289,10 +292,13 @@ def run(options) -> None:
 
 def measure(
     config: configs.Config, data: datasets.Data, trained: Mapping[str, Any]
-) -> tuple[Reports, dict[str, Reports]]:
-    """Measures each model on the test images, and on further test sets."""
+) -> tuple[Reports, dict[str, dict[str, Any]]]:
+    """Measures each model on the test images, and on further test sets.
+
+    Of images of two digits, `pairs` has the accuracies for both.
+    """
     reports: Reports = {}
-    others: dict[str, Reports] = {}
+    others: dict[str, dict[str, Any]] = {name: {} for name in trained}
     for name, model in trained.items():
         evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
         for test, (images, labels) in [("", data.test), *data.others.items()]:
@@ -303,9 +309,16 @@ def measure(
             batches = Batches(images, labels, batch_size=256)
             measured = evaluator.run(batches, verbose=1)
             if test:
-                others.setdefault(name, {})[test] = measured
+                others[name][test] = measured.to_dict()
             else:
                 reports[name] = measured
+        if config.pairs:
+            images, labels = data.test
+            lengths = model.predict(to_float(images), verbose=0)
+            others[name]["pairs"] = {
+                "both_found": float(np.mean(both_found(labels, lengths))),
+                "share_found": float(np.mean(share_found(labels, lengths))),
+            }
     return reports, others
 
 

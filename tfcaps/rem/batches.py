@@ -62,6 +62,14 @@ def class_indices(labels: Any, classes: int) -> Array:
     return labels
 
 
+def has_several_classes(labels: Any, classes: int) -> bool:
+    """Tells whether some sample of a batch shows more than one class."""
+    labels = np.asarray(labels)
+    if labels.ndim != 2 or labels.shape[1] != classes or classes == 1:
+        return False
+    return bool(np.any(np.count_nonzero(labels, axis=1) > 1))
+
+
 def predict_batches(
     model: keras.Model, images: Array, batch_size: int
 ) -> Iterator[Any]:
