@@ -66,6 +66,15 @@ def test_lines_through_many_points_are_smoothed_by_local_cubics():
     assert data["lines"]["entropy_bits"][5] == pytest.approx(fit[-1])
 
 
+def test_smoothing_keeps_a_cubic():
+    records = [{**row, "entropy_bits": 5.0 + 1e-4 * k**3}
+               for k, row in enumerate(rows(20))]  # fmt: skip
+    data = viz.tradeoff(records)[1]["models"][""]
+    np.testing.assert_allclose(
+        data["lines"]["entropy_bits"], data["entropy_bits"], rtol=1e-6
+    )
+
+
 def test_levels_are_joined_on_a_logarithmic_axis_with_the_choice_marked():
     records = [
         {"levels": k, "accuracy_quantized": 0.5 + k / 1000, "entropy_bits": b}

@@ -116,15 +116,28 @@ def test_mistakes_of_vote_distances_are_explained(model):
         rem.vote_distances(rem.compact(silent), IMAGES)
 
 
-def test_keys_of_images_make_the_dictionary_of_the_report(model):
-    report = rem.evaluate(model, (IMAGES, np.zeros(7, int)), levels=6)
-    keys, predicted = rem.sample_keys(model, IMAGES, 6, batch_size=3)
+@pytest.mark.parametrize("levels", [2, 6])
+def test_keys_of_images_make_the_dictionary_of_the_report(levels):
+    keras.utils.set_random_seed(0)
+    model = sharpened(tiny_capsnet())
+    bias = model.get_layer("class_caps").bias
+    # No ties between classes that get nothing else.
+    bias.assign(np.array([[0.1], [0.2], [0.15]]) + np.zeros(bias.shape))
+    report = rem.evaluate(model, (IMAGES, np.zeros(7, int)), levels=levels)
+    keys, predicted = rem.sample_keys(model, IMAGES, levels, batch_size=3)
     assert keys.shape == (7, 8) and keys.dtype == np.uint8
     trees = rem.CouplingDictionary(3)
     trees.update(keys, predicted)
-    assert sum(trees.num_samples) == 7 and max(trees.num_keys) > 1
+    assert sum(trees.num_samples) == 7
+    if levels == 2:  # so coarse that predictions change
+        assert np.any(predicted != np.argmax(model(IMAGES), axis=-1))
+    else:
+        assert max(trees.num_keys) > 1
     for j in range(3):
         np.testing.assert_array_equal(trees.keys(j), report.dictionary.keys(j))
         assert trees.counts(j) == report.dictionary.counts(j)
+
+
+def test_levels_of_keys_are_checked(model):
     with pytest.raises(ValueError, match=r"in \[2, 256\]. Received: levels=1"):
         rem.sample_keys(model, IMAGES, 1)
