@@ -11,6 +11,7 @@ from training import experiment_table, published
 from training.configs import experiment, paper
 from training.configs.experiment import Row
 from training.experiment_folder import ExperimentFolder
+from training.tables import Column
 
 
 @pytest.fixture
@@ -28,13 +29,13 @@ def test_a_table_has_ours_published_and_the_difference(tmp_path, fake):
         "status",
     ]  # fmt: skip
     # Seeds 0, 1, 2: their deviation is sqrt(2/3). Classes of +Q have 2 and
-    # 2 * seed + 2 bits, on average 2 and 4: they deviate by 1.
+    # 2 * seed + 2 bits, turned round for seed 1: on average 8/3 and 10/3.
     assert q[:11] == [
         "good", "+Q", "81.00 ± 0.82", "82.00 ± 0.50", "-1.00",
-        "3.00 ± 0.82 (1.00)", "3.25 ± 0.10", "-0.25", "50.0", "–", "–",
+        "3.00 ± 0.82 (0.33)", "3.25 ± 0.10", "-0.25", "50.0", "–", "–",
     ]  # fmt: skip
     assert rem[2:11] == [
-        "81.00 ± 0.82", "–", "–", "1.00 ± 0.82 (1.00)", "0.50", "+0.50",
+        "81.00 ± 0.82", "–", "–", "1.00 ± 0.82 (0.33)", "0.50", "+0.50",
         "50.0", "55.0", "-5.0",
     ]  # fmt: skip
     assert q[11:13] == ["3", "8"] and q[14:] == ["2 CPU cores", "done"]
@@ -52,7 +53,7 @@ def test_the_csv_has_plain_numbers(tmp_path, fake):
     assert float(q["accuracy, % published"]) == 82
     assert float(q["accuracy, % published deviation"]) == 0.5
     assert float(q["accuracy, % difference"]) == pytest.approx(-1)
-    assert float(q["entropy, bits deviation over classes"]) == 1
+    assert float(q["entropy, bits deviation over classes"]) == 0.333333
     assert rem["accuracy, % published"] == rem["accuracy, % difference"] == ""
     assert float(rem["sparsity, % difference"]) == pytest.approx(-5)
     assert "sparsity, % deviation over seeds" not in rem
@@ -64,6 +65,12 @@ def test_a_single_seed_has_no_deviation_over_seeds(tmp_path, fake):
     assert cells(tmp_path)[2][2] == "82.00"
     assert cells(tmp_path)[2][5] == "4.00 (2.00)"
     assert cells(tmp_path)[2][4] == "+0.00"
+
+
+def test_nothing_is_less_than_nothing():
+    column = Column("accuracy, %", "accuracy", 2)
+    assert experiment_table._signed(column, -0.001) == "+0.00"
+    assert experiment_table._signed(column, -0.006) == "-0.01"
 
 
 def test_vanilla_rows_have_no_trees(tmp_path, fake):

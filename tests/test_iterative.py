@@ -183,6 +183,12 @@ def test_a_higher_tolerance_prunes_more(images, trained):
     assert 0.0 <= shares[0] < shares[1] < 0.99
 
 
+def test_the_sparsity_can_be_limited(images, trained):
+    settings = {"tolerance": 100.0, "max_sparsity": 0.3}
+    shares = prune(trained, images, 2, **settings)["sparsity"]
+    assert shares == pytest.approx([0.3, 0.3], abs=1e-3)
+
+
 def test_searches_can_be_rare_and_wait_for_an_accuracy(images):
     every = prune(compiled(tiny_capsnet()), images, 4, every=2, tolerance=0.1)
     assert every["sparsity"][0] == 0.0 < every["sparsity"][1]
@@ -223,6 +229,7 @@ def test_wrong_arguments_are_errors(images):
         ({"tolerance": -0.1}, "tolerance=-0.1"),
         ({"max_searches": 0}, "max_searches=0"),
         ({"every": 0}, "every=0"),
+        ({"max_sparsity": 1.0}, "max_sparsity=1.0"),
     ):
         with pytest.raises(ValueError, match=message):
             rem.prune_iteratively(model, images, **settings)

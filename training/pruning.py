@@ -90,6 +90,7 @@ def _iterative(model, config, data, batches) -> None:
         (to_float(images[chosen]), labels[chosen]),
         tolerance=config.tolerance,
         max_searches=config.max_searches,
+        max_sparsity=config.final_sparsity,
     )
 
 

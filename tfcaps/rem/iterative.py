@@ -14,6 +14,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps.rem.couplings import encoder
+from tfcaps.rem.masks import magnitude_threshold
 from tfcaps.rem.pruning import Array, Pruning, begin, check_unpruned
 from tfcaps.rem.targets import DEFAULT_TARGETS
 
@@ -32,6 +33,7 @@ def prune_iteratively(
     max_searches: int | None = None,
     every: int = 1,
     min_accuracy: float = 0.0,
+    max_sparsity: float | None = None,
     batch_size: int = 256,
     loss: Any = None,
 ) -> keras.Model:
@@ -40,8 +42,9 @@ def prune_iteratively(
     Train with an optimiser that has the `sensitivity_decay` and with the
     callback `UpdatePruningStep()`, which prunes after each epoch; then call
     `strip_pruning`. There is no target: how sparse the model gets depends on
-    the rate of the decay and on how long it trains. One threshold holds for all
-    weights together, and what was pruned never comes back.
+    the rate of the decay and on how long it trains; `max_sparsity` limits it.
+    One threshold holds for all weights together, and what was pruned never
+    comes back.
 
     Args:
         model: A built `keras.Model`. It is changed in place.
@@ -56,6 +59,8 @@ def prune_iteratively(
         min_accuracy: Float. Nothing is pruned while the accuracy on the
             validation data is not above it; the paper's code has 0.5 for
             affNIST. Defaults to `0.0`.
+        max_sparsity: Float. No more than this share of the weights is pruned,
+            as to compare strategies at the same sparsity. Defaults to `None`.
         batch_size: Int. Images in a pass's batch. Defaults to `256`.
         loss: Loss of labels and lengths. Defaults to the one for the lengths
             with which the model is compiled; a decoder's loss does not count.
@@ -82,6 +87,11 @@ def prune_iteratively(
             raise ValueError(
                 f"`{name}` must be at least 1. Received: {name}={value}."
             )
+    if max_sparsity is not None and not 0.0 <= max_sparsity < 1.0:
+        raise ValueError(
+            "`max_sparsity` must be at least 0 and less than 1. Received: "
+            f"max_sparsity={max_sparsity}."
+        )
     images, labels = validation_data
     if not len(images) == len(labels) > 0:
         raise ValueError(
@@ -94,6 +104,7 @@ def prune_iteratively(
     pruning.max_searches = max_searches
     pruning.every = every
     pruning.min_accuracy = min_accuracy
+    pruning.max_sparsity = max_sparsity
     pruning.batch_size = batch_size
     pruning.loss = loss
     return begin(model, pruning)
@@ -107,6 +118,7 @@ class _LossGuarded(Pruning):
     max_searches: int | None
     every: int
     min_accuracy: float
+    max_sparsity: float | None
     batch_size: int
     loss: Any
 
@@ -132,6 +144,9 @@ class _LossGuarded(Pruning):
             float(magnitudes.max()),
             self.max_searches,
         )
+        if self.max_sparsity is not None:
+            limit = magnitude_threshold(magnitudes, self.max_sparsity)
+            threshold = min(threshold, float(limit))
         masks = [
             mask & (np.abs(array) >= threshold)
             for mask, array in zip(self.masks(), weights, strict=True)

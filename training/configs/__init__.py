@@ -62,8 +62,8 @@ class Config:
         pairs: Merge each training image with one of another class.
         seed: Seed of weights, order and augmentation.
         pruning: A strategy of `training/pruning.py`.
-        final_sparsity: Share of weights pruned in the end; `iterative` has no
-            target.
+        final_sparsity: Share of weights pruned in the end; `iterative` prunes
+            no more, but may prune less.
         pruning_begin: Share of training at which pruning begins.
         pruning_end: Share of training at which the final sparsity is reached;
             `one_shot` prunes half way between the two.

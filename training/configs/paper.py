@@ -70,6 +70,7 @@ def _paper(sparsity: float) -> dict[str, Any]:
         "learning_rate": 1e-3,
         "learning_rate_decay": 0.99,
         "pruning": "iterative",
+        "final_sparsity": 0.999,  # no limit
         "max_searches": 40,
         "decay": 1e-4,
         "decay_factor": 0.99,
