@@ -1,5 +1,6 @@
 """Sources of images: what is read, and what is refused."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -8,8 +9,7 @@ import pytest
 from PIL import Image
 
 from tfcaps.cli import UserError
-from training import datasets
-from training.batches import Batches, to_float
+from training import datasets, images
 
 _REAL_DATA = Path(
     os.environ.get(
@@ -17,6 +17,7 @@ _REAL_DATA = Path(
         Path(__file__).parents[2] / "shared" / "tensorflow_datasets",
     )
 )
+_BILINEAR = Image.Resampling.BILINEAR
 
 
 def arrays(**changes):
@@ -40,6 +41,7 @@ def test_digits_are_split_in_halves_of_the_same_classes():
     data = datasets.load("digits")
     assert data.image_shape == (8, 8, 1)
     assert data.num_classes == 10
+    data = datasets.load("digits", validation=0.0)
     assert len(data.train[1]) + len(data.test[1]) == 1797
     counts = np.bincount(data.train[1]) - np.bincount(data.test[1])
     assert np.abs(counts).max() <= 1
@@ -49,7 +51,7 @@ def test_digits_are_split_in_halves_of_the_same_classes():
 def test_npz_files_are_read(tmp_path):
     column = (np.arange(12) % 3)[:, np.newaxis]  # as in Keras' own CIFAR
     np.savez(tmp_path / "mine.npz", **arrays(y_train=column))
-    data = datasets.load(str(tmp_path / "mine.npz"))
+    data = datasets.load(str(tmp_path / "mine.npz"), validation=0.0)
     assert data.image_shape == (6, 5, 1)
     assert data.class_names == ("0", "1", "2")
     np.testing.assert_array_equal(data.train[0][..., 0], arrays()["x_train"])
@@ -72,7 +74,7 @@ _FLOATS = np.random.default_rng(0).random((12, 6, 5))
         ({"y_train": np.zeros(12, int)}, "labels must be in 0 to 0"),
         ({"x_test": np.zeros((6, 5, 5), np.uint8)}, "they must have one shape"),
         ({"x_train": np.zeros((12, 30))}, "training images must have the sha"),
-        ({"x_train": np.zeros((12, 6, 5, 2))}, "1 or 3 channels"),
+        ({"x_train": np.zeros((12, 6, 5, 4))}, "1 to 3 channels"),
         ({"x_train": 255 * _FLOATS}, "must be uint8, or floats in 0 to 1"),
         ({"x_train": np.full((12, 6, 5), np.nan)}, "floats in 0 to 1"),
         ({"x_train": np.zeros((12, 6, 5), int)}, "must be uint8, or floats"),
@@ -102,7 +104,7 @@ def test_folders_of_class_folders_are_read(tmp_path):
     for name, count in (("cats", 10), ("dogs", 5)):
         for k in range(count):
             write_image(tmp_path / name / f"{k}.png")
-    data = datasets.load(str(tmp_path))
+    data = datasets.load(str(tmp_path), validation=0.0)
     assert data.class_names == ("cats", "dogs")
     assert data.image_shape == (6, 5, 3)
     assert np.bincount(data.test[1]).tolist() == [2, 1]
@@ -121,6 +123,7 @@ def test_unusable_folders_are_refused(tmp_path):
     write_image(tmp_path / "dogs" / "3.png", size=(6, 6))
     with pytest.raises(UserError, match="must have one size and colour mode"):
         datasets.load(str(tmp_path))
+    assert datasets.load(str(tmp_path), resize=4).image_shape == (4, 4, 3)
     (tmp_path / "dogs" / "3.png").write_text("no image")
     with pytest.raises(UserError, match="3.png is not a readable image"):
         datasets.load(str(tmp_path))
@@ -149,45 +152,104 @@ def test_tensorflow_datasets_are_read():
     data = datasets.load("cifar10", str(_REAL_DATA))
     assert data.image_shape == (32, 32, 3)
     assert data.class_names[0] == "airplane"
-    assert len(data.train[1]) == 50_000 and len(data.test[1]) == 10_000
+    assert np.bincount(data.train[1]).tolist() == 10 * [4500]
+    assert np.bincount(data.validation[1]).tolist() == 10 * [500]
+    assert len(data.test[1]) == 10_000
     assert data.train[0].dtype == np.uint8
 
 
-def test_batches_cover_every_image_once_in_an_order_of_the_epoch():
-    images = np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1)
-    batches = Batches(images, np.arange(10), 4, seed=1)
-    seen = []
-    for epoch in (0, 1, 0):
-        batches.start_epoch(epoch)
-        parts = [batches[k] for k in range(batches.num_batches)]
-        assert [len(labels) for _, labels in parts] == [4, 4, 2]
-        order = np.concatenate([labels for _, labels in parts])
-        pixels = np.concatenate([images for images, _ in parts]).ravel()
-        np.testing.assert_allclose(pixels, order / 255, rtol=1e-6)
-        assert sorted(order) == list(range(10))
-        seen.append(order.tolist())
-    assert seen[0] == seen[2] != seen[1]
+def rows_of(part):
+    """Images and labels as bytes, one for each image."""
+    images, labels = part
+    return [
+        i.tobytes() + bytes([k]) for i, k in zip(images, labels, strict=True)
+    ]
 
 
-def test_batches_without_a_seed_keep_the_order():
-    batches = Batches(np.zeros((5, 2, 2, 1)), np.arange(5), 2)
-    labels = [batches[k][1].tolist() for k in range(3)]
-    assert labels == [[0, 1], [2, 3], [4]]
+def test_validation_is_held_out_of_training_the_same_at_every_call(tmp_path):
+    rng = np.random.default_rng(0)
+    usable = {
+        "x_train": rng.integers(0, 256, (60, 6, 5), dtype=np.uint8),
+        "y_train": np.repeat([0, 1, 2], [40, 19, 1]),
+    }
+    path = str(tmp_path / "mine.npz")
+    np.savez(path, **arrays(**usable))
+    data = datasets.load(path, validation=0.25)
+    assert np.bincount(data.validation[1]).tolist() == [10, 5]
+    assert np.bincount(data.train[1]).tolist() == [30, 14, 1]
+    kept, held = rows_of(data.train), rows_of(data.validation)
+    assert not set(kept) & set(held)
+    whole = datasets.load(path, validation=0.0)
+    assert whole.validation[0].shape == (0, 6, 5, 1)
+    assert whole.validation[1].shape == (0,)
+    assert sorted(rows_of(whole.train)) == sorted(kept + held)
+    assert rows_of(datasets.load(path, validation=0.25).validation) == held
+    assert len(datasets.load(path).validation[1]) == 6  # a tenth
+    assert rows_of(whole.test) == rows_of(data.test)
 
 
-def test_shifts_move_images_and_bring_in_zeros():
-    images = np.zeros((50, 5, 5, 1), np.float32)
-    images[:, 2, 2] = 1.0
-    shifted, _ = Batches(images, np.arange(50), 50, seed=0, shift=1)[0]
-    assert shifted.shape == images.shape
-    np.testing.assert_array_equal(shifted.sum(axis=(1, 2, 3)), 1.0)
-    places = {tuple(np.argwhere(image)[0][:2]) for image in shifted}
-    assert places == {(r, c) for r in (1, 2, 3) for c in (1, 2, 3)}
-    edges = np.ones((50, 5, 5, 1), np.float32)
-    shifted, _ = Batches(edges, np.arange(50), 50, seed=0, shift=1)[0]
-    assert {int(image.sum()) for image in shifted} == {16, 20, 25}
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_validation_shares_out_of_range_are_refused(share):
+    with pytest.raises(UserError, match="least 0 and less than 1; it is"):
+        datasets.load("digits", validation=share)
 
 
-def test_images_become_floats_in_0_to_1():
-    assert to_float(np.array([0, 255], np.uint8)).tolist() == [0.0, 1.0]
-    assert to_float(np.array([0.5])).dtype == np.float32
+def test_every_part_is_reduced(tmp_path):
+    data = datasets.load("digits")
+    more = dataclasses.replace(data, others={"more": data.test})
+    few = more.reduced(20)
+    for part in (few.train, few.validation, few.test, few.others["more"]):
+        assert len(part[0]) == len(part[1]) == 20
+    assert len(more.reduced(100).validation[1]) == 90
+    assert set(rows_of(few.validation)) <= set(rows_of(data.validation))
+
+
+def test_every_part_is_resized_and_all_but_training_cropped():
+    data = datasets.load("digits", resize=16, crop=6)
+    assert data.train[0].shape[1:] == (16, 16, 1)
+    assert data.validation[0].shape[1:] == data.image_shape == (6, 6, 1)
+    np.testing.assert_array_equal(
+        data.test[0],
+        datasets.load("digits", resize=16).test[0][:, 5:11, 5:11],
+    )
+    with pytest.raises(UserError, match="9 rows and columns cannot be cut"):
+        datasets.load("digits", crop=9)
+
+
+def test_options_belong_to_data_sets_that_have_them():
+    with pytest.raises(TypeError, match="digits has no options"):
+        datasets.load("digits", maps=2)
+
+
+@pytest.mark.parametrize("shape", [(32, 48, 3), (20, 20, 2), (7, 9, 1)])
+def test_resizing_is_pillows(shape):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (70, *shape), dtype=np.uint8)
+    wanted = np.stack(
+        [
+            np.asarray(Image.fromarray(plane).resize((24, 24), _BILINEAR))
+            for plane in np.moveaxis(pixels, -1, 1).reshape(-1, *shape[:2])
+        ]
+    ).reshape(70, shape[2], 24, 24)
+    wanted = np.moveaxis(wanted, 1, -1).astype(int)
+    resized = images.resize(pixels, 24)
+    assert resized.dtype == np.uint8
+    assert np.abs(resized - wanted).max() <= 1  # Pillow rounds twice
+    floats = images.resize(pixels / 255.0, 24)
+    assert floats.dtype == np.float32 and floats.max() <= 1.0
+    assert np.abs(255 * floats - wanted).max() < 1.001
+
+
+def test_images_are_put_in_the_middle_and_cut_out_of_it():
+    small = np.ones((1, 3, 4, 1), np.uint8)
+    large = images.centred(small, 6)
+    assert large.shape == (1, 6, 6, 1) and large.sum() == 12
+    assert large[0, 1:4, 1:5].all()
+    assert images.centre_crop(large, 2).tolist() == [2 * [2 * [[1]]]]
+
+
+def test_channel_statistics_are_of_pixels_in_0_to_1():
+    pixels = np.array([[0, 255], [255, 255]], np.uint8).reshape(1, 1, 2, 2)
+    mean, std = datasets.channel_statistics(pixels)
+    assert mean == (0.5, 1.0) and std == (0.5, 0.0)
+    assert datasets.channel_statistics(pixels / 255.0) == (mean, std)

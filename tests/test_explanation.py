@@ -103,6 +103,19 @@ def test_saliency_is_that_of_the_children_of_the_predicted_class(model):
     np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=1e-6)
 
 
+def test_saliency_of_couplings_alone_still_leaves_silent_children_out(model):
+    weight = model.get_layer("class_caps").transformation
+    before = np.array(weight)
+    silent = np.isin(np.arange(12), [0, 7])
+    weight.assign(np.where(silent[:, None, None, None], 0.0, before))
+    images = images_of(model)
+    _, couplings = towards_predicted(model, images)
+    alone = rem.explanation(model, weight_by_activation=False)(images)
+    weight.assign(before)
+    grid = np.mean((couplings * ~silent).reshape(-1, 2, 2, 3), axis=-1)
+    np.testing.assert_allclose(alone["saliency"], enlarged(grid, 8), atol=1e-6)
+
+
 def test_rows_and_columns_are_not_exchanged():
     images = keras.Input((5, 9, 2))
     children = PrimaryCaps(2, 4, 3, name="children")(images)

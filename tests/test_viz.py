@@ -1,5 +1,8 @@
 """Figures: what they show, read from the drawing itself."""
 
+import json
+
+import matplotlib
 import numpy as np
 import pytest
 
@@ -19,15 +22,16 @@ def trees():
 
 
 def test_keys_per_class_draws_a_bar_for_each_class_and_model(trees):
-    drawing = viz.keys_per_class({"A": trees, "B": trees})
+    drawing, data = viz.keys_per_class({"A": trees, "B": trees})
     bars = [patch.get_height() for patch in drawing.axes[0].patches]
     assert bars == [2, 1, 0] * 2
     labels = [text.get_text() for text in drawing.axes[0].get_xticklabels()]
-    assert labels == ["0", "1", "2"]
+    assert labels == data["classes"] == ["0", "1", "2"]
+    assert data["models"]["B"] == {"keys": [2, 1, 0], "samples": [3, 1, 0]}
 
 
 def test_histograms_show_mean_couplings_weighted_by_counts(trees):
-    drawing = viz.coupling_histograms({"A": trees}, levels=11)
+    drawing, data = viz.coupling_histograms({"A": trees}, levels=11)
     panels = drawing.axes
     assert len(panels) == 3
     # Means of class 0: (2*1.0 + 0)/3, (0 + 1.0)/3, 0.3, 0.3.
@@ -37,23 +41,101 @@ def test_histograms_show_mean_couplings_weighted_by_counts(trees):
     }
     assert {(0.25, 3), (0.35, 3), (0.65, 1), (0.75, 1)} <= corners
     assert len(panels[2].patches) == 0
+    assert data["children"]["A"]["0"] == [0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0]
+    assert data["edges"][3:5] == pytest.approx([0.25, 0.35])
+    assert set(data["children"]["A"]) == {"0", "1"}
 
 
 def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
-    drawing = viz.parse_trees(trees, levels=11, class_names=["a", "b", "c"])
+    names = ["a", "b", "c"]
+    drawing, data = viz.parse_trees(trees, levels=11, class_names=names)
     panels = drawing.axes
     assert panels[0].get_title() == "a: 67 % of 3 samples"
     assert len(panels[0].lines) == 1  # only the coupling 1.0 exceeds 1/3
     assert panels[0].lines[0].get_linewidth() == pytest.approx(3.0)
     assert len(panels[1].lines) == 2
     assert panels[2].get_title() == "c: never predicted"
+    first, *_, last = data["classes"]
+    assert first == {
+        "class": "a",
+        "samples": 3,
+        "with_tree": 2,
+        "couplings": pytest.approx([1.0, 0.0, 0.3, 0.3]),
+    }
+    assert last["samples"] == last["with_tree"] == len(last["couplings"]) == 0
 
 
 def test_uniform_couplings_give_no_edges():
     trees = CouplingDictionary(10)
     trees.update(np.ones((4, 6), int), [0, 0, 1, 1])
-    drawing = viz.parse_trees(trees, levels=11)
+    drawing = viz.parse_trees(trees, levels=11).figure
     assert all(len(panel.lines) == 0 for panel in drawing.axes)
+
+
+def test_histograms_tell_four_epochs_apart_by_colour(trees):
+    epochs = {f"epoch {k}": trees for k in (1, 5, 20, 80)}
+    drawing, data = viz.coupling_histograms(epochs, levels=11)
+    legend = drawing.legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == list(epochs)
+    colours = {patch.get_facecolor()[:3] for patch in legend.get_patches()}
+    assert len(colours) == 4
+    assert drawing.axes[0].get_yscale() == "linear"
+    assert data["children"]["epoch 1"] == data["children"]["epoch 80"]
+
+
+def test_numbers_of_many_children_are_on_a_logarithmic_axis():
+    trees = CouplingDictionary(2)
+    trees.update(np.full((2, 60), 3), [0, 1])
+    drawing = viz.coupling_histograms({"A": trees}, levels=11).figure
+    assert {panel.get_yscale() for panel in drawing.axes} == {"log"}
+
+
+def test_reconstructions_stand_below_their_images():
+    rng = np.random.default_rng(0)
+    images, decoded = rng.random((2, 3, 4, 4, 1))
+    decoded[0, 0, 0] = 1.2
+    drawing, data = viz.reconstructions(images, decoded)
+    shown = [panel.images[0].get_array() for panel in drawing.axes]
+    assert len(shown) == 6
+    np.testing.assert_allclose(shown[1], 255 * images[1, ..., 0], atol=0.51)
+    np.testing.assert_allclose(shown[4], 255 * decoded[1, ..., 0], atol=0.51)
+    assert data["decoded"][0][0][0] == 255
+    assert data["images"][2] == shown[2].tolist()
+    with pytest.raises(ValueError, match="must have the same shape"):
+        viz.reconstructions(images, decoded[:2])
+
+
+def test_perturbations_have_a_row_for_each_component():
+    decoded = np.random.default_rng(0).random((2, 3, 4, 4, 2))
+    drawing, data = viz.perturbations(decoded, np.array([-0.1, 0.0, 0.1]))
+    assert [p.get_title() for p in drawing.axes[:3]] == [
+        "-0.10", "+0.00", "+0.10",
+    ]  # fmt: skip
+    # Two views stand side by side.
+    right = 255 * decoded[1, 2, ..., 1]
+    shown = drawing.axes[5].images[0].get_array()
+    np.testing.assert_allclose(shown[:, 4:], right, atol=0.51)
+    assert data["offsets"] == [-0.1, 0.0, 0.1]
+    assert data["decoded"][1][2] == shown.tolist()
+
+
+def test_a_drawing_is_saved_as_picture_and_data(trees, tmp_path):
+    drawing = viz.keys_per_class({"A": trees})
+    picture = drawing.save(tmp_path / "keys.v1")
+    assert picture == tmp_path / "keys.v1.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    data = json.loads((tmp_path / "keys.v1.json").read_text("utf-8"))
+    assert data == drawing.data
+    pixels = matplotlib.image.imread(picture)
+    width, height = drawing.figure.get_size_inches() * drawing.figure.dpi
+    assert pixels.shape[:2] == (round(height), round(width))
+
+
+def test_what_json_does_not_know_is_left_out_of_data():
+    drawing, data = viz.curves(
+        [{"model": "A", "epoch": 0, "entropy_bits": float("nan")}]
+    )
+    assert data["entropy_bits"]["A"] == [[1, None]]
 
 
 def test_curves_draw_a_line_for_each_model_and_skip_what_is_missing():
@@ -62,18 +144,20 @@ def test_curves_draw_a_line_for_each_model_and_skip_what_is_missing():
         for m in ("A", "B")
         for e in range(3)
     ]
-    drawing = viz.curves(records)
+    drawing, data = viz.curves(records)
     accuracy, entropy, *_, sparsity = drawing.axes
     assert not accuracy.lines
     assert len(entropy.lines) == len(sparsity.lines) == 2
     assert entropy.lines[0].get_ydata().tolist() == [3.0, 2.0, 1.0]
     assert entropy.lines[0].get_xdata().tolist() == [1, 2, 3]
     assert sparsity.lines[1].get_ydata()[-1] == pytest.approx(20.0)
+    assert data["entropy_bits"]["B"] == [[1, 3.0], [2, 2.0], [3, 1.0]]
+    assert data["t_score"] == {}
 
 
 def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
     picture = tmp_path / "keys.png"
-    viz.keys_per_class({"A": trees}).savefig(picture)
+    viz.keys_per_class({"A": trees}).figure.savefig(picture)
     viz.write_report(
         tmp_path / "report.html",
         title="<b>run</b>",

@@ -260,3 +260,93 @@ class ReconstructionLoss(keras.losses.Loss):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "weight": self.weight}
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class CouplingLoss(keras.losses.Loss):
+    """Wants the same, clear couplings for all images of a class.
+
+    With the couplings `c_bi` of child `i` towards the present class of image
+    `b`, their mean `m_i` over all images of that class in the batch, and the
+    entropy `H` of all couplings of a child
+
+        L_b = spread * mean_i (c_bi - m_i)^2
+              + polarization * mean_i H(c_bi1, ..., c_biJ) / ln J
+
+    averaged over the batch. The first term makes parse trees alike and so
+    lowers their entropy, but alone it is content with uniform couplings, which
+    are no routing. The second term drives couplings to 0 and 1.
+
+    It is a loss of the output `couplings`, next to that of the lengths:
+
+        training = tfcaps.rem.add_couplings(model)
+        training.compile(
+            "adam",
+            {
+                "lengths": tfcaps.losses.MarginLoss(),
+                "couplings": tfcaps.losses.CouplingLoss(),
+            },
+        )
+        training.fit(images, {"lengths": labels, "couplings": labels})
+
+    Args:
+        spread: Float. Weight of the first term. Defaults to `1.0`.
+        polarization: Float. Weight of the second term. Defaults to `0.1`.
+        reduction: Reduction over the batch. Defaults to
+            `"sum_over_batch_size"`.
+        name: String. Defaults to `"coupling_loss"`.
+        **kwargs: Arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: As in `MarginLoss`; with several present classes each counts in
+            the first term.
+        y_pred: Couplings `[b, i, j]`, not quantised.
+
+    Raises:
+        ValueError: If a weight is negative, or the targets' shape does not fit.
+
+    Example:
+
+    >>> couplings = [[[1.0, 0.0]], [[0.0, 1.0]]]  # [b, i, j]
+    >>> float(CouplingLoss()([0, 0], couplings))  # two images of class 0
+    0.25
+    """
+
+    def __init__(
+        self,
+        spread: float = 1.0,
+        polarization: float = 0.1,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "coupling_loss",
+        **kwargs: Any,
+    ):
+        for weight, value in (
+            ("spread", spread),
+            ("polarization", polarization),
+        ):
+            if value < 0:
+                raise ValueError(
+                    f"`{weight}` must not be negative. Received: "
+                    f"{weight}={value}."
+                )
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        self.spread = spread
+        self.polarization = polarization
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        couplings = ops.convert_to_tensor(y_pred)
+        parents = couplings.shape[-1]
+        present = class_targets(y_true, parents, couplings.dtype)
+        # Towards each class, and the mean over the images that show it.
+        counts = ops.maximum(ops.sum(present, axis=0), 1.0)
+        means = ops.einsum("bij,bj->ij", couplings, present) / counts
+        deviations = ops.mean(ops.square(couplings - means), axis=1)
+        spread = ops.sum(present * deviations, axis=-1)
+        nats = -ops.sum(couplings * ops.log(couplings + 1e-7), axis=-1)
+        entropy = ops.mean(nats, axis=-1) / math.log(max(parents, 2))
+        return self.spread * spread + self.polarization * entropy
+
+    def get_config(self) -> dict[str, Any]:
+        config = {"spread": self.spread, "polarization": self.polarization}
+        return {**super().get_config(), **config}

@@ -7,6 +7,9 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from training.augmentation import Augmentation
+from training.pairs import Partners
+
 Array = NDArray[Any]
 
 
@@ -20,15 +23,17 @@ def to_float(images: Array) -> NDArray[np.float32]:
 class Batches(keras.utils.PyDataset):
     """Cuts arrays into batches.
 
-    With a seed, the order and the shifts depend on nothing but seed, epoch and
-    batch, so that a resumed run sees what an uninterrupted one would have seen.
+    With a seed, the order and the augmentation depend on nothing but seed,
+    epoch and batch, so that a resumed run sees what an uninterrupted one would
+    have seen.
 
     Args:
         images: Images `[n, h, w, c]`, uint8, or float in [0, 1].
         labels: Class indices `[n]`.
         batch_size: Images in a batch; the last one may have fewer.
-        seed: Seed of order and shifts, or `None` to keep the order.
-        shift: Largest shift in pixels, to each side. Defaults to `0`.
+        seed: Seed of order and augmentation, or `None` to keep the order.
+        augment: Random changes of the images. Defaults to none. With `pairs`
+            the labels are two-hot `[n, classes]`.
         shards: Each batch has a multiple of this many images; what is left of
             an epoch is left out. Defaults to `1`.
         process: Pair of which process this is, from 0, and how many there are.
@@ -44,7 +49,7 @@ class Batches(keras.utils.PyDataset):
         batch_size: int,
         *,
         seed: int | None = None,
-        shift: int = 0,
+        augment: Augmentation | None = None,
         shards: int = 1,
         process: tuple[int, int] = (0, 1),
         arrange: Callable[[Array, Array], tuple[Any, Any]] | None = None,
@@ -54,7 +59,11 @@ class Batches(keras.utils.PyDataset):
         self.labels = labels
         self.batch_size = batch_size
         self.seed = seed
-        self.shift = shift
+        self.augment = augment or Augmentation()
+        self._partners = None
+        if self.augment.pairs:
+            classes = int(labels.max()) + 1
+            self._partners = Partners(images, labels, classes)
         self.shards = shards
         self.process = process
         self.arrange = arrange or (lambda images, labels: (images, labels))
@@ -79,26 +88,14 @@ class Batches(keras.utils.PyDataset):
         start = index * self.batch_size
         end = min(start + self.batch_size, self._num_images)
         chosen = self._order[start:end]
-        images = self.images[chosen]
-        if self.shift:
-            draw = np.random.default_rng([self.seed or 0, self._epoch, index])
-            images = _shifted(images, self.shift, draw)
+        draw = np.random.default_rng([self.seed or 0, self._epoch, index])
+        if self._partners is not None:
+            merged = self._partners.merge(chosen, self.augment.shift, draw)
+            images, labels = merged
+        else:
+            images, labels = self.images[chosen], self.labels[chosen]
+        images = to_float(self.augment.move(images, draw))
+        images = self.augment.colour(images, draw)
         number, count = self.process
         part = slice(number, None, count)
-        return self.arrange(to_float(images[part]), self.labels[chosen][part])
-
-
-def _shifted(images: Array, limit: int, draw: np.random.Generator) -> Array:
-    """Moves each image by up to `limit` pixels; what comes in is 0."""
-    count, rows, columns, _ = images.shape
-    sides = (limit, limit)
-    padded = np.pad(images, ((0, 0), sides, sides, (0, 0)))
-    shifted = np.empty_like(images)
-    for image, source, down, right in zip(
-        shifted,
-        padded,
-        *draw.integers(0, 2 * limit + 1, size=(2, count)),
-        strict=True,
-    ):
-        image[:] = source[down : down + rows, right : right + columns]
-    return shifted
+        return self.arrange(images[part], labels[part])

@@ -1,9 +1,9 @@
 """Trains one model of a run, with or without REM."""
 
+import dataclasses
 import shutil
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -12,11 +12,14 @@ import numpy as np
 import tfcaps
 from tfcaps import rem
 from tfcaps.cli import UserError
-from training import devices, models
+from training import devices, models, pruning
+from training.augmentation import Augmentation
+from training.backup import BackUp
 from training.batches import Batches
 from training.configs import Config
-from training.datasets import Data
+from training.datasets import Data, channel_statistics
 from training.folder import RunFolder
+from training.pairs import both_found, share_found
 
 # The curves have about this many points, each of this many test images at most.
 _CURVE_POINTS = 40
@@ -48,31 +51,35 @@ def train(
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
     with devices.scope(strategy):
-        model = models.build(
-            config.model,
-            data.image_shape,
-            data.num_classes,
-            routing=config.routing,
-            decoder=config.decoder == "joint",
-        )
+        model = build(data, config)
+        trained = model
+        if name == "rem" and (
+            config.coupling_spread or config.coupling_polarization
+        ):
+            trained = rem.add_couplings(model)
         batches = _training_batches(
-            model,
+            trained,
             data,
             config,
             shards=devices.num_shards(strategy),
             process=(devices.process(), devices.num_processes()),
         )
-        _compile(model, name, config, batches.num_batches)
+        _compile(trained, name, config, batches.num_batches)
         if name == "rem":
-            schedule = _pruning_schedule(config, batches.num_batches)
-            rem.prune_low_magnitude(model, schedule, scope=config.scope)
-        model.fit(
+            pruning.begin(trained, config, data, batches)
+        trained.fit(
             batches,
             epochs=config.epochs,
             shuffle=False,  # the batches have an order of their own
-            callbacks=_callbacks(name, model, data, folder, batches),
+            callbacks=[
+                *_callbacks(trained, batches),
+                _Measure(name, rem.encoder(model), data, folder),
+                # After these: it backs up only epochs that are measured and
+                # finite.
+                BackUp(folder.backup_path(name)),
+            ],
         )
-        rem.strip_pruning(model)
+        rem.strip_pruning(trained)
     if devices.process() == 0:
         folder.save_model(name, model)
         shutil.rmtree(folder.backup_path(name), ignore_errors=True)
@@ -81,6 +88,26 @@ def train(
         return None
     # What follows runs in one process, on its own device.
     return model if devices.num_shards(strategy) == 1 else _load(path)
+
+
+def build(data: Data, config: Config) -> keras.Model:
+    """Returns the network of the settings, not compiled.
+
+    Raises:
+        UserError: If a name is unknown or the images do not fit.
+    """
+    mean, std = config.mean, config.std
+    if config.measured:
+        mean, std = channel_statistics(data.train[0])
+    return models.build(
+        config.model,
+        data.image_shape,
+        data.num_classes,
+        routing=config.routing,
+        decoder=config.decoder == "joint",
+        mean=mean,
+        std=std,
+    )
 
 
 def _load(path: Path) -> keras.Model:
@@ -137,11 +164,20 @@ def _training_batches(
             f"{config.batch_size}."
         )
     inputs = [tensor.name for tensor in model.inputs]
+    if config.pairs and len(inputs) > 1:
+        raise UserError(
+            "a decoder, or a routing that learns from labels, needs one class "
+            f"for each image; those of {data.name} show two."
+        )
     outputs = model.output
 
     def arrange(images, labels):
         known = {"images": images, "labels": labels.astype(np.int32)}
-        wanted = {"lengths": labels, "reconstruction": images}
+        wanted = {
+            "lengths": labels,
+            "reconstruction": images,
+            "couplings": labels,
+        }
         x = {name: known[name] for name in inputs}
         y = labels
         if isinstance(outputs, dict):
@@ -152,10 +188,18 @@ def _training_batches(
         *data.train,
         config.batch_size,
         seed=config.seed,
-        shift=config.shift,
+        augment=_augmentation(config),
         shards=shards,
         process=process,
         arrange=arrange,
+    )
+
+
+def _augmentation(config: Config) -> Augmentation:
+    names = [field.name for field in dataclasses.fields(Augmentation)]
+    settings = {name: getattr(config, name) for name in names}
+    return Augmentation(
+        **{k: None if value == () else value for k, value in settings.items()}
     )
 
 
@@ -172,14 +216,41 @@ def _losses(model: keras.Model, config: Config):
         "reconstruction": tfcaps.losses.ReconstructionLoss(
             config.reconstruction_weight
         ),
+        "couplings": tfcaps.losses.CouplingLoss(
+            config.coupling_spread, config.coupling_polarization
+        ),
     }
     return {name: every[name] for name in model.output}
 
 
 def _learning_rate(config: Config, steps_per_epoch: int):
-    """It falls to 0 as a cosine over the training."""
+    """It falls to 0 as a cosine, or by a factor from epoch to epoch."""
+    if config.learning_rate_decay is not None:
+        return keras.optimizers.schedules.ExponentialDecay(
+            config.learning_rate,
+            steps_per_epoch,
+            config.learning_rate_decay,
+            staircase=True,
+        )
     return keras.optimizers.schedules.CosineDecay(
         config.learning_rate, config.epochs * steps_per_epoch
+    )
+
+
+def _decay_rate(config: Config, steps_per_epoch: int):
+    """It falls to 0, so that the last steps only fit what is left.
+
+    Or by a factor from epoch to epoch, as in the paper.
+    """
+    if config.decay_factor is not None:
+        return keras.optimizers.schedules.ExponentialDecay(
+            config.decay, steps_per_epoch, config.decay_factor, staircase=True
+        )
+    return keras.optimizers.schedules.PolynomialDecay(
+        config.decay,
+        config.epochs * steps_per_epoch,
+        0.0,
+        power=config.decay_power,
     )
 
 
@@ -188,56 +259,17 @@ def _compile(
 ) -> None:
     optimizer = keras.optimizers.Adam(_learning_rate(config, steps_per_epoch))
     if name == "rem" and config.decay:
-        # It falls to 0, so that the last steps only fit what is left.
-        rate = keras.optimizers.schedules.PolynomialDecay(
-            config.decay,
-            config.epochs * steps_per_epoch,
-            0.0,
-            power=config.decay_power,
-        )
         optimizer = rem.sensitivity_decay(
-            optimizer, rate, targets=config.decay_targets
+            optimizer,
+            _decay_rate(config, steps_per_epoch),
+            targets=config.decay_targets,
         )
     losses = _losses(model, config)
-    metrics = ["accuracy"]
+    # The accuracies of Sabour et al. and of Efficient-CapsNet's code.
+    metrics = [both_found, share_found] if config.pairs else ["accuracy"]
     if isinstance(losses, dict):
         metrics = {"lengths": metrics}
     model.compile(optimizer, loss=losses, metrics=metrics)
-
-
-def _pruning_schedule(config: Config, steps_per_epoch: int):
-    """Polynomial decay over the configured part of the training."""
-    steps = config.epochs * steps_per_epoch
-    begin = round(config.pruning_begin * steps)
-    end = max(round(config.pruning_end * steps), begin + 1)
-    # About a hundred updates, the last of them at `end`.
-    frequency = max((end - begin) // 100, 1)
-    end = begin + (end - begin) // frequency * frequency
-    if keras.backend.backend() == "jax":
-        return _polynomial_sparsity(
-            config.final_sparsity, begin, end, frequency
-        )
-    # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
-    import tensorflow_model_optimization as tfmot
-
-    return tfmot.sparsity.keras.PolynomialDecay(
-        0.0, config.final_sparsity, begin, end, frequency=frequency
-    )
-
-
-def _polynomial_sparsity(
-    final: float, begin: int, end: int, frequency: int
-) -> Callable[[int], tuple[bool, float]]:
-    """Returns tfmot's polynomial decay from 0, without TensorFlow."""
-    polynomial = keras.optimizers.schedules.PolynomialDecay(
-        0.0, end - begin, final, power=3.0
-    )
-
-    def schedule(step: int) -> tuple[bool, float]:
-        is_time = begin <= step <= end and not (step - begin) % frequency
-        return is_time, float(polynomial(max(step - begin, 0)))
-
-    return schedule
 
 
 def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
@@ -248,26 +280,10 @@ def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
 
 
 def _callbacks(
-    name: str,
-    model: keras.Model,
-    data: Data,
-    folder: RunFolder,
-    batches: Batches,
+    model: keras.Model, batches: Batches
 ) -> list[keras.callbacks.Callback]:
-    images, labels = data.test
-    chosen = np.random.default_rng(0).permutation(len(labels))[:_CURVE_SAMPLES]
-    callbacks = [
-        _epoch_starter(batches),
-        _StopIfNotFinite(),
-        _Measure(
-            name,
-            Batches(images[chosen], labels[chosen], batch_size=256),
-            folder,
-        ),
-        # After these: it backs up only epochs that are measured and finite.
-        _BackUp(str(folder.backup_path(name)), double_checkpoint=True),
-    ]
-    if name == "rem":
+    callbacks = [_epoch_starter(batches), _StopIfNotFinite()]
+    if getattr(model, "pruning", None) is not None:
         callbacks.insert(0, rem.UpdatePruningStep())
     loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
     # On JAX the margin is a constant, and stays where it begins.
@@ -275,6 +291,12 @@ def _callbacks(
     if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
         callbacks.append(tfcaps.losses.IncreaseMargin(loss))
     return callbacks
+
+
+def _measured_epochs(epochs: int) -> range:
+    """Returns the epochs of the curves, the last one among them."""
+    every = max(epochs // _CURVE_POINTS, 1)
+    return range((epochs - 1) % every, epochs, every)
 
 
 class _StopIfNotFinite(keras.callbacks.Callback):
@@ -290,34 +312,26 @@ class _StopIfNotFinite(keras.callbacks.Callback):
                 )
 
 
-class _BackUp(keras.callbacks.BackupAndRestore):
-    """Is written by the first process and read by all."""
-
-    def on_epoch_end(self, epoch, logs=None):
-        if devices.process() == 0:
-            # Writing makes variables, which concern no other process.
-            with devices.alone():
-                super().on_epoch_end(epoch, logs)
-
-    def on_train_end(self, logs=None):
-        if devices.process() == 0:
-            super().on_train_end(logs)
-
-
 class _Measure(keras.callbacks.Callback):
     """Writes a line of `metrics.jsonl`, at the end and every few epochs."""
 
-    def __init__(self, name, test, folder):
+    def __init__(self, name, network, data, folder):
         super().__init__()
+        images, labels = data.test
+        draw = np.random.default_rng(0)
+        chosen = draw.permutation(len(labels))[:_CURVE_SAMPLES]
         self.name = name
-        self.test = test
+        self.network = network
+        self.test = Batches(images[chosen], labels[chosen], batch_size=256)
         self.folder = folder
 
     def on_train_begin(self, logs=None):
-        levels = self.folder.config.levels
-        self.local = devices.Local(rem.encoder(self.model))
+        config = self.folder.config
+        self.local = devices.Local(self.network)
         with devices.alone():
-            self.evaluator = rem.Evaluator(self.local.model, levels)
+            self.evaluator = rem.Evaluator(
+                self.local.model, config.levels, mode=config.mode
+            )
         self.step_seconds = []
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -327,8 +341,8 @@ class _Measure(keras.callbacks.Callback):
         self.step_seconds.append(time.perf_counter() - self.started)
 
     def on_epoch_end(self, epoch, logs=None):
-        epochs = self.folder.config.epochs
-        if (epochs - 1 - epoch) % max(epochs // _CURVE_POINTS, 1):
+        measured = _measured_epochs(self.folder.config.epochs)
+        if epoch not in measured:
             return
         self.local.update()
         with devices.alone():
@@ -337,6 +351,9 @@ class _Measure(keras.callbacks.Callback):
         logs["entropy_bits"] = report.entropy_bits
         if devices.process() > 0:
             return
+        last = len(measured) - 1
+        if measured.index(epoch) in {0, last // 4, last // 2, last}:
+            self.folder.save_epoch(self.name, epoch, report.dictionary)
         self.folder.append_metrics(
             {
                 "model": self.name,

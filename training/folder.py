@@ -14,7 +14,7 @@ import keras
 
 from tfcaps.cli import UserError
 from tfcaps.files import write_atomically
-from tfcaps.rem import Report
+from tfcaps.rem import CouplingDictionary, Report
 from training.configs import Config, config_from
 
 _PACKAGES = (
@@ -102,21 +102,40 @@ class RunFolder:
         self.write_json("data.json", {"name": name, "classes": list(classes)})
 
     def save_reports(
-        self, reports: Mapping[str, Report], seconds: float | None
+        self,
+        reports: Mapping[str, Report],
+        others: Mapping[str, Mapping[str, Any]],
+        seconds: float | None = None,
     ) -> None:
         """Writes `rem.json`, and the dictionary of each model.
 
         A run that was finished before keeps its `seconds`.
+
+        Args:
+            reports: One for each model, on the test images.
+            others: For each model what was measured elsewhere, by the name of
+                the test set.
+            seconds: What the run took, if that is known.
         """
         result = self.path / "rem.json"
         if seconds is None and result.exists():
             seconds = json.loads(result.read_text("utf-8"))["seconds"]
-        models = {name: report.to_dict() for name, report in reports.items()}
+        models = {}
+        for name, report in reports.items():
+            models[name] = {**report.to_dict(), "tests": others[name]}
         self.write_json("rem.json", {"seconds": seconds, "models": models})
         main = self.config.model_names[-1]
         for name, report in reports.items():
             prefix = "" if name == main else f"{name}_"
             report.dictionary.save(self.path / f"{prefix}dictionary.npz")
+
+    def save_epoch(
+        self, name: str, epoch: int, trees: CouplingDictionary
+    ) -> None:
+        """Keeps the parse trees of an epoch (from 0) for the histograms."""
+        folder = self.path / "epochs"
+        folder.mkdir(exist_ok=True)
+        trees.save(folder / f"{name}-{epoch + 1}.npz")
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Adds a row to `metrics.jsonl`, which appears complete."""

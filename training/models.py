@@ -1,13 +1,15 @@
 """The networks that `--model` names, and how each is trained."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import keras
+import numpy as np
 
 import tfcaps
+from tfcaps import rem
 from tfcaps.cli import UserError
 
 Shape = tuple[int, int, int]
@@ -78,6 +80,12 @@ _INDEPENDENT = {"network": "deconvolution", "class_independent": True}
 MODELS: dict[str, Network] = {
     "dr_capsnet_small": Network(_dr_capsnet_small),
     "dr_capsnet": Network(tfcaps.models.dr_capsnet),
+    # The published one for CIFAR-10.
+    "dr_capsnet_64": Network(
+        partial(
+            tfcaps.models.dr_capsnet, primary_types=64, name="dr_capsnet_64"
+        )
+    ),
     "affine_capsnet": Network(tfcaps.models.affine_capsnet),
     "multilayer_capsnet": Network(tfcaps.models.multilayer_capsnet),
     "gamma_capsnet": Network(tfcaps.models.gamma_capsnet),
@@ -120,6 +128,8 @@ def build(
     *,
     routing: str | None = None,
     decoder: bool = False,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
 ) -> keras.Model:
     """Builds the network called `name`.
 
@@ -130,6 +140,10 @@ def build(
         routing: Name of a routing, or a number of iterations of dynamic
             routing. Defaults to the network's own.
         decoder: Bool. Add the network's decoder. Defaults to `False`.
+        mean: Mean of each channel, or of all; with it the network standardises
+            its images, so that whoever asks it sends raw ones. Defaults to no
+            standardisation.
+        std: Standard deviation of each channel, or of all.
 
     Raises:
         UserError: If a name is unknown or the images do not fit.
@@ -140,9 +154,38 @@ def build(
         settings["routing"] = int(routing) if routing.isdigit() else routing
     try:
         model = chosen.build(shape, classes, **settings)
+        if mean:
+            model = _standardizing(model, mean, std)
         return with_decoder(name, model) if decoder else model
     except ValueError as error:
         raise UserError(f"{name} does not fit: {error}") from error
+
+
+def _standardizing(
+    model: keras.Model, mean: Sequence[float], std: Sequence[float]
+) -> keras.Model:
+    """Returns the model with a layer that standardises the images first."""
+    images = next(t for t in model.inputs if t.name == "images")
+    channels = images.shape[-1]
+    if len({len(mean), len(std)} - {1, channels}) or min(std) <= 0:
+        raise ValueError(
+            f"standardisation needs a mean and a positive deviation for each "
+            f"of {channels} channels, or one for all. Received: mean={mean}, "
+            f"std={std}."
+        )
+    scale = np.broadcast_to(1.0 / np.asarray(std), channels)
+    offset = -np.broadcast_to(mean, channels) * scale
+    standardized = keras.layers.Rescaling(
+        scale.tolist(), offset.tolist(), name="standardize"
+    )(images)
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        args = keras.tree.map_structure(
+            lambda tensor: standardized if tensor is images else tensor, args
+        )
+        return layer(*args, **kwargs)
+
+    return rem.couplings.same_layers(model, call)
 
 
 def with_decoder(

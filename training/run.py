@@ -15,7 +15,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 # The repository's own folders, wherever the command is called from.
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +38,8 @@ if __name__ == "__main__" and "jax" != os.environ.get("KERAS_BACKEND"):
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
+import numpy as np  # noqa: E402
+
 import tfcaps  # noqa: E402
 from tfcaps import rem  # noqa: E402
 from tfcaps.cli import (  # noqa: E402
@@ -45,10 +49,21 @@ from tfcaps.cli import (  # noqa: E402
     number,
     run_command,
 )
-from training import configs, datasets, devices, fit, models, report  # noqa: E402
-from training.batches import Batches  # noqa: E402
+from training import (  # noqa: E402
+    configs,
+    datasets,
+    devices,
+    fit,
+    models,
+    pruning,
+    report,
+)
+from training.batches import Batches, to_float  # noqa: E402
 from training.folder import RunFolder  # noqa: E402
+from training.pairs import both_found, share_found  # noqa: E402
 from training.tables import TITLES  # noqa: E402
+
+Reports = dict[str, rem.Report]
 
 # --------------------------------------------------------------------- flags
 
@@ -71,6 +86,12 @@ def make_parser() -> Parser:
         metavar="NAME",
         help="digits (default), mnist, fashion_mnist, cifar10, any name of "
         "TensorFlow Datasets, an .npz file, or a folder of class folders",
+    )
+    add(
+        "--validation",
+        type=_validation,
+        metavar="SHARE",
+        help="share of the training images that is only for choosing, 0 to 0.5",
     )
     add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
     add("--model", metavar="NAME", help=f"one of {', '.join(models.MODELS)}")
@@ -96,6 +117,11 @@ def make_parser() -> Parser:
     add("--batch-size", type=at_least_one, help="images in a step")
     add("--seed", type=_not_negative, help="seed of weights and order")
     add(
+        "--pruning",
+        choices=tuple(pruning.STRATEGIES),
+        help="what is pruned when, see training/pruning.py",
+    )
+    add(
         "--final-sparsity",
         type=_sparsity,
         metavar="SHARE",
@@ -108,12 +134,29 @@ def make_parser() -> Parser:
         help="rate of the sensitivity-gated decay, which moves along the "
         "frontier between accuracy and entropy; 0 for none",
     )
-    add("--levels", type=_levels, help="levels of the couplings, 2 to 256")
+    add(
+        "--levels",
+        type=_levels,
+        help="levels of the couplings, 2 to 256; or several with commas, one "
+        "for each routed layer",
+    )
     add(
         "--strategy",
         choices=tuple(devices.STRATEGIES),
         help="mirrored trains on all GPUs of this machine; data-parallel on "
         "all devices, on the JAX backend, see training/devices.py",
+    )
+    add(
+        "--no-baseline",
+        dest="baseline",
+        action="store_const",
+        const=False,
+        help="train the REM model alone",
+    )
+    add(
+        "--bare",
+        action="store_true",
+        help="train and measure, but draw and export nothing",
     )
     add(
         "--out",
@@ -149,8 +192,13 @@ def _sparsity(text: str) -> float:
     return number(text, float, 0.0, 0.999)
 
 
-def _levels(text: str) -> int:
-    return number(text, int, 2, 256)
+def _validation(text: str) -> float:
+    return number(text, float, 0.0, 0.5)
+
+
+def _levels(text: str) -> int | tuple[int, ...]:
+    levels = tuple(number(part, int, 2, 256) for part in text.split(","))
+    return levels if levels[1:] else levels[0]
 
 
 # ------------------------------------------------------------------ settings
@@ -163,7 +211,7 @@ def open_folder(options) -> RunFolder:
         for field in dataclasses.fields(configs.Config)
         # `is`, because 0 is a setting and equals False.
         if (value := getattr(options, field.name, None)) is not None
-        and value is not False
+        and (value is not False or field.name == "baseline")
     }
     if options.resume:
         if options.out is None:
@@ -204,21 +252,23 @@ def run(options) -> None:
     is_first = devices.process() == 0
     if devices.num_processes() > 1 and options.out is None:
         raise UserError("several processes need --out, one folder for all.")
-    data = datasets.load(config.dataset, config.data_dir)
+    data = datasets.load(
+        config.dataset,
+        config.data_dir,
+        validation=config.validation,
+        resize=config.resize,
+        crop=config.crop,
+    )
     if config.samples is not None:
         data = data.reduced(config.samples)
     # A model that does not fit the images fails before anything is written.
-    models.build(
-        config.model,
-        data.image_shape,
-        data.num_classes,
-        routing=config.routing,
-        decoder=config.decoder != "none",
-    )
+    fit.build(data, config)
     if is_first and not options.resume:
         folder.create()
     if is_first:
         folder.save_data(data.name, data.class_names)
+    # The time of a run that was stopped half way is not known.
+    begun_before = (folder.path / "metrics.jsonl").exists()
 
     trained = {}
     for name in config.model_names:
@@ -226,37 +276,71 @@ def run(options) -> None:
         trained[name] = fit.train(name, data, folder, strategy)
     if is_first:
         # The other processes have nothing more to do, and wait.
-        _finish(options, data, folder, trained, strategy, started)
+        reports, others = measure(config, data, trained)
+        folder.save_reports(reports, others)  # the manifest tells of them
+        if not options.bare:
+            _show(data, folder, trained, reports, strategy)
+        if not begun_before:
+            folder.save_reports(reports, others, time.monotonic() - started)
+        print()
+        print(report.table(reports))
+        for name in config.model_names:
+            print(f"{TITLES[name]}: {reports[name].verdict}")
+        print(f"\nfiles of the run: {folder.path}")
     devices.wait()
 
 
-def _finish(options, data, folder, trained, strategy, started) -> None:
-    """Measures, draws and exports what was trained, in one process."""
-    config = folder.config
-    reports = {}
+def measure(
+    config: configs.Config, data: datasets.Data, trained: Mapping[str, Any]
+) -> tuple[Reports, dict[str, dict[str, Any]]]:
+    """Measures each model on the test images, and on further test sets.
+
+    Of images of two digits, `pairs` has the accuracies for both.
+    """
+    reports: Reports = {}
+    others: dict[str, dict[str, Any]] = {name: {} for name in trained}
     for name, model in trained.items():
-        print(f"\n{TITLES[name]}: parse trees of the test images", flush=True)
-        test = Batches(*data.test, batch_size=256)
-        reports[name] = rem.evaluate(model, test, config.levels, verbose=1)
-    model = trained[config.model_names[-1]]
+        evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
+        for test, (images, labels) in [("", data.test), *data.others.items()]:
+            print(
+                f"\n{TITLES[name]}: parse trees of the {test or 'test'} images",
+                flush=True,
+            )
+            batches = Batches(images, labels, batch_size=256)
+            measured = evaluator.run(batches, verbose=1)
+            if test:
+                others[name][test] = measured.to_dict()
+            else:
+                reports[name] = measured
+        if config.pairs:
+            images, labels = data.test
+            lengths = model.predict(to_float(images), verbose=0)
+            others[name]["pairs"] = {
+                "both_found": float(np.mean(both_found(labels, lengths))),
+                "share_found": float(np.mean(share_found(labels, lengths))),
+            }
+    return reports, others
+
+
+def _show(data, folder, trained, reports, strategy) -> None:
+    """Searches the levels, exports and draws, in one process."""
+    config = folder.config
+    main = config.model_names[-1]
+    model = trained[main]
     # A decoder on frozen capsules is small enough for one process.
     if config.strategy == "data-parallel":
         strategy = None
     decoded = fit.decoded_model(model, data, folder, strategy)
+    if len(data.validation[1]):
+        search = rem.find_levels(
+            model, Batches(*data.validation, batch_size=256), mode=config.mode
+        )
+        folder.write_json("levels.json", {"model": main, **search.to_dict()})
     served = folder.served / model.name / "1"
-    folder.save_reports(reports, None)  # the manifest tells of them
     if not served.exists():
         print("\nexporting, and checking what is exported", flush=True)
         export(folder.path, folder.served)
-    # The time of a run that was resumed is not known.
-    seconds = None if options.resume else time.monotonic() - started
-    folder.save_reports(reports, seconds)
-    page = report.write(folder, data, reports, decoded)
-
-    print()
-    print(report.table(reports))
-    for name in config.model_names:
-        print(f"{TITLES[name]}: {reports[name].verdict}")
+    page = report.write(folder, data, reports, decoded, trained)
     print(f"\nmodel for TensorFlow Serving: {served}")
     print(f"report: {page}")
 

@@ -1,6 +1,6 @@
 """Prints a Markdown table of finished runs, averaged over seeds.
 
-python training/tables.py results/*/*
+python training/tables.py results/*/seed-*
 """
 
 import argparse
@@ -9,28 +9,81 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean, pstdev
-from typing import Any
+from statistics import mean, median, pstdev
+from typing import Any, NamedTuple
 
 TITLES = {"baseline": "Baseline", "rem": "REM"}
+NOTHING = "–"
+
+
+class Summary(NamedTuple):
+    """A measure over seeds, and its population deviation if there is one."""
+
+    value: float
+    deviation: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A measure of a model: how it is called, stored and written."""
+    """A measure of a model: how it is called, stored and written.
+
+    Attributes:
+        title: Head of the column.
+        field: Where the measure stands in `rem.json`; dots lead downwards.
+        digits: Digits after the point.
+        factor: What it is multiplied by.
+        statistic: Over seeds: `"mean"`, with its deviation, or `"median"`.
+    """
 
     title: str
     field: str
     digits: int
     factor: float = 1.0
+    statistic: str = "mean"
+
+    def summary(
+        self, models: Sequence[Mapping[str, Any]], field: str | None = None
+    ) -> Summary:
+        """Returns the measure over models that differ in their seed.
+
+        Args:
+            models: Their reports.
+            field: Where it stands instead. Defaults to the column's field.
+        """
+        field = self.field if field is None else field
+        values = [self.factor * look_up(model, field) for model in models]
+        if self.statistic == "median":
+            return Summary(median(values))
+        return Summary(
+            mean(values), pstdev(values) if len(values) > 1 else None
+        )
 
     def write(self, models: Sequence[Mapping[str, Any]]) -> str:
         """Returns the mean over models, ± its deviation if there are more."""
-        values = [self.factor * model[self.field] for model in models]
-        text = f"{mean(values):,.{self.digits}f}"
-        if len(values) == 1:
-            return text
-        return f"{text} ± {pstdev(values):,.{self.digits}f}"
+        return self.text(self.summary(models))
+
+    def text(self, summary: Summary) -> str:
+        """Returns a value, ± its deviation if there is one."""
+        value, deviation = summary
+        if deviation is None:
+            return self.number(value)
+        return f"{self.number(value)} ± {self.number(deviation)}"
+
+    def number(self, value: float) -> str:
+        """Returns a number with the digits of the column."""
+        return f"{value:,.{self.digits}f}"
+
+
+def look_up(model: Mapping[str, Any], field: str) -> Any:
+    """Returns what a field with dots leads to, through dicts and lists.
+
+    Raises:
+        KeyError: If there is no such field.
+    """
+    value: Any = model
+    for name in field.split("."):
+        value = value[int(name) if isinstance(value, list) else name]
+    return value
 
 
 COLUMNS = (
@@ -76,7 +129,7 @@ def table(folders: Iterable[Path]) -> str:
                 (
                     Path(config["dataset"]).stem,
                     TITLES[name],
-                    f"{config['decay']:g}" if name == "rem" else "–",
+                    f"{config['decay']:g}" if name == "rem" else NOTHING,
                     str(len(results)),
                     str(config["epochs"]),
                     *(column.write(models) for column in COLUMNS),
@@ -89,7 +142,7 @@ def table(folders: Iterable[Path]) -> str:
 def _seconds(results: Iterable[Mapping[str, Any]]) -> str:
     """Returns the mean; a run that was resumed does not know its time."""
     known = [r["seconds"] for r in results if r["seconds"] is not None]
-    return f"{mean(known):.0f}" if known else "–"
+    return f"{mean(known):.0f}" if known else NOTHING
 
 
 def markdown(rows: list[tuple[str, ...]], *, left: int = 1) -> str:

@@ -155,7 +155,9 @@ class ClassCaps(RoutedCaps):
             activations = length(inputs)
         children = math.prod(inputs.shape[1:-1])
         activations = ops.reshape(activations, (-1, children))
-        routed = self._route(inputs, activations)
+        routed = self._route(
+            inputs, activations, return_couplings=return_couplings
+        )
         return self._chosen(routed, return_activations, return_couplings)
 
     def _chosen(

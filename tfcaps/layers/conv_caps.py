@@ -146,7 +146,9 @@ class ConvCaps(RoutedCaps):
         if activations is None:
             activations = length(inputs)
         activations = ops.reshape(windows.cut(activations), (-1, children))
-        routed = self._route(inputs, activations)
+        routed = self._route(
+            inputs, activations, return_couplings=return_couplings
+        )
         parents = (-1, *windows.shape, self.num_types)
         couplings = (-1, *windows.shape, *members, self.num_types)
         poses = ops.cast(routed.poses, self.compute_dtype)

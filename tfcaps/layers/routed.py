@@ -148,15 +148,23 @@ class RoutedCaps(keras.layers.Layer):
         inputs: Tensor,
         activations: Tensor,
         weights: tuple[Tensor, dict[str, Tensor]] | None = None,
+        *,
+        return_couplings: bool = False,
     ) -> Routed:
-        """Routes votes of child poses, with the layer's weights or others."""
+        """Routes votes of child poses, with the layer's weights or others.
+
+        Couplings that nobody wants carry no gradient, which spares XLA the way
+        back through them.
+        """
 
         def route(
             poses: Tensor, acts: Tensor, maps: Tensor, weights: Any
         ) -> tuple[Tensor, ...]:
-            return tuple(
-                self.routing(self._votes(poses, maps), acts, **weights)
-            )
+            routed = self.routing(self._votes(poses, maps), acts, **weights)
+            couplings = routed.couplings
+            if not return_couplings:
+                couplings = ops.stop_gradient(couplings)
+            return tuple(routed._replace(couplings=couplings))
 
         arguments = (inputs, activations, *(weights or self._weights()))
         return Routed(

@@ -107,6 +107,35 @@ def capsule_outputs(
     return keras.Model(copy.input, shown_outputs(copy, shown))
 
 
+def add_couplings(model: keras.Model) -> keras.Model:
+    """Returns a model with the further output `couplings`, to be trained on.
+
+    It shares the layers, and so the weights, of `model`. Train it with
+    `tfcaps.losses.CouplingLoss` on that output, and use `model` afterwards.
+
+    Args:
+        model: A functional model with a routed layer and the output `lengths`,
+            alone or among others.
+
+    Returns:
+        A functional model with the same inputs and a dict of outputs: those of
+        `model`, and `couplings` `[b, i, j]` of its last routed layer.
+
+    Raises:
+        ValueError: If the model has no routed layer.
+    """
+    shown: dict[str, Tensor] = {}
+    copy = same_layers(model, show_last(model, shown))
+    outputs = copy.output
+    if not isinstance(outputs, dict):
+        outputs = {"lengths": _only(outputs, "lengths")}
+    return keras.Model(
+        copy.input,
+        {**outputs, "couplings": shown["couplings"]},
+        name=model.name,
+    )
+
+
 class PlainAndQuantized:
     """A model run as it is and with quantised couplings, in one pass.
 

@@ -46,7 +46,9 @@ def saliency_map(
     return ops.squeeze(enlarged, axis=-1)
 
 
-def explanation(model: keras.Model) -> keras.Model:
+def explanation(
+    model: keras.Model, *, weight_by_activation: bool = True
+) -> keras.Model:
     """Returns a model that shows why a class was predicted.
 
     It shares the layers, and so the weights, of `model`. In the saliency map
@@ -56,6 +58,10 @@ def explanation(model: keras.Model) -> keras.Model:
 
     Args:
         model: As in `capsule_outputs`.
+        weight_by_activation: Bool. Multiply couplings by activations in the
+            saliency map; otherwise it is that of the couplings alone, which say
+            where a class looks, whether something is there or not. Defaults to
+            `True`.
 
     Returns:
         A functional model from images to a dict: `lengths` `[b, j]`, `classes`
@@ -90,6 +96,8 @@ def explanation(model: keras.Model) -> keras.Model:
     if math.prod(grid[:-1]) > 1:
         saliency = Saliency(layer, copy.inputs[0].shape[1:3], name="saliency")
         activations = shown.get("activations")
+        if not weight_by_activation:
+            activations = ops.ones_like(children[..., 0])
         outputs["saliency"] = saliency(couplings, children, activations)
     return keras.Model(copy.input, outputs, name=model.name)
 

@@ -61,6 +61,36 @@ def magnitude_masks(
     return [m >= t for m, t in zip(magnitudes, thresholds, strict=True)]
 
 
+def saliency_masks(
+    saliencies: Sequence[Weights], sparsity: float
+) -> list[Mask]:
+    """Returns the masks (True keeps) of the highest saliencies of all arrays.
+
+    Exactly `round(size * (1 - sparsity))` are kept, of equal ones the first,
+    since whole tensors can have the saliency 0. A tensor none of whose weights
+    would be left keeps its most salient one, so that no layer is cut off.
+
+    Args:
+        saliencies: Arrays of any shapes, not negative.
+        sparsity: Float in [0, 1]. Share of weights to prune.
+
+    Returns:
+        A list of boolean arrays of the same shapes.
+    """
+    together = np.concatenate([s.ravel() for s in saliencies])
+    keep = max(round(together.size * (1.0 - sparsity)), 1)
+    flat = np.zeros(together.size, dtype=bool)
+    flat[np.argsort(-together, kind="stable")[:keep]] = True
+    parts = np.split(flat, np.cumsum([s.size for s in saliencies])[:-1])
+    for part, saliency in zip(parts, saliencies, strict=True):
+        if not part.any():
+            part[np.argmax(saliency)] = True
+    return [
+        part.reshape(saliency.shape)
+        for part, saliency in zip(parts, saliencies, strict=True)
+    ]
+
+
 def check_scope(scope: str) -> None:
     """Raises `ValueError` if `scope` is unknown."""
     if scope not in SCOPES:

@@ -1,87 +1,30 @@
-"""Magnitude pruning on a schedule, under the names that users of tfmot know.
+"""The masks of a model that is being pruned, whatever the strategy.
 
-tfmot refuses Keras 3 layers, but its schedules are plain objects. Here a mask
-is a variable of the optimiser and acts as a constraint of its weight: Keras
-applies constraints after every update, on every backend and replica, so the
-model itself stays as it was and stripping is removing the constraints.
+A mask is a variable of the optimiser and acts as a constraint of its weight:
+Keras applies constraints after every update, on every backend and replica, so
+the model itself stays as it was and stripping is removing the constraints.
+
+| strategy | how to begin it |
+|---|---|
+| magnitude on a schedule (polynomial, one-shot) | `prune_low_magnitude` |
+| SNIP, once before the training | `prune_single_shot` |
+| the REM paper's, guarded by the validation loss | `prune_iteratively` |
+
+All are driven by the callback `UpdatePruningStep` and end with `strip_pruning`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
+from numpy.typing import NDArray
 
 from tfcaps.ops import Tensor
-from tfcaps.rem.masks import check_scope, magnitude_masks
-from tfcaps.rem.targets import DEFAULT_TARGETS, target_variables
+from tfcaps.rem.targets import target_variables
 
-Schedule = Callable[[int], Any]
-
-
-def prune_low_magnitude(
-    model: keras.Model,
-    pruning_schedule: Schedule,
-    *,
-    targets: str | Sequence[str] = DEFAULT_TARGETS,
-    scope: str = "tensor",
-    frequency: int = 1,
-) -> keras.Model:
-    """Prepares a model for pruning during `fit`.
-
-    Train with the callback `UpdatePruningStep()`, which rewrites the masks when
-    the schedule says so; then call `strip_pruning`. The masks start with ones
-    and live in the optimiser: compile the model before or after this call, and
-    before restoring a checkpoint that was written during pruning.
-
-    Args:
-        model: A built `keras.Model`. It is changed in place.
-        pruning_schedule: tfmot's `PolynomialDecay` or `ConstantSparsity`, a
-            `keras.optimizers.schedules` object, or any function from the step
-            (counted from 1) to the sparsity.
-        targets: `"transformations"`, `"kernels"`, or several of these groups.
-            Biases are never pruned. Defaults to both.
-        scope: `"tensor"` prunes the same share of each weight, `"global"`
-            compares magnitudes across weights. Defaults to `"tensor"`.
-        frequency: Int. Steps between two updates of the masks. Only for
-            schedules that do not decide this themselves, as tfmot's do.
-            Defaults to `1`.
-
-    Returns:
-        The same model.
-
-    Raises:
-        ValueError: If an argument is out of range, or the model has no weight
-            to prune or is pruned already.
-
-    References:
-        - Zhu, Gupta, 2017, https://arxiv.org/abs/1710.01878
-    """
-    check_scope(scope)
-    if not callable(pruning_schedule):
-        raise ValueError(
-            "`pruning_schedule` must be a function from the step to the "
-            "sparsity, such as tfmot's PolynomialDecay. Received: "
-            f"pruning_schedule={pruning_schedule!r}."
-        )
-    if frequency < 1:
-        raise ValueError(
-            f"`frequency` must be at least 1. Received: frequency={frequency}."
-        )
-    if getattr(model, "pruning", None) is not None:
-        raise ValueError(
-            f"The model {model.name!r} is being pruned already. Call "
-            "`strip_pruning` first."
-        )
-    model.pruning = _Pruning(
-        target_variables(model.trainable_variables, targets),
-        pruning_schedule,
-        scope,
-        frequency,
-    )
-    if getattr(model, "optimizer", None) is not None:
-        model.pruning.attach(model)
-    return model
+Array = NDArray[Any]
 
 
 def strip_pruning(model: keras.Model) -> keras.Model:
@@ -91,8 +34,8 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     model anew, or save `keras.Model(model.input, model.output)`.
 
     Args:
-        model: A model given to `prune_low_magnitude`. It is changed in place;
-            a model that is not being pruned stays as it is.
+        model: A model given to one of the functions above. It is changed in
+            place; a model that is not being pruned stays as it is.
 
     Returns:
         The same model.
@@ -105,11 +48,13 @@ def strip_pruning(model: keras.Model) -> keras.Model:
 
 
 class UpdatePruningStep(keras.callbacks.Callback):
-    """Rewrites the pruning masks before each batch for which it is time.
+    """Lets a strategy rewrite its masks during `fit`.
 
-    As in tfmot, the masks during batch `b` (counted from 0) are those of the
-    schedule's step `b + 1`. Steps are the optimiser's, so that a resumed run
-    goes on where it stopped. Adds `sparsity` to the logs of each epoch.
+    Before each batch for strategies that go by the step. As in tfmot, the masks
+    during batch `b` (counted from 0) are those of the schedule's step `b + 1`.
+    Steps are the optimiser's, so that a resumed run goes on where it stopped.
+    After each epoch for strategies that go by the loss. Adds `sparsity` to the
+    logs of each epoch.
     """
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -117,8 +62,8 @@ class UpdatePruningStep(keras.callbacks.Callback):
         if pruning is None:
             raise ValueError(
                 f"The model {self.model.name!r} is not being pruned. Call "
-                "`tfcaps.rem.prune_low_magnitude(model, schedule)` before "
-                "`fit`."
+                "`tfcaps.rem.prune_low_magnitude(model, schedule)`, or begin "
+                "another strategy, before `fit`."
             )
         pruning.attach(self.model)
 
@@ -129,31 +74,40 @@ class UpdatePruningStep(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         step = self._first_step + batch // self._batches_per_step
-        self.model.pruning.update(self.model, step)
+        self.model.pruning.begin_step(self.model, step)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.pruning.end_epoch(self.model, epoch)
         if logs is not None:
             logs["sparsity"] = self.model.pruning.sparsity()
 
 
-class _Pruning:
-    """The masks of one model and when they change."""
+class Pruning:
+    """The masks of one model. A strategy overrides one of the two hooks.
+
+    Args:
+        model: A built `keras.Model`.
+        targets: Groups of weights, as in `prune_low_magnitude`.
+        masks: Boolean arrays to begin with, in the order of the weights.
+            Defaults to all ones.
+    """
 
     def __init__(
         self,
-        variables: list[Any],
-        schedule: Schedule,
-        scope: str,
-        frequency: int,
+        model: keras.Model,
+        targets: str | Sequence[str],
+        masks: Sequence[Array] | None = None,
     ):
-        self.variables = variables
-        self.schedule = schedule
-        self.scope = scope
-        self.frequency = frequency
+        self.variables = target_variables(model.trainable_variables, targets)
+        self._own_constraints = [v.constraint for v in self.variables]
         self._optimizer: Any = None
-        self._masks: list[Any] = []
-        self._own_constraints = [v.constraint for v in variables]
-        self._last_sparsity: float | None = None
+        self._masks: list[Any] = list(masks or [])
+
+    def begin_step(self, model: keras.Model, step: int) -> None:
+        """Is called before each step, counted from 1."""
+
+    def end_epoch(self, model: keras.Model, epoch: int) -> None:
+        """Is called after each epoch, counted from 0."""
 
     def attach(self, model: keras.Model) -> None:
         """Puts masks into the model's optimiser, unless they are there."""
@@ -169,7 +123,7 @@ class _Pruning:
             for variable in self.variables
         ]
         for new, old in zip(masks, self._masks, strict=False):
-            new.assign(ops.convert_to_numpy(old))
+            new.assign(ops.convert_to_numpy(old).astype(new.dtype))
         self._optimizer, self._masks = optimizer, masks
         for variable, mask, own in zip(
             self.variables, masks, self._own_constraints, strict=True
@@ -186,16 +140,19 @@ class _Pruning:
         if self._optimizer is not None:
             _retrace(model)
 
-    def update(self, model: keras.Model, step: int) -> None:
-        """Rewrites masks and weights if the schedule says so for `step`."""
-        target = self._target(step)
-        if target is None:
-            return
+    def weights(self, model: keras.Model) -> list[Array]:
+        """Returns the weights that can be pruned as they are now."""
         if keras.backend.backend() == "jax":
             # During `fit` the live state is outside the variables.
             model.jax_state_sync()
-        weights = [ops.convert_to_numpy(v) for v in self.variables]
-        masks = magnitude_masks(weights, target, scope=self.scope)
+        return [ops.convert_to_numpy(v) for v in self.variables]
+
+    def masks(self) -> list[Array]:
+        """Returns the masks, True where a weight is kept."""
+        return [ops.convert_to_numpy(mask) != 0 for mask in self._masks]
+
+    def prune(self, weights: Sequence[Array], masks: Sequence[Array]) -> None:
+        """Sets the masks, and what `weights` are behind them."""
         for variable, mask, array, keep in zip(
             self.variables, self._masks, weights, masks, strict=True
         ):
@@ -204,23 +161,31 @@ class _Pruning:
 
     def sparsity(self) -> float:
         """Returns the share of zeros in the masks."""
-        masks = [ops.convert_to_numpy(mask) for mask in self._masks]
-        kept = sum(float(mask.sum()) for mask in masks)
+        masks = self.masks()
+        kept = sum(int(np.count_nonzero(mask)) for mask in masks)
         return 1.0 - kept / sum(mask.size for mask in masks)
 
-    def _target(self, step: int) -> float | None:
-        """Returns the sparsity to reach now, or None if nothing changes."""
-        value = self.schedule(step)
-        if isinstance(value, tuple):  # tfmot: (is it time, sparsity)
-            is_time, value = value
-            return float(value) if bool(is_time) else None
-        if (step - 1) % self.frequency:
-            return None
-        value = float(value)
-        if value == self._last_sparsity:
-            return None
-        self._last_sparsity = value
-        return value
+
+def begin(model: keras.Model, pruning: Pruning) -> keras.Model:
+    """Makes `pruning` the strategy of a model, see `strip_pruning`.
+
+    Raises:
+        ValueError: If the model is being pruned already.
+    """
+    check_unpruned(model)
+    model.pruning = pruning
+    if getattr(model, "optimizer", None) is not None:
+        pruning.attach(model)
+    return model
+
+
+def check_unpruned(model: keras.Model) -> None:
+    """Raises `ValueError` if a model is being pruned already."""
+    if getattr(model, "pruning", None) is not None:
+        raise ValueError(
+            f"The model {model.name!r} is being pruned already. Call "
+            "`strip_pruning` first."
+        )
 
 
 def _retrace(model: keras.Model) -> None:

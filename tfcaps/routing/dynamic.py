@@ -38,8 +38,9 @@ class DynamicRouting(Routing):
             with all parents. Defaults to `3`.
         gradient: `"last"` treats the couplings as constants of the backward
             pass, as in the published REM results; `"full"` differentiates
-            through all iterations. The outputs are the same. Defaults to
-            `"last"`.
+            through all iterations. The outputs are the same. A loss on the
+            couplings themselves reaches the votes in both, with `"last"` those
+            of the last iteration. Defaults to `"last"`.
         levels: Int or `None`. Round the couplings of the last iteration to this
             many levels, see `tfcaps.rem.quantize`; they are not renormalised
             and carry no gradient. Meant for inference. Defaults to `None`.
@@ -97,11 +98,13 @@ class DynamicRouting(Routing):
             rivals = votes.num_parents + self.leaky
             agreed = self._squash(votes.sum() / rivals + bias)
         agreed = repeat(add_poses, agreed, self.iterations - 2)
-        couplings = self._couplings(votes.agreement(agreed))
         if self.gradient == "last":
-            couplings = ops.stop_gradient(couplings)
-        couplings = self.rounded(couplings)
-        poses = self._squash(votes.weighted_sum(couplings) + bias)
+            agreed = ops.stop_gradient(agreed)
+        couplings = self.rounded(self._couplings(votes.agreement(agreed)))
+        weights = couplings
+        if self.gradient == "last":
+            weights = ops.stop_gradient(couplings)
+        poses = self._squash(votes.weighted_sum(weights) + bias)
         return Routed(poses, length(poses), couplings)
 
     def _couplings(self, logits: Tensor) -> Tensor:

@@ -1,23 +1,40 @@
 """Pictures of training and of parse trees, and the report that shows them.
 
-Every figure function returns a `matplotlib.figure.Figure`, which a notebook
-shows and `savefig` writes. They read what a run leaves behind and need no
-model.
+Every figure function returns a `Drawing`: a `matplotlib.figure.Figure`, which a
+notebook shows and `savefig` writes, and its data, ready for JSON. They read
+what a run leaves behind, or what functions of `tfcaps.rem` make of a model, and
+need no model.
 """
 
+from tfcaps.viz.comparison import comparison
 from tfcaps.viz.curves import curves
+from tfcaps.viz.dictionary import dictionary_images
+from tfcaps.viz.distances import vote_distances
+from tfcaps.viz.drawing import Drawing
+from tfcaps.viz.frontier import frontier
 from tfcaps.viz.histograms import coupling_histograms
 from tfcaps.viz.keys import keys_per_class
+from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.reconstructions import perturbations, reconstructions
 from tfcaps.viz.report import write_report
+from tfcaps.viz.saliency import saliency
+from tfcaps.viz.tradeoff import tradeoff
 from tfcaps.viz.trees import parse_trees
 
 __all__ = [
+    "Drawing",
+    "comparison",
     "coupling_histograms",
     "curves",
+    "dictionary_images",
+    "frontier",
     "keys_per_class",
+    "parse_tree",
     "parse_trees",
     "perturbations",
     "reconstructions",
+    "saliency",
+    "tradeoff",
+    "vote_distances",
     "write_report",
 ]

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from tfcaps.viz.drawing import Drawing, plain
 from tfcaps.viz.style import colour, figure
 
 # Record field, title of the panel, factor for the axis.
@@ -21,7 +21,7 @@ _PANELS = (
 )
 
 
-def curves(records: Iterable[Mapping[str, Any]]) -> Figure:
+def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
     """Draws what was measured during training, a line for each model.
 
     Args:
@@ -29,13 +29,16 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Figure:
             and the measures; those that are missing are left out.
 
     Returns:
-        A figure with a panel for each measure.
+        A figure with a panel for each measure. The data has, by measure and
+        model, the points `[epoch, value]` as they are drawn.
     """
     rows = list(records)
     models = list(dict.fromkeys(row["model"] for row in rows))
     drawing = figure(9.0, 5.0)
     panels = drawing.subplots(2, 3, sharex=True).ravel()
+    data: dict[str, Any] = {}
     for panel, (field, title, factor) in zip(panels, _PANELS, strict=True):
+        data[field] = {}
         for index, model in enumerate(models):
             points = [
                 (row["epoch"] + 1, factor * row[field])
@@ -43,6 +46,7 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Figure:
                 if row["model"] == model and row.get(field) is not None
             ]
             if points:
+                data[field][model] = points
                 panel.plot(
                     *zip(*points, strict=True),
                     color=colour(index),
@@ -58,7 +62,7 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Figure:
         panel.set_xlabel("epoch")
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     drawing.legend(*_one_of_each(panels), loc="outside upper right", ncols=3)
-    return drawing
+    return Drawing(drawing, plain(data))
 
 
 def _one_of_each(panels: Iterable[Axes]) -> tuple[list[Line2D], list[str]]:

@@ -1,12 +1,13 @@
 """How couplings towards a class are distributed over its children."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tfcaps.rem import CouplingDictionary
+from tfcaps.viz.drawing import Drawing, plain
 from tfcaps.viz.style import class_labels, colour, figure
 
 # Children from which a logarithmic axis shows more than a linear one.
@@ -18,7 +19,7 @@ def coupling_histograms(
     levels: int,
     *,
     class_names: Sequence[str] | None = None,
-) -> Figure:
+) -> Drawing:
     """Draws a histogram of mean couplings for each class and model.
 
     A child's mean coupling is that towards class `j`, averaged over the samples
@@ -26,13 +27,15 @@ def coupling_histograms(
     quantised couplings. A class that is never predicted stays empty.
 
     Args:
-        dictionaries: Name of the model to its dictionary.
+        dictionaries: Name of the model to its dictionary. The names may also be
+            epochs; up to four look well.
         levels: Int. Levels of the couplings in the dictionaries.
         class_names: Names of the classes. Defaults to their numbers.
 
     Returns:
         A figure with a panel for each class; with many children, their numbers
-        are on a logarithmic axis.
+        are on a logarithmic axis. The data has the bins' `edges` and, by model
+        and class, how many `children` are in each.
     """
     classes = next(iter(dictionaries.values())).num_classes
     labels = class_labels(class_names, classes)
@@ -45,17 +48,18 @@ def coupling_histograms(
     half = 0.5 / (levels - 1)
     edges = np.linspace(-half, 1 + half, levels + 1)
     logarithmic = max(t.key_length for t in dictionaries.values()) > _MANY
+    children: dict[str, dict[str, Any]] = {name: {} for name in dictionaries}
     for j, panel in enumerate(panels):
         if j >= classes:
             panel.set_axis_off()
             continue
-        for index, trees in enumerate(dictionaries.values()):
+        for index, (name, trees) in enumerate(dictionaries.items()):
             keys = trees.keys(j)
             if not len(keys):
                 continue
             couplings = keys.astype(np.float64) / (levels - 1)
             mean = np.average(couplings, axis=0, weights=trees.counts(j))
-            panel.hist(
+            children[name][labels[j]], *_ = panel.hist(
                 mean,
                 edges,
                 histtype="step" if index else "stepfilled",
@@ -78,4 +82,4 @@ def coupling_histograms(
     )
     drawing.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
     drawing.supylabel("children", fontsize=9)
-    return drawing
+    return Drawing(drawing, plain({"edges": edges, "children": children}))

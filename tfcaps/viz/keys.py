@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from tfcaps.rem import CouplingDictionary
+from tfcaps.viz.drawing import Drawing, plain
 from tfcaps.viz.style import class_labels, colour, figure
 
 
@@ -13,7 +13,7 @@ def keys_per_class(
     dictionaries: Mapping[str, CouplingDictionary],
     *,
     class_names: Sequence[str] | None = None,
-) -> Figure:
+) -> Drawing:
     """Draws the number of distinct keys of each class as bars.
 
     Args:
@@ -22,7 +22,8 @@ def keys_per_class(
 
     Returns:
         A figure with a group of bars for each class; grey lines are the
-        numbers of samples, which the keys cannot exceed.
+        numbers of samples, which the keys cannot exceed. The data has both, by
+        model and class.
     """
     first = next(iter(dictionaries.values()))
     positions = np.arange(first.num_classes)
@@ -39,10 +40,13 @@ def keys_per_class(
         panel.hlines(
             trees.num_samples, left, left + width, color="0.6", linewidth=1.5
         )
-    panel.set_xticks(
-        positions, class_labels(class_names, first.num_classes), fontsize=9
-    )
+    labels = class_labels(class_names, first.num_classes)
+    panel.set_xticks(positions, labels, fontsize=9)
     panel.set_xlabel("predicted class (grey line: its samples)")
     panel.set_ylabel("distinct keys")
     drawing.legend(loc="outside upper right", ncols=4, fontsize=9)
-    return drawing
+    data = {
+        name: {"keys": trees.num_keys, "samples": trees.num_samples}
+        for name, trees in dictionaries.items()
+    }
+    return Drawing(drawing, plain({"classes": labels, "models": data}))

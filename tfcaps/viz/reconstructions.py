@@ -3,16 +3,16 @@
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.pictures import picture, show
 from tfcaps.viz.style import figure
 
 Array = NDArray[Any]
 
 
-def reconstructions(images: Array, decoded: Array) -> Figure:
+def reconstructions(images: Array, decoded: Array) -> Drawing:
     """Draws images over their reconstructions.
 
     Args:
@@ -20,7 +20,8 @@ def reconstructions(images: Array, decoded: Array) -> Figure:
         decoded: Their reconstructions, in the same shape.
 
     Returns:
-        A figure with two rows of pictures.
+        A figure with two rows of pictures. The data has the pictures as whole
+        numbers from 0 to 255.
 
     Raises:
         ValueError: If the shapes differ.
@@ -32,15 +33,19 @@ def reconstructions(images: Array, decoded: Array) -> Figure:
         )
     drawing = figure(1.1 * len(images) + 0.8, 2.4)
     panels = drawing.subplots(2, len(images), squeeze=False)
-    for row, pictures in zip(panels, (images, decoded), strict=True):
-        for panel, picture in zip(row, pictures, strict=True):
-            _show(panel, picture)
+    data = {
+        "images": [_clipped(image) for image in images],
+        "decoded": [_clipped(image) for image in decoded],
+    }
+    for row, pictures in zip(panels, data.values(), strict=True):
+        for panel, shown in zip(row, pictures, strict=True):
+            show(panel, shown)
     panels[0, 0].set_ylabel("image", fontsize=9)
     panels[1, 0].set_ylabel("decoded", fontsize=9)
-    return drawing
+    return Drawing(drawing, plain(data))
 
 
-def perturbations(decoded: Array, offsets: Array) -> Figure:
+def perturbations(decoded: Array, offsets: Array) -> Drawing:
     """Draws how the reconstruction changes with each component of the pose.
 
     Args:
@@ -49,24 +54,21 @@ def perturbations(decoded: Array, offsets: Array) -> Figure:
         offsets: The numbers added to a component, `[n]`.
 
     Returns:
-        A figure with a row for each component and a column for each offset.
+        A figure with a row for each component and a column for each offset. The
+        data has the pictures as whole numbers from 0 to 255.
     """
     rows, columns = np.shape(decoded)[:2]
     drawing = figure(0.65 * columns + 0.6, 0.65 * rows + 0.5)
     panels = drawing.subplots(rows, columns, squeeze=False)
+    pictures = [[_clipped(image) for image in row] for row in decoded]
     for component, row in enumerate(panels):
-        for panel, picture in zip(row, decoded[component], strict=True):
-            _show(panel, picture)
+        for panel, shown in zip(row, pictures[component], strict=True):
+            show(panel, shown)
         row[0].set_ylabel(component, rotation=0, fontsize=8, labelpad=10)
     for panel, offset in zip(panels[0], offsets, strict=True):
         panel.set_title(f"{offset:+.2f}", fontsize=8)
-    return drawing
+    return Drawing(drawing, plain({"offsets": offsets, "decoded": pictures}))
 
 
-def _show(panel: Axes, picture: Array) -> None:
-    # Two views, as in smallNORB, are shown side by side.
-    if picture.shape[-1] == 2:
-        picture = np.concatenate([picture[..., :1], picture[..., 1:]], axis=1)
-    panel.imshow(np.clip(picture, 0, 1), cmap="gray", vmin=0, vmax=1)
-    panel.set_xticks([])
-    panel.set_yticks([])
+def _clipped(image: Array) -> Array:
+    return picture(np.clip(image, 0, 1))

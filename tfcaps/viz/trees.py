@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from tfcaps.rem import CouplingDictionary
+from tfcaps.viz.drawing import Drawing, plain
 from tfcaps.viz.style import class_labels, colour, figure
 
 
@@ -16,7 +16,7 @@ def parse_trees(
     levels: int,
     *,
     class_names: Sequence[str] | None = None,
-) -> Figure:
+) -> Drawing:
     """Draws each class's most frequent key as a tree of two layers.
 
     The class is the upper node, its children the lower ones in the order of the
@@ -31,26 +31,36 @@ def parse_trees(
 
     Returns:
         A figure with a panel for each class, titled with the share of the
-        class's samples that have this very tree.
+        class's samples that have this very tree. The data has for each class
+        its samples, how many of them have the tree, and its couplings.
     """
     labels = class_labels(class_names, trees.num_classes)
     columns = min(trees.num_classes, 5)
     rows = -(-trees.num_classes // columns)
     drawing = figure(10.0, 0.6 + 1.9 * rows)
     panels = drawing.subplots(rows, columns, squeeze=False).ravel()
+    data = []
     for j, panel in enumerate(panels):
         panel.set_axis_off()
         if j >= trees.num_classes:
             continue
         counts = trees.counts(j)
+        couplings = trees.keys(j)[:1].ravel() / (levels - 1)
         title = f"{labels[j]}: never predicted"
         if counts:
-            couplings = trees.keys(j)[0] / (levels - 1)
             _draw_tree(panel, couplings, 1 / trees.num_classes, labels[j])
             share = 100 * counts[0] / sum(counts)
             title = f"{labels[j]}: {share:.0f} % of {sum(counts)} samples"
         panel.set_title(title, fontsize=9)
-    return drawing
+        data.append(
+            {
+                "class": labels[j],
+                "samples": sum(counts),
+                "with_tree": counts[0] if counts else 0,
+                "couplings": couplings,
+            }
+        )
+    return Drawing(drawing, plain({"classes": data}))
 
 
 def _draw_tree(

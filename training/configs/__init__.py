@@ -4,11 +4,20 @@ import dataclasses
 from types import NoneType
 from typing import Any
 
+from training.datasets.protocols import protocol
+
 # Settings that may be `None`.
 _KINDS: dict[str, Any] = {
+    "crop": (int, NoneType),
     "data_dir": (str, NoneType),
+    "decay_factor": (float, NoneType),
+    "learning_rate_decay": (float, NoneType),
+    "levels": (int, tuple),
+    "patience": (int, NoneType),
+    "resize": (int, NoneType),
     "routing": (str, NoneType),
     "samples": (int, NoneType),
+    "search_samples": (int, NoneType),
 }
 
 
@@ -19,7 +28,8 @@ class Config:
     Attributes:
         dataset: Name or path, see `training/datasets.py`.
         data_dir: Folder of prepared TensorFlow Datasets, or `None`.
-        rem: Train the REM model beside the baseline.
+        rem: Train the REM model.
+        baseline: Train the same network without REM beside it.
         model: Name in `training/models.py`.
         routing: Name of a routing, or a number of iterations, or `None` for the
             network's own.
@@ -27,58 +37,125 @@ class Config:
             (trained afterwards, on capsules that no longer change).
         reconstruction_weight: Weight of the squared error of one pixel.
         samples: Most training images and most test images, or `None`.
+        validation: Share of the training images that is only for choosing:
+            for `iterative` pruning, `patience`, and the number of levels.
         epochs: Passes over the training images.
         batch_size: Images in a step, over all replicas.
-        learning_rate: Of Adam at the start; it falls to 0 as a cosine.
+        patience: Epochs without a lower validation loss after which a training
+            ends, or `None` to train for all `epochs`.
+        learning_rate: Of Adam at the start.
+        learning_rate_decay: Its factor from epoch to epoch, or `None` if it is
+            to fall to 0 as a cosine.
+        resize: Rows and columns to which images are resized, or `None`.
+        mean: Mean of each channel for standardisation inside the network, or
+            nothing for none.
+        std: Standard deviation of each channel.
+        measured: Take both from the training images instead.
         shift: Largest random shift of a training image, in pixels.
-        seed: Seed of weights, order and shifts.
-        final_sparsity: Share of weights pruned at the end of the schedule.
+        crop: Rows and columns of a random part that is trained on (the middle
+            is tested), or `None`.
+        flip: Mirror half of the training images.
+        rotation: Largest rotation of a training image, in degrees.
+        brightness: Lowest and highest factor of a training image, or nothing.
+        brightness_delta: Most that is added to it or subtracted.
+        contrast: As `brightness`, for the distance from its mean.
+        pairs: Merge each training image with one of another class.
+        seed: Seed of weights, order and augmentation.
+        pruning: A strategy of `training/pruning.py`.
+        final_sparsity: Share of weights pruned in the end; `iterative` prunes
+            no more, but may prune less.
         pruning_begin: Share of training at which pruning begins.
-        pruning_end: Share of training at which the final sparsity is reached.
+        pruning_end: Share of training at which the final sparsity is reached;
+            `one_shot` prunes half way between the two.
+        tolerance: Share by which the validation loss may grow in `iterative`.
+        max_searches: Passes over the validation images after an epoch in
+            `iterative`.
+        search_samples: Most validation images in such a pass, or `None`.
         scope: `"tensor"` or `"global"`, see `prune_low_magnitude`.
         decay: Rate of the sensitivity-gated decay at the start; 0 for none.
         decay_power: How the rate falls to 0 at the end: as `(1 - share of
             training) ** decay_power`; 0 keeps it.
+        decay_factor: Its factor from epoch to epoch instead, or `None`.
         decay_targets: Groups of weights that decay.
-        levels: Levels of the quantised couplings.
+        coupling_spread: Weight of how far couplings differ between images of
+            one class, see `tfcaps.losses.CouplingLoss`.
+        coupling_polarization: Weight of how far couplings are from 0 and 1.
+        levels: Levels of the quantised couplings, for all routed layers or for
+            each of them.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         strategy: One of those in `training/devices.py`.
     """
 
     dataset: str = "digits"
     data_dir: str | None = None
     rem: bool = False
+    baseline: bool = True
     model: str = "dr_capsnet_small"
     routing: str | None = None
     decoder: str = "none"
     reconstruction_weight: float = 5e-4
     samples: int | None = None
+    validation: float = 0.1
     epochs: int = 8
+    patience: int | None = None
     batch_size: int = 128
     learning_rate: float = 2e-3
+    learning_rate_decay: float | None = None
+    resize: int | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    measured: bool = False
     shift: int = 2
+    crop: int | None = None
+    flip: bool = False
+    rotation: float = 0.0
+    brightness: tuple[float, ...] = ()
+    brightness_delta: float = 0.0
+    contrast: tuple[float, ...] = ()
+    pairs: bool = False
     seed: int = 0
+    pruning: str = "polynomial"
     final_sparsity: float = 0.8
     pruning_begin: float = 0.0
     pruning_end: float = 0.6
+    tolerance: float = 0.0
+    max_searches: int = 12
+    search_samples: int | None = None
     scope: str = "global"
     decay: float = 1e-2
     decay_power: float = 2.0
+    decay_factor: float | None = None
     decay_targets: tuple[str, ...] = ("transformations",)
-    levels: int = 11
+    coupling_spread: float = 0.0
+    coupling_polarization: float = 0.0
+    levels: int | tuple[int, ...] = 11
+    mode: str = "midtread"
     strategy: str = "none"
 
     @property
     def model_names(self) -> tuple[str, ...]:
         """The models that the run trains; the last one is what it is for."""
-        return ("baseline", "rem") if self.rem else ("baseline",)
+        if not self.rem:
+            return ("baseline",)
+        return ("baseline", "rem") if self.baseline else ("rem",)
 
 
 def load(dataset: str) -> Config:
-    """Returns the settings of a data set: its own file's, or the defaults."""
+    """Returns the settings of a data set: its own file's, or the defaults.
+
+    Preparation and augmentation are those of the data set's protocol.
+    """
     from training.configs import digits  # it imports `Config` from here
 
-    config = digits.get_config() if dataset == "digits" else Config()
-    return dataclasses.replace(config, dataset=dataset)
+    if dataset == "digits":
+        return digits.get_config()
+    settings = dataclasses.asdict(protocol(dataset))
+    return Config(
+        dataset=dataset,
+        **{
+            name: value for name, value in settings.items() if value is not None
+        },
+    )
 
 
 def config_from(settings: Any) -> Config:
@@ -92,10 +169,10 @@ def config_from(settings: Any) -> Config:
         raise ValueError(f"it must have the settings {', '.join(default)}")
     for name, value in settings.items():
         kinds = _KINDS.get(name, type(default[name]))
-        if kinds is tuple:
+        if isinstance(value, list):  # JSON has no tuples
             settings[name] = value = tuple(value)
-        if kinds is float and type(value) is int:
-            value = float(value)
+        if type(value) is int and kinds in (float, (float, NoneType)):
+            settings[name] = value = float(value)
         if not isinstance(value, kinds):
             raise ValueError(f"{name} is {value!r}")
     return Config(**settings)

@@ -1,0 +1,172 @@
+"""Experiments whose runs take no time, for the tests of what is around them."""
+
+import contextlib
+import os
+import signal
+import threading
+
+from tfcaps.cli import run_command
+from training import experiment_folder, experiment_jobs, experiments
+from training.configs import Config, experiment, paper
+from training.configs.experiment import Experiment, Row, fields_of
+from training.tables import Column
+
+# Every experiment, by every recipe.
+ALL = [
+    (name, recipe)
+    for name in experiment.NAMES
+    for recipe in (
+        paper.RECIPES if name in experiment.TABLES_OF_THE_PAPER else [None]
+    )
+]
+COLUMNS = (
+    Column("accuracy, %", "accuracy", 2, 100),
+    Column("entropy, bits", "entropy_bits", 2),
+    Column("sparsity, %", "sparsity", 1, 100, "median"),
+)
+# Stands for `training/run.py`: fails, or writes numbers made of the seed.
+FAKE = """
+import json, sys, time
+from pathlib import Path
+
+run = Path(sys.argv[sys.argv.index("--out") + 1])
+config = json.loads((run / "config.json").read_text())
+with open(run / "started", "a") as file:
+    file.write("once ")
+if config["dataset"] == "absent":
+    print("training/run.py: error: absent is not in", config["data_dir"])
+    sys.exit(2)
+if config["dataset"] == "broken":
+    raise RuntimeError("it | broke")
+if config["dataset"] == "diverged":
+    (run / "metrics.jsonl").write_text("{}")
+    print("training/run.py: error: loss became nan", file=sys.stderr)
+    sys.exit(2)
+if config["dataset"] == "slow":
+    (run / "slow").touch()
+    while not (run / "go").exists():
+        time.sleep(0.02)
+seed = config["seed"]
+
+def model(shift):
+    return {
+        "accuracy": 0.9 + seed / 100, "accuracy_quantized": 0.8 + seed / 100,
+        "entropy_bits": seed + shift, "sparsity": [0, 0.5, 0.9][seed % 3],
+        "per_class": {"entropy_bits": [shift, 2 * seed + shift][::(-1) ** seed],
+                      "num_keys": [seed, 10 * seed]},
+    }
+
+(run / "environment.json").write_text('{"devices": ["cpu:0"], "cpus": 2}')
+models = {"baseline": model(2.0), "rem": model(0.0)}
+(run / "rem.json").write_text(json.dumps({"seconds": None, "models": models}))
+"""
+
+
+def row(dataset, shown="+REM", cells=(), **changes):
+    return Row(
+        (dataset, shown),
+        dataset,
+        Config(dataset=dataset, rem=True, **changes),
+        fields_of(shown, COLUMNS),
+        cells,
+    )
+
+
+def small(*rows, seeds=(0, 1, 2)):
+    return Experiment(
+        "Small", ("data set", "model"), COLUMNS, rows, seeds, ("A note.",)
+    )
+
+
+def install(tmp_path, monkeypatch):
+    """Makes every experiment a small one whose runs take no time.
+
+    Returns its rows, a list that a test may change.
+    """
+    script = tmp_path / "fake.py"
+    script.write_text(FAKE)
+    monkeypatch.setattr(experiment_jobs, "_COMMAND", script)
+    monkeypatch.setattr(experiment_jobs, "_POLL", 0.01)
+    (tmp_path / "data").mkdir()
+    rows = [
+        row("good", "+Q", ("82.00 ± 0.50", "3.25 ± 0.10", None)),
+        row("good", "+REM", (None, "0.50", "55.0")),
+    ]
+
+    def load(name, recipe=None):
+        return small(*rows)
+
+    monkeypatch.setattr(experiment_folder, "load", load)
+    return rows
+
+
+def command(*arguments):
+    try:
+        return run_command(
+            experiments.make_parser(), experiments.main, map(str, arguments)
+        )
+    except SystemExit as stopped:
+        return stopped.code
+
+
+def call(tmp_path, *flags):
+    return command(
+        "table_1", "--out", tmp_path / "out", "--data-dir", tmp_path / "data",
+        *flags,
+    )  # fmt: skip
+
+
+def cells(tmp_path, name="out"):
+    lines = (tmp_path / name / "table.md").read_text("utf-8").splitlines()
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if line.startswith("|")
+    ]
+
+
+def starts(tmp_path):
+    return {
+        f"{path.parents[1].name}/{path.parent.name}": len(
+            path.read_text().split()
+        )
+        for path in (tmp_path / "out").glob("*/*/started")
+    }
+
+
+@contextlib.contextmanager
+def once(condition, action):
+    """Acts beside what is in the block, as soon as a condition holds."""
+    over = threading.Event()
+
+    def watch():
+        while not over.wait(0.005):
+            if condition():
+                action()
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def terminate():
+    """Sends this process the signal to terminate, as a shutdown does."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def remember_processes(monkeypatch):
+    """Returns a list to which every process of an experiment is added."""
+    processes = []
+    popen = experiment_jobs.subprocess.Popen
+
+    def remember(*args, **kwargs):
+        processes.append(popen(*args, **kwargs))
+        return processes[-1]
+
+    monkeypatch.setattr(experiment_jobs.subprocess, "Popen", remember)
+    return processes

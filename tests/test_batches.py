@@ -1,0 +1,245 @@
+"""Batches: their order, and what happens to training images."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from training import images as pixels
+from training.augmentation import Augmentation, rotated
+from training.batches import Batches, to_float
+from training.datasets import Protocol, protocol
+from training.pairs import Partners, both_found, share_found
+
+_EVERYTHING = Augmentation(
+    shift=1,
+    crop=6,
+    flip=True,
+    rotation=20.0,
+    brightness=(0.5, 1.5),
+    brightness_delta=0.2,
+    contrast=(0.5, 1.5),
+)
+
+
+def some_images(count=40, channels=3):
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (count, 8, 8, channels), dtype=np.uint8)
+
+
+def augmented(images, **settings):
+    """Returns what one batch makes of images; its order is theirs."""
+    augment = Augmentation(**settings)
+    labels = np.arange(len(images))
+    return Batches(images, labels, len(images), augment=augment)[0][0]
+
+
+def test_batches_cover_every_image_once_in_an_order_of_the_epoch():
+    images = np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1)
+    batches = Batches(images, np.arange(10), 4, seed=1)
+    seen = []
+    for epoch in (0, 1, 0):
+        batches.start_epoch(epoch)
+        parts = [batches[k] for k in range(batches.num_batches)]
+        assert [len(labels) for _, labels in parts] == [4, 4, 2]
+        order = np.concatenate([labels for _, labels in parts])
+        pixels = np.concatenate([images for images, _ in parts]).ravel()
+        np.testing.assert_allclose(pixels, order / 255, rtol=1e-6)
+        assert sorted(order) == list(range(10))
+        seen.append(order.tolist())
+    assert seen[0] == seen[2] != seen[1]
+
+
+def test_batches_without_a_seed_keep_the_order():
+    batches = Batches(np.zeros((5, 2, 2, 1)), np.arange(5), 2)
+    labels = [batches[k][1].tolist() for k in range(3)]
+    assert labels == [[0, 1], [2, 3], [4]]
+
+
+def test_shifts_move_images_and_bring_in_zeros():
+    images = np.zeros((50, 5, 5, 1), np.float32)
+    images[:, 2, 2] = 1.0
+    shifted, _ = Batches(
+        images, np.arange(50), 50, seed=0, augment=Augmentation(shift=1)
+    )[0]
+    assert shifted.shape == images.shape
+    np.testing.assert_array_equal(shifted.sum(axis=(1, 2, 3)), 1.0)
+    places = {tuple(np.argwhere(image)[0][:2]) for image in shifted}
+    assert places == {(r, c) for r in (1, 2, 3) for c in (1, 2, 3)}
+    edges = np.ones((50, 5, 5, 1), np.float32)
+    shifted, _ = Batches(
+        edges, np.arange(50), 50, seed=0, augment=Augmentation(shift=1)
+    )[0]
+    assert {int(image.sum()) for image in shifted} == {16, 20, 25}
+
+
+def test_images_become_floats_in_0_to_1():
+    assert to_float(np.array([0, 255], np.uint8)).tolist() == [0.0, 1.0]
+    assert to_float(np.array([0.5])).dtype == np.float32
+
+
+def test_no_augmentation_changes_nothing():
+    images = some_images()
+    np.testing.assert_array_equal(augmented(images), to_float(images))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+@pytest.mark.parametrize("convert", [np.asarray, to_float])
+def test_augmentation_depends_on_seed_epoch_and_batch_alone(channels, convert):
+    images = convert(some_images(channels=channels))
+    before = images.copy()
+    labels = np.arange(40) % 2
+
+    def drawn(seed, epoch, index):
+        batches = Batches(images, labels, 20, seed=seed, augment=_EVERYTHING)
+        batches.start_epoch(epoch)
+        return batches[index][0]
+
+    first = drawn(1, 2, 1)
+    assert first.shape == (20, 6, 6, channels) and first.dtype == np.float32
+    assert 0.0 <= first.min() < first.max() <= 1.0
+    np.testing.assert_array_equal(first, drawn(1, 2, 1))
+    for other in (drawn(2, 2, 1), drawn(1, 3, 1), drawn(1, 2, 0)):
+        assert np.abs(first - other).max() > 0.1
+    # Without a seed the order stays, but not what happens to the images.
+    assert np.abs(drawn(None, 0, 0) - drawn(None, 1, 0)).max() > 0.1
+    np.testing.assert_array_equal(images, before)
+
+
+def test_crops_are_windows_of_every_place():
+    images = np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1).repeat(200, 0)
+    cut = np.rint(255 * augmented(images, crop=3))
+    assert cut.shape == (200, 3, 3, 1)
+    corners = cut[:, 0, 0, 0]
+    assert set(corners) == {0, 1, 4, 5}
+    window = images[0, :3, :3]
+    np.testing.assert_array_equal(
+        cut - corners[:, None, None, None], np.stack(200 * [window])
+    )
+
+
+def test_half_of_the_images_are_mirrored():
+    images = some_images(400)
+    flipped = augmented(images, flip=True)
+    kept = (flipped == to_float(images)).all(axis=(1, 2, 3))
+    mirrored = (flipped == to_float(images)[:, :, ::-1]).all(axis=(1, 2, 3))
+    assert (kept ^ mirrored).all()
+    assert 150 < kept.sum() < 250  # 5 standard deviations
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_rotations_turn_around_the_middle_within_the_limit(channels):
+    images = np.zeros((100, 21, 21, channels), np.uint8)
+    images[:, 10, 10:] = 255  # from the middle to the right
+    turned = rotated(images, 30.0, np.random.default_rng(0))
+    rows, columns = np.mgrid[:21, :21] - 10
+    ink = turned[..., 0].astype(float)
+    np.testing.assert_array_equal(ink, turned[..., -1])
+    angles = np.degrees(
+        np.arctan2((ink * rows).sum((1, 2)), (ink * columns).sum((1, 2)))
+    )
+    assert np.abs(angles).max() < 31.0
+    assert angles.min() < -25.0 and angles.max() > 25.0
+    floats = rotated(to_float(images), 30.0, np.random.default_rng(0))
+    np.testing.assert_allclose(255 * floats, turned, atol=1.0)
+
+
+def test_brightness_multiplies_all_pixels_of_an_image():
+    images = np.full((200, 2, 2, 3), 0.5, np.float32)
+    images[:, 0] = 1.0
+    bright = augmented(images, brightness=(0.8, 1.2))
+    factors = bright[:, 1] / 0.5
+    assert factors.min() < 0.82 and 1.18 < factors.max() <= 1.2
+    assert factors.min() >= 0.8
+    assert np.ptp(factors, axis=(1, 2)).max() == 0.0
+    np.testing.assert_allclose(
+        bright[:, 0], np.minimum(factors, 1.0), rtol=1e-6
+    )
+
+
+def test_brightness_is_added_to_all_pixels_of_an_image():
+    images = np.full((200, 2, 2, 1), 0.5, np.float32)
+    images[:, 0] = 0.9
+    bright = augmented(images, brightness_delta=0.3)
+    added = bright[:, 1] - 0.5
+    assert -0.3 <= added.min() < -0.28 and 0.28 < added.max() <= 0.3
+    np.testing.assert_allclose(
+        bright[:, 0], np.minimum(0.9 + added, 1.0), rtol=1e-6
+    )
+
+
+def test_contrast_keeps_the_mean():
+    images = np.full((200, 2, 2, 1), 0.4, np.float32)
+    images[:, 0] = 0.6
+    changed = augmented(images, contrast=(0.2, 1.8))
+    np.testing.assert_allclose(changed.mean(axis=(1, 2, 3)), 0.5, rtol=1e-6)
+    factors = (changed[:, 0, 0, 0] - 0.5) / 0.1
+    assert 0.2 <= factors.min() < 0.25 and 1.75 < factors.max() <= 1.8001
+
+
+def test_expanded_mnist_moves_a_digit_to_every_place_where_it_is_whole():
+    digit = np.ones((3000, 28, 28, 1), np.uint8)
+    augment = Augmentation(shift=protocol("affnist").shift)
+    labels = np.zeros(3000, int)
+    placed = Batches(pixels.centred(digit, 40), labels, 3000, augment=augment)
+    ink = placed[0][0][..., 0] > 0
+    assert (ink.sum(axis=(1, 2)) == 28 * 28).all()
+    tops, lefts = ink.any(axis=2).argmax(1), ink.any(axis=1).argmax(1)
+    assert set(zip(tops, lefts, strict=True)) == {
+        (row, column) for row in range(13) for column in range(13)
+    }
+
+
+def test_pairs_are_two_digits_of_different_classes():
+    # The value of a digit is a power of two: their sum tells which they are.
+    values = 2 ** np.arange(6, dtype=np.uint8)
+    images = np.zeros((6, 5, 5, 1), np.uint8)
+    images[:, 2, 2, 0] = values
+    labels = np.array([0, 0, 0, 1, 1, 2])
+    batches = Batches(
+        images, labels, 6, augment=Augmentation(shift=1, pairs=True)
+    )
+    drawn = set()
+    for epoch in range(100):
+        batches.start_epoch(epoch)
+        merged, two_hot = batches[0]
+        sums = np.rint(255 * merged.sum(axis=(1, 2, 3))).astype(int)
+        others = np.log2(sums - values).astype(int)
+        drawn |= set(zip(range(6), others.tolist(), strict=True))
+        wanted = np.zeros((6, 3))
+        wanted[range(6), labels] += 1.0
+        wanted[range(6), labels[others]] += 1.0
+        np.testing.assert_array_equal(two_hot, wanted)
+    assert drawn == {
+        (a, b) for a in range(6) for b in range(6) if labels[a] != labels[b]
+    }
+
+
+@pytest.mark.parametrize("convert", [np.asarray, to_float])
+def test_merged_digits_are_shifted_apart_and_not_brighter_than_white(convert):
+    images = np.zeros((2, 7, 7, 1), np.uint8)
+    images[:, 3, 3] = 200
+    partners = Partners(convert(images), np.array([0, 1]), 2)
+    chosen = np.zeros(500, int)
+    merged, _ = partners.merge(chosen, 2, np.random.default_rng(0))
+    merged = np.rint(255 * to_float(merged))
+    places = {tuple(place[1:3]) for place in np.argwhere(merged)}
+    assert places == {(r, c) for r in range(1, 6) for c in range(1, 6)}
+    assert set(merged.max(axis=(1, 2, 3))) == {200.0, 255.0}
+
+
+def test_digits_found_are_those_among_the_two_longest_capsules():
+    labels = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1]], np.float32)
+    lengths = np.array([[3, 2, 1, 0], [3, 2, 1, 0], [3, 2, 1, 0]], np.float32)
+    assert np.asarray(both_found(labels, lengths)).tolist() == [1, 0, 0]
+    assert np.asarray(share_found(labels, lengths)).tolist() == [1, 0.5, 0]
+
+
+def test_protocols_name_augmentations():
+    own = {"mean", "std", "measured", "resize"}
+    names = {field.name for field in dataclasses.fields(Protocol)}
+    fields = {field.name for field in dataclasses.fields(Augmentation)}
+    assert names == own | fields
+    assert protocol("mine.npz") == Protocol(shift=2)
+    assert protocol("cifar10:3.0.2") == protocol("cifar10") != Protocol()
+    assert protocol("imagenette/160px-v2").resize == 128

@@ -1,0 +1,144 @@
+"""The loss that wants alike and clear couplings, and how it reaches votes."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.gradients import value_and_gradients
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+from tfcaps.losses import CouplingLoss
+from tfcaps.routing import DynamicRouting
+
+
+@pytest.fixture
+def couplings(rng):
+    raw = rng.random((6, 4, 3)).astype("float32")
+    return raw / raw.sum(-1, keepdims=True)
+
+
+def by_loops(couplings, labels, spread, polarization):
+    """The formula of the docstring, sample by sample."""
+    losses = []
+    for sample, label in zip(couplings, labels, strict=True):
+        alike = couplings[labels == label][:, :, label].mean(axis=0)
+        deviation = np.mean((sample[:, label] - alike) ** 2)
+        entropy = np.mean(-np.sum(sample * np.log(sample), axis=-1))
+        losses.append(
+            spread * deviation
+            + polarization * entropy / math.log(sample.shape[-1])
+        )
+    return losses
+
+
+@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (3.0, 0.2)])
+def test_it_is_the_formula(couplings, weights):
+    labels = np.array([0, 2, 0, 1, 2, 0])
+    loss = CouplingLoss(*weights, reduction=None)
+    expected = by_loops(couplings, labels, *weights)
+    np.testing.assert_allclose(loss(labels, couplings), expected, rtol=1e-4)
+    one_hot = np.eye(3, dtype="float32")[labels]
+    np.testing.assert_allclose(loss(one_hot, couplings), expected, rtol=1e-4)
+
+
+def test_alike_and_clear_couplings_cost_nothing():
+    clear = np.zeros((5, 4, 3), "float32")
+    clear[..., 1] = 1.0
+    assert float(CouplingLoss()([1] * 5, clear)) == pytest.approx(0, abs=1e-6)
+    uniform = np.full((5, 4, 3), 1 / 3, "float32")
+    assert float(CouplingLoss()([1] * 5, uniform)) == pytest.approx(0.1)
+
+
+def test_gradients_are_finite_at_zero_couplings():
+    clear = np.eye(3, dtype="float32")[None, :, :].repeat(2, axis=0)
+    _, (gradient,) = value_and_gradients(
+        lambda c: CouplingLoss()(np.array([0, 1]), c), clear
+    )
+    assert np.all(np.isfinite(keras.ops.convert_to_numpy(gradient)))
+
+
+def test_it_is_saved_and_loaded():
+    loss = keras.losses.deserialize(
+        keras.losses.serialize(CouplingLoss(2.0, 0.5))
+    )
+    assert (loss.spread, loss.polarization) == (2.0, 0.5)
+
+
+def test_wrong_weights_are_errors():
+    with pytest.raises(ValueError, match="Received: spread=-1"):
+        CouplingLoss(-1)
+    with pytest.raises(ValueError, match="Received: polarization=-2"):
+        CouplingLoss(1.0, -2)
+
+
+@pytest.mark.parametrize("iterations", [2, 4])
+def test_with_last_gradient_couplings_reach_the_votes_once(rng, iterations):
+    """As a softmax of agreements with poses that are constants."""
+    votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    upstream = rng.normal(size=(2, 5, 3)).astype("float32")
+    routing = DynamicRouting(iterations)
+    agreed = np.zeros((2, 3, 4), "float32")
+    for t in range(1, iterations):
+        agreed = agreed + keras.ops.convert_to_numpy(
+            DynamicRouting(t)(votes).poses
+        )
+
+    def softmax_of_agreement(votes):
+        return keras.ops.softmax(
+            keras.ops.einsum("bijd,bjd->bij", votes, agreed)
+        )
+
+    value, (gradient,) = value_and_gradients(
+        lambda v: routing(v).couplings, votes, upstream=upstream
+    )
+    expected, (wanted,) = value_and_gradients(
+        softmax_of_agreement, votes, upstream=upstream
+    )
+    np.testing.assert_allclose(value, expected, atol=1e-5)
+    np.testing.assert_allclose(gradient, wanted, atol=1e-5)
+
+
+def test_training_on_couplings_makes_them_alike_and_clear(rng):
+    images = rng.random((24, 8, 8, 1), dtype=np.float32)
+    labels = np.arange(24) % 3
+    measured = []
+    for spread, polarization in ((0.0, 0.0), (1.0, 1.0)):
+        keras.utils.set_random_seed(0)
+        model = tiny_capsnet()
+        training = rem.add_couplings(model)
+        training.compile(
+            keras.optimizers.Adam(1e-2),
+            {
+                "lengths": tfcaps.losses.MarginLoss(),
+                "couplings": CouplingLoss(spread, polarization),
+            },
+        )
+        training.fit(
+            images,
+            {"lengths": labels, "couplings": labels},
+            batch_size=24,
+            epochs=60,
+            verbose=0,
+        )
+        measured.append(rem.evaluate(model, (images, labels), 11).t_score)
+    assert measured[1] > measured[0] + 0.02
+
+
+def test_a_model_with_a_decoder_gets_the_output_too():
+    model = rem.add_couplings(tiny_capsnet(decoder=True))
+    assert set(model.output) == {"lengths", "reconstruction", "couplings"}
+    assert [tensor.name for tensor in model.inputs] == ["images", "labels"]
+
+
+def test_wanting_couplings_changes_no_output(rng):
+    images = rng.random((4, 8, 8, 1), dtype=np.float32)
+    model = tiny_capsnet()
+    outputs = rem.add_couplings(model).predict(images, verbose=0)
+    np.testing.assert_allclose(
+        outputs["lengths"], model.predict(images, verbose=0), atol=1e-6
+    )
+    expected = rem.capsule_outputs(model).predict(images, verbose=0)
+    np.testing.assert_allclose(outputs["couplings"], expected["couplings"])

@@ -1,0 +1,170 @@
+"""The report of a run: which figures it has, and from what."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tfcaps import rem
+from training import figures, report
+from training.configs import Config
+from training.datasets import Data
+from training.folder import RunFolder
+
+ALWAYS = {
+    "curves", "tradeoff_epoch", "keys_per_class", "coupling_histograms",
+    "parse_trees",
+}  # fmt: skip
+OF_MODELS = {
+    "parse_tree_overall", "parse_tree_images", "dictionary_images",
+    "vote_distances",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (12, 8, 8, 1), np.uint8)
+    labels = np.array([2, 1, 1, 0, 2, 0, 1, 2, 0, 0, 1, 2])
+    part = images, labels
+    return Data("tiny", part, part, ("cat", "dog", "bee"))
+
+
+@pytest.fixture(scope="module")
+def models():
+    keras.utils.set_random_seed(0)
+    both = {"baseline": tiny_capsnet(), "rem": tiny_capsnet()}
+    for model in both.values():
+        weight = model.get_layer("class_caps").transformation
+        weight.assign(1000.0 * weight)
+    return both
+
+
+def measured(models, data):
+    images = data.test[0].astype(np.float32) / 255
+    return {
+        name: rem.evaluate(model, (images, data.test[1]))
+        for name, model in models.items()
+    }
+
+
+def run_folder(path, names, epochs=3):
+    folder = RunFolder(path, Config(rem="rem" in names))
+    folder.create()
+    for name in names:
+        for epoch in range(epochs):
+            folder.append_metrics(
+                {
+                    "model": name,
+                    "epoch": epoch,
+                    "entropy_bits": 1.0 + epoch,
+                    "test_accuracy_quantized": 0.5,
+                    "sparsity": 0.1 * epoch,
+                }
+            )
+    return folder
+
+
+def files_of(folder):
+    found = {p.name for p in folder.figures.iterdir()}
+    names = {name.removesuffix(".png") for name in found if ".png" in name}
+    assert found == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
+    return names
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, models, data):
+    """A report with everything that can be in one but a decoder."""
+    folder = run_folder(tmp_path_factory.mktemp("run") / "run", models)
+    reports = measured(models, data)
+    (folder.path / "epochs").mkdir()
+    for epoch in (1, 2, 10, 30, 80):
+        path = folder.path / "epochs" / f"rem-{epoch}.npz"
+        reports["rem"].dictionary.save(path)
+    reports["baseline"].dictionary.save(
+        folder.path / "epochs" / "baseline-1.npz"
+    )
+    rows = [
+        {"levels": k, "entropy_bits": 0.1 * k, "accuracy_quantized": 0.9}
+        for k in (2, 3, 6, 11)
+    ]
+    folder.write_json(
+        "levels.json", {"model": "rem", "rows": rows, "levels": 6}
+    )
+    page = report.write(folder, data, reports, models=models)
+    return folder, page.read_text("utf-8")
+
+
+def read(folder, name):
+    return json.loads((folder.figures / f"{name}.json").read_text("utf-8"))
+
+
+def test_every_figure_is_in_the_report_with_its_data(written):
+    folder, page = written
+    assert files_of(folder) == ALWAYS | OF_MODELS | {
+        "tradeoff_sparsity", "tradeoff_levels", "epochs_rem", "saliency",
+    }  # fmt: skip
+    assert page.count("data:image/png;base64,") == len(files_of(folder))
+    assert "Couplings while training, REM" in page
+
+
+def test_of_the_epochs_kept_four_are_drawn(written):
+    folder, _ = written
+    assert list(read(folder, "epochs_rem")["children"]) == [
+        "epoch 1", "epoch 2", "epoch 30", "epoch 80",
+    ]  # fmt: skip
+
+
+def test_only_the_pruned_model_is_drawn_against_sparsity(written):
+    folder, _ = written
+    assert list(read(folder, "tradeoff_sparsity")["models"]) == ["REM"]
+    assert list(read(folder, "tradeoff_epoch")["models"]) == ["Baseline", "REM"]
+    levels = read(folder, "tradeoff_levels")
+    assert levels["chosen"] == 6
+    assert levels["models"]["REM"]["levels"] == [2, 3, 6, 11]
+
+
+def test_an_image_of_each_class_is_shown(written, data, models):
+    folder, page = written
+    saliency = read(folder, "saliency")
+    assert saliency["labels"] == [0, 1, 2]
+    for shown, index in zip(saliency["images"], (3, 1, 0), strict=True):
+        assert shown == data.test[0][index, ..., 0].tolist()
+    images = data.test[0][[3, 1, 0]].astype(np.float32) / 255
+    rounded = rem.quantize_couplings(models["rem"], 11)
+    maps = rem.explanation(rounded)(images)["saliency"]
+    np.testing.assert_allclose(
+        saliency["models"]["REM"]["maps"], maps, atol=2e-6
+    )
+    trees = rem.ParseTrees(models["rem"], levels=11).each(images)
+    for tree, (title, shown) in zip(
+        trees, read(folder, "parse_tree_images").items(), strict=True
+    ):
+        assert title.endswith(f"predicted {data.class_names[tree.roots[0]]}")
+        assert shown == json.loads(json.dumps(tree.to_dict()))
+
+
+def test_trees_of_the_test_set_are_of_both_models(written, data, models):
+    folder, _ = written
+    images = data.test[0].astype(np.float32) / 255
+    shown = read(folder, "parse_tree_overall")
+    for name, title in (("baseline", "Baseline"), ("rem", "REM")):
+        tree = rem.ParseTrees(models[name], levels=11).overall(images)
+        assert len(shown[title]["edges"]) == len(tree.edges) > 0
+    classes = read(folder, "dictionary_images")["classes"]
+    assert sum(p["count"] for c in classes for p in c["shown"]) == 12
+
+
+def test_without_models_only_measurements_are_drawn(tmp_path, models, data):
+    alone = {"baseline": models["baseline"]}
+    folder = run_folder(tmp_path / "run", alone)
+    report.write(folder, data, measured(alone, data))
+    assert files_of(folder) == ALWAYS
+
+
+def test_children_of_one_position_have_no_saliency_map(data):
+    model = SMALL_NETWORKS["multilayer_capsnet"]()
+    shown = figures.of_models({"baseline": model}, 11, data)
+    assert set(shown) == OF_MODELS

@@ -1,0 +1,293 @@
+"""Parse trees of fully connected capsules: the rule, and those of models."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tfcaps import rem
+from tfcaps.layers import ConvCaps, Length, PrimaryCaps
+from tfcaps.rem import Edge
+
+# Three leaves, two hidden capsules, two classes.
+BELOW = [[0.9, 0.1], [0.5, 0.5], [0.4, 0.6]]
+ABOVE = [[0.8, 0.2], [0.3, 0.7]]
+ACTIVATIONS = [[0.1, 0.2, 0.3], [0.4, 0.5], [0.6, 0.7]]
+
+
+def images_of(model, count=7):
+    rng = np.random.default_rng(1)
+    return rng.random((count, *model.input_shape[1:]), dtype=np.float32)
+
+
+def sharpened(model, *layers):
+    """Returns the model with couplings that differ from the uniform ones."""
+    for name in layers or ("class_caps",):
+        weight = model.get_layer(name).transformation
+        weight.assign(30.0 * weight)
+    return model
+
+
+@pytest.fixture(scope="module")
+def deep():
+    """Four leaves, three hidden capsules, three classes."""
+    keras.utils.set_random_seed(0)
+    model = SMALL_NETWORKS["multilayer_capsnet"]()
+    return sharpened(model, "hidden_caps1", "class_caps")
+
+
+def layer_by_layer(model, images):
+    """Returns activations and couplings of the deep model, by its layers."""
+    inside = keras.Model(model.input, model.get_layer("primary_caps").output)
+    poses = inside(images)
+    activations, couplings = [np.linalg.norm(poses, axis=-1)], []
+    activations[0] = activations[0].reshape(len(images), -1)
+    for name in ("hidden_caps1", "class_caps"):
+        poses, between = model.get_layer(name)(poses, return_couplings=True)
+        activations.append(np.linalg.norm(poses, axis=-1))
+        couplings.append(np.asarray(between))
+    return activations, couplings
+
+
+def assert_same(tree, expected):
+    assert [e[:3] for e in tree.edges] == [e[:3] for e in expected.edges]
+    np.testing.assert_allclose(
+        [e.coupling for e in tree.edges],
+        [e.coupling for e in expected.edges],
+        atol=1e-5,
+    )
+    assert tree.roots == expected.roots
+    for ours, theirs in zip(
+        tree.activations, expected.activations, strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "roots, edges",
+    [
+        ([0], [(0, 0, 0, 0.9), (1, 0, 0, 0.8)]),
+        ([1], [(0, 2, 1, 0.6), (1, 1, 1, 0.7)]),
+        (
+            [1, 0],
+            [(0, 0, 0, 0.9), (0, 2, 1, 0.6), (1, 0, 0, 0.8), (1, 1, 1, 0.7)],
+        ),
+    ],
+    ids=["first", "second", "both"],
+)
+def test_classes_are_traced_back_to_leaves(roots, edges):
+    tree = rem.parse_tree(ACTIVATIONS, [BELOW, ABOVE], roots)
+    assert tree.edges == tuple(Edge(*edge) for edge in edges)
+
+
+def test_capsules_without_a_strong_coupling_from_below_are_not_followed():
+    # Nothing below belongs to the second hidden capsule.
+    below = [[0.9, 0.1], [0.6, 0.4], [0.8, 0.2]]
+    assert rem.parse_tree(ACTIVATIONS, [below, ABOVE], [1]).edges == ()
+    edges = rem.parse_tree(ACTIVATIONS, [below, ABOVE], [0]).edges
+    assert [e[:3] for e in edges] == [
+        (0, 0, 0),
+        (0, 1, 0),
+        (0, 2, 0),
+        (1, 0, 0),
+    ]
+
+
+def test_a_child_may_have_several_parents_in_the_tree():
+    couplings = [[0.45, 0.45, 0.1], [0.1, 0.2, 0.7]]
+    tree = rem.parse_tree([[1, 1], [1, 1, 1]], [couplings], [0, 1])
+    assert [e[:3] for e in tree.edges] == [(0, 0, 0), (0, 0, 1)]
+    reached = [part.tolist() for part in tree.reached]
+    assert reached == [[True, False], [True, True, False]]
+
+
+@pytest.mark.parametrize("parents", [3, 10, 1152])
+def test_uniform_couplings_give_no_edges_whatever_the_noise(parents):
+    noise = 1 + 2e-7 * np.random.default_rng(0).standard_normal((50, parents))
+    couplings = (noise / parents).astype(np.float32)
+    activations = [np.ones(50), np.ones(parents)]
+    tree = rem.parse_tree(activations, [couplings], range(parents))
+    assert tree.edges == ()
+    couplings[7, 2] *= 1.001
+    tree = rem.parse_tree(activations, [couplings], range(parents))
+    assert [e[:3] for e in tree.edges] == [(0, 7, 2)]
+
+
+def test_the_threshold_is_that_of_the_receiving_layer_unless_given():
+    # 0.4 exceeds a third, not a half.
+    below = [[0.4, 0.3, 0.3]]
+    above = [[0.6, 0.4], [0.5, 0.5], [0.6, 0.4]]
+    activations = [[1], [1, 1, 1], [1, 1]]
+    edges = rem.parse_tree(activations, [below, above], [0, 1]).edges
+    assert [e[:3] for e in edges] == [(0, 0, 0), (1, 0, 0)]
+    edges = rem.parse_tree(
+        activations, [below, above], [0, 1], threshold=0.29
+    ).edges
+    assert len(edges) == 3 + 6
+    assert not rem.parse_tree(
+        activations, [below, above], [0], threshold=0.45
+    ).edges
+
+
+def test_a_tree_is_ready_for_json():
+    tree = rem.parse_tree(ACTIVATIONS, [BELOW, ABOVE], [1])
+    read = json.loads(json.dumps(tree.to_dict()))
+    assert read["activations"] == ACTIVATIONS
+    assert read["roots"] == [1]
+    assert read["edges"][0] == {
+        "layer": 0,
+        "child": 2,
+        "parent": 1,
+        "coupling": 0.6,
+    }
+
+
+def test_shapes_that_do_not_fit_are_errors():
+    with pytest.raises(ValueError, match=r"couplings of shapes \[\(2, 2\)\]"):
+        rem.parse_tree([[1, 1, 1], [1, 1]], [ABOVE], [0])
+    with pytest.raises(ValueError, match="couplings of shapes"):
+        rem.parse_tree([[1, 1]], [], [0])
+    for roots in ([], [2], [-1]):
+        with pytest.raises(ValueError, match="classes from 0 to 1"):
+            rem.parse_tree(ACTIVATIONS, [BELOW, ABOVE], roots)
+
+
+def test_trees_of_images_are_those_of_the_layers_one_by_one(deep):
+    images = images_of(deep)
+    activations, couplings = layer_by_layer(deep, images)
+    predicted = np.argmax(deep(images), axis=-1)
+    trees = rem.ParseTrees(deep, batch_size=3).each(images)
+    assert len(trees) == len(images)
+    assert sum(len(tree.edges) for tree in trees) > len(images)
+    for k, tree in enumerate(trees):
+        expected = rem.parse_tree(
+            [a[k] for a in activations],
+            [c[k] for c in couplings],
+            [predicted[k]],
+        )
+        assert_same(tree, expected)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["predicted", "given"])
+def test_trees_of_classes_are_those_of_means_over_their_images(deep, given):
+    images = images_of(deep, 9)
+    activations, couplings = layer_by_layer(deep, images)
+    classes = np.argmax(deep(images), axis=-1)
+    if given:
+        classes = np.array([0, 0, 2, 2, 2, 0, 0, 0, 2])
+    trees = rem.ParseTrees(deep, batch_size=4).by_class(
+        images, classes if given else None
+    )
+    assert [tree is not None for tree in trees] == [
+        j in classes for j in range(3)
+    ]
+    for j in set(classes.tolist()):
+        own = classes == j
+        expected = rem.parse_tree(
+            [a[own].mean(axis=0) for a in activations],
+            [c[own].mean(axis=0) for c in couplings],
+            [j],
+        )
+        assert_same(trees[j], expected)
+
+
+def test_the_tree_of_all_images_starts_at_all_classes(deep):
+    images = images_of(deep, 5)
+    activations, couplings = layer_by_layer(deep, images)
+    tree = rem.ParseTrees(deep, batch_size=2).overall(images)
+    expected = rem.parse_tree(
+        [a.mean(axis=0) for a in activations],
+        [c.mean(axis=0) for c in couplings],
+        [0, 1, 2],
+    )
+    assert tree.edges
+    assert_same(tree, expected)
+
+
+def test_couplings_of_every_layer_are_rounded(deep):
+    images = images_of(deep)
+    plain = rem.ParseTrees(deep).each(images)
+    trees = rem.ParseTrees(deep, levels=5).each(images)
+    codes = {e.layer: [] for tree in trees for e in tree.edges}
+    for tree in trees:
+        for edge in tree.edges:
+            codes[edge.layer].append(4 * edge.coupling)
+    assert set(codes) == {0, 1}
+    for layer in codes.values():
+        np.testing.assert_allclose(layer, np.round(layer), atol=1e-6)
+    assert any(4 * e.coupling % 1 > 1e-3 for t in plain for e in t.edges)
+
+
+def test_uniform_couplings_that_are_rounded_up_are_no_edges():
+    model = SMALL_NETWORKS["multilayer_capsnet"]()
+    for name in ("hidden_caps1", "class_caps"):
+        weight = model.get_layer(name).transformation
+        weight.assign(0.01 * weight)
+    images = images_of(model, 3)
+    # A third becomes a half, which is more than a third.
+    trees = rem.ParseTrees(model, levels=3)
+    assert not trees.overall(images).edges
+    lower = rem.ParseTrees(model, levels=3, threshold=[0.4, 0.6])
+    assert lower.threshold == [0.4, 0.6]
+    assert not lower.overall(images).edges
+    both = rem.ParseTrees(model, levels=3, threshold=0.4).overall(images)
+    assert {edge.coupling for edge in both.edges} == {0.5}
+
+
+def test_the_threshold_reaches_the_trees(deep):
+    images = images_of(deep, 3)
+    assert not rem.ParseTrees(deep, threshold=1.0).overall(images).edges
+    everything = rem.ParseTrees(deep, threshold=0.0).overall(images)
+    assert len(everything.edges) == 4 * 3 + 3 * 3
+
+
+def test_spatial_children_are_leaves_and_silent_ones_not_active():
+    model = sharpened(tiny_capsnet())
+    weight = model.get_layer("class_caps").transformation
+    silent = np.isin(np.arange(8), [1, 6])
+    weight.assign(np.where(silent[:, None, None, None], 0.0, weight))
+    images = images_of(model, 4)
+    shown = rem.capsule_outputs(model)(images)
+    inside = keras.Model(model.input, model.get_layer("primary_caps").output)
+    active = np.linalg.norm(inside(images), axis=-1).reshape(4, -1) * ~silent
+    for trees in (
+        rem.ParseTrees(model).each(images),
+        rem.ParseTrees(rem.compact(model)).each(images),
+    ):
+        for k, tree in enumerate(trees):
+            lengths = np.asarray(shown["lengths"])[k]
+            expected = rem.parse_tree(
+                [active[k], lengths],
+                [np.asarray(shown["couplings"])[k]],
+                [np.argmax(lengths)],
+            )
+            assert_same(tree, expected)
+            assert not {1, 6} & {edge.child for edge in tree.edges}
+
+
+def test_activations_are_those_that_em_routing_gets():
+    keras.utils.set_random_seed(0)
+    model = SMALL_NETWORKS["em_capsnet"]()
+    images = images_of(model, 2)
+    inside = keras.Model(model.input, model.get_layer("conv_caps2").output)
+    _, activations = inside(images)
+    for k, tree in enumerate(rem.ParseTrees(model).each(images)):
+        leaves, classes = tree.activations
+        expected = np.asarray(activations)[k].ravel()
+        np.testing.assert_allclose(leaves, expected, atol=1e-5)
+        np.testing.assert_allclose(classes, model(images)[k], atol=1e-5)
+
+
+def test_mistakes_are_explained(deep):
+    images = keras.Input((8, 8, 1))
+    children = PrimaryCaps(2, 4, 4, strides=2)(images)
+    poses = keras.layers.Reshape((3, 4))(ConvCaps(3, 4, 3)(children))
+    with pytest.raises(ValueError, match="is a ConvCaps. Parse trees of caps"):
+        rem.ParseTrees(keras.Model(images, Length()(poses)))
+    trees = rem.ParseTrees(deep)
+    with pytest.raises(ValueError, match="7 images and classes of shape"):
+        trees.by_class(images_of(deep), [0, 1])
+    with pytest.raises(ValueError, match="Received: 0 images"):
+        trees.overall(images_of(deep, 0))

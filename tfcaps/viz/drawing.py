@@ -1,0 +1,57 @@
+"""What every figure function returns: the figure and its data."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tfcaps.files import write_atomically
+
+
+class Drawing(NamedTuple):
+    """A figure and the numbers that it shows.
+
+    Attributes:
+        figure: What a notebook shows and `savefig` writes.
+        data: The same as numbers and text, ready for JSON, so that it can be
+            drawn in another way.
+    """
+
+    figure: Figure
+    data: dict[str, Any]
+
+    def save(self, path: Path) -> Path:
+        """Writes the figure and, beside it, the data.
+
+        Args:
+            path: Where both shall appear, without a suffix.
+
+        Returns:
+            Path of the picture, which ends in `.png`; the data's in `.json`.
+        """
+        picture = path.with_name(f"{path.name}.png")
+        with write_atomically(picture) as file:
+            self.figure.savefig(file, format="png")
+        with write_atomically(path.with_name(f"{path.name}.json"), "w") as file:
+            json.dump(self.data, file, allow_nan=False)
+            file.write("\n")
+        return picture
+
+
+def plain(value: Any) -> Any:
+    """Returns what JSON knows of arrays, numpy's numbers, dicts and lists.
+
+    Numbers that are not finite become `None`.
+    """
+    if isinstance(value, dict):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

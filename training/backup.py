@@ -1,0 +1,59 @@
+"""The back-up of a training, from which it goes on after it was stopped."""
+
+import os
+from pathlib import Path
+
+import keras
+
+from training import devices
+
+_NAME = "epoch-{}.weights.h5"
+
+
+class BackUp(keras.callbacks.Callback):
+    """Keeps weights and optimiser of the last whole epoch.
+
+    Keras' own `BackupAndRestore` writes weights and epoch one after the other;
+    stopped in between, it repeats an epoch, and stopped while it deletes its
+    files it takes the first weights for the last. Here one file with the epoch
+    in its name appears complete, and nothing is deleted before.
+
+    It is written by the first process and read by all.
+
+    Args:
+        folder: Where the file goes.
+    """
+
+    def __init__(self, folder: Path):
+        super().__init__()
+        self.folder = folder
+
+    def on_train_begin(self, logs=None):
+        done = max(map(_epoch, self._files()), default=0)
+        if not done:
+            return
+        if not self.model.optimizer.built:
+            self.model.optimizer.build(self.model.trainable_variables)
+        self.model.load_weights(self.folder / _NAME.format(done))
+        # As Keras' own callback does: `fit` begins with this epoch.
+        self.model._initial_epoch = done
+
+    def on_epoch_end(self, epoch, logs=None):
+        if devices.process() > 0:
+            return
+        before = self._files()
+        self.folder.mkdir(exist_ok=True)
+        staged = self.folder / f".{_NAME.format(epoch + 1)}"
+        # Writing makes variables, which concern no other process.
+        with devices.alone():
+            self.model.save_weights(staged)
+        os.replace(staged, self.folder / _NAME.format(epoch + 1))
+        for path in before:
+            path.unlink()
+
+    def _files(self) -> list[Path]:
+        return list(self.folder.glob(_NAME.format("*")))
+
+
+def _epoch(path: Path) -> int:
+    return int(path.name.split(".")[0].removeprefix("epoch-"))

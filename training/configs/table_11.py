@@ -1,0 +1,74 @@
+"""Table 11: how many keys each class has, DR-CapsNet.
+
+python training/experiments.py table_11 --data-dir ~/tensorflow_datasets \\
+    --take-from runs/table_1-short runs/table_2-short
+
+Its runs are those of tables 1 and 2; what is finished there is not repeated.
+
+Expected time, all rows and five seeds: unmeasured on CPU and on GPU.
+Expected result: the published column.
+"""
+
+from training.configs import paper
+from training.configs.experiment import Experiment, Row
+from training.configs.table_10 import NO_BACKBONE
+from training.published import TABLE_1, TABLE_2, TABLE_11
+from training.tables import Column
+
+_NETWORK = "DR-CapsNet"
+_CLASSES = 10
+COLUMNS = (
+    Column("keys, +Q", "baseline.per_class.num_keys", 0, 1, "median"),
+    Column("keys, +REM", "rem.per_class.num_keys", 0, 1, "median"),
+)
+
+
+def get_experiment(recipe: str = "short") -> Experiment:
+    """Returns the experiment of table 11."""
+    return Experiment(
+        "Table 11: keys per class, DR-CapsNet",
+        ("data set", "class"),
+        COLUMNS,
+        tuple(
+            _row(recipe, dataset, j)
+            for dataset in dict.fromkeys(dataset for dataset, _ in TABLE_11)
+            for j in range(_CLASSES)
+        ),
+        paper.SEEDS,
+        (
+            paper.RECIPE_NOTES[recipe],
+            "A class cannot have more keys than images: about 1,000 on "
+            "F-MNIST and CIFAR-10, 32,000 on affNIST, 50 on Tiny ImageNet.",
+            "Tiny ImageNet: the first ten of 200 classes. Some published "
+            "numbers exceed 50 because keys are counted by predicted class.",
+            paper.LOSSY_CIFAR,
+            paper.BEST_AGAINST_LAST,
+        ),
+    )
+
+
+def _row(recipe: str, dataset: str, j: int) -> Row:
+    published = tuple(TABLE_11[dataset, model][j] for model in ("+Q", "+REM"))
+    if dataset == "Tiny ImageNet":
+        return Row(
+            (dataset, str(j)),
+            "tiny_imagenet-dr_capsnet",
+            None,
+            (None, None),
+            published,
+            missing=NO_BACKBONE,
+        )
+    return Row(
+        (dataset, str(j)),
+        paper.run_name(dataset, _NETWORK),
+        paper.config(recipe, dataset, _NETWORK, _sparsity(dataset)),
+        tuple(f"{column.field}.{j}" for column in COLUMNS),
+        published,
+    )
+
+
+def _sparsity(dataset: str) -> str | float:
+    """The sparsity of the table that the run belongs to."""
+    if dataset == "affNIST":
+        return TABLE_2["well trained", "+REM"][-1] or 0
+    return TABLE_1[dataset, _NETWORK][-1] or 0

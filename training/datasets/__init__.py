@@ -1,0 +1,140 @@
+"""Where images and labels come from: one `load` for every source.
+
+| `--dataset` | what it is |
+|---|---|
+| `digits` | scikit-learn's 8x8 digits, part of that package |
+| `affnist` | expanded MNIST, tested on affNIST |
+| `affine_mnist` | the same with a test set that is made here |
+| `multimnist` | two digits of MNIST on top of each other |
+| `smallnorb` | toys seen by two cameras |
+| `smallnorb-azimuth`, `smallnorb-elevation` | tested on new viewpoints |
+| `tiny_imagenet` | 200 classes of photos |
+| a name such as `mnist`, `svhn_cropped`, `imagenette` | TensorFlow Datasets |
+| a file ending in `.npz` | arrays `x_train`, `y_train`, `x_test`, `y_test` |
+| a folder | one folder of images for each class |
+
+`--data-dir` is where TensorFlow Datasets are prepared, or where the original
+files of affNIST, smallNORB or Tiny ImageNet lie; the modules say which.
+A folder of the current directory comes before a name of TensorFlow Datasets.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfcaps.cli import UserError
+from training.datasets import (
+    affnist,
+    multimnist,
+    own,
+    prepared,
+    small_norb,
+    tiny_imagenet,
+)
+from training.datasets.data import Data, checked, hold_out
+from training.datasets.protocols import Protocol, protocol
+from training.images import channel_statistics
+
+__all__ = ["Data", "Protocol", "channel_statistics", "load", "protocol"]
+
+_DIGITS_TEST_SHARE = 0.5  # 90 samples a class: entropies up to 6.5 bits
+_OF_MNIST: dict[str, Callable[..., Data]] = {
+    "affnist": affnist.load,
+    "affine_mnist": affnist.generate,
+    "multimnist": multimnist.generate,
+}
+_NAMED: dict[str, Callable[..., Data]] = {
+    "digits": lambda data_dir: _digits(),
+    "smallnorb": functools.partial(small_norb.load, None),
+    "smallnorb-azimuth": functools.partial(small_norb.load, "azimuth"),
+    "smallnorb-elevation": functools.partial(small_norb.load, "elevation"),
+    "tiny_imagenet": tiny_imagenet.load,
+}
+
+
+def load(
+    name: str,
+    data_dir: str | None = None,
+    validation: float = 0.1,
+    *,
+    resize: int | None = None,
+    crop: int | None = None,
+    **options: Any,
+) -> Data:
+    """Loads a data set.
+
+    Args:
+        name: See the table of this module.
+        data_dir: Folder of prepared TensorFlow Datasets, or of the files that
+            the table tells of. Without it TensorFlow Datasets are downloaded to
+            the library's own folder.
+        validation: Share of the training images that is held out, of each class
+            the same, at every call the same; 0 for none.
+        resize: Rows and columns that all images get, or `None` to keep theirs.
+        crop: Rows and columns that are cut out of the middle of all but the
+            training images, or `None`. Those are for `Batches` to cut.
+        **options: `maps` for `affine_mnist`, `partners` and `shift` for
+            `multimnist`, see there.
+
+    Raises:
+        UserError: If there is no such data set or it is not usable.
+    """
+    if data_dir is not None and not Path(data_dir).is_dir():
+        raise UserError(f"--data-dir {data_dir!r} is not a folder.")
+    if not 0.0 <= validation < 1.0:
+        raise UserError(
+            "the share of training images held out for validation must be at "
+            f"least 0 and less than 1; it is {validation}."
+        )
+    if name in _OF_MNIST:
+        mnist = prepared.load("mnist", _folder_of_mnist(data_dir))
+        data = _OF_MNIST[name](mnist, data_dir, validation, **options)
+    elif options:
+        raise TypeError(f"{name} has no options; received {options}.")
+    else:
+        data = _read(name, data_dir, resize).with_validation(validation)
+    if resize is not None:
+        data = data.resized(resize)
+    if crop is None:
+        return data
+    if crop > min(data.image_shape[:2]):
+        raise UserError(
+            f"{name}: {crop} rows and columns cannot be cut out of images of "
+            f"{data.image_shape[0]}x{data.image_shape[1]}."
+        )
+    return data.centre_cropped(crop)
+
+
+def _read(name: str, data_dir: str | None, resize: int | None) -> Data:
+    """Reads a source; `resize` is for images of different sizes."""
+    if name in _NAMED:
+        return _NAMED[name](data_dir)
+    path = Path(name)
+    if path.suffix == ".npz":
+        return own.npz(path)
+    if name and path.is_dir():
+        return own.folder(path, resize)
+    if not name or path.exists() or name[0] in "/.~":
+        raise UserError(
+            f"data set {name!r} is neither a folder nor an .npz file."
+        )
+    return prepared.load(name, data_dir, resize)
+
+
+def _folder_of_mnist(data_dir: str | None) -> str | None:
+    """Returns the folder if MNIST is in it, or None for the library's own."""
+    there = data_dir is not None and (Path(data_dir) / "mnist").is_dir()
+    return data_dir if there else None
+
+
+def _digits() -> Data:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = (digits.images / 16.0).astype(np.float32)[..., np.newaxis]
+    labels = digits.target.astype(np.int64)
+    train, test = hold_out(images, labels, _DIGITS_TEST_SHARE)
+    return checked("digits", train, test, [str(k) for k in range(10)])

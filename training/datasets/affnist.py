@@ -1,0 +1,224 @@
+"""Expanded MNIST for training, affine-transformed digits for testing.
+
+Expanded MNIST has the digits of MNIST on 40x40 black pixels, moved by up to 6
+to each side, so that none is cut. The images here have the digit in the middle;
+`Batches` with a shift of 6 moves it.
+
+As in the released code of the REM paper, all training digits are trained on,
+and the test digits of MNIST, in the middle, are both the validation set and the
+"expanded MNIST" of the tables (`others["expanded"]`).
+
+Source: Tieleman, affNIST, 2013, www.cs.toronto.edu/~tijmen/affNIST.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfcaps.cli import UserError
+from training import images as pixels
+from training.datasets.data import Array, Data, Part, checked, empty_like
+
+_SIZE = 40
+# Images enough to tell a digit from its mirror image at the diagonal.
+_LOOKED_AT = 2000
+# The ranges that affNIST draws from, each evenly.
+_ROTATION = 20.0  # degrees, to both sides
+_SHEAR = 0.2  # pixels to the side for a pixel up
+_SCALES = (0.8, 1.2)  # drawn for rows and for columns
+
+
+def load(mnist: Data, data_dir: str | None, validation: float) -> Data:
+    """Loads affNIST's test set, with expanded MNIST for training.
+
+    Args:
+        mnist: MNIST, nothing held out.
+        data_dir: Folder with `test.mat` of the transformed digits, or with the
+            32 files of `test_batches.zip`.
+        validation: Not 0 to have a validation set.
+
+    Raises:
+        UserError: If there is no such file or it is something else.
+    """
+    expanded = _expanded(mnist.test)
+    images, labels = _join([_read(path) for path in _files(data_dir)])
+    if _is_transposed(images, labels, expanded):
+        images = images.swapaxes(1, 2)
+    return _data("affnist", mnist, (images, labels), expanded, validation)
+
+
+def generate(
+    mnist: Data, data_dir: str | None, validation: float, *, maps: int = 1
+) -> Data:
+    """Makes a test set in the manner of affNIST, which it is not.
+
+    Args:
+        mnist: MNIST, nothing held out.
+        data_dir: Not used.
+        validation: Not 0 to have a validation set.
+        maps: How many random maps each test digit goes through.
+    """
+    images, labels = mnist.test
+    draw = np.random.default_rng(0)
+    moved = [
+        transform(image, random_map(draw), draw)
+        for _ in range(maps)
+        for image in images
+    ]
+    test = np.stack(moved), np.tile(labels, maps)
+    expanded = _expanded(mnist.test)
+    return _data("affine_mnist", mnist, test, expanded, validation)
+
+
+def random_map(draw: np.random.Generator) -> Array:
+    """Returns a matrix `[2, 2]` that scales, shears and rotates.
+
+    It sends [row, column] to [row, column].
+    """
+    angle = np.deg2rad(draw.uniform(-_ROTATION, _ROTATION))
+    sine, cosine = np.sin(angle), np.cos(angle)
+    rotation = np.array([[cosine, -sine], [sine, cosine]])
+    shear = np.array([[1.0, 0.0], [draw.uniform(-_SHEAR, _SHEAR), 1.0]])
+    return rotation @ shear @ np.diag(draw.uniform(*_SCALES, size=2))
+
+
+def transform(image: Array, forward: Array, draw: np.random.Generator) -> Array:
+    """Sends a digit through a map, bilinear, and moves it.
+
+    Its place is drawn among all those where none of its pixels falls off.
+
+    Args:
+        image: Digit `[h, w, 1]`, uint8, not all 0.
+        forward: Matrix of the map, `[2, 2]`.
+        draw: Where the place comes from.
+
+    Returns:
+        Image `[40, 40, 1]`, uint8.
+    """
+    from scipy import ndimage
+
+    # Where each corner of each pixel of ink comes to lie.
+    corners = np.array([[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]])
+    ink = np.argwhere(image[..., 0])[:, np.newaxis] + corners
+    reached = ink.reshape(-1, 2) @ forward.T
+    lowest = -0.5 - reached.min(axis=0)
+    highest = _SIZE - 0.5 - reached.max(axis=0)
+    place = draw.uniform(lowest, highest)
+    backward = np.linalg.inv(forward)
+    moved = ndimage.affine_transform(
+        image[..., 0].astype(np.float32),
+        backward,
+        -backward @ place,
+        output_shape=(_SIZE, _SIZE),
+        order=1,
+    )
+    return np.rint(moved).astype(np.uint8)[..., np.newaxis]
+
+
+def _data(
+    name: str, mnist: Data, test: Part, expanded: Part, validation: float
+) -> Data:
+    data = checked(
+        name,
+        _expanded(mnist.train),
+        test,
+        list(mnist.class_names),
+        {"expanded": expanded},
+    )
+    held_out = expanded if validation else empty_like(expanded)
+    return dataclasses.replace(data, validation=held_out)
+
+
+def _expanded(part: Part) -> Part:
+    images, labels = part
+    return pixels.centred(images, _SIZE), labels
+
+
+def _files(data_dir: str | None) -> list[Path]:
+    """Returns `test.mat`, or else the numbered files in their order."""
+    if data_dir is not None:
+        folder = Path(data_dir)
+        if (folder / "test.mat").is_file():
+            return [folder / "test.mat"]
+        for place in (folder, folder / "test_batches"):
+            numbered = [p for p in place.glob("*.mat") if p.stem.isdecimal()]
+            if numbered:
+                return sorted(numbered, key=lambda path: int(path.stem))
+    raise UserError(
+        "affnist needs test.mat, or 1.mat to 32.mat, of the transformed digits "
+        "(from www.cs.toronto.edu/~tijmen/affNIST) in the folder of "
+        f"--data-dir; {data_dir or 'no folder'} is given. What tfcaps can make "
+        "itself is affine_mnist."
+    )
+
+
+def _read(path: Path) -> Part:
+    """Reads images `[n, 40, 40, 1]` and labels `[n]` of a MATLAB file."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        struct: Any = loadmat(path, squeeze_me=True)["affNISTdata"]
+        images, labels = (
+            struct["image"].item(),
+            np.asarray(struct["label_int"].item()),
+        )
+        images = images.T.reshape(-1, _SIZE, _SIZE, 1)
+        labels = labels.reshape(len(images)).astype(np.int64)
+    except (
+        KeyError,
+        IndexError,
+        AttributeError,
+        NotImplementedError,  # MATLAB 7.3
+        OSError,
+        TypeError,
+        ValueError,
+        MatReadError,
+    ) as error:
+        raise UserError(
+            f"{path} is not a file of affNIST: it must have a struct "
+            "affNISTdata with image [1600, n] and label_int [n]."
+        ) from error
+    return images, labels
+
+
+def _join(parts: list[Part]) -> Part:
+    images, labels = zip(*parts, strict=True)
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def _is_transposed(images: Array, labels: Array, upright: Part) -> bool:
+    """Tells whether rows and columns are those of MNIST or exchanged."""
+    looked_at = slice(_LOOKED_AT)
+    wanted = _class_means(upright[0][looked_at], upright[1][looked_at])
+    found = _class_means(images[looked_at], labels[looked_at])
+    common = [c for c in found if c in wanted]
+
+    def likeness(swap: bool) -> float:
+        pairs = [
+            (wanted[c].ravel(), (found[c].T if swap else found[c]).ravel())
+            for c in common
+        ]
+        return float(sum(np.corrcoef(*pair)[0, 1] for pair in pairs))
+
+    return likeness(True) > likeness(False)
+
+
+def _class_means(images: Array, labels: Array) -> dict[int, Array]:
+    """Returns the mean image of each class, its ink moved to the middle."""
+    grid = np.arange(_SIZE)
+    ink = images[..., 0].astype(np.float32)
+    total = np.maximum(ink.sum(axis=(1, 2)), 1.0)
+    rows = ink.sum(axis=2) @ grid / total
+    columns = ink.sum(axis=1) @ grid / total
+    middle = _SIZE // 2
+    moved = [
+        np.roll(image, (middle - round(row), middle - round(column)), (0, 1))
+        for image, row, column in zip(ink, rows, columns, strict=True)
+    ]
+    return {
+        int(label): np.mean(np.stack(moved)[labels == label], axis=0)
+        for label in np.unique(labels)
+    }

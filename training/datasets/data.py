@@ -1,0 +1,199 @@
+"""What every source of images becomes: arrays that fit together."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfcaps.cli import UserError
+from training import images as pixels
+
+Array = NDArray[Any]
+Part = tuple[Array, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """A data set in memory.
+
+    Attributes:
+        name: What to call it.
+        train: Images `[n, h, w, c]`, uint8, or float in [0, 1]; labels `[n]`.
+        validation: The same, held out of the training images; it may be empty.
+        test: The same for testing.
+        class_names: One for each class.
+        others: Further test sets by name, such as `familiar` viewpoints.
+    """
+
+    name: str
+    train: Part
+    validation: Part
+    test: Part
+    class_names: tuple[str, ...]
+    others: Mapping[str, Part] = dataclasses.field(default_factory=dict)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """What a network sees: the shape of a test image."""
+        rows, columns, channels = self.test[0].shape[1:]
+        return rows, columns, channels
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    def with_validation(self, share: float) -> "Data":
+        """Moves a share of each class from training to validation."""
+        if not share:
+            return self
+        train, validation = hold_out(*self.train, share)
+        return dataclasses.replace(self, train=train, validation=validation)
+
+    def reduced(self, samples: int) -> "Data":
+        """Returns at most so many images of each part, drawn at random."""
+        draw = np.random.default_rng(0)
+
+        def some(part: Part) -> Part:
+            images, labels = part
+            chosen = np.sort(draw.permutation(len(labels))[:samples])
+            return images[chosen], labels[chosen]
+
+        return self._each(some)
+
+    def resized(self, size: int) -> "Data":
+        """Returns the images with so many rows and columns, bilinear."""
+        return self._each(lambda part: (pixels.resize(part[0], size), part[1]))
+
+    def centre_cropped(self, size: int) -> "Data":
+        """Cuts the middle out of all but the training images.
+
+        The training images are cut at random places, by `Batches`.
+        """
+        cut = self._each(lambda p: (pixels.centre_crop(p[0], size), p[1]))
+        return dataclasses.replace(cut, train=self.train)
+
+    def _each(self, change: Callable[[Part], Part]) -> "Data":
+        return dataclasses.replace(
+            self,
+            train=change(self.train),
+            test=change(self.test),
+            validation=change(self.validation),
+            others={name: change(part) for name, part in self.others.items()},
+        )
+
+
+def hold_out(images: Array, labels: Array, share: float) -> tuple[Part, Part]:
+    """Splits off the same share of each class, the same at every call.
+
+    A class gives at least one image and keeps at least one.
+    """
+    order = np.random.default_rng(0).permutation(len(labels))
+    by_class = [order[labels[order] == j] for j in np.unique(labels)]
+    cuts = [
+        min(max(1, round(len(members) * share)), len(members) - 1)
+        for members in by_class
+    ]
+    held = np.sort(
+        np.concatenate([m[:cut] for m, cut in zip(by_class, cuts, strict=True)])
+    )
+    kept = np.setdiff1d(order, held)
+    return (images[kept], labels[kept]), (images[held], labels[held])
+
+
+def empty_like(part: Part) -> Part:
+    """Returns no images and no labels, of the shapes and types of a part."""
+    images, labels = part
+    return images[:0], labels[:0]
+
+
+def checked(
+    name: str,
+    train: Part,
+    test: Part,
+    class_names: list[str] | None,
+    others: Mapping[str, Part] | None = None,
+) -> Data:
+    """Returns `Data` if images and labels can be used together.
+
+    Raises:
+        UserError: If they cannot.
+    """
+    parts = {"training": train, "test": test, **(others or {})}
+    parts = {title: _in_shape(part) for title, part in parts.items()}
+    train = parts["training"]
+    for title, (images, labels) in parts.items():
+        _check_images(name, title, images)
+        if labels.shape != (len(images),):
+            raise UserError(
+                f"{name}: there must be one label for each {title} image; "
+                f"there are {len(images)} images and labels of the shape "
+                f"{labels.shape}."
+            )
+        if labels.dtype.kind not in "iu":
+            raise UserError(
+                f"{name}: the {title} labels must be integers from 0; they are "
+                f"{labels.dtype}."
+            )
+        if images.shape[1:] != train[0].shape[1:]:
+            raise UserError(
+                f"{name}: training images are {pixels.size(train[0][0])}, "
+                f"{title} images {pixels.size(images[0])}; they must have one "
+                "shape."
+            )
+    classes = (
+        len(class_names) if class_names else _count_classes(name, train[1])
+    )
+    for title, (_, labels) in parts.items():
+        if labels.min() < 0 or labels.max() >= classes:
+            raise UserError(
+                f"{name}: the {title} labels must be in 0 to {classes - 1}, "
+                "the classes of the training images; they go from "
+                f"{labels.min()} to {labels.max()}."
+            )
+    if classes < 2:
+        raise UserError(f"{name}: there must be at least two classes.")
+    names = class_names or [str(j) for j in range(classes)]
+    del parts["training"]
+    test = parts.pop("test")
+    return Data(name, train, empty_like(train), test, tuple(names), parts)
+
+
+def _in_shape(part: Part) -> Part:
+    """Adds a channel to grey images; makes a column of labels a vector."""
+    images, labels = part
+    if images.ndim == 3:
+        images = images[..., np.newaxis]
+    return images, labels[:, 0] if labels.shape[1:] == (1,) else labels
+
+
+def _count_classes(name: str, labels: Array) -> int:
+    """Returns how many classes labels from 0 without gaps show."""
+    present = np.unique(labels)
+    expected = np.arange(len(present))
+    if not np.array_equal(present, expected):
+        wrong = present[present != expected][0]
+        raise UserError(
+            f"{name}: the training labels must be 0, 1, 2 and so on without "
+            f"gaps; {len(present)} classes are there, but one label is {wrong}."
+        )
+    return len(present)
+
+
+def _check_images(name: str, part: str, images: Array) -> None:
+    if images.ndim != 4 or 0 in images.shape or images.shape[3] > 3:
+        raise UserError(
+            f"{name}: the {part} images must have the shape [images, rows, "
+            "columns] or [images, rows, columns, 1 to 3 channels]; they have "
+            f"{images.shape}."
+        )
+    if images.dtype == np.uint8:
+        return
+    if images.dtype.kind != "f" or not (
+        images.min() >= 0.0 and images.max() <= 1.0
+    ):
+        raise UserError(
+            f"{name}: the {part} images must be uint8, or floats in 0 to 1; "
+            f"they are {images.dtype} from {images.min()} to {images.max()}."
+        )

@@ -1,0 +1,133 @@
+"""Reads TensorFlow Datasets."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tfcaps.cli import UserError
+from training import images as pixels
+from training.datasets.data import Array, Data, Part, checked, hold_out
+
+# Share of the images held out where a source has no test split of its own.
+TEST_SHARE = 0.2
+# The split of the REM paper is not known.
+_TEST_SHARES = {"cats_vs_dogs": 0.1}
+
+
+def load(name: str, data_dir: str | None, size: int | None = None) -> Data:
+    """Loads a data set of images and class labels.
+
+    Args:
+        name: Its name.
+        data_dir: Folder where it is prepared, or `None`.
+        size: Rows and columns that images of different sizes get.
+
+    Raises:
+        UserError: If there is no such data set or it is not usable.
+    """
+    import tensorflow_datasets as tfds
+
+    builder = builder_of(name, data_dir)
+    features = builder.info.features
+    if not {"image", "label"} <= set(features) or not isinstance(
+        features["label"], tfds.features.ClassLabel
+    ):
+        raise UserError(
+            f"{name} is not for image classification: it has the features "
+            f"{', '.join(features)}, not an image and a class label."
+        )
+    splits = builder.info.splits
+    held_out = [s for s in ("test", "validation") if s in splits]
+    if "train" not in splits:
+        raise UserError(f"{name} has no split called train.")
+    train = _labelled_images(builder, "train", size)
+    if held_out:
+        test = _labelled_images(builder, held_out[0], size)
+    else:
+        share = _TEST_SHARES.get(builder.name, TEST_SHARE)
+        train, test = hold_out(*train, share)
+    return checked(name, train, test, features["label"].names)
+
+
+def builder_of(name: str, data_dir: str | None) -> Any:
+    """Returns the builder of a data set that is prepared or downloaded now."""
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (
+        tfds.core.DatasetNotFoundError,
+        AssertionError,
+        ValueError,
+    ) as error:
+        raise UserError(
+            f"unknown data set {name!r}; use digits, a name of TensorFlow "
+            "Datasets such as mnist, fashion_mnist or cifar10, another name of "
+            "training/datasets/, an .npz file, or a folder with one folder of "
+            "images for each class."
+        ) from error
+    if builder.info.splits:
+        return builder
+    if data_dir is not None:
+        raise UserError(
+            f"{name} is not prepared in {data_dir}; leave out --data-dir "
+            "to download it."
+        )
+    try:
+        builder.download_and_prepare()
+    except Exception as error:
+        raise UserError(
+            f"{name} could not be downloaded ({type(error).__name__}); "
+            "give a folder where it is prepared by --data-dir."
+        ) from error
+    return builder
+
+
+def read(builder: Any, split: str, features: Iterable[str]) -> list[Array]:
+    """Returns some features of a split whose images have one size."""
+    batches: dict[str, list[Array]] = {name: [] for name in features}
+    for batch in _examples(builder, split, batch_size=512):
+        for name, parts in batches.items():
+            parts.append(batch[name])
+    return [np.concatenate(parts) for parts in batches.values()]
+
+
+def _labelled_images(builder: Any, split: str, size: int | None) -> Part:
+    if None not in builder.info.features["image"].shape:
+        images, labels = read(builder, split, ("image", "label"))
+        return images, labels
+    images, labels = [], []
+    for example in _examples(builder, split, batch_size=None):
+        image = example["image"]
+        if size is not None:
+            image = pixels.resize(image[np.newaxis], size)[0]
+        if images and image.shape != images[0].shape:
+            raise UserError(
+                f"{builder.name} has images of different sizes; tfcaps needs "
+                "one. Choose it by --resize."
+            )
+        images.append(image)
+        labels.append(example["label"])
+    return np.stack(images), np.array(labels)
+
+
+def _examples(
+    builder: Any, split: str, batch_size: int | None
+) -> Iterable[dict[str, Array]]:
+    """Yields examples, or batches of them, under a progress bar."""
+    import keras
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    count = builder.info.splits[split].num_examples
+    bar = keras.utils.Progbar(count, unit_name="image")
+    try:
+        dataset = builder.as_dataset(split=split, batch_size=batch_size)
+        for done in tfds.as_numpy(dataset):
+            yield done
+            bar.add(len(next(iter(done.values()))) if batch_size else 1)
+    except (tf.errors.OpError, ValueError) as error:
+        raise UserError(
+            f"the prepared files of {builder.name} cannot be read: {error}."
+        ) from error

@@ -1,0 +1,305 @@
+"""The figures of a run's report: which there are, and what they say."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from tfcaps import rem, viz
+from tfcaps.layers import perturb_dimensions
+from tfcaps.rem import CouplingDictionary, Report
+from training.batches import to_float
+from training.datasets import Data
+from training.folder import RunFolder
+from training.tables import TITLES
+
+# Test images that are shown decoded.
+_SHOWN = 8
+# Classes of which an image is shown.
+_CLASSES = 10
+# Most test images for means over all of them, and for distances of all votes.
+_AVERAGED = 500
+_MEASURED = 128
+# Most test images that are looked up in the dictionary.
+_SORTED = 1000
+# Most classes in it.
+_ROWS = 20
+# Most epochs in one histogram.
+_EPOCHS = 4
+
+
+class Shown(NamedTuple):
+    """A figure in the report."""
+
+    drawing: viz.Drawing
+    heading: str
+    caption: str
+
+
+def of_dictionaries(
+    folder: RunFolder, data: Data, reports: Mapping[str, Report]
+) -> dict[str, Shown]:
+    """Returns the figures that need nothing but what was measured."""
+    config = folder.config
+    trees = {TITLES[n]: report.dictionary for n, report in reports.items()}
+    names = data.class_names
+    main = config.model_names[-1]
+    rows = folder.read_metrics()
+    return {
+        "curves": Shown(
+            viz.curves({**row, "model": TITLES[row["model"]]} for row in rows),
+            "Training",
+            "Measured during training on test images, at most 1,000 of them. "
+            "Nothing is selected by these curves: the last epoch counts.",
+        ),
+        **_tradeoffs(folder, rows),
+        "keys_per_class": Shown(
+            viz.keys_per_class(trees, class_names=names),
+            "Parse trees per class",
+            "How many distinct keys (rows of quantised couplings towards the "
+            "predicted class) the test images of a class have. A grey line is "
+            "the number of images, the most there could be.",
+        ),
+        "coupling_histograms": Shown(
+            viz.coupling_histograms(trees, config.levels, class_names=names),
+            "Couplings",
+            "Each child's coupling towards a class, averaged over the images "
+            "predicted as that class. Mass at the dotted line is no routing.",
+        ),
+        **_epochs(folder, names),
+        "parse_trees": Shown(
+            viz.parse_trees(
+                reports[main].dictionary, config.levels, class_names=names
+            ),
+            f"Most frequent parse trees, {TITLES[main]}",
+            "The children are those of the class capsules, in the same order "
+            "in every picture. A blue line joins a class with each child whose "
+            "coupling exceeds the uniform one; the stronger, the thicker. The "
+            "title says how many of the class's images have exactly this tree.",
+        ),
+    }
+
+
+def _tradeoffs(
+    folder: RunFolder, rows: list[dict[str, Any]]
+) -> dict[str, Shown]:
+    """Returns entropy and accuracy against epoch, sparsity and levels."""
+    titled = [{**row, "model": TITLES[row["model"]]} for row in rows]
+    about = (
+        "Entropy (red) and accuracy with quantised couplings (blue, dashed), "
+    )
+    measured = (
+        "on the test images of the curves above. Points are measurements; the "
+        "lines through eleven or more are smoothed."
+    )
+    shown = {
+        "tradeoff_epoch": Shown(
+            viz.tradeoff(titled, "epoch"),
+            "Entropy and accuracy against the epoch",
+            about + measured,
+        )
+    }
+    pruned = [row for row in titled if row["model"] == TITLES["rem"]]
+    if pruned:
+        shown["tradeoff_sparsity"] = Shown(
+            viz.tradeoff(pruned, "sparsity"),
+            "Entropy and accuracy against sparsity",
+            f"{about}{measured} Epochs after the last pruning have one "
+            "sparsity.",
+        )
+    path = folder.path / "levels.json"
+    if path.exists():
+        search = json.loads(path.read_text("utf-8"))
+        title = TITLES[search["model"]]
+        shown["tradeoff_levels"] = Shown(
+            viz.tradeoff(
+                [{**row, "model": title} for row in search["rows"]],
+                "levels",
+                chosen=search["levels"],
+            ),
+            "Entropy and accuracy against the levels of the couplings",
+            f"{about}of the search for the lowest number of levels that keeps "
+            "the accuracy, on images held out from training.",
+        )
+    return shown
+
+
+def _epochs(folder: RunFolder, names: Any) -> dict[str, Shown]:
+    """Returns histograms at some of the epochs that were kept."""
+    shown = {}
+    for name in folder.config.model_names:
+        paths = {
+            int(path.stem.rpartition("-")[2]): path
+            for path in (folder.path / "epochs").glob(f"{name}-*.npz")
+        }
+        if len(paths) < 2:
+            continue
+        epochs = sorted(paths)
+        last = len(epochs) - 1
+        places = np.linspace(0, last, min(len(epochs), _EPOCHS)).round()
+        dictionaries = {
+            f"epoch {epochs[k]}": CouplingDictionary.load(paths[epochs[k]])
+            for k in places.astype(int)
+        }
+        shown[f"epochs_{name}"] = Shown(
+            viz.coupling_histograms(
+                dictionaries, folder.config.levels, class_names=names
+            ),
+            f"Couplings while training, {TITLES[name]}",
+            "As above, on the test images of the curves, after some of the "
+            "epochs.",
+        )
+    return shown
+
+
+def of_models(
+    models: Mapping[str, keras.Model], levels: int, data: Data
+) -> dict[str, Shown]:
+    """Returns the figures for which models look at test images."""
+    titled = {TITLES[name]: model for name, model in models.items()}
+    return {
+        **_saliency(titled, levels, data),
+        **_parse_trees(titled, levels, data),
+        **_dictionary_images(titled, levels, data),
+        **_vote_distances(titled, data),
+    }
+
+
+def _saliency(
+    models: Mapping[str, keras.Model], levels: int, data: Data
+) -> dict[str, Shown]:
+    images, labels = _one_of_each(data)
+    shown = {
+        name: rem.explanation(rem.quantize_couplings(model, levels))(images)
+        for name, model in models.items()
+    }
+    if not all("saliency" in maps for maps in shown.values()):
+        return {}  # the children have one position, or none
+    drawing = viz.saliency(
+        images, shown, labels=labels, class_names=data.class_names
+    )
+    text = (
+        "The first test image of each class, and where the children of the "
+        "class capsules that are active and coupled with the predicted class "
+        "(title) are: red is the most in an image, whatever it is in others. "
+        "Couplings are quantised."
+    )
+    return {"saliency": Shown(drawing, "Saliency maps", text)}
+
+
+def _parse_trees(
+    models: Mapping[str, keras.Model], levels: int, data: Data
+) -> dict[str, Shown]:
+    images, labels = _one_of_each(data)
+    averaged = to_float(data.test[0][:_AVERAGED])
+    trees = {
+        name: rem.ParseTrees(model, levels=levels)
+        for name, model in models.items()
+    }
+    overall = {name: own.overall(averaged) for name, own in trees.items()}
+    title = list(models)[-1]
+    classes = data.class_names
+    each = {
+        f"{classes[label]}: predicted {classes[tree.roots[0]]}": tree
+        for label, tree in zip(labels, trees[title].each(images), strict=True)
+    }
+    rule = (
+        "Capsules are nodes, the first layer below and the classes above; "
+        "colours are activations. A line is a quantised coupling above the "
+        "uniform one, followed down from the classes to capsules that have "
+        "such lines themselves. Capsules that are not reached are grey, or "
+        "left out in large layers."
+    )
+    return {
+        "parse_tree_overall": Shown(
+            viz.parse_tree(overall, class_names=classes),
+            "Parse tree of the test set",
+            f"{rule} Activations and couplings are means over {len(averaged):,}"
+            " test images.",
+        ),
+        "parse_tree_images": Shown(
+            viz.parse_tree(each, images=images, class_names=classes),
+            f"Parse trees of images, {title}",
+            "As above, of the first test image of each class, from the class "
+            "that is predicted.",
+        ),
+    }
+
+
+def _dictionary_images(
+    models: Mapping[str, keras.Model], levels: int, data: Data
+) -> dict[str, Shown]:
+    title, model = list(models.items())[-1]
+    images = data.test[0][:_SORTED]
+    keys, predicted = rem.sample_keys(model, to_float(images), levels)
+    drawing = viz.dictionary_images(
+        images,
+        keys,
+        predicted,
+        data.num_classes,
+        classes=np.unique(predicted)[:_ROWS].tolist(),
+        class_names=data.class_names,
+    )
+    text = (
+        f"The mean of all images, of {len(images):,} test images, that have "
+        "one and the same parse tree: the most frequent ones of each predicted "
+        "class, and how many images have them."
+    )
+    heading = f"Images by parse tree, {title}"
+    return {"dictionary_images": Shown(drawing, heading, text)}
+
+
+def _vote_distances(
+    models: Mapping[str, keras.Model], data: Data
+) -> dict[str, Shown]:
+    images = to_float(data.test[0][:_MEASURED])
+    distances = {
+        name: rem.vote_distances(model, images)
+        for name, model in models.items()
+    }
+    text = (
+        "Distances between the votes of all children for all classes and the "
+        "class capsules' poses, after each iteration of the routing, on "
+        f"{len(images):,} test images."
+    )
+    return {
+        "vote_distances": Shown(
+            viz.vote_distances(distances), "Vote distances", text
+        )
+    }
+
+
+def _one_of_each(data: Data) -> tuple[Any, Any]:
+    """Returns the first test image of each class, and the classes."""
+    images, labels = data.test
+    _, first = np.unique(labels, return_index=True)
+    first = first[:_CLASSES]
+    return to_float(images[first]), labels[first]
+
+
+def of_decoder(decoded: keras.Model, data: Data) -> dict[str, Shown]:
+    """Returns what the decoder makes of the first test images."""
+    images = to_float(data.test[0][:_SHOWN])
+    outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
+    decoder = decoded.get_layer("reconstruction")
+    shown = rem.capsule_outputs(decoded).predict(images[:1], verbose=0)
+    offsets = np.linspace(-0.25, 0.25, 11)
+    moved = perturb_dimensions(
+        decoder, shown["poses"], offsets, shown["lengths"]
+    )[0]
+    return {
+        "reconstructions": Shown(
+            viz.reconstructions(images, outputs["reconstruction"]),
+            "Reconstructions",
+            "The first test images, and what the decoder makes of the pose of "
+            "their longest class capsule.",
+        ),
+        "perturbations": Shown(
+            viz.perturbations(moved, offsets),
+            "What the components of a pose stand for",
+            "The first test image, decoded with one component of its pose "
+            "(row) moved by the number above.",
+        ),
+    }

@@ -1,0 +1,89 @@
+"""Two digits in one image: how they are merged, and how many were found."""
+
+from typing import Any
+
+import numpy as np
+from keras import ops
+from numpy.typing import NDArray
+
+from training.augmentation import shifted
+
+Array = NDArray[Any]
+
+
+class Partners:
+    """Merges digits with others of another class.
+
+    Args:
+        images: Digits `[n, h, w, c]`, uint8, or float in [0, 1].
+        labels: Class indices `[n]`, of two classes at least.
+        num_classes: Length of the two-hot labels.
+    """
+
+    def __init__(self, images: Array, labels: Array, num_classes: int):
+        self.images = images
+        self.labels = labels
+        self.num_classes = num_classes
+        self._by_class = np.argsort(labels, kind="stable")
+        self._sizes = np.bincount(labels, minlength=num_classes)
+        self._starts = np.cumsum(self._sizes) - self._sizes
+
+    def merge(
+        self, chosen: Array, shift: int, draw: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Shifts digits, and adds to each another one, shifted as well.
+
+        Args:
+            chosen: Which digits, `[b]`.
+            shift: Largest shift in pixels, to each side.
+            draw: Where shifts and partners come from.
+
+        Returns:
+            Images `[b, h, w, c]`, at most as bright as one can be, and two-hot
+            labels `[b, num_classes]`, float32.
+        """
+        others = self._draw_others(chosen, draw)
+        first, second = (
+            shifted(self.images[part], shift, draw) for part in (chosen, others)
+        )
+        brightest = first.dtype.type(255 if first.dtype == np.uint8 else 1)
+        merged = first + np.minimum(second, brightest - first)
+        one_hot = np.eye(self.num_classes, dtype=np.float32)
+        return merged, one_hot[self.labels[chosen]] + one_hot[
+            self.labels[others]
+        ]
+
+    def _draw_others(self, chosen: Array, draw: np.random.Generator) -> Array:
+        """Draws for each digit one among all those of other classes."""
+        own = self.labels[chosen]
+        size, start = self._sizes[own], self._starts[own]
+        # A place in the images by class, the own class left out.
+        place = draw.integers(0, len(self.labels) - size)
+        return self._by_class[np.where(place < start, place, place + size)]
+
+
+def both_found(labels, lengths):
+    """Tells whether the two longest capsules are the two digits.
+
+    This and `share_found` are also metrics for `model.compile`, which shows
+    their means.
+
+    Args:
+        labels: Two-hot `[n, classes]`.
+        lengths: Lengths of the class capsules `[n, classes]`.
+
+    Returns:
+        1.0 or 0.0 for each image, `[n]`; the mean is the accuracy of Sabour et
+        al.
+    """
+    return ops.cast(share_found(labels, lengths) == 1.0, "float32")
+
+
+def share_found(labels, lengths):
+    """Returns the share of the two digits among the two longest capsules.
+
+    Its mean is the accuracy of Efficient-CapsNet's code. See `both_found`.
+    """
+    longest = ops.top_k(lengths, 2, sorted=False)[1]
+    found = ops.take_along_axis(ops.cast(labels, "float32"), longest, axis=-1)
+    return ops.mean(found, axis=-1)
