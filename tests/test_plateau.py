@@ -30,14 +30,18 @@ def model():
 def train(path, losses, patience, initial_epoch=0):
     ones, zeros = np.ones((4, 1), "float32"), np.zeros(4, int)
     stop = StopOnPlateau(Batches(ones, zeros, 2), patience, path)
-    history = model().fit(
-        ones,
-        zeros,
-        epochs=stop.epochs(len(losses)),
-        initial_epoch=initial_epoch,
-        verbose=0,
-        callbacks=[Losses(losses), stop],
-    ).history
+    history = (
+        model()
+        .fit(
+            ones,
+            zeros,
+            epochs=stop.epochs(len(losses)),
+            initial_epoch=initial_epoch,
+            verbose=0,
+            callbacks=[Losses(losses), stop],
+        )
+        .history
+    )
     return history.get("val_loss", [])
 
 
