@@ -61,13 +61,15 @@ def test_a_run_leaves_everything_it_promises(finished):
     assert names >= {
         "config.json", "data.json", "environment.json", "metrics.jsonl",
         "model.keras", "baseline.keras", "rem.json", "dictionary.npz",
-        "figures", "report.html", "served",
+        "figures", "report.html", "served", "levels.json", "epochs",
     }  # fmt: skip
     assert not [n for n in names if n.startswith((".", "backup"))]
     figures = {p.name for p in (finished / "figures").iterdir()}
     names = {
         "curves", "tradeoff_epoch", "tradeoff_sparsity", "keys_per_class",
-        "coupling_histograms", "parse_trees",
+        "tradeoff_levels", "coupling_histograms", "parse_trees",
+        "epochs_baseline", "epochs_rem", "parse_tree_images",
+        "parse_tree_overall", "dictionary_images", "vote_distances",
     }  # fmt: skip
     assert figures == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
     served = list((finished / "served").glob("*/*/saved_model.pb"))
@@ -297,7 +299,7 @@ def test_an_epoch_that_is_not_finite_is_not_backed_up(
 def test_pruning_reaches_its_final_sparsity():
     for epochs, steps in ((1, 1), (1, 29), (12, 422), (40, 29)):
         config = configs.Config(epochs=epochs, final_sparsity=0.8)
-        schedule = fit._pruning_schedule(config, steps)
+        schedule = pruning.polynomial_schedule(config, steps)
         updates = [
             float(sparsity)
             for step in range(1, epochs * steps + 1)

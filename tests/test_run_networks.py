@@ -16,6 +16,7 @@ from training import models, run
 SMALLEST = {
     "dr_capsnet_small": 3,
     "dr_capsnet": 17,
+    "dr_capsnet_64": 17,
     "affine_capsnet": 17,
     "multilayer_capsnet": 9,
     "gamma_capsnet": 17,
@@ -27,6 +28,10 @@ SMALLEST = {
     "deepcaps_rem": 1,
     "em_capsnet": 13,
 }
+
+
+# Without validation images no levels are searched, which takes long.
+NO_SEARCH = ("--validation", 0)
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def test_every_network_runs_to_its_report_and_export(
     out = tmp_path / "run"
     status = command(
         "--rem", "--model", name, "--dataset", data, "--epochs", 2,
-        "--batch-size", 8, "--out", out,
+        "--batch-size", 8, *NO_SEARCH, "--out", out,
     )  # fmt: skip
     assert status == 0
     assert (out / "report.html").is_file()
@@ -78,7 +83,7 @@ def test_decoder_is_trained_drawn_and_left_out_of_serving(
 ):
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "run"
-    flags = ("--dataset", data, "--epochs", 2, "--batch-size", 8)
+    flags = ("--dataset", data, "--epochs", 2, "--batch-size", 8, *NO_SEARCH)
     assert command(*flags, "--rem", "--decoder", decoder, "--out", out) == 0
     names = {path.stem for path in (out / "figures").iterdir()}
     assert {"reconstructions", "perturbations"} <= names
@@ -110,7 +115,15 @@ def test_routing_replaces_the_network_s_own(routing, tmp_path, monkeypatch):
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "run"
     status = command(
-        "--dataset", data, "--epochs", 1, "--routing", routing, "--out", out
+        "--dataset",
+        data,
+        "--epochs",
+        1,
+        "--routing",
+        routing,
+        *NO_SEARCH,
+        "--out",
+        out,
     )
     assert status == 0
     layer = keras.models.load_model(out / "model.keras").get_layer("class_caps")
@@ -124,7 +137,15 @@ def test_regularized_routing_learns_its_coefficients(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "export", lambda folder, to: None)
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "run"
-    flags = ("--dataset", data, "--epochs", 2, "--routing", "regularized")
+    flags = (
+        "--dataset",
+        data,
+        "--epochs",
+        2,
+        "--routing",
+        "regularized",
+        *NO_SEARCH,
+    )
     assert command(*flags, "--out", out) == 0
     layer = keras.models.load_model(out / "model.keras").get_layer("class_caps")
     coefficients = np.asarray(layer.coefficients)
@@ -135,7 +156,7 @@ def test_samples_limits_training_and_test_images(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "export", lambda folder, to: None)
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "run"
-    flags = ("--dataset", data, "--epochs", 1, "--samples", 5)
+    flags = ("--dataset", data, "--epochs", 1, "--samples", 5, *NO_SEARCH)
     assert command(*flags, "--out", out) == 0
     report = json.loads((out / "rem.json").read_text())["models"]["baseline"]
     assert report["num_samples"] == 5
