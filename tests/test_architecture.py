@@ -32,7 +32,7 @@ PACKAGES = {
     "benchmarks": {"tfcaps", "training", "benchmarks"},
 }
 TENSORFLOW = {"tfcaps/layers/compiled.py", "tfcaps/routing/loop.py"}
-PRUNING_TOOLKIT = {"training/fit.py"}
+PRUNING_TOOLKIT = {"training/pruning.py"}
 
 every_file = pytest.mark.parametrize("path", FILES, ids=str)
 

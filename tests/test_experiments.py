@@ -85,6 +85,31 @@ def test_a_row_says_which_seeds_it_lacks(tmp_path, fake):
     assert cells(tmp_path)[2][2] == "82.00"
 
 
+def test_seeds_come_on_top_of_those_before(tmp_path, fake):
+    assert call(tmp_path, "--seeds", 5) == 0
+    assert call(tmp_path, "--seeds", 3) == 0
+    assert len(starts(tmp_path)) == 2
+    assert cells(tmp_path)[2][11] == "2"
+
+
+def test_what_failed_and_was_begun_again_is_not_said_to_have_failed(
+    tmp_path, fake
+):
+    fake[:] = [row("slow")]
+    run = tmp_path / "out" / "slow" / "seed-0"
+    run.mkdir(parents=True)
+    (run / "status.json").write_text('{"status": "failed: once"}')
+    with once((run / "slow").exists, terminate):
+        assert call(tmp_path, "--seeds", 0) == 130
+    assert command("--tables", tmp_path / "out") == 0
+    assert cells(tmp_path)[2][-1] == "not run yet"
+
+
+def test_a_table_that_nobody_can_run_is_written(tmp_path):
+    assert command("table_10", "--out", tmp_path / "out") == 0
+    assert all("ResNet-18" in line[-1] for line in cells(tmp_path)[2:])
+
+
 def test_a_run_with_other_settings_is_an_error(tmp_path, fake, capsys):
     assert call(tmp_path, "--seeds", 0) == 0
     fake[:] = [row("good", epochs=9)]

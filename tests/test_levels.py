@@ -70,6 +70,19 @@ def test_fewest_levels_within_the_tolerance_are_found(
     assert (found.levels, found.tolerance) == (levels, lost / 60)
 
 
+def test_tolerance_is_not_missed_by_a_rounding_error(model, data):
+    images, labels = data
+    five = rem.quantize_couplings(model, 5).predict(images, verbose=0)
+    same = np.flatnonzero(five.argmax(-1) == labels)
+    labels = labels.copy()
+    labels[same[:14]] = (labels[same[:14]] + 1) % 4
+    assert 46 / 60 - 2 / 60 > 44 / 60
+    found = rem.find_levels(model, (images, labels), (5,), tolerance=2 / 60)
+    assert found.accuracy == 46 / 60
+    assert found.rows[0]["accuracy_quantized"] == 44 / 60
+    assert found.levels == 5
+
+
 def test_search_prints_and_saves(search, tmp_path):
     assert search.levels is None
     text = str(search)

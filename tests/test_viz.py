@@ -173,3 +173,14 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
     assert "http" not in page
     assert '<p class="verdict trivial">trivial &amp; empty</p>' in page
     assert "<td>97 %</td>" in page and "<td>seed</td><td>0</td>" in page
+
+
+def test_couplings_at_midrise_levels_are_the_middles_of_bins():
+    trees = CouplingDictionary(2)
+    trees.update(np.array([[0, 3], [0, 3]]), np.array([0, 0]))
+    drawn = viz.parse_trees(trees, 4, mode="midrise").data
+    shown = drawn["classes"][0]["couplings"]
+    assert shown == pytest.approx([0.125, 0.875])
+    bins = viz.coupling_histograms({"a": trees}, 4, mode="midrise").data
+    assert bins["edges"] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+    assert list(bins["children"]["a"].values()) == [[1, 0, 0, 1]]

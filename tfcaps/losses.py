@@ -275,7 +275,8 @@ class CouplingLoss(keras.losses.Loss):
 
     averaged over the batch. The first term makes parse trees alike and so
     lowers their entropy, but alone it is content with uniform couplings, which
-    are no routing. The second term drives couplings to 0 and 1.
+    are no routing. The second term drives couplings to 0 and 1. Without effect
+    in `EMRouting` with `gradient="last"`, whose couplings are constants.
 
     It is a loss of the output `couplings`, next to that of the lengths:
 

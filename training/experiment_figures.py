@@ -20,6 +20,8 @@ def write(folder: ExperimentFolder) -> list[str]:
     Each is `<figure>-<data set>.png` in the folder, its data beside it.
     """
     experiment = folder.experiment
+    if not experiment.figures:
+        return []
     written = []
     for dataset in dict.fromkeys(row.labels[0] for row in experiment.rows):
         points = [

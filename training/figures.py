@@ -63,7 +63,12 @@ def of_dictionaries(
             "the number of images, the most there could be.",
         ),
         "coupling_histograms": Shown(
-            viz.coupling_histograms(trees, config.levels, class_names=names),
+            viz.coupling_histograms(
+                trees,
+                config.class_levels,
+                mode=config.mode,
+                class_names=names,
+            ),
             "Couplings",
             "Each child's coupling towards a class, averaged over the images "
             "predicted as that class. Mass at the dotted line is no routing.",
@@ -71,7 +76,10 @@ def of_dictionaries(
         **_epochs(folder, names),
         "parse_trees": Shown(
             viz.parse_trees(
-                reports[main].dictionary, config.levels, class_names=names
+                reports[main].dictionary,
+                config.class_levels,
+                mode=config.mode,
+                class_names=names,
             ),
             f"Most frequent parse trees, {TITLES[main]}",
             "The children are those of the class capsules, in the same order "
@@ -145,7 +153,10 @@ def _epochs(folder: RunFolder, names: Any) -> dict[str, Shown]:
         }
         shown[f"epochs_{name}"] = Shown(
             viz.coupling_histograms(
-                dictionaries, folder.config.levels, class_names=names
+                dictionaries,
+                folder.config.class_levels,
+                mode=folder.config.mode,
+                class_names=names,
             ),
             f"Couplings while training, {TITLES[name]}",
             "As above, on the test images of the curves, after some of the "

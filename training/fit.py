@@ -20,6 +20,7 @@ from training.configs import Config
 from training.datasets import Data, channel_statistics
 from training.folder import RunFolder
 from training.pairs import both_found, share_found
+from training.plateau import StopOnPlateau
 
 # The curves have about this many points, each of this many test images at most.
 _CURVE_POINTS = 40
@@ -67,11 +68,16 @@ def train(
         _compile(trained, name, config, batches.num_batches)
         if name == "rem":
             pruning.begin(trained, config, data, batches)
+        plateau, epochs = [], config.epochs
+        if config.patience is not None:
+            plateau.append(_stop_on_plateau(name, data, folder, batches))
+            epochs = plateau[0].epochs(epochs)
         trained.fit(
             batches,
-            epochs=config.epochs,
+            epochs=epochs,
             shuffle=False,  # the batches have an order of their own
             callbacks=[
+                *plateau,  # before the epoch's pruning, as in the paper
                 *_callbacks(trained, batches),
                 _Measure(name, rem.encoder(model), data, folder),
                 # After these: it backs up only epochs that are measured and
@@ -192,6 +198,25 @@ def _training_batches(
         shards=shards,
         process=process,
         arrange=arrange,
+    )
+
+
+def _stop_on_plateau(
+    name: str, data: Data, folder: RunFolder, batches: Batches
+) -> StopOnPlateau:
+    images, labels = data.validation
+    if not len(labels):
+        raise UserError(
+            "patience needs validation images; give --validation a share "
+            "above 0."
+        )
+    validation = Batches(
+        images, labels, batches.batch_size, arrange=batches.arrange
+    )
+    return StopOnPlateau(
+        validation,
+        folder.config.patience,
+        folder.path / f"validation-{name}.json",
     )
 
 

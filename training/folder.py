@@ -123,11 +123,12 @@ class RunFolder:
         models = {}
         for name, report in reports.items():
             models[name] = {**report.to_dict(), "tests": others[name]}
-        self.write_json("rem.json", {"seconds": seconds, "models": models})
         main = self.config.model_names[-1]
         for name, report in reports.items():
             prefix = "" if name == main else f"{name}_"
             report.dictionary.save(self.path / f"{prefix}dictionary.npz")
+        # The last file: where it is, everything is.
+        self.write_json("rem.json", {"seconds": seconds, "models": models})
 
     def save_epoch(
         self, name: str, epoch: int, trees: CouplingDictionary

@@ -113,19 +113,22 @@ class ScaledDistanceRouting(Routing):
             distances = votes.distances(squash(sums + bias), lengths)
             return self._logits(distances, votes.num_parents)
 
-        def replace_logits(_: Tensor, logits: Tensor) -> Tensor:
-            return logits_towards(votes.weighted_sum(softmax(logits)))
+        def replace_sums(_: Tensor, sums: Tensor) -> Tensor:
+            return votes.weighted_sum(softmax(logits_towards(sums)))
 
         logits = votes.zero_couplings()
         if self.iterations > 1:
             # Equal couplings need no weights.
-            logits = logits_towards(votes.sum() / votes.num_parents)
-        logits = repeat(replace_logits, logits, self.iterations - 2)
-        couplings = softmax(logits)
+            sums = votes.sum() / votes.num_parents
+            sums = repeat(replace_sums, sums, self.iterations - 2)
+            if self.gradient == "last":
+                sums = ops.stop_gradient(sums)
+            logits = logits_towards(sums)
+        couplings = self.rounded(softmax(logits))
+        weights = couplings
         if self.gradient == "last":
-            couplings = ops.stop_gradient(couplings)
-        couplings = self.rounded(couplings)
-        poses = squash(votes.weighted_sum(couplings) + bias)
+            weights = ops.stop_gradient(couplings)
+        poses = squash(votes.weighted_sum(weights) + bias)
         return Routed(poses, length(poses), couplings)
 
     def _logits(self, distances: Tensor, parents: int) -> Tensor:

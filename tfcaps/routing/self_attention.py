@@ -77,11 +77,10 @@ class SelfAttentionRouting(Routing):
         del activations
         everyone = votes.sum()
         scale = 1.0 / math.sqrt(everyone.shape[-1])
-        couplings = softmax(scale * votes.agreement(everyone))
-        if self.gradient == "last":
-            couplings = ops.stop_gradient(couplings)
-        couplings = self.rounded(couplings)
+        couplings = self.rounded(softmax(scale * votes.agreement(everyone)))
         effective = couplings
+        if self.gradient == "last":
+            effective = ops.stop_gradient(couplings)
         if bias is not None:
             if tuple(bias.shape) != tuple(couplings.shape[1:]):
                 raise ValueError(
@@ -90,7 +89,7 @@ class SelfAttentionRouting(Routing):
                     f"shape={tuple(bias.shape)} for couplings "
                     f"{tuple(couplings.shape)}."
                 )
-            effective = couplings + bias
+            effective = effective + bias
         poses = efficient_squash(votes.weighted_sum(effective))
         return Routed(poses, length(poses), couplings)
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from keras import ops
 from matplotlib.patches import Patch
 
-from tfcaps.rem import CouplingDictionary
+from tfcaps.rem import CouplingDictionary, dequantize
 from tfcaps.viz.drawing import Drawing, plain
 from tfcaps.viz.style import class_labels, colour, figure
 
@@ -18,6 +19,7 @@ def coupling_histograms(
     dictionaries: Mapping[str, CouplingDictionary],
     levels: int,
     *,
+    mode: str = "midtread",
     class_names: Sequence[str] | None = None,
 ) -> Drawing:
     """Draws a histogram of mean couplings for each class and model.
@@ -30,6 +32,7 @@ def coupling_histograms(
         dictionaries: Name of the model to its dictionary. The names may also be
             epochs; up to four look well.
         levels: Int. Levels of the couplings in the dictionaries.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         class_names: Names of the classes. Defaults to their numbers.
 
     Returns:
@@ -45,8 +48,12 @@ def coupling_histograms(
     panels = drawing.subplots(
         rows, columns, sharex=True, sharey=True, squeeze=False
     ).ravel()
-    half = 0.5 / (levels - 1)
+    # The middle of each bin is a level.
+    half = 0.5 / (levels - 1) if mode == "midtread" else 0.0
     edges = np.linspace(-half, 1 + half, levels + 1)
+    values = ops.convert_to_numpy(
+        dequantize(np.arange(levels), levels, mode=mode)
+    )
     logarithmic = max(t.key_length for t in dictionaries.values()) > _MANY
     children: dict[str, dict[str, Any]] = {name: {} for name in dictionaries}
     for j, panel in enumerate(panels):
@@ -57,8 +64,7 @@ def coupling_histograms(
             keys = trees.keys(j)
             if not len(keys):
                 continue
-            couplings = keys.astype(np.float64) / (levels - 1)
-            mean = np.average(couplings, axis=0, weights=trees.counts(j))
+            mean = np.average(values[keys], axis=0, weights=trees.counts(j))
             children[name][labels[j]], *_ = panel.hist(
                 mean,
                 edges,

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
+from keras import ops
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from tfcaps.rem import CouplingDictionary
+from tfcaps.rem import CouplingDictionary, dequantize
 from tfcaps.viz.drawing import Drawing, plain
 from tfcaps.viz.style import class_labels, colour, figure
 
@@ -15,6 +16,7 @@ def parse_trees(
     trees: CouplingDictionary,
     levels: int,
     *,
+    mode: str = "midtread",
     class_names: Sequence[str] | None = None,
 ) -> Drawing:
     """Draws each class's most frequent key as a tree of two layers.
@@ -27,6 +29,7 @@ def parse_trees(
     Args:
         trees: Dictionary of a model.
         levels: Int. Levels of the couplings in the dictionary.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         class_names: Names of the classes. Defaults to their numbers.
 
     Returns:
@@ -45,7 +48,9 @@ def parse_trees(
         if j >= trees.num_classes:
             continue
         counts = trees.counts(j)
-        couplings = trees.keys(j)[:1].ravel() / (levels - 1)
+        couplings = ops.convert_to_numpy(
+            dequantize(trees.keys(j)[:1].ravel(), levels, mode=mode)
+        )
         title = f"{labels[j]}: never predicted"
         if counts:
             _draw_tree(panel, couplings, 1 / trees.num_classes, labels[j])

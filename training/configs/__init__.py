@@ -133,6 +133,11 @@ class Config:
     strategy: str = "none"
 
     @property
+    def class_levels(self) -> int:
+        """The levels of the last routed layer, whose couplings make trees."""
+        return self.levels if isinstance(self.levels, int) else self.levels[-1]
+
+    @property
     def model_names(self) -> tuple[str, ...]:
         """The models that the run trains; the last one is what it is for."""
         if not self.rem:

@@ -75,6 +75,8 @@ def _paper(sparsity: float) -> dict[str, Any]:
         "decay": 1e-4,
         "decay_factor": 0.99,
         "decay_targets": ("transformations", "kernels"),
+        "coupling_spread": 0.0,
+        "coupling_polarization": 0.0,
     }
 
 
