@@ -67,7 +67,9 @@ def test_a_run_leaves_everything_it_promises(finished):
     figures = {p.name for p in (finished / "figures").iterdir()}
     names = {
         "curves", "tradeoff_epoch", "tradeoff_sparsity", "keys_per_class",
-        "coupling_histograms", "parse_trees",
+        "coupling_histograms", "parse_trees", "parse_tree_overall",
+        "parse_tree_images", "dictionary_images", "vote_distances",
+        "epochs_baseline", "epochs_rem", "tradeoff_levels",
     }  # fmt: skip
     assert figures == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
     served = list((finished / "served").glob("*/*/saved_model.pb"))
