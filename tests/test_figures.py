@@ -1,5 +1,6 @@
 """The report of a run: which figures it has, and from what."""
 
+import dataclasses
 import json
 
 import keras
@@ -29,7 +30,8 @@ def data():
     images = rng.integers(0, 256, (12, 8, 8, 1), np.uint8)
     labels = np.array([2, 1, 1, 0, 2, 0, 1, 2, 0, 0, 1, 2])
     part = images, labels
-    return Data("tiny", part, part, ("cat", "dog", "bee"))
+    names = ("cat", "dog", "bee")
+    return Data("tiny", part, part, part, names)
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +159,15 @@ def test_trees_of_the_test_set_are_of_both_models(written, data, models):
     assert sum(p["count"] for c in classes for p in c["shown"]) == 12
 
 
+def test_of_two_digits_the_lower_one_is_the_class(data, models):
+    images, labels = data.test
+    pairs = np.eye(3)[labels] + np.eye(3)[(labels + 1) % 3]
+    both = dataclasses.replace(data, test=(images, pairs))
+    shown = figures.of_models(models, Config(), both)
+    labels = shown["saliency"].drawing.data["labels"]
+    assert labels == [0, 1]
+
+
 def test_without_models_only_measurements_are_drawn(tmp_path, models, data):
     alone = {"baseline": models["baseline"]}
     folder = run_folder(tmp_path / "run", alone)
@@ -166,5 +177,6 @@ def test_without_models_only_measurements_are_drawn(tmp_path, models, data):
 
 def test_children_of_one_position_have_no_saliency_map(data):
     model = SMALL_NETWORKS["multilayer_capsnet"]()
-    shown = figures.of_models({"baseline": model}, 11, data)
+    config = Config(levels=(5, 11), mode="midrise")
+    shown = figures.of_models({"baseline": model}, config, data)
     assert set(shown) == OF_MODELS

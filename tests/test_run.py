@@ -13,7 +13,7 @@ import tfcaps
 from tests.test_datasets import arrays
 from tfcaps import rem
 from tfcaps.cli import UserError, run_command
-from training import configs, devices, fit, run
+from training import configs, devices, fit, pruning, run
 
 _ROOT = Path(__file__).parents[1]
 

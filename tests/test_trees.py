@@ -220,6 +220,20 @@ def test_couplings_of_every_layer_are_rounded(deep):
     assert any(4 * e.coupling % 1 > 1e-3 for t in plain for e in t.edges)
 
 
+def test_layers_may_have_levels_of_their_own(deep):
+    images = images_of(deep)
+    trees = rem.ParseTrees(deep, levels=[3, 5], mode="midrise")
+    # The uniform third is rounded down by both.
+    np.testing.assert_allclose(trees.threshold, [1 / 3, 1 / 3])
+    found = {(e.layer, e.coupling) for t in trees.each(images) for e in t.edges}
+    levels = ([1 / 2, 5 / 6], [0.5, 0.7, 0.9])
+    assert {layer for layer, _ in found} == {0, 1}
+    for layer, coupling in found:
+        assert coupling == pytest.approx(
+            min(levels[layer], key=lambda level: abs(level - coupling))
+        )
+
+
 def test_uniform_couplings_that_are_rounded_up_are_no_edges():
     model = SMALL_NETWORKS["multilayer_capsnet"]()
     for name in ("hidden_caps1", "class_caps"):

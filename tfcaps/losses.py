@@ -344,7 +344,9 @@ class CouplingLoss(keras.losses.Loss):
         means = ops.einsum("bij,bj->ij", couplings, present) / counts
         deviations = ops.mean(ops.square(couplings - means), axis=1)
         spread = ops.sum(present * deviations, axis=-1)
-        nats = -ops.sum(couplings * ops.log(couplings + 1e-7), axis=-1)
+        # Coefficients that are no shares may be negative; these count as none.
+        shares = ops.relu(couplings)
+        nats = -ops.sum(shares * ops.log(shares + 1e-7), axis=-1)
         entropy = ops.mean(nats, axis=-1) / math.log(max(parents, 2))
         return self.spread * spread + self.polarization * entropy
 

@@ -11,6 +11,7 @@ from tfcaps import rem, viz
 from tfcaps.layers import perturb_dimensions
 from tfcaps.rem import CouplingDictionary, Report
 from training.batches import to_float
+from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.tables import TITLES
@@ -166,24 +167,26 @@ def _epochs(folder: RunFolder, names: Any) -> dict[str, Shown]:
 
 
 def of_models(
-    models: Mapping[str, keras.Model], levels: int, data: Data
+    models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
     """Returns the figures for which models look at test images."""
     titled = {TITLES[name]: model for name, model in models.items()}
     return {
-        **_saliency(titled, levels, data),
-        **_parse_trees(titled, levels, data),
-        **_dictionary_images(titled, levels, data),
+        **_saliency(titled, config, data),
+        **_parse_trees(titled, config, data),
+        **_dictionary_images(titled, config, data),
         **_vote_distances(titled, data),
     }
 
 
 def _saliency(
-    models: Mapping[str, keras.Model], levels: int, data: Data
+    models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
     images, labels = _one_of_each(data)
     shown = {
-        name: rem.explanation(rem.quantize_couplings(model, levels))(images)
+        name: rem.explanation(
+            rem.quantize_couplings(model, config.levels, mode=config.mode)
+        )(images)
         for name, model in models.items()
     }
     if not all("saliency" in maps for maps in shown.values()):
@@ -201,12 +204,12 @@ def _saliency(
 
 
 def _parse_trees(
-    models: Mapping[str, keras.Model], levels: int, data: Data
+    models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
     images, labels = _one_of_each(data)
     averaged = to_float(data.test[0][:_AVERAGED])
     trees = {
-        name: rem.ParseTrees(model, levels=levels)
+        name: rem.ParseTrees(model, levels=config.levels, mode=config.mode)
         for name, model in models.items()
     }
     overall = {name: own.overall(averaged) for name, own in trees.items()}
@@ -240,11 +243,13 @@ def _parse_trees(
 
 
 def _dictionary_images(
-    models: Mapping[str, keras.Model], levels: int, data: Data
+    models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
     title, model = list(models.items())[-1]
     images = data.test[0][:_SORTED]
-    keys, predicted = rem.sample_keys(model, to_float(images), levels)
+    keys, predicted = rem.sample_keys(
+        model, to_float(images), config.levels, mode=config.mode
+    )
     drawing = viz.dictionary_images(
         images,
         keys,
@@ -283,8 +288,13 @@ def _vote_distances(
 
 
 def _one_of_each(data: Data) -> tuple[Any, Any]:
-    """Returns the first test image of each class, and the classes."""
+    """Returns the first test image of each class, and the classes.
+
+    Of an image of two digits the class is the lower one.
+    """
     images, labels = data.test
+    if labels.ndim == 2:
+        labels = np.argmax(labels, axis=-1)
     _, first = np.unique(labels, return_index=True)
     first = first[:_CLASSES]
     return to_float(images[first]), labels[first]

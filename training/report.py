@@ -37,7 +37,7 @@ def write(
     folder.figures.mkdir(exist_ok=True)
     shown = figures.of_dictionaries(folder, data, reports)
     if models:
-        shown |= figures.of_models(models, folder.config.class_levels, data)
+        shown |= figures.of_models(models, folder.config, data)
     if decoded is not None:
         shown |= figures.of_decoder(decoded, data)
     page = folder.path / "report.html"

@@ -88,8 +88,10 @@ def predict_batches(
             "There must be at least one image, and one in a batch. Received: "
             f"{len(images)} images, batch_size={batch_size}."
         )
+    # On TensorFlow a step would be traced, and large routings compiled for
+    # seconds: more than it saves with a few batches. Others must compile.
+    eager = keras.backend.backend() == "tensorflow"
+    predict = model if eager else model.predict_on_batch
     for start in range(0, len(images), batch_size):
-        # Not `predict`, which traces the model, and compiles large routings for
-        # seconds: more than it saves with a few batches.
-        outputs = model(images[start : start + batch_size], training=False)
+        outputs = predict(images[start : start + batch_size])
         yield keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import Tensor, dequantize, quantize
+from tfcaps.ops import Tensor
 from tfcaps.rem.batches import predict_batches
 from tfcaps.rem.couplings import (
     WithCouplings,
@@ -18,6 +19,7 @@ from tfcaps.rem.couplings import (
     same_layers,
     shown_outputs,
 )
+from tfcaps.rem.layer_levels import Levels
 from tfcaps.rem.trees import ParseTree, parse_tree
 
 Array = NDArray[Any]
@@ -33,16 +35,17 @@ class ParseTrees:
 
     Args:
         model: As in `capsule_outputs`.
-        levels: Int, at least 2. Levels to which the couplings of all layers are
-            rounded, see `quantize_couplings`. Defaults to `None`, as they are.
+        levels: Levels to which couplings are rounded, see `quantize_couplings`.
+            Defaults to `None`, as they are.
+        mode: As in `quantize_couplings`. Defaults to `"midtread"`.
         threshold: Float. See `parse_tree`. Defaults to the uniform coupling,
             or to what it is rounded to if that is more: 1/16 becomes 0.1 with
             eleven levels, and says no more than before.
         batch_size: Int. Most images in a batch. Defaults to `256`.
 
     Raises:
-        ValueError: If the last routed layer is no `ClassCaps`, or `levels` is
-            below 2.
+        ValueError: If the last routed layer is no `ClassCaps`, or as in
+            `quantize_couplings`.
 
     References:
         - "Capsule Networks Do Not Need to Model Everything", section 3.2 and
@@ -53,19 +56,17 @@ class ParseTrees:
         self,
         model: keras.Model,
         *,
-        levels: int | None = None,
+        levels: Levels | None = None,
+        mode: str = "midtread",
         threshold: float | Sequence[float] | None = None,
         batch_size: int = 256,
     ):
         if levels is not None:
-            model = quantize_couplings(model, levels)
+            model = quantize_couplings(model, levels, mode=mode)
         self.batch_size = batch_size
-        self._model = _layers_shown(encoder(model))
+        self._model, layers = _layers_shown(encoder(model))
         if threshold is None:
-            threshold = [
-                _uniform(int(c.shape[2]), levels)
-                for c in self._model.output["couplings"]
-            ]
+            threshold = [_uniform(layer) for layer in layers]
         self.threshold = threshold
 
     def each(self, images: Array) -> list[ParseTree]:
@@ -153,12 +154,11 @@ class ParseTrees:
             )
 
 
-def _uniform(parents: int, levels: int | None) -> float:
+def _uniform(layer: ClassCaps) -> float:
     """Returns the uniform coupling, or what it is rounded to if more."""
-    uniform = 1.0 / parents
-    if levels is None:
-        return uniform
-    return max(uniform, float(dequantize(quantize(uniform, levels), levels)))
+    uniform = 1.0 / layer.num_capsules
+    rounded = layer.routing.rounded(ops.convert_to_tensor(uniform, "float32"))
+    return max(uniform, float(ops.convert_to_numpy(rounded)))
 
 
 class _Batch(NamedTuple):
@@ -202,8 +202,11 @@ class _Call(NamedTuple):
     couplings: Tensor
 
 
-def _layers_shown(model: keras.Model) -> keras.Model:
-    """From images to `activations` of all layers and `couplings` between."""
+def _layers_shown(model: keras.Model) -> tuple[keras.Model, list[ClassCaps]]:
+    """From images to `activations` of all layers and `couplings` between.
+
+    Returns the layers that make the couplings too.
+    """
     last = last_routed_layer(model)
     if not isinstance(last, ClassCaps):
         raise ValueError(
@@ -230,17 +233,15 @@ def _layers_shown(model: keras.Model) -> keras.Model:
             break  # `compact` took capsules out
         found.insert(0, before)
     poses = found[-1].poses
-    return keras.Model(
-        copy.input,
-        {
-            "activations": [
-                *(_VotingActivations(c.layer)(*c[1:3]) for c in found),
-                shown_outputs(copy, {"poses": poses})["lengths"],
-            ],
-            "couplings": [c.couplings for c in found],
-        },
-        name=model.name,
-    )
+    outputs = {
+        "activations": [
+            *(_VotingActivations(c.layer)(*c[1:3]) for c in found),
+            shown_outputs(copy, {"poses": poses})["lengths"],
+        ],
+        "couplings": [c.couplings for c in found],
+    }
+    layers = [c.layer for c in found]
+    return keras.Model(copy.input, outputs, name=model.name), layers
 
 
 class _VotingActivations(keras.layers.Layer):

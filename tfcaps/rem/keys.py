@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from tfcaps.ops import quantize
 from tfcaps.rem.batches import predict_batches
-from tfcaps.rem.couplings import quantize_couplings
+from tfcaps.rem.couplings import last_routed_layer, quantize_couplings
 from tfcaps.rem.explanation import explanation
+from tfcaps.rem.layer_levels import Levels
 
 
 class SampleKeys(NamedTuple):
@@ -28,8 +29,9 @@ class SampleKeys(NamedTuple):
 def sample_keys(
     model: keras.Model,
     images: NDArray[Any],
-    levels: int = 11,
+    levels: Levels = 11,
     *,
+    mode: str = "midtread",
     batch_size: int = 256,
 ) -> SampleKeys:
     """Returns which key each image has.
@@ -40,22 +42,29 @@ def sample_keys(
     Args:
         model: As in `explanation`.
         images: Its input `[n, h, w, c]`.
-        levels: Int in [2, 256]. Levels of the couplings. Defaults to `11`.
+        levels: As in `quantize_couplings`; those of the last routed layer in
+            [2, 256]. Defaults to `11`.
+        mode: As in `quantize_couplings`. Defaults to `"midtread"`.
         batch_size: Int. Most images in a batch. Defaults to `256`.
 
     Raises:
         ValueError: If `levels` is out of range, or as in `explanation`.
     """
-    if not 2 <= levels <= 256:
+    rounded = quantize_couplings(model, levels, mode=mode)
+    routing = last_routed_layer(rounded).routing
+    if routing.levels is None or routing.levels > 256:
         raise ValueError(
-            f"`levels` must be in [2, 256]. Received: levels={levels}."
+            "The last routed layer must have levels in [2, 256]. Received: "
+            f"levels={levels}."
         )
-    shown = explanation(quantize_couplings(model, levels))
+    shown = explanation(rounded)
     wanted = {name: shown.output[name] for name in ("classes", "couplings")}
     parts = list(
         predict_batches(keras.Model(shown.input, wanted), images, batch_size)
     )
     couplings = np.concatenate([part["couplings"] for part in parts])
-    codes = keras.ops.convert_to_numpy(quantize(couplings, levels))
+    codes = keras.ops.convert_to_numpy(
+        quantize(couplings, routing.levels, mode=mode)
+    )
     classes = np.concatenate([part["classes"] for part in parts])
     return SampleKeys(codes.astype(np.uint8), classes)

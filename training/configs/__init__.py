@@ -122,12 +122,12 @@ class Config:
     max_searches: int = 12
     search_samples: int | None = None
     scope: str = "global"
-    decay: float = 1e-2
+    decay: float = 3e-3
     decay_power: float = 2.0
     decay_factor: float | None = None
     decay_targets: tuple[str, ...] = ("transformations",)
-    coupling_spread: float = 0.0
-    coupling_polarization: float = 0.0
+    coupling_spread: float = 1.0
+    coupling_polarization: float = 0.1
     levels: int | tuple[int, ...] = 11
     mode: str = "midtread"
     strategy: str = "none"
