@@ -142,3 +142,8 @@ def test_wanting_couplings_changes_no_output(rng):
     )
     expected = rem.capsule_outputs(model).predict(images, verbose=0)
     np.testing.assert_allclose(outputs["couplings"], expected["couplings"])
+
+
+def test_negative_coefficients_count_as_none():
+    couplings = np.full((2, 4, 3), -0.5, "float32")
+    assert float(CouplingLoss(0.0, 1.0)([0, 1], couplings)) == 0.0
