@@ -7,7 +7,7 @@ with `sensitivity_decay`, which shrinks weights in every step, this is LOBSTER.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -98,22 +98,28 @@ def prune_iteratively(
             "`validation_data` must have one label for each image, and at "
             f"least one. Received: {len(images)} images, {len(labels)} labels."
         )
-    pruning = _LossGuarded(model, targets)
-    pruning.data = np.asarray(images), np.asarray(labels)
-    pruning.tolerance = tolerance
-    pruning.max_searches = max_searches
-    pruning.every = every
-    pruning.min_accuracy = min_accuracy
-    pruning.max_sparsity = max_sparsity
-    pruning.batch_size = batch_size
-    pruning.loss = loss
-    return begin(model, pruning)
+    return begin(
+        model,
+        _LossGuarded(
+            model,
+            targets,
+            (np.asarray(images), np.asarray(labels)),
+            _Settings(
+                tolerance,
+                max_searches,
+                every,
+                min_accuracy,
+                max_sparsity,
+                batch_size,
+                loss,
+            ),
+        ),
+    )
 
 
-class _LossGuarded(Pruning):
-    """Prunes after an epoch what the validation loss does not need."""
+class _Settings(NamedTuple):
+    """The arguments of `prune_iteratively`."""
 
-    data: tuple[Array, Array]
     tolerance: float
     max_searches: int | None
     every: int
@@ -122,12 +128,29 @@ class _LossGuarded(Pruning):
     batch_size: int
     loss: Any
 
+
+class _LossGuarded(Pruning):
+    """Prunes after an epoch what the validation loss does not need."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        targets: str | Sequence[str],
+        data: tuple[Array, Array],
+        settings: _Settings,
+    ):
+        super().__init__(model, targets)
+        self.data = data
+        self.settings = settings
+        self._encoder = encoder(model)
+
     def end_epoch(self, model: keras.Model, epoch: int) -> None:
-        if (epoch + 1) % self.every:
+        settings = self.settings
+        if (epoch + 1) % settings.every:
             return
         weights = self.weights(model)
         loss, accuracy = self._measure(model)
-        if not math.isfinite(loss) or accuracy <= self.min_accuracy:
+        if not math.isfinite(loss) or accuracy <= settings.min_accuracy:
             return
         magnitudes = np.concatenate([np.abs(w).ravel() for w in weights])
 
@@ -138,14 +161,14 @@ class _LossGuarded(Pruning):
 
         threshold = largest_threshold(
             loss_at,
-            loss * (1.0 + self.tolerance),
+            loss * (1.0 + settings.tolerance),
             float(magnitudes.min()),
             float(magnitudes.mean()),
             float(magnitudes.max()),
-            self.max_searches,
+            settings.max_searches,
         )
-        if self.max_sparsity is not None:
-            limit = magnitude_threshold(magnitudes, self.max_sparsity)
+        if settings.max_sparsity is not None:
+            limit = magnitude_threshold(magnitudes, settings.max_sparsity)
             threshold = min(threshold, float(limit))
         masks = [
             mask & (np.abs(array) >= threshold)
@@ -155,13 +178,12 @@ class _LossGuarded(Pruning):
 
     def _measure(self, model: keras.Model) -> tuple[float, float]:
         """Returns loss and accuracy on the validation data."""
-        loss = self.loss or _loss_of_lengths(model)
-        if not hasattr(self, "_encoder"):
-            self._encoder = encoder(model)
+        loss = self.settings.loss or _loss_of_lengths(model)
+        size = self.settings.batch_size
         images, labels = self.data
         total, right = 0.0, 0
-        for start in range(0, len(labels), self.batch_size):
-            part = slice(start, start + self.batch_size)
+        for start in range(0, len(labels), size):
+            part = slice(start, start + size)
             lengths = self._encoder.predict_on_batch(images[part])
             wanted = labels[part]
             value = ops.convert_to_numpy(ops.mean(loss(wanted, lengths)))

@@ -12,26 +12,17 @@ clearer than without.
 import dataclasses
 import itertools
 
-from training.configs import Config, paper
+from training.configs import Config
 from training.configs.experiment import Experiment, Row, fields_of
 from training.configs.strategies import (
+    COLUMNS,
     baseline_row,
     digits,
     part_of_mnist,
 )
-from training.tables import Column
 
 Weights = tuple[float, float]
 
-COLUMNS = (
-    paper.ACCURACY,
-    paper.ENTROPY,
-    Column("entropy / ceiling", "normalized_entropy", 3),
-    Column("keys", "median_keys", 0, 1, "median"),
-    paper.OFF_UNIFORM,
-    paper.T_SCORE,
-    paper.SPARSITY,
-)
 LABELS = (
     "data set",
     "schedule",

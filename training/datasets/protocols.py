@@ -9,14 +9,14 @@ for SVHN, Dogs vs. Cats, Imagenette and smallNORB: those are our choice.
 
 import dataclasses
 
+from training.augmentation import Augmentation
+
 Channels = tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Protocol:
+class Protocol(Augmentation):
     """What is done to images; by default what suits a user's own.
-
-    The names but for the first four are those of `Augmentation`.
 
     Attributes:
         mean: What is subtracted from each channel, or `None`.
@@ -31,13 +31,6 @@ class Protocol:
     measured: bool = False
     resize: int | None = None
     shift: int = 2
-    crop: int | None = None
-    flip: bool = False
-    rotation: float = 0.0
-    brightness: tuple[float, float] | None = None
-    brightness_delta: float = 0.0
-    contrast: tuple[float, float] | None = None
-    pairs: bool = False
 
 
 _IMAGENET: dict[str, Channels] = {
