@@ -51,10 +51,16 @@ def _point(
     models: Sequence[Mapping[str, Any]],
     group: str,
 ) -> dict[str, Any]:
-    words = [word for word in row.labels[1:] if word != "–"]
+    cells = dict(zip(labels, row.labels, strict=True))
+    # Numbers alone would not say what they are of.
+    words = [
+        f"{label} {word}" if word[0].isdigit() else word
+        for label, word in list(cells.items())[1:-1]
+        if word != "–" and label != group
+    ]
     return {
-        "name": " ".join(words),
-        "group": row.labels[labels.index(group)],
+        "name": ", ".join(words) or row.labels[-1],
+        "group": f"{group}: {cells[group]}",
         "trivial": any(model["trivial"] for model in models),
         **{
             measure: [model[measure] for model in models]
