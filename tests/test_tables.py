@@ -42,11 +42,11 @@ def test_seeds_are_averaged_and_settings_kept_apart(tmp_path):
         [cell.strip() for cell in line.strip("|").split("|")] for line in lines
     ]
     assert rows[2] == [
-        "x", "REM", "0.01", "2", "3", "98.00 ± 1.00", "98.00 ± 1.00",
+        "x", "REM", "0.01", "–", "2", "3", "98.00 ± 1.00", "98.00 ± 1.00",
         "2.00 ± 0.00", "6.00 ± 0.00", "8 ± 0", "25.0 ± 0.0", "0.125 ± 0.000",
         "80.0 ± 0.0", "12,345 ± 0", "20",
     ]  # fmt: skip
-    assert rows[3][3:7] == ["1", "9", "50.00", "50.00"]
+    assert rows[3][4:8] == ["1", "9", "50.00", "50.00"]
 
 
 def test_the_readme_shows_what_the_command_prints():

@@ -119,7 +119,7 @@ def table(folders: Iterable[Path]) -> str:
         key = json.dumps(setting, sort_keys=True)
         configs[key] = config
         groups.setdefault(key, []).append(result)
-    head = ("data set", "model", "decay", "seeds", "epochs")
+    head = ("data set", "model", "decay", "coupling loss", "seeds", "epochs")
     rows = [(*head, *(column.title for column in COLUMNS), "seconds")]
     for key, results in groups.items():
         config = configs[key]
@@ -130,6 +130,7 @@ def table(folders: Iterable[Path]) -> str:
                     Path(config["dataset"]).stem,
                     TITLES[name],
                     f"{config['decay']:g}" if name == "rem" else NOTHING,
+                    _coupling_loss(config) if name == "rem" else NOTHING,
                     str(len(results)),
                     str(config["epochs"]),
                     *(column.write(models) for column in COLUMNS),
@@ -137,6 +138,13 @@ def table(folders: Iterable[Path]) -> str:
                 )
             )
     return markdown(rows, left=2)
+
+
+def _coupling_loss(config: Mapping[str, Any]) -> str:
+    """Returns its weights, which older configs do not have."""
+    names = ("coupling_spread", "coupling_polarization")
+    weights = [config.get(name, 0.0) for name in names]
+    return ", ".join(f"{w:g}" for w in weights) if any(weights) else NOTHING
 
 
 def _seconds(results: Iterable[Mapping[str, Any]]) -> str:
