@@ -82,9 +82,10 @@ class RoutingCase(Case):
 
 @dataclasses.dataclass(frozen=True)
 class LossCase(Case):
-    """A loss, of class lengths unless it is one of images."""
+    """A loss, of class lengths unless it is one of images or couplings."""
 
     of_classes: bool = True
+    of_couplings: bool = False
 
 
 def parametrize(cases):

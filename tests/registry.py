@@ -4,7 +4,12 @@ from functools import partial
 
 from tests.cases import LossCase, RoutingCase, parametrize
 from tests.layer_cases import LAYERS
-from tfcaps.losses import MarginLoss, ReconstructionLoss, SpreadLoss
+from tfcaps.losses import (
+    CouplingLoss,
+    MarginLoss,
+    ReconstructionLoss,
+    SpreadLoss,
+)
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
@@ -70,6 +75,9 @@ LOSSES = [
     LossCase(
         "margin-custom",
         partial(MarginLoss, 0.8, 0.2, 0.3, reduction="sum", name="custom"),
+    ),
+    LossCase(
+        "coupling", partial(CouplingLoss), of_classes=False, of_couplings=True
     ),
     LossCase("spread", partial(SpreadLoss)),
     LossCase(

@@ -27,7 +27,14 @@ folder, strategies = pathlib.Path(sys.argv[1]), sys.argv[2:]
 for strategy in strategies:
     test_devices.train(folder / strategy, strategy)
 """
-TEN_STEPS = {"epochs": 2, "batch_size": 16, "samples": 75, "rem": True}
+TEN_STEPS = {
+    "epochs": 2,
+    "batch_size": 16,
+    "samples": 75,
+    "rem": True,
+    # The mean of a class is that of the images that a replica sees.
+    "coupling_spread": 0.0,
+}
 
 
 def train(path, strategy):

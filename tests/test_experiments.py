@@ -197,7 +197,7 @@ def test_stopping_leaves_no_process_and_keeps_the_time(
     assert cells(tmp_path)[2][-1] == "not run yet"
     (run / "go").touch()
     assert call(tmp_path, "--seeds", 0) == 0
-    assert 1000 < json.loads((run / "seconds.json").read_text())["seconds"]
+    assert 1000 <= json.loads((run / "seconds.json").read_text())["seconds"]
     assert starts(tmp_path) == {"slow/seed-0": 2}
     assert cells(tmp_path)[2][-1] == "done"
 

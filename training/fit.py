@@ -318,6 +318,11 @@ def _callbacks(
     return callbacks
 
 
+def _short(name: str) -> str:
+    """Returns a log's name as if lengths were the only output."""
+    return name if name == "lengths_loss" else name.removeprefix("lengths_")
+
+
 def _measured_epochs(epochs: int) -> range:
     """Returns the epochs of the curves, the last one among them."""
     every = max(epochs // _CURVE_POINTS, 1)
@@ -383,7 +388,7 @@ class _Measure(keras.callbacks.Callback):
             {
                 "model": self.name,
                 "epoch": epoch,
-                **{k: float(v) for k, v in logs.items()},
+                **{_short(k): float(v) for k, v in logs.items()},
                 "test_accuracy": report.accuracy,
                 "test_accuracy_quantized": report.accuracy_quantized,
                 "entropy_bits": report.entropy_bits,

@@ -127,7 +127,12 @@ class CompactCaps(ClassCaps):
             activations = _with_zero(activations, axis=3)
             weights = self._weights_with_silent(poses.shape[1])
         flat = (-1, math.prod(poses.shape[1:-1]))
-        routed = self._route(poses, ops.reshape(activations, flat), weights)
+        routed = self._route(
+            poses,
+            ops.reshape(activations, flat),
+            weights,
+            return_couplings=return_couplings,
+        )
         if return_couplings:
             routed = routed._replace(couplings=self._of_all(routed.couplings))
         return self._chosen(routed, return_activations, return_couplings)
