@@ -124,7 +124,7 @@ def test_training_on_couplings_makes_them_alike_and_clear(rng):
             verbose=0,
         )
         measured.append(rem.evaluate(model, (images, labels), 11).t_score)
-    assert measured[1] > measured[0] + 0.02
+    assert measured[1] > 1.3 * measured[0]
 
 
 def test_a_model_with_a_decoder_gets_the_output_too():
