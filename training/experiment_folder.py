@@ -246,7 +246,7 @@ class ExperimentFolder:
         return [] if row.config is None else self.runs([row.run])
 
     def collect(self, to: Path) -> "ExperimentFolder":
-        """Copies the small files of all runs to a folder for keeping.
+        """Copies the small files of finished runs to a folder for keeping.
 
         Where the data lay is left out.
 
@@ -258,7 +258,7 @@ class ExperimentFolder:
         )
         kept.begin()
         for run in self.runs():
-            if run.read("config.json") is not None:
+            if run.finished:
                 run.copy_to(to / run.path.relative_to(self.path))
         return kept
 

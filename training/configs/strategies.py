@@ -54,7 +54,6 @@ def get_experiment() -> Experiment:
             "mnist is 10,000 images for 10 epochs.",
         ),
         figures=("comparison",),
-        group="strategy",
     )
 
 
