@@ -1,0 +1,87 @@
+"""What is measured of a model while it trains."""
+
+import statistics
+import time
+
+import keras
+import numpy as np
+
+from tfcaps import rem
+from training import devices
+from training.batches import Batches
+
+# The curves have about this many points, each of this many test images at most.
+_CURVE_POINTS = 40
+_CURVE_SAMPLES = 1000
+
+
+def _short(name: str) -> str:
+    """Returns a log's name as if lengths were the only output."""
+    return name if name == "lengths_loss" else name.removeprefix("lengths_")
+
+
+def _measured_epochs(epochs: int) -> range:
+    """Returns the epochs of the curves, the last one among them."""
+    every = max(epochs // _CURVE_POINTS, 1)
+    return range((epochs - 1) % every, epochs, every)
+
+
+class Measure(keras.callbacks.Callback):
+    """Writes a line of `metrics.jsonl`, at the end and every few epochs."""
+
+    def __init__(self, name, network, data, folder):
+        super().__init__()
+        images, labels = data.test
+        draw = np.random.default_rng(0)
+        chosen = draw.permutation(len(labels))[:_CURVE_SAMPLES]
+        self.name = name
+        self.network = network
+        self.test = Batches(images[chosen], labels[chosen], batch_size=256)
+        self.folder = folder
+
+    def on_train_begin(self, logs=None):
+        config = self.folder.config
+        self.local = devices.Local(self.network)
+        with devices.alone():
+            self.evaluator = rem.Evaluator(
+                self.local.model, config.levels, mode=config.mode
+            )
+        self.step_seconds = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.started = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step_seconds.append(time.perf_counter() - self.started)
+
+    def on_epoch_end(self, epoch, logs=None):
+        measured = _measured_epochs(self.folder.config.epochs)
+        if epoch not in measured:
+            return
+        self.local.update()
+        with devices.alone():
+            report = self.evaluator.run(self.test)
+        # Keras shows what is added to the logs beside its progress bar.
+        logs["entropy_bits"] = report.entropy_bits
+        if devices.process() > 0:
+            return
+        last = len(measured) - 1
+        if measured.index(epoch) in {0, last // 4, last // 2, last}:
+            self.folder.save_epoch(self.name, epoch, report.dictionary)
+        self.folder.append_metrics(
+            {
+                "model": self.name,
+                "epoch": epoch,
+                **{_short(k): float(v) for k, v in logs.items()},
+                "test_accuracy": report.accuracy,
+                "test_accuracy_quantized": report.accuracy_quantized,
+                "entropy_bits": report.entropy_bits,
+                "ceiling_bits": report.ceiling_bits,
+                "median_keys": report.median_keys,
+                "nonuniform_share": report.nonuniform_share,
+                "t_score": report.t_score,
+                "sparsity": report.sparsity,
+                # The median leaves out the first step, which is compiled.
+                "seconds_per_step": statistics.median(self.step_seconds),
+            }
+        )
