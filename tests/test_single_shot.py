@@ -68,6 +68,28 @@ def test_saliencies_are_summed_over_batches(images):
         np.testing.assert_array_equal(w.numpy(), old)
 
 
+def test_the_weights_of_the_losses_count(images):
+    expected = {"lengths": 3.0, "couplings": 0.5}
+    totals = []
+    for weights in ({"lengths": 0.0, "couplings": 0.5}, expected):
+        keras.utils.set_random_seed(0)
+        model = rem.add_couplings(tiny_capsnet())
+        model.compile(
+            "adam",
+            loss={
+                "lengths": tfcaps.losses.MarginLoss(),
+                "couplings": tfcaps.losses.CouplingLoss(),
+            },
+            loss_weights=weights,
+            jit_compile=False,
+        )
+        labels = {"lengths": images[1], "couplings": images[1]}
+        kernel = [v for v in model.trainable_variables if v.name == "kernel"]
+        (saliency, *_) = _saliencies(model, [(images[0], labels)], kernel)
+        totals.append(saliency.sum())
+    assert totals[1] > 2 * totals[0] > 0
+
+
 def test_masks_stay_for_the_whole_training(images):
     model = compiled(tiny_capsnet())
     rem.prune_single_shot(model, batches(*images), 0.75)

@@ -72,7 +72,7 @@ def test_wrong_statistics_are_errors(mean, std):
 
 def test_statistics_are_measured_on_the_training_images(data):
     config = configs.Config(measured=True)
-    model = fit.build(data, config)
+    model = fit.build(data, config, decoder=False)
     layer = model.get_layer("standardize")
     images = data.train[0]
     standardized = keras.ops.convert_to_numpy(layer(images))

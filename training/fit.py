@@ -47,7 +47,7 @@ def train(
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
     with devices.scope(strategy):
-        model = build(data, config)
+        model = build(data, config, decoder=config.decoder == "joint")
         trained = model
         if name == "rem" and (
             config.coupling_spread or config.coupling_polarization
@@ -91,8 +91,13 @@ def train(
     return model if devices.num_shards(strategy) == 1 else _load(path)
 
 
-def build(data: Data, config: Config) -> keras.Model:
+def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
     """Returns the network of the settings, not compiled.
+
+    Args:
+        data: Images and labels.
+        config: Settings of the run.
+        decoder: Whether it reconstructs images too.
 
     Raises:
         UserError: If a name is unknown or the images do not fit.
@@ -105,7 +110,7 @@ def build(data: Data, config: Config) -> keras.Model:
         data.image_shape,
         data.num_classes,
         routing=config.routing,
-        decoder=config.decoder == "joint",
+        decoder=decoder,
         mean=mean,
         std=std,
     )

@@ -93,6 +93,12 @@ def make_parser() -> Parser:
         metavar="SHARE",
         help="share of the training images that is only for choosing, 0 to 0.5",
     )
+    add(
+        "--resize",
+        type=at_least_one,
+        metavar="PIXELS",
+        help="rows and columns to which images are resized",
+    )
     add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
     add("--model", metavar="NAME", help=f"one of {', '.join(models.MODELS)}")
     add(
@@ -262,7 +268,7 @@ def run(options) -> None:
     if config.samples is not None:
         data = data.reduced(config.samples)
     # A model that does not fit the images fails before anything is written.
-    fit.build(data, config)
+    fit.build(data, config, decoder=config.decoder != "none")
     if is_first and not options.resume:
         folder.create()
     if is_first:

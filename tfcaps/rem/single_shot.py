@@ -79,18 +79,17 @@ def _saliencies(
         probe = keras.Model(model.inputs[0], model.outputs[0])
     else:
         probe = keras.Model(model.input, model.output, name=model.name)
-    probe.compile(optimizer, loss=model.loss, loss_weights=_weights_of(model))
+    probe.compile(
+        optimizer,
+        loss=model.loss,
+        loss_weights=model.get_compile_config()["loss_weights"],
+    )
     for x, y in batches:
         probe.train_on_batch(x, y)
     model.set_weights(before)  # moving averages, and what constraints did
     if not optimizer.built:
         raise ValueError("`batches` must have at least one batch.")
     return [optimizer.saliency_of(variable) for variable in variables]
-
-
-def _weights_of(model: keras.Model) -> Any:
-    compiled: Any = getattr(model, "_compile_loss", None)
-    return getattr(compiled, "_user_loss_weights", None)
 
 
 class _Saliency(keras.optimizers.Optimizer):
