@@ -16,6 +16,7 @@ from training.backup import BackUp
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data, channel_statistics
+from training.finite import StopIfNotFinite, guarded
 from training.folder import RunFolder
 from training.measure import Measure
 from training.pairs import both_found, share_found
@@ -145,12 +146,14 @@ def decoded_model(
         optimizer = keras.optimizers.Adam(
             _learning_rate(config, batches.num_batches)
         )
-        decoded.compile(optimizer, {"lengths": None, "reconstruction": loss})
+        decoded.compile(
+            guarded(optimizer), {"lengths": None, "reconstruction": loss}
+        )
         decoded.fit(
             batches,
             epochs=config.epochs,
             shuffle=False,
-            callbacks=[_epoch_starter(batches), _StopIfNotFinite()],
+            callbacks=[_epoch_starter(batches), StopIfNotFinite(batches)],
         )
     folder.save_model("decoder", decoded)
     return decoded
@@ -294,7 +297,7 @@ def _compile(
     metrics = [both_found, share_found] if config.pairs else ["accuracy"]
     if isinstance(losses, dict):
         metrics = {"lengths": metrics}
-    model.compile(optimizer, loss=losses, metrics=metrics)
+    model.compile(guarded(optimizer), loss=losses, metrics=metrics)
 
 
 def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
@@ -307,7 +310,7 @@ def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
 def _callbacks(
     model: keras.Model, batches: Batches
 ) -> list[keras.callbacks.Callback]:
-    callbacks = [_epoch_starter(batches), _StopIfNotFinite()]
+    callbacks = [_epoch_starter(batches), StopIfNotFinite(batches)]
     if getattr(model, "pruning", None) is not None:
         callbacks.insert(0, rem.UpdatePruningStep())
     loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
@@ -316,16 +319,3 @@ def _callbacks(
     if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
         callbacks.append(tfcaps.losses.IncreaseMargin(loss))
     return callbacks
-
-
-class _StopIfNotFinite(keras.callbacks.Callback):
-    """Stops with an error that names the epoch, before it is backed up."""
-
-    def on_epoch_end(self, epoch, logs=None):
-        for measure, value in (logs or {}).items():
-            if not np.isfinite(value):
-                raise UserError(
-                    f"{measure} became {value} in epoch {epoch + 1}; the "
-                    "training was stopped. Try a lower learning rate in "
-                    "training/configs/."
-                )
