@@ -202,7 +202,7 @@ def test_mirrored_training_equals_one_replica(
         (["--out", "taken"], "taken exists and is not overwritten"),
         (["--out", "few.npz/x"], "few.npz/x cannot be made"),
         (["--resume"], "--resume needs --out"),
-        (["--resume", "--out", "taken"], "there is no run to resume in taken"),
+        (["--resume", "--out", "taken"], "there is no run in taken"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -23,6 +23,7 @@ from tfcaps.cli import UserError
 
 STRATEGIES = {"none": None, "mirrored": "tensorflow", "data-parallel": "jax"}
 _PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+_XLA_FLAG = "--xla_gpu_deterministic_ops"
 
 
 def make_strategy(name: str) -> Any:
@@ -55,6 +56,25 @@ def make_strategy(name: str) -> Any:
         # Each process cuts its own part of a batch.
         return keras.distribution.DataParallel(auto_shard_dataset=False)
     return None
+
+
+def make_deterministic() -> None:
+    """Makes every operation of this process give the same bits each time.
+
+    Raises:
+        UserError: If a GPU has to be told so before the process starts.
+    """
+    if not _is_on_jax():
+        import tensorflow as tf
+
+        tf.config.experimental.enable_op_determinism()
+    elif _jax().default_backend() == "gpu" and _XLA_FLAG not in os.environ.get(
+        "XLA_FLAGS", ""
+    ):
+        raise UserError(
+            "--deterministic on a GPU with JAX needs the environment variable "
+            f"XLA_FLAGS={_XLA_FLAG}=true."
+        )
 
 
 def scope(strategy: Any) -> Any:

@@ -18,6 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+if __name__ == "__main__":
+    from training.quiet import start_quietly
+
+    start_quietly()
+
 from tfcaps.cli import (  # noqa: E402
     Parser,
     UserError,

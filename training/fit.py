@@ -2,7 +2,7 @@
 
 import dataclasses
 import shutil
-from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -21,10 +21,30 @@ from training.folder import RunFolder
 from training.measure import Measure
 from training.pairs import both_found, share_found
 from training.plateau import StopOnPlateau
+from training.tensorboard import TensorBoard
+
+
+class Ready(NamedTuple):
+    """A model that is ready to be trained.
+
+    Attributes:
+        model: The network.
+        trained: The same, or a model of its layers with further outputs.
+        batches: The training batches.
+    """
+
+    model: keras.Model
+    trained: keras.Model
+    batches: Batches
 
 
 def train(
-    name: str, data: Data, folder: RunFolder, strategy
+    name: str,
+    data: Data,
+    folder: RunFolder,
+    strategy,
+    *,
+    tensorboard: bool = False,
 ) -> keras.Model | None:
     """Trains a model, or takes it from the folder if that was done before.
 
@@ -34,6 +54,7 @@ def train(
         folder: Settings of the run, and where the model, its back-up and its
             metrics go.
         strategy: What `make_strategy` returned.
+        tensorboard: Write logs for TensorBoard. Defaults to `False`.
 
     Returns:
         The trained model, stripped of pruning; None but in the first process.
@@ -44,30 +65,17 @@ def train(
     config = folder.config
     path = folder.model_path(name)
     if path.exists():
-        return _load(path)
-    # The same weights at the start and the same batches for every model.
-    keras.utils.set_random_seed(config.seed)
+        return folder.load_model(name)
     with devices.scope(strategy):
-        model = build(data, config, decoder=config.decoder == "joint")
-        trained = model
-        if name == "rem" and (
-            config.coupling_spread or config.coupling_polarization
-        ):
-            trained = rem.add_couplings(model)
-        batches = _training_batches(
-            trained,
-            data,
-            config,
-            shards=devices.num_shards(strategy),
-            process=(devices.process(), devices.num_processes()),
-        )
-        _compile(trained, name, config, batches.num_batches)
-        if name == "rem":
-            pruning.begin(trained, config, data, batches)
+        model, trained, batches = prepare(name, data, config, strategy)
         plateau, epochs = [], config.epochs
         if config.patience is not None:
             plateau.append(_stop_on_plateau(name, data, folder, batches))
             epochs = plateau[0].epochs(epochs)
+        measure = Measure(name, rem.encoder(model), data, folder)
+        logs = []
+        if tensorboard and devices.process() == 0:
+            logs.append(TensorBoard(folder.path / "tensorboard", name, measure))
         trained.fit(
             batches,
             epochs=epochs,
@@ -75,7 +83,8 @@ def train(
             callbacks=[
                 *plateau,  # before the epoch's pruning, as in the paper
                 *_callbacks(trained, batches),
-                Measure(name, rem.encoder(model), data, folder),
+                measure,
+                *logs,
                 # After these: it backs up only epochs that are measured and
                 # finite.
                 BackUp(folder.backup_path(name)),
@@ -89,7 +98,39 @@ def train(
     if devices.process() > 0:
         return None
     # What follows runs in one process, on its own device.
-    return model if devices.num_shards(strategy) == 1 else _load(path)
+    return (
+        model if devices.num_shards(strategy) == 1 else folder.load_model(name)
+    )
+
+
+def prepare(name: str, data: Data, config: Config, strategy) -> Ready:
+    """Builds and compiles a model in the strategy's scope, and begins pruning.
+
+    Args:
+        name: As in `train`.
+        data: Images and labels.
+        config: Settings of the run.
+        strategy: What `make_strategy` returned.
+    """
+    # The same weights at the start and the same batches for every model.
+    keras.utils.set_random_seed(config.seed)
+    model = build(data, config, decoder=config.decoder == "joint")
+    trained = model
+    if name == "rem" and (
+        config.coupling_spread or config.coupling_polarization
+    ):
+        trained = rem.add_couplings(model)
+    batches = _training_batches(
+        trained,
+        data,
+        config,
+        shards=devices.num_shards(strategy),
+        process=(devices.process(), devices.num_processes()),
+    )
+    _compile(trained, name, config, batches.num_batches)
+    if name == "rem":
+        pruning.begin(trained, config, data, batches)
+    return Ready(model, trained, batches)
 
 
 def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
@@ -117,10 +158,6 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
     )
 
 
-def _load(path: Path) -> keras.Model:
-    return keras.saving.load_model(path, compile=False)
-
-
 def decoded_model(
     model: keras.Model, data: Data, folder: RunFolder, strategy
 ) -> keras.Model | None:
@@ -134,12 +171,12 @@ def decoded_model(
         return model if config.decoder == "joint" else None
     path = folder.model_path("decoder")
     if path.exists():
-        return _load(path)
+        return folder.load_model("decoder")
     print("\nDecoder on the frozen capsules", flush=True)
     keras.utils.set_random_seed(config.seed)
     with devices.scope(strategy):
         # A copy from the file, because freezing changes the layers.
-        encoder = _load(folder.model_path(config.model_names[-1]))
+        encoder = folder.load_model(config.model_names[-1])
         decoded = models.with_decoder(config.model, encoder, frozen=True)
         batches = _training_batches(decoded, data, config)
         loss = tfcaps.losses.ReconstructionLoss(config.reconstruction_weight)

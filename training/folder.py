@@ -5,10 +5,13 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import keras
 
@@ -25,6 +28,8 @@ _PACKAGES = (
     "tensorflow-datasets",
     "jax",
 )
+# What Keras raises for a broken file.
+_UNREADABLE = (ValueError, OSError, KeyError, TypeError, BadZipFile)
 
 
 class RunFolder:
@@ -42,26 +47,35 @@ class RunFolder:
         self.served = path / "served"
 
     def create(self) -> None:
-        """Makes the folder and writes how the run is set up.
+        """Makes the folder, which says how the run is set up, or nothing.
 
         Raises:
             UserError: If it exists or cannot be made.
         """
+        if self.path.exists():
+            raise UserError(
+                f"{self.path} exists and is not overwritten; give another "
+                "--out, or --resume to go on with that run."
+            )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.mkdir()
+            path = tempfile.mkdtemp(
+                dir=self.path.parent, prefix=f".{self.path.name}-"
+            )
         except OSError as error:
-            if self.path.exists():
-                raise UserError(
-                    f"{self.path} exists and is not overwritten; give another "
-                    "--out, or --resume to go on with that run."
-                ) from error
             raise UserError(f"{self.path} cannot be made: {error}.") from error
-        self.write_json("config.json", dataclasses.asdict(self.config))
-        self.write_json("environment.json", _environment())
+        staged = RunFolder(Path(path), self.config)
+        try:
+            staged.write_json("config.json", dataclasses.asdict(self.config))
+            staged.write_json("environment.json", _environment())
+            staged.path.chmod(0o755)  # mkdtemp makes folders private
+            staged.path.rename(self.path)
+        except BaseException:
+            shutil.rmtree(staged.path)
+            raise
 
     @classmethod
-    def resume(cls, path: Path) -> "RunFolder":
+    def open(cls, path: Path) -> "RunFolder":
         """Returns the folder of an earlier run, with its settings.
 
         Raises:
@@ -69,15 +83,26 @@ class RunFolder:
         """
         try:
             settings = json.loads((path / "config.json").read_text("utf-8"))
-            folder = cls(path, config_from(settings))
+            return cls(path, config_from(settings))
         except FileNotFoundError as error:
             raise UserError(
-                f"there is no run to resume in {path}: no config.json."
+                f"there is no run in {path}: no config.json."
             ) from error
         except ValueError as error:
             raise UserError(
                 f"{path / 'config.json'} is not the config of a run: {error}."
             ) from error
+
+    @classmethod
+    def resume(cls, path: Path) -> "RunFolder":
+        """Returns the folder of a run to go on with.
+
+        Raises:
+            UserError: If there is no such run.
+        """
+        folder = cls.open(path)
+        for leftover in path.glob(".*-*"):
+            leftover.unlink()  # of a file that was being written
         if not (path / "environment.json").exists():
             folder.write_json("environment.json", _environment())
         return folder
@@ -97,9 +122,56 @@ class RunFolder:
         keras.Model(model.input, model.output, name=model.name).save(staged)
         os.replace(staged, path)
 
+    def load_model(self, name: str) -> keras.Model:
+        """Returns a model that `save_model` wrote.
+
+        Raises:
+            UserError: If there is none, or it cannot be read.
+        """
+        path = self.model_path(name)
+        if not path.is_file():
+            raise UserError(f"{self.path} has no {path.name} yet.")
+        try:
+            return keras.saving.load_model(path, compile=False)
+        except _UNREADABLE as error:
+            raise UserError(
+                f"{path} is not a readable Keras model: {error}."
+            ) from error
+
     def save_data(self, name: str, classes: Sequence[str]) -> None:
         """Writes `data.json`, which says what the classes are."""
         self.write_json("data.json", {"name": name, "classes": list(classes)})
+
+    def class_names(self) -> list[str]:
+        """Returns what `save_data` wrote.
+
+        Raises:
+            UserError: If it is not there.
+        """
+        path = self.path / "data.json"
+        try:
+            return list(json.loads(path.read_text("utf-8"))["classes"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{path}, which names the classes, cannot be read: {error}."
+            ) from error
+
+    def dictionary(self) -> CouplingDictionary:
+        """Returns the parse trees of the last model on the test images.
+
+        Raises:
+            UserError: If they are not there.
+        """
+        path = self.path / "dictionary.npz"
+        try:
+            return CouplingDictionary.load(path)
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{self.path} has no dictionary.npz yet; the run is not "
+                "finished."
+            ) from error
+        except ValueError as error:
+            raise UserError(f"{error}.") from error
 
     def save_reports(
         self,

@@ -38,6 +38,7 @@ class Measure(keras.callbacks.Callback):
         self.network = network
         self.test = Batches(images[chosen], labels[chosen], batch_size=256)
         self.folder = folder
+        self.row = None  # the latest
 
     def on_train_begin(self, logs=None):
         config = self.folder.config
@@ -68,20 +69,19 @@ class Measure(keras.callbacks.Callback):
         last = len(measured) - 1
         if measured.index(epoch) in {0, last // 4, last // 2, last}:
             self.folder.save_epoch(self.name, epoch, report.dictionary)
-        self.folder.append_metrics(
-            {
-                "model": self.name,
-                "epoch": epoch,
-                **{_short(k): float(v) for k, v in logs.items()},
-                "test_accuracy": report.accuracy,
-                "test_accuracy_quantized": report.accuracy_quantized,
-                "entropy_bits": report.entropy_bits,
-                "ceiling_bits": report.ceiling_bits,
-                "median_keys": report.median_keys,
-                "nonuniform_share": report.nonuniform_share,
-                "t_score": report.t_score,
-                "sparsity": report.sparsity,
-                # The median leaves out the first step, which is compiled.
-                "seconds_per_step": statistics.median(self.step_seconds),
-            }
-        )
+        self.row = {
+            "model": self.name,
+            "epoch": epoch,
+            **{_short(k): float(v) for k, v in logs.items()},
+            "test_accuracy": report.accuracy,
+            "test_accuracy_quantized": report.accuracy_quantized,
+            "entropy_bits": report.entropy_bits,
+            "ceiling_bits": report.ceiling_bits,
+            "median_keys": report.median_keys,
+            "nonuniform_share": report.nonuniform_share,
+            "t_score": report.t_score,
+            "sparsity": report.sparsity,
+            # The median leaves out the first step, which is compiled.
+            "seconds_per_step": statistics.median(self.step_seconds),
+        }
+        self.folder.append_metrics(self.row)

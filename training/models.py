@@ -25,11 +25,13 @@ class Network:
     Attributes:
         build: Function from image shape and classes to the model; takes
             `routing`.
+        about: A line about it.
         loss: `"margin"` or `"spread"`.
         decoder: Arguments of `tfcaps.models.with_decoder`.
     """
 
     build: Callable[..., keras.Model]
+    about: str = ""
     loss: str = "margin"
     decoder: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -78,33 +80,64 @@ def _variant(build: Callable[..., keras.Model], variant: str) -> Any:
 _INDEPENDENT = {"network": "deconvolution", "class_independent": True}
 
 MODELS: dict[str, Network] = {
-    "dr_capsnet_small": Network(_dr_capsnet_small),
-    "dr_capsnet": Network(tfcaps.models.dr_capsnet),
-    # The published one for CIFAR-10.
+    "dr_capsnet_small": Network(
+        _dr_capsnet_small,
+        "dynamic routing, eight children; for two CPU cores, up to 40x40",
+    ),
+    "dr_capsnet": Network(
+        tfcaps.models.dr_capsnet, "dynamic routing (Sabour et al., 2017)"
+    ),
     "dr_capsnet_64": Network(
         partial(
             tfcaps.models.dr_capsnet, primary_types=64, name="dr_capsnet_64"
-        )
+        ),
+        "the same with 64 types of primary capsules, as for CIFAR-10",
     ),
-    "affine_capsnet": Network(tfcaps.models.affine_capsnet),
-    "multilayer_capsnet": Network(tfcaps.models.multilayer_capsnet),
-    "gamma_capsnet": Network(tfcaps.models.gamma_capsnet),
-    "efficient_capsnet": Network(tfcaps.models.efficient_capsnet),
+    "affine_capsnet": Network(
+        tfcaps.models.affine_capsnet,
+        "no routing, one transformation per class (Gu, Tresp, 2020)",
+    ),
+    "multilayer_capsnet": Network(
+        tfcaps.models.multilayer_capsnet,
+        "several layers of fully connected capsules",
+    ),
+    "gamma_capsnet": Network(
+        tfcaps.models.gamma_capsnet,
+        "scaled-distance routing in two layers (Peer et al., 2018)",
+    ),
+    "efficient_capsnet": Network(
+        tfcaps.models.efficient_capsnet,
+        "self-attention routing, 161,824 parameters (Mazzia et al., 2021)",
+    ),
     "efficient_capsnet_smallnorb": Network(
         _variant(tfcaps.models.efficient_capsnet, "smallnorb"),
+        "its variant for smallNORB, from 19x19",
         decoder={"network": "upsampling"},
     ),
     "efficient_capsnet_multimnist": Network(
-        _variant(tfcaps.models.efficient_capsnet, "multimnist")
+        _variant(tfcaps.models.efficient_capsnet, "multimnist"),
+        "its variant for MultiMNIST, from 29x29",
     ),
     "efficient_conv_capsnet": Network(
-        tfcaps.models.efficient_conv_capsnet, decoder=_INDEPENDENT
+        tfcaps.models.efficient_conv_capsnet,
+        "self-attention routing in convolutional capsules, for photos",
+        decoder=_INDEPENDENT,
     ),
-    "deepcaps": Network(tfcaps.models.deepcaps, decoder=_INDEPENDENT),
+    "deepcaps": Network(
+        tfcaps.models.deepcaps,
+        "deep, with routing by 3-D convolution (Rajasegaran et al., 2019)",
+        decoder=_INDEPENDENT,
+    ),
     "deepcaps_rem": Network(
-        _variant(tfcaps.models.deepcaps, "rem"), decoder=_INDEPENDENT
+        _variant(tfcaps.models.deepcaps, "rem"),
+        "its variant of the REM paper's code",
+        decoder=_INDEPENDENT,
     ),
-    "em_capsnet": Network(tfcaps.models.em_capsnet, loss="spread"),
+    "em_capsnet": Network(
+        tfcaps.models.em_capsnet,
+        "matrix capsules with EM routing (Hinton et al., 2018)",
+        loss="spread",
+    ),
 }
 
 

@@ -7,10 +7,8 @@ the same settings, quantises their couplings, collects the parse trees of each
 class, draws them, and exports the stripped model for TensorFlow Serving.
 """
 
-import argparse
 import dataclasses
 import itertools
-import logging
 import os
 import subprocess
 import sys
@@ -23,189 +21,31 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-if __name__ == "__main__" and "jax" != os.environ.get("KERAS_BACKEND"):
-    # TensorFlow 2.21 writes notes at start-up before its log level counts.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    stderr = os.dup(2)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    try:
-        import tensorflow as tf
+if __name__ == "__main__":
+    from training.quiet import start_quietly
 
-        tf.config.list_physical_devices()
-    finally:
-        os.dup2(stderr, 2)
-    # Each model that is measured traces functions of its own.
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
-
+    start_quietly()
 
 import numpy as np  # noqa: E402
 
-import tfcaps  # noqa: E402
 from tfcaps import rem  # noqa: E402
-from tfcaps.cli import (  # noqa: E402
-    Parser,
-    UserError,
-    at_least_one,
-    number,
-    run_command,
-)
+from tfcaps.cli import UserError, run_command  # noqa: E402
 from training import (  # noqa: E402
     configs,
     datasets,
     devices,
     fit,
-    models,
-    pruning,
+    plan,
     report,
+    tensorboard,
 )
 from training.batches import Batches, to_float  # noqa: E402
+from training.flags import make_parser  # noqa: E402
 from training.folder import RunFolder  # noqa: E402
 from training.pairs import both_found, share_found  # noqa: E402
 from training.tables import TITLES  # noqa: E402
 
 Reports = dict[str, rem.Report]
-
-# --------------------------------------------------------------------- flags
-
-
-def make_parser() -> Parser:
-    """Returns the parser of the command."""
-    parser = Parser(
-        prog="training/run.py",
-        description=__doc__.splitlines()[0],
-        epilog="Settings that are not given come from training/configs/.",
-    )
-    add = parser.add_argument
-    add(
-        "--rem",
-        action="store_true",
-        help="train a REM model beside the baseline",
-    )
-    add(
-        "--dataset",
-        metavar="NAME",
-        help="digits (default), mnist, fashion_mnist, cifar10, any name of "
-        "TensorFlow Datasets, an .npz file, or a folder of class folders",
-    )
-    add(
-        "--validation",
-        type=_validation,
-        metavar="SHARE",
-        help="share of the training images that is only for choosing, 0 to 0.5",
-    )
-    add(
-        "--resize",
-        type=at_least_one,
-        metavar="PIXELS",
-        help="rows and columns to which images are resized",
-    )
-    add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
-    add("--model", metavar="NAME", help=f"one of {', '.join(models.MODELS)}")
-    add(
-        "--routing",
-        type=_routing,
-        metavar="NAME",
-        help="dynamic, em, regularized, scaled_distance, self_attention, "
-        "uniform, or a number of iterations of dynamic routing (default: the "
-        "model's own)",
-    )
-    add(
-        "--decoder",
-        choices=("none", "joint", "frozen"),
-        help="reconstruct images too: trained with the capsules, or afterwards",
-    )
-    add(
-        "--samples",
-        type=at_least_one,
-        help="use only so many training and test images",
-    )
-    add("--epochs", type=at_least_one, help="passes over the images")
-    add("--batch-size", type=at_least_one, help="images in a step")
-    add("--seed", type=_not_negative, help="seed of weights and order")
-    add(
-        "--pruning",
-        choices=tuple(pruning.STRATEGIES),
-        help="what is pruned when, see training/pruning.py",
-    )
-    add(
-        "--final-sparsity",
-        type=_sparsity,
-        metavar="SHARE",
-        help="weights pruned in the end, 0 to 0.999",
-    )
-    add(
-        "--decay",
-        type=_share,
-        metavar="RATE",
-        help="rate of the sensitivity-gated decay, which moves along the "
-        "frontier between accuracy and entropy; 0 for none",
-    )
-    add(
-        "--levels",
-        type=_levels,
-        help="levels of the couplings, 2 to 256; or several with commas, one "
-        "for each routed layer",
-    )
-    add(
-        "--strategy",
-        choices=tuple(devices.STRATEGIES),
-        help="mirrored trains on all GPUs of this machine; data-parallel on "
-        "all devices, on the JAX backend, see training/devices.py",
-    )
-    add(
-        "--no-baseline",
-        dest="baseline",
-        action="store_const",
-        const=False,
-        help="train the REM model alone",
-    )
-    add(
-        "--bare",
-        action="store_true",
-        help="train and measure, but draw and export nothing",
-    )
-    add(
-        "--out",
-        type=Path,
-        metavar="FOLDER",
-        help="run folder, which must not exist (default: a new one in runs/)",
-    )
-    add(
-        "--resume",
-        action="store_true",
-        help="go on with the run in --out, with its settings",
-    )
-    return parser
-
-
-def _routing(text: str) -> str:
-    try:
-        tfcaps.routing.get(int(text) if text.isdigit() else text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
-
-
-def _not_negative(text: str) -> int:
-    return number(text, int, 0, 2**32 - 1)
-
-
-def _share(text: str) -> float:
-    return number(text, float, 0.0, 1.0)
-
-
-def _sparsity(text: str) -> float:
-    return number(text, float, 0.0, 0.999)
-
-
-def _validation(text: str) -> float:
-    return number(text, float, 0.0, 0.5)
-
-
-def _levels(text: str) -> int | tuple[int, ...]:
-    levels = tuple(number(part, int, 2, 256) for part in text.split(","))
-    return levels if levels[1:] else levels[0]
-
 
 # ------------------------------------------------------------------ settings
 
@@ -254,7 +94,11 @@ def run(options) -> None:
     started = time.monotonic()
     folder = open_folder(options)
     config = folder.config
+    if options.tensorboard:
+        tensorboard.check_installed()
     strategy = devices.make_strategy(config.strategy)
+    if config.deterministic:
+        devices.make_deterministic()
     is_first = devices.process() == 0
     if devices.num_processes() > 1 and options.out is None:
         raise UserError("several processes need --out, one folder for all.")
@@ -269,6 +113,9 @@ def run(options) -> None:
         data = data.reduced(config.samples)
     # A model that does not fit the images fails before anything is written.
     fit.build(data, config, decoder=config.decoder != "none")
+    if options.dry_run:
+        plan.show(data, folder, strategy)
+        return
     if is_first and not options.resume:
         folder.create()
     if is_first:
@@ -279,7 +126,9 @@ def run(options) -> None:
     trained = {}
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
-        trained[name] = fit.train(name, data, folder, strategy)
+        trained[name] = fit.train(
+            name, data, folder, strategy, tensorboard=options.tensorboard
+        )
     if is_first:
         # The other processes have nothing more to do, and wait.
         reports, others = measure(config, data, trained)

@@ -84,6 +84,8 @@ class Config:
             each of them.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         strategy: One of those in `training/devices.py`.
+        deterministic: The same numbers bit for bit, see
+            `training/devices.py`.
     """
 
     dataset: str = "digits"
@@ -131,6 +133,7 @@ class Config:
     levels: int | tuple[int, ...] = 11
     mode: str = "midtread"
     strategy: str = "none"
+    deterministic: bool = False
 
     @property
     def class_levels(self) -> int:
@@ -166,12 +169,21 @@ def load(dataset: str) -> Config:
 def config_from(settings: Any) -> Config:
     """Returns the config that `dataclasses.asdict` and JSON made `settings` of.
 
+    A setting that is newer than the file has its default, which by rule leaves
+    everything as it was before there was the setting.
+
     Raises:
-        ValueError: If a setting is missing, unknown or of another type.
+        ValueError: If a setting is unknown or of another type, or `dataset` is
+            missing.
     """
     default = dataclasses.asdict(Config())
-    if not isinstance(settings, dict) or settings.keys() != default.keys():
-        raise ValueError(f"it must have the settings {', '.join(default)}")
+    if not isinstance(settings, dict) or "dataset" not in settings:
+        raise ValueError("it must be a dict of settings, `dataset` among them")
+    if unknown := settings.keys() - default.keys():
+        raise ValueError(
+            f"it has the settings {', '.join(sorted(unknown))}, which this "
+            "version does not know; it may be of a newer one"
+        )
     for name, value in settings.items():
         kinds = _KINDS.get(name, type(default[name]))
         if isinstance(value, list):  # JSON has no tuples

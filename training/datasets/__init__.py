@@ -1,17 +1,9 @@
 """Where images and labels come from: one `load` for every source.
 
-| `--dataset` | what it is |
-|---|---|
-| `digits` | scikit-learn's 8x8 digits, part of that package |
-| `affnist` | expanded MNIST, tested on affNIST |
-| `affine_mnist` | the same with a test set that is made here |
-| `multimnist` | two digits of MNIST on top of each other |
-| `smallnorb` | toys seen by two cameras |
-| `smallnorb-azimuth`, `smallnorb-elevation` | tested on new viewpoints |
-| `tiny_imagenet` | 200 classes of photos |
-| a name such as `mnist`, `svhn_cropped`, `imagenette` | TensorFlow Datasets |
-| a file ending in `.npz` | arrays `x_train`, `y_train`, `x_test`, `y_test` |
-| a folder | one folder of images for each class |
+`DESCRIPTIONS` are those with settings of their own, as `--list-datasets` prints
+them. Besides them there are any name of TensorFlow Datasets, a file ending in
+`.npz` with the arrays `x_train`, `y_train`, `x_test`, `y_test`, and a folder
+with one folder of images for each class.
 
 `--data-dir` is where TensorFlow Datasets are prepared, or where the original
 files of affNIST, smallNORB or Tiny ImageNet lie; the modules say which.
@@ -38,7 +30,31 @@ from training.datasets.data import Data, checked, hold_out
 from training.datasets.protocols import Protocol, protocol
 from training.images import channel_statistics
 
-__all__ = ["Data", "Protocol", "channel_statistics", "load", "protocol"]
+__all__ = [
+    "DESCRIPTIONS",
+    "Data",
+    "Protocol",
+    "channel_statistics",
+    "load",
+    "protocol",
+]
+
+DESCRIPTIONS = {
+    "digits": "scikit-learn's 8x8 digits, part of that package",
+    "mnist": "28x28 handwritten digits (TensorFlow Datasets)",
+    "fashion_mnist": "28x28 clothes (TensorFlow Datasets)",
+    "cifar10": "32x32 photos of ten kinds (TensorFlow Datasets)",
+    "svhn_cropped": "32x32 house numbers (TensorFlow Datasets)",
+    "cats_vs_dogs": "photos, resized to 128x128 (TensorFlow Datasets)",
+    "imagenette": "photos of ten kinds, at 128x128 (TensorFlow Datasets)",
+    "affnist": "shifted MNIST, tested on affNIST's distorted digits",
+    "affine_mnist": "the same with a test set that is made here",
+    "multimnist": "two digits of MNIST on top of each other",
+    "smallnorb": "toys seen by two cameras",
+    "smallnorb-azimuth": "the same, tested on new azimuths",
+    "smallnorb-elevation": "the same, tested on new elevations",
+    "tiny_imagenet": "200 classes of photos",
+}
 
 _DIGITS_TEST_SHARE = 0.5  # 90 samples a class: entropies up to 6.5 bits
 _OF_MNIST: dict[str, Callable[..., Data]] = {
@@ -67,10 +83,10 @@ def load(
     """Loads a data set.
 
     Args:
-        name: See the table of this module.
-        data_dir: Folder of prepared TensorFlow Datasets, or of the files that
-            the table tells of. Without it TensorFlow Datasets are downloaded to
-            the library's own folder.
+        name: See the head of this module.
+        data_dir: Folder of prepared TensorFlow Datasets, or of the original
+            files. Without it TensorFlow Datasets are downloaded to the
+            library's own folder.
         validation: Share of the training images that is held out, of each class
             the same, at every call the same; 0 for none.
         resize: Rows and columns that all images get, or `None` to keep theirs.

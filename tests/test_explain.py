@@ -1,0 +1,105 @@
+"""Own images, explained by the model of a run."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.test_run import tiny_data
+from tfcaps.cli import run_command
+from training import explain, run
+
+
+def command(*arguments):
+    try:
+        return run_command(
+            explain.make_parser(), explain.explain, map(str, arguments)
+        )
+    except SystemExit as stopped:
+        return stopped.code
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explained")
+    data = tiny_data(folder / "tiny.npz")
+    flags = (
+        "--rem", "--no-baseline", "--bare", "--dataset", data, "--epochs", "1",
+        "--batch-size", "8", "--out", str(folder / "run"),
+    )  # fmt: skip
+    assert run_command(run.make_parser(), run.run, flags) == 0
+    with np.load(data) as arrays:
+        return folder / "run", arrays["x_test"]
+
+
+def save(path, image):
+    Image.fromarray(np.round(255 * image).astype(np.uint8)).save(path)
+    return path
+
+
+def test_images_get_their_parse_trees(finished, tmp_path, capsys):
+    folder, images = finished
+    # A test image is in the dictionary, a larger one is resized.
+    paths = [
+        save(tmp_path / "a.png", images[0]),
+        save(tmp_path / "b.png", np.kron(images[1], np.ones((2, 2)))),
+    ]
+    assert command("--run", folder, *paths) == 0
+    printed = capsys.readouterr().out
+    assert "b.png is resized from 16x16 to 8x8" in printed
+    assert "a.png: " in printed and " of " in printed
+    counts = [
+        int(line.split("; ")[1].split(" of ")[0])
+        for line in printed.splitlines()
+        if "have this parse tree" in line
+    ]
+    assert len(counts) == 2
+    data = json.loads((folder / "explained/parse_trees.json").read_text())
+    titles = list(data["trees"] if "trees" in data else data)
+    assert [title.split(":")[0] for title in titles] == ["a.png", "b.png"]
+    with Image.open(folder / "explained/parse_trees.png") as picture:
+        assert picture.width > 200
+
+
+def test_the_count_is_that_of_the_dictionary(finished, tmp_path, capsys):
+    folder, images = finished
+    paths = [
+        save(tmp_path / f"{k}.png", image) for k, image in enumerate(images)
+    ]
+    assert command("--run", folder, *paths, "--out", tmp_path / "out") == 0
+    lines = [x for x in capsys.readouterr().out.splitlines() if "; " in x]
+    known = sum(not line.split("; ")[1].startswith("0 of") for line in lines)
+    # Pictures have 256 levels of grey, so that a code may change at the edge.
+    assert known >= len(images) - 2
+    assert (tmp_path / "out/parse_trees.json").exists()
+
+
+def test_inverting_swaps_dark_and_bright(finished, tmp_path):
+    folder, images = finished
+    plain = save(tmp_path / "x.png", images[2])
+    swapped = save(tmp_path / "y.png", 1 - np.round(255 * images[2]) / 255)
+    out = [tmp_path / "a", tmp_path / "b"]
+    assert command("--run", folder, plain, "--out", out[0]) == 0
+    assert command("--run", folder, swapped, "--invert", "--out", out[1]) == 0
+    first, second = (
+        (o / "parse_trees.json").read_text().replace("y.png", "x.png")
+        for o in out
+    )
+    assert first == second
+
+
+def test_mistakes_are_one_line(finished, tmp_path, capsys):
+    folder, images = finished
+    good = save(tmp_path / "good.png", images[0])
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    for arguments, message in (
+        (["--run", tmp_path, good], "there is no run in"),
+        (["--run", folder, tmp_path / "bad.png"], "is not a readable image"),
+        (["--run", folder, tmp_path / "gone.png"], "is not a readable image"),
+        (["--run", folder, *[good] * 13], "at most 12 fit"),
+    ):
+        out = tmp_path / "out"
+        assert command(*arguments, "--out", out) == 2
+        assert message in capsys.readouterr().err
+        assert not out.exists()

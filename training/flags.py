@@ -1,0 +1,239 @@
+"""The flags of the main job."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tfcaps
+from tfcaps.cli import Parser, at_least_one, number
+from training import datasets, devices, models, pruning
+
+_EPILOG = """\
+examples:
+  training/run.py --rem                              digits, a few minutes
+  training/run.py --rem --dataset photos/            a folder for each class
+  training/run.py --rem --dataset mnist --dry-run    what would it do?
+  training/run.py --resume --out runs/digits-rem     after it was stopped
+
+Settings that are not given come from training/configs/.
+"""
+
+_Add = Callable[..., Any]
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(
+        prog="training/run.py",
+        description="Trains a capsule network and reports what its couplings "
+        "do.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for title, add_to in (
+        ("data", _add_data),
+        ("network", _add_network),
+        ("training", _add_training),
+        ("routing entropy minimisation", _add_rem),
+        ("the run", _add_run),
+    ):
+        add_to(parser.add_argument_group(title).add_argument)
+    return parser
+
+
+def _add_data(add: _Add) -> None:
+    add(
+        "--dataset",
+        metavar="NAME",
+        help="one of --list-datasets (default: digits), any name of TensorFlow "
+        "Datasets, an .npz file, or a folder of class folders",
+    )
+    add(
+        "--list-datasets",
+        action=_Print,
+        lines=datasets.DESCRIPTIONS,
+        help="print the data sets with their meaning, and end",
+    )
+    add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
+    add(
+        "--samples",
+        type=at_least_one,
+        metavar="N",
+        help="use only so many training and test images",
+    )
+    add(
+        "--validation",
+        type=_validation,
+        metavar="SHARE",
+        help="share of the training images that is only for choosing, 0 to 0.5",
+    )
+    add(
+        "--resize",
+        type=at_least_one,
+        metavar="PIXELS",
+        help="rows and columns to which images are resized",
+    )
+
+
+def _add_network(add: _Add) -> None:
+    add("--model", metavar="NAME", help="one of --list-models")
+    add(
+        "--list-models",
+        action=_Print,
+        lines={name: known.about for name, known in models.MODELS.items()},
+        help="print the networks with their meaning, and end",
+    )
+    add(
+        "--routing",
+        type=_routing,
+        metavar="NAME",
+        help="dynamic, em, regularized, scaled_distance, self_attention, "
+        "uniform, or a number of iterations of dynamic routing (default: the "
+        "model's own)",
+    )
+    add(
+        "--decoder",
+        choices=("none", "joint", "frozen"),
+        help="reconstruct images too: trained with the capsules, or afterwards",
+    )
+
+
+def _add_training(add: _Add) -> None:
+    add(
+        "--epochs",
+        type=at_least_one,
+        metavar="N",
+        help="passes over the images",
+    )
+    add("--batch-size", type=at_least_one, metavar="N", help="images in a step")
+    add(
+        "--seed",
+        type=_not_negative,
+        metavar="N",
+        help="seed of weights, order and augmentation",
+    )
+    add(
+        "--strategy",
+        choices=tuple(devices.STRATEGIES),
+        help="mirrored trains on all GPUs of this machine; data-parallel on "
+        "all devices, on the JAX backend, see training/devices.py",
+    )
+    add(
+        "--deterministic",
+        action="store_true",
+        help="the same numbers bit for bit in every run, also in one that was "
+        "stopped and resumed; may be slower",
+    )
+
+
+def _add_rem(add: _Add) -> None:
+    add(
+        "--rem",
+        action="store_true",
+        help="train a REM model beside the baseline",
+    )
+    add(
+        "--no-baseline",
+        dest="baseline",
+        action="store_const",
+        const=False,
+        help="train the REM model alone",
+    )
+    add(
+        "--pruning",
+        choices=tuple(pruning.STRATEGIES),
+        help="what is pruned when, see training/pruning.py",
+    )
+    add(
+        "--final-sparsity",
+        type=_sparsity,
+        metavar="SHARE",
+        help="weights pruned in the end, 0 to 0.999",
+    )
+    add(
+        "--decay",
+        type=_share,
+        metavar="RATE",
+        help="rate of the sensitivity-gated decay, which moves along the "
+        "frontier between accuracy and entropy; 0 for none",
+    )
+    add(
+        "--levels",
+        type=_levels,
+        metavar="N",
+        help="levels of the couplings, 2 to 256; or several with commas, one "
+        "for each routed layer",
+    )
+
+
+def _add_run(add: _Add) -> None:
+    add(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="run folder, which must not exist (default: a new one in runs/)",
+    )
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with the run in --out, with its settings",
+    )
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print what the run would do and how long it may take, and end",
+    )
+    add(
+        "--bare",
+        action="store_true",
+        help="train and measure, but draw and export nothing",
+    )
+    add(
+        "--tensorboard",
+        action="store_true",
+        help="also write logs to OUT/tensorboard (needs tfcaps[tensorboard])",
+    )
+
+
+class _Print(argparse.Action):
+    """Prints names and what they mean, and ends the command."""
+
+    def __init__(self, *args: Any, lines: dict[str, str], **kwargs: Any):
+        super().__init__(*args, nargs=0, **kwargs)
+        self.lines = lines
+
+    def __call__(self, parser: Any, *args: Any) -> None:
+        width = max(map(len, self.lines))
+        for name, about in self.lines.items():
+            print(f"{name:{width}}  {about}")
+        parser.exit()
+
+
+def _routing(text: str) -> str:
+    try:
+        tfcaps.routing.get(int(text) if text.isdigit() else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _not_negative(text: str) -> int:
+    return number(text, int, 0, 2**32 - 1)
+
+
+def _share(text: str) -> float:
+    return number(text, float, 0.0, 1.0)
+
+
+def _sparsity(text: str) -> float:
+    return number(text, float, 0.0, 0.999)
+
+
+def _validation(text: str) -> float:
+    return number(text, float, 0.0, 0.5)
+
+
+def _levels(text: str) -> int | tuple[int, ...]:
+    levels = tuple(number(part, int, 2, 256) for part in text.split(","))
+    return levels if levels[1:] else levels[0]
