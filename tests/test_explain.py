@@ -56,7 +56,7 @@ def test_images_get_their_parse_trees(finished, tmp_path, capsys):
     ]
     assert len(counts) == 2
     data = json.loads((folder / "explained/parse_trees.json").read_text())
-    titles = list(data["trees"] if "trees" in data else data)
+    titles = list(data)
     assert [title.split(":")[0] for title in titles] == ["a.png", "b.png"]
     with Image.open(folder / "explained/parse_trees.png") as picture:
         assert picture.width > 200

@@ -1,0 +1,125 @@
+"""What the main job tells before it does anything, and its logs."""
+
+import json
+
+import pytest
+
+from tests.test_run import command, metrics, tiny_data
+from training import datasets, models, tensorboard
+
+
+@pytest.mark.parametrize(
+    ("flag", "lines"),
+    [
+        ("--list-models", models.MODELS),
+        ("--list-datasets", datasets.DESCRIPTIONS),
+    ],
+)
+def test_names_are_listed_with_what_they_are(capsys, flag, lines):
+    assert command(flag) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == list(lines)
+    assert all(len(line.split()) > 3 for line in printed)
+
+
+def test_every_data_set_with_settings_of_its_own_is_listed():
+    from training.datasets import _NAMED, _OF_MNIST
+    from training.datasets.protocols import _PROTOCOLS
+
+    variants = {"cats_vs_dogs_128px_subset", "imagenette_128px"}
+    known = {*_NAMED, *_OF_MNIST, *_PROTOCOLS} - variants
+    assert known == set(datasets.DESCRIPTIONS)
+
+
+def test_help_has_groups_and_examples(capsys):
+    assert command("--help") == 0
+    printed = capsys.readouterr().out
+    for heading in ("data:", "network:", "training:", "the run:", "examples:"):
+        assert f"\n{heading}\n" in printed
+    assert max(map(len, printed.splitlines())) <= 100
+
+
+def test_a_dry_run_tells_the_plan_and_writes_nothing(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    tiny_data("tiny.npz")
+    flags = ("--rem", "--dataset", "tiny.npz", "--batch-size", 8)
+    assert command(*flags, "--epochs", 5, "--dry-run") == 0
+    printed = capsys.readouterr().out
+    assert "16 training, 3 validation, 8 test images of 8x8x1" in printed
+    assert "Baseline: 5 epochs of 2 steps of 8 images" in printed
+    assert "REM: 5 epochs of 2 steps" in printed
+    assert "class_caps: 3 capsules of 8, DynamicRouting" in printed
+    assert "Nothing has been written." in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.npz"]
+
+
+def test_a_dry_run_trains_as_the_run_would(tmp_path, monkeypatch):
+    """What was timed leaves no trace in the run that follows."""
+    monkeypatch.chdir(tmp_path)
+    tiny_data("tiny.npz")
+    flags = ("--bare", "--dataset", "tiny.npz", "--epochs", 2)
+    losses = []
+    for name in ("first", "second"):
+        assert command(*flags, "--out", name) == 0
+        losses.append([row["loss"] for row in metrics(tmp_path / name)])
+        assert command(*flags, "--dry-run") == 0
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_tensorboard_gets_what_is_measured(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing import event_accumulator
+
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    status = command(
+        "--bare", "--tensorboard", "--dataset", data, "--epochs", 3,
+        "--out", out,
+    )  # fmt: skip
+    assert status == 0
+    logs = event_accumulator.EventAccumulator(
+        str(out / "tensorboard/baseline/train"), {"tensors": 0}
+    )
+    logs.Reload()
+    tags = logs.Tags()["tensors"]
+    assert {"epoch_loss", "epoch_entropy_bits", "epoch_t_score"} <= set(tags)
+    from tensorflow import make_ndarray
+
+    logged = [
+        float(make_ndarray(event.tensor_proto))
+        for event in logs.Tensors("epoch_entropy_bits")
+    ]
+    rows = metrics(out)
+    assert logged == pytest.approx([row["entropy_bits"] for row in rows])
+
+
+def test_without_tensorboard_the_flag_is_an_error(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        tensorboard.importlib.util, "find_spec", lambda name: None
+    )
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    assert command("--tensorboard", "--dataset", data, "--out", out) == 2
+    assert "pip install 'tfcaps[tensorboard]'" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_an_older_run_lacks_settings_and_a_newer_one_has_unknown_ones(
+    tmp_path, capsys
+):
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    flags = ("--bare", "--dataset", data, "--epochs", 1)
+    assert command(*flags, "--out", out) == 0
+    settings = json.loads((out / "config.json").read_text())
+    older = {k: v for k, v in settings.items() if k != "deterministic"}
+    (out / "config.json").write_text(json.dumps(older))
+    assert command("--resume", "--bare", "--out", out) == 0
+    capsys.readouterr()
+    (out / "config.json").write_text(json.dumps({**settings, "warp": 9}))
+    assert command("--resume", "--bare", "--out", out) == 2
+    assert "the settings warp, which this version" in capsys.readouterr().err
