@@ -7,7 +7,8 @@ from typing import Any
 
 import tfcaps
 from tfcaps.cli import Parser, at_least_one, number
-from training import datasets, devices, models, pruning
+from training import datasets, models
+from training.configs.limits import CHOICES, RANGES
 
 _EPILOG = """\
 examples:
@@ -64,13 +65,13 @@ def _add_data(add: _Add) -> None:
     )
     add(
         "--validation",
-        type=_validation,
+        type=_within("validation", float),
         metavar="SHARE",
         help="share of the training images that is only for choosing, 0 to 0.5",
     )
     add(
         "--resize",
-        type=at_least_one,
+        type=_within("resize", int),
         metavar="PIXELS",
         help="rows and columns to which images are resized",
     )
@@ -94,7 +95,7 @@ def _add_network(add: _Add) -> None:
     )
     add(
         "--decoder",
-        choices=("none", "joint", "frozen"),
+        choices=CHOICES["decoder"],
         help="reconstruct images too: trained with the capsules, or afterwards",
     )
 
@@ -109,13 +110,13 @@ def _add_training(add: _Add) -> None:
     add("--batch-size", type=at_least_one, metavar="N", help="images in a step")
     add(
         "--seed",
-        type=_not_negative,
+        type=_within("seed", int),
         metavar="N",
         help="seed of weights, order and augmentation",
     )
     add(
         "--strategy",
-        choices=tuple(devices.STRATEGIES),
+        choices=CHOICES["strategy"],
         help="mirrored trains on all GPUs of this machine; data-parallel on "
         "all devices, on the JAX backend, see training/devices.py",
     )
@@ -142,18 +143,18 @@ def _add_rem(add: _Add) -> None:
     )
     add(
         "--pruning",
-        choices=tuple(pruning.STRATEGIES),
+        choices=CHOICES["pruning"],
         help="what is pruned when, see training/pruning.py",
     )
     add(
         "--final-sparsity",
-        type=_sparsity,
+        type=_within("final_sparsity", float),
         metavar="SHARE",
         help="weights pruned in the end, 0 to 0.999",
     )
     add(
         "--decay",
-        type=_share,
+        type=_within("decay", float),
         metavar="RATE",
         help="rate of the sensitivity-gated decay, which moves along the "
         "frontier between accuracy and entropy; 0 for none",
@@ -218,22 +219,13 @@ def _routing(text: str) -> str:
     return text
 
 
-def _not_negative(text: str) -> int:
-    return number(text, int, 0, 2**32 - 1)
-
-
-def _share(text: str) -> float:
-    return number(text, float, 0.0, 1.0)
-
-
-def _sparsity(text: str) -> float:
-    return number(text, float, 0.0, 0.999)
-
-
-def _validation(text: str) -> float:
-    return number(text, float, 0.0, 0.5)
+def _within(name: str, kind: type) -> Callable[[str], Any]:
+    """Returns what reads a flag within the limits of its setting."""
+    low, high = RANGES[name]
+    return lambda text: number(text, kind, low, high)
 
 
 def _levels(text: str) -> int | tuple[int, ...]:
-    levels = tuple(number(part, int, 2, 256) for part in text.split(","))
+    level = _within("levels", int)
+    levels = tuple(level(part) for part in text.split(","))
     return levels if levels[1:] else levels[0]

@@ -1,6 +1,7 @@
 """Reads, resizes and cuts images."""
 
 import functools
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from tfcaps.cli import UserError
 
 Array = NDArray[Any]
 _CHUNK = 64  # images that are resized at a time
+# What Pillow raises for files that are no images, or broken ones.
+_UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError)
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 
 
@@ -31,10 +34,18 @@ def read(path: Path, mode: str | None = None) -> Array:
         UserError: If it cannot be read.
     """
     try:
-        with Image.open(path) as image:
-            own = "L" if image.mode in ("1", "L") else "RGB"
-            return np.asarray(image.convert(mode or own))
-    except (UnidentifiedImageError, OSError) as error:
+        # Pillow warns of large images; of very large ones it raises.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                own = "L" if image.mode in ("1", "L") else "RGB"
+                return np.asarray(image.convert(mode or own))
+    except (
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:
+        raise UserError(f"{path} has too many pixels: {error}") from error
+    except _UNREADABLE as error:
         raise UserError(f"{path} is not a readable image.") from error
 
 

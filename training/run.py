@@ -112,7 +112,11 @@ def run(options) -> None:
     if config.samples is not None:
         data = data.reduced(config.samples)
     # A model that does not fit the images fails before anything is written.
-    fit.build(data, config, decoder=config.decoder != "none")
+    model = fit.build(data, config, decoder=config.decoder != "none")
+    try:
+        rem.quantize_couplings(model, config.levels, mode=config.mode)
+    except ValueError as error:
+        raise UserError(f"--levels does not fit: {error}") from error
     if options.dry_run:
         plan.show(data, folder, strategy)
         return

@@ -12,6 +12,11 @@ from pathlib import Path
 from statistics import mean, median, pstdev
 from typing import Any, NamedTuple
 
+# The repository's own folders, wherever the command is called from.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
+
 TITLES = {"baseline": "Baseline", "rem": "REM"}
 NOTHING = "–"
 
@@ -108,12 +113,15 @@ def table(folders: Iterable[Path]) -> str:
 
     Args:
         folders: Run folders, or copies of their `config.json` and `rem.json`.
+
+    Raises:
+        UserError: If a folder is none of a finished run.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     configs = {}
     for folder in sorted(folders):
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-        result = json.loads((folder / "rem.json").read_text("utf-8"))
+        config = _read(folder / "config.json")
+        result = _read(folder / "rem.json", "models", "seconds")
         # Where the data lay and which seed was used do not make a setting.
         setting = {**config, "seed": None, "data_dir": None}
         key = json.dumps(setting, sort_keys=True)
@@ -138,6 +146,21 @@ def table(folders: Iterable[Path]) -> str:
                 )
             )
     return markdown(rows, left=2)
+
+
+def _read(path: Path, *names: str) -> dict[str, Any]:
+    """Returns what a JSON file holds, with at least these names."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{path.parent} is no finished run: it has no {path.name}."
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict) or not content.keys() >= set(names):
+        raise UserError(f"{path} is not that of a run.")
+    return content
 
 
 def _coupling_loss(config: Mapping[str, Any]) -> str:
@@ -176,7 +199,21 @@ def markdown(rows: list[tuple[str, ...]], *, left: int = 1) -> str:
     return "\n".join(map(line, [rows[0], rule, *rows[1:]]))
 
 
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(
+        prog="training/tables.py", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "folders", nargs="+", type=Path, help="folders of finished runs"
+    )
+    return parser
+
+
+def main(options: argparse.Namespace) -> None:
+    """Prints the table."""
+    print(table(options.folders))
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="+", type=Path)
-    sys.stdout.write(table(parser.parse_args().folders) + "\n")
+    sys.exit(run_command(make_parser(), main))

@@ -4,6 +4,7 @@ import dataclasses
 from types import NoneType
 from typing import Any
 
+from training.configs import limits
 from training.datasets.protocols import protocol
 
 # Settings that may be `None`.
@@ -173,8 +174,8 @@ def config_from(settings: Any) -> Config:
     everything as it was before there was the setting.
 
     Raises:
-        ValueError: If a setting is unknown or of another type, or `dataset` is
-            missing.
+        ValueError: If a setting is unknown, of another type or out of range, or
+            `dataset` is missing.
     """
     default = dataclasses.asdict(Config())
     if not isinstance(settings, dict) or "dataset" not in settings:
@@ -191,5 +192,6 @@ def config_from(settings: Any) -> Config:
         if type(value) is int and kinds in (float, (float, NoneType)):
             settings[name] = value = float(value)
         if not isinstance(value, kinds):
-            raise ValueError(f"{name} is {value!r}")
+            raise ValueError(f"{name} is {value!r}, of another type")
+    limits.check({**default, **settings})
     return Config(**settings)

@@ -190,10 +190,9 @@ def _check_images(name: str, part: str, images: Array) -> None:
         )
     if images.dtype == np.uint8:
         return
-    if images.dtype.kind != "f" or not (
-        images.min() >= 0.0 and images.max() <= 1.0
-    ):
-        raise UserError(
-            f"{name}: the {part} images must be uint8, or floats in 0 to 1; "
-            f"they are {images.dtype} from {images.min()} to {images.max()}."
-        )
+    told = f"{name}: the {part} images must be uint8, or floats in 0 to 1; they"
+    if images.dtype.kind != "f":
+        raise UserError(f"{told} are {images.dtype}.")
+    low, high = images.min(), images.max()
+    if not (low >= 0.0 and high <= 1.0):  # NaN, too
+        raise UserError(f"{told} go from {low} to {high}.")

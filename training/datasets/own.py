@@ -29,6 +29,11 @@ def npz(path: Path) -> Data:
             x_train, y_train, x_test, y_test = (arrays[n] for n in _ARRAYS)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
+    except MemoryError as error:
+        raise UserError(
+            f"{path} says that its arrays need more memory than there is: "
+            f"{error}."
+        ) from error
     except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise UserError(f"{path} is not a readable .npz file: {error}.") from (
             error

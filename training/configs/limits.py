@@ -1,0 +1,70 @@
+"""What each setting may be, for flags and for configs that were edited."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfcaps.rem.targets import check_targets
+
+# Lowest and highest value; `None` is no limit.
+RANGES: dict[str, tuple[float, float | None]] = {
+    "batch_size": (1, None),
+    "brightness": (0.0, None),
+    "brightness_delta": (0.0, None),
+    "contrast": (0.0, None),
+    "coupling_polarization": (0.0, None),
+    "coupling_spread": (0.0, None),
+    "crop": (1, None),
+    "decay": (0.0, 1.0),
+    "decay_factor": (0.0, 1.0),
+    "decay_power": (0.0, None),
+    "epochs": (1, None),
+    "final_sparsity": (0.0, 0.999),
+    "learning_rate": (0.0, 1e3),
+    "learning_rate_decay": (0.0, 1.0),
+    "levels": (2, 256),
+    "max_searches": (1, None),
+    "patience": (1, None),
+    "pruning_begin": (0.0, 1.0),
+    "pruning_end": (0.0, 1.0),
+    "reconstruction_weight": (0.0, None),
+    "resize": (1, 8192),
+    "rotation": (0.0, 180.0),
+    "samples": (1, None),
+    "search_samples": (1, None),
+    "seed": (0, 2**32 - 1),
+    "shift": (0, None),
+    "std": (1e-12, None),
+    "tolerance": (0.0, None),
+    "validation": (0.0, 0.5),
+}
+CHOICES = {
+    "decoder": ("none", "joint", "frozen"),
+    "mode": ("midtread", "midrise"),
+    "pruning": ("polynomial", "one_shot", "snip", "iterative", "none"),
+    "scope": ("global", "tensor"),
+    "strategy": ("none", "mirrored", "data-parallel"),
+}
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """Raises `ValueError` unless all settings, by name, are within limits."""
+    for name, (low, high) in RANGES.items():
+        values = settings[name]
+        for value in values if isinstance(values, tuple) else (values,):
+            # Written so that NaN is outside.
+            if value is not None and not (
+                low <= value and (high is None or value <= high)
+            ):
+                limits = f"at least {low}"
+                if high is not None:
+                    limits = f"from {low} to {high}"
+                raise ValueError(f"{name} is {value!r}; it must be {limits}")
+    for name, choices in CHOICES.items():
+        if settings[name] not in choices:
+            raise ValueError(
+                f"{name} is {settings[name]!r}; it must be one of "
+                f"{', '.join(choices)}"
+            )
+    if settings["pruning_begin"] > settings["pruning_end"]:
+        raise ValueError("pruning_begin is after pruning_end")
+    check_targets(settings["decay_targets"])
