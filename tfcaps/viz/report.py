@@ -23,6 +23,17 @@ p.verdict { border-left: 4px solid #0072B2; padding: .3rem .8rem; }
 p.trivial { border-color: #D55E00; background: #fdf1e8; }
 code { background: #f3f3f3; padding: 0 .2rem; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
+nav { columns: 3 14rem; font-size: .9rem; margin: 1rem 0; }
+nav a { display: block; color: #0072B2; }
+h2 { break-after: avoid; } tr { break-inside: avoid; }
+@media print {
+  @page { margin: 1.5cm; }
+  body { font-size: 10pt; margin: 0; max-width: none; padding: 0; }
+  nav { display: none; }
+  .scroll { overflow: visible; }
+  th, td { padding: .2rem .4rem; }
+  img { max-height: 23cm; }
+}
 """
 
 
@@ -48,6 +59,7 @@ def write_report(
         settings: What the run was made with.
     """
     head, rows = table
+    figures = list(figures)
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="note">{html.escape(subtitle)}</p>',
@@ -57,8 +69,9 @@ def write_report(
             f"{html.escape(sentence)}</p>"
             for sentence, warning in verdicts
         ),
-        *(_figure(*figure) for figure in figures),
-        "<h2>Settings</h2>",
+        _contents([heading for _, heading, _ in figures]),
+        *(_figure(k, *figure) for k, figure in enumerate(figures)),
+        '<h2 id="settings">Settings</h2>',
         _table(("setting", "value"), settings.items()),
     ]
     page = (
@@ -83,10 +96,18 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def _figure(path: Path, heading: str, caption: str) -> str:
+def _contents(headings: Sequence[str]) -> str:
+    links = "".join(
+        f'<a href="#figure-{k}">{html.escape(heading)}</a>'
+        for k, heading in enumerate(headings)
+    )
+    return f'<nav>{links}<a href="#settings">Settings</a></nav>'
+
+
+def _figure(number: int, path: Path, heading: str, caption: str) -> str:
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     return (
-        f"<h2>{html.escape(heading)}</h2><figure>"
+        f'<h2 id="figure-{number}">{html.escape(heading)}</h2><figure>'
         f'<img alt="{html.escape(heading)}" src="data:image/png;base64,{data}">'
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
     )

@@ -1,6 +1,6 @@
 """Efficient-CapsNet on MNIST and Fashion-MNIST, as far as two CPU cores go.
 
-python training/experiments.py two_cores --data-dir ~/tensorflow_datasets --jobs 2
+python training/experiments.py two_cores --data-dir ~/tensorflow_datasets
 
 Expected time, one run on one of two CPU cores: about 80 min for the baseline
 with REM, half of it for REM alone. GPU: unmeasured.
