@@ -15,7 +15,7 @@ ON_JAX := $(addprefix tests/test_,$(addsuffix .py, \
 	routing_regularized routing_scaled_distance routing_self_attention \
 	routing_settings routing_uniform sensitivity spread_loss viz))
 
-.PHONY: rem test test-jax lint clean
+.PHONY: rem test test-jax lint docs clean
 
 rem: $(VENV)/installed
 	$(RUN) training/run.py --rem
@@ -31,8 +31,12 @@ lint: $(VENV)/installed
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy tfcaps
 
+docs: $(VENV)/installed
+	$(RUN) -m pip install --quiet --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info
 
 $(VENV)/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -47,6 +47,29 @@ def sequential_capsnet():
     )
 
 
+def looked_at_capsnet(**wanted):
+    """A model whose class capsules return more than their poses."""
+    inputs = keras.Input((8, 8, 1), name="images")
+    children = tfcaps.layers.PrimaryCaps(2, 4, 4, strides=2)(inputs)
+    poses, *_ = tfcaps.layers.ClassCaps(3, 4)(children, **wanted)
+    return keras.Model(inputs, tfcaps.layers.Length()(poses))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"return_couplings": True},
+        {"return_activations": True},
+        {"return_activations": True, "return_couplings": True},
+    ],
+    ids=lambda wanted: "+".join(wanted),
+)
+def test_class_capsules_may_return_more_than_poses(wanted, images):
+    model = with_decoder(looked_at_capsnet(**wanted))
+    shown = model.predict({"images": images, "labels": None}, verbose=0)
+    assert shown["reconstruction"].shape == images.shape
+
+
 @pytest.mark.parametrize("make", [tiny_capsnet, sequential_capsnet])
 def test_decoder_shares_the_weights_of_the_network(make, images):
     model = make()

@@ -87,7 +87,9 @@ def with_decoder(
         labels = label_input()
     poses, activations = seen["capsules"], None
     if isinstance(poses, (tuple, list)):
-        poses, activations, *_ = poses
+        poses, *others = poses
+        # Activations [b, j], couplings [b, i, j], or both.
+        activations = next((x for x in others if len(x.shape) == 2), None)
     decoder = Decoder(
         images.shape[1:],
         network,

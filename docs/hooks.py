@@ -1,0 +1,31 @@
+"""Lets pages show the pictures of `results/`, which lies beside `docs/`.
+
+Pages refer to them by their place in the repository, so that they are seen
+there too and no copy grows old.
+"""
+
+import re
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+_RESULTS = re.compile(r"\((?:\.\./)+(results/[^)\s]+\.png)\)")
+
+
+def on_files(files, config):
+    """Adds the pictures that pages show to the site."""
+    root = Path(config.docs_dir).parent
+    shown = {
+        name
+        for page in files.documentation_pages()
+        for name in _RESULTS.findall(page.content_string)
+    }
+    for name in sorted(shown):
+        files.append(File.generated(config, name, abs_src_path=root / name))
+    return files
+
+
+def on_page_markdown(markdown, page, **_):
+    """Points to them from where the page is in the site."""
+    up = "../" * page.file.src_uri.count("/")
+    return _RESULTS.sub(rf"({up}\1)", markdown)

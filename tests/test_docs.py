@@ -1,0 +1,253 @@
+"""The README and the guides: code runs, commands parse, links lead somewhere.
+
+The code blocks of a page run in their order in one namespace, in an empty
+folder. What a page takes for granted (images, a finished run, a server) is made
+by the fixture of that page, and by nothing else.
+"""
+
+import contextlib
+import importlib
+import inspect
+import re
+import shlex
+import urllib.request
+from pathlib import Path
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tfcaps
+from tests import serving
+from tests.networks import draw_weights, tiny_capsnet
+from tfcaps import rem, viz
+from tfcaps.layers import compiled
+from training.configs import Config
+from training.folder import RunFolder
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+}
+MKDOCS = (ROOT / "mkdocs.yml").read_text("utf-8")
+SERVER = "http://localhost:8501"  # where the guide says that it is
+
+_PYTHON = ("python", "py")
+_SHELLS = ("", "sh", "bash", "shell", "console")
+_BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
+_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_COMMAND = re.compile(
+    r"\bpython3? (?:-m (benchmarks\.\w+)|((?:training|export)/\w+)\.py)(.*)"
+)
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_DIRECTIVE = re.compile(r"^::: ([\w.]+)\.(\w+)$", re.M)
+
+
+def blocks(text):
+    """Yields language, code and the number of lines before it."""
+    for match in _BLOCK.finditer(text):
+        yield match[1], match[2], text.count("\n", 0, match.start(2))
+
+
+def python_of(text):
+    return [(code, at) for name, code, at in blocks(text) if name in _PYTHON]
+
+
+def commands_of(text):
+    """Returns module and arguments of the repository's commands."""
+    shown = [code for name, code, _ in blocks(text) if name in _SHELLS]
+    shown += _SPAN.findall(_BLOCK.sub("", text))
+    lines = "\n".join(shown).replace("\\\n", " ").splitlines()
+    found = (_COMMAND.search(line) for line in lines)
+    return [
+        ((match[1] or match[2]).replace("/", "."), match[3])
+        for match in found
+        if match
+    ]
+
+
+def run_blocks(page, names):
+    """Runs a page, for which some names have a value already."""
+    namespace = {"__name__": "__main__", **names}
+    for code, line in python_of(PAGES[page]):
+        # So that a traceback names the line of the page.
+        exec(compile("\n" * line + code, page, "exec"), namespace)
+
+
+# ------------------------------------------------- what pages take for granted
+
+
+@contextlib.contextmanager
+def _images(folder, rng):
+    """Images of 28x28 pixels and their classes."""
+    given = {}
+    for prefix in ("", "test_"):
+        images = rng.uniform(size=(4, 28, 28, 1)).astype("float32")
+        given[f"{prefix}images"] = images
+        given[f"{prefix}labels"] = rng.integers(0, 10, len(images))
+    yield given
+
+
+@contextlib.contextmanager
+def _finished_run(folder, rng):
+    """`runs/digits-rem`, as `training/run.py --rem` leaves it."""
+    model = tiny_capsnet(10)
+    draw_weights(model, 0, class_caps=9.0)
+    images = rng.uniform(size=(64, 8, 8, 1)).astype("float32")
+    report = rem.evaluate(model, (images, rng.integers(0, 10, len(images))))
+    run = RunFolder(folder / "runs" / "digits-rem", Config(rem=True))
+    run.create()
+    run.save_data("digits", [str(j) for j in range(10)])
+    names = run.config.model_names
+    run.save_reports({n: report for n in names}, {n: {} for n in names})
+    yield {}
+
+
+@contextlib.contextmanager
+def _server(folder, rng):
+    """A server of `served/digits/1`, found at the guide's address."""
+    served = folder / "served"
+    serving.write_saved_model(tiny_capsnet(10), served / "digits" / "1")
+    with serving.serve_rest(served) as url, pytest.MonkeyPatch.context() as m:
+        ask = urllib.request.Request
+
+        def request(address, *args, **kwargs):
+            assert address.startswith(SERVER)
+            return ask(address.replace(SERVER, url), *args, **kwargs)
+
+        m.setattr(urllib.request, "Request", request)
+        yield {}
+
+
+@contextlib.contextmanager
+def _nothing(folder, rng):
+    yield {}
+
+
+GIVEN = {
+    "README.md": _images,
+    "docs/guides/parse_trees.md": _finished_run,
+    "docs/guides/serve.md": _server,
+}
+
+
+# ----------------------------------------------------------------------- tests
+
+
+@pytest.fixture
+def quick_and_alone(monkeypatch, two_replicas):
+    """Leaves out what takes long, and what would outlive the page."""
+    # XLA takes seconds to compile what here runs once.
+    monkeypatch.setattr(compiled, "MANY_VOTES", 2**40)
+    # A page that makes a strategy gets the one of all tests.
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: two_replicas)
+    policy = keras.config.dtype_policy()
+    yield
+    keras.config.set_dtype_policy(policy)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page, text in PAGES.items() if python_of(text)]
+)
+def test_code_runs(page, tmp_path, monkeypatch, rng, quick_and_alone):
+    monkeypatch.chdir(tmp_path)
+    with GIVEN.get(page, _nothing)(tmp_path, rng) as names:
+        run_blocks(page, names)
+
+
+def test_no_page_that_is_given_something_is_gone():
+    assert GIVEN.keys() <= PAGES.keys()
+
+
+def test_a_broken_block_fails_and_names_its_line(monkeypatch):
+    page = "# Title\n\n```python\nx = 1\n```\n\n```python\nx.missing\n```\n"
+    monkeypatch.setitem(PAGES, "broken.md", page)
+    with pytest.raises(AttributeError, match="missing") as error:
+        run_blocks("broken.md", {})
+    assert error.traceback[-1].lineno + 1 == 8
+    assert error.traceback[-1].frame.code.raw.co_filename == "broken.md"
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    sorted(
+        {command for text in PAGES.values() for command in commands_of(text)}
+    ),
+)
+def test_command_parses(module, arguments):
+    parse(module, arguments)
+
+
+def parse(module, arguments):
+    """Raises `AssertionError` if a command's parser refuses the arguments."""
+    command = importlib.import_module(module)
+    make = getattr(command, "make_parser", None) or command._make_parser
+    try:
+        make().parse_args(shlex.split(arguments, comments=True))
+    except SystemExit as stopped:
+        assert not stopped.code, f"{module} refuses {arguments}"
+
+
+def test_a_command_with_an_unknown_flag_fails():
+    text = "```\npython training/run.py --rem --epohcs 3\n```\n"
+    [command] = commands_of(text)
+    with pytest.raises(AssertionError, match="refuses"):
+        parse(*command)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    assert not dead_links(PAGES[page], (ROOT / page).parent)
+
+
+def dead_links(text, folder):
+    """Returns the relative links to files that do not exist."""
+    links = (link.partition("#")[0] for link in _LINK.findall(text))
+    return [
+        link
+        for link in links
+        if link
+        and not link.startswith(("http://", "https://"))
+        and not (folder / link).exists()
+    ]
+
+
+def test_a_dead_link_is_found():
+    text = "[a](README.md#x) ![b](gone.png) [c](https://x.org/) [d](#e)"
+    assert dead_links(text, ROOT) == ["gone.png"]
+
+
+def test_navigation_has_every_page():
+    pages = set(re.findall(r": (\S+\.md)$", MKDOCS, re.M))
+    assert {f"docs/{page}" for page in pages} == PAGES.keys() - {"README.md"}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        tfcaps.layers,
+        tfcaps.losses,
+        tfcaps.models,
+        tfcaps.rem,
+        tfcaps.routing,
+        viz,
+    ],
+    ids=lambda part: part.__name__,
+)
+def test_every_public_name_is_documented_where_it_is_defined(part):
+    name = part.__name__.removeprefix("tfcaps.")
+    documented = []
+    for module, member in _DIRECTIVE.findall(PAGES[f"docs/api/{name}.md"]):
+        value = getattr(importlib.import_module(module), member)
+        # mkdocstrings reads files: a name that is imported is not in them.
+        assert value.__module__ == module
+        documented.append(value)
+    public = getattr(part, "__all__", None) or [
+        member
+        for member, value in vars(part).items()
+        if not member.startswith("_") and inspect.getmodule(value) is part
+    ]
+    assert len({*documented}) == len(documented)
+    # Two names of one thing, such as FcCaps, need one entry.
+    assert {getattr(part, member) for member in public} == {*documented}
