@@ -11,6 +11,7 @@ from tests.golden import load
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.ops import dequantize, quantize
+from tfcaps.rem.tally import Tally
 
 
 @pytest.fixture
@@ -193,6 +194,8 @@ def report_of(**changes):
         "accuracy": 0.9,
         "accuracy_quantized": 0.9,
         "nonuniform_share": 0.5,
+        "strong_share": 0.3,
+        "whole_share": 0.1,
         "t_score": 0.2,
         "zero_layers": [],
         "sparsity": 0.8,
@@ -218,6 +221,34 @@ def test_trees_are_trivial_if_either_measure_is_low(
     report = report_of(nonuniform_share=nonuniform_share, t_score=score)
     assert report.trivial == trivial
     assert ("not trivial" in report.verdict) != trivial
+
+
+def test_trees_are_trivial_if_most_have_every_child():
+    assert not report_of(whole_share=0.5).trivial
+    report = report_of(whole_share=0.51)
+    assert report.trivial
+    assert "51.0 % of the samples couple every child" in report.verdict
+    assert "repeat the class" in report.verdict
+
+
+def test_children_in_a_tree_are_those_above_the_uniform_code():
+    tally = Tally(3, 4, ["class_caps"])
+    keys = np.array([[5, 10, 6], [4, 5, 3], [0, 4, 1]], np.uint8)
+    tally.add(
+        {
+            "keys": keys,
+            "true_keys": keys,
+            "predicted": np.array([0, 1, 2]),
+            "lengths": np.eye(3),
+            "t_score": np.zeros(3),
+            "largest": np.ones((3, 1)),
+        },
+        np.array([0, 1, 1]),
+    )
+    measures = tally.measures()
+    assert measures["strong_share"] == pytest.approx(4 / 9)
+    assert measures["whole_share"] == pytest.approx(1 / 3)
+    assert measures["nonuniform_share"] == pytest.approx(7 / 9)
 
 
 def test_trees_are_trivial_if_the_last_couplings_are_all_zero():

@@ -79,6 +79,7 @@ class Measure(keras.callbacks.Callback):
             "ceiling_bits": report.ceiling_bits,
             "median_keys": report.median_keys,
             "nonuniform_share": report.nonuniform_share,
+            "whole_share": report.whole_share,
             "t_score": report.t_score,
             "sparsity": report.sparsity,
             # The median leaves out the first step, which is compiled.

@@ -15,6 +15,9 @@ from tfcaps.rem.dictionary import CouplingDictionary
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
 TRIVIAL_SHARE = 0.01
 TRIVIAL_T_SCORE = 0.01
+# Above it, most trees have every child: they repeat the class. That is where a
+# reward of clear couplings alone ends.
+TRIVIAL_WHOLE_SHARE = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +36,10 @@ class Report:
         accuracy_quantized: The same with quantised couplings.
         nonuniform_share: Share of the keys' codes that differ from the code of
             the uniform coupling 1/J.
+        strong_share: Share of the keys' codes above that of the uniform
+            coupling: of the children, those in a sample's tree.
+        whole_share: Share of samples whose tree has every child, and so says no
+            more than the class.
         t_score: Mean T-score of the unquantised couplings, see
             `tfcaps.rem.t_score`.
         zero_layers: Names of the layers whose couplings were all rounded to 0,
@@ -55,6 +62,8 @@ class Report:
     accuracy: float
     accuracy_quantized: float
     nonuniform_share: float
+    strong_share: float
+    whole_share: float
     t_score: float
     zero_layers: list[str]
     sparsity: float
@@ -91,12 +100,23 @@ class Report:
 
     @property
     def trivial(self) -> bool:
-        """Whether the couplings are uniform but for noise, or all zero."""
+        """Whether the trees say no more than the class.
+
+        The couplings are uniform but for noise, or all zero, or most trees have
+        every child.
+        """
+        return self._unrouted or self._all_zero or self._repetitive
+
+    @property
+    def _unrouted(self) -> bool:
         return (
             self.nonuniform_share < TRIVIAL_SHARE
             or self.t_score < TRIVIAL_T_SCORE
-            or self._all_zero
         )
+
+    @property
+    def _repetitive(self) -> bool:
+        return self.whole_share > TRIVIAL_WHOLE_SHARE
 
     @property
     def _all_zero(self) -> bool:
@@ -114,12 +134,21 @@ class Report:
             f"{100 * self.nonuniform_share:.1f} % of the codes differ from the "
             f"uniform coupling, T-score {self.t_score:.3f}"
         )
-        if self.trivial:
+        if self._unrouted:
             return (
                 f"The trees are trivial: {measured}, so that there is hardly "
                 "any routing and the entropy says nothing."
             )
-        return f"The trees are not trivial: {measured}."
+        whole = (
+            f"{100 * self.whole_share:.1f} % of the samples couple every child "
+            "with their class"
+        )
+        if self._repetitive:
+            return (
+                f"The trees are trivial: {whole}, so that they repeat the "
+                "class and the entropy says nothing."
+            )
+        return f"The trees are not trivial: {measured}; {whole}."
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the keys themselves, ready for JSON."""
@@ -180,6 +209,8 @@ class Report:
                 f"{predicted['empty_classes']} of {trees.num_classes}",
             ),
             ("codes off uniform", f"{100 * self.nonuniform_share:.1f} %"),
+            ("children in a tree", f"{100 * self.strong_share:.1f} %"),
+            ("trees of every child", f"{100 * self.whole_share:.1f} %"),
             ("T-score", f"{self.t_score:.3f}"),
             ("sparsity", f"{100 * self.sparsity:.1f} %"),
             ("sparsity, with biases", f"{100 * self.sparsity_paper:.1f} %"),

@@ -30,7 +30,7 @@ class Tally:
             CouplingDictionary(num_classes) for _ in range(3)
         )
         self._samples = self._right = self._right_quantized = 0
-        self._nonuniform = self._codes = 0
+        self._nonuniform = self._strong = self._codes = self._whole = 0
         self._t_scores = 0.0
         self._largest = np.zeros(len(layers))
 
@@ -46,6 +46,9 @@ class Tally:
         self._right += int(np.sum(batch["lengths"].argmax(axis=-1) == labels))
         self._right_quantized += int(np.sum(right))
         self._nonuniform += int(np.sum(keys != self._uniform))
+        strong = keys > self._uniform
+        self._strong += int(np.sum(strong))
+        self._whole += int(np.sum(np.all(strong, axis=-1)))
         self._codes += keys.size
         self._t_scores += float(np.sum(batch["t_score"], dtype=np.float64))
         largest = np.max(batch["largest"], axis=0, initial=0.0)
@@ -71,6 +74,8 @@ class Tally:
             "accuracy": self._right / self._samples,
             "accuracy_quantized": self._right_quantized / self._samples,
             "nonuniform_share": self._nonuniform / self._codes,
+            "strong_share": self._strong / self._codes,
+            "whole_share": self._whole / self._samples,
             "t_score": self._t_scores / self._samples,
             "zero_layers": zero,
             "dictionaries": {

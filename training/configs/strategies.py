@@ -23,6 +23,7 @@ COLUMNS = (
     Column("entropy / ceiling", "normalized_entropy", 3),
     Column("keys", "median_keys", 0, 1, "median"),
     paper.OFF_UNIFORM,
+    paper.WHOLE,
     paper.T_SCORE,
     paper.SPARSITY,
 )

@@ -19,6 +19,7 @@ COLUMNS = (
     paper.SPARSITY,
     paper.PARAMETERS,
     paper.OFF_UNIFORM,
+    paper.WHOLE,
     paper.T_SCORE,
 )
 
