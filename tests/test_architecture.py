@@ -24,7 +24,7 @@ PARTS = {
     "rem": {"ops", "routing", "layers"},
     "viz": {"rem"},
 }
-HELPERS = {"files", "cli"}
+HELPERS = {"files", "cli", "versions"}
 PACKAGES = {
     "tfcaps": {"tfcaps"},
     "training": {"tfcaps", "training"},

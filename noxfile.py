@@ -1,0 +1,74 @@
+"""Tests with the lowest and the newest supported versions: `nox`.
+
+Each Python that is installed, from 3.11 to 3.13, and the wheel, installed into
+a fresh environment. `nox -- tests/test_routing.py` runs a part of the tests.
+"""
+
+import configparser
+import tempfile
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PYTHONS = ("3.11", "3.12", "3.13")
+# What CI runs in full; these stand for what differs between versions.
+PART = (
+    "tests/test_contract_layers.py",
+    "tests/test_contract_routings.py",
+    "tests/test_compiled.py",
+    "tests/test_evaluate.py",
+    "tests/test_export.py",
+    "tests/test_losses.py",
+    "tests/test_models.py",
+    "tests/test_pruning.py",
+    "tests/test_run.py",
+    "tests/test_sensitivity.py",
+    "tests/test_versions.py",
+    "tests/test_viz.py",
+)
+
+nox.options.default_venv_backend = "venv"
+nox.options.error_on_missing_interpreters = False
+
+
+@nox.session(python=PYTHONS)
+@nox.parametrize("versions", ["lowest", "newest"])
+def tests(session: nox.Session, versions: str) -> None:
+    """Runs a part of the tests, or what is given after `--`."""
+    session.install("--upgrade", "pip")
+    with tempfile.TemporaryDirectory() as work:
+        constraints = Path(work) / "constraints.txt"
+        pins = lowest() if versions == "lowest" else []
+        constraints.write_text("\n".join(pins), "utf-8")
+        session.install("--constraint", str(constraints), "-e", ".[dev]")
+    # Deprecations of newer versions are errors; older ones have others.
+    strict = ["-W", "default"] if versions == "lowest" else []
+    session.run("pytest", *strict, *(session.posargs or PART))
+
+
+@nox.session(python=PYTHONS)
+def wheel(session: nox.Session) -> None:
+    """Installs the wheel and runs the example of the README with it."""
+    with tempfile.TemporaryDirectory() as work:
+        session.install("build")
+        session.run("python", "-m", "build", "--wheel", "--outdir", work, ".")
+        (built,) = Path(work).glob("*.whl")
+        session.install(str(built))
+        session.chdir(work)
+        session.run("python", "-c", example())
+
+
+def lowest() -> list[str]:
+    """Returns a pin of the lowest version for each requirement."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    lines = config["options"]["install_requires"].splitlines()
+    wanted = [line.split(",")[0] for line in lines if ">=" in line]
+    return [f"{line.replace('>=', '==')}.*" for line in wanted]
+
+
+def example() -> str:
+    """Returns the first Python block of the README."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    return text.split("```python\n", 1)[1].split("```", 1)[0]
