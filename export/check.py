@@ -150,7 +150,7 @@ def _check_warmup(
     yield f"warmup    {len(requests)} requests replayed"
 
 
-def _make_parser() -> Parser:
+def make_parser() -> Parser:
     parser = Parser(prog="export/check.py", description=__doc__.splitlines()[0])
     parser.add_argument(
         "folder", type=Path, help="folder of a version, such as served/NAME/1"
@@ -172,4 +172,4 @@ def _check(options: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(_make_parser(), _check))
+    sys.exit(run_command(make_parser(), _check))

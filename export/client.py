@@ -328,7 +328,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
 
 
-def _make_parser() -> _Parser:
+def make_parser() -> _Parser:
     parser = _Parser("client.py", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("images", nargs="+", type=Path, help="image or .npy files")
@@ -385,7 +385,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    options = _make_parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     try:
         _run(options)
     except (ClientError, OSError) as error:

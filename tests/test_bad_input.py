@@ -22,7 +22,7 @@ COMMANDS = {
     "experiments": (experiments.make_parser, experiments.main),
     "tables": (tables.make_parser, tables.main),
     "export": (export_run.make_parser, export_run.export),
-    "check": (export_check._make_parser, export_check._check),
+    "check": (export_check.make_parser, export_check._check),
 }
 
 

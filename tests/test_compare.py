@@ -9,7 +9,7 @@ from training import compare
 
 def command(tmp_path, *flags):
     return run_command(
-        compare._make_parser(),
+        compare.make_parser(),
         compare.compare,
         [
             "--dataset", tiny_data(tmp_path / "tiny.npz"), "--epochs", "1",

@@ -133,6 +133,12 @@ def test_a_model_with_a_decoder_gets_the_output_too():
     assert [tensor.name for tensor in model.inputs] == ["images", "labels"]
 
 
+def test_a_model_that_has_the_output_already_is_told_so():
+    model = rem.add_couplings(tiny_capsnet())
+    with pytest.raises(ValueError, match="has an output `couplings` already"):
+        rem.add_couplings(model)
+
+
 def test_wanting_couplings_changes_no_output(rng):
     images = rng.random((4, 8, 8, 1), dtype=np.float32)
     model = tiny_capsnet()

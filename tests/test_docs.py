@@ -182,7 +182,7 @@ def test_command_parses(module, arguments):
 def parse(module, arguments):
     """Raises `AssertionError` if a command's parser refuses the arguments."""
     command = importlib.import_module(module)
-    make = getattr(command, "make_parser", None) or command._make_parser
+    make = command.make_parser
     try:
         make().parse_args(shlex.split(arguments, comments=True))
     except SystemExit as stopped:

@@ -281,7 +281,7 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path, no_sizes, capsys):
     assert (folder / "model.tflite").is_file()
     capsys.readouterr()
     arguments = [str(folder)]
-    assert run_command(check._make_parser(), check._check, arguments) == 0
+    assert run_command(check.make_parser(), check._check, arguments) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     expected = ["manifest", "graph", "parity", "rows", "warmup", "tflite"]
     assert names == expected

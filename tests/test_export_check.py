@@ -522,7 +522,7 @@ def test_openvino_gives_the_same_answers(exported):
 def test_mistakes_of_the_command_are_one_line(tmp_path, capsys, folder):
     (tmp_path / "empty").mkdir()
     arguments = [str(tmp_path / folder)]
-    assert run_command(check._make_parser(), check._check, arguments) == 2
+    assert run_command(check.make_parser(), check._check, arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("export/check.py: error: ")
     assert error.count("\n") == 1

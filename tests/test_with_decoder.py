@@ -86,6 +86,15 @@ def test_decoder_shares_the_weights_of_the_network(make, images):
     assert np.max(np.abs(lengths - before)) > 1e-4
 
 
+def test_a_dict_of_outputs_is_not_nested(images):
+    model = tiny_capsnet()
+    named = keras.Model(model.input, {"lengths": model.output})
+    outputs = with_decoder(named).predict(
+        {"images": images, "labels": None}, verbose=0
+    )
+    assert outputs["lengths"].shape == (4, model.output.shape[-1])
+
+
 def test_labels_choose_the_capsule_in_training_alone(images):
     model = with_decoder(tiny_capsnet())
     poses = keras.Model(

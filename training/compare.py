@@ -179,7 +179,7 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _make_parser() -> Parser:
+def make_parser() -> Parser:
     parser = Parser(
         prog="training/compare.py", description=__doc__.splitlines()[0]
     )
@@ -201,4 +201,4 @@ def _make_parser() -> Parser:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(_make_parser(), compare))
+    sys.exit(run_command(make_parser(), compare))

@@ -78,11 +78,12 @@ def with_decoder(
         call_function=call,
     )
     lengths = copy.output
+    if isinstance(lengths, dict):
+        lengths = lengths["lengths"]
     images = copy.input
     labels = None
     if isinstance(images, dict):
         images, labels = images["images"], images["labels"]
-        lengths = lengths["lengths"]
     if labels is None:
         labels = label_input()
     poses, activations = seen["capsules"], None

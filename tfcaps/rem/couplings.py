@@ -122,8 +122,14 @@ def add_couplings(model: keras.Model) -> keras.Model:
         `model`, and `couplings` `[b, i, j]` of its last routed layer.
 
     Raises:
-        ValueError: If the model has no routed layer.
+        ValueError: If the model has no routed layer, or an output `couplings`
+            already.
     """
+    if isinstance(model.output, dict) and "couplings" in model.output:
+        raise ValueError(
+            f"The model {model.name!r} has an output `couplings` already; "
+            "train on that one."
+        )
     shown: dict[str, Tensor] = {}
     copy = same_layers(model, show_last(model, shown))
     outputs = copy.output
