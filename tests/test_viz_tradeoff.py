@@ -163,6 +163,22 @@ def test_trivial_points_are_hollow_and_settings_have_colours():
     assert legend[-1] == "Pareto front"
 
 
+def test_a_trivial_point_far_below_does_not_squeeze_the_others():
+    def heights(*others):
+        drawing, data = viz.frontier([*POINTS, *others])
+        assert len(data["points"]) == len(POINTS) + len(others)
+        return drawing
+
+    low = {"name": "low", "entropy_bits": 0.0, "accuracy": 0.1}
+    squeezed = heights(low).axes[0]
+    trivial = heights({**low, "trivial": True}).axes[0]
+    assert squeezed.get_ylim()[0] < 10
+    assert trivial.get_ylim() == viz.frontier(POINTS).figure.axes[0].get_ylim()
+    assert "10 %" in [text.get_text() for text in trivial.texts]
+    edge = dots_of(trivial.figure)[-1].get_offsets()
+    np.testing.assert_allclose(edge, [[0, trivial.get_ylim()[0]]])
+
+
 def test_names_cover_neither_points_nor_each_other():
     rng = np.random.default_rng(0)
     points = [

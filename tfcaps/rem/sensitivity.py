@@ -10,10 +10,11 @@ from keras import ops
 from tfcaps.ops import Tensor
 from tfcaps.rem.targets import DEFAULT_TARGETS, check_targets, is_target
 
-# Optimisers that hold others, which make the updates.
-_WRAPPERS = (
-    keras.optimizers.LossScaleOptimizer,
-    keras.optimizers.MultiOptimizer,
+# Optimisers that hold others, which make the updates. Keras 3.12 has only one.
+_WRAPPERS = tuple(
+    getattr(keras.optimizers, name)
+    for name in ("LossScaleOptimizer", "MultiOptimizer")
+    if hasattr(keras.optimizers, name)
 )
 
 

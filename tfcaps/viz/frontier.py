@@ -36,8 +36,9 @@ def frontier(
 
     The Pareto front is the step line through the points that no other, of those
     that are not trivial, beats in both mean entropy and mean accuracy. The area
-    of a point grows with its T-score; points whose couplings are uniform but
-    for noise are hollow.
+    of a point grows with its T-score. Points whose trees are trivial are hollow;
+    where they would squeeze the others they stand on the lower edge, with their
+    accuracy.
 
     Args:
         points: A dict for each setting, with `entropy_bits` and
@@ -60,14 +61,19 @@ def frontier(
     groups = list(dict.fromkeys(row["setting"] for row in rows))
     drawing = figure(7.5, 4.8)
     panel = drawing.subplots()
-    for row in rows:
-        _draw_point(panel, row, groups.index(row["setting"]))
+    below = _below(rows)
+    for index, row in enumerate(rows):
+        if index not in below:
+            _draw_point(panel, row, groups.index(row["setting"]))
     _draw_front(panel, [rows[index] for index in front])
     panel.set_xlabel("entropy (bits)")
     panel.set_ylabel("accuracy, quantised (%)")
     panel.margins(0.08)
     panel.set_xlim(left=min(0.0, panel.get_xlim()[0]))
     panel.grid(alpha=0.3)
+    for place, index in enumerate(below):
+        row = rows[index]
+        _draw_below(panel, row, groups.index(row["setting"]), place)
     drawing.legend(
         handles=_legend(rows, groups, bool(front)),
         loc="outside right upper",
@@ -75,6 +81,7 @@ def frontier(
         labelspacing=0.9,
     )
     named = range(len(rows)) if len(rows) <= _MANY else front
+    named = [index for index in named if index not in below]
     _name(drawing, panel, rows, named)
     return Drawing(drawing, plain({"points": rows, "front": front}))
 
@@ -128,6 +135,47 @@ def _front(rows: Sequence[Mapping[str, Any]]) -> list[int]:
         if not front or rows[index]["accuracy"] > rows[front[-1]]["accuracy"]:
             front.append(index)
     return front
+
+
+def _below(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Returns the trivial points far below the others, the lowest first."""
+    routed = [row for row in rows if not row["trivial"]]
+    if not routed:
+        return []
+    lows = [row["accuracy"] - row["accuracy_deviation"] for row in routed]
+    highs = [row["accuracy"] + row["accuracy_deviation"] for row in routed]
+    edge = min(lows) - (max(highs) - min(lows)) - 1.0
+    below = [
+        index
+        for index, row in enumerate(rows)
+        if row["trivial"] and row["accuracy"] < edge
+    ]
+    return sorted(below, key=lambda index: float(rows[index]["accuracy"]))
+
+
+def _draw_below(
+    panel: Axes, row: Mapping[str, Any], group: int, place: int
+) -> None:
+    bottom = panel.get_ylim()[0]
+    panel.scatter(
+        row["entropy_bits"],
+        bottom,
+        s=45,
+        marker="v",
+        facecolors="white",
+        edgecolors=colour(group),
+        linewidths=1.2,
+        clip_on=False,
+        zorder=4,
+    )
+    panel.annotate(
+        f"{row['accuracy']:.0f} %",
+        (row["entropy_bits"], bottom),
+        xytext=(7, 3 + 10 * place),
+        textcoords="offset points",
+        fontsize=7,
+    )
+    panel.set_ylim(bottom=bottom)
 
 
 def _draw_point(panel: Axes, row: Mapping[str, Any], group: int) -> None:
