@@ -36,9 +36,9 @@ def frontier(
 
     The Pareto front is the step line through the points that no other, of those
     that are not trivial, beats in both mean entropy and mean accuracy. The area
-    of a point grows with its T-score. Points whose trees are trivial are hollow;
-    where they would squeeze the others they stand on the lower edge, with their
-    accuracy.
+    of a point grows with its T-score. Points whose trees are trivial are
+    hollow; where they would squeeze the others they stand on the lower edge,
+    with their accuracy.
 
     Args:
         points: A dict for each setting, with `entropy_bits` and
@@ -156,7 +156,7 @@ def _below(rows: Sequence[Mapping[str, Any]]) -> list[int]:
 def _draw_below(
     panel: Axes, row: Mapping[str, Any], group: int, place: int
 ) -> None:
-    bottom = panel.get_ylim()[0]
+    bottom, top = panel.get_ylim()
     panel.scatter(
         row["entropy_bits"],
         bottom,
@@ -175,7 +175,7 @@ def _draw_below(
         textcoords="offset points",
         fontsize=7,
     )
-    panel.set_ylim(bottom=bottom)
+    panel.set_ylim(bottom, top)
 
 
 def _draw_point(panel: Axes, row: Mapping[str, Any], group: int) -> None:
