@@ -153,3 +153,12 @@ def test_wanting_couplings_changes_no_output(rng):
 def test_negative_coefficients_count_as_none():
     couplings = np.full((2, 4, 3), -0.5, "float32")
     assert float(CouplingLoss(0.0, 1.0)([0, 1], couplings)) == 0.0
+
+
+def test_zeros_have_a_finite_gradient_in_float16():
+    couplings = np.array([[[1.0, 0.0]], [[0.0, 0.0]]], "float16")
+    loss, (gradient,) = value_and_gradients(
+        lambda x: CouplingLoss(dtype="float16")([0, 1], x), couplings
+    )
+    assert loss.dtype.name == "float16" and np.isfinite(loss)
+    assert np.all(np.isfinite(gradient))

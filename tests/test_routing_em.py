@@ -166,3 +166,17 @@ def test_dead_children_give_finite_values_and_gradients(rng):
     assert not np.any(routed[0])
     for tensor in (*routed, *gradients):
         assert np.all(np.isfinite(tensor))
+
+
+@pytest.mark.parametrize("variant", ["paper", "code"])
+def test_dead_children_may_vote_far_away(variant, rng):
+    # 1e30 over the least variance, 1e-9, is no float32.
+    votes = 1e15 * rng.normal(size=(1, 3, 2, 4)).astype("float32")
+    for activations in ([0.0, 0.0, 0.0], [0.0, 1.0, 1.0]):
+        routing = EMRouting(variant=variant)
+        routed = routing(votes, np.array([activations], "float32"))
+        for tensor in routed:
+            assert np.all(np.isfinite(tensor))
+        np.testing.assert_allclose(
+            np.sum(routed.couplings, axis=-1), 1.0, atol=1e-6
+        )

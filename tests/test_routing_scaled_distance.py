@@ -226,3 +226,15 @@ def test_a_lone_parent_gets_everything(rng):
     for scale in SCALES:
         couplings = ScaledDistanceRouting(5, scale)(votes).couplings
         np.testing.assert_allclose(couplings, 1.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("gradient", ["last", "full"])
+def test_very_short_votes_of_long_children_have_finite_gradients(gradient):
+    votes = np.full((1, 2, 3, 4), 1e-18, "float32")
+    long = np.full((1, 2), 1e4, "float32")
+    routing = ScaledDistanceRouting(gradient=gradient)
+    _, gradients = value_and_gradients(
+        lambda *arguments: list(routing(*arguments)), votes, long
+    )
+    for tensor in gradients:
+        assert np.all(np.isfinite(tensor))

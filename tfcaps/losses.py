@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, class_targets
+from tfcaps.ops import Tensor, as_float32, class_targets
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -337,7 +337,8 @@ class CouplingLoss(keras.losses.Loss):
         self.polarization = polarization
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        couplings = ops.convert_to_tensor(y_pred)
+        # The epsilon below is too small for float16.
+        couplings = as_float32(y_pred)
         parents = couplings.shape[-1]
         present = class_targets(y_true, parents, couplings.dtype)
         # Towards each class, and the mean over the images that show it.

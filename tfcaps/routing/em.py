@@ -28,6 +28,10 @@ class _Variant(NamedTuple):
 
 _VARIANTS = {"paper": _Variant(1e-9, 1.0), "code": _Variant(1e-5, 0.9)}
 
+# Squared distance in deviations beyond which votes are equally far. Ordinary
+# votes, of about 1, from a parent with the least variance are at 1e9.
+_FARTHEST = 1e20
+
 
 class _Fit(NamedTuple):
     """The Gaussians of an M-step, and the log-odds of their activations."""
@@ -209,7 +213,10 @@ class EMRouting(Routing):
         # Without 2π, which is the same for all parents.
         width = ops.sum(ops.log(fit.variances), axis=-1)
         prior = ops.log(ops.sigmoid(fit.logits) + 1e-9)
-        miss = fit.squares.agreement(1.0 / fit.variances)
+        # Of a vote too far from all parents for a number, all are equally far.
+        miss = ops.minimum(
+            fit.squares.agreement(1.0 / fit.variances), _FARTHEST
+        )
         closeness = ops.expand_dims(prior - 0.5 * width, 1) - 0.5 * miss
         return fit.squares.compete(closeness)
 

@@ -151,6 +151,9 @@ class ScaledDistanceRouting(Routing):
 
 def _shortening(lengths: Tensor, activations: Tensor) -> Tensor:
     """Returns what makes no vote longer than its child's activation."""
-    divisors = ops.where(lengths > 0, lengths, ops.ones_like(lengths))
     limits = ops.expand_dims(activations, -1)
-    return ops.minimum(1.0, limits / divisors)
+    # Dividing by very short votes too would give 0 * inf in the gradient.
+    longer = lengths > limits
+    divisors = ops.where(longer, lengths, ops.ones_like(lengths))
+    kept = ops.cast(limits > 0, lengths.dtype)
+    return ops.where(longer, limits / divisors, kept)
