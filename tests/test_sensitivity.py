@@ -81,6 +81,8 @@ def test_targets_choose_what_decays():
     ],
 )
 def test_every_keras_optimizer_can_have_it(name):
+    if name == "Muon" and keras.__version__.startswith("3.12."):
+        pytest.skip("Keras 3.12's own Muon trains nothing on TensorFlow")
     model = one_layer()
     optimizer = rem.sensitivity_decay(getattr(keras.optimizers, name)(), 0.1)
     step(optimizer, model, np.full((3, 2), 0.1, "float32"))

@@ -15,6 +15,11 @@ from typing import Any, NamedTuple
 # The repository's own folders, wherever the command is called from.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+if __name__ == "__main__":
+    from training.quiet import start_quietly
+
+    start_quietly()
+
 from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
 
 TITLES = {"baseline": "Baseline", "rem": "REM"}
