@@ -79,10 +79,10 @@ def filled(kind, shape, rng, largest):
     return (values * scale).astype("float32")
 
 
-def filled_activations(shape, rng):
-    """Returns activations in [0, 1] of some kind."""
-    kind = rng.choice([*ORDINARY, "equal_large"])
-    return np.abs(filled(kind, shape, rng, 1.0))
+def filled_activations(shape, rng, largest=1.0):
+    """Returns activations of some kind, often of dead children."""
+    kind = rng.choice(["zero", "pruned", "random", "ladder", "equal_large"])
+    return np.abs(filled(kind, shape, rng, largest))
 
 
 def _made(function, *arguments, **named):

@@ -71,7 +71,11 @@ def test_routing(row, data):
     ]
     others = {}
     if given_activations:
-        others["activations"] = filled_activations((batch, children), rng)
+        # Lengths may be anything, but for what is no length.
+        longest = 1.0 if chosen.explicit_activations else largest
+        others["activations"] = filled_activations(
+            (batch, children), rng, longest
+        )
     if given_weights:
         kind = "random" if is_factored else kinds[1]
         for name, weight in chosen.weights(children, parents, dim).items():
@@ -88,7 +92,7 @@ def test_routing(row, data):
         keras.KerasTensor((batch, parents)),
         keras.KerasTensor((batch, children, parents)),
     )
-    upstream = upstream_of(specs, dtype, rng)
+    upstream = upstream_of(specs, dtype, rng, chosen)
     outputs = tried(route, [others, factors], upstream, differentiated)
     assert_equal_specs(outputs, specs)
     poses, activations, couplings = outputs
@@ -126,7 +130,7 @@ def test_layer(row, data):
     outputs = tried(
         with_weights(lambda x: case.apply(layer, x), weights),
         [[weight.value for weight in weights], inputs],
-        upstream_of(specs, dtype, rng),
+        upstream_of(specs, dtype, rng, chosen),
         differentiated,
     )
     assert_equal_specs(outputs, specs)
@@ -232,16 +236,23 @@ def tried(function, values, upstream, differentiated):
     return outputs
 
 
-def upstream_of(specs, dtype, rng):
+def upstream_of(specs, dtype, rng, chosen=None):
     """Returns random gradients of outputs.
 
     In float16 a loss is scaled, here down to the size of the largest values.
+    Couplings of scaled distances are float32 and have a derivative of up to
+    1e12, one over a distance.
     """
-    scale = 1e-4 if dtype == "float16" else 1.0
-    return keras.tree.map_structure(
-        lambda spec: ops.cast(scale * rng.normal(size=spec.shape), spec.dtype),
-        specs,
-    )
+    is_scaled = isinstance(chosen, routing.ScaledDistanceRouting)
+
+    def one(spec):
+        scale = 1.0
+        if dtype == "float16":
+            steep = is_scaled and spec.dtype == "float32"
+            scale = 1e-16 if steep else 1e-4
+        return ops.cast(scale * rng.normal(size=spec.shape), spec.dtype)
+
+    return keras.tree.map_structure(one, specs)
 
 
 def specs_of(structure):
