@@ -1,10 +1,12 @@
 """Figures: what they show, read from the drawing itself."""
 
+import io
 import json
 
 import matplotlib
 import numpy as np
 import pytest
+from PIL import Image
 
 from tfcaps import viz
 from tfcaps.rem import CouplingDictionary
@@ -117,6 +119,13 @@ def test_perturbations_have_a_row_for_each_component():
     np.testing.assert_allclose(shown[:, 4:], right, atol=0.51)
     assert data["offsets"] == [-0.1, 0.0, 0.1]
     assert data["decoded"][1][2] == shown.tolist()
+
+
+def test_a_notebook_shows_a_drawing(trees):
+    drawing = viz.keys_per_class({"A": trees})
+    with Image.open(io.BytesIO(drawing._repr_png_())) as picture:
+        width, height = drawing.figure.get_size_inches() * drawing.figure.dpi
+        assert picture.size == (round(width), round(height))
 
 
 def test_a_drawing_is_saved_as_picture_and_data(trees, tmp_path):

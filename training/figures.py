@@ -197,8 +197,8 @@ def _saliency(
     text = (
         "The first test image of each class, and where the children of the "
         "class capsules that are active and coupled with the predicted class "
-        "(title) are: red is the most in an image, whatever it is in others. "
-        "Couplings are quantised."
+        "(title) are: yellow is the most in an image, whatever it is in "
+        "others. Couplings are quantised."
     )
     return {"saliency": Shown(drawing, "Saliency maps", text)}
 

@@ -1,5 +1,6 @@
 """What every figure function returns: the figure and its data."""
 
+import io
 import json
 import math
 from pathlib import Path
@@ -15,13 +16,19 @@ class Drawing(NamedTuple):
     """A figure and the numbers that it shows.
 
     Attributes:
-        figure: What a notebook shows and `savefig` writes.
+        figure: What `savefig` writes, and a notebook shows of the drawing.
         data: The same as numbers and text, ready for JSON, so that it can be
             drawn in another way.
     """
 
     figure: Figure
     data: dict[str, Any]
+
+    def _repr_png_(self) -> bytes:
+        """Returns what a notebook shows of it."""
+        with io.BytesIO() as file:
+            self.figure.savefig(file, format="png")
+            return file.getvalue()
 
     def save(self, path: Path) -> Path:
         """Writes the figure and, beside it, the data.

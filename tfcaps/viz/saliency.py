@@ -20,7 +20,7 @@ def saliency(
     labels: ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
     alpha: float = 0.5,
-    colormap: str = "jet",
+    colormap: str = "viridis",
 ) -> Drawing:
     """Draws saliency maps over images, a row for each model.
 
@@ -36,8 +36,9 @@ def saliency(
         labels: Their classes `[n]`, shown over the images. Defaults to `None`.
         class_names: Names of the classes. Defaults to their numbers.
         alpha: Float in [0, 1]. How opaque the maps are. Defaults to `0.5`.
-        colormap: Name of matplotlib's colours. Defaults to `"jet"`, whose red
-            is the highest.
+        colormap: Name of matplotlib's colours. Defaults to `"viridis"`, whose
+            yellow is the highest, also to colour-blind people. The paper's is
+            `"jet"`.
 
     Returns:
         A figure with a row of images and one for each model. The data has the
