@@ -134,19 +134,23 @@ _QUIET = [routing.DynamicRouting, routing.UniformRouting]
 _BIASED = [*_QUIET, routing.ScaledDistanceRouting]
 
 
-def largest_with_gradient(chosen):
+def largest_with_gradient(chosen, dtype):
     """Returns the largest votes of which a routing's gradient is demanded.
 
-    Above this the derivative, or its rounding error, may be no float32.
+    Above this the derivative, or its rounding error, may be beyond the type.
     """
     full = getattr(chosen, "differentiates_loop", False)
     if isinstance(chosen, routing.EMRouting):
-        # By activations it has squared votes over variances, of down to 1e-9;
-        # a loop multiplies them.
+        # By the activations of dead children it is votes times 1e9, which is
+        # one over the least mass, and squared votes over variances; a loop
+        # multiplies them.
+        if dtype == "float16":
+            return 0.0
         return 1e2 if full else 1e12
     if isinstance(chosen, routing.DynamicRouting) and full:
         # Each iteration may multiply it by a vote.
-        return 1e25 ** (1.0 / chosen.iterations)
+        room = 1e8 if dtype == "float16" else 1e25
+        return room ** (1.0 / chosen.iterations)
     return np.inf
 
 

@@ -50,7 +50,7 @@ def test_routing(row, data):
         st.tuples(*[strategies.sizes] * 4)
     )
     largest, differentiated = draw_limit(
-        data, chosen, strategies.LARGEST[dtype]
+        data, chosen, dtype, strategies.LARGEST
     )
     kinds = data.draw(strategies.kinds)
     components = data.draw(st.just(0) | strategies.sizes)
@@ -111,7 +111,7 @@ def test_layer(row, data):
     layer = case.make(dtype=strategies.POLICIES[dtype])
     chosen = getattr(layer, "routing", None)
     largest, differentiated = draw_limit(
-        data, chosen, strategies.LARGEST_IN_LAYERS[dtype]
+        data, chosen, dtype, strategies.LARGEST_IN_LAYERS
     )
     kind, weight_kind = data.draw(strategies.kinds)
     batch = data.draw(strategies.sizes)
@@ -215,12 +215,12 @@ def test_network(row, data):
     assert_activations(lengths)
 
 
-def draw_limit(data, chosen, largest):
+def draw_limit(data, chosen, dtype, largest):
     """Draws how large values may be, and whether there is a gradient."""
-    limit = strategies.largest_with_gradient(chosen)
-    if limit >= largest or data.draw(st.booleans()):
-        return min(limit, largest), True
-    return largest, False
+    limit = strategies.largest_with_gradient(chosen, dtype)
+    if limit >= largest[dtype] or (limit and data.draw(st.booleans())):
+        return min(limit, largest[dtype]), True
+    return largest[dtype], False
 
 
 def tried(function, values, upstream, differentiated):
@@ -267,14 +267,20 @@ def specs_of(structure):
 def spoil(layer, kind, rng, largest=None):
     """Fills the weights of a layer; those of a network it scales.
 
-    What has several layers would multiply large weights.
+    What has several layers would multiply large weights, and routing may
+    multiply votes by its own.
     """
     is_network = largest is None or isinstance(layer, layers.Decoder)
     for weight in layer.weights:
-        if not is_network:
-            weight.assign(filled(kind, weight.shape, rng, largest))
-        elif kind in ("zero", "pruned") and "moving" not in weight.name:
-            weight.assign(weight * filled(kind, weight.shape, rng, 1.0))
+        if is_network:
+            if kind in ("zero", "pruned") and "moving" not in weight.name:
+                weight.assign(weight * filled(kind, weight.shape, rng, 1.0))
+            continue
+        of_votes = weight.name in ("transformation", "kernel")
+        is_large = kind in strategies.LARGE
+        small = is_large and hasattr(layer, "routing") and not of_votes
+        values = filled("random" if small else kind, weight.shape, rng, largest)
+        weight.assign(values)
 
 
 @contextlib.contextmanager
