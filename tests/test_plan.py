@@ -1,11 +1,14 @@
 """What the main job tells before it does anything, and its logs."""
 
+import dataclasses
 import json
 
 import pytest
 
 from tests.test_run import command, metrics, tiny_data
-from training import datasets, models, tensorboard
+from training import datasets, devices, models, pruning, tensorboard
+from training.configs import Config, config_from
+from training.configs.limits import CHOICES
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,12 @@ def test_every_data_set_with_settings_of_its_own_is_listed():
     variants = {"cats_vs_dogs_128px_subset", "imagenette_128px"}
     known = {*_NAMED, *_OF_MNIST, *_PROTOCOLS} - variants
     assert known == set(datasets.DESCRIPTIONS)
+
+
+def test_settings_may_be_what_there_is():
+    assert set(CHOICES["pruning"]) == set(pruning.STRATEGIES)
+    assert set(CHOICES["strategy"]) == set(devices.STRATEGIES)
+    assert config_from(dataclasses.asdict(Config())) == Config()
 
 
 def test_help_has_groups_and_examples(capsys):

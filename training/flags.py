@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import tfcaps
-from tfcaps.cli import Parser, at_least_one, number
+from tfcaps.cli import Parser, number
 from training import datasets, models
 from training.configs.limits import CHOICES, RANGES
 
@@ -59,7 +59,7 @@ def _add_data(add: _Add) -> None:
     add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
     add(
         "--samples",
-        type=at_least_one,
+        type=_within("samples", int),
         metavar="N",
         help="use only so many training and test images",
     )
@@ -103,11 +103,16 @@ def _add_network(add: _Add) -> None:
 def _add_training(add: _Add) -> None:
     add(
         "--epochs",
-        type=at_least_one,
+        type=_within("epochs", int),
         metavar="N",
         help="passes over the images",
     )
-    add("--batch-size", type=at_least_one, metavar="N", help="images in a step")
+    add(
+        "--batch-size",
+        type=_within("batch_size", int),
+        metavar="N",
+        help="images in a step",
+    )
     add(
         "--seed",
         type=_within("seed", int),

@@ -92,6 +92,8 @@ def get_experiment() -> Experiment:
             "The coupling loss has the weights of spread and polarization, see "
             "`tfcaps.losses.CouplingLoss`.",
             "mnist is 10,000 images for 10 epochs.",
+            "Whole trees of runs that are older than this measure were counted "
+            "afterwards, in the dictionaries that the runs left.",
         ),
         figures=("frontier",),
         group="coupling loss",

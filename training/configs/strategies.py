@@ -53,6 +53,8 @@ def get_experiment() -> Experiment:
             "`iterative` prunes no more than that, and less where the "
             "validation loss would grow.",
             "mnist is 10,000 images for 10 epochs.",
+            "Whole trees of runs that are older than this measure were counted "
+            "afterwards, in the dictionaries that the runs left.",
         ),
         figures=("comparison",),
     )
