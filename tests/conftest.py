@@ -8,6 +8,13 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Or JAX would turn float64 into float32.
 os.environ.setdefault("JAX_ENABLE_X64", "1")
+# Most of the time on JAX is LLVM's, optimising what runs once.
+if not os.environ.get("NIGHTLY"):
+    os.environ.setdefault(
+        "XLA_FLAGS",
+        "--xla_backend_optimization_level=0"
+        " --xla_llvm_disable_expensive_passes=true",
+    )
 
 import keras
 import numpy as np

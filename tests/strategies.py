@@ -1,6 +1,5 @@
 """What property tests draw: settings, shapes and values, usual or extreme."""
 
-import os
 from functools import partial
 
 import numpy as np
@@ -9,9 +8,8 @@ from hypothesis import strategies as st
 
 from tests.cases import LayerCase
 from tests.networks import SMALL_NETWORKS
+from tests.nightly import NIGHTLY
 from tfcaps import layers, losses, models, routing
-
-NIGHTLY = bool(os.environ.get("NIGHTLY"))
 
 # The largest value by type. Squared lengths of float32 end at 3e38, and a sum
 # of a hundred votes of 1e15 has one of 1e34. In float16 numbers end at 65,504:

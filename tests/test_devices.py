@@ -90,7 +90,10 @@ def jax_process(folder, *strategies, **variables):
 def test_data_parallel_training_equals_one_device(tmp_path):
     one = tmp_path / "one"
     one.mkdir()
-    two_devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    two_devices = {
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} "
+        "--xla_force_host_platform_device_count=2"
+    }
     process = jax_process(one, "none", "data-parallel", **two_devices)
     two = tmp_path / "two"
     two.mkdir()

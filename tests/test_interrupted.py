@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 import tfcaps  # noqa: F401 (registers the layers)
+from tests.nightly import NIGHTLY
 from tests.test_run import metrics, tiny_data
 from tfcaps.rem import CouplingDictionary
 
 _COMMAND = Path(__file__).parents[1] / "training" / "run.py"
-_NIGHTLY = bool(os.environ.get("NIGHTLY"))
-_KILLS = 100 if _NIGHTLY else 5
+_KILLS = 100 if NIGHTLY else 5
 # Kills of one run before it is left alone to the end.
 _KILLS_OF_A_RUN = 5
 _FLAGS = (
@@ -44,7 +44,7 @@ def whole(tmp_path_factory):
 
 def start(data, out):
     flags = ["--resume"] if out.exists() else [*_FLAGS, "--dataset", data]
-    flags += [] if _NIGHTLY else ["--bare"]
+    flags += [] if NIGHTLY else ["--bare"]
     return subprocess.Popen(
         [sys.executable, str(_COMMAND), *flags, "--out", str(out)],
         stdout=subprocess.DEVNULL,
@@ -103,7 +103,7 @@ def check_files(folder):
 def test_killed_runs_end_like_one_that_was_not(whole, tmp_path):
     reference, data, seconds = whole
     expected = contents(reference)
-    assert ("report.html" in expected["files"]) == _NIGHTLY
+    assert ("report.html" in expected["files"]) == NIGHTLY
     seed = int(os.environ.get("KILL_SEED", random.randrange(10**6)))
     print(f"KILL_SEED={seed}")
     moments = random.Random(seed)

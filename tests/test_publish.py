@@ -17,11 +17,12 @@ import pytest
 from export import manifest
 from export.publish import publish, versions
 from tests.networks import tiny_capsnet
+from tests.nightly import NIGHTLY
 from tfcaps.cli import UserError
 
 ROOT = Path(__file__).parents[1]
 # Kills of a whole export: a few here, 50 and more with NIGHTLY=1.
-KILLS = 60 if os.environ.get("NIGHTLY") else 3
+KILLS = 60 if NIGHTLY else 3
 
 
 def write(folder):

@@ -1,6 +1,7 @@
 """The main job, end to end on tiny data, and its mistakes."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.test_datasets import arrays
 from tfcaps import rem
 from tfcaps.cli import run_command
 from training import configs, devices, fit, pruning, run
+from training.folder import RunFolder
 
 _ROOT = Path(__file__).parents[1]
 
@@ -120,6 +122,29 @@ def test_the_closing_table_stands_on_stdout(tmp_path, capsys, monkeypatch):
     assert f"report: {out / 'report.html'}" in printed
     assert not (out / "baseline.keras").exists()
     assert (out / "model.keras").is_file()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".rem.json-a1_b2c3d",
+        ".staged-model.keras",
+        "figures/.curves.png-tjz7y9ci",
+        "epochs/.rem-1.npz-tjz7y9ci",
+        "served/.models.config-tjz7y9ci",
+        "served/tiny/.publish-tjz7y9ci/variables",
+    ],
+)
+def test_resuming_removes_what_was_being_written(finished, tmp_path, name):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    notes = folder / "figures" / ".my-notes"
+    notes.touch()
+    before = set(folder.rglob("*"))
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).touch()
+    RunFolder.resume(folder)
+    assert set(folder.rglob("*")) - {folder / "served" / "tiny"} == before
 
 
 def test_a_stopped_run_resumes_to_the_same_result(tmp_path, monkeypatch):

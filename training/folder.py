@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -30,6 +31,8 @@ _PACKAGES = (
 )
 # What Keras raises for a broken file.
 _UNREADABLE = (ValueError, OSError, KeyError, TypeError, BadZipFile)
+# What `write_atomically`, `save_model` and an export were writing.
+_LEFTOVER = re.compile(r"\.(.+\.\w+-[a-z0-9_]{8}|staged-.+|publish-.+)")
 
 
 class RunFolder:
@@ -101,8 +104,7 @@ class RunFolder:
             UserError: If there is no such run.
         """
         folder = cls.open(path)
-        for leftover in path.glob(".*-*"):
-            leftover.unlink()  # of a file that was being written
+        _remove_leftovers(path)
         if not (path / "environment.json").exists():
             folder.write_json("environment.json", _environment())
         return folder
@@ -228,6 +230,17 @@ class RunFolder:
         with write_atomically(self.path / name, "w") as file:
             json.dump(content, file, indent=2)
             file.write("\n")
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Removes what a killed process was writing, wherever in the run."""
+    for leftover in list(path.rglob(".*-*")):
+        if not _LEFTOVER.fullmatch(leftover.name):
+            continue
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink(missing_ok=True)  # its folder may be gone already
 
 
 def _environment() -> dict[str, Any]:
