@@ -1,7 +1,7 @@
 """Serves SavedModels on this machine in TensorFlow Serving's formats.
 
-Folders are `<base>/<name>/<version>/`, as the server wants them. Messages and
-status codes are those of its sources; batching and labels are left out.
+Messages and status codes are those of its sources; batching and labels are
+left out.
 """
 
 import contextlib
@@ -13,18 +13,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 import grpc
-import keras
 import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
-from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     predict_pb2,
     prediction_service_pb2_grpc,
 )
 
-from tfcaps.rem import capsule_outputs
+from tests.served_models import Models, ServingError, invalid
 
 _PREDICT = re.compile(r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+))?:predict")
 _GET = re.compile(r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+))?(/metadata)?")
@@ -35,50 +33,11 @@ _HTTP = {
 }
 
 
-def write_saved_model(model, folder, dtype="float32"):
-    """Writes a network with the signatures that clients know.
-
-    What `explain` shows are the images themselves, so that one knows it.
-    """
-    network = capsule_outputs(model)
-    scale = 255.0 if dtype == "uint8" else 1.0
-
-    def outputs(images):
-        served = network(tf.cast(images, "float32") / scale, training=False)
-        classes = tf.argmax(served["lengths"], axis=-1)
-        return {**served, "classes": classes}
-
-    def serving_default(images):
-        served = outputs(images)
-        return {key: served[key] for key in ("lengths", "poses", "classes")}
-
-    def explain(images):
-        served = outputs(images)
-        saliency = tf.reduce_mean(tf.cast(images, "float32"), axis=-1)
-        return {
-            "lengths": served["lengths"],
-            "classes": served["classes"],
-            "couplings": tf.reshape(saliency, [tf.shape(images)[0], -1]),
-            "saliency": saliency,
-        }
-
-    def encode(images):
-        return {"poses": outputs(images)["poses"]}
-
-    shape = (None, *model.inputs[0].shape[1:])
-    images = tf.TensorSpec(shape, dtype, name="images")
-    archive = keras.export.ExportArchive()
-    archive.track(network)
-    for endpoint in (serving_default, explain, encode):
-        archive.add_endpoint(endpoint.__name__, endpoint, [images])
-    archive.write_out(str(folder), verbose=False)
-
-
 @contextlib.contextmanager
 def serve_rest(base):
     """Yields the URL of a server for the models in a folder."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.models = _Models(base)
+    server.models = Models(base)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
@@ -97,7 +56,7 @@ def serve_grpc(base):
     options = [("grpc.max_receive_message_length", 2**31 - 1)]
     server = grpc.server(workers, options=options)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        _Servicer(_Models(base)), server
+        _Servicer(Models(base)), server
     )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -106,89 +65,6 @@ def serve_grpc(base):
     finally:
         server.stop(None).wait()
         workers.shutdown()
-
-
-class _ServingError(Exception):
-    def __init__(self, code, message):
-        super().__init__(message)
-        self.code = code
-
-
-def _invalid(message):
-    return _ServingError(grpc.StatusCode.INVALID_ARGUMENT, message)
-
-
-class _Models:
-    """The models of a folder, each loaded when first asked for."""
-
-    def __init__(self, base):
-        self._base = base
-        self._loaded = {}
-        self._lock = threading.Lock()
-
-    def versions(self, name):
-        folder = self._base / name
-        children = folder.iterdir() if folder.is_dir() else ()
-        return sorted(int(p.name) for p in children if p.name.isdecimal())
-
-    def find(self, name, version=None):
-        """Returns a version of a model, the newest by default."""
-        asked = f"Latest({name})"
-        if version is not None:
-            asked = f"Specific({name}, {version})"
-        known = self.versions(name)
-        if not known or version not in (None, *known):
-            raise _ServingError(
-                grpc.StatusCode.NOT_FOUND,
-                f"Servable not found for request: {asked}",
-            )
-        version = known[-1] if version is None else version
-        with self._lock:
-            if (name, version) not in self._loaded:
-                folder = self._base / name / str(version)
-                self._loaded[name, version] = _Model(folder)
-            return self._loaded[name, version]
-
-
-class _Model:
-    def __init__(self, folder):
-        self.name = folder.parent.name
-        self.version = int(folder.name)
-        saved = saved_model_pb2.SavedModel()
-        saved.ParseFromString((folder / "saved_model.pb").read_bytes())
-        (graph,) = (
-            graph
-            for graph in saved.meta_graphs
-            if list(graph.meta_info_def.tags) == ["serve"]
-        )
-        self.definitions = dict(graph.signature_def)
-        self._model = tf.saved_model.load(str(folder))
-
-    def definition_map(self):
-        return get_model_metadata_pb2.SignatureDefMap(
-            signature_def=self.definitions
-        )
-
-    def predict(self, name, inputs):
-        """Returns the outputs of a signature, arrays by their names."""
-        definition = self.definitions[name]
-        tensors = {}
-        for key, info in definition.inputs.items():
-            shape = [side.size for side in info.tensor_shape.dim]
-            value = inputs[key]
-            if tf.as_dtype(value.dtype).as_datatype_enum != info.dtype:
-                raise _invalid(f"input {key} has the wrong type")
-            if not tf.TensorShape(
-                [None if side < 0 else side for side in shape]
-            ).is_compatible_with(value.shape):
-                # The graph says so, in other words for each operation.
-                raise _invalid(
-                    f"input {key} has the shape {list(value.shape)}, which is "
-                    f"not {shape}"
-                )
-            tensors[key] = tf.constant(value)
-        outputs = self._model.signatures[name](**tensors)
-        return {key: outputs[key].numpy() for key in sorted(outputs)}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -207,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, method):
         try:
             status, content = 200, method()
-        except _ServingError as error:
+        except ServingError as error:
             status, content = _HTTP[error.code], {"error": str(error)}
         text = json.dumps(content).encode()
         self.send_response(status)
@@ -219,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _parse(self, pattern):
         match = pattern.fullmatch(self.path)
         if not match:
-            raise _invalid(f"Malformed request: {self.command} {self.path}")
+            raise invalid(f"Malformed request: {self.command} {self.path}")
         name, version, *rest = match.groups()
         return unquote(name), None if version is None else int(version), *rest
 
@@ -232,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         asked = known if version is None else {version} & set(known)
         if not asked:
             which = "any versions" if version is None else f"version {version}"
-            raise _ServingError(
+            raise ServingError(
                 grpc.StatusCode.NOT_FOUND,
                 f"Could not find {which} of model {name}",
             )
@@ -249,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             request = json.loads(body)
         except ValueError as error:
-            raise _invalid(f"JSON Parse error: {error}") from error
+            raise invalid(f"JSON Parse error: {error}") from error
         model = self.server.models.find(name, version)
         return _predict(model, request)
 
@@ -273,7 +149,7 @@ def _predict(model, request):
     """Answers rows ("instances") with rows, columns ("inputs") with columns."""
     signature = request.get("signature_name", "serving_default")
     if signature not in model.definitions:
-        raise _invalid(
+        raise invalid(
             f'Serving signature name: "{signature}" not found in signature def'
         )
     infos = model.definitions[signature].inputs
@@ -284,10 +160,10 @@ def _predict(model, request):
         if not isinstance(values, dict):
             values = dict.fromkeys(infos, values)
     else:
-        raise _invalid("Missing 'inputs' or 'instances' key")
+        raise invalid("Missing 'inputs' or 'instances' key")
     for key in infos:
         if key not in values:
-            raise _invalid(f"Missing named input: {key} in 'inputs' object.")
+            raise invalid(f"Missing named input: {key} in 'inputs' object.")
     tensors = {key: _tensor(values[key], infos[key]) for key in infos}
     outputs = model.predict(signature, tensors)
     lists = {key: value.tolist() for key, value in outputs.items()}
@@ -308,7 +184,7 @@ def _columns(rows, infos):
         return dict.fromkeys(infos, rows)
     for number, row in enumerate(rows):
         if set(row) != set(infos):
-            raise _invalid(
+            raise invalid(
                 f"Failed to process element: {number} of 'instances' list. "
                 f"JSON object: {json.dumps(row)} keys must be equal to: "
                 f"{','.join(sorted(infos))}"
@@ -321,11 +197,11 @@ def _tensor(values, info):
     try:
         array = np.array(values)
     except ValueError as error:
-        raise _invalid(f"Encountered list at unexpected size: {error}") from (
+        raise invalid(f"Encountered list at unexpected size: {error}") from (
             error
         )
     if dtype.is_integer and array.dtype.kind != "i":
-        raise _invalid(
+        raise invalid(
             f"JSON Value: {array.ravel()[:1]} Type: Number is not of expected "
             f"type: {dtype.name}"
         )
@@ -342,13 +218,13 @@ class _Servicer(prediction_service_pb2_grpc.PredictionServiceServicer):
             model = self._find(spec)
             name = spec.signature_name or "serving_default"
             if name not in model.definitions:
-                raise _ServingError(
+                raise ServingError(
                     grpc.StatusCode.FAILED_PRECONDITION,
                     f'Serving signature key "{name}" not found.',
                 )
             wanted = set(model.definitions[name].inputs)
             if set(request.inputs) != wanted:
-                raise _invalid(
+                raise invalid(
                     "input size does not match signature: "
                     f"{len(request.inputs)}!={len(wanted)}"
                 )
@@ -367,7 +243,7 @@ class _Servicer(prediction_service_pb2_grpc.PredictionServiceServicer):
     def GetModelMetadata(self, request, context):
         with _status_for(context):
             if list(request.metadata_field) != ["signature_def"]:
-                raise _invalid(
+                raise invalid(
                     "GetModelMetadataRequest must specify at least one "
                     "metadata_field"
                 )
@@ -387,7 +263,7 @@ class _Servicer(prediction_service_pb2_grpc.PredictionServiceServicer):
 def _status_for(context):
     try:
         yield
-    except _ServingError as error:
+    except ServingError as error:
         context.abort(error.code, str(error))
 
 

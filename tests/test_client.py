@@ -21,7 +21,7 @@ import tensorflow as tf
 from PIL import Image
 
 from export import client
-from tests import serving
+from tests import served_models, serving
 from tests.networks import tiny_capsnet
 from tfcaps import models
 from tfcaps.rem import capsule_outputs
@@ -91,7 +91,7 @@ def base(networks, tmp_path_factory):
         (base / name).mkdir(exist_ok=True)
         dtype = "uint8" if name == "bytes" else "float32"
         folder = base / name / str(version)
-        serving.write_saved_model(model, folder, dtype)
+        served_models.write_saved_model(model, folder, dtype)
     (base / "grey" / ".publish-9").mkdir()
     odd = _Odd()
     signatures = {

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 import tfcaps
-from tests import serving
+from tests import served_models, serving
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem, viz
 from tfcaps.layers import compiled
@@ -108,7 +108,7 @@ def _finished_run(folder, rng):
 def _server(folder, rng):
     """A server of `served/digits/1`, found at the guide's address."""
     served = folder / "served"
-    serving.write_saved_model(tiny_capsnet(10), served / "digits" / "1")
+    served_models.write_saved_model(tiny_capsnet(10), served / "digits" / "1")
     with serving.serve_rest(served) as url, pytest.MonkeyPatch.context() as m:
         ask = urllib.request.Request
 
