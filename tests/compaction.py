@@ -1,0 +1,66 @@
+"""Networks to prune and compact, and a look at what compaction leaves."""
+
+import keras
+import numpy as np
+
+from tfcaps import rem
+from tfcaps.layers import PrimaryCaps
+
+# Variables that start as constants, which would hide what is mixed up.
+CONSTANT = ("bias", "beta", "gamma", "moving_mean", "moving_variance")
+
+
+def randomized(model, rng):
+    """Gives the model random biases and statistics."""
+    for weight in model.weights:
+        if weight.name in CONSTANT:
+            weight.assign(rng.uniform(0.2, 0.6, weight.shape))
+    return model
+
+
+def fill(variable, where, value=0.0):
+    array = np.array(variable)
+    array[where] = value
+    variable.assign(array)
+
+
+def silence(layer, units, bias=0.0):
+    """Makes channels of a convolution constant before its activation."""
+    fill(layer.kernel, np.s_[..., units])
+    fill(layer.bias, units, bias)
+
+
+def inputs_of(model, count=4):
+    rng = np.random.default_rng(1)
+    shapes = [tuple(tensor.shape[1:]) for tensor in model.inputs]
+    arrays = [rng.random((count, *s), dtype=np.float32) for s in shapes]
+    return arrays if arrays[1:] else arrays[0]
+
+
+def compacted(model, atol=1e-6):
+    """Returns the compacted model, after a look at its outputs."""
+    compact = rem.compact(model)
+    inputs = inputs_of(model)
+    expected = keras.tree.flatten(model(inputs))
+    outputs = keras.tree.flatten(compact(inputs))
+    for output, wanted in zip(outputs, expected, strict=True):
+        assert np.any(wanted)
+        np.testing.assert_allclose(output, wanted, atol=atol)
+    return compact
+
+
+def is_left_alone(model):
+    return compacted(model).count_params() == model.count_params()
+
+
+def filters(model, name="first"):
+    return model.get_layer(name).filters
+
+
+def capsnet(*parents, rng):
+    """Returns PrimaryCaps of three types and the layers given after them."""
+    images = keras.Input((7, 7, 2))
+    capsules = PrimaryCaps(3, 4, 3, 2, name="primary")(images)
+    for layer in parents:
+        capsules = layer(capsules)
+    return randomized(keras.Model(images, capsules), rng)
