@@ -1,0 +1,106 @@
+"""Networks for the example client to ask, and what it prints of answers."""
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from export import client
+from tests import served_models
+from tests.networks import tiny_capsnet
+from tfcaps import models
+from tfcaps.rem import capsule_outputs
+
+CLASSES = ["cat", "dog", "owl", "yak"]
+
+
+def _randomise(model, seed):
+    """Gives each class another length, which untrained networks do not."""
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape) * 0.5)
+    return model
+
+
+class _Odd(tf.Module):
+    """Signatures that are not for images of one size."""
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 2), name="x")])
+    def points(self, x):
+        return {"y": x + 1}
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, None, None, 1), name="images")]
+    )
+    def any_size(self, images):
+        return {"y": images + 1}
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, 8, 8, 1), "int64", name="images")]
+    )
+    def integers(self, images):
+        return {"y": images + 1}
+
+
+def make_networks():
+    """Returns networks by the name and version under which they are served."""
+    colour = models.dr_capsnet(
+        (6, 9, 3),
+        4,
+        filters=4,
+        kernel_size=3,
+        primary_types=2,
+        primary_dim=4,
+        primary_kernel_size=3,
+        class_dim=4,
+    )
+    return {
+        ("grey", 1): _randomise(tiny_capsnet(4), 1),
+        ("grey", 3): _randomise(tiny_capsnet(4), 3),
+        ("bytes", 1): _randomise(tiny_capsnet(4), 2),
+        ("colour", 1): _randomise(colour, 4),
+    }
+
+
+def write(networks, base):
+    """Writes the networks into a folder to serve, and a model that is none."""
+    for (name, version), model in networks.items():
+        (base / name).mkdir(exist_ok=True)
+        dtype = "uint8" if name == "bytes" else "float32"
+        folder = base / name / str(version)
+        served_models.write_saved_model(model, folder, dtype)
+    (base / "grey" / ".publish-9").mkdir()
+    odd = _Odd()
+    signatures = {
+        "points": odd.points,
+        "any_size": odd.any_size,
+        "integers": odd.integers,
+    }
+    tf.saved_model.save(odd, str(base / "odd" / "1"), signatures)
+
+
+def write_images():
+    """Writes files of images into the working folder."""
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (3, 8, 8, 1), np.uint8)
+    np.save("batch.npy", pixels)
+    Image.fromarray(pixels[0, ..., 0]).save("digit.png")
+
+
+def run(*arguments):
+    """Returns the exit status of the command."""
+    try:
+        return client.main([str(argument) for argument in arguments])
+    except SystemExit as stopped:
+        return stopped.code
+
+
+def expected(model, pixels):
+    """Returns what a network answers to uint8 images."""
+    outputs = capsule_outputs(model)(pixels.astype("float32") / 255)
+    return {key: np.asarray(value) for key, value in outputs.items()}
+
+
+def line(name, lengths, names=CLASSES):
+    """Returns the printed line for an image."""
+    best = np.argsort(-lengths)[:3]
+    return f"{name}: " + ", ".join(f"{names[k]} {lengths[k]:.3f}" for k in best)
