@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import nox
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -39,7 +40,8 @@ def tests(session: nox.Session, versions: str) -> None:
     session.install("--upgrade", "pip")
     with tempfile.TemporaryDirectory() as work:
         constraints = Path(work) / "constraints.txt"
-        pins = lowest() if versions == "lowest" else []
+        python = str(session.python)
+        pins = lowest(python) if versions == "lowest" else []
         constraints.write_text("\n".join(pins), "utf-8")
         session.install("--constraint", str(constraints), "-e", ".[dev]")
     # Deprecations of newer versions are errors; older ones have others.
@@ -59,13 +61,21 @@ def wheel(session: nox.Session) -> None:
         session.run("python", "-c", example())
 
 
-def lowest() -> list[str]:
-    """Returns a pin of the lowest version for each requirement."""
+def lowest(python: str) -> list[str]:
+    """Returns a pin of the lowest version of each requirement on a Python."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     lines = config["options"]["install_requires"].splitlines()
-    wanted = [line.split(",")[0] for line in lines if ">=" in line]
-    return [f"{line.replace('>=', '==')}.*" for line in wanted]
+    pins = {}
+    for line in filter(None, lines):
+        wanted = Requirement(line)
+        bounds = {bound.operator: bound.version for bound in wanted.specifier}
+        applies = wanted.marker is None or wanted.marker.evaluate(
+            {"python_version": python}
+        )
+        if applies and ">=" in bounds:
+            pins[wanted.name] = f"{wanted.name}=={bounds['>=']}.*"
+    return list(pins.values())
 
 
 def example() -> str:

@@ -18,7 +18,8 @@ def requirements():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     lines = config["options"]["install_requires"].splitlines()
-    return {line.split(">=")[0]: line for line in lines if ">=" in line}
+    ranges = [line for line in lines if ">=" in line and ";" not in line]
+    return {line.split(">=")[0]: line for line in ranges}
 
 
 def test_the_ranges_are_those_of_the_package():
