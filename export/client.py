@@ -25,6 +25,7 @@ from PIL import Image
 
 # TensorFlow's names of the types that exported networks use.
 _DTYPES = {"DT_FLOAT": "float32", "DT_UINT8": "uint8", "DT_INT64": "int64"}
+_MOST_CHILDREN = 5  # that a line tells of
 _MODES = {1: "L", 3: "RGB"}  # pillow's, by the number of channels
 # What numpy and pillow raise for broken files.
 _BATCH = 32  # the largest that the server's batching.config allows
@@ -147,7 +148,7 @@ def _read_picture(path: Path, shape: tuple[int, ...]) -> Array:
             raise ClientError("save it with 8 bits per channel, not more.")
         image = picture.convert(_MODES[channels])
     if image.size != (columns, rows):
-        sizes = f"{image.height}x{image.width} to {rows}x{columns} pixels"
+        sizes = f"{image.width}x{image.height} to {columns}x{rows} pixels"
         print(f"client.py: {path} is resized from {sizes}", file=sys.stderr)
         image = image.resize((columns, rows), Image.Resampling.BILINEAR)
     return np.asarray(image).reshape(1, *shape)
@@ -297,6 +298,12 @@ def _describe(outputs: Outputs, index: int, classes: list[str] | None) -> str:
         raise ClientError(f"the manifest does not have {len(lengths)} classes.")
     order = np.argsort(-lengths, kind="stable")[:3]
     text = ", ".join(f"{names[k]} {lengths[k]:.3f}" for k in order)
+    if "couplings" in outputs and "saliency" not in outputs:
+        couplings = outputs["couplings"][index]
+        most = np.argsort(-couplings, kind="stable")[:_MOST_CHILDREN]
+        children = [k for k in most if couplings[k] > 1 / len(lengths)]
+        told = ", ".join(f"{k} {couplings[k]:.2f}" for k in children)
+        text += f"; children coupled with it: {told or 'none'}"
     if "saliency" in outputs:
         saliency = outputs["saliency"][index]
         row, column = np.unravel_index(saliency.argmax(), saliency.shape)
@@ -329,7 +336,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def make_parser() -> _Parser:
-    parser = _Parser("client.py", description=__doc__, allow_abbrev=False)
+    parser = _Parser(
+        "client.py", description=__doc__.splitlines()[0], allow_abbrev=False
+    )
     add = parser.add_argument
     add("images", nargs="+", type=Path, help="image or .npy files")
     add("--model", required=True, help="its name on the server")

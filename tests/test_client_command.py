@@ -81,6 +81,23 @@ def test_explain_tells_where_the_saliency_peaks(flags, work, capfd):
         assert text.endswith("; saliency peaks at row 5, column 2")
 
 
+@pytest.mark.parametrize(
+    ("couplings", "told"),
+    [
+        ([[0.2, 0.9, 0.5, 0.6]], "1 0.90, 3 0.60"),
+        ([[0.5, 0.1, 0.2, 0.3]], "none"),
+        ([np.linspace(0.6, 0.9, 7)], "6 0.90, 5 0.85, 4 0.80, 3 0.75, 2 0.70"),
+    ],
+)
+def test_children_coupled_with_the_class_are_told(couplings, told):
+    outputs = {
+        "lengths": np.array([[0.8, 0.1]]),
+        "couplings": np.array(couplings),
+    }
+    text = client._describe(outputs, 0, None)
+    assert text == f"0 0.800, 1 0.100; children coupled with it: {told}"
+
+
 def test_encode_tells_the_shape_of_the_poses(flags, work, capfd):
     arguments = ["--model", "grey", "--signature", "encode", "digit.png"]
     assert run(*flags, *arguments) == 0
@@ -169,8 +186,8 @@ def test_pictures_are_resized_and_recoloured(
     printed = capfd.readouterr()
     assert printed.out == line("picture.png", lengths, range(4)) + "\n"
     assert printed.err == (
-        "client.py: picture.png is resized from 20x30 to "
-        f"{rows}x{columns} pixels\n"
+        "client.py: picture.png is resized from 30x20 to "
+        f"{columns}x{rows} pixels\n"
     )
 
 
@@ -186,7 +203,7 @@ def test_pictures_of_the_right_size_are_sent_as_they_are(
     printed = capfd.readouterr()
     assert printed.out.startswith(line("right.png", lengths, range(4)) + "\n")
     assert printed.err == (
-        "client.py: turned.png is resized from 9x6 to 6x9 pixels\n"
+        "client.py: turned.png is resized from 6x9 to 9x6 pixels\n"
     )
 
 

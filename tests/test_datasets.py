@@ -121,7 +121,7 @@ def test_unusable_folders_are_refused(tmp_path):
     for name in ("cats", "dogs"):
         write_image(tmp_path / name / "2.png")
     write_image(tmp_path / "dogs" / "3.png", size=(6, 6))
-    with pytest.raises(UserError, match="must have one size and colour mode"):
+    with pytest.raises(UserError, match="must have one size"):
         datasets.load(str(tmp_path))
     assert datasets.load(str(tmp_path), resize=4).image_shape == (4, 4, 3)
     (tmp_path / "dogs" / "3.png").write_text("no image")
@@ -129,11 +129,39 @@ def test_unusable_folders_are_refused(tmp_path):
         datasets.load(str(tmp_path))
 
 
+def test_grey_images_among_coloured_ones_get_three_channels(tmp_path, rng):
+    grey = rng.integers(0, 256, (6, 5), np.uint8)
+    for name in ("cats", "dogs"):
+        for number in range(2):
+            write_image(tmp_path / name / f"{number}.png")
+    Image.fromarray(grey).save(tmp_path / "dogs" / "2.png")
+    data = datasets.load(str(tmp_path), validation=0.0)
+    assert data.image_shape[2] == 3
+    every = np.concatenate([data.train[0], data.test[0]])
+    wanted = np.stack([grey] * 3, axis=-1)
+    assert any(np.array_equal(image, wanted) for image in every)
+
+
+def test_transparent_pixels_are_white_and_deep_ones_refused(tmp_path):
+    seen = np.array([[[10, 10], [0, 0]]], np.uint8)  # grey and opacity
+    seen[..., 1] = [[255, 0]]
+    Image.fromarray(seen, "LA").save(tmp_path / "clear.png")
+    assert images.read(tmp_path / "clear.png").tolist() == [[10, 255]]
+    assert images.read(tmp_path / "clear.png", "RGB").shape == (1, 2, 3)
+    Image.fromarray(np.full((2, 2), 300, np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(UserError, match="more than 8 bits per channel"):
+        images.read(tmp_path / "deep.png", "L")
+    with pytest.raises(UserError, match="there is no file"):
+        images.read(tmp_path / "gone.png")
+
+
 def test_unknown_names_and_folders_are_refused(tmp_path):
     with pytest.raises(UserError, match="unknown data set 'no_such_set'"):
         datasets.load("no_such_set", str(tmp_path))
     with pytest.raises(UserError, match="neither a folder nor an .npz file"):
         datasets.load(str(tmp_path / "missing" / "folder"))
+    with pytest.raises(UserError, match="neither a folder nor an .npz file"):
+        datasets.load("photos/")
     with pytest.raises(UserError, match="neither a folder nor an .npz file"):
         datasets.load("")
     with pytest.raises(UserError, match="unknown data set 'a/b'"):

@@ -60,7 +60,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(
     assert "Baseline: 5 epochs of 2 steps of 8 images" in printed
     assert "REM: 5 epochs of 2 steps" in printed
     assert "class_caps: 3 capsules of 8, DynamicRouting" in printed
-    assert "Nothing has been written." in printed
+    assert "No run folder has been made." in printed
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.npz"]
 
 

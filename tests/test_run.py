@@ -147,7 +147,9 @@ def test_resuming_removes_what_was_being_written(finished, tmp_path, name):
     assert set(folder.rglob("*")) - {folder / "served" / "tiny"} == before
 
 
-def test_a_stopped_run_resumes_to_the_same_result(tmp_path, monkeypatch):
+def test_a_stopped_run_resumes_to_the_same_result(
+    tmp_path, monkeypatch, capsys
+):
     data = tiny_data(tmp_path / "tiny.npz")
     flags = ("--rem", "--dataset", data, "--epochs", 3, "--batch-size", 8)
     assert command(*flags, "--out", tmp_path / "whole") == 0
@@ -161,6 +163,8 @@ def test_a_stopped_run_resumes_to_the_same_result(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fit.RunFolder, "append_metrics", stop)
     assert command(*flags, "--out", tmp_path / "cut") == 130
+    hint = f"python training/run.py --resume --out {tmp_path / 'cut'}"
+    assert hint in capsys.readouterr().out
     assert not (tmp_path / "cut" / "model.keras").exists()
     monkeypatch.setattr(fit.RunFolder, "append_metrics", append)
     started = []

@@ -54,21 +54,32 @@ def test_epochs_count_from_one_and_models_have_panels():
 
 
 def test_lines_through_many_points_are_smoothed_by_local_cubics():
-    data = viz.tradeoff(rows(60))[1]["models"][""]
+    data = viz.tradeoff(rows(240))[1]["models"][""]
     smooth, raw = data["lines"]["entropy_bits"], data["entropy_bits"]
     window = np.arange(51)
     fit = np.polyfit(window - 25, raw[4:55], 3)
     assert smooth[29] == pytest.approx(fit[-1])
     assert np.ptp(smooth[26:34]) < 0.2 < np.ptp(raw)
-    # An even number of points has the odd window below it.
-    data = viz.tradeoff(rows(12))[1]["models"][""]
-    fit = np.polyfit(np.arange(11) - 5, data["entropy_bits"][:11], 3)
-    assert data["lines"]["entropy_bits"][5] == pytest.approx(fit[-1])
+    # A quarter of fewer points.
+    data = viz.tradeoff(rows(60))[1]["models"][""]
+    fit = np.polyfit(np.arange(15) - 7, data["entropy_bits"][:15], 3)
+    assert data["lines"]["entropy_bits"][7] == pytest.approx(fit[-1])
+    # Of fewer still each point counts.
+    data = viz.tradeoff(rows(59))[1]["models"][""]
+    assert data["lines"]["entropy_bits"] == data["entropy_bits"]
+
+
+def test_smoothed_lines_stay_among_the_points():
+    records = [{**row, "accuracy_quantized": float(k >= 30)}
+               for k, row in enumerate(rows(60))]  # fmt: skip
+    data = viz.tradeoff(records)[1]["models"][""]
+    assert min(data["lines"]["accuracy"]) == 0.0
+    assert max(data["lines"]["accuracy"]) == 100.0
 
 
 def test_smoothing_keeps_a_cubic():
     records = [{**row, "entropy_bits": 5.0 + 1e-4 * k**3}
-               for k, row in enumerate(rows(20))]  # fmt: skip
+               for k, row in enumerate(rows(80))]  # fmt: skip
     data = viz.tradeoff(records)[1]["models"][""]
     np.testing.assert_allclose(
         data["lines"]["entropy_bits"], data["entropy_bits"], rtol=1e-6

@@ -1,6 +1,7 @@
 """What the commands share: one sentence on stderr for a user's mistake."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -36,6 +37,9 @@ def run_command(
     is a bug and keeps its traceback.
     """
     options = parser.parse_args(argv)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        # As Python has it, for the clean end below.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         command(options)
     except (UserError, OSError) as error:

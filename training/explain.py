@@ -113,10 +113,7 @@ def explain(options: argparse.Namespace) -> None:
         _same_trees(folder, model, images),
         strict=True,
     ):
-        print(
-            f"{path}: {recognised} (length {lengths.max():.2f}); {same} test "
-            "images have this parse tree"
-        )
+        print(f"{path}: {recognised} (length {lengths.max():.2f}); {same}")
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
     for name, drawing in drawings.items():
@@ -133,7 +130,8 @@ def _read(path: Path, shape: Any, invert: bool) -> Any:
     image = pixels.read(path, _MODES[channels])
     if image.shape[:2] != (rows, columns):
         print(
-            f"{path} is resized from {pixels.size(image)} to {rows}x{columns}"
+            f"{path} is resized from {image.shape[1]}x{image.shape[0]} to "
+            f"{columns}x{rows} pixels, width by height"
         )
         image = np.asarray(
             Image.fromarray(image).resize(
@@ -141,7 +139,20 @@ def _read(path: Path, shape: Any, invert: bool) -> Any:
             )
         )
     image = image.reshape(rows, columns, channels)
-    return 255 - image if invert else image
+    image = 255 - image if invert else image
+    if channels == 1 and _border(image).mean() > max(127, image.mean()):
+        flag = "without --invert" if invert else "--invert"
+        print(
+            f"{path} is dark on a bright ground now; if the network was "
+            f"trained on bright on dark, try {flag}"
+        )
+    return image
+
+
+def _border(image: Any) -> Any:
+    inner = np.zeros(image.shape, bool)
+    inner[1:-1, 1:-1] = True
+    return image[~inner]
 
 
 def _told_apart(paths: list[Path]) -> list[Path]:
@@ -158,18 +169,33 @@ def _told_apart(paths: list[Path]) -> list[Path]:
 def _same_trees(
     folder: RunFolder, model: keras.Model, images: Any
 ) -> list[str]:
-    """Returns how many test images have each image's tree."""
+    """Tells how many test images have the lines, and the tree, of each."""
     config = folder.config
     dictionary = folder.dictionary()
+    # What a line of the pictures means.
+    uniform = 1 / dictionary.num_classes + 1e-6
+    coupling = keras.ops.convert_to_numpy(
+        rem.dequantize(
+            np.arange(config.class_levels),
+            config.class_levels,
+            mode=config.mode,
+        )
+    )
     keys, predicted = rem.sample_keys(
         model, images, config.levels, mode=config.mode
     )
     told = []
     for key, j in zip(keys, predicted, strict=True):
         known = dictionary.keys(int(j))
-        found = np.flatnonzero(np.all(known == key, axis=-1))
-        count = dictionary.counts(int(j))[found[0]] if len(found) else 0
-        told.append(f"{count:,} of {dictionary.num_samples[j]:,}")
+        counts = np.asarray(dictionary.counts(int(j)), int)
+        same = np.all(known == key, axis=-1)
+        joined = coupling[known] > uniform
+        alike = np.all(joined == (coupling[key] > uniform), axis=-1)
+        told.append(
+            f"of {dictionary.num_samples[j]:,} test images of this class "
+            f"{counts[alike].sum():,} have lines to the same children, "
+            f"{counts[same].sum():,} the very same tree"
+        )
     return told
 
 

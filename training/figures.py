@@ -85,7 +85,8 @@ def of_dictionaries(
             f"Most frequent parse trees, {TITLES[main]}",
             "The children are those of the class capsules, in the same order "
             "in every picture. A blue line joins a class with each child whose "
-            "coupling exceeds the uniform one; the stronger, the thicker. The "
+            "coupling exceeds the uniform one; the stronger, the thicker, and "
+            "the darker the child. Pale ones belong to other classes. The "
             "title says how many of the class's images have exactly this tree.",
         ),
     }
@@ -101,7 +102,7 @@ def _tradeoffs(
     )
     measured = (
         "on the test images of the curves above. Points are measurements; the "
-        "lines through eleven or more are smoothed."
+        "lines through sixty or more are smoothed."
     )
     shown = {
         "tradeoff_epoch": Shown(
@@ -130,7 +131,8 @@ def _tradeoffs(
             ),
             "Entropy and accuracy against the levels of the couplings",
             f"{about}of the search for the lowest number of levels that keeps "
-            "the accuracy, on images held out from training.",
+            "the accuracy, on images held out from training. The trees of this "
+            f"report have {folder.config.class_levels} levels.",
         )
     return shown
 

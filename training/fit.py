@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import sys
 from typing import NamedTuple
 
 import keras
@@ -79,6 +80,7 @@ def train(
         trained.fit(
             batches,
             epochs=epochs,
+            verbose=progress(),
             shuffle=False,  # the batches have an order of their own
             callbacks=[
                 *plateau,  # before the epoch's pruning, as in the paper
@@ -189,11 +191,17 @@ def decoded_model(
         decoded.fit(
             batches,
             epochs=config.epochs,
+            verbose=progress(),
             shuffle=False,
             callbacks=[_epoch_starter(batches), StopIfNotFinite(batches)],
         )
     folder.save_model("decoder", decoded)
     return decoded
+
+
+def progress() -> int:
+    """Returns Keras' `verbose`: a bar, or in a file a line for each epoch."""
+    return 1 if sys.stdout.isatty() else 2
 
 
 def _training_batches(

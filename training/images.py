@@ -26,18 +26,27 @@ def files_in(folder: Path) -> list[Path]:
 def read(path: Path, mode: str | None = None) -> Array:
     """Reads a file as `[h, w]` if it is grey, else as `[h, w, 3]`.
 
+    What is transparent becomes white.
+
     Args:
         path: The file.
         mode: `"L"` or `"RGB"` instead of what the file is.
 
     Raises:
-        UserError: If it cannot be read.
+        UserError: If it cannot be read, or has more than 8 bits per channel.
     """
     try:
         # Pillow warns of large images; of very large ones it raises.
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
+                if image.mode.startswith(("I", "F")):
+                    raise UserError(
+                        f"{path} has more than 8 bits per channel, which would "
+                        "be cut off; save it with 8."
+                    )
+                if image.has_transparency_data:
+                    image = _on_white(image)
                 own = "L" if image.mode in ("1", "L") else "RGB"
                 return np.asarray(image.convert(mode or own))
     except (
@@ -45,8 +54,18 @@ def read(path: Path, mode: str | None = None) -> Array:
         Image.DecompressionBombWarning,
     ) as error:
         raise UserError(f"{path} has too many pixels: {error}") from error
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}.") from error
     except _UNREADABLE as error:
         raise UserError(f"{path} is not a readable image.") from error
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """Returns an image without transparency; what showed through is white."""
+    layer = image.convert("RGBA")
+    ground = Image.new("RGBA", layer.size, "white")
+    opaque = Image.alpha_composite(ground, layer)
+    return opaque.convert("L" if image.mode == "LA" else "RGB")
 
 
 def resize(images: Array, size: int) -> Array:

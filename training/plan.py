@@ -65,7 +65,7 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
     )
     print(
         f"\nTraining takes about {_duration(total)}; measuring, figures and "
-        "export come on top. Nothing has been written."
+        "export come on top. No run folder has been made."
     )
 
 

@@ -2,13 +2,18 @@
 
 import logging
 import os
+import signal
+import sys
 
 
 def start_quietly() -> None:
     """Imports TensorFlow, where it is the backend, before anything else does.
 
-    TensorFlow 2.21 writes notes at start-up before its log level counts.
+    TensorFlow 2.21 writes notes at start-up before its log level counts. Until
+    `run_command`, Ctrl-C ends the process without a word: imports would answer
+    it with a long traceback, or overhear it.
     """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.environ.get("KERAS_BACKEND") == "jax":
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -19,9 +24,18 @@ def start_quietly() -> None:
         import tensorflow as tf
 
         tf.config.list_physical_devices()
+    except ModuleNotFoundError as error:
+        missing = error.name
+    else:
+        missing = None
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
         os.close(silence)
+    if missing:
+        sys.exit(
+            f"{missing} is not installed in this Python, {sys.executable}. "
+            "Use .venv/bin/python, or first: source .venv/bin/activate"
+        )
     # Each model that is measured traces functions of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)

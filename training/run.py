@@ -127,13 +127,26 @@ def run(options) -> None:
     # The time of a run that was stopped half way is not known.
     begun_before = (folder.path / "metrics.jsonl").exists()
 
+    try:
+        _work(options, folder, data, strategy, begun_before, started)
+    except KeyboardInterrupt:
+        print(
+            "\n\nstopped; go on with: python training/run.py --resume --out "
+            f"{folder.path}"
+        )
+        raise
+
+
+def _work(options, folder, data, strategy, begun_before, started) -> None:
+    """Trains, measures and shows, as far as it has not been done."""
+    config = folder.config
     trained = {}
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
         trained[name] = fit.train(
             name, data, folder, strategy, tensorboard=options.tensorboard
         )
-    if is_first:
+    if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
         reports, others = measure(config, data, trained)
         folder.save_reports(reports, others)  # the manifest tells of them
@@ -166,7 +179,7 @@ def measure(
                 flush=True,
             )
             batches = Batches(images, labels, batch_size=256)
-            measured = evaluator.run(batches, verbose=1)
+            measured = evaluator.run(batches, verbose=fit.progress() % 2)
             if test:
                 others[name][test] = measured.to_dict()
             else:
@@ -191,6 +204,7 @@ def _show(data, folder, trained, reports, strategy) -> None:
         strategy = None
     decoded = fit.decoded_model(model, data, folder, strategy)
     if len(data.validation[1]):
+        print("\nsearching the fewest levels", flush=True)
         search = rem.find_levels(
             model, Batches(*data.validation, batch_size=256), mode=config.mode
         )
@@ -199,6 +213,7 @@ def _show(data, folder, trained, reports, strategy) -> None:
     if not served.exists():
         print("\nexporting, and checking what is exported", flush=True)
         export(folder.path, folder.served)
+    print("\ndrawing the figures of the report", flush=True)
     page = report.write(folder, data, reports, decoded, trained)
     print(f"\nmodel for TensorFlow Serving: {served}")
     print(f"report: {page}")

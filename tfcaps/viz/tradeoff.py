@@ -25,8 +25,10 @@ _ENTROPY, _ACCURACY = "#D62728", "#1F77B4"
 # Longest window and order of the Savitzky-Golay filter, as in the REM paper.
 _WINDOW = 51
 _ORDER = 3
+# A longer part of the points would be flattened to one cubic.
+_SHARE = 4
 # Fewer points are joined: a line through them would miss most.
-_FEWEST = 11
+_FEWEST = 60
 
 
 def tradeoff(
@@ -37,9 +39,9 @@ def tradeoff(
 ) -> Drawing:
     """Draws entropy (red) and quantised accuracy (blue, dashed) in one panel.
 
-    The points are what was measured. From eleven epochs on, lines are smoothed
-    by a Savitzky-Golay filter of order 3 over at most 51 points, in their order
-    on the axis; fewer points, and levels, are joined.
+    The points are what was measured. From sixty of them on, lines are
+    smoothed by a Savitzky-Golay filter of order 3 over a quarter of them, at
+    most 51, in their order on the axis; fewer points, and levels, are joined.
 
     Args:
         records: Rows with `x` and `entropy_bits`, and `accuracy_quantized` or,
@@ -138,7 +140,10 @@ def smoothed(values: Array) -> Array:
     count = len(values)
     if count < _FEWEST:
         return values
-    return savgol_filter(values, min(_WINDOW, count - 1 + count % 2), _ORDER)
+    window = min(_WINDOW, count // _SHARE // 2 * 2 + 1)
+    line = savgol_filter(values, window, _ORDER)
+    # A cubic may leave what the values can be, say 100 %.
+    return np.clip(line, values.min(), values.max())
 
 
 def _label(panel: Axes, right: Axes, x: str, places: Array) -> None:

@@ -105,4 +105,5 @@ def _draw_tree(
         fontsize=9,
         bbox={"boxstyle": "round", "facecolor": "white", "edgecolor": "0.3"},
     )
+    panel.set_xlim(-0.15, 1.15)
     panel.set_ylim(-0.15, 1.15)

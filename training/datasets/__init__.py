@@ -133,7 +133,7 @@ def _read(name: str, data_dir: str | None, resize: int | None) -> Data:
         return own.npz(path)
     if name and path.is_dir():
         return own.folder(path, resize)
-    if not name or path.exists() or name[0] in "/.~":
+    if not name or path.exists() or name[0] in "/.~" or name[-1] == "/":
         raise UserError(
             f"data set {name!r} is neither a folder nor an .npz file."
         )

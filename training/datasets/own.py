@@ -68,13 +68,15 @@ def folder(path: Path, size: int | None = None) -> Data:
             if size is not None:
                 whole = image.reshape(1, *image.shape[:2], -1)
                 image = pixels.resize(whole, size)[0]
-            if images and image.shape != images[0].shape:
+            if images and image.shape[:2] != images[0].shape[:2]:
                 raise UserError(
-                    "all images must have one size and colour mode: "
+                    "all images must have one size: "
                     f"{file} is {pixels.size(image)}, those before are "
                     f"{pixels.size(images[0])}. Choose a size by --resize."
                 )
-            images.append(image)
+            images.append(image.reshape(*image.shape[:2], -1))
             labels.append(label)
+    if len({image.shape[2] for image in images}) > 1:  # grey ones among them
+        images = [np.broadcast_to(i, (*i.shape[:2], 3)) for i in images]
     train, test = hold_out(np.stack(images), np.array(labels), TEST_SHARE)
     return checked(path.name, train, test, [p.name for p in folders])

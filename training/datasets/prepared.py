@@ -1,5 +1,6 @@
 """Reads TensorFlow Datasets."""
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -74,6 +75,9 @@ def builder_of(name: str, data_dir: str | None) -> Any:
             f"{name} is not prepared in {data_dir}; leave out --data-dir "
             "to download it."
         )
+    print(f"downloading {name} to {builder.data_dir}", flush=True)
+    # One sentence below is enough where there is no network.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
         builder.download_and_prepare()
     except Exception as error:
