@@ -130,7 +130,7 @@ def test_a_notebook_shows_a_drawing(trees):
 
 def test_a_drawing_is_saved_as_picture_and_data(trees, tmp_path):
     drawing = viz.keys_per_class({"A": trees})
-    picture = drawing.save(tmp_path / "keys.v1")
+    picture = drawing.save(str(tmp_path / "keys.v1"))
     assert picture == tmp_path / "keys.v1.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     data = json.loads((tmp_path / "keys.v1.json").read_text("utf-8"))

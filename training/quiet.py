@@ -33,9 +33,11 @@ def start_quietly() -> None:
         os.close(stderr)
         os.close(silence)
     if missing:
-        sys.exit(
+        print(
             f"{missing} is not installed in this Python, {sys.executable}. "
-            "Use .venv/bin/python, or first: source .venv/bin/activate"
+            "Use .venv/bin/python, or first: source .venv/bin/activate",
+            file=sys.stderr,
         )
+        sys.exit(2)
     # Each model that is measured traces functions of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)

@@ -30,7 +30,7 @@ class Drawing(NamedTuple):
             self.figure.savefig(file, format="png")
             return file.getvalue()
 
-    def save(self, path: Path) -> Path:
+    def save(self, path: str | Path) -> Path:
         """Writes the figure and, beside it, the data.
 
         Args:
@@ -39,6 +39,7 @@ class Drawing(NamedTuple):
         Returns:
             Path of the picture, which ends in `.png`; the data's in `.json`.
         """
+        path = Path(path)
         picture = path.with_name(f"{path.name}.png")
         with write_atomically(picture) as file:
             self.figure.savefig(file, format="png")

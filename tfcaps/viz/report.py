@@ -38,13 +38,13 @@ h2 { break-after: avoid; } tr { break-inside: avoid; }
 
 
 def write_report(
-    path: Path,
+    path: str | Path,
     *,
     title: str,
     subtitle: str,
     table: tuple[Sequence[str], Iterable[Sequence[str]]],
     verdicts: Iterable[tuple[str, bool]],
-    figures: Iterable[tuple[Path, str, str]],
+    figures: Iterable[tuple[str | Path, str, str]],
     settings: Mapping[str, str],
 ) -> None:
     """Writes a report that holds everything it shows.
@@ -80,7 +80,7 @@ def write_report(
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>"
         f"<body>{''.join(parts)}</body></html>\n"
     )
-    with write_atomically(path, "w") as file:
+    with write_atomically(Path(path), "w") as file:
         file.write(page)
 
 
@@ -104,8 +104,8 @@ def _contents(headings: Sequence[str]) -> str:
     return f'<nav>{links}<a href="#settings">Settings</a></nav>'
 
 
-def _figure(number: int, path: Path, heading: str, caption: str) -> str:
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
+def _figure(number: int, path: str | Path, heading: str, caption: str) -> str:
+    data = base64.b64encode(Path(path).read_bytes()).decode("ascii")
     return (
         f'<h2 id="figure-{number}">{html.escape(heading)}</h2><figure>'
         f'<img alt="{html.escape(heading)}" src="data:image/png;base64,{data}">'
