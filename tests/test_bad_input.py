@@ -116,7 +116,7 @@ FLAGS = [
     ("run --dataset nowhere.npz", "there is no file nowhere.npz"),
     ("run --dataset ../nowhere", "neither a folder nor an .npz file"),
     ("run --dataset own.png", "neither a folder nor an .npz file"),
-    ("run --dataset affnist --data-dir .", "mnist"),
+    ("run --dataset affnist --data-dir .", "test.mat"),
     ("run --dataset smallnorb --data-dir .", "small"),
     ("run --dataset tiny_imagenet --data-dir .", "tiny"),
     ("run --dataset mnist --data-dir .", "mnist"),

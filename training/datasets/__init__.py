@@ -106,6 +106,8 @@ def load(
             f"least 0 and less than 1; it is {validation}."
         )
     if name in _OF_MNIST:
+        if name == "affnist":
+            affnist.files(data_dir)  # or MNIST is downloaded for nothing
         mnist = prepared.load("mnist", _folder_of_mnist(data_dir))
         data = _OF_MNIST[name](mnist, data_dir, validation, **options)
     elif options:

@@ -43,7 +43,7 @@ def load(mnist: Data, data_dir: str | None, validation: float) -> Data:
         UserError: If there is no such file or it is something else.
     """
     expanded = _expanded(mnist.test)
-    images, labels = _join([_read(path) for path in _files(data_dir)])
+    images, labels = _join([_read(path) for path in files(data_dir)])
     if _is_transposed(images, labels, expanded):
         images = images.swapaxes(1, 2)
     return _data("affnist", mnist, (images, labels), expanded, validation)
@@ -136,7 +136,7 @@ def _expanded(part: Part) -> Part:
     return pixels.centred(images, _SIZE), labels
 
 
-def _files(data_dir: str | None) -> list[Path]:
+def files(data_dir: str | None) -> list[Path]:
     """Returns `test.mat`, or else the numbered files in their order."""
     if data_dir is not None:
         folder = Path(data_dir)
