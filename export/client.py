@@ -23,11 +23,8 @@ from urllib.parse import quote
 import numpy as np
 from PIL import Image
 
-# TensorFlow's names of the types that exported networks use.
 _DTYPES = {"DT_FLOAT": "float32", "DT_UINT8": "uint8", "DT_INT64": "int64"}
-_MOST_CHILDREN = 5  # that a line tells of
 _MODES = {1: "L", 3: "RGB"}  # pillow's, by the number of channels
-# What numpy and pillow raise for broken files.
 _BATCH = 32  # the largest that the server's batching.config allows
 _UNREADABLE = (OSError, ValueError, MemoryError, SyntaxError)
 # What a status means, by gRPC's names, and what to do.
@@ -195,8 +192,7 @@ class _Server:
 
 class _Rest(_Server):
     def definitions(self) -> dict[str, Any]:
-        keys = ("metadata", "signature_def", "signature_def")
-        return self._ask("/metadata", None, *keys)
+        return self._ask("/metadata", None, "metadata", *["signature_def"] * 2)
 
     def run(self, images: Array, signature: Signature) -> Outputs:
         inputs = {"images": images.tolist()}
@@ -298,16 +294,14 @@ def _describe(outputs: Outputs, index: int, classes: list[str] | None) -> str:
         raise ClientError(f"the manifest does not have {len(lengths)} classes.")
     order = np.argsort(-lengths, kind="stable")[:3]
     text = ", ".join(f"{names[k]} {lengths[k]:.3f}" for k in order)
-    if "couplings" in outputs and "saliency" not in outputs:
-        couplings = outputs["couplings"][index]
-        most = np.argsort(-couplings, kind="stable")[:_MOST_CHILDREN]
-        children = [k for k in most if couplings[k] > 1 / len(lengths)]
-        told = ", ".join(f"{k} {couplings[k]:.2f}" for k in children)
-        text += f"; children coupled with it: {told or 'none'}"
     if "saliency" in outputs:
         saliency = outputs["saliency"][index]
         row, column = np.unravel_index(saliency.argmax(), saliency.shape)
         text += f"; saliency peaks at row {row}, column {column}"
+    elif "couplings" in outputs:
+        c = outputs["couplings"][index]
+        most = ", ".join(f"{k} {c[k]:.2f}" for k in np.argsort(-c)[:5])
+        text += f"; most coupled children {most}"
     return text
 
 
@@ -336,9 +330,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def make_parser() -> _Parser:
-    parser = _Parser(
-        "client.py", description=__doc__.splitlines()[0], allow_abbrev=False
-    )
+    about = __doc__.splitlines()[0]
+    parser = _Parser("client.py", description=about, allow_abbrev=False)
     add = parser.add_argument
     add("images", nargs="+", type=Path, help="image or .npy files")
     add("--model", required=True, help="its name on the server")
@@ -386,17 +379,15 @@ def _run(options: argparse.Namespace) -> None:
     if options.out:
         _save(options.out, outputs)
     if options.json:
-        whole = {name: outputs[name].tolist() for name in outputs}
-        return print(json.dumps({"outputs": whole}))
+        return print(json.dumps({"outputs": outputs}, default=Array.tolist))
     for index, name in enumerate(names):
         print(f"{name}: {_describe(outputs, index, classes)}")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    options = make_parser().parse_args(argv)
     try:
-        _run(options)
+        _run(make_parser().parse_args(argv))
     except (ClientError, OSError) as error:
         print("client.py: error:", *str(error).split(), file=sys.stderr)
         return 2

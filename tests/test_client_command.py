@@ -84,8 +84,7 @@ def test_explain_tells_where_the_saliency_peaks(flags, work, capfd):
 @pytest.mark.parametrize(
     ("couplings", "told"),
     [
-        ([[0.2, 0.9, 0.5, 0.6]], "1 0.90, 3 0.60"),
-        ([[0.5, 0.1, 0.2, 0.3]], "none"),
+        ([[0.2, 0.9, 0.6]], "1 0.90, 2 0.60, 0 0.20"),
         ([np.linspace(0.6, 0.9, 7)], "6 0.90, 5 0.85, 4 0.80, 3 0.75, 2 0.70"),
     ],
 )
@@ -95,7 +94,7 @@ def test_children_coupled_with_the_class_are_told(couplings, told):
         "couplings": np.array(couplings),
     }
     text = client._describe(outputs, 0, None)
-    assert text == f"0 0.800, 1 0.100; children coupled with it: {told}"
+    assert text == f"0 0.800, 1 0.100; most coupled children {told}"
 
 
 def test_encode_tells_the_shape_of_the_poses(flags, work, capfd):
