@@ -225,15 +225,15 @@ def _another_size(photos):
     Image.new("L", (9, 8)).save(photos / "b/9.png")
 
 
-def _colour_among_grey(photos):
-    Image.new("RGB", (8, 8)).save(photos / "b/9.png")
+def _sixteen_bits(photos):
+    Image.new("I;16", (8, 8)).save(photos / "b/9.png")
 
 
 PHOTOS = [
     (_only_one_class, "at least two folders"),
     (_a_class_of_one_image, "at least two images"),
     (_another_size, "all images must have one size"),
-    (_colour_among_grey, "all images must have one size and colour mode"),
+    (_sixteen_bits, "9.png has more than 8 bits per channel"),
     *(
         (lambda photos, spoil=spoil: spoil(photos / "b/1.png"), "1.png")
         for spoil in (*bad_files.EVERY[1:3], *bad_files.EVERY[4:])
