@@ -1,7 +1,9 @@
 """What property tests draw: settings, shapes and values, usual or extreme."""
 
+import operator
 from functools import partial
 
+import keras
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -150,6 +152,15 @@ def largest_with_gradient(chosen, dtype):
         room = 1e8 if dtype == "float16" else 1e25
         return room ** (1.0 / chosen.iterations)
     return np.inf
+
+
+def reads_stale_memory(layer, dtype):
+    """Says whether TensorFlow may, where strides exceed the kernel (oneDNN)."""
+    return dtype == "bfloat16" and any(
+        any(map(operator.gt, part.strides, part.kernel_size))
+        for part in layer._flatten_layers()
+        if isinstance(part, (keras.layers.Conv2D, keras.layers.DepthwiseConv2D))
+    )
 
 
 def _routing(draw, classes=tuple(ROUTINGS)):
