@@ -55,12 +55,12 @@ class Votes:
     def weighted_sum(self, couplings: Tensor) -> Tensor:
         """Contracts couplings `[b, i, j]` over children to `[b, j, d]`."""
         rows = ops.expand_dims(_by_parent(couplings), 2)
-        return ops.squeeze(ops.matmul(rows, self._by_parent), axis=2)
+        return ops.squeeze(_matmul(rows, self._by_parent), axis=2)
 
     def agreement(self, poses: Tensor) -> Tensor:
         """Returns the dot products `[b, i, j]` with the poses `[b, j, d]`."""
         columns = ops.expand_dims(poses, -1)
-        products = ops.matmul(self._by_parent, columns)
+        products = _matmul(self._by_parent, columns)
         return _by_parent(ops.squeeze(products, axis=-1))
 
     def lengths(self) -> Tensor:
@@ -115,3 +115,16 @@ class Votes:
 def _by_parent(tensor: Tensor) -> Tensor:
     """Exchanges the axes of children and parents, in either direction."""
     return ops.transpose(tensor, (0, 2, 1))
+
+
+def _matmul(left: Tensor, right: Tensor) -> Tensor:
+    """Returns the products `[b, j, m, n]` of `[b, j, m, k]`, `[b, j, k, n]`.
+
+    By three axes: of four, gradients overwrite memory that is not theirs where
+    several threads run, in TensorFlow 2.21 on CPUs (oneDNN 3.7).
+    """
+    _, parents, rows, common = left.shape
+    columns = right.shape[-1]
+    left = ops.reshape(left, (-1, rows, common))
+    right = ops.reshape(right, (-1, common, columns))
+    return ops.reshape(ops.matmul(left, right), (-1, parents, rows, columns))
