@@ -54,14 +54,11 @@ class Votes:
 
     def weighted_sum(self, couplings: Tensor) -> Tensor:
         """Contracts couplings `[b, i, j]` over children to `[b, j, d]`."""
-        rows = ops.expand_dims(_by_parent(couplings), 2)
-        return ops.squeeze(_matmul(rows, self._by_parent), axis=2)
+        return _weighted_sum(_by_parent(couplings), self._by_parent)
 
     def agreement(self, poses: Tensor) -> Tensor:
         """Returns the dot products `[b, i, j]` with the poses `[b, j, d]`."""
-        columns = ops.expand_dims(poses, -1)
-        products = _matmul(self._by_parent, columns)
-        return _by_parent(ops.squeeze(products, axis=-1))
+        return _by_parent(_agreement(self._by_parent, poses))
 
     def lengths(self) -> Tensor:
         """Returns the length `[b, i, j]` of each vote."""
@@ -117,14 +114,34 @@ def _by_parent(tensor: Tensor) -> Tensor:
     return ops.transpose(tensor, (0, 2, 1))
 
 
-def _matmul(left: Tensor, right: Tensor) -> Tensor:
-    """Returns the products `[b, j, m, n]` of `[b, j, m, k]`, `[b, j, k, n]`.
+# Each is the other's gradient. That of votes is a column times a row, which
+# TensorFlow would multiply as matrices. On CPUs its release 2.21 (oneDNN 3.7)
+# then writes beyond a buffer at times, when several operations run at once.
 
-    By three axes: of four, gradients overwrite memory that is not theirs where
-    several threads run, in TensorFlow 2.21 on CPUs (oneDNN 3.7).
-    """
-    _, parents, rows, common = left.shape
-    columns = right.shape[-1]
-    left = ops.reshape(left, (-1, rows, common))
-    right = ops.reshape(right, (-1, common, columns))
-    return ops.reshape(ops.matmul(left, right), (-1, parents, rows, columns))
+
+@ops.custom_gradient
+def _weighted_sum(weights: Tensor, votes: Tensor) -> tuple[Tensor, Any]:
+    """Contracts weights `[b, j, i]` over children to `[b, j, d]`."""
+
+    def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
+        (sums,) = arguments if upstream is None else (upstream,)
+        return _agreement(votes, sums), _outer(weights, sums)
+
+    rows = ops.expand_dims(weights, 2)
+    return ops.squeeze(ops.matmul(rows, votes), axis=2), gradient
+
+
+@ops.custom_gradient
+def _agreement(votes: Tensor, poses: Tensor) -> tuple[Tensor, Any]:
+    """Returns the dot products `[b, j, i]` with the poses `[b, j, d]`."""
+
+    def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
+        (products,) = arguments if upstream is None else (upstream,)
+        return _outer(products, poses), _weighted_sum(products, votes)
+
+    columns = ops.expand_dims(poses, -1)
+    return ops.squeeze(ops.matmul(votes, columns), axis=-1), gradient
+
+
+def _outer(weights: Tensor, poses: Tensor) -> Tensor:
+    return ops.expand_dims(weights, -1) * ops.expand_dims(poses, 2)
