@@ -3,8 +3,8 @@
 python training/experiments.py strategies --only 'digits-*'
 python training/experiments.py strategies --data-dir ~/tensorflow_datasets
 
-Expected time on two CPU cores: digits about 30 s a run, 25 min in all; MNIST
-unmeasured. GPU: unmeasured.
+Expected time on two CPU cores: digits 1 to 3 min a run on one of them, beside
+other work; MNIST unmeasured. GPU: unmeasured.
 Expected result: the decay lowers the entropy, whatever prunes.
 """
 
