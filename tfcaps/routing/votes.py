@@ -114,34 +114,39 @@ def _by_parent(tensor: Tensor) -> Tensor:
     return ops.transpose(tensor, (0, 2, 1))
 
 
-# Each is the other's gradient. That of votes is a column times a row, which
-# TensorFlow would multiply as matrices. On CPUs its release 2.21 (oneDNN 3.7)
-# then writes beyond a buffer at times, when several operations run at once.
+# The gradient of votes is a column times a row, which TensorFlow would multiply
+# as matrices. On CPUs its release 2.21 (oneDNN 3.7) then writes beyond a buffer
+# at times, when several operations run at once.
 
 
 @ops.custom_gradient
 def _weighted_sum(weights: Tensor, votes: Tensor) -> tuple[Tensor, Any]:
-    """Contracts weights `[b, j, i]` over children to `[b, j, d]`."""
-
     def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
         (sums,) = arguments if upstream is None else (upstream,)
-        return _agreement(votes, sums), _outer(weights, sums)
+        return _products(votes, sums), _outer(weights, sums)
 
-    rows = ops.expand_dims(weights, 2)
-    return ops.squeeze(ops.matmul(rows, votes), axis=2), gradient
+    return _sums(weights, votes), gradient
 
 
 @ops.custom_gradient
 def _agreement(votes: Tensor, poses: Tensor) -> tuple[Tensor, Any]:
-    """Returns the dot products `[b, j, i]` with the poses `[b, j, d]`."""
-
     def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
         (products,) = arguments if upstream is None else (upstream,)
-        return _outer(products, poses), _weighted_sum(products, votes)
+        return _outer(products, poses), _sums(products, votes)
 
-    columns = ops.expand_dims(poses, -1)
-    return ops.squeeze(ops.matmul(votes, columns), axis=-1), gradient
+    return _products(votes, poses), gradient
+
+
+def _sums(weights: Tensor, votes: Tensor) -> Tensor:
+    """Contracts weights `[b, j, i]` over children to `[b, j, d]`."""
+    return ops.squeeze(ops.matmul(ops.expand_dims(weights, 2), votes), axis=2)
+
+
+def _products(votes: Tensor, poses: Tensor) -> Tensor:
+    """Returns the dot products `[b, j, i]` with the poses `[b, j, d]`."""
+    return ops.squeeze(ops.matmul(votes, ops.expand_dims(poses, -1)), axis=-1)
 
 
 def _outer(weights: Tensor, poses: Tensor) -> Tensor:
+    """Returns votes that are weights `[b, j, i]` times poses `[b, j, d]`."""
     return ops.expand_dims(weights, -1) * ops.expand_dims(poses, 2)
