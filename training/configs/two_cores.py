@@ -4,7 +4,7 @@ python training/experiments.py two_cores --data-dir ~/tensorflow_datasets
 
 Expected time, one run on one of two CPU cores: about 80 min for the baseline
 with REM, half of it for REM alone. GPU: unmeasured.
-Expected result, MNIST: 99.58 %, with REM 99.42 % and clear couplings; at 90 %
+Expected result, MNIST: 99.6 %, with REM 99.5 % and clear couplings; at 90 %
 99.42 %, or with a spread of 10 2.6 bits, near uniform couplings and 99.34 %.
 Fashion-MNIST: 91.6 %, with REM 89.6 %.
 """
