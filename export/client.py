@@ -26,7 +26,7 @@ from PIL import Image
 _DTYPES = {"DT_FLOAT": "float32", "DT_UINT8": "uint8", "DT_INT64": "int64"}
 _MODES = {1: "L", 3: "RGB"}  # pillow's, by the number of channels
 _BATCH = 32  # the largest that the server's batching.config allows
-_UNREADABLE = (OSError, ValueError, MemoryError, SyntaxError)
+_UNREADABLE = (OSError, ValueError, MemoryError, SyntaxError)  # broken files
 # What a status means, by gRPC's names, and what to do.
 _PROBLEMS = {
     "NOT_FOUND": "has no such model or version; give one that it serves",

@@ -6,13 +6,11 @@ operations run at once. A training may then crash, rarely, and anywhere.
 
 import contextlib
 
-import pytest
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
 from tests.gradients import value_and_gradients, with_weights
 from tests.registry import LAYERS, ROUTINGS, parametrize
-from tfcaps.layers import compiled
 from tfcaps.routing import UniformRouting
 
 
@@ -35,12 +33,6 @@ def products():
         yield shapes
     finally:
         op_callbacks.remove_op_callback(note)
-
-
-@pytest.fixture(autouse=True)
-def without_xla(monkeypatch):
-    """XLA multiplies by itself, and hides what it multiplies."""
-    monkeypatch.setattr(compiled, "MANY_VOTES", 10**9)
 
 
 def assert_sums(shapes):

@@ -112,9 +112,12 @@ def test_layer(row, data):
     layer = case.make(dtype=strategies.POLICIES[dtype])
     assume(not reads_stale_memory(layer, dtype))
     chosen = getattr(layer, "routing", None)
-    may_be_factored = getattr(chosen, "vote_free", False)
+    # So few votes are made, unless children share matrices.
+    is_factored = getattr(layer, "share", None) or getattr(
+        layer, "share_types", False
+    )
     largest, differentiated = draw_limit(
-        data, chosen, dtype, strategies.LARGEST_IN_LAYERS, may_be_factored
+        data, chosen, dtype, strategies.LARGEST_IN_LAYERS, is_factored
     )
     kind, weight_kind = data.draw(strategies.kinds)
     batch = data.draw(strategies.sizes)
