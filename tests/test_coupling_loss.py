@@ -127,6 +127,38 @@ def test_training_on_couplings_makes_them_alike_and_clear(rng):
     assert measured[1] > 1.3 * measured[0]
 
 
+def test_the_gradient_of_couplings_sets_in_over_the_ramp(rng):
+    images = rng.random((4, 8, 8, 1), dtype=np.float32)
+    labels = np.arange(4) % 3
+    model = tiny_capsnet()
+    start = model.get_weights()
+    training = rem.add_couplings(model, ramp_steps=4)
+    training.compile(
+        keras.optimizers.SGD(1e3),
+        {
+            "lengths": lambda y_true, y_pred: 0.0 * keras.ops.sum(y_pred),
+            "couplings": CouplingLoss(1.0, 1.0),
+        },
+    )
+    moved = []
+    for _ in range(6):
+        model.set_weights(start)
+        training.train_on_batch(
+            images, {"lengths": labels, "couplings": labels}
+        )
+        pairs = zip(model.get_weights(), start, strict=True)
+        moved.append(sum(np.abs(new - old).sum() for new, old in pairs))
+        training.predict(images, verbose=0)  # no training, no step
+    np.testing.assert_allclose(
+        np.array(moved) / moved[-1], [0, 1 / 4, 2 / 4, 3 / 4, 1, 1], atol=1e-3
+    )
+
+
+def test_a_ramp_of_negative_steps_is_an_error():
+    with pytest.raises(ValueError, match="`ramp_steps` must be at least 1"):
+        rem.add_couplings(tiny_capsnet(), ramp_steps=-1)
+
+
 def test_a_model_with_a_decoder_gets_the_output_too():
     model = rem.add_couplings(tiny_capsnet(decoder=True))
     assert set(model.output) == {"lengths", "reconstruction", "couplings"}

@@ -128,6 +128,19 @@ def test_a_setting_that_is_newer_than_a_run_does_not_matter(tmp_path, fake):
     assert command("--tables", tmp_path / "out") == 0
 
 
+def test_a_setting_that_is_newer_than_a_run_had_its_default(
+    tmp_path, fake, capsys
+):
+    assert call(tmp_path, "--seeds", 0) == 0
+    path = tmp_path / "out/good/seed-0/config.json"
+    config = json.loads(path.read_text())
+    del config["mode"]
+    path.write_text(json.dumps(config))
+    fake[:] = [row("good", mode="midrise")]
+    assert call(tmp_path, "--seeds", 0) == 2
+    assert "good/seed-0 has mode='midtread'" in capsys.readouterr().err
+
+
 def test_a_folder_of_another_experiment_is_an_error(tmp_path, fake, capsys):
     assert call(tmp_path) == 0
     assert call(tmp_path, "--recipe", "paper") == 2

@@ -303,6 +303,37 @@ def test_a_mistake_prints_nothing_else_in_a_real_process(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_mixed_precision_trains_and_leaves_a_network_in_float32(
+    tmp_path, monkeypatch
+):
+    prepared = []
+    prepare = fit.prepare
+
+    def spy(*args):
+        prepared.append(prepare(*args))
+        return prepared[-1]
+
+    monkeypatch.setattr(fit, "prepare", spy)
+    out = tmp_path / "run"
+    assert command(
+        "--rem", "--bare", "--dataset", tiny_data(tmp_path / "tiny.npz"),
+        "--epochs", 2, "--batch-size", 8, "--final-sparsity", 0.5,
+        "--dtype-policy", "mixed_bfloat16", "--out", out,
+    ) == 0  # fmt: skip
+    assert keras.config.dtype_policy().name == "float32"
+    folder = RunFolder.resume(out)
+    for name, ready in zip(("baseline", "rem"), prepared, strict=True):
+        left = folder.load_model(name)
+        for layer in ready.model.layers:
+            assert layer.compute_dtype == "bfloat16" or not layer.weights
+        assert all(x.compute_dtype == "float32" for x in left.layers)
+        for array, trained in zip(
+            left.get_weights(), ready.model.get_weights(), strict=True
+        ):
+            np.testing.assert_array_equal(array, trained)
+    assert rem.sparsity(left) == pytest.approx(0.5, abs=0.01)
+
+
 def test_an_epoch_that_is_not_finite_is_not_backed_up(
     tmp_path, monkeypatch, capsys
 ):

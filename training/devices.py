@@ -82,6 +82,17 @@ def scope(strategy: Any) -> Any:
     return strategy.scope() if strategy else contextlib.nullcontext()
 
 
+@contextlib.contextmanager
+def dtype_policy(name: str):
+    """Sets Keras' dtype policy for the layers that are made within."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
 def num_shards(strategy: Any) -> int:
     """Returns into how many equal parts JAX cuts a batch."""
     if isinstance(strategy, keras.distribution.DataParallel):

@@ -74,8 +74,8 @@ class Run:
     def check(self) -> None:
         """Compares the settings in the folder with those of the experiment.
 
-        Where the data lie makes no difference, nor does a setting that is newer
-        than the folder.
+        Where the data lie makes no difference. A setting that is newer than the
+        folder has its default there.
 
         Raises:
             UserError: If they differ, because numbers would be shown under
@@ -84,8 +84,9 @@ class Run:
         kept = self.read("config.json")
         if kept is None:
             return
+        kept = {**_plain(Config()), **kept}
         for name, wanted in _plain(self.config).items():
-            if name != "data_dir" and kept.get(name, wanted) != wanted:
+            if name != "data_dir" and kept[name] != wanted:
                 raise UserError(
                     f"the run in {self.path} has {name}={kept[name]!r}, but "
                     f"the experiment's run {self.name} has {name}={wanted!r}; "

@@ -58,7 +58,8 @@ def train(
         tensorboard: Write logs for TensorBoard. Defaults to `False`.
 
     Returns:
-        The trained model, stripped of pruning; None but in the first process.
+        The trained model, stripped of pruning and in float32 whatever it was
+        trained in; None but in the first process.
 
     Raises:
         UserError: If the loss becomes infinite or not a number.
@@ -93,6 +94,7 @@ def train(
             ],
         )
         rem.strip_pruning(trained)
+        model = _in_float32(model, data, config)
     if devices.process() == 0:
         folder.save_model(name, model)
         shutil.rmtree(folder.backup_path(name), ignore_errors=True)
@@ -116,12 +118,15 @@ def prepare(name: str, data: Data, config: Config, strategy) -> Ready:
     """
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
-    model = build(data, config, decoder=config.decoder == "joint")
+    with devices.dtype_policy(config.dtype_policy):
+        model = build(data, config, decoder=config.decoder == "joint")
     trained = model
     if name == "rem" and (
         config.coupling_spread or config.coupling_polarization
     ):
-        trained = rem.add_couplings(model)
+        images = config.epochs * len(data.train[1])
+        ramp = config.coupling_ramp * images / config.batch_size
+        trained = rem.add_couplings(model, ramp_steps=round(ramp))
     batches = _training_batches(
         trained,
         data,
@@ -158,6 +163,15 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         mean=mean,
         std=std,
     )
+
+
+def _in_float32(model: keras.Model, data: Data, config: Config) -> keras.Model:
+    """Returns the network with the weights of `model`, which are float32."""
+    if config.dtype_policy == "float32":
+        return model
+    plain = build(data, config, decoder=config.decoder == "joint")
+    plain.set_weights(model.get_weights())
+    return plain
 
 
 def decoded_model(

@@ -7,6 +7,7 @@ import keras
 
 from tfcaps.layers import Length
 from tfcaps.ops import Tensor, check_mode
+from tfcaps.rem.gradient_ramp import GradientRamp
 from tfcaps.rem.layer_levels import Levels, layer_levels
 from tfcaps.routing import Routing
 
@@ -107,7 +108,7 @@ def capsule_outputs(
     return keras.Model(copy.input, shown_outputs(copy, shown))
 
 
-def add_couplings(model: keras.Model) -> keras.Model:
+def add_couplings(model: keras.Model, *, ramp_steps: int = 0) -> keras.Model:
     """Returns a model with the further output `couplings`, to be trained on.
 
     It shares the layers, and so the weights, of `model`. Train it with
@@ -116,6 +117,10 @@ def add_couplings(model: keras.Model) -> keras.Model:
     Args:
         model: A functional model with a routed layer and the output `lengths`,
             alone or among others.
+        ramp_steps: Int. Training steps in which the gradient of the couplings
+            grows linearly from 0 to its whole, so that a loss of large weight
+            finds capsules that tell the classes apart already. Defaults to 0,
+            whole from the start.
 
     Returns:
         A functional model with the same inputs and a dict of outputs: those of
@@ -123,7 +128,7 @@ def add_couplings(model: keras.Model) -> keras.Model:
 
     Raises:
         ValueError: If the model has no routed layer, or an output `couplings`
-            already.
+            already, or `ramp_steps` is negative.
     """
     if isinstance(model.output, dict) and "couplings" in model.output:
         raise ValueError(
@@ -132,12 +137,14 @@ def add_couplings(model: keras.Model) -> keras.Model:
         )
     shown: dict[str, Tensor] = {}
     copy = same_layers(model, show_last(model, shown))
-    outputs = copy.output
+    outputs, couplings = copy.output, shown["couplings"]
+    if ramp_steps:
+        couplings = GradientRamp(ramp_steps, dtype="float32")(couplings)
     if not isinstance(outputs, dict):
         outputs = {"lengths": _only(outputs, "lengths")}
     return keras.Model(
         copy.input,
-        {**outputs, "couplings": shown["couplings"]},
+        {**outputs, "couplings": couplings},
         name=model.name,
     )
 

@@ -81,10 +81,13 @@ class Config:
         coupling_spread: Weight of how far couplings differ between images of
             one class, see `tfcaps.losses.CouplingLoss`.
         coupling_polarization: Weight of how far couplings are from 0 and 1.
+        coupling_ramp: Share of the training over which both grow from 0.
         levels: Levels of the quantised couplings, for all routed layers or for
             each of them.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         strategy: One of those in `training/devices.py`.
+        dtype_policy: Keras' name of what a training computes in. Weights are
+            float32 in any case, and so is the network that is left after it.
         deterministic: The same numbers bit for bit, see
             `training/devices.py`.
     """
@@ -131,9 +134,11 @@ class Config:
     decay_targets: tuple[str, ...] = ("transformations",)
     coupling_spread: float = 1.0
     coupling_polarization: float = 0.1
+    coupling_ramp: float = 0.0
     levels: int | tuple[int, ...] = 11
     mode: str = "midtread"
     strategy: str = "none"
+    dtype_policy: str = "float32"
     deterministic: bool = False
 
     @property

@@ -12,6 +12,7 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "brightness_delta": (0.0, None),
     "contrast": (0.0, None),
     "coupling_polarization": (0.0, None),
+    "coupling_ramp": (0.0, 1.0),
     "coupling_spread": (0.0, None),
     "crop": (1, None),
     "decay": (0.0, 1.0),
@@ -39,6 +40,8 @@ RANGES: dict[str, tuple[float, float | None]] = {
 }
 CHOICES = {
     "decoder": ("none", "joint", "frozen"),
+    # Not float16: its gradients would have to be scaled.
+    "dtype_policy": ("float32", "mixed_bfloat16"),
     "mode": ("midtread", "midrise"),
     "pruning": ("polynomial", "one_shot", "snip", "iterative", "none"),
     "scope": ("global", "tensor"),
