@@ -21,7 +21,8 @@ from training.configs.strategies import (
     part_of_mnist,
 )
 
-Weights = tuple[float, float]
+# Of spread and polarization, and the share of the training they grow over.
+Weights = tuple[float, float, float]
 
 LABELS = (
     "data set",
@@ -35,8 +36,9 @@ LABELS = (
 # Of the decay's rate: `(1 - share of training) ** power`.
 _ANNEALING = {"to 0": 2.0, "constant": 0.0}
 # Schedule, sparsity, decay, annealing, weights of the coupling loss.
-_NO_LOSS = (0.0, 0.0)
-_LOSS = (1.0, 0.1)
+_NO_LOSS = (0.0, 0.0, 0.0)
+_LOSS = (1.0, 0.1, 0.0)
+_RAMP = (3.0, 0.3, 1.0)
 _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
     "digits": (
         ("polynomial", 0.8, 0.0, "to 0", _NO_LOSS),
@@ -57,12 +59,27 @@ _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
             (0.8,),
             (0.0,),
             ("to 0",),
-            (_LOSS, (1.0, 0.0), (0.0, 0.1), (3.0, 0.1), (1.0, 0.03)),
+            (
+                _LOSS,
+                (1.0, 0.0, 0.0),
+                (0.0, 0.1, 0.0),
+                (3.0, 0.1, 0.0),
+                (1.0, 0.03, 0.0),
+                _RAMP,
+            ),
         ),
         ("none", 0.0, 0.0, "to 0", _LOSS),
         ("polynomial", 0.9, 0.0, "to 0", _LOSS),
         ("polynomial", 0.8, 0.003, "to 0", _LOSS),
         ("polynomial", 0.8, 0.01, "to 0", _LOSS),
+        *itertools.product(
+            ("polynomial",),
+            (0.8,),
+            (0.003,),
+            ("to 0",),
+            ((1.0, 0.1, 1.0), (3.0, 0.3, 0.0), _RAMP, (10.0, 1.0, 1.0)),
+        ),
+        ("polynomial", 0.9, 0.003, "to 0", _RAMP),
     ),
     "mnist": (
         ("polynomial", 0.8, 0.0, "to 0", _NO_LOSS),
@@ -70,6 +87,7 @@ _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
         ("polynomial", 0.8, 0.01, "constant", _NO_LOSS),
         ("polynomial", 0.8, 0.0, "to 0", _LOSS),
         ("polynomial", 0.8, 0.003, "to 0", _LOSS),
+        ("polynomial", 0.8, 0.003, "to 0", _RAMP),
     ),
 }
 
@@ -90,7 +108,8 @@ def get_experiment() -> Experiment:
             "Annealing `to 0` is quadratic over the training. Schedule `none` "
             "is decay or coupling loss without pruning.",
             "The coupling loss has the weights of spread and polarization, see "
-            "`tfcaps.losses.CouplingLoss`.",
+            "`tfcaps.losses.CouplingLoss`; with a ramp they grow from 0 over "
+            "the whole training.",
             "mnist is 10,000 images for 10 epochs.",
             "Whole trees of runs that are older than this measure were counted "
             "afterwards, in the dictionaries that the runs left.",
@@ -111,8 +130,9 @@ def _row(
 ) -> Row:
     if schedule == "none":
         sparsity = 0.0
-    spread, polarization = weights
+    spread, polarization, ramp = weights
     loss = f"{spread:g}, {polarization:g}" if any(weights) else "–"
+    loss += ", ramp" if ramp else ""
     labels = (
         dataset,
         schedule,
@@ -134,6 +154,7 @@ def _row(
             decay_power=_ANNEALING[annealing],
             coupling_spread=spread,
             coupling_polarization=polarization,
+            coupling_ramp=ramp,
         ),
         fields_of("+REM", COLUMNS),
     )
