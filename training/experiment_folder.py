@@ -18,7 +18,7 @@ from typing import Any
 
 from tfcaps.cli import UserError
 from tfcaps.files import write_atomically
-from training.configs import Config
+from training.configs import Config, completed
 from training.configs.experiment import Experiment, Row, load
 
 # What `--quick` leaves of a run.
@@ -75,7 +75,7 @@ class Run:
         """Compares the settings in the folder with those of the experiment.
 
         Where the data lie makes no difference. A setting that is newer than the
-        folder has its default there.
+        folder had the value that leaves everything as it was.
 
         Raises:
             UserError: If they differ, because numbers would be shown under
@@ -84,8 +84,8 @@ class Run:
         kept = self.read("config.json")
         if kept is None:
             return
-        kept = {**_plain(Config()), **kept}
-        for name, wanted in _plain(self.config).items():
+        kept = _plain(completed(kept))
+        for name, wanted in _plain(dataclasses.asdict(self.config)).items():
             if name != "data_dir" and kept[name] != wanted:
                 raise UserError(
                     f"the run in {self.path} has {name}={kept[name]!r}, but "
@@ -96,7 +96,7 @@ class Run:
     def begin(self, data_dir: str | None) -> None:
         """Writes the settings into the folder, for a process to resume."""
         config = dataclasses.replace(self.config, data_dir=data_dir)
-        self.write("config.json", _plain(config))
+        self.write("config.json", _plain(dataclasses.asdict(config)))
         (self.path / "status.json").unlink(missing_ok=True)
 
     def read(self, name: str) -> Any:
@@ -284,6 +284,6 @@ def write_json(path: Path, content: Any) -> None:
         file.write("\n")
 
 
-def _plain(config: Config) -> dict[str, Any]:
-    """Returns the settings as JSON gives them back."""
-    return json.loads(json.dumps(dataclasses.asdict(config)))
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns settings as JSON has them, with lists for tuples."""
+    return json.loads(json.dumps(settings))

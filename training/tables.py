@@ -169,10 +169,13 @@ def _read(path: Path, *names: str) -> dict[str, Any]:
 
 
 def _coupling_loss(config: Mapping[str, Any]) -> str:
-    """Returns its weights, which older configs do not have."""
+    """Returns its weights, which older configs do not have, and a ramp."""
     names = ("coupling_spread", "coupling_polarization")
     weights = [config.get(name, 0.0) for name in names]
-    return ", ".join(f"{w:g}" for w in weights) if any(weights) else NOTHING
+    if not any(weights):
+        return NOTHING
+    ramp = ["ramp"] if config.get("coupling_ramp") else []
+    return ", ".join([*(f"{w:g}" for w in weights), *ramp])
 
 
 def _seconds(results: Iterable[Mapping[str, Any]]) -> str:

@@ -1,12 +1,15 @@
 """The settings of a run, and which file holds those of a data set."""
 
 import dataclasses
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any
 
 from training.configs import limits
 from training.datasets.protocols import protocol
 
+# What was done before there was the setting, where that is not its default.
+_BEFORE = {"coupling_ramp": 0.0}
 # Settings that may be `None`.
 _KINDS: dict[str, Any] = {
     "crop": (int, NoneType),
@@ -132,9 +135,9 @@ class Config:
     decay_power: float = 2.0
     decay_factor: float | None = None
     decay_targets: tuple[str, ...] = ("transformations",)
-    coupling_spread: float = 1.0
-    coupling_polarization: float = 0.1
-    coupling_ramp: float = 0.0
+    coupling_spread: float = 3.0
+    coupling_polarization: float = 0.3
+    coupling_ramp: float = 1.0
     levels: int | tuple[int, ...] = 11
     mode: str = "midtread"
     strategy: str = "none"
@@ -175,21 +178,19 @@ def load(dataset: str) -> Config:
 def config_from(settings: Any) -> Config:
     """Returns the config that `dataclasses.asdict` and JSON made `settings` of.
 
-    A setting that is newer than the file has its default, which by rule leaves
-    everything as it was before there was the setting.
-
     Raises:
         ValueError: If a setting is unknown, of another type or out of range, or
             `dataset` is missing.
     """
-    default = dataclasses.asdict(Config())
     if not isinstance(settings, dict) or "dataset" not in settings:
         raise ValueError("it must be a dict of settings, `dataset` among them")
+    default = dataclasses.asdict(Config())
     if unknown := settings.keys() - default.keys():
         raise ValueError(
             f"it has the settings {', '.join(sorted(unknown))}, which this "
             "version does not know; it may be of a newer one"
         )
+    settings = completed(settings)
     for name, value in settings.items():
         kinds = _KINDS.get(name, type(default[name]))
         if isinstance(value, list):  # JSON has no tuples
@@ -198,5 +199,13 @@ def config_from(settings: Any) -> Config:
             settings[name] = value = float(value)
         if not isinstance(value, kinds):
             raise ValueError(f"{name} is {value!r}, of another type")
-    limits.check({**default, **settings})
+    limits.check(settings)
     return Config(**settings)
+
+
+def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings with those that are newer than they are.
+
+    These have the value that leaves everything as it was without them.
+    """
+    return {**dataclasses.asdict(Config()), **_BEFORE, **settings}

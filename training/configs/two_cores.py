@@ -54,9 +54,7 @@ def get_experiment() -> Experiment:
             {"+REM": cells["+REM"]},
             **_COUPLINGS,
         )
-        rows += _rows(
-            dataset, "90 %", 90.0, {"+REM": ()}, name="-90", **_COUPLINGS
-        )
+        rows += _rows(dataset, "90 %", 90.0, {"+REM": ()}, name="-90")
     return Experiment(
         "Efficient-CapsNet on two CPU cores",
         ("data set", "target sparsity", "model"),
@@ -84,6 +82,7 @@ def _rows(dataset, label, sparsity, published, name="", **changes) -> list[Row]:
         "learning_rate": _LEARNING_RATE,
         "dtype_policy": "mixed_bfloat16",
         "baseline": "rem" in changes,
+        **_COUPLINGS,
         **changes,
     }
     return paper.rows(
