@@ -1,5 +1,6 @@
 """The main job, end to end on tiny data, and its mistakes."""
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -301,6 +302,25 @@ def test_a_mistake_prints_nothing_else_in_a_real_process(tmp_path):
     assert done.stderr == "training/run.py: error: there is no file x.npz.\n"
     assert done.stdout == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_an_accuracy_ends_a_training_but_not_before_its_pruning(
+    tmp_path, monkeypatch
+):
+    load = configs.load
+    monkeypatch.setattr(
+        configs,
+        "load",
+        lambda name: dataclasses.replace(load(name), stop_accuracy=0.0),
+    )
+    out = tmp_path / "run"
+    assert command(
+        "--rem", "--bare", "--dataset", tiny_data(tmp_path / "tiny.npz"),
+        "--epochs", 4, "--out", out,
+    ) == 0  # fmt: skip
+    epochs = [(row["model"], row["epoch"]) for row in metrics(out)]
+    # Pruning ends at 60 % of four epochs.
+    assert epochs == [("baseline", 0), ("rem", 0), ("rem", 1), ("rem", 2)]
 
 
 def test_mixed_precision_trains_and_leaves_a_network_in_float32(

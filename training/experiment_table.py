@@ -165,7 +165,8 @@ def _over_classes(
 def _epochs(row: Row) -> str:
     if row.config is None:
         return ""
-    most = "at most " if row.config.patience is not None else ""
+    stops = (row.config.patience, row.config.stop_accuracy)
+    most = "at most " if stops != (None, None) else ""
     return f"{most}{row.config.epochs}"
 
 

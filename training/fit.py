@@ -1,6 +1,7 @@
 """Trains one model of a run, with or without REM."""
 
 import dataclasses
+import math
 import shutil
 import sys
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from training.finite import StopIfNotFinite, guarded
 from training.folder import RunFolder
 from training.measure import Measure
 from training.pairs import both_found, share_found
-from training.plateau import StopOnPlateau
+from training.stopping import StopOnValidation
 from training.tensorboard import TensorBoard
 
 
@@ -70,10 +71,10 @@ def train(
         return folder.load_model(name)
     with devices.scope(strategy):
         model, trained, batches = prepare(name, data, config, strategy)
-        plateau, epochs = [], config.epochs
-        if config.patience is not None:
-            plateau.append(_stop_on_plateau(name, data, folder, batches))
-            epochs = plateau[0].epochs(epochs)
+        stops, epochs = [], config.epochs
+        if (config.patience, config.stop_accuracy) != (None, None):
+            stops.append(_stop_on_validation(name, data, folder, batches))
+            epochs = stops[0].epochs(epochs)
         measure = Measure(name, rem.encoder(model), data, folder)
         logs = []
         if tensorboard and devices.process() == 0:
@@ -84,7 +85,7 @@ def train(
             verbose=progress(),
             shuffle=False,  # the batches have an order of their own
             callbacks=[
-                *plateau,  # before the epoch's pruning, as in the paper
+                *stops,  # before the epoch's pruning, as in the paper
                 *_callbacks(trained, batches),
                 measure,
                 *logs,
@@ -263,22 +264,26 @@ def _training_batches(
     )
 
 
-def _stop_on_plateau(
+def _stop_on_validation(
     name: str, data: Data, folder: RunFolder, batches: Batches
-) -> StopOnPlateau:
+) -> StopOnValidation:
+    config = folder.config
     images, labels = data.validation
     if not len(labels):
         raise UserError(
-            "patience needs validation images; give --validation a share "
-            "above 0."
+            "patience and stop_accuracy need validation images; give "
+            "--validation a share above 0."
         )
     validation = Batches(
         images, labels, batches.batch_size, arrange=batches.arrange
     )
-    return StopOnPlateau(
+    ends = name == "rem" and config.pruning in ("polynomial", "one_shot")
+    return StopOnValidation(
         validation,
-        folder.config.patience,
         folder.path / f"validation-{name}.json",
+        patience=config.patience,
+        accuracy=config.stop_accuracy,
+        not_before=math.ceil(config.pruning_end * config.epochs) if ends else 0,
     )
 
 

@@ -22,6 +22,7 @@ _KINDS: dict[str, Any] = {
     "routing": (str, NoneType),
     "samples": (int, NoneType),
     "search_samples": (int, NoneType),
+    "stop_accuracy": (float, NoneType),
 }
 
 
@@ -42,11 +43,14 @@ class Config:
         reconstruction_weight: Weight of the squared error of one pixel.
         samples: Most training images and most test images, or `None`.
         validation: Share of the training images that is only for choosing:
-            for `iterative` pruning, `patience`, and the number of levels.
+            for `iterative` pruning, `patience`, `stop_accuracy`, and the number
+            of levels.
         epochs: Passes over the training images.
         batch_size: Images in a step, over all replicas.
         patience: Epochs without a lower validation loss after which a training
             ends, or `None` to train for all `epochs`.
+        stop_accuracy: Validation accuracy at which a training ends, though not
+            before its schedule of pruning, or `None`.
         learning_rate: Of Adam at the start.
         learning_rate_decay: Its factor from epoch to epoch, or `None` if it is
             to fall to 0 as a cosine.
@@ -107,6 +111,7 @@ class Config:
     validation: float = 0.1
     epochs: int = 8
     patience: int | None = None
+    stop_accuracy: float | None = None
     batch_size: int = 128
     learning_rate: float = 2e-3
     learning_rate_decay: float | None = None

@@ -35,6 +35,7 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "seed": (0, 2**32 - 1),
     "shift": (0, None),
     "std": (1e-12, None),
+    "stop_accuracy": (0.0, 1.0),
     "tolerance": (0.0, None),
     "validation": (0.0, 0.5),
 }

@@ -117,6 +117,7 @@ SPARSITY = Column("sparsity, %", "sparsity_paper", 2, 100, "median")
 PARAMETERS = Column("parameters", "nonzero_parameters", 0, 1, "median")
 OFF_UNIFORM = Column("off uniform, %", "nonuniform_share", 1, 100)
 WHOLE = Column("whole trees, %", "whole_share", 1, 100)
+IN_TREE = Column("children in a tree, %", "strong_share", 1, 100)
 T_SCORE = Column("T-score", "t_score", 3)
 # On smallNORB and affNIST the test images are the new ones.
 FAMILIAR_ACCURACY = Column("familiar, %", "tests.familiar.accuracy", 2, 100)

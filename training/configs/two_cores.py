@@ -26,6 +26,7 @@ COLUMNS = (
     paper.SPARSITY,
     paper.PARAMETERS,
     paper.OFF_UNIFORM,
+    paper.IN_TREE,
     paper.WHOLE,
     paper.T_SCORE,
 )

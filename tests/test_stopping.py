@@ -1,11 +1,13 @@
 """The end of a training whose validation loss no longer falls."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 
 from training.batches import Batches
-from training.plateau import StopOnPlateau
+from training.stopping import StopOnValidation
 
 
 class Losses(keras.callbacks.Callback):
@@ -23,13 +25,18 @@ def model():
     inputs = keras.Input((1,))
     outputs = keras.layers.Dense(1, use_bias=False)(inputs)
     made = keras.Model(inputs, outputs)
-    made.compile(keras.optimizers.SGD(0.0), "mae", jit_compile=False)
+    made.compile(
+        keras.optimizers.SGD(0.0),
+        "mae",
+        metrics=[keras.metrics.BinaryAccuracy("accuracy", threshold=1.0)],
+        jit_compile=False,
+    )
     return made
 
 
-def train(path, losses, patience, initial_epoch=0):
+def train(path, losses, initial_epoch=0, **settings):
     ones, zeros = np.ones((4, 1), "float32"), np.zeros(4, int)
-    stop = StopOnPlateau(Batches(ones, zeros, 2), patience, path)
+    stop = StopOnValidation(Batches(ones, zeros, 2), path, **settings)
     history = (
         model()
         .fit(
@@ -47,17 +54,34 @@ def train(path, losses, patience, initial_epoch=0):
 
 def test_it_stops_so_many_epochs_after_the_best(tmp_path):
     losses = [3.0, 2.0, 2.5, 2.2, 2.0, 1.0]
-    seen = train(tmp_path / "losses.json", losses, 3)
+    seen = train(tmp_path / "losses.json", losses, patience=3)
     assert seen == pytest.approx([3.0, 2.0, 2.5, 2.2, 2.0])
-    assert train(tmp_path / "others.json", losses, 4) == pytest.approx(losses)
+    assert train(tmp_path / "others.json", losses, patience=4) == pytest.approx(
+        losses
+    )
 
 
 def test_a_resumed_training_stops_where_it_would_have_stopped(tmp_path):
     path = tmp_path / "losses.json"
     losses = [3.0, 2.0, 2.5, 2.2, 2.0, 1.0]
-    train(path, losses[:3], 3)
-    assert train(path, losses, 3, initial_epoch=2) == pytest.approx(
+    train(path, losses[:3], patience=3)
+    assert train(path, losses, patience=3, initial_epoch=2) == pytest.approx(
         [2.5, 2.2, 2.0]
     )
     # Stopped between its end and what comes after it: nothing is left to do.
-    assert train(path, losses, 3, initial_epoch=5) == []
+    assert train(path, losses, patience=3, initial_epoch=5) == []
+
+
+def test_it_stops_at_an_accuracy_once_pruning_has_ended(tmp_path):
+    path = tmp_path / "measured.json"
+    # As accuracies: 0, 1, 0, 1. The loss is the distance from 0.
+    losses = [3.0, 0.25, 2.0, 0.125]
+    stop = {"accuracy": 0.5}
+    assert train(path, losses, **stop) == pytest.approx([3.0, 0.25])
+    rows = json.loads(path.read_text())
+    assert [row["accuracy"] for row in rows] == [0.0, 1.0]
+    assert train(path, losses, initial_epoch=2, **stop) == []
+    path.unlink()
+    assert train(path, losses, not_before=3, **stop) == pytest.approx(losses)
+    path.unlink()
+    assert train(path, losses, accuracy=1.1) == pytest.approx(losses)

@@ -1,0 +1,89 @@
+"""The end of a training by what the validation images say."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tfcaps.files import write_atomically
+from training import devices
+
+
+class StopOnValidation(keras.callbacks.Callback):
+    """Stops when the loss has not fallen for long, or the accuracy is reached.
+
+    The measures of all epochs are kept in a file, so that a resumed training
+    stops where an uninterrupted one would have stopped.
+
+    Args:
+        batches: Validation batches, as the model is trained on.
+        path: The file.
+        patience: Int. Epochs without a lower loss, or `None` for any number.
+        accuracy: Float. Accuracy that is enough, or `None` for none.
+        not_before: Int. Epochs before which no accuracy is enough. Defaults to
+            0.
+    """
+
+    def __init__(
+        self,
+        batches,
+        path: Path,
+        *,
+        patience: int | None = None,
+        accuracy: float | None = None,
+        not_before: int = 0,
+    ):
+        super().__init__()
+        self.batches = batches
+        self.path = path
+        self.patience = patience
+        self.accuracy = accuracy
+        self.not_before = not_before
+
+    @property
+    def measured(self) -> list[dict[str, float]]:
+        """The validation loss and accuracy of each epoch so far."""
+        if not self.path.exists():
+            return []
+        return json.loads(self.path.read_text("utf-8"))
+
+    def epochs(self, most: int) -> int:
+        """Returns how many epochs to train, as far as that is known."""
+        measured = self.measured
+        for done in range(1, len(measured) + 1):
+            if self._is_over(measured[:done]):
+                return min(done, most)
+        return most
+
+    def on_epoch_end(self, epoch, logs=None):
+        values = self.model.evaluate(self.batches, verbose=0, return_dict=True)
+        row = {"loss": values["loss"]}
+        if self.accuracy is not None:
+            row["accuracy"] = _accuracy(values)
+        # An epoch that is repeated after a stop takes the place of its first.
+        measured = [*self.measured[:epoch], row]
+        if devices.process() == 0:
+            with write_atomically(self.path, "w") as file:
+                json.dump(measured, file)
+        if logs is not None:
+            logs.update({f"val_{name}": value for name, value in row.items()})
+        if self._is_over(measured):
+            self.model.stop_training = True
+
+    def _is_over(self, measured: list[dict[str, float]]) -> bool:
+        done = len(measured)
+        best = int(np.argmin([row["loss"] for row in measured]))
+        if self.patience is not None and done - 1 - best >= self.patience:
+            return True
+        return (
+            self.accuracy is not None
+            and done >= self.not_before
+            and measured[-1]["accuracy"] >= self.accuracy
+        )
+
+
+def _accuracy(values: dict[str, float]) -> float:
+    """Returns the accuracy among the metrics of a model."""
+    names = ("accuracy", "lengths_accuracy", "both_found", "lengths_both_found")
+    return next(values[name] for name in names if name in values)
