@@ -98,6 +98,8 @@ FLAGS = [
     ("run --seed 4294967296", "from 0 to 4294967295"),
     ("run --validation 0.6", "from 0.0 to 0.5"),
     ("run --final-sparsity inf", "from 0.0 to 0.999"),
+    ("run --coupling-spread inf", "from 0.0 to 1000000.0"),
+    ("run --learning-rate -1", "from 0.0 to 1000.0"),
     ("run --decay -0.1", "from 0.0 to 1.0"),
     ("run --levels 257", "from 2 to 256"),
     ("run --levels 11,", "'' is not a whole number from 2 to 256"),

@@ -114,6 +114,12 @@ def _add_training(add: _Add) -> None:
         help="images in a step",
     )
     add(
+        "--learning-rate",
+        type=_within("learning_rate", float),
+        metavar="RATE",
+        help="of Adam at the start",
+    )
+    add(
         "--seed",
         type=_within("seed", int),
         metavar="N",
@@ -169,6 +175,19 @@ def _add_rem(add: _Add) -> None:
         metavar="RATE",
         help="rate of the sensitivity-gated decay, which moves along the "
         "frontier between accuracy and entropy; 0 for none",
+    )
+    add(
+        "--coupling-spread",
+        type=_within("coupling_spread", float),
+        metavar="WEIGHT",
+        help="weight of the wish for the same couplings in all images of a "
+        "class; 0 for none",
+    )
+    add(
+        "--coupling-polarization",
+        type=_within("coupling_polarization", float),
+        metavar="WEIGHT",
+        help="weight of the wish for couplings of 0 and 1; 0 for none",
     )
     add(
         "--levels",
