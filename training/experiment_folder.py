@@ -75,7 +75,7 @@ class Run:
         """Compares the settings in the folder with those of the experiment.
 
         Where the data lie makes no difference. A setting that is newer than the
-        folder had the value that leaves everything as it was.
+        folder has its default there.
 
         Raises:
             UserError: If they differ, because numbers would be shown under

@@ -190,6 +190,12 @@ def _add_rem(add: _Add) -> None:
         help="weight of the wish for couplings of 0 and 1; 0 for none",
     )
     add(
+        "--coupling-ramp",
+        type=_within("coupling_ramp", float),
+        metavar="SHARE",
+        help="share of the training over which both weights grow from 0",
+    )
+    add(
         "--levels",
         type=_levels,
         metavar="N",

@@ -8,8 +8,6 @@ from typing import Any
 from training.configs import limits
 from training.datasets.protocols import protocol
 
-# What was done before there was the setting, where that is not its default.
-_BEFORE = {"coupling_ramp": 0.0}
 # Settings that may be `None`.
 _KINDS: dict[str, Any] = {
     "crop": (int, NoneType),
@@ -140,9 +138,9 @@ class Config:
     decay_power: float = 2.0
     decay_factor: float | None = None
     decay_targets: tuple[str, ...] = ("transformations",)
-    coupling_spread: float = 3.0
-    coupling_polarization: float = 0.3
-    coupling_ramp: float = 1.0
+    coupling_spread: float = 1.0
+    coupling_polarization: float = 0.1
+    coupling_ramp: float = 0.0
     levels: int | tuple[int, ...] = 11
     mode: str = "midtread"
     strategy: str = "none"
@@ -211,6 +209,6 @@ def config_from(settings: Any) -> Config:
 def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns settings with those that are newer than they are.
 
-    These have the value that leaves everything as it was without them.
+    These have their defaults, which by rule leave everything as it was.
     """
-    return {**dataclasses.asdict(Config()), **_BEFORE, **settings}
+    return {**dataclasses.asdict(Config()), **settings}
