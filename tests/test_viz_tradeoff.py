@@ -161,6 +161,16 @@ def test_points_are_means_over_seeds_with_deviations():
     np.testing.assert_allclose(bars[1], [[5, 94], [5, 96]])
 
 
+def test_forty_settings_have_looks_of_their_own():
+    points = [
+        {"name": "a", "entropy_bits": k, "accuracy": 0.9, "strategy": f"s{k}"}
+        for k in range(40)
+    ]
+    dots = dots_of(viz.frontier(points).figure)
+    looks = {(to_hex(c.get_edgecolor()[0]), str(c.get_paths())) for c in dots}
+    assert len(looks) == 40
+
+
 def test_trivial_points_are_hollow_and_settings_have_colours():
     drawing = viz.frontier(POINTS).figure
     dots = dots_of(drawing)

@@ -13,7 +13,8 @@ from matplotlib.transforms import Bbox
 from tfcaps.viz.drawing import Drawing, plain
 from tfcaps.viz.style import colour, figure
 
-_MARKERS = ("o", "s", "D", "^", "v", "P")
+# Another number than that of the colours, so that few pairs are alike.
+_MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 # Points up to which all are named, not only those of the front.
 _MANY = 16
 # Where a name may stand beside its point, in points of the page.
