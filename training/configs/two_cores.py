@@ -3,10 +3,11 @@
 python training/experiments.py two_cores --data-dir ~/tensorflow_datasets
 
 Expected time, one run on one of two CPU cores that computes in bfloat16, beside
-other work: MNIST about 15 min, Fashion-MNIST about 50 min. GPU: unmeasured.
+other work: MNIST about 15 min, Fashion-MNIST about an hour. GPU: unmeasured.
 Expected result: the accuracy of the baseline is 99.56 % and 92.66 %. REM on
 MNIST keeps it with less than 1 bit and a T-score of 0.97; nearly all children
-are coupled with the predicted class, as most are without REM.
+are coupled with the predicted class, as most are without REM. On Fashion-MNIST
+these weights are too large: 1.2 bits and clear couplings, but 88.1 %.
 """
 
 from training.configs import paper
