@@ -4,7 +4,6 @@ A few hundred cases, the same in each run; with NIGHTLY=1 more than ten
 thousand new ones. How large values may be stands in `tests/strategies.py`.
 """
 
-import contextlib
 import inspect
 import operator
 
@@ -20,6 +19,7 @@ from tests.gradients import value_and_gradients, with_weights
 from tests.strategies import cases, filled, filled_activations
 from tests.test_contract import public_classes
 from tfcaps import layers, losses, models, routing
+from training.devices import dtype_policy
 
 # How far above one a length or a sum of shares may come out.
 ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 1e-3}
@@ -296,16 +296,6 @@ def spoil(layer, kind, rng, largest=None):
         small = is_large and hasattr(layer, "routing") and not of_votes
         values = filled("random" if small else kind, weight.shape, rng, largest)
         weight.assign(values)
-
-
-@contextlib.contextmanager
-def dtype_policy(name):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(name)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def numpy(tensor):

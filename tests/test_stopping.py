@@ -1,4 +1,4 @@
-"""The end of a training whose validation loss no longer falls."""
+"""The end of a training by what the validation images say."""
 
 import json
 
