@@ -66,7 +66,7 @@ def row(dataset, shown="+REM", cells=(), **changes):
     return Row(
         (dataset, shown),
         dataset,
-        Config(dataset=dataset, rem=True, **changes),
+        Config(dataset=dataset, **{"rem": True, **changes}),
         fields_of(shown, COLUMNS),
         cells,
     )

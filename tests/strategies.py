@@ -343,7 +343,13 @@ _REDUCTION = {"reduction": st.sampled_from(["sum_over_batch_size", "sum"])}
 # A loss, and how many axes its predictions have besides the batch.
 LOSSES = {
     losses.CouplingLoss: (
-        _made(losses.CouplingLoss, st.sampled_from([0.0, 1.0]), **_REDUCTION),
+        _made(
+            losses.CouplingLoss,
+            st.sampled_from([0.0, 1.0]),
+            st.sampled_from([0.0, 1.0]),
+            st.sampled_from([0.0, 1.0]),
+            **_REDUCTION,
+        ),
         2,
     ),
     losses.MarginLoss: (_made(losses.MarginLoss, **_REDUCTION), 1),

@@ -20,23 +20,29 @@ def couplings(rng):
     return raw / raw.sum(-1, keepdims=True)
 
 
-def by_loops(couplings, labels, spread, polarization):
+def by_loops(couplings, labels, spread, polarization, crowding=0.0):
     """The formula of the docstring, sample by sample."""
     losses = []
     for sample, label in zip(couplings, labels, strict=True):
         alike = couplings[labels == label][:, :, label].mean(axis=0)
         deviation = np.mean((sample[:, label] - alike) ** 2)
         entropy = np.mean(-np.sum(sample * np.log(sample), axis=-1))
+        excess = max(0.0, sample[:, label].mean() - 0.5)
         losses.append(
             spread * deviation
             + polarization * entropy / math.log(sample.shape[-1])
+            + crowding * excess**2
         )
     return losses
 
 
-@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (3.0, 0.2)])
+@pytest.mark.parametrize(
+    "weights", [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0, 1.0), (3.0, 0.2, 2.0)]
+)
 def test_it_is_the_formula(couplings, weights):
     labels = np.array([0, 2, 0, 1, 2, 0])
+    couplings[:3, :, 0] += 1.0  # some above a half, some below
+    couplings /= couplings.sum(-1, keepdims=True)
     loss = CouplingLoss(*weights, reduction=None)
     expected = by_loops(couplings, labels, *weights)
     np.testing.assert_allclose(loss(labels, couplings), expected, rtol=1e-4)
@@ -62,9 +68,9 @@ def test_gradients_are_finite_at_zero_couplings():
 
 def test_it_is_saved_and_loaded():
     loss = keras.losses.deserialize(
-        keras.losses.serialize(CouplingLoss(2.0, 0.5))
+        keras.losses.serialize(CouplingLoss(2.0, 0.5, 3.0))
     )
-    assert (loss.spread, loss.polarization) == (2.0, 0.5)
+    assert (loss.spread, loss.polarization, loss.crowding) == (2.0, 0.5, 3.0)
 
 
 def test_wrong_weights_are_errors():
@@ -72,6 +78,8 @@ def test_wrong_weights_are_errors():
         CouplingLoss(-1)
     with pytest.raises(ValueError, match="Received: polarization=-2"):
         CouplingLoss(1.0, -2)
+    with pytest.raises(ValueError, match="Received: crowding=-3"):
+        CouplingLoss(crowding=-3)
 
 
 @pytest.mark.parametrize("iterations", [2, 4])

@@ -119,6 +119,16 @@ def test_a_run_with_other_settings_is_an_error(tmp_path, fake, capsys):
     assert "run good has epochs=9" in message
 
 
+def test_settings_of_rem_do_not_matter_without_it(tmp_path, fake, capsys):
+    fake[:] = [row("good", rem=False, baseline=True)]
+    assert call(tmp_path, "--seeds", 0) == 0
+    fake[:] = [row("good", rem=False, baseline=True, coupling_spread=9.0)]
+    assert call(tmp_path, "--seeds", 0) == 0
+    fake[:] = [row("good", rem=True, baseline=True, coupling_spread=9.0)]
+    assert call(tmp_path, "--seeds", 0) == 2
+    assert "good/seed-0 has rem=False" in capsys.readouterr().err
+
+
 def test_a_setting_that_is_newer_than_a_run_does_not_matter(tmp_path, fake):
     assert call(tmp_path, "--seeds", 0) == 0
     path = tmp_path / "out/good/seed-0/config.json"

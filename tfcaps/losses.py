@@ -272,12 +272,15 @@ class CouplingLoss(keras.losses.Loss):
 
         L_b = spread * mean_i (c_bi - m_i)^2
               + polarization * mean_i H(c_bi1, ..., c_biJ) / ln J
+              + crowding * max(0, mean_i c_bi - 1/2)^2
 
     averaged over the batch; of several replicas each has means of its own. The
     first term makes parse trees alike and so lowers their entropy, but alone it
     is content with uniform couplings, which are no routing. The second term
-    drives couplings to 0 and 1. Without effect in `EMRouting` with
-    `gradient="last"`, whose couplings are constants.
+    drives couplings to 0 and 1, but is content with a tree of every child,
+    which only repeats the class. The third leaves each class about half of the
+    children. Without effect in `EMRouting` with `gradient="last"`, whose
+    couplings are constants.
 
     It is a loss of the output `couplings`, next to that of the lengths:
 
@@ -294,6 +297,7 @@ class CouplingLoss(keras.losses.Loss):
     Args:
         spread: Float. Weight of the first term. Defaults to `1.0`.
         polarization: Float. Weight of the second term. Defaults to `0.1`.
+        crowding: Float. Weight of the third term. Defaults to `0.0`.
         reduction: Reduction over the batch. Defaults to
             `"sum_over_batch_size"`.
         name: String. Defaults to `"coupling_loss"`.
@@ -301,7 +305,7 @@ class CouplingLoss(keras.losses.Loss):
 
     Call arguments:
         y_true: As in `MarginLoss`; with several present classes each counts in
-            the first term.
+            the first and the third term.
         y_pred: Couplings `[b, i, j]`, not quantised.
 
     Raises:
@@ -318,6 +322,7 @@ class CouplingLoss(keras.losses.Loss):
         self,
         spread: float = 1.0,
         polarization: float = 0.1,
+        crowding: float = 0.0,
         *,
         reduction: str | None = "sum_over_batch_size",
         name: str = "coupling_loss",
@@ -326,6 +331,7 @@ class CouplingLoss(keras.losses.Loss):
         for weight, value in (
             ("spread", spread),
             ("polarization", polarization),
+            ("crowding", crowding),
         ):
             if value < 0:
                 raise ValueError(
@@ -335,6 +341,7 @@ class CouplingLoss(keras.losses.Loss):
         super().__init__(reduction=reduction, name=name, **kwargs)
         self.spread = spread
         self.polarization = polarization
+        self.crowding = crowding
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         # The epsilon below is too small for float16.
@@ -350,8 +357,18 @@ class CouplingLoss(keras.losses.Loss):
         shares = ops.relu(couplings)
         nats = -ops.sum(shares * ops.log(shares + 1e-7), axis=-1)
         entropy = ops.mean(nats, axis=-1) / math.log(max(parents, 2))
-        return self.spread * spread + self.polarization * entropy
+        excess = ops.relu(ops.mean(couplings, axis=1) - 0.5)
+        crowding = ops.sum(present * ops.square(excess), axis=-1)
+        return (
+            self.spread * spread
+            + self.polarization * entropy
+            + self.crowding * crowding
+        )
 
     def get_config(self) -> dict[str, Any]:
-        config = {"spread": self.spread, "polarization": self.polarization}
+        config = {
+            "spread": self.spread,
+            "polarization": self.polarization,
+            "crowding": self.crowding,
+        }
         return {**super().get_config(), **config}

@@ -74,8 +74,9 @@ class Run:
     def check(self) -> None:
         """Compares the settings in the folder with those of the experiment.
 
-        Where the data lie makes no difference. A setting that is newer than the
-        folder has its default there.
+        Where the data lie makes no difference, nor do settings of REM in a run
+        without it. A setting that is newer than the folder has its default
+        there.
 
         Raises:
             UserError: If they differ, because numbers would be shown under
@@ -86,7 +87,9 @@ class Run:
             return
         kept = _plain(completed(kept))
         for name, wanted in _plain(dataclasses.asdict(self.config)).items():
-            if name != "data_dir" and kept[name] != wanted:
+            if name == "data_dir" or not self.config.uses(name):
+                continue
+            if kept[name] != wanted:
                 raise UserError(
                     f"the run in {self.path} has {name}={kept[name]!r}, but "
                     f"the experiment's run {self.name} has {name}={wanted!r}; "

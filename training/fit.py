@@ -122,9 +122,7 @@ def prepare(name: str, data: Data, config: Config, strategy) -> Ready:
     with devices.dtype_policy(config.dtype_policy):
         model = build(data, config, decoder=config.decoder == "joint")
     trained = model
-    if name == "rem" and (
-        config.coupling_spread or config.coupling_polarization
-    ):
+    if name == "rem" and any(config.coupling_weights):
         images = config.epochs * len(data.train[1])
         ramp = config.coupling_ramp * images / config.batch_size
         trained = rem.add_couplings(model, ramp_steps=round(ramp))
@@ -308,9 +306,7 @@ def _losses(model: keras.Model, config: Config):
         "reconstruction": tfcaps.losses.ReconstructionLoss(
             config.reconstruction_weight
         ),
-        "couplings": tfcaps.losses.CouplingLoss(
-            config.coupling_spread, config.coupling_polarization
-        ),
+        "couplings": tfcaps.losses.CouplingLoss(*config.coupling_weights),
     }
     return {name: every[name] for name in model.output}
 

@@ -190,10 +190,17 @@ def _add_rem(add: _Add) -> None:
         help="weight of the wish for couplings of 0 and 1; 0 for none",
     )
     add(
+        "--coupling-crowding",
+        type=_within("coupling_crowding", float),
+        metavar="WEIGHT",
+        help="weight of the wish for at most half of the children in a "
+        "class's tree; 0 for none",
+    )
+    add(
         "--coupling-ramp",
         type=_within("coupling_ramp", float),
         metavar="SHARE",
-        help="share of the training over which both weights grow from 0",
+        help="share of the training over which these weights grow from 0",
     )
     add(
         "--levels",

@@ -170,12 +170,13 @@ def _read(path: Path, *names: str) -> dict[str, Any]:
 
 def _coupling_loss(config: Mapping[str, Any]) -> str:
     """Returns its weights, which older configs do not have, and a ramp."""
-    names = ("coupling_spread", "coupling_polarization")
+    names = ("coupling_spread", "coupling_polarization", "coupling_crowding")
     weights = [config.get(name, 0.0) for name in names]
     if not any(weights):
         return NOTHING
+    shown = weights if weights[-1] else weights[:-1]
     ramp = ["ramp"] if config.get("coupling_ramp") else []
-    return ", ".join([*(f"{w:g}" for w in weights), *ramp])
+    return ", ".join([*(f"{w:g}" for w in shown), *ramp])
 
 
 def _seconds(results: Iterable[Mapping[str, Any]]) -> str:

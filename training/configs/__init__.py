@@ -23,6 +23,18 @@ _KINDS: dict[str, Any] = {
     "stop_accuracy": (float, NoneType),
 }
 
+# What the names of REM's own settings begin with.
+_OF_REM = (
+    "coupling_",
+    "decay",
+    "final_sparsity",
+    "max_searches",
+    "pruning",
+    "scope",
+    "search_samples",
+    "tolerance",
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -86,7 +98,9 @@ class Config:
         coupling_spread: Weight of how far couplings differ between images of
             one class, see `tfcaps.losses.CouplingLoss`.
         coupling_polarization: Weight of how far couplings are from 0 and 1.
-        coupling_ramp: Share of the training over which both grow from 0.
+        coupling_crowding: Weight of how far more than half of the children are
+            coupled with the class.
+        coupling_ramp: Share of the training over which these grow from 0.
         levels: Levels of the quantised couplings, for all routed layers or for
             each of them.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
@@ -140,6 +154,7 @@ class Config:
     decay_targets: tuple[str, ...] = ("transformations",)
     coupling_spread: float = 1.0
     coupling_polarization: float = 0.1
+    coupling_crowding: float = 0.0
     coupling_ramp: float = 0.0
     levels: int | tuple[int, ...] = 11
     mode: str = "midtread"
@@ -151,6 +166,19 @@ class Config:
     def class_levels(self) -> int:
         """The levels of the last routed layer, whose couplings make trees."""
         return self.levels if isinstance(self.levels, int) else self.levels[-1]
+
+    @property
+    def coupling_weights(self) -> tuple[float, float, float]:
+        """The weights of `tfcaps.losses.CouplingLoss`, in its order."""
+        return (
+            self.coupling_spread,
+            self.coupling_polarization,
+            self.coupling_crowding,
+        )
+
+    def uses(self, setting: str) -> bool:
+        """Returns whether a setting makes a difference to this run."""
+        return self.rem or not setting.startswith(_OF_REM)
 
     @property
     def model_names(self) -> tuple[str, ...]:

@@ -21,8 +21,9 @@ from training.configs.strategies import (
     part_of_mnist,
 )
 
-# Of spread and polarization, and the share of the training they grow over.
-Weights = tuple[float, float, float]
+# Of spread, polarization and crowding, and the share of the training that they
+# grow over.
+Weights = tuple[float, float, float, float]
 
 LABELS = (
     "data set",
@@ -36,9 +37,11 @@ LABELS = (
 # Of the decay's rate: `(1 - share of training) ** power`.
 _ANNEALING = {"to 0": 2.0, "constant": 0.0}
 # Schedule, sparsity, decay, annealing, weights of the coupling loss.
-_NO_LOSS = (0.0, 0.0, 0.0)
-_LOSS = (1.0, 0.1, 0.0)
-_RAMP = (3.0, 0.3, 1.0)
+_NO_LOSS = (0.0, 0.0, 0.0, 0.0)
+_LOSS = (1.0, 0.1, 0.0, 0.0)
+_RAMP = (3.0, 0.3, 0.0, 1.0)
+_UNCROWDED = (3.0, 0.3, 1.0, 1.0)
+_HEAVY = (10.0, 1.0, 3.0, 1.0)
 _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
     "digits": (
         ("polynomial", 0.8, 0.0, "to 0", _NO_LOSS),
@@ -61,10 +64,10 @@ _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
             ("to 0",),
             (
                 _LOSS,
-                (1.0, 0.0, 0.0),
-                (0.0, 0.1, 0.0),
-                (3.0, 0.1, 0.0),
-                (1.0, 0.03, 0.0),
+                (1.0, 0.0, 0.0, 0.0),
+                (0.0, 0.1, 0.0, 0.0),
+                (3.0, 0.1, 0.0, 0.0),
+                (1.0, 0.03, 0.0, 0.0),
                 _RAMP,
             ),
         ),
@@ -77,7 +80,14 @@ _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
             (0.8,),
             (0.003,),
             ("to 0",),
-            ((1.0, 0.1, 1.0), (3.0, 0.3, 0.0), _RAMP, (10.0, 1.0, 1.0)),
+            (
+                (1.0, 0.1, 0.0, 1.0),
+                (3.0, 0.3, 0.0, 0.0),
+                _RAMP,
+                (10.0, 1.0, 0.0, 1.0),
+                _UNCROWDED,
+                _HEAVY,
+            ),
         ),
         ("polynomial", 0.9, 0.003, "to 0", _RAMP),
     ),
@@ -87,7 +97,13 @@ _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
         ("polynomial", 0.8, 0.01, "constant", _NO_LOSS),
         ("polynomial", 0.8, 0.0, "to 0", _LOSS),
         ("polynomial", 0.8, 0.003, "to 0", _LOSS),
-        ("polynomial", 0.8, 0.003, "to 0", _RAMP),
+        *itertools.product(
+            ("polynomial",),
+            (0.8,),
+            (0.003,),
+            ("to 0",),
+            (_RAMP, _UNCROWDED, _HEAVY),
+        ),
     ),
 }
 
@@ -107,9 +123,9 @@ def get_experiment() -> Experiment:
         (
             "Annealing `to 0` is quadratic over the training. Schedule `none` "
             "is decay or coupling loss without pruning.",
-            "The coupling loss has the weights of spread and polarization, see "
-            "`tfcaps.losses.CouplingLoss`; with a ramp they grow from 0 over "
-            "the whole training.",
+            "The coupling loss has the weights of spread, polarization and, if "
+            "there is a third, crowding, see `tfcaps.losses.CouplingLoss`; "
+            "with a ramp they grow from 0 over the whole training.",
             "mnist is 10,000 images for 10 epochs.",
             "Whole trees of runs that are older than this measure were counted "
             "afterwards, in the dictionaries that the runs left.",
@@ -130,8 +146,9 @@ def _row(
 ) -> Row:
     if schedule == "none":
         sparsity = 0.0
-    spread, polarization, ramp = weights
+    spread, polarization, crowding, ramp = weights
     loss = f"{spread:g}, {polarization:g}" if any(weights) else "–"
+    loss += f", {crowding:g}" if crowding else ""
     loss += ", ramp" if ramp else ""
     labels = (
         dataset,
@@ -154,6 +171,7 @@ def _row(
             decay_power=_ANNEALING[annealing],
             coupling_spread=spread,
             coupling_polarization=polarization,
+            coupling_crowding=crowding,
             coupling_ramp=ramp,
         ),
         fields_of("+REM", COLUMNS),

@@ -11,6 +11,7 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "brightness": (0.0, None),
     "brightness_delta": (0.0, None),
     "contrast": (0.0, None),
+    "coupling_crowding": (0.0, 1e6),
     "coupling_polarization": (0.0, 1e6),
     "coupling_ramp": (0.0, 1.0),
     "coupling_spread": (0.0, 1e6),

@@ -76,6 +76,7 @@ def _paper(sparsity: float) -> dict[str, Any]:
         "decay_targets": ("transformations", "kernels"),
         "coupling_spread": 0.0,
         "coupling_polarization": 0.0,
+        "coupling_crowding": 0.0,
     }
 
 

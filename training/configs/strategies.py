@@ -81,6 +81,7 @@ def _alone(config: Config) -> Config:
         decay=0.01,
         coupling_spread=0.0,
         coupling_polarization=0.0,
+        coupling_crowding=0.0,
         coupling_ramp=0.0,
     )
 
