@@ -20,7 +20,7 @@ def couplings(rng):
     return raw / raw.sum(-1, keepdims=True)
 
 
-def by_loops(couplings, labels, spread, polarization, crowding=0.0):
+def by_loops(couplings, labels, spread, polarization, crowding):
     """The formula of the docstring, sample by sample."""
     losses = []
     for sample, label in zip(couplings, labels, strict=True):
@@ -37,7 +37,8 @@ def by_loops(couplings, labels, spread, polarization, crowding=0.0):
 
 
 @pytest.mark.parametrize(
-    "weights", [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0, 1.0), (3.0, 0.2, 2.0)]
+    "weights",
+    [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (3.0, 0.2, 2.0)],
 )
 def test_it_is_the_formula(couplings, weights):
     labels = np.array([0, 2, 0, 1, 2, 0])
@@ -50,10 +51,13 @@ def test_it_is_the_formula(couplings, weights):
     np.testing.assert_allclose(loss(one_hot, couplings), expected, rtol=1e-4)
 
 
-def test_alike_and_clear_couplings_cost_nothing():
+def test_alike_and_clear_couplings_of_half_of_the_children_cost_nothing():
     clear = np.zeros((5, 4, 3), "float32")
-    clear[..., 1] = 1.0
+    clear[:, :2, 1] = clear[:, 2:, 0] = 1.0
     assert float(CouplingLoss()([1] * 5, clear)) == pytest.approx(0, abs=1e-6)
+    whole = np.zeros((5, 4, 3), "float32")
+    whole[..., 1] = 1.0
+    assert float(CouplingLoss()([1] * 5, whole)) == pytest.approx(0.3 / 4)
     uniform = np.full((5, 4, 3), 1 / 3, "float32")
     assert float(CouplingLoss()([1] * 5, uniform)) == pytest.approx(0.1)
 
@@ -121,7 +125,7 @@ def test_training_on_couplings_makes_them_alike_and_clear(rng):
             keras.optimizers.Adam(1e-2),
             {
                 "lengths": tfcaps.losses.MarginLoss(),
-                "couplings": CouplingLoss(spread, polarization),
+                "couplings": CouplingLoss(spread, polarization, 0.0),
             },
         )
         training.fit(

@@ -297,7 +297,7 @@ class CouplingLoss(keras.losses.Loss):
     Args:
         spread: Float. Weight of the first term. Defaults to `1.0`.
         polarization: Float. Weight of the second term. Defaults to `0.1`.
-        crowding: Float. Weight of the third term. Defaults to `0.0`.
+        crowding: Float. Weight of the third term. Defaults to `0.3`.
         reduction: Reduction over the batch. Defaults to
             `"sum_over_batch_size"`.
         name: String. Defaults to `"coupling_loss"`.
@@ -313,16 +313,16 @@ class CouplingLoss(keras.losses.Loss):
 
     Example:
 
-    >>> couplings = [[[1.0, 0.0]], [[0.0, 1.0]]]  # [b, i, j]
+    >>> couplings = [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]
     >>> round(float(CouplingLoss()([0, 0], couplings)), 4)  # one class
-    0.25
+    0.125
     """
 
     def __init__(
         self,
         spread: float = 1.0,
         polarization: float = 0.1,
-        crowding: float = 0.0,
+        crowding: float = 0.3,
         *,
         reduction: str | None = "sum_over_batch_size",
         name: str = "coupling_loss",

@@ -23,6 +23,14 @@ _KINDS: dict[str, Any] = {
     "stop_accuracy": (float, NoneType),
 }
 
+# What it was like before there were these settings.
+_BEFORE = {
+    "coupling_spread": 0.0,
+    "coupling_polarization": 0.0,
+    "coupling_crowding": 0.0,
+    "coupling_ramp": 0.0,
+}
+
 # What the names of REM's own settings begin with.
 _OF_REM = (
     "coupling_",
@@ -152,10 +160,10 @@ class Config:
     decay_power: float = 2.0
     decay_factor: float | None = None
     decay_targets: tuple[str, ...] = ("transformations",)
-    coupling_spread: float = 1.0
-    coupling_polarization: float = 0.1
-    coupling_crowding: float = 0.0
-    coupling_ramp: float = 0.0
+    coupling_spread: float = 6.0
+    coupling_polarization: float = 0.6
+    coupling_crowding: float = 2.0
+    coupling_ramp: float = 1.0
     levels: int | tuple[int, ...] = 11
     mode: str = "midtread"
     strategy: str = "none"
@@ -237,6 +245,7 @@ def config_from(settings: Any) -> Config:
 def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns settings with those that are newer than they are.
 
-    These have their defaults, which by rule leave everything as it was.
+    These have what left everything as it was, which by rule is their default,
+    or stands in `_BEFORE`.
     """
-    return {**dataclasses.asdict(Config()), **settings}
+    return {**dataclasses.asdict(Config()), **_BEFORE, **settings}

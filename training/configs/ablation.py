@@ -40,7 +40,7 @@ _ANNEALING = {"to 0": 2.0, "constant": 0.0}
 _NO_LOSS = (0.0, 0.0, 0.0, 0.0)
 _LOSS = (1.0, 0.1, 0.0, 0.0)
 _RAMP = (3.0, 0.3, 0.0, 1.0)
-_UNCROWDED = (3.0, 0.3, 1.0, 1.0)
+_UNCROWDED = (6.0, 0.6, 2.0, 1.0)
 _HEAVY = (10.0, 1.0, 3.0, 1.0)
 _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
     "digits": (
