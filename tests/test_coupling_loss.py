@@ -23,8 +23,13 @@ def couplings(rng):
 def by_loops(couplings, labels, spread, polarization, crowding):
     """The formula of the docstring, sample by sample."""
     losses = []
-    for sample, label in zip(couplings, labels, strict=True):
-        alike = couplings[labels == label][:, :, label].mean(axis=0)
+    right = couplings.mean(axis=1).argmax(axis=-1) == labels
+    assert {True, False} == set(right)
+    for sample, label, counts in zip(couplings, labels, right, strict=True):
+        if not counts:
+            losses.append(0.0)
+            continue
+        alike = couplings[right & (labels == label)][:, :, label].mean(axis=0)
         deviation = np.mean((sample[:, label] - alike) ** 2)
         entropy = np.mean(-np.sum(sample * np.log(sample), axis=-1))
         excess = max(0.0, sample[:, label].mean() - 0.5)

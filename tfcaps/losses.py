@@ -267,7 +267,7 @@ class CouplingLoss(keras.losses.Loss):
     """Wants the same, clear couplings for all images of a class.
 
     With the couplings `c_bi` of child `i` towards the present class of image
-    `b`, their mean `m_i` over all images of that class in the batch, and the
+    `b`, their mean `m_i` over the images of that class in the batch, and the
     entropy `H` of all couplings of a child
 
         L_b = spread * mean_i (c_bi - m_i)^2
@@ -279,8 +279,12 @@ class CouplingLoss(keras.losses.Loss):
     is content with uniform couplings, which are no routing. The second term
     drives couplings to 0 and 1, but is content with a tree of every child,
     which only repeats the class. The third leaves each class about half of the
-    children. Without effect in `EMRouting` with `gradient="last"`, whose
-    couplings are constants.
+    children.
+
+    An image whose children are on the whole coupled more with another class
+    than with those present costs nothing, and is not in the means: clear
+    couplings would make the network surer of what is wrong. Without effect in
+    `EMRouting` with `gradient="last"`, whose couplings are constants.
 
     It is a loss of the output `couplings`, next to that of the lengths:
 
@@ -348,6 +352,11 @@ class CouplingLoss(keras.losses.Loss):
         couplings = as_float32(y_pred)
         parents = couplings.shape[-1]
         present = class_targets(y_true, parents, couplings.dtype)
+        taken = ops.mean(couplings, axis=1)  # by each class
+        strongest = taken >= ops.max(taken, axis=-1, keepdims=True)
+        strongest = ops.cast(strongest, couplings.dtype)
+        right = ops.max(present * strongest, axis=-1)
+        present = present * ops.expand_dims(right, -1)
         # Towards each class, and the mean over the images that show it.
         counts = ops.maximum(ops.sum(present, axis=0), 1.0)
         means = ops.einsum("bij,bj->ij", couplings, present) / counts
@@ -357,11 +366,11 @@ class CouplingLoss(keras.losses.Loss):
         shares = ops.relu(couplings)
         nats = -ops.sum(shares * ops.log(shares + 1e-7), axis=-1)
         entropy = ops.mean(nats, axis=-1) / math.log(max(parents, 2))
-        excess = ops.relu(ops.mean(couplings, axis=1) - 0.5)
+        excess = ops.relu(taken - 0.5)
         crowding = ops.sum(present * ops.square(excess), axis=-1)
         return (
             self.spread * spread
-            + self.polarization * entropy
+            + self.polarization * right * entropy
             + self.crowding * crowding
         )
 
