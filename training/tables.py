@@ -174,9 +174,8 @@ def _coupling_loss(config: Mapping[str, Any]) -> str:
     weights = [config.get(name, 0.0) for name in names]
     if not any(weights):
         return NOTHING
-    shown = weights if weights[-1] else weights[:-1]
     ramp = ["ramp"] if config.get("coupling_ramp") else []
-    return ", ".join([*(f"{w:g}" for w in shown), *ramp])
+    return ", ".join([*(f"{w:g}" for w in weights), *ramp])
 
 
 def _seconds(results: Iterable[Mapping[str, Any]]) -> str:

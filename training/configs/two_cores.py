@@ -20,8 +20,9 @@ _LEARNING_RATE = 3e-3
 # Self-attention varies from image to image more than dynamic routing does; so
 # large weights would stop the learning, did they not set in slowly.
 _COUPLINGS = {
-    "coupling_spread": 30.0,
-    "coupling_polarization": 3.0,
+    "coupling_spread": 10.0,
+    "coupling_polarization": 1.0,
+    "coupling_crowding": 3.0,
     "coupling_ramp": 1.0,
 }
 COLUMNS = (
