@@ -151,6 +151,20 @@ def test_a_setting_that_is_newer_than_a_run_had_its_default(
     assert "good/seed-0 has mode='midtread'" in capsys.readouterr().err
 
 
+def test_a_run_from_before_the_coupling_loss_was_made_without_it(
+    tmp_path, fake, capsys
+):
+    assert call(tmp_path, "--seeds", 0) == 0
+    path = tmp_path / "out/good/seed-0/config.json"
+    config = json.loads(path.read_text())
+    del config["coupling_spread"]
+    path.write_text(json.dumps(config))
+    assert call(tmp_path, "--seeds", 0) == 2
+    assert "good/seed-0 has coupling_spread=0.0" in capsys.readouterr().err
+    fake[:] = [row("good", coupling_spread=0.0)]
+    assert call(tmp_path, "--seeds", 0) == 0
+
+
 def test_a_folder_of_another_experiment_is_an_error(tmp_path, fake, capsys):
     assert call(tmp_path) == 0
     assert call(tmp_path, "--recipe", "paper") == 2
