@@ -138,30 +138,23 @@ def test_a_setting_that_is_newer_than_a_run_does_not_matter(tmp_path, fake):
     assert command("--tables", tmp_path / "out") == 0
 
 
-def test_a_setting_that_is_newer_than_a_run_had_its_default(
-    tmp_path, fake, capsys
+@pytest.mark.parametrize(
+    ("setting", "before", "wanted"),
+    [("mode", "midtread", "midrise"), ("coupling_spread", 0.0, 6.0)],
+    ids=["as by default", "not as by default"],
+)
+def test_a_setting_that_is_newer_than_a_run_was_as_before(
+    tmp_path, fake, capsys, setting, before, wanted
 ):
     assert call(tmp_path, "--seeds", 0) == 0
     path = tmp_path / "out/good/seed-0/config.json"
     config = json.loads(path.read_text())
-    del config["mode"]
+    del config[setting]
     path.write_text(json.dumps(config))
-    fake[:] = [row("good", mode="midrise")]
+    fake[:] = [row("good", **{setting: wanted})]
     assert call(tmp_path, "--seeds", 0) == 2
-    assert "good/seed-0 has mode='midtread'" in capsys.readouterr().err
-
-
-def test_a_run_from_before_the_coupling_loss_was_made_without_it(
-    tmp_path, fake, capsys
-):
-    assert call(tmp_path, "--seeds", 0) == 0
-    path = tmp_path / "out/good/seed-0/config.json"
-    config = json.loads(path.read_text())
-    del config["coupling_spread"]
-    path.write_text(json.dumps(config))
-    assert call(tmp_path, "--seeds", 0) == 2
-    assert "good/seed-0 has coupling_spread=0.0" in capsys.readouterr().err
-    fake[:] = [row("good", coupling_spread=0.0)]
+    assert f"seed-0 has {setting}={before!r}" in capsys.readouterr().err
+    fake[:] = [row("good", **{setting: before})]
     assert call(tmp_path, "--seeds", 0) == 0
 
 
