@@ -317,9 +317,10 @@ class CouplingLoss(keras.losses.Loss):
 
     Example:
 
-    >>> couplings = [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]
-    >>> round(float(CouplingLoss()([0, 0], couplings)), 4)  # one class
-    0.125
+    >>> towards = [[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]  # the first class, [b, i]
+    >>> couplings = [[[c, 1.0 - c] for c in image] for image in towards]
+    >>> round(float(CouplingLoss()([0, 0], couplings)), 4)
+    0.175
     """
 
     def __init__(
