@@ -8,7 +8,7 @@ Expected result: the accuracy of the baseline is 99.56 % and 92.7 %. REM on
 MNIST costs 0.2 points and leaves 2.5 bits of 9.9, at a T-score of 0.8; 59 % of
 the children are coupled with the predicted class instead of 84 %, and no tree
 has every child. On Fashion-MNIST it costs 2.3 points and leaves 5.7 bits of
-9.9, nearly 10 of them in classes that are easily confused: far from the paper.
+9.9, more than 9 in classes that are easily confused: far from the paper.
 """
 
 from training.configs import paper
