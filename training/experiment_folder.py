@@ -75,8 +75,8 @@ class Run:
         """Compares the settings in the folder with those of the experiment.
 
         Where the data lie makes no difference, nor do settings of REM in a run
-        without it. A setting that is newer than the folder has its default
-        there.
+        without it. A setting that is newer than the folder has there what
+        left everything as it was.
 
         Raises:
             UserError: If they differ, because numbers would be shown under
