@@ -166,7 +166,11 @@ def test_recipes_are_those_of_the_paper():
     )  # fmt: skip
     assert full.learning_rate == 1e-3 and full.learning_rate_decay == 0.99
     assert full.batch_size == 128 and full.patience == 200
-    assert full.model == "dr_capsnet_64"
+    # Its harder margins late in the training are those of DeepCaps alone.
+    assert full.hard_margin is None and full.model == "dr_capsnet_64"
+    for recipe, epoch in (("short", None), ("paper", 100)):
+        runs = experiment.load("table_1", recipe).configs
+        assert runs["cifar10-deepcaps_rem"].hard_margin == epoch
     gamma = experiment.load("table_1").configs["svhn_cropped-gamma_capsnet"]
     assert gamma.levels == (11, 6)
 

@@ -8,7 +8,7 @@ from tests import reference
 from tests.backends import on_tensorflow
 from tests.golden import load
 from tests.gradients import value_and_gradients
-from tfcaps.losses import MarginLoss
+from tfcaps.losses import HardenMargin, MarginLoss, SpreadLoss
 
 GOLDEN = load("10_losses")
 
@@ -66,6 +66,49 @@ def test_model_can_be_trained_on_it(sparse):
     loss = model.evaluate(images, targets, verbose=0)
     assert loss == pytest.approx(float(expected), abs=1e-6)
     assert np.isfinite(model.train_on_batch(images, targets))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_margins_are_hard_from_an_epoch_on(compiled):
+    lengths, labels = np.array([[0.8, 0.3], [0.2, 0.6]]), np.array([0, 1])
+    layer = keras.layers.Dense(2, kernel_initializer="identity")
+    model = keras.Sequential([keras.Input((2,)), layer])
+    loss = MarginLoss()
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        loss,
+        # JAX compiles only so.
+        jit_compile=compiled and keras.backend.backend() == "jax",
+        run_eagerly=not compiled,
+    )
+
+    def train(epochs, initial_epoch=0):
+        history = model.fit(
+            lengths,
+            labels,
+            epochs=epochs,
+            initial_epoch=initial_epoch,
+            validation_data=(lengths, labels),
+            verbose=0,
+            callbacks=[HardenMargin(loss, epoch=2)],
+        ).history
+        assert history["val_loss"] == pytest.approx(history["loss"])
+        return history["loss"]
+
+    easy = float(MarginLoss()(labels, lengths))
+    hard = float(MarginLoss(0.95, 0.05, 0.8)(labels, lengths))
+    assert hard > 1.5 * easy
+    assert train(4) == pytest.approx([easy, easy, hard, hard])
+    # A resumed training, whose loss is new.
+    loss.__init__()
+    assert train(4, initial_epoch=3) == pytest.approx([hard])
+
+
+def test_margins_of_another_loss_or_before_the_start_are_refused():
+    with pytest.raises(ValueError, match="must be a `MarginLoss`. Received"):
+        HardenMargin(SpreadLoss())
+    with pytest.raises(ValueError, match="not be negative. Received: epoch=-1"):
+        HardenMargin(MarginLoss(), epoch=-1)
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (2, 3, 1), ()], ids=str)

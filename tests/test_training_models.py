@@ -141,3 +141,17 @@ def test_rates_fall_by_a_factor_where_one_is_given():
     )
     decays = fit._decay_rate(config, 10)
     assert float(decays(20)) == pytest.approx(0.081)
+
+
+@pytest.mark.parametrize("decoder", ["none", "joint"])
+def test_the_margin_is_hard_from_the_epoch_of_the_settings(data, decoder):
+    config = configs.Config(
+        decoder=decoder, hard_margin=1, batch_size=16, shift=0
+    )
+    _, trained, batches = fit.prepare("baseline", data, config, None)
+    callbacks = fit._callbacks(trained, config, batches)
+    trained.fit(batches, epochs=2, verbose=0, callbacks=callbacks)
+    loss = trained.loss if decoder == "none" else trained.loss["lengths"]
+    assert (loss.m_plus, loss.m_minus, loss.down_weight) == (0.95, 0.05, 0.8)
+    without = fit._callbacks(trained, configs.Config(), batches)
+    assert len(without) == len(callbacks) - 1

@@ -86,7 +86,7 @@ def train(
             shuffle=False,  # the batches have an order of their own
             callbacks=[
                 *stops,  # before the epoch's pruning, as in the paper
-                *_callbacks(trained, batches),
+                *_callbacks(trained, config, batches),
                 measure,
                 *logs,
                 # After these: it backs up only epochs that are measured and
@@ -282,6 +282,7 @@ def _stop_on_validation(
         patience=config.patience,
         accuracy=config.stop_accuracy,
         not_before=math.ceil(config.pruning_end * config.epochs) if ends else 0,
+        harder_from=config.hard_margin or 0,
     )
 
 
@@ -368,7 +369,7 @@ def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
 
 
 def _callbacks(
-    model: keras.Model, batches: Batches
+    model: keras.Model, config: Config, batches: Batches
 ) -> list[keras.callbacks.Callback]:
     callbacks = [_epoch_starter(batches), StopIfNotFinite(batches)]
     if getattr(model, "pruning", None) is not None:
@@ -378,4 +379,6 @@ def _callbacks(
     is_constant = keras.backend.backend() == "jax"
     if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
         callbacks.append(tfcaps.losses.IncreaseMargin(loss))
+    if config.hard_margin is not None:
+        callbacks.append(tfcaps.losses.HardenMargin(loss, config.hard_margin))
     return callbacks

@@ -1,0 +1,131 @@
+"""The loss of the couplings towards the present class."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor, as_float32, class_targets
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class CouplingLoss(keras.losses.Loss):
+    """Wants the same, clear couplings for all images of a class.
+
+    With the couplings `c_bi` of child `i` towards the present class of image
+    `b`, their mean `m_i` over the images of that class in the batch, and the
+    entropy `H` of all couplings of a child
+
+        L_b = spread * mean_i (c_bi - m_i)^2
+              + polarization * mean_i H(c_bi1, ..., c_biJ) / ln J
+              + crowding * max(0, mean_i c_bi - 1/2)^2
+
+    averaged over the batch; of several replicas each has means of its own. The
+    first term makes parse trees alike and so lowers their entropy, but alone it
+    is content with uniform couplings, which are no routing. The second term
+    drives couplings to 0 and 1, but is content with a tree of every child,
+    which only repeats the class. The third leaves each class about half of the
+    children.
+
+    An image whose children are on the whole coupled more with another class
+    than with those present costs nothing, and is not in the means: clear
+    couplings would make the network surer of what is wrong. Without effect in
+    `EMRouting` with `gradient="last"`, whose couplings are constants.
+
+    It is a loss of the output `couplings`, next to that of the lengths:
+
+        training = tfcaps.rem.add_couplings(model)
+        training.compile(
+            "adam",
+            {
+                "lengths": tfcaps.losses.MarginLoss(),
+                "couplings": tfcaps.losses.CouplingLoss(),
+            },
+        )
+        training.fit(images, {"lengths": labels, "couplings": labels})
+
+    Args:
+        spread: Float. Weight of the first term. Defaults to `1.0`.
+        polarization: Float. Weight of the second term. Defaults to `0.1`.
+        crowding: Float. Weight of the third term. Defaults to `0.3`.
+        reduction: Reduction over the batch. Defaults to
+            `"sum_over_batch_size"`.
+        name: String. Defaults to `"coupling_loss"`.
+        **kwargs: Arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: As in `MarginLoss`; with several present classes each counts in
+            the first and the third term.
+        y_pred: Couplings `[b, i, j]`, not quantised.
+
+    Raises:
+        ValueError: If a weight is negative, or the targets' shape does not fit.
+
+    Example:
+
+    >>> towards = [[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]  # the first class, [b, i]
+    >>> couplings = [[[c, 1.0 - c] for c in image] for image in towards]
+    >>> round(float(CouplingLoss()([0, 0], couplings)), 4)
+    0.175
+    """
+
+    def __init__(
+        self,
+        spread: float = 1.0,
+        polarization: float = 0.1,
+        crowding: float = 0.3,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "coupling_loss",
+        **kwargs: Any,
+    ):
+        for weight, value in (
+            ("spread", spread),
+            ("polarization", polarization),
+            ("crowding", crowding),
+        ):
+            if value < 0:
+                raise ValueError(
+                    f"`{weight}` must not be negative. Received: "
+                    f"{weight}={value}."
+                )
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        self.spread = spread
+        self.polarization = polarization
+        self.crowding = crowding
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        # The epsilon below is too small for float16.
+        couplings = as_float32(y_pred)
+        parents = couplings.shape[-1]
+        present = class_targets(y_true, parents, couplings.dtype)
+        taken = ops.mean(couplings, axis=1)  # by each class
+        strongest = taken >= ops.max(taken, axis=-1, keepdims=True)
+        strongest = ops.cast(strongest, couplings.dtype)
+        right = ops.max(present * strongest, axis=-1)
+        present = present * ops.expand_dims(right, -1)
+        # Towards each class, and the mean over the images that show it.
+        counts = ops.maximum(ops.sum(present, axis=0), 1.0)
+        means = ops.einsum("bij,bj->ij", couplings, present) / counts
+        deviations = ops.mean(ops.square(couplings - means), axis=1)
+        spread = ops.sum(present * deviations, axis=-1)
+        # Coefficients that are no shares may be negative; these count as none.
+        shares = ops.relu(couplings)
+        nats = -ops.sum(shares * ops.log(shares + 1e-7), axis=-1)
+        entropy = ops.mean(nats, axis=-1) / math.log(max(parents, 2))
+        excess = ops.relu(taken - 0.5)
+        crowding = ops.sum(present * ops.square(excess), axis=-1)
+        return (
+            self.spread * spread
+            + self.polarization * right * entropy
+            + self.crowding * crowding
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        config = {
+            "spread": self.spread,
+            "polarization": self.polarization,
+            "crowding": self.crowding,
+        }
+        return {**super().get_config(), **config}

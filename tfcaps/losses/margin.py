@@ -1,0 +1,138 @@
+"""The margin loss, and its harder margins late in a training."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor, class_targets
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class MarginLoss(keras.losses.Loss):
+    """Wants the present class's capsule long and all others short.
+
+    With lengths `a` and targets `T` (1 for a class that is present, else 0)
+
+        L = sum_j [ T_j max(0, m_plus - a_j)^2
+                    + down_weight (1 - T_j) max(0, a_j - m_minus)^2 ]
+
+    summed over classes, averaged over the batch. The first author's code also
+    divides by twice the number of classes; the paper and this loss do not.
+
+    Args:
+        m_plus: Float. Length above which a present class costs nothing.
+            Defaults to `0.9`.
+        m_minus: Float. Length below which an absent class costs nothing.
+            Defaults to `0.1`.
+        down_weight: Float. Weight of absent classes, `λ` in the paper. Defaults
+            to `0.5`.
+        reduction: Reduction over the batch. Defaults to
+            `"sum_over_batch_size"`.
+        name: String. Defaults to `"margin_loss"`.
+        **kwargs: Arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: Targets `[b, j]`, one-hot or with several ones, or class
+            indices `[b]` or `[b, 1]`; an index outside `[0, j)` stands for no
+            class.
+        y_pred: Lengths `[b, j]`.
+
+    Raises:
+        ValueError: If the targets' shape does not fit the lengths.
+
+    Example:
+
+    >>> round(float(MarginLoss()([1], [[0.95, 0.3, 0.05]])), 5)
+    0.72125
+
+    References:
+        - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829, eq. 4
+    """
+
+    def __init__(
+        self,
+        m_plus: float = 0.9,
+        m_minus: float = 0.1,
+        down_weight: float = 0.5,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "margin_loss",
+        **kwargs: Any,
+    ):
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        self.m_plus = m_plus
+        self.m_minus = m_minus
+        self.down_weight = down_weight
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        y_pred = ops.convert_to_tensor(y_pred)
+        present = class_targets(y_true, y_pred.shape[-1], y_pred.dtype)
+        missed = ops.square(ops.relu(self.m_plus - y_pred))
+        false = ops.square(ops.relu(y_pred - self.m_minus))
+        absent = 1.0 - present
+        return ops.sum(
+            present * missed + self.down_weight * absent * false, axis=-1
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        config = {
+            "m_plus": self.m_plus,
+            "m_minus": self.m_minus,
+            "down_weight": self.down_weight,
+        }
+        return {**super().get_config(), **config}
+
+
+class HardenMargin(keras.callbacks.Callback):
+    """Makes the margins of a `MarginLoss` hard from an epoch of `fit` on.
+
+    From then on `m_plus` is 0.95, `m_minus` 0.05 and `down_weight` 0.8, as in
+    the second half of the training of DeepCaps. The loss grows at once, so that
+    values of before and after are not to be compared.
+
+    Args:
+        loss: The `MarginLoss` that the model was compiled with.
+        epoch: Int. The first hard epoch, counted from 0. Defaults to `100`.
+
+    Raises:
+        ValueError: If `loss` is another loss, or `epoch` is negative.
+
+    Example:
+
+    >>> model = keras.Sequential([keras.layers.Dense(2, activation="sigmoid")])
+    >>> loss = MarginLoss()
+    >>> model.compile("adam", loss)
+    >>> images, labels = keras.ops.ones((4, 3)), keras.ops.array([0, 1, 0, 1])
+    >>> harden = HardenMargin(loss, epoch=1)
+    >>> _ = model.fit(images, labels, epochs=2, callbacks=[harden], verbose=0)
+    >>> loss.m_plus
+    0.95
+
+    References:
+        - Rajasegaran et al., 2019, "DeepCaps", https://arxiv.org/abs/1904.09546,
+          and the authors' code
+    """
+
+    def __init__(self, loss: MarginLoss, epoch: int = 100):
+        super().__init__()
+        if not isinstance(loss, MarginLoss):
+            raise ValueError(
+                f"`loss` must be a `MarginLoss`. Received: loss={loss!r}."
+            )
+        if epoch < 0:
+            raise ValueError(
+                f"`epoch` must not be negative. Received: epoch={epoch}."
+            )
+        self.loss = loss
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        hard = {"m_plus": 0.95, "m_minus": 0.05, "down_weight": 0.8}
+        if epoch < self.epoch or hard.items() <= vars(self.loss).items():
+            return
+        for name, value in hard.items():
+            setattr(self.loss, name, value)
+        # Compiled steps keep the margins that they saw.
+        self.model.make_train_function(force=True)
+        self.model.make_test_function(force=True)
