@@ -30,7 +30,7 @@ def by_loops(couplings, labels, spread, polarization, crowding):
             losses.append(0.0)
             continue
         alike = couplings[right & (labels == label)][:, :, label].mean(axis=0)
-        deviation = np.mean((sample[:, label] - alike) ** 2)
+        deviation = np.mean(np.abs(sample[:, label] - alike))
         entropy = np.mean(-np.sum(sample * np.log(sample), axis=-1))
         excess = max(0.0, sample[:, label].mean() - 0.5)
         losses.append(
@@ -62,9 +62,9 @@ def test_alike_and_clear_couplings_of_half_of_the_children_cost_nothing():
     assert float(CouplingLoss()([1] * 5, clear)) == pytest.approx(0, abs=1e-6)
     whole = np.zeros((5, 4, 3), "float32")
     whole[..., 1] = 1.0
-    assert float(CouplingLoss()([1] * 5, whole)) == pytest.approx(0.3 / 4)
+    assert float(CouplingLoss()([1] * 5, whole)) == pytest.approx(2.0 / 4)
     uniform = np.full((5, 4, 3), 1 / 3, "float32")
-    assert float(CouplingLoss()([1] * 5, uniform)) == pytest.approx(0.1)
+    assert float(CouplingLoss()([1] * 5, uniform)) == pytest.approx(0.6)
 
 
 def test_gradients_are_finite_at_zero_couplings():

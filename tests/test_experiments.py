@@ -140,7 +140,7 @@ def test_a_setting_that_is_newer_than_a_run_does_not_matter(tmp_path, fake):
 
 @pytest.mark.parametrize(
     ("setting", "before", "wanted"),
-    [("mode", "midtread", "midrise"), ("coupling_spread", 0.0, 6.0)],
+    [("mode", "midtread", "midrise"), ("coupling_spread", 0.0, 1.0)],
     ids=["as by default", "not as by default"],
 )
 def test_a_setting_that_is_newer_than_a_run_was_as_before(

@@ -17,16 +17,17 @@ class CouplingLoss(keras.losses.Loss):
     `b`, their mean `m_i` over the images of that class in the batch, and the
     entropy `H` of all couplings of a child
 
-        L_b = spread * mean_i (c_bi - m_i)^2
+        L_b = spread * mean_i |c_bi - m_i|
               + polarization * mean_i H(c_bi1, ..., c_biJ) / ln J
               + crowding * max(0, mean_i c_bi - 1/2)^2
 
     averaged over the batch; of several replicas each has means of its own. The
-    first term makes parse trees alike and so lowers their entropy, but alone it
-    is content with uniform couplings, which are no routing. The second term
-    drives couplings to 0 and 1, but is content with a tree of every child,
-    which only repeats the class. The third leaves each class about half of the
-    children.
+    first term makes parse trees alike and so lowers their entropy; it is no
+    square, which would hardly move couplings that are near their mean but round
+    to another level. Alone it is content with uniform couplings, which are no
+    routing. The second term drives couplings to 0 and 1, but is content with a
+    tree of every child, which only repeats the class. The third leaves each
+    class about half of the children.
 
     An image whose children are on the whole coupled more with another class
     than with those present costs nothing, and is not in the means: clear
@@ -47,8 +48,8 @@ class CouplingLoss(keras.losses.Loss):
 
     Args:
         spread: Float. Weight of the first term. Defaults to `1.0`.
-        polarization: Float. Weight of the second term. Defaults to `0.1`.
-        crowding: Float. Weight of the third term. Defaults to `0.3`.
+        polarization: Float. Weight of the second term. Defaults to `0.6`.
+        crowding: Float. Weight of the third term. Defaults to `2.0`.
         reduction: Reduction over the batch. Defaults to
             `"sum_over_batch_size"`.
         name: String. Defaults to `"coupling_loss"`.
@@ -67,14 +68,14 @@ class CouplingLoss(keras.losses.Loss):
     >>> towards = [[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]  # the first class, [b, i]
     >>> couplings = [[[c, 1.0 - c] for c in image] for image in towards]
     >>> round(float(CouplingLoss()([0, 0], couplings)), 4)
-    0.175
+    0.3889
     """
 
     def __init__(
         self,
         spread: float = 1.0,
-        polarization: float = 0.1,
-        crowding: float = 0.3,
+        polarization: float = 0.6,
+        crowding: float = 2.0,
         *,
         reduction: str | None = "sum_over_batch_size",
         name: str = "coupling_loss",
@@ -108,7 +109,7 @@ class CouplingLoss(keras.losses.Loss):
         # Towards each class, and the mean over the images that show it.
         counts = ops.maximum(ops.sum(present, axis=0), 1.0)
         means = ops.einsum("bij,bj->ij", couplings, present) / counts
-        deviations = ops.mean(ops.square(couplings - means), axis=1)
+        deviations = ops.mean(ops.abs(couplings - means), axis=1)
         spread = ops.sum(present * deviations, axis=-1)
         # Coefficients that are no shares may be negative; these count as none.
         shares = ops.relu(couplings)

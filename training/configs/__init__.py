@@ -164,7 +164,7 @@ class Config:
     decay_power: float = 2.0
     decay_factor: float | None = None
     decay_targets: tuple[str, ...] = ("transformations",)
-    coupling_spread: float = 6.0
+    coupling_spread: float = 1.0
     coupling_polarization: float = 0.6
     coupling_crowding: float = 2.0
     coupling_ramp: float = 1.0

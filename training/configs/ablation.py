@@ -37,14 +37,14 @@ LABELS = (
 # Of the decay's rate: `(1 - share of training) ** power`.
 _ANNEALING = {"to 0": 2.0, "constant": 0.0}
 _NO_LOSS = (0.0, 0.0, 0.0, 0.0)
-_LOSS = (6.0, 0.6, 2.0, 1.0)
-_HEAVY = (10.0, 1.0, 3.0, 1.0)
+_LOSS = (1.0, 0.6, 2.0, 1.0)
+_HEAVY = (1.5, 1.0, 3.0, 1.0)
 # The loss without one of its parts.
 _PARTS = (
     (0.0, 0.6, 2.0, 1.0),
-    (6.0, 0.0, 2.0, 1.0),
-    (6.0, 0.6, 0.0, 1.0),
-    (6.0, 0.6, 2.0, 0.0),
+    (1.0, 0.0, 2.0, 1.0),
+    (1.0, 0.6, 0.0, 1.0),
+    (1.0, 0.6, 2.0, 0.0),
 )
 # Schedule, sparsity, decay, annealing, weights of the coupling loss.
 _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
@@ -67,7 +67,7 @@ _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
             (0.8,),
             (0.003,),
             ("to 0",),
-            (_LOSS, *_PARTS, (3.0, 0.3, 1.0, 1.0), _HEAVY),
+            (_LOSS, *_PARTS, (0.5, 0.3, 1.0, 1.0), _HEAVY),
         ),
         ("polynomial", 0.8, 0.0, "to 0", _LOSS),
         ("polynomial", 0.9, 0.003, "to 0", _LOSS),
