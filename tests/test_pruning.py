@@ -186,6 +186,32 @@ def test_strip_pruning_frees_the_weights_and_keeps_the_zeros(images):
     assert rem.sparsity(model) < 0.1
 
 
+def decay_to_a_half(end):
+    return tfmot.sparsity.keras.PolynomialDecay(0.0, 0.5, 0, end, frequency=1)
+
+
+def test_pruning_that_did_not_come_to_its_end_is_told(images):
+    model = rem.prune_low_magnitude(tiny_capsnet(), decay_to_a_half(6))
+    with pytest.warns(UserWarning, match=r"^0\.0% .* not the 50\.0% of the"):
+        rem.strip_pruning(model)  # not even compiled
+    compiled(model)
+    for epochs, callbacks, reached in (
+        (4, [], "0.0%"),
+        (1, [rem.UpdatePruningStep()], "43.[0-9]%"),
+    ):
+        rem.prune_low_magnitude(model, decay_to_a_half(6))
+        compiled(model).fit(
+            *images, batch_size=8, epochs=epochs, verbose=0, callbacks=callbacks
+        )
+        with pytest.warns(UserWarning, match=f"^{reached} of the weights"):
+            rem.strip_pruning(model)
+    rem.prune_low_magnitude(model, decay_to_a_half(3))
+    compiled(model).fit(
+        *images, batch_size=8, verbose=0, callbacks=[rem.UpdatePruningStep()]
+    )
+    rem.strip_pruning(model)  # a warning would be an error here
+
+
 def test_own_constraints_act_too_and_come_back(images):
     model = compiled(tiny_capsnet())
     kernel = model.get_layer("conv").kernel

@@ -86,6 +86,8 @@ class _Scheduled(Pruning):
         self.scope = scope
         self.frequency = frequency
         self._last_sparsity: float | None = None
+        for name in ("final_sparsity", "target_sparsity"):  # of tfmot's
+            self.goal = float(getattr(schedule, name, self.goal))
 
     def begin_step(self, model: keras.Model, step: int) -> None:
         target = self._target(step)

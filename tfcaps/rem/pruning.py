@@ -13,6 +13,7 @@ the model itself stays as it was and stripping is removing the constraints.
 All are driven by the callback `UpdatePruningStep` and end with `strip_pruning`.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,9 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     The optimiser keeps its masks, unused. To leave them behind, compile the
     model anew, or save `keras.Model(model.input, model.output)`.
 
+    Warns if one of tfmot's schedules has not come to its sparsity, because the
+    training was too short or `UpdatePruningStep()` was missing.
+
     Args:
         model: A model given to one of the functions above. It is changed in
             place; a model that is not being pruned stays as it is.
@@ -44,6 +48,13 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     if pruning is not None:
         pruning.detach(model)
         model.pruning = None
+        if pruning.goal > (reached := pruning.sparsity()) + 0.01:
+            warnings.warn(
+                f"{reached:.1%} of the weights are pruned, not the "
+                f"{pruning.goal:.1%} of the schedule: train on until its end, "
+                "with the callback `tfcaps.rem.UpdatePruningStep()`.",
+                stacklevel=2,
+            )
     return model
 
 
@@ -102,6 +113,7 @@ class Pruning:
         self._own_constraints = [v.constraint for v in self.variables]
         self._optimizer: Any = None
         self._masks: list[Any] = list(masks or [])
+        self.goal = 0.0  # the sparsity at the end, as far as that is known
 
     def begin_step(self, model: keras.Model, step: int) -> None:
         """Is called before each step, counted from 1."""
@@ -162,6 +174,8 @@ class Pruning:
     def sparsity(self) -> float:
         """Returns the share of zeros in the masks."""
         masks = self.masks()
+        if not masks:  # before the model is compiled
+            return 0.0
         kept = sum(int(np.count_nonzero(mask)) for mask in masks)
         return 1.0 - kept / sum(mask.size for mask in masks)
 
