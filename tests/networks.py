@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import keras
 import numpy as np
 
 from tfcaps import models
@@ -34,9 +35,34 @@ def draw_weights(model, seed, **transformations):
         weight.assign(rng.normal(scale=scale, size=weight.shape))
 
 
+def backbone_capsnet(input_shape, num_classes, **settings):
+    """Returns `models.backbone_capsnet` on a backbone for 9x9 pixels."""
+    backbone = keras.Sequential(
+        [
+            keras.Input((9, 9, input_shape[-1])),
+            keras.layers.Conv2D(4, 3, data_format="channels_last"),
+            keras.layers.BatchNormalization(),
+        ],
+        name="backbone",
+    )
+    return models.backbone_capsnet(
+        backbone, num_classes, input_shape=input_shape, **settings
+    )
+
+
 # Every public network, by its name, for three classes.
 SMALL_NETWORKS = {
     "affine_capsnet": partial(models.affine_capsnet, (8, 8, 1), 3, **_STEM),
+    "backbone_capsnet": partial(
+        backbone_capsnet,
+        (8, 8, 1),
+        3,
+        padding=1,
+        primary_types=2,
+        primary_dim=4,
+        primary_kernel_size=3,
+        class_dim=4,
+    ),
     "deepcaps": partial(models.deepcaps, (8, 8, 1), 3, class_dim=4),
     "dr_capsnet": partial(models.dr_capsnet, (8, 8, 1), 3, **_STEM),
     "efficient_capsnet": partial(models.efficient_capsnet, (12, 12, 1), 3),

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.cases import LayerCase
-from tests.networks import SMALL_NETWORKS
+from tests.networks import SMALL_NETWORKS, backbone_capsnet
 from tests.nightly import NIGHTLY
 from tfcaps import layers, losses, models, routing
 
@@ -381,6 +381,7 @@ def _network(function, routings, **settings):
 _ANY = [1, 3, "em", "regularized", "scaled_distance", "self_attention"]
 MODELS = {
     models.affine_capsnet: _network(models.affine_capsnet, ["uniform", *_ANY]),
+    models.backbone_capsnet: _network(backbone_capsnet, _ANY),
     models.deepcaps: _network(
         models.deepcaps,
         [1, 3, "scaled_distance", "uniform"],

@@ -113,6 +113,16 @@ FLAGS = [
     ("run --strategy data-parallel", "KERAS_BACKEND=jax"),
     ("run --model resnet", "unknown model 'resnet'"),
     ("run --model em_capsnet", "em_capsnet does not fit"),
+    ("run --backbone nowhere.keras", "there is no backbone 'nowhere.keras'"),
+    ("run --backbone own.png", "own.png is not a readable Keras model"),
+    (
+        "run --backbone done/model.keras",
+        "dr_capsnet_small does not stand on a backbone; dr_capsnet does",
+    ),
+    (
+        "run --backbone done/model.keras --model dr_capsnet",
+        "`backbone` must make a feature map",
+    ),
     ("run --unknown", "unrecognized arguments: --unknown"),
     ("run --data-dir nowhere", "--data-dir 'nowhere' is not a folder"),
     ("run --dataset nowhere.npz", "there is no file nowhere.npz"),

@@ -84,6 +84,34 @@ def test_every_network_runs_to_its_report_and_export(
         assert row["seconds_per_step"] > 0
 
 
+def test_capsules_on_a_backbone_leave_it_as_it_was(tmp_path, quick_export):
+    backbone = keras.Sequential(
+        [
+            keras.Input((12, 12, 1)),
+            keras.layers.Conv2D(4, 3, 2, data_format="channels_last"),
+            keras.layers.BatchNormalization(),
+        ]
+    )
+    backbone.save(tmp_path / "features.keras")
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    status = command(
+        "--rem", "--no-baseline", "--model", "dr_capsnet",
+        "--backbone", "features.keras", "--data-dir", tmp_path,
+        "--dataset", data, "--epochs", 2, "--batch-size", 8, *NO_SEARCH,
+        "--out", out,
+    )  # fmt: skip
+    assert status == 0
+    assert list(out.glob("served/*/1/saved_model.pb"))
+    model = keras.models.load_model(out / "model.keras")
+    assert model.name == "backbone_capsnet"
+    after = model.get_layer(backbone.name)
+    for weight, wanted in zip(after.weights, backbone.weights, strict=True):
+        np.testing.assert_array_equal(weight, wanted)
+    # What is pruned are the capsules, not the backbone.
+    assert rem.sparsity(model) == pytest.approx(0.8, abs=0.02)
+
+
 @pytest.mark.parametrize("name", models.MODELS)
 def test_smaller_images_are_refused_in_one_line(name, tmp_path, capsys):
     size = SMALLEST[name] - 1

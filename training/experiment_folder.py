@@ -247,7 +247,7 @@ class ExperimentFolder:
 
     def runs_of(self, row: Row) -> list[Run]:
         """Returns the runs that a row shows, done or not."""
-        return [] if row.config is None else self.runs([row.run])
+        return self.runs([row.run])
 
     def collect(self, to: Path) -> "ExperimentFolder":
         """Copies the small files of finished runs to a folder for keeping.

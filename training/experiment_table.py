@@ -121,7 +121,7 @@ def _line(folder: ExperimentFolder, row: Row) -> Line:
         _epochs(row),
         mean(seconds) if seconds else None,
         ", ".join(sorted({_device(run) for run in done})),
-        f"not run: {row.missing}" if row.missing else _status(runs),
+        _status(runs),
     )
 
 
@@ -163,8 +163,6 @@ def _over_classes(
 
 
 def _epochs(row: Row) -> str:
-    if row.config is None:
-        return ""
     stops = (row.config.patience, row.config.stop_accuracy)
     most = "at most " if stops != (None, None) else ""
     return f"{most}{row.config.epochs}"

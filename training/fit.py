@@ -12,7 +12,7 @@ import numpy as np
 import tfcaps
 from tfcaps import rem
 from tfcaps.cli import UserError
-from training import devices, models, pruning
+from training import backbone, devices, models, pruning
 from training.augmentation import Augmentation
 from training.backup import BackUp
 from training.batches import Batches
@@ -148,16 +148,21 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         decoder: Whether it reconstructs images too.
 
     Raises:
-        UserError: If a name is unknown or the images do not fit.
+        UserError: If a name is unknown, the images do not fit, or there is no
+            such backbone.
     """
     mean, std = config.mean, config.std
     if config.measured:
         mean, std = channel_statistics(data.train[0])
+    trained = None
+    if config.backbone is not None:
+        trained = backbone.load(config.backbone, config.data_dir)
     return models.build(
         config.model,
         data.image_shape,
         data.num_classes,
         routing=config.routing,
+        backbone=trained,
         decoder=decoder,
         mean=mean,
         std=std,

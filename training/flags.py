@@ -86,6 +86,12 @@ def _add_network(add: _Add) -> None:
         help="print the networks with their meaning, and end",
     )
     add(
+        "--backbone",
+        metavar="FILE",
+        help="a trained network without its top, as .keras, on whose feature "
+        "map --model dr_capsnet then stands; it stays as it is",
+    )
+    add(
         "--routing",
         type=_routing,
         metavar="NAME",

@@ -133,12 +133,7 @@ class RunFolder:
         path = self.model_path(name)
         if not path.is_file():
             raise UserError(f"{self.path} has no {path.name} yet.")
-        try:
-            return keras.saving.load_model(path, compile=False)
-        except _UNREADABLE as error:
-            raise UserError(
-                f"{path} is not a readable Keras model: {error}."
-            ) from error
+        return read_model(path)
 
     def save_data(self, name: str, classes: Sequence[str]) -> None:
         """Writes `data.json`, which says what the classes are."""
@@ -230,6 +225,20 @@ class RunFolder:
         with write_atomically(self.path / name, "w") as file:
             json.dump(content, file, indent=2)
             file.write("\n")
+
+
+def read_model(path: Path) -> keras.Model:
+    """Returns the model in a `.keras` file, not compiled.
+
+    Raises:
+        UserError: If it cannot be read.
+    """
+    try:
+        return keras.saving.load_model(path, compile=False)
+    except _UNREADABLE as error:
+        raise UserError(
+            f"{path} is not a readable Keras model: {error}."
+        ) from error
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -28,12 +28,15 @@ class Network:
         about: A line about it.
         loss: `"margin"` or `"spread"`.
         decoder: Arguments of `tfcaps.models.with_decoder`.
+        on_backbone: Function from a backbone and classes to the model; takes
+            `input_shape` and `routing`. `None` where there is none.
     """
 
     build: Callable[..., keras.Model]
     about: str = ""
     loss: str = "margin"
     decoder: dict[str, Any] = dataclasses.field(default_factory=dict)
+    on_backbone: Callable[..., keras.Model] | None = None
 
 
 def _dr_capsnet_small(
@@ -85,7 +88,9 @@ MODELS: dict[str, Network] = {
         "dynamic routing, eight children; for two CPU cores, up to 40x40",
     ),
     "dr_capsnet": Network(
-        tfcaps.models.dr_capsnet, "dynamic routing (Sabour et al., 2017)"
+        tfcaps.models.dr_capsnet,
+        "dynamic routing (Sabour et al., 2017)",
+        on_backbone=tfcaps.models.backbone_capsnet,
     ),
     "dr_capsnet_64": Network(
         partial(
@@ -160,6 +165,7 @@ def build(
     classes: int,
     *,
     routing: str | None = None,
+    backbone: keras.Model | None = None,
     decoder: bool = False,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
@@ -172,6 +178,8 @@ def build(
         classes: Int. Number of classes.
         routing: Name of a routing, or a number of iterations of dynamic
             routing. Defaults to the network's own.
+        backbone: Trained network whose feature map takes the place of the first
+            convolution, frozen. Defaults to none.
         decoder: Bool. Add the network's decoder. Defaults to `False`.
         mean: Mean of each channel, or of all; with it the network standardises
             its images, so that whoever asks it sends raw ones. Defaults to no
@@ -186,7 +194,17 @@ def build(
     if routing is not None:
         settings["routing"] = int(routing) if routing.isdigit() else routing
     try:
-        model = chosen.build(shape, classes, **settings)
+        if backbone is None:
+            model = chosen.build(shape, classes, **settings)
+        elif chosen.on_backbone is None:
+            able = [key for key, known in MODELS.items() if known.on_backbone]
+            raise UserError(
+                f"{name} does not stand on a backbone; {', '.join(able)} does."
+            )
+        else:
+            model = chosen.on_backbone(
+                backbone, classes, input_shape=shape, **settings
+            )
         if mean:
             model = _standardizing(model, mean, std)
         return with_decoder(name, model) if decoder else model

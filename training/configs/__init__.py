@@ -10,6 +10,7 @@ from training.datasets.protocols import protocol
 
 # Settings that may be `None`.
 _KINDS: dict[str, Any] = {
+    "backbone": (str, NoneType),
     "crop": (int, NoneType),
     "data_dir": (str, NoneType),
     "decay_factor": (float, NoneType),
@@ -57,6 +58,9 @@ class Config:
         model: Name in `training/models.py`.
         routing: Name of a routing, or a number of iterations, or `None` for the
             network's own.
+        backbone: A `.keras` file of a trained network whose feature map takes
+            the place of the first convolution, in the folder of `data_dir`
+            unless it is a path; or `None`.
         decoder: `"none"`, `"joint"` (trained with the capsules) or `"frozen"`
             (trained afterwards, on capsules that no longer change).
         reconstruction_weight: Weight of the squared error of one pixel.
@@ -128,6 +132,7 @@ class Config:
     baseline: bool = True
     model: str = "dr_capsnet_small"
     routing: str | None = None
+    backbone: str | None = None
     decoder: str = "none"
     reconstruction_weight: float = 5e-4
     samples: int | None = None

@@ -39,19 +39,13 @@ class Row:
         fields: For each column where its value stands under the `models` of
             `rem.json`, or `None`.
         published: For each column what the paper has, as printed, or `None`.
-        missing: Why it cannot be run, or `None`. Such a row has no config.
     """
 
     labels: tuple[str, ...]
     run: str
-    config: Config | None
+    config: Config
     fields: tuple[str | None, ...]
     published: tuple[str | None, ...] = ()
-    missing: str | None = None
-
-    def __post_init__(self):
-        if (self.config is None) != (self.missing is not None):
-            raise ValueError(f"{self.run} must have a config or be missing.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,11 +86,10 @@ class Experiment:
 
     @property
     def configs(self) -> dict[str, Config]:
-        """The settings of each run that can be run, but for the seed."""
+        """The settings of each run, but for the seed."""
         configs: dict[str, Config] = {}
         for row in self.rows:
-            if row.config is not None:
-                configs.setdefault(row.run, row.config)
+            configs.setdefault(row.run, row.config)
         return configs
 
     @property
@@ -111,9 +104,7 @@ class Experiment:
     def reduced(self, samples: int, epochs: int) -> "Experiment":
         """Returns the same with little data, few epochs and one seed."""
         rows = tuple(
-            row
-            if row.config is None
-            else dataclasses.replace(
+            dataclasses.replace(
                 row,
                 config=dataclasses.replace(
                     row.config,

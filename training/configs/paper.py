@@ -25,6 +25,7 @@ DATASETS = {
     "affNIST": "affnist",
     "elevation": "smallnorb-elevation",
     "azimuth": "smallnorb-azimuth",
+    "Tiny ImageNet": "tiny_imagenet",
 }
 NETWORKS = {
     "DR-CapsNet": "dr_capsnet",
@@ -47,6 +48,12 @@ _VARIANTS: dict[tuple[str, str], dict[str, Any]] = {
     ("SVHN", "DeepCaps"): {"resize": 64},
     ("elevation", "Eff-CapsNet"): {"model": "efficient_capsnet_smallnorb"},
     ("azimuth", "Eff-CapsNet"): {"model": "efficient_capsnet_smallnorb"},
+    ("Tiny ImageNet", "DR-CapsNet"): {
+        "backbone": "resnet18.keras",
+        "resize": None,  # by the network, from 64x64
+        "levels": 128,
+        "mode": "midrise",
+    },
 }
 # What only trainings of hundreds of epochs do.
 _LONG: dict[tuple[str, str], dict[str, Any]] = {
