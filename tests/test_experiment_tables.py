@@ -170,6 +170,10 @@ def test_recipes_are_those_of_the_paper():
         assert runs["cifar10-deepcaps_rem"].hard_margin == epoch
     gamma = experiment.load("table_1").configs["svhn_cropped-gamma_capsnet"]
     assert gamma.levels == (11, 6)
+    (tiny,) = experiment.load("table_10").configs.values()
+    assert (tiny.model, tiny.backbone) == ("dr_capsnet", "resnet18.keras")
+    assert (tiny.levels, tiny.mode, tiny.resize) == (128, "midrise", None)
+    assert tiny.final_sparsity == pytest.approx(0.4427)
 
 
 def test_wrong_experiments_are_errors():
