@@ -84,6 +84,7 @@ _GRIDS: dict[str, tuple[tuple[str, float, float, str, Weights], ...]] = {
             ("to 0",),
             (_LOSS, *_PARTS, _HEAVY),
         ),
+        ("polynomial", 0.8, 0.0, "to 0", _LOSS),
     ),
 }
 
