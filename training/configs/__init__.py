@@ -165,7 +165,7 @@ class Config:
     max_searches: int = 12
     search_samples: int | None = None
     scope: str = "global"
-    decay: float = 3e-3
+    decay: float = 0.0
     decay_power: float = 2.0
     decay_factor: float | None = None
     decay_targets: tuple[str, ...] = ("transformations",)
