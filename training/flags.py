@@ -179,8 +179,7 @@ def _add_rem(add: _Add) -> None:
         "--decay",
         type=_within("decay", float),
         metavar="RATE",
-        help="rate of the sensitivity-gated decay, which moves along the "
-        "frontier between accuracy and entropy; 0 for none",
+        help="rate of the paper's sensitivity-gated decay; 0 for none",
     )
     add(
         "--coupling-spread",

@@ -2,7 +2,7 @@
 
 python training/run.py --rem
 
-trains a baseline and a REM model (pruned, with sensitivity-gated decay) under
+trains a baseline and a REM model (pruned, and trained on its couplings) under
 the same settings, quantises their couplings, collects the parse trees of each
 class, draws them, and exports the stripped model for TensorFlow Serving.
 """

@@ -3,7 +3,7 @@
 python training/run.py --rem
 
 Epochs, rates and sparsity were chosen among about 65 settings on another split
-of the same images; decay and coupling loss, the default of every data set,
+of the same images; the coupling loss, the default of every data set,
 among those of results/ablation, on the test images.
 """
 

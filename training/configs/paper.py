@@ -99,8 +99,7 @@ RECIPES: dict[str, Callable[[float], dict[str, Any]]] = {
 RECIPE_NOTES = {
     "short": "Short recipe: 30 epochs, Adam 1e-3 with a cosine to 0, pruning "
     "of transformations and kernels by a common threshold to the published "
-    "sparsity at 60 % of them, decay and coupling loss as in "
-    "`training/run.py --rem`.",
+    "sparsity at 60 % of them, coupling loss as in `training/run.py --rem`.",
     "paper": "The paper's recipe: Adam 1e-3 x 0.99 per epoch, batches of 128, "
     "sensitivity-gated decay 1e-4 x 0.99 per epoch of transformations and "
     "kernels, after each epoch the largest threshold that does not raise the "

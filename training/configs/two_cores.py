@@ -70,8 +70,8 @@ def get_experiment() -> Experiment:
             f"{_EPOCHS['MNIST']} epochs, of F-MNIST {_EPOCHS['F-MNIST']}; Adam "
             f"{_LEARNING_RATE:g} with a cosine to 0, batches of 128, in mixed "
             "bfloat16, measured in float32; pruning to the target at 60 % of "
-            "the training, decay as in `training/run.py --rem`, and a coupling "
-            "loss whose weights grow over the whole training to "
+            "the training, and a coupling loss whose weights grow over the "
+            "whole training to "
             f"{_COUPLINGS['coupling_spread']:g} of the spread, "
             f"{_COUPLINGS['coupling_polarization']:g} of the polarization and "
             f"{_COUPLINGS['coupling_crowding']:g} of the crowding.",
