@@ -121,7 +121,7 @@ FLAGS = [
     ),
     (
         "run --backbone done/model.keras --model dr_capsnet",
-        "`backbone` must make a feature map",
+        "`backbone` must be a built model from images",
     ),
     ("run --unknown", "unrecognized arguments: --unknown"),
     ("run --data-dir nowhere", "--data-dir 'nowhere' is not a folder"),

@@ -164,10 +164,10 @@ def test_recipes_are_those_of_the_paper():
     assert full.learning_rate == 1e-3 and full.learning_rate_decay == 0.99
     assert full.batch_size == 128 and full.patience == 200
     # Its harder margins late in the training are those of DeepCaps alone.
-    assert full.hard_margin is None and full.model == "dr_capsnet_64"
+    assert full.hard_margin_from is None and full.model == "dr_capsnet_64"
     for recipe, epoch in (("short", None), ("paper", 100)):
         runs = experiment.load("table_1", recipe).configs
-        assert runs["cifar10-deepcaps_rem"].hard_margin == epoch
+        assert runs["cifar10-deepcaps_rem"].hard_margin_from == epoch
     gamma = experiment.load("table_1").configs["svhn_cropped-gamma_capsnet"]
     assert gamma.levels == (11, 6)
     (tiny,) = experiment.load("table_10").configs.values()

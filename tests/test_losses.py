@@ -73,10 +73,10 @@ def test_margins_are_hard_from_an_epoch_on(compiled):
     lengths, labels = np.array([[0.8, 0.3], [0.2, 0.6]]), np.array([0, 1])
     layer = keras.layers.Dense(2, kernel_initializer="identity")
     model = keras.Sequential([keras.Input((2,)), layer])
-    loss = MarginLoss()
+    harden = HardenMargin(MarginLoss(), epoch=2)
     model.compile(
         keras.optimizers.SGD(0.0),
-        loss,
+        harden.loss,
         # JAX compiles only so.
         jit_compile=compiled and keras.backend.backend() == "jax",
         run_eagerly=not compiled,
@@ -90,7 +90,7 @@ def test_margins_are_hard_from_an_epoch_on(compiled):
             initial_epoch=initial_epoch,
             validation_data=(lengths, labels),
             verbose=0,
-            callbacks=[HardenMargin(loss, epoch=2)],
+            callbacks=[harden],
         ).history
         assert history["val_loss"] == pytest.approx(history["loss"])
         return history["loss"]
@@ -98,10 +98,10 @@ def test_margins_are_hard_from_an_epoch_on(compiled):
     easy = float(MarginLoss()(labels, lengths))
     hard = float(MarginLoss(0.95, 0.05, 0.8)(labels, lengths))
     assert hard > 1.5 * easy
-    assert train(4) == pytest.approx([easy, easy, hard, hard])
-    # A resumed training, whose loss is new.
-    loss.__init__()
+    # First as a training that is resumed, then from its start.
     assert train(4, initial_epoch=3) == pytest.approx([hard])
+    assert train(4) == pytest.approx([easy, easy, hard, hard])
+    assert train(1) == pytest.approx([easy])
 
 
 def test_margins_of_another_loss_or_before_the_start_are_refused():

@@ -65,7 +65,7 @@ def test_losses_of_before_a_harder_loss_are_not_compared_with(tmp_path):
     losses = [0.5, 1.0, 3.0, 2.0, 2.5, 2.5, 2.5]
     easy = train(tmp_path / "easy.json", losses, patience=2)
     assert easy == pytest.approx(losses[:3])
-    harder = {"patience": 2, "harder_from": 2}
+    harder = {"patience": 2, "compare_from": 2}
     seen = train(tmp_path / "harder.json", losses, **harder)
     assert seen == pytest.approx(losses[:6])
 

@@ -13,6 +13,7 @@ from tfcaps.cli import UserError
 from training import configs, fit, models, pruning
 from training.batches import Batches
 from training.datasets.data import Data
+from training.folder import RunFolder
 
 _MEAN, _STD = (0.2, 0.4, 0.6), (0.5, 0.25, 0.1)
 
@@ -146,7 +147,7 @@ def test_rates_fall_by_a_factor_where_one_is_given():
 @pytest.mark.parametrize("decoder", ["none", "joint"])
 def test_the_margin_is_hard_from_the_epoch_of_the_settings(data, decoder):
     config = configs.Config(
-        decoder=decoder, hard_margin=1, batch_size=16, shift=0
+        decoder=decoder, hard_margin_from=1, batch_size=16, shift=0
     )
     _, trained, batches = fit.prepare("baseline", data, config, None)
     callbacks = fit._callbacks(trained, config, batches)
@@ -155,3 +156,19 @@ def test_the_margin_is_hard_from_the_epoch_of_the_settings(data, decoder):
     assert (loss.m_plus, loss.m_minus, loss.down_weight) == (0.95, 0.05, 0.8)
     without = fit._callbacks(trained, configs.Config(), batches)
     assert len(without) == len(callbacks) - 1
+
+
+def test_a_hard_margin_needs_the_margin_loss(data):
+    config = configs.Config(model="em_capsnet", hard_margin_from=1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", tfcaps.losses.SpreadLoss())
+    with pytest.raises(UserError, match="which em_capsnet does not have"):
+        fit._callbacks(model, config, Batches(*data.train, 16))
+
+
+def test_losses_are_compared_from_the_hard_margin_on(data, tmp_path):
+    config = configs.Config(hard_margin_from=7, patience=2)
+    folder = RunFolder(tmp_path, config)
+    batches = Batches(*data.train, 16)
+    stop = fit._stop_on_validation("baseline", data, folder, batches)
+    assert stop.compare_from == 7

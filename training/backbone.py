@@ -12,13 +12,13 @@ def load(name: str, folder: str | None = None) -> keras.Model:
     """Loads a trained network without its top from a `.keras` file.
 
     Args:
-        name: Its path, or its name in the folder.
+        name: Its name in the folder, or its path.
         folder: The folder, or `None`.
 
     Raises:
         UserError: If there is no such file, or it cannot be read.
     """
-    for path in (Path(name), Path(folder or ".") / name):
+    for path in (Path(folder or ".") / name, Path(name)):
         if path.is_file():
             return read_model(path)
     raise UserError(

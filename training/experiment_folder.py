@@ -231,7 +231,7 @@ class ExperimentFolder:
             if not matching:
                 raise UserError(
                     f"{self.name} has no run {pattern!r}; it has "
-                    f"{', '.join(configs) or 'none'}."
+                    f"{', '.join(configs)}."
                 )
             chosen += [name for name in matching if name not in chosen]
         return [

@@ -154,15 +154,15 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
     mean, std = config.mean, config.std
     if config.measured:
         mean, std = channel_statistics(data.train[0])
-    trained = None
+    features = None
     if config.backbone is not None:
-        trained = backbone.load(config.backbone, config.data_dir)
+        features = backbone.load(config.backbone, config.data_dir)
     return models.build(
         config.model,
         data.image_shape,
         data.num_classes,
         routing=config.routing,
-        backbone=trained,
+        backbone=features,
         decoder=decoder,
         mean=mean,
         std=std,
@@ -287,7 +287,7 @@ def _stop_on_validation(
         patience=config.patience,
         accuracy=config.stop_accuracy,
         not_before=math.ceil(config.pruning_end * config.epochs) if ends else 0,
-        harder_from=config.hard_margin or 0,
+        compare_from=config.hard_margin_from or 0,
     )
 
 
@@ -384,6 +384,12 @@ def _callbacks(
     is_constant = keras.backend.backend() == "jax"
     if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
         callbacks.append(tfcaps.losses.IncreaseMargin(loss))
-    if config.hard_margin is not None:
-        callbacks.append(tfcaps.losses.HardenMargin(loss, config.hard_margin))
+    if config.hard_margin_from is not None:
+        if not isinstance(loss, tfcaps.losses.MarginLoss):
+            raise UserError(
+                "hard_margin_from needs a network with the margin loss, which "
+                f"{config.model} does not have."
+            )
+        epoch = config.hard_margin_from
+        callbacks.append(tfcaps.losses.HardenMargin(loss, epoch))
     return callbacks

@@ -89,7 +89,7 @@ def _add_network(add: _Add) -> None:
         "--backbone",
         metavar="FILE",
         help="a trained network without its top, as .keras, on whose feature "
-        "map --model dr_capsnet then stands; it stays as it is",
+        "map --model dr_capsnet then stands, in --data-dir or a path",
     )
     add(
         "--routing",

@@ -1,5 +1,6 @@
 """What a run would do, before anything is written: `--dry-run`."""
 
+import math
 import time
 
 import keras
@@ -12,9 +13,9 @@ from training.tables import TITLES
 
 # Steps that are timed, after the first, which is compiled.
 _TIMED = 3
-# Bytes of a parameter in a file: the model's, and Adam's two moments besides.
+# Bytes of a parameter in a file: the model's, and Adam's two moments.
 _MODEL_BYTES = 4
-_BACKUP_BYTES = 12
+_MOMENT_BYTES = 8
 
 
 def show(data: Data, folder: RunFolder, strategy) -> None:
@@ -58,7 +59,8 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
             f"step, about {_duration(config.epochs * steps * seconds)}"
         )
     kept = len(config.model_names) * _MODEL_BYTES * model.count_params()
-    backup = _BACKUP_BYTES * model.count_params()
+    weights = sum(math.prod(v.shape) for v in model.trainable_variables)
+    backup = _MODEL_BYTES * model.count_params() + _MOMENT_BYTES * weights
     print(
         f"output    {folder.path}: about {_megabytes(kept)} of models, "
         f"{_megabytes(backup)} more while training"

@@ -23,8 +23,8 @@ class StopOnValidation(keras.callbacks.Callback):
         accuracy: Float. Accuracy that is enough, or `None` for none.
         not_before: Int. Epochs before which no accuracy is enough. Defaults to
             0.
-        harder_from: Int. First epoch of another loss: earlier ones are then no
-            longer compared with. Defaults to 0.
+        compare_from: Int. First epoch of another loss, from which on earlier
+            ones are no longer compared with. Defaults to 0.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class StopOnValidation(keras.callbacks.Callback):
         patience: int | None = None,
         accuracy: float | None = None,
         not_before: int = 0,
-        harder_from: int = 0,
+        compare_from: int = 0,
     ):
         super().__init__()
         self.batches = batches
@@ -43,7 +43,7 @@ class StopOnValidation(keras.callbacks.Callback):
         self.patience = patience
         self.accuracy = accuracy
         self.not_before = not_before
-        self.harder_from = harder_from
+        self.compare_from = compare_from
 
     @property
     def measured(self) -> list[dict[str, float]]:
@@ -78,7 +78,7 @@ class StopOnValidation(keras.callbacks.Callback):
     def _is_over(self, measured: list[dict[str, float]]) -> bool:
         done = len(measured)
         losses = [row["loss"] for row in measured]
-        first = self.harder_from if done > self.harder_from else 0
+        first = self.compare_from if done > self.compare_from else 0
         best = first + int(np.argmin(losses[first:]))
         if self.patience is not None and done - 1 - best >= self.patience:
             return True

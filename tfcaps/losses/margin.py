@@ -7,6 +7,9 @@ from keras import ops
 
 from tfcaps.ops import Tensor, class_targets
 
+# Those of `HardenMargin`.
+_HARD = {"m_plus": 0.95, "m_minus": 0.05, "down_weight": 0.8}
+
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class MarginLoss(keras.losses.Loss):
@@ -89,7 +92,9 @@ class HardenMargin(keras.callbacks.Callback):
 
     From then on `m_plus` is 0.95, `m_minus` 0.05 and `down_weight` 0.8, as in
     the second half of the training of DeepCaps. The loss grows at once, so that
-    values of before and after are not to be compared.
+    values of before and after are not to be compared. It stays hard after
+    `fit`; another `fit` with this callback begins with the margins that the
+    loss had when the callback was made.
 
     Args:
         loss: The `MarginLoss` that the model was compiled with.
@@ -126,12 +131,13 @@ class HardenMargin(keras.callbacks.Callback):
             )
         self.loss = loss
         self.epoch = epoch
+        self._easy = {name: getattr(loss, name) for name in _HARD}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        hard = {"m_plus": 0.95, "m_minus": 0.05, "down_weight": 0.8}
-        if epoch < self.epoch or hard.items() <= vars(self.loss).items():
+        margins = self._easy if epoch < self.epoch else _HARD
+        if all(getattr(self.loss, k) == value for k, value in margins.items()):
             return
-        for name, value in hard.items():
+        for name, value in margins.items():
             setattr(self.loss, name, value)
         # Compiled steps keep the margins that they saw.
         self.model.make_train_function(force=True)

@@ -3,10 +3,62 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from tfcaps.layers import ClassCaps, PrimaryCaps
 from tfcaps.models.parts import labels_for, network, routed
 from tfcaps.models.with_decoder import with_decoder
+from tfcaps.ops import Tensor
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class FrozenModel(keras.layers.Layer):
+    """Calls a trained model as in prediction, and keeps it as it is.
+
+    Images of another size than the model's are resized. Its weights are neither
+    trained nor pruned, also in copies and after loading, where Keras makes all
+    layers of a trainable model trainable.
+
+    Args:
+        model: A built `keras.Model` with one input and one output. It is frozen
+            in place.
+        **kwargs: Arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, model: keras.Model, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.model = model
+
+    def build(self, input_shape: Any) -> None:
+        self._freeze()
+
+    def call(self, inputs: Tensor) -> Tensor:
+        size = self.model.inputs[0].shape[1:3]
+        if None not in size and inputs.shape[1:3] != size:
+            inputs = ops.image.resize(inputs, size, data_format="channels_last")
+        return self.model(inputs, training=False)
+
+    @property
+    def trainable(self) -> bool:
+        return False
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self._freeze()  # whatever the value
+
+    def _freeze(self) -> None:
+        # Keras does not reach layers in layers that are frozen already.
+        for weight in self.model.weights:
+            weight.trainable = weight.prunable = False
+
+    def get_config(self) -> dict[str, Any]:
+        model = keras.saving.serialize_keras_object(self.model)
+        return {**super().get_config(), "model": model}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "FrozenModel":
+        model = keras.saving.deserialize_keras_object(config["model"])
+        return cls(**{**config, "model": model})
 
 
 def backbone_capsnet(
@@ -60,9 +112,9 @@ def backbone_capsnet(
         scale, to float32 class lengths `[b, num_classes]` (output `lengths`).
 
     Raises:
-        ValueError: If the backbone makes no feature map, the images' size is
-            not known or they have other channels, or the map is too small for
-            the window.
+        ValueError: If the backbone is not built or makes no feature map, the
+            images' size is not known or they have other channels, or the map
+            is too small for the window.
 
     Example:
 
@@ -76,32 +128,23 @@ def backbone_capsnet(
     References:
         - "Capsule Networks Do Not Need to Model Everything", table 10
     """
-    own = tuple(backbone.input_shape[1:])
+    check_backbone(backbone)
+    own = tuple(backbone.inputs[0].shape[1:])
     shape = own if input_shape is None else tuple(input_shape)
-    if len(shape) != 3 or None in shape or shape[2] != own[-1]:
+    if len(shape) != 3 or None in shape or shape[2] != own[2]:
         raise ValueError(
             "`input_shape` must be (rows, columns, channels), with the "
             f"backbone's channels. Received: input_shape={input_shape}, and a "
             f"backbone for {own}."
         )
     images = keras.Input(shape, name="images")
-    features = images
-    if None not in own and shape != own:
-        features = keras.layers.Resizing(
-            *own[:2], data_format="channels_last", name="resize"
-        )(features)
-    backbone.trainable = False
-    features = backbone(features, training=False)
-    if len(features.shape) != 4:
-        raise ValueError(
-            "`backbone` must make a feature map [batch, rows, columns, "
-            f"channels]. Received: {backbone.name!r}, which makes "
-            f"{tuple(features.shape)}. Leave out its top."
-        )
+    # In float32 whatever the policy: it was not trained in another.
+    features = FrozenModel(backbone, dtype="float32", name="backbone")(images)
     features = keras.layers.ReLU(name="relu")(features)
     features = keras.layers.ZeroPadding2D(
         padding, data_format="channels_last", name="padding"
     )(features)
+    check_window(features, primary_kernel_size, padding)
     children = PrimaryCaps(
         primary_types,
         primary_dim,
@@ -120,3 +163,34 @@ def backbone_capsnet(
     classes = routed(layer, (children, None), labels)
     model = network(images, classes, name, labels)
     return with_decoder(model) if decoder else model
+
+
+def check_backbone(backbone: keras.Model) -> None:
+    """Raises `ValueError` unless it makes one feature map of one image."""
+    shapes = []
+    if backbone.built:
+        tensors = [*backbone.inputs, *backbone.outputs]
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+    if [len(shape) for shape in shapes] != [4, 4]:
+        raise ValueError(
+            "`backbone` must be a built model from images [batch, rows, "
+            "columns, channels] to one feature map of the same axes. Received: "
+            f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
+            "out its top."
+        )
+
+
+def check_window(
+    features: Tensor, window: int | tuple[int, int], padding: int
+) -> None:
+    """Raises `ValueError` if the window is larger than the map."""
+    sides = features.shape[1:3]
+    windows = (window, window) if isinstance(window, int) else window
+    if any(
+        side is not None and side < size
+        for side, size in zip(sides, windows, strict=True)
+    ):
+        raise ValueError(
+            f"A feature map of {sides[0]} rows and {sides[1]} columns, with "
+            f"padding={padding}, is too small for primary_kernel_size={window}."
+        )

@@ -14,6 +14,9 @@ from tfcaps.rem.targets import DEFAULT_TARGETS
 
 Schedule = Callable[[int], Any]
 
+# What schedules of tfmot and Keras call the sparsity at their end.
+_GOALS = ("final_sparsity", "target_sparsity", "end_learning_rate")
+
 
 def prune_low_magnitude(
     model: keras.Model,
@@ -86,8 +89,8 @@ class _Scheduled(Pruning):
         self.scope = scope
         self.frequency = frequency
         self._last_sparsity: float | None = None
-        for name in ("final_sparsity", "target_sparsity"):  # of tfmot's
-            self.goal = float(getattr(schedule, name, self.goal))
+        for name in _GOALS:
+            self.goal = float(getattr(schedule, name, None) or self.goal)
 
     def begin_step(self, model: keras.Model, step: int) -> None:
         target = self._target(step)

@@ -34,8 +34,8 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     The optimiser keeps its masks, unused. To leave them behind, compile the
     model anew, or save `keras.Model(model.input, model.output)`.
 
-    Warns if one of tfmot's schedules has not come to its sparsity, because the
-    training was too short or `UpdatePruningStep()` was missing.
+    Warns if a schedule of tfmot or Keras has not come to its sparsity, because
+    the training was too short or `UpdatePruningStep()` was missing.
 
     Args:
         model: A model given to one of the functions above. It is changed in
@@ -51,7 +51,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         if pruning.goal > (reached := pruning.sparsity()) + 0.01:
             warnings.warn(
                 f"{reached:.1%} of the weights are pruned, not the "
-                f"{pruning.goal:.1%} of the schedule: train on until its end, "
+                f"{pruning.goal:.1%} of the schedule. Train until its end, "
                 "with the callback `tfcaps.rem.UpdatePruningStep()`.",
                 stacklevel=2,
             )

@@ -27,9 +27,8 @@ def sparsity(
 
     Args:
         model: A built `keras.Model`.
-        scope: `"targets"` counts the weights that pruning can touch, without
-            those that are frozen in a model that is not, `"paper"` all
-            parameters of the layers that have such a weight, biases too but
+        scope: `"targets"` counts the weights that pruning can touch, `"paper"`
+            all parameters of the layers that have such a weight, biases too but
             neither normalisation nor decoder, as the REM paper does, and
             `"all"` every parameter of the model, a decoder's too (see
             `encoder`). Defaults to `"targets"`.
@@ -49,9 +48,7 @@ def sparsity(
         )
     variables = list(model.weights)
     if scope != "all":
-        pruned = target_variables(
-            model.trainable_variables or variables, targets
-        )
+        pruned = target_variables(variables, targets)
         variables = pruned if scope == "targets" else _beside(pruned, variables)
     nonzero, total = count_parameters(variables)
     if not total:

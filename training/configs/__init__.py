@@ -14,7 +14,7 @@ _KINDS: dict[str, Any] = {
     "crop": (int, NoneType),
     "data_dir": (str, NoneType),
     "decay_factor": (float, NoneType),
-    "hard_margin": (int, NoneType),
+    "hard_margin_from": (int, NoneType),
     "learning_rate_decay": (float, NoneType),
     "levels": (int, tuple),
     "patience": (int, NoneType),
@@ -77,8 +77,8 @@ class Config:
         learning_rate: Of Adam at the start.
         learning_rate_decay: Its factor from epoch to epoch, or `None` if it is
             to fall to 0 as a cosine.
-        hard_margin: First epoch, counted from 0, with the harder margins of
-            `tfcaps.losses.HardenMargin`, or `None`.
+        hard_margin_from: First epoch, counted from 0, with the harder margins
+            of `tfcaps.losses.HardenMargin`, or `None`.
         resize: Rows and columns to which images are resized, or `None`.
         mean: Mean of each channel for standardisation inside the network, or
             nothing for none.
@@ -143,7 +143,7 @@ class Config:
     batch_size: int = 128
     learning_rate: float = 2e-3
     learning_rate_decay: float | None = None
-    hard_margin: int | None = None
+    hard_margin_from: int | None = None
     resize: int | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()

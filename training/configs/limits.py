@@ -21,7 +21,7 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "decay_power": (0.0, None),
     "epochs": (1, None),
     "final_sparsity": (0.0, 0.999),
-    "hard_margin": (0, None),
+    "hard_margin_from": (0, None),
     "learning_rate": (0.0, 1e3),
     "learning_rate_decay": (0.0, 1.0),
     "levels": (2, 256),

@@ -57,7 +57,7 @@ _VARIANTS: dict[tuple[str, str], dict[str, Any]] = {
 }
 # What only trainings of hundreds of epochs do.
 _LONG: dict[tuple[str, str], dict[str, Any]] = {
-    ("paper", "DeepCaps"): {"hard_margin": 100},
+    ("paper", "DeepCaps"): {"hard_margin_from": 100},
 }
 
 

@@ -4,7 +4,7 @@ python training/experiments.py table_10 --data-dir FOLDER
 
 FOLDER holds `tiny-imagenet-200/` and `resnet18.keras`, a ResNet-18 that was
 trained on ImageNet, without its top, for 224x224 pixels. Keras has none, but
-KerasHub has; this needs a network and was tried without the weights alone:
+KerasHub has; this needs the internet, so it was tried without the download:
 
     backbone = keras_hub.models.ResNetBackbone.from_preset(
         "resnet_18_imagenet", image_shape=(224, 224, 3)

@@ -1,0 +1,114 @@
+"""Capsules on a frozen backbone."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import SMALL_NETWORKS
+from tfcaps import models, rem
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Block(keras.layers.Layer):
+    """A layer of layers, which Keras does not freeze after loading."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.conv = keras.layers.Conv2D(4, 3, data_format="channels_last")
+        self.norm = keras.layers.BatchNormalization()
+
+    def build(self, input_shape):
+        self.conv.build(input_shape)
+        self.norm.build(self.conv.compute_output_shape(input_shape))
+
+    def call(self, inputs, training=False):
+        return self.norm(self.conv(inputs), training=training)
+
+
+def features(side=9, channels=1):
+    return keras.Sequential([keras.Input((side, side, channels)), Block()])
+
+
+SMALL = SMALL_NETWORKS["backbone_capsnet"].keywords
+
+
+def loaded(model, folder):
+    model.save(folder / "model.keras")
+    return keras.models.load_model(folder / "model.keras")
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda model, folder: model,
+        loaded,
+        lambda model, folder: rem.quantize_couplings(model, 11),
+        lambda model, folder: rem.compact(model),
+    ],
+    ids=["itself", "loaded", "quantized", "compact"],
+)
+def test_the_backbone_is_neither_trained_nor_pruned(copy, rng, tmp_path):
+    images = rng.random((8, 9, 9, 1), dtype=np.float32)
+    model = copy(models.backbone_capsnet(features(), 3, **SMALL), tmp_path)
+    names = {weight.path.split("/")[0] for weight in model.trainable_variables}
+    assert names == {"primary_caps", "class_caps"}
+    backbone = model.get_layer("backbone")
+    before = [np.array(weight) for weight in backbone.weights]
+    model.compile("adam", "mse", jit_compile=False)
+    rem.prune_low_magnitude(model, lambda step: 0.5)
+    model.fit(
+        images,
+        np.ones((8, 3)),
+        verbose=0,
+        callbacks=[rem.UpdatePruningStep()],
+    )
+    assert len(before) == 6
+    for weight, kept in zip(backbone.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, kept)
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.01)
+
+
+def test_images_go_through_the_backbone_in_its_size(rng):
+    backbone = features()
+    model = models.backbone_capsnet(
+        backbone, 3, input_shape=(12, 12, 1), **SMALL
+    )
+    images = rng.random((2, 12, 12, 1), dtype=np.float32)
+    resized = keras.ops.image.resize(
+        images, (9, 9), data_format="channels_last"
+    )
+    maps = np.maximum(backbone(resized), 0)
+    maps = np.pad(maps, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    poses = model.get_layer("class_caps")(model.get_layer("primary_caps")(maps))
+    expected = np.linalg.norm(poses, axis=-1)
+    np.testing.assert_allclose(model(images), expected, atol=1e-5)
+
+
+def without_input():
+    return keras.Sequential([keras.layers.Conv2D(4, 3)])
+
+
+def with_two_outputs():
+    images = keras.Input((9, 9, 1))
+    return keras.Model(images, [images, images])
+
+
+def flat():
+    return keras.Sequential([keras.Input((9, 9, 1)), keras.layers.Flatten()])
+
+
+@pytest.mark.parametrize("backbone", [without_input, with_two_outputs, flat])
+def test_backbones_without_one_feature_map_are_refused(backbone):
+    with pytest.raises(ValueError, match="must be a built model from images"):
+        models.backbone_capsnet(backbone(), 3)
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    backbone = features(None)
+    for shape in (None, (9, 9, 3), (9, 9)):
+        with pytest.raises(ValueError, match="with the backbone's channels"):
+            models.backbone_capsnet(backbone, 3, input_shape=shape)
+    with pytest.raises(ValueError, match=r"7 rows .* padding=0, is too small"):
+        models.backbone_capsnet(features(), 3, padding=0)
+    model = models.backbone_capsnet(backbone, 3, input_shape=(9, 12, 1))
+    assert model.get_layer("backbone").output.shape == (None, 7, 10, 4)
