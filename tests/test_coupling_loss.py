@@ -182,6 +182,21 @@ def test_a_model_with_a_decoder_gets_the_output_too():
     assert [tensor.name for tensor in model.inputs] == ["images", "labels"]
 
 
+def test_a_sequential_model_that_was_never_called_gets_the_output(rng):
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            tfcaps.layers.PrimaryCaps(2, 4, kernel_size=5),
+            tfcaps.layers.ClassCaps(3, 4, routing=2),
+            tfcaps.layers.Length(),
+        ]
+    )
+    training = rem.add_couplings(model, ramp_steps=2)
+    assert set(training.output) == {"lengths", "couplings"}
+    images = rng.random((2, 8, 8, 1), dtype=np.float32)
+    np.testing.assert_allclose(training(images)["lengths"], model(images))
+
+
 def test_a_model_that_has_the_output_already_is_told_so():
     model = rem.add_couplings(tiny_capsnet())
     with pytest.raises(ValueError, match="has an output `couplings` already"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfcaps.rem.compact_rules import rule_for
 from tfcaps.rem.compact_units import Mask, Rule, Values
-from tfcaps.rem.couplings import same_layers
+from tfcaps.rem.couplings import functional, same_layers
 
 
 def compact(model: keras.Model) -> keras.Model:
@@ -45,9 +45,7 @@ def compact(model: keras.Model) -> keras.Model:
     >>> compact(model).get_layer("conv").filters
     3
     """
-    if isinstance(model, keras.Sequential):
-        # It has no `input` of its own before it is called.
-        model = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+    model = functional(model)
     graph = _Graph(model)
     constants = graph.constants()
     masks = graph.masks(constants)

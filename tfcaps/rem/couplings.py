@@ -30,9 +30,7 @@ def encoder(model: keras.Model) -> keras.Model:
         ValueError: If the model has several inputs or outputs and none of that
             name.
     """
-    if isinstance(model, keras.Sequential):
-        # It has no `input` of its own before it is called.
-        return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+    model = functional(model)
     images = _only(model.input, "images")
     lengths = _only(model.output, "lengths")
     if len(model.inputs) > 1:
@@ -40,6 +38,16 @@ def encoder(model: keras.Model) -> keras.Model:
         parts = same_layers(parts, _without_labels)
         images, lengths = _only(parts.input, "images"), parts.output
     return keras.Model(images, lengths, name=model.name)
+
+
+def functional(model: keras.Model) -> keras.Model:
+    """Returns the model, or a functional one of a `keras.Sequential`.
+
+    That has no `input` of its own before it is called.
+    """
+    if not isinstance(model, keras.Sequential):
+        return model
+    return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
 
 
 def quantize_couplings(
@@ -115,8 +123,8 @@ def add_couplings(model: keras.Model, *, ramp_steps: int = 0) -> keras.Model:
     `tfcaps.losses.CouplingLoss` on that output, and use `model` afterwards.
 
     Args:
-        model: A functional model with a routed layer and the output `lengths`,
-            alone or among others.
+        model: A functional or sequential model with a routed layer and the
+            output `lengths`, alone or among others.
         ramp_steps: Int. Training steps in which the gradient of the couplings
             grows linearly from 0 to its whole, so that a loss of large weight
             finds capsules that tell the classes apart already. Defaults to 0,
@@ -130,6 +138,7 @@ def add_couplings(model: keras.Model, *, ramp_steps: int = 0) -> keras.Model:
         ValueError: If the model has no routed layer, or an output `couplings`
             already, or `ramp_steps` is negative.
     """
+    model = functional(model)
     if isinstance(model.output, dict) and "couplings" in model.output:
         raise ValueError(
             f"The model {model.name!r} has an output `couplings` already; "

@@ -15,13 +15,6 @@ from training.published import TABLE_1, TABLE_9
 _NETWORK = "Eff-CapsNet"
 _EPOCHS = {"MNIST": 6, "F-MNIST": 20}
 _LEARNING_RATE = 3e-3
-# Larger than the default, because self-attention varies from image to image
-# more than dynamic routing does.
-_COUPLINGS = {
-    "coupling_spread": 1.5,
-    "coupling_polarization": 1.0,
-    "coupling_crowding": 3.0,
-}
 COLUMNS = (
     paper.ACCURACY,
     paper.ENTROPY,
@@ -67,11 +60,7 @@ def get_experiment() -> Experiment:
             f"{_EPOCHS['MNIST']} epochs, of F-MNIST {_EPOCHS['F-MNIST']}; Adam "
             f"{_LEARNING_RATE:g} with a cosine to 0, batches of 128, in mixed "
             "bfloat16, measured in float32; pruning to the target at 60 % of "
-            "the training, and a coupling loss whose weights grow over the "
-            "whole training to "
-            f"{_COUPLINGS['coupling_spread']:g} of the spread, "
-            f"{_COUPLINGS['coupling_polarization']:g} of the polarization and "
-            f"{_COUPLINGS['coupling_crowding']:g} of the crowding.",
+            "the training, and the coupling loss of `training/run.py --rem`.",
             "The published column is that of 1,000 epochs at most; 90 % has "
             "none.",
             paper.BEST_AGAINST_LAST,
@@ -85,7 +74,6 @@ def _rows(dataset, label, sparsity, published, name="", **changes) -> list[Row]:
         "learning_rate": _LEARNING_RATE,
         "dtype_policy": "mixed_bfloat16",
         "baseline": "rem" in changes,
-        **_COUPLINGS,
         **changes,
     }
     return paper.rows(
