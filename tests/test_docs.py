@@ -83,7 +83,7 @@ def _images(folder, rng):
     """Images of 28x28 pixels and their classes."""
     given = {}
     for prefix in ("", "test_"):
-        images = rng.uniform(size=(32, 28, 28, 1)).astype("float32")
+        images = rng.uniform(size=(64, 28, 28, 1)).astype("float32")
         given[f"{prefix}images"] = images
         given[f"{prefix}labels"] = rng.integers(0, 10, len(images))
     yield given
