@@ -4,8 +4,10 @@ python training/experiments.py two_cores --data-dir ~/tensorflow_datasets
 
 Expected time, one run on one of two CPU cores that computes in bfloat16, beside
 other work: MNIST about 15 min, Fashion-MNIST about an hour. GPU: unmeasured.
-Expected result: the accuracy of the baseline is 99.56 % and 92.7 %; of REM see
-results/two_cores.
+Expected result: the accuracy of the baseline is 99.56 % and 92.7 %. REM on
+MNIST costs 0.2 points and leaves 1.5 bits of 9.9, at a T-score of 0.73; 60 % of
+the children are coupled with the predicted class instead of 84 %, and no tree
+has every child. On Fashion-MNIST it is unmeasured.
 """
 
 from training.configs import paper
