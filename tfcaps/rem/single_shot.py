@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps.ops import Tensor
+from tfcaps.rem.couplings import functional
 from tfcaps.rem.masks import saliency_masks
 from tfcaps.rem.pruning import Array, Pruning, begin, check_unpruned
 from tfcaps.rem.targets import DEFAULT_TARGETS
@@ -75,10 +76,8 @@ def _saliencies(
     before = model.get_weights()
     optimizer = _Saliency()
     # The same layers, trained by an optimiser that moves nothing.
-    if isinstance(model, keras.Sequential):  # it has no `input` of its own
-        probe = keras.Model(model.inputs[0], model.outputs[0])
-    else:
-        probe = keras.Model(model.input, model.output, name=model.name)
+    whole = functional(model)
+    probe = keras.Model(whole.input, whole.output, name=model.name)
     probe.compile(
         optimizer,
         loss=model.loss,
