@@ -10,6 +10,10 @@ the children are coupled with the predicted class instead of 84 %, and no tree
 has every child. On Fashion-MNIST it is unmeasured.
 """
 
+import functools
+from collections.abc import Mapping
+from typing import Any
+
 from training.configs import paper
 from training.configs.experiment import Experiment, Row
 from training.published import TABLE_1, TABLE_9
@@ -17,6 +21,7 @@ from training.published import TABLE_1, TABLE_9
 _NETWORK = "Eff-CapsNet"
 _EPOCHS = {"MNIST": 6, "F-MNIST": 20}
 _LEARNING_RATE = 3e-3
+LABELS = ("data set", "target sparsity", "model")
 COLUMNS = (
     paper.ACCURACY,
     paper.ENTROPY,
@@ -44,17 +49,18 @@ def get_experiment() -> Experiment:
     for dataset, cells in published.items():
         target = float(cells["+REM"][2] or 0)
         unpruned = {m: cells[m] for m in ("vanilla", "+Q")}
-        rows += _rows(dataset, "–", 0.0, unpruned, name="-baseline", rem=False)
-        rows += _rows(
-            dataset,
-            f"{target} %",
-            target,
-            {"+REM": cells["+REM"]},
-        )
-        rows += _rows(dataset, "90 %", 90.0, {"+REM": ()}, name="-90")
+        pruned = {"+REM": cells["+REM"]}
+        budget = {
+            "epochs": _EPOCHS[dataset],
+            "learning_rate": _LEARNING_RATE,
+        }
+        run = functools.partial(part, dataset, _NETWORK, **budget)
+        rows += run("–", 0.0, unpruned, "-baseline", rem=False)
+        rows += run(f"{target} %", target, pruned)
+        rows += run("90 %", 90.0, {"+REM": ()}, "-90")
     return Experiment(
         "Efficient-CapsNet on two CPU cores",
-        ("data set", "target sparsity", "model"),
+        LABELS,
         COLUMNS,
         tuple(rows),
         (42, 43, 44),
@@ -70,18 +76,35 @@ def get_experiment() -> Experiment:
     )
 
 
-def _rows(dataset, label, sparsity, published, name="", **changes) -> list[Row]:
+def part(
+    dataset: str,
+    network: str,
+    label: str,
+    sparsity: float,
+    published: Mapping[str, tuple[str | None, ...]],
+    suffix: str = "",
+    **changes: Any,
+) -> list[Row]:
+    """Returns the rows of one run, the baseline or REM alone, in bfloat16.
+
+    Args:
+        dataset: A key of `paper.DATASETS`.
+        network: A key of `paper.NETWORKS`.
+        label: What the table calls the target sparsity.
+        sparsity: The target in %.
+        published: What the paper has of each model that is shown.
+        suffix: End of the run's name.
+        **changes: Other settings; `rem=False` is the baseline.
+    """
     settings = {
-        "epochs": _EPOCHS[dataset],
-        "learning_rate": _LEARNING_RATE,
         "dtype_policy": "mixed_bfloat16",
         "baseline": "rem" in changes,
         **changes,
     }
     return paper.rows(
         (dataset, label),
-        paper.run_name(dataset, _NETWORK) + name,
-        paper.config("short", dataset, _NETWORK, sparsity, **settings),
+        paper.run_name(dataset, network) + suffix,
+        paper.config("short", dataset, network, sparsity, **settings),
         COLUMNS,
         published,
     )
