@@ -11,6 +11,7 @@ from tests.networks import tiny_capsnet
 from tfcaps import rem
 from tfcaps.cli import UserError
 from training import configs, fit, models, pruning
+from training.augmentation import Augmentation
 from training.batches import Batches
 from training.datasets.data import Data
 from training.folder import RunFolder
@@ -115,6 +116,19 @@ def test_each_strategy_prunes_what_it_should(data, strategy, reached):
         assert 0.1 < sparsity <= 0.61
     else:
         assert sparsity == pytest.approx(reached, abs=0.01)
+
+
+def test_snip_sees_images_of_the_size_that_the_network_takes(data):
+    keras.utils.set_random_seed(0)
+    model = tiny_capsnet()
+    model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
+    config = configs.Config(pruning="snip", final_sparsity=0.6, crop=8)
+    images, labels = data.train
+    wide = np.pad(images, [(0, 0), (2, 2), (2, 2), (0, 0)])
+    batches = Batches(wide, labels, 16, augment=Augmentation(crop=8))
+    whole = dataclasses.replace(data, train=(wide, labels))
+    pruning.begin(model, config, whole, batches)
+    assert rem.sparsity(model) == pytest.approx(0.6, abs=0.01)
 
 
 def test_the_search_needs_validation_images(data):

@@ -74,6 +74,14 @@ def test_uniform_couplings_give_no_edges():
     assert all(len(panel.lines) == 0 for panel in drawing.axes)
 
 
+def test_uniform_couplings_that_are_rounded_up_give_no_edges():
+    trees = CouplingDictionary(6)  # 1/6 becomes the third of 11 levels, 0.2
+    trees.update(np.full((1, 4), 2), [0])
+    trees.update(np.array([[1, 2, 3, 10]]), [1])
+    panels = viz.parse_trees(trees, levels=11).figure.axes
+    assert [len(panel.lines) for panel in panels[:2]] == [0, 2]
+
+
 def test_histograms_tell_four_epochs_apart_by_colour(trees):
     epochs = {f"epoch {k}": trees for k in (1, 5, 20, 80)}
     drawing, data = viz.coupling_histograms(epochs, levels=11)

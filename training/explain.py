@@ -172,13 +172,10 @@ def _same_trees(
     """Tells how many test images have the lines, and the tree, of each."""
     config = folder.config
     dictionary = folder.dictionary()
-    # What a line of the pictures means.
-    uniform = 1 / dictionary.num_classes + 1e-6
-    coupling = keras.ops.convert_to_numpy(
-        rem.dequantize(
-            np.arange(config.class_levels),
-            config.class_levels,
-            mode=config.mode,
+    # What a line of the pictures means: more than the uniform coupling.
+    uniform = int(
+        rem.quantize(
+            1 / dictionary.num_classes, config.class_levels, mode=config.mode
         )
     )
     keys, predicted = rem.sample_keys(
@@ -189,8 +186,7 @@ def _same_trees(
         known = dictionary.keys(int(j))
         counts = np.asarray(dictionary.counts(int(j)), int)
         same = np.all(known == key, axis=-1)
-        joined = coupling[known] > uniform
-        alike = np.all(joined == (coupling[key] > uniform), axis=-1)
+        alike = np.all((known > uniform) == (key > uniform), axis=-1)
         told.append(
             f"of {dictionary.num_samples[j]:,} test images of this class "
             f"{counts[alike].sum():,} have lines to the same children, "

@@ -20,6 +20,7 @@ import numpy as np
 
 from tfcaps import rem
 from tfcaps.cli import UserError
+from training import images as pixels
 from training.batches import Batches, to_float
 from training.configs import Config
 from training.datasets import Data
@@ -69,6 +70,8 @@ def _snip(model, config, data, batches) -> None:
         members = draw[labels[draw] == j]
         rank[members] = np.arange(len(members)) * data.num_classes + j
     chosen = np.argsort(rank)[:_SNIP_SAMPLES]
+    if config.crop is not None:  # `Batches` cuts them at random places
+        images = pixels.centre_crop(images, config.crop)
     arranged = (
         batches.arrange(to_float(images[part]), labels[part])
         for part in np.array_split(chosen, -(-len(chosen) // config.batch_size))

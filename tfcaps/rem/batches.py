@@ -70,6 +70,16 @@ def has_several_classes(labels: Any, classes: int) -> bool:
     return bool(np.any(np.count_nonzero(labels, axis=1) > 1))
 
 
+def longest_of(labels: Any, lengths: Any) -> Array:
+    """Returns the labels with the longest of each sample's classes alone.
+
+    Args:
+        labels: `[b, j]`, above 0 for each class that a sample shows.
+        lengths: `[b, j]`, those of the class capsules.
+    """
+    return np.where(np.asarray(labels) > 0, np.asarray(lengths), -1.0)
+
+
 def predict_batches(
     model: keras.Model, images: Array, batch_size: int
 ) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from tfcaps.rem.batches import (
     batches_of,
     class_indices,
     has_several_classes,
+    longest_of,
 )
 from tfcaps.rem.couplings import (
     PlainAndQuantized,
@@ -136,7 +137,7 @@ class Evaluator:
             if has_several_classes(labels, self.num_classes):
                 # Of these the longest counts as the true one.
                 lengths = self.model.predict_on_batch(images)
-                labels = np.where(np.asarray(labels) > 0, lengths, -1.0)
+                labels = longest_of(labels, lengths)
             labels = class_indices(labels, self.num_classes)
             batch = predict(self._network, [images, labels.astype("int32")])
             tally.add(batch, labels)

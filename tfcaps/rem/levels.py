@@ -10,7 +10,12 @@ from typing import Any
 import keras
 
 from tfcaps.files import write_atomically
-from tfcaps.rem.batches import batches_of, class_indices
+from tfcaps.rem.batches import (
+    batches_of,
+    class_indices,
+    has_several_classes,
+    longest_of,
+)
 from tfcaps.rem.evaluate import Evaluator, predict
 
 # Those of the paper's networks, and some around.
@@ -140,14 +145,17 @@ def find_levels(
     ]
     parts = [evaluator.parts() for evaluator in evaluators]
     before, plain, _ = parts[0]
+    num_classes = evaluators[0].num_classes
     tallies = [evaluator.tally() for evaluator in evaluators]
     batches, count = batches_of(dataset, batch_size)
     bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
     for images, labels in batches:
-        labels = class_indices(labels, evaluators[0].num_classes)
         shared = keras.tree.flatten(predict(before, images))
-        inputs = [*shared, labels.astype("int32")]
         batch = predict(plain, shared)
+        if has_several_classes(labels, num_classes):
+            labels = longest_of(labels, batch["lengths"])
+        labels = class_indices(labels, num_classes)
+        inputs = [*shared, labels.astype("int32")]
         for (*_, rounded), tally in zip(parts, tallies, strict=True):
             tally.add({**batch, **predict(rounded, inputs)}, labels)
         bar.add(1)

@@ -7,7 +7,7 @@ from keras import ops
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from tfcaps.rem import CouplingDictionary, dequantize
+from tfcaps.rem import CouplingDictionary, dequantize, quantize
 from tfcaps.viz.drawing import Drawing, plain
 from tfcaps.viz.style import class_labels, colour, figure
 
@@ -22,9 +22,9 @@ def parse_trees(
     """Draws each class's most frequent key as a tree of two layers.
 
     The class is the upper node, its children the lower ones in the order of the
-    key. A child is connected if its coupling exceeds the uniform 1/J, the rule
-    of the REM paper; the line's width is the coupling. Children below 1/J,
-    which belong to other classes, are drawn hollow.
+    key. A child is connected if its coupling exceeds the uniform 1/J, as it is
+    rounded, the rule of the REM paper; the line's width is the coupling.
+    Children below it, which belong to other classes, are drawn hollow.
 
     Args:
         trees: Dictionary of a model.
@@ -42,6 +42,8 @@ def parse_trees(
     rows = -(-trees.num_classes // columns)
     drawing = figure(10.0, 0.6 + 1.9 * rows)
     panels = drawing.subplots(rows, columns, squeeze=False).ravel()
+    codes = quantize(1 / trees.num_classes, levels, mode=mode)
+    uniform = float(dequantize(codes, levels, mode=mode))
     data = []
     for j, panel in enumerate(panels):
         panel.set_axis_off()
@@ -53,7 +55,7 @@ def parse_trees(
         )
         title = f"{labels[j]}: never predicted"
         if counts:
-            _draw_tree(panel, couplings, 1 / trees.num_classes, labels[j])
+            _draw_tree(panel, couplings, uniform, labels[j])
             share = 100 * counts[0] / sum(counts)
             title = f"{labels[j]}: {share:.0f} % of {sum(counts)} samples"
         panel.set_title(title, fontsize=9)
