@@ -19,8 +19,8 @@ ALWAYS = {
     "parse_trees",
 }  # fmt: skip
 OF_MODELS = {
-    "parse_tree_overall", "parse_tree_images", "dictionary_images",
-    "vote_distances",
+    "parse_tree_overall", "parse_tree_classes", "parse_tree_images",
+    "dictionary_images", "vote_distances",
 }  # fmt: skip
 
 
@@ -155,6 +155,13 @@ def test_trees_of_the_test_set_are_of_both_models(written, data, models):
     for name, title in (("baseline", "Baseline"), ("rem", "REM")):
         tree = rem.ParseTrees(models[name], levels=11).overall(images)
         assert len(shown[title]["edges"]) == len(tree.edges) > 0
+    by_class = rem.ParseTrees(models["rem"], levels=11).by_class(images)
+    wanted = {
+        data.class_names[j]: json.loads(json.dumps(tree.to_dict()))
+        for j, tree in enumerate(by_class)
+        if tree is not None
+    }
+    assert read(folder, "parse_tree_classes") == wanted
     classes = read(folder, "dictionary_images")["classes"]
     assert sum(p["count"] for c in classes for p in c["shown"]) == 12
 

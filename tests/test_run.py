@@ -72,7 +72,8 @@ def test_a_run_leaves_everything_it_promises(finished):
         "curves", "tradeoff_epoch", "tradeoff_sparsity", "keys_per_class",
         "tradeoff_levels", "coupling_histograms", "parse_trees",
         "epochs_baseline", "epochs_rem", "parse_tree_images",
-        "parse_tree_overall", "dictionary_images", "vote_distances",
+        "parse_tree_overall", "parse_tree_classes", "dictionary_images",
+        "vote_distances",
     }  # fmt: skip
     assert figures == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
     served = list((finished / "served").glob("*/*/saved_model.pb"))

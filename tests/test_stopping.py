@@ -70,6 +70,28 @@ def test_losses_of_before_a_harder_loss_are_not_compared_with(tmp_path):
     assert seen == pytest.approx(losses[:6])
 
 
+def test_the_weights_of_the_lowest_loss_are_kept(tmp_path):
+    losses = [3.0, 2.0, 2.5, 1.0, 2.2]
+    best = tmp_path / "best.weights.h5"
+
+    def kept():
+        restored = model()
+        stop = StopOnValidation(None, tmp_path / "losses.json", best=best)
+        stop.restore(restored)
+        return float(keras.ops.squeeze(restored.layers[-1].kernel))
+
+    train(tmp_path / "losses.json", losses[:3], best=best)
+    assert kept() == 2.0
+    train(tmp_path / "losses.json", losses, initial_epoch=2, best=best)
+    assert kept() == 1.0
+    # Of another loss from there on, however low the ones before are.
+    train(tmp_path / "others.json", losses, best=best, compare_from=4)
+    assert kept() == pytest.approx(2.2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "best.weights.h5", "losses.json", "others.json",
+    ]  # fmt: skip
+
+
 def test_a_resumed_training_stops_where_it_would_have_stopped(tmp_path):
     path = tmp_path / "losses.json"
     losses = [3.0, 2.0, 2.5, 2.2, 2.0, 1.0]

@@ -48,12 +48,15 @@ def of_dictionaries(
     names = data.class_names
     main = config.model_names[-1]
     rows = folder.read_metrics()
+    counts = "the last epoch counts"
+    if config.patience is not None:
+        counts += ", of the baseline that of the lowest validation loss"
     return {
         "curves": Shown(
             viz.curves({**row, "model": TITLES[row["model"]]} for row in rows),
             "Training",
             "Measured during training on test images, at most 1,000 of them. "
-            "Nothing is selected by these curves: the last epoch counts.",
+            f"Nothing is selected by these curves: {counts}.",
         ),
         **_tradeoffs(folder, rows),
         "keys_per_class": Shown(
@@ -217,6 +220,11 @@ def _parse_trees(
     overall = {name: own.overall(averaged) for name, own in trees.items()}
     title = list(models)[-1]
     classes = data.class_names
+    by_class = {
+        f"{classes[tree.roots[0]]}": tree
+        for tree in trees[title].by_class(averaged)[:_CLASSES]
+        if tree is not None
+    }
     each = {
         f"{classes[label]}: predicted {classes[tree.roots[0]]}": tree
         for label, tree in zip(labels, trees[title].each(images), strict=True)
@@ -234,6 +242,12 @@ def _parse_trees(
             "Parse tree of the test set",
             f"{rule} Activations and couplings are means over {len(averaged):,}"
             " test images.",
+        ),
+        "parse_tree_classes": Shown(
+            viz.parse_tree(by_class, class_names=classes),
+            f"Parse trees of classes, {title}",
+            "As above, from each class down, with means over those of the "
+            "images that are predicted as this class.",
         ),
         "parse_tree_images": Shown(
             viz.parse_tree(each, images=images, class_names=classes),

@@ -95,17 +95,19 @@ def train(
             ],
         )
         rem.strip_pruning(trained)
+        for stop in stops:
+            stop.restore(trained)
         model = _in_float32(model, data, config)
     if devices.process() == 0:
         folder.save_model(name, model)
         shutil.rmtree(folder.backup_path(name), ignore_errors=True)
+        folder.best_path(name).unlink(missing_ok=True)
     devices.wait()
     if devices.process() > 0:
         return None
     # What follows runs in one process, on its own device.
-    return (
-        model if devices.num_shards(strategy) == 1 else folder.load_model(name)
-    )
+    shared = devices.num_shards(strategy) > 1
+    return folder.load_model(name) if shared else model
 
 
 def prepare(name: str, data: Data, config: Config, strategy) -> Ready:
@@ -280,6 +282,7 @@ def _stop_on_validation(
     validation = Batches(
         images, labels, batches.batch_size, arrange=batches.arrange
     )
+    takes_best = name == "baseline" and config.patience is not None
     ends = name == "rem" and config.pruning in ("polynomial", "one_shot")
     return StopOnValidation(
         validation,
@@ -288,6 +291,7 @@ def _stop_on_validation(
         accuracy=config.stop_accuracy,
         not_before=math.ceil(config.pruning_end * config.epochs) if ends else 0,
         compare_from=config.hard_margin_from or 0,
+        best=folder.best_path(name) if takes_best else None,
     )
 
 
@@ -390,6 +394,7 @@ def _callbacks(
                 "hard_margin_from needs a network with the margin loss, which "
                 f"{config.model} does not have."
             )
-        epoch = config.hard_margin_from
-        callbacks.append(tfcaps.losses.HardenMargin(loss, epoch))
+        callbacks.append(
+            tfcaps.losses.HardenMargin(loss, config.hard_margin_from)
+        )
     return callbacks

@@ -108,6 +108,12 @@ def _add_network(add: _Add) -> None:
 
 def _add_training(add: _Add) -> None:
     add(
+        "--recipe",
+        choices=("paper",),
+        help="train and prune as in the REM paper: up to 1,000 epochs, "
+        "iterative pruning with decay, no coupling loss; other flags change it",
+    )
+    add(
         "--epochs",
         type=_within("epochs", int),
         metavar="N",

@@ -114,6 +114,10 @@ class RunFolder:
         is_main = name == self.config.model_names[-1]
         return self.path / f"{'model' if is_main else name}.keras"
 
+    def best_path(self, name: str) -> Path:
+        """Where the weights of the best epoch are, until the training ends."""
+        return self.path / f"best-{name}.weights.h5"
+
     def backup_path(self, name: str) -> Path:
         return self.path / f"backup-{name}"
 

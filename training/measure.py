@@ -20,14 +20,18 @@ def _short(name: str) -> str:
     return name if name == "lengths_loss" else name.removeprefix("lengths_")
 
 
-def _measured_epochs(epochs: int) -> range:
-    """Returns the epochs of the curves, the last one among them."""
+def _measured_epochs(epochs: int) -> list[int]:
+    """Returns the epochs of the curves, the first and the last among them."""
     every = max(epochs // _CURVE_POINTS, 1)
-    return range((epochs - 1) % every, epochs, every)
+    return sorted({0, *range((epochs - 1) % every, epochs, every)})
 
 
 class Measure(keras.callbacks.Callback):
-    """Writes a line of `metrics.jsonl`, at the end and every few epochs."""
+    """Writes a line of `metrics.jsonl` every few epochs.
+
+    It does after the first epoch and the last one too, also where the training
+    stops early: what stops it must stand before this callback.
+    """
 
     def __init__(self, name, network, data, folder):
         super().__init__()
@@ -57,7 +61,7 @@ class Measure(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         measured = _measured_epochs(self.folder.config.epochs)
-        if epoch not in measured:
+        if epoch not in measured and not self.model.stop_training:
             return
         self.local.update()
         with devices.alone():
@@ -67,7 +71,8 @@ class Measure(keras.callbacks.Callback):
         if devices.process() > 0:
             return
         last = len(measured) - 1
-        if measured.index(epoch) in {0, last // 4, last // 2, last}:
+        kept = {measured[k] for k in (0, last // 4, last // 2, last)}
+        if epoch in kept or self.model.stop_training:
             self.folder.save_epoch(self.name, epoch, report.dictionary)
         self.row = {
             "model": self.name,

@@ -93,6 +93,7 @@ def _iterative(model, config, data, batches) -> None:
         (to_float(images[chosen]), labels[chosen]),
         tolerance=config.tolerance,
         max_searches=config.max_searches,
+        min_accuracy=config.min_accuracy,
         max_sparsity=config.final_sparsity,
     )
 

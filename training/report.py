@@ -12,7 +12,14 @@ from tfcaps.rem import Report
 from training import figures
 from training.datasets import Data
 from training.folder import RunFolder
-from training.tables import COLUMNS, TITLES, markdown
+from training.tables import COLUMNS, TITLES, Column, markdown
+
+# The sparsity of what is pruned is not the only one that is called so.
+_COLUMNS = (
+    *COLUMNS,
+    Column("with biases, %", "sparsity_paper", 1, 100),
+    Column("of all, %", "sparsity_all", 1, 100),
+)
 
 
 def write(
@@ -68,11 +75,11 @@ def table(reports: Mapping[str, Report]) -> str:
 def _cells(
     reports: Mapping[str, Report],
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    head = ("model", *(column.title for column in COLUMNS))
+    head = ("model", *(column.title for column in _COLUMNS))
     rows = [
         (
             TITLES[name],
-            *(column.write([report.to_dict()]) for column in COLUMNS),
+            *(column.write([report.to_dict()]) for column in _COLUMNS),
         )
         for name, report in reports.items()
     ]
@@ -86,7 +93,9 @@ def _subtitle(data: Data, reports: Mapping[str, Report]) -> str:
         f"images, {data.num_classes} classes; couplings at {levels} levels. "
         "Entropy is the mean over classes, its ceiling log2 of the images "
         "predicted as a class; keys are the median over classes; parameters "
-        "are those that are not zero."
+        "are those that are not zero; sparsity is that of the weights that are "
+        "pruned, then with the biases of their layers, as in the REM paper, "
+        "and of all parameters."
     )
 
 

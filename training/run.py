@@ -40,6 +40,7 @@ from training import (  # noqa: E402
     tensorboard,
 )
 from training.batches import Batches, to_float  # noqa: E402
+from training.configs import paper  # noqa: E402
 from training.flags import make_parser  # noqa: E402
 from training.folder import RunFolder  # noqa: E402
 from training.pairs import both_found, share_found  # noqa: E402
@@ -72,6 +73,8 @@ def open_folder(options) -> RunFolder:
                 )
         return folder
     defaults = configs.load(given.get("dataset", "digits"))
+    if options.recipe == "paper":
+        defaults = paper.published(defaults, given.get("model"))
     config = dataclasses.replace(defaults, **given)
     if options.out is not None:
         return RunFolder(options.out, config)

@@ -1,6 +1,7 @@
 """The end of a training by what the validation images say."""
 
 import json
+import os
 from pathlib import Path
 
 import keras
@@ -25,6 +26,8 @@ class StopOnValidation(keras.callbacks.Callback):
             0.
         compare_from: Int. First epoch of another loss, from which on earlier
             ones are no longer compared with. Defaults to 0.
+        best: File for the weights of the epoch with the lowest loss, ending in
+            `.weights.h5`. Defaults to `None`, which keeps none.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class StopOnValidation(keras.callbacks.Callback):
         accuracy: float | None = None,
         not_before: int = 0,
         compare_from: int = 0,
+        best: Path | None = None,
     ):
         super().__init__()
         self.batches = batches
@@ -44,6 +48,7 @@ class StopOnValidation(keras.callbacks.Callback):
         self.accuracy = accuracy
         self.not_before = not_before
         self.compare_from = compare_from
+        self.best = best
 
     @property
     def measured(self) -> list[dict[str, float]]:
@@ -68,6 +73,8 @@ class StopOnValidation(keras.callbacks.Callback):
         # An epoch that is repeated after a stop takes the place of its first.
         measured = [*self.measured[:epoch], row]
         if devices.process() == 0:
+            if self.best is not None and self._best(measured) == epoch:
+                self._keep(self.best)
             with write_atomically(self.path, "w") as file:
                 json.dump(measured, file)
         if logs is not None:
@@ -75,12 +82,29 @@ class StopOnValidation(keras.callbacks.Callback):
         if self._is_over(measured):
             self.model.stop_training = True
 
+    def restore(self, model: keras.Model) -> None:
+        """Gives a trained model the weights that were kept, if any were."""
+        devices.wait()
+        if self.best is not None:
+            model.load_weights(self.best)
+
+    def _keep(self, path: Path) -> None:
+        staged = path.with_name(f".{path.name}")
+        # Writing makes variables, which concern no other process.
+        with devices.alone():
+            self.model.save_weights(staged)
+        os.replace(staged, path)
+
+    def _best(self, measured: list[dict[str, float]]) -> int:
+        """Returns the epoch of the lowest loss."""
+        losses = [row["loss"] for row in measured]
+        first = self.compare_from if len(losses) > self.compare_from else 0
+        return first + int(np.argmin(losses[first:]))
+
     def _is_over(self, measured: list[dict[str, float]]) -> bool:
         done = len(measured)
-        losses = [row["loss"] for row in measured]
-        first = self.compare_from if done > self.compare_from else 0
-        best = first + int(np.argmin(losses[first:]))
-        if self.patience is not None and done - 1 - best >= self.patience:
+        waited = done - 1 - self._best(measured)
+        if self.patience is not None and waited >= self.patience:
             return True
         return (
             self.accuracy is not None

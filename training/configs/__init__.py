@@ -39,6 +39,7 @@ _OF_REM = (
     "decay",
     "final_sparsity",
     "max_searches",
+    "min_accuracy",
     "pruning",
     "scope",
     "search_samples",
@@ -71,7 +72,9 @@ class Config:
         epochs: Passes over the training images.
         batch_size: Images in a step, over all replicas.
         patience: Epochs without a lower validation loss after which a training
-            ends, or `None` to train for all `epochs`.
+            ends, or `None` to train for all `epochs`. The baseline is then that
+            of the lowest validation loss, REM that of the last epoch, as in the
+            paper.
         stop_accuracy: Validation accuracy at which a training ends, though not
             before its schedule of pruning, or `None`.
         learning_rate: Of Adam at the start.
@@ -104,6 +107,8 @@ class Config:
         max_searches: Passes over the validation images after an epoch in
             `iterative`.
         search_samples: Most validation images in such a pass, or `None`.
+        min_accuracy: Validation accuracy up to which `iterative` prunes
+            nothing.
         scope: `"tensor"` or `"global"`, see `prune_low_magnitude`.
         decay: Rate of the sensitivity-gated decay at the start; 0 for none.
         decay_power: How the rate falls to 0 at the end: as `(1 - share of
@@ -164,6 +169,7 @@ class Config:
     tolerance: float = 0.0
     max_searches: int = 12
     search_samples: int | None = None
+    min_accuracy: float = 0.0
     scope: str = "global"
     decay: float = 0.0
     decay_power: float = 2.0

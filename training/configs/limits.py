@@ -26,6 +26,7 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "learning_rate_decay": (0.0, 1.0),
     "levels": (2, 256),
     "max_searches": (1, None),
+    "min_accuracy": (0.0, 1.0),
     "patience": (1, None),
     "pruning_begin": (0.0, 1.0),
     "pruning_end": (0.0, 1.0),

@@ -11,8 +11,8 @@ NOTES = (
     "both are of toys that were not trained on.",
     "The paper's preprocessing is not released: here that of Efficient-CapsNet "
     "(64x64, a part of 48x48, both cameras), for all networks.",
-    "Runs are chosen by the validation loss, not at a matched familiar "
-    "accuracy as by Hinton et al., 2018.",
+    "Models are not compared at a matched familiar accuracy, as by Hinton et "
+    "al., 2018.",
     paper.BEST_AGAINST_LAST,
 )
 # Familiar and novel accuracy and entropy stand side by side in the paper.

@@ -24,6 +24,8 @@ class Protocol(Augmentation):
         measured: Take both from the training images instead, see
             `channel_statistics`.
         resize: Rows and columns of the images, or `None` to keep theirs.
+        min_accuracy: Validation accuracy up to which nothing is pruned by
+            `--pruning iterative`.
     """
 
     mean: Channels | None = None
@@ -31,6 +33,7 @@ class Protocol(Augmentation):
     measured: bool = False
     resize: int | None = None
     shift: int = 2
+    min_accuracy: float = 0.0
 
 
 _IMAGENET: dict[str, Channels] = {
@@ -39,7 +42,7 @@ _IMAGENET: dict[str, Channels] = {
 }
 _PHOTOS = Protocol(**_IMAGENET, resize=128, shift=0)  # size: section 4.1
 # Expanded MNIST: see `training/datasets/affnist.py`.
-_EXPANDED = Protocol(shift=6)
+_EXPANDED = Protocol(shift=6, min_accuracy=0.5)
 # As Efficient-CapsNet has it: brightness by up to 2 standard deviations, which
 # are taken as 0.18 here. The REM paper gives no details.
 _SMALL_NORB = Protocol(
