@@ -171,6 +171,21 @@ def test_quick_is_reduced_and_says_so(tmp_path, fake, monkeypatch):
     assert "**Reduced budget**: at most 200 images" in text
 
 
+def test_deterministic_runs_are_an_experiment_of_their_own(
+    tmp_path, fake, capsys
+):
+    assert call(tmp_path, "--deterministic") == 0
+    config = (tmp_path / "out/good/seed-0/config.json").read_text("utf-8")
+    assert json.loads(config)["deterministic"] is True
+    text = (tmp_path / "out/table.md").read_text("utf-8")
+    assert "experiments.py table_1 --recipe short --deterministic`" in text
+    assert call(tmp_path) == 2
+    assert "bit for bit, not table_1" in capsys.readouterr().err
+    collect = ("--collect", tmp_path / "out", "--to", tmp_path / "kept")
+    assert command(*collect) == 0
+    assert (tmp_path / "kept/table.md").read_text("utf-8") == text
+
+
 def test_patterns_choose_runs(tmp_path, fake, capsys):
     fake[:] = [row("good"), row("gone"), row("other")]
     assert call(tmp_path, "--seeds", 0, "--only", "go*") == 0

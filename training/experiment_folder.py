@@ -140,6 +140,8 @@ class ExperimentFolder:
         recipe: One of `training/configs/paper.py`, or `None`.
         quick: Whether everything is reduced, to see that it works.
         seeds: Seeds of each run, or `None` for those of the experiment.
+        deterministic: Whether a run that was stopped ends with the same numbers
+            bit for bit as one that was not.
     """
 
     def __init__(
@@ -149,14 +151,18 @@ class ExperimentFolder:
         recipe: str | None,
         quick: bool,
         seeds: Sequence[int] | None = None,
+        deterministic: bool = False,
     ):
         self.path = path
         self.name = name
         self.recipe = recipe
         self.quick = quick
+        self.deterministic = deterministic
         experiment = load(name, recipe)
         if quick:
             experiment = experiment.reduced(QUICK_SAMPLES, QUICK_EPOCHS)
+        if deterministic:
+            experiment = experiment.repeatable()
         self.experiment: Experiment = experiment
         self.seeds = tuple(seeds or experiment.seeds)
 
@@ -199,13 +205,16 @@ class ExperimentFolder:
 
     @property
     def _about(self) -> dict[str, Any]:
-        return {"name": self.name, "recipe": self.recipe, "quick": self.quick}
+        about = {"name": self.name, "recipe": self.recipe, "quick": self.quick}
+        # Experiments that are older than this choice say nothing of it.
+        return about | ({"deterministic": True} if self.deterministic else {})
 
     @property
     def title(self) -> str:
         words = [self.name]
         words += [f"by the {self.recipe} recipe"] if self.recipe else []
         words += ["on a reduced budget"] if self.quick else []
+        words += ["bit for bit"] if self.deterministic else []
         return " ".join(words)
 
     def write_about(self) -> None:
@@ -257,9 +266,7 @@ class ExperimentFolder:
         Raises:
             UserError: If that folder holds another experiment.
         """
-        kept = ExperimentFolder(
-            to, self.name, self.recipe, self.quick, self.seeds
-        )
+        kept = ExperimentFolder(to, **self._about, seeds=self.seeds)
         kept.begin()
         for run in self.runs():
             if run.finished:

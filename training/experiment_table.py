@@ -203,6 +203,7 @@ def _page(folder: ExperimentFolder, lines: Sequence[Line]) -> str:
     experiment = folder.experiment
     recipe = f" --recipe {folder.recipe}" if folder.recipe else ""
     quick = " --quick" if folder.quick else ""
+    quick += " --deterministic" if folder.deterministic else ""
     parts = [
         f"# {experiment.title}",
         f"`python training/experiments.py {folder.name}{recipe}{quick}`",

@@ -70,6 +70,12 @@ def make_parser() -> Parser:
     )
     add("--seeds", nargs="+", type=_seed, help="instead of its own")
     add("--quick", action="store_true", help="few images, one epoch, one seed")
+    add(
+        "--deterministic",
+        action="store_true",
+        help="the same numbers bit for bit, also in runs that were stopped; "
+        "may be slower",
+    )
     add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
     add(
         "--out",
@@ -125,11 +131,12 @@ def run(options: argparse.Namespace) -> None:
     if recipe is None and options.name in TABLES_OF_THE_PAPER:
         recipe = next(iter(RECIPES))
     folder = ExperimentFolder(
-        options.out or _default_path(options.name, recipe, options.quick),
+        options.out or _default_path(options, recipe),
         options.name,
         recipe,
         options.quick,
         options.seeds,
+        options.deterministic,
     )
     # Before anything is written: a wrong name is an error.
     wanted = folder.runs(options.only)
@@ -150,8 +157,11 @@ def run(options: argparse.Namespace) -> None:
         )
 
 
-def _default_path(name: str, recipe: str | None, quick: bool) -> Path:
-    words = [name, *([recipe] if recipe else []), *(["quick"] if quick else [])]
+def _default_path(options: argparse.Namespace, recipe: str | None) -> Path:
+    words = [options.name, *([recipe] if recipe else [])]
+    words += [
+        name for name in ("quick", "deterministic") if getattr(options, name)
+    ]
     return Path("runs") / "-".join(words)
 
 

@@ -122,6 +122,16 @@ class Experiment:
         )
         return dataclasses.replace(self, rows=rows, seeds=self.seeds[:1])
 
+    def repeatable(self) -> "Experiment":
+        """Returns the same with runs whose numbers are the same bit for bit."""
+        rows = tuple(
+            dataclasses.replace(
+                row, config=dataclasses.replace(row.config, deterministic=True)
+            )
+            for row in self.rows
+        )
+        return dataclasses.replace(self, rows=rows)
+
 
 def fields_of(
     shown: str, columns: tuple[Column, ...]
