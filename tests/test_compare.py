@@ -1,6 +1,7 @@
 """The table of all networks after a short equal budget."""
 
 import json
+from pathlib import Path
 
 from tests.test_run import tiny_data
 from tfcaps.cli import run_command
@@ -48,3 +49,10 @@ def test_a_run_that_fails_is_named_and_writes_no_table(tmp_path, capfd):
     assert command(tmp_path, "--networks", "dr_capsnet") == 2
     assert "dr_capsnet failed, see above." in capfd.readouterr().err
     assert not (tmp_path / "networks.md").exists()
+
+
+def test_the_table_in_the_repository_is_that_of_its_json():
+    results = Path(__file__).parents[1] / "results"
+    kept = json.loads((results / "networks.json").read_text("utf-8"))
+    text = (results / "networks.md").read_text("utf-8")
+    assert compare.page(kept) == text

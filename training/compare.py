@@ -12,6 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,24 +72,31 @@ def compare(options: argparse.Namespace) -> None:
             continue
         _run(name, folder, options)
     results = [_result(options.runs / name) for name in options.networks]
-    budget = (
-        "As many training images as stated and at most as many test images, "
-        f"{options.epochs} epochs in batches of {options.batch_size}; REM with "
-        f"a final sparsity of {_SPARSITY} and a decay of {_DECAY}. Seconds are "
-        "the median over steps. The table shows that every network trains and "
-        "what a step costs, not how good it gets: that takes hours."
-    )
-    rows = [_HEAD, *(row for result in results for row in _rows(result))]
-    table = markdown(rows, left=2)
-    text = (
-        f"# Every network after a short equal budget\n\n{budget}\n\n{table}\n"
-    )
+    text = page(results)
     with write_atomically(options.to.with_suffix(".md"), "w") as file:
         file.write(text)
     with write_atomically(options.to.with_suffix(".json"), "w") as file:
         json.dump(results, file, indent=1)
         file.write("\n")
     print(text)
+
+
+def page(results: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the table in Markdown, made of what the JSON file holds."""
+    config = results[0]["config"]
+    budget = (
+        "As many training images as stated and at most as many test images, "
+        f"{config['epochs']} epochs in batches of {config['batch_size']}; REM "
+        f"with a final sparsity of {config['final_sparsity']} and a decay of "
+        f"{config['decay']}, without the coupling loss. Seconds are the median "
+        "over steps. The table shows that every network trains and what a step "
+        "costs, not how good it gets: that takes hours."
+    )
+    rows = [_HEAD, *(row for result in results for row in _rows(result))]
+    table = markdown(rows, left=2)
+    return (
+        f"# Every network after a short equal budget\n\n{budget}\n\n{table}\n"
+    )
 
 
 def _samples(name: str, options: argparse.Namespace) -> int:
@@ -120,6 +128,9 @@ def _run(name: str, folder: Path, options: argparse.Namespace) -> None:
         "--batch-size": options.batch_size,
         "--final-sparsity": _SPARSITY,
         "--decay": _DECAY,
+        "--coupling-spread": 0,
+        "--coupling-polarization": 0,
+        "--coupling-crowding": 0,
         "--out": folder,
     }
     command = [sys.executable, str(ROOT / "training" / "run.py"), "--rem"]

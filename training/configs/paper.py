@@ -21,7 +21,7 @@ DATASETS = {
     "SVHN": "svhn_cropped",
     "CIFAR-10": "cifar10",
     "Dogs vs. Cats": "cats_vs_dogs",
-    "Imagenette": "imagenette_128px",
+    "Imagenette": "imagenette",
     "affNIST": "affnist",
     "elevation": "smallnorb-elevation",
     "azimuth": "smallnorb-azimuth",

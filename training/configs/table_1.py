@@ -3,7 +3,9 @@
 python training/experiments.py table_1 --data-dir ~/tensorflow_datasets
 python training/experiments.py table_1 --recipe paper --data-dir ...
 
-Expected time, all rows and five seeds: unmeasured on CPU (weeks) and on GPU.
+Expected time, all rows and five seeds: on two CPU cores about 170 days, half of
+them DeepCaps at 64x64, which is an estimate from the step times in
+results/networks.md, and many times that with `--recipe paper`. GPU: unmeasured.
 Expected result: the published column.
 """
 
@@ -11,6 +13,14 @@ from training.configs import paper
 from training.configs.experiment import Experiment
 from training.published import TABLE_1
 
+# Copies that are smaller than those of TensorFlow Datasets.
+_PREPARED = {
+    "Dogs vs. Cats": (
+        "cats_vs_dogs_128px_subset",
+        "Dogs vs. Cats, subset of 4,000",
+    ),
+    "Imagenette": ("imagenette_128px", "Imagenette, as JPEG of 128x128"),
+}
 COLUMNS = (
     paper.ACCURACY,
     paper.ENTROPY,
@@ -36,8 +46,8 @@ def get_experiment(recipe: str = "short") -> Experiment:
                 "+REM": (rem, rem_bits, sparsity),
             },
         )
-        if dataset == "Dogs vs. Cats":
-            rows += _subset(recipe, network, sparsity)
+        if dataset in _PREPARED:
+            rows += _prepared(recipe, dataset, network, sparsity)
     return Experiment(
         "Table 1: accuracy, entropy and sparsity",
         ("data set", "network", "model"),
@@ -47,7 +57,6 @@ def get_experiment(recipe: str = "short") -> Experiment:
         (
             paper.RECIPE_NOTES[recipe],
             paper.LOSSY_CIFAR,
-            "Imagenette here is `imagenette_128px`, resized, stored as JPEG.",
             "Dogs vs. Cats: the split of the paper is not known, and the "
             "published +Q is 1.5 points better than vanilla although it is the "
             "same network with coarser couplings: one of the two is from "
@@ -66,13 +75,13 @@ def get_experiment(recipe: str = "short") -> Experiment:
     )
 
 
-def _subset(recipe, network, sparsity):
-    """4,000 of the 25,000 photos, which the paper has no numbers for."""
-    name = "cats_vs_dogs_128px_subset"
+def _prepared(recipe, dataset, network, sparsity):
+    """What was prepared for this project; the paper has no numbers for it."""
+    name, label = _PREPARED[dataset]
     return paper.rows(
-        ("Dogs vs. Cats, subset of 4,000", network),
+        (label, network),
         f"{name}-{paper.NETWORKS[network]}",
-        paper.config(recipe, "Dogs vs. Cats", network, sparsity, dataset=name),
+        paper.config(recipe, dataset, network, sparsity, dataset=name),
         COLUMNS,
         {"vanilla": (), "+Q": (), "+REM": ()},
     )

@@ -6,7 +6,9 @@ python training/experiments.py table_11 --data-dir ~/tensorflow_datasets \\
 Its runs are those of tables 1, 2 and 10; what is finished there is not
 repeated.
 
-Expected time, all rows and five seeds: unmeasured on CPU and on GPU.
+Expected time, all rows and five seeds: on two CPU cores about 23 days without
+Tiny ImageNet, which is an estimate from the step times in results/networks.md,
+and many times that with `--recipe paper`. GPU: unmeasured.
 Expected result: the published column.
 """
 

@@ -3,7 +3,9 @@
 python training/experiments.py table_12 --data-dir ~/tensorflow_datasets
 python training/experiments.py table_12 --recipe paper --data-dir ...
 
-Expected time, both rows and five seeds: unmeasured on CPU and on GPU.
+Expected time, both rows and five seeds: on two CPU cores about 4 days, which is
+an estimate from the step times in results/networks.md, and many times that with
+`--recipe paper`. GPU: unmeasured.
 Expected result: the published column, the names of its rows exchanged.
 """
 

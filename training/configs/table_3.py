@@ -3,7 +3,9 @@
 python training/experiments.py table_3 --data-dir FOLDER_WITH_SMALLNORB
 python training/experiments.py table_3 --recipe paper --data-dir ...
 
-Expected time, all rows and five seeds: unmeasured on CPU and on GPU.
+Expected time, all rows and five seeds: on two CPU cores 2 to 3 days, which is
+an estimate from the step times in results/networks.md, and many times that with
+`--recipe paper`. GPU: unmeasured.
 Expected result: the published column.
 """
 
