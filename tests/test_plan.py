@@ -58,9 +58,12 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(
     printed = capsys.readouterr().out
     assert "16 training, 3 validation, 8 test images of 8x8x1" in printed
     assert "Baseline: 5 epochs of 2 steps of 8 images" in printed
+    assert "at most" not in printed
     assert "REM: 5 epochs of 2 steps" in printed
     assert "class_caps: 3 capsules of 8, DynamicRouting" in printed
     assert "No run folder has been made." in printed
+    assert command(*flags, "--recipe", "paper", "--dry-run") == 0
+    assert "Training takes at most about" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.npz"]
 
 

@@ -49,6 +49,8 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
                 f"          {layer.name}: {layer.num_capsules} capsules of "
                 f"{layer.dim}, {type(layer.routing).__name__}"
             )
+    stops = (config.patience, config.stop_accuracy) != (None, None)
+    about = "at most about" if stops else "about"
     total = 0.0
     for name in config.model_names:
         steps, seconds = _time(name, data, config, strategy)
@@ -56,7 +58,7 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
         print(
             f"training  {TITLES[name]}: {config.epochs} epochs of {steps} "
             f"steps of {config.batch_size} images, {1000 * seconds:.0f} ms a "
-            f"step, about {_duration(config.epochs * steps * seconds)}"
+            f"step, {about} {_duration(config.epochs * steps * seconds)}"
         )
     kept = len(config.model_names) * _MODEL_BYTES * model.count_params()
     weights = sum(math.prod(v.shape) for v in model.trainable_variables)
@@ -66,7 +68,7 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
         f"{_megabytes(backup)} more while training"
     )
     print(
-        f"\nTraining takes about {_duration(total)}; measuring, figures and "
+        f"\nTraining takes {about} {_duration(total)}; measuring, figures and "
         "export come on top. No run folder has been made."
     )
 
