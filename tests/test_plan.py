@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,13 @@ def test_settings_may_be_what_there_is():
     assert set(CHOICES["pruning"]) == set(pruning.STRATEGIES)
     assert set(CHOICES["strategy"]) == set(devices.STRATEGIES)
     assert config_from(dataclasses.asdict(Config())) == Config()
+
+
+def test_settings_of_kept_runs_are_known():
+    kept = list((Path(__file__).parents[1] / "results").rglob("config.json"))
+    for path in kept:
+        config_from(json.loads(path.read_text("utf-8")))
+    assert kept
 
 
 def test_help_has_groups_and_examples(capsys):
