@@ -26,7 +26,7 @@ _SETTINGS = {
 }
 
 
-def test_a_run_takes_the_recipe_for_ones_own_data(tmp_path):
+def test_a_run_takes_the_recipe_for_ones_own_data(tmp_path, capsys):
     data = tiny_data(tmp_path / "tiny.npz")
     flags = ("--rem", "--recipe", "paper", "--dataset", data, "--bare")
     out = tmp_path / "run"
@@ -35,6 +35,8 @@ def test_a_run_takes_the_recipe_for_ones_own_data(tmp_path):
     wanted = {**_SETTINGS, "epochs": 2, "batch_size": 8}
     assert {name: config[name] for name in wanted} == wanted
     assert not list(out.glob("best-*")) and not list(out.glob(".best-*"))
+    assert command("--resume", "--recipe", "paper", "--out", out) == 2
+    assert "leave out --recipe" in capsys.readouterr().err
 
 
 def test_the_recipe_has_what_a_network_needs():

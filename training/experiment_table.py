@@ -202,11 +202,11 @@ def _status(runs: Sequence[Run]) -> str:
 def _page(folder: ExperimentFolder, lines: Sequence[Line]) -> str:
     experiment = folder.experiment
     recipe = f" --recipe {folder.recipe}" if folder.recipe else ""
-    quick = " --quick" if folder.quick else ""
-    quick += " --deterministic" if folder.deterministic else ""
+    flags = " --quick" if folder.quick else ""
+    flags += " --deterministic" if folder.deterministic else ""
     parts = [
         f"# {experiment.title}",
-        f"`python training/experiments.py {folder.name}{recipe}{quick}`",
+        f"`python training/experiments.py {folder.name}{recipe}{flags}`",
     ]
     if folder.quick:
         parts.append(

@@ -63,6 +63,8 @@ def open_folder(options) -> RunFolder:
     if options.resume:
         if options.out is None:
             raise UserError("--resume needs --out, the folder of the run.")
+        if options.recipe is not None:
+            raise UserError("--resume reads the settings; leave out --recipe.")
         folder = RunFolder.resume(options.out)
         for name, value in given.items():
             kept = getattr(folder.config, name)
