@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+from collections.abc import Callable
 
 from tfcaps.cli import UserError
 from training.configs import Config
@@ -109,25 +110,24 @@ class Experiment:
 
     def reduced(self, samples: int, epochs: int) -> "Experiment":
         """Returns the same with little data, few epochs and one seed."""
-        rows = tuple(
-            dataclasses.replace(
-                row,
-                config=dataclasses.replace(
-                    row.config,
-                    samples=min(samples, row.config.samples or samples),
-                    epochs=min(epochs, row.config.epochs),
-                ),
+        fewer = self._with(
+            lambda config: dataclasses.replace(
+                config,
+                samples=min(samples, config.samples or samples),
+                epochs=min(epochs, config.epochs),
             )
-            for row in self.rows
         )
-        return dataclasses.replace(self, rows=rows, seeds=self.seeds[:1])
+        return dataclasses.replace(fewer, seeds=self.seeds[:1])
 
     def repeatable(self) -> "Experiment":
         """Returns the same with runs whose numbers are the same bit for bit."""
+        return self._with(
+            lambda config: dataclasses.replace(config, deterministic=True)
+        )
+
+    def _with(self, change: Callable[[Config], Config]) -> "Experiment":
         rows = tuple(
-            dataclasses.replace(
-                row, config=dataclasses.replace(row.config, deterministic=True)
-            )
+            dataclasses.replace(row, config=change(row.config))
             for row in self.rows
         )
         return dataclasses.replace(self, rows=rows)
