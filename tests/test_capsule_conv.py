@@ -86,8 +86,8 @@ def test_squash_layer_shrinks_the_last_axis(name, shrink, rng):
         (
             lambda: CapsuleConv2D(2, 0),
             (5, 5, 2, 3),
-            "`num_types` and `dim` must be at least 1. Received: num_types=2, "
-            "dim=0.",
+            "`num_types` and `dim` must be integers of at least 1. "
+            "Received: num_types=2, dim=0.",
         ),
         (
             lambda: Squash("map"),

@@ -202,8 +202,8 @@ def test_activations_default_to_the_lengths_of_the_poses(rng):
         (
             lambda: ConvCaps(3, 0, 2),
             (4, 4, 2, 3),
-            "`num_types` and `dim` must be at least 1. Received: num_types=3, "
-            "dim=0.",
+            "`num_types` and `dim` must be integers of at least 1. "
+            "Received: num_types=3, dim=0.",
         ),
         (
             lambda: ConvCaps(3, 4, 2, padding="causal"),

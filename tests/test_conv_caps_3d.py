@@ -186,8 +186,8 @@ def test_first_biases_are_those_of_the_publications():
         (
             lambda: ConvCaps3D(0, 4),
             (4, 4, 2, 3),
-            "`num_types` and `dim` must be at least 1. Received: num_types=0, "
-            "dim=4.",
+            "`num_types` and `dim` must be integers of at least 1. "
+            "Received: num_types=0, dim=4.",
         ),
         (
             lambda: ConvCaps3D(2, 4, bias="all"),
@@ -251,3 +251,12 @@ def test_first_biases_are_those_of_the_publications():
 def test_wrong_layer_is_refused(make, shape, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         make()(keras.Input(shape))
+
+
+def test_bias_is_float32_in_half_precision():
+    layer = ConvCaps3D(2, 4, dtype="mixed_float16")
+    layer.build((None, 4, 4, 2, 3))
+    seen = []
+    layer._weights = lambda parents: seen.append(layer.bias.dtype) or {}
+    layer(np.zeros((1, 4, 4, 2, 3), "float16"))
+    assert [keras.backend.standardize_dtype(d) for d in seen] == ["float32"]

@@ -180,6 +180,16 @@ def test_dimensions_are_perturbed_by_the_published_offsets(poses):
     np.testing.assert_allclose(images[:, :, [0, 1, 10]], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("network", ["dense", "deconvolution", "upsampling"])
+def test_images_end_in_channels_whatever_the_setting_of_keras(network, poses):
+    keras.config.set_image_data_format("channels_first")
+    try:
+        images = Decoder((48, 40, 2), network)(poses)
+    finally:
+        keras.config.set_image_data_format("channels_last")
+    assert tuple(images.shape) == (len(poses), 48, 40, 2)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -192,6 +202,15 @@ def test_dimensions_are_perturbed_by_the_published_offsets(poses):
             lambda: Decoder((28, 0, 1)),
             "`image_shape` must be (rows, columns, channels). Received: "
             "image_shape=(28, 0, 1).",
+        ),
+        (
+            lambda: Decoder(28),
+            "`image_shape` must be (rows, columns, channels). Received: "
+            "image_shape=28.",
+        ),
+        (
+            lambda: Decoder((28, 28, 1), network=5),
+            "`network` must be a name or a Keras layer. Received: network=5.",
         ),
         (
             lambda: Decoder((28, 28, 1), "convolution"),
@@ -214,7 +233,16 @@ def test_dimensions_are_perturbed_by_the_published_offsets(poses):
             "input_shape=(None, 2, 2, 3, 4).",
         ),
     ],
-    ids=["rank", "empty", "network", "by_4", "by_8", "spatial"],
+    ids=[
+        "rank",
+        "empty",
+        "number",
+        "no_layer",
+        "network",
+        "by_4",
+        "by_8",
+        "spatial",
+    ],
 )
 def test_wrong_decoder_is_refused(make, message):
     with pytest.raises(ValueError, match=re.escape(message)):

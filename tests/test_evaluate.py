@@ -57,6 +57,19 @@ def test_capsule_outputs_shares_weights_and_shows_couplings(model, images):
     np.testing.assert_allclose(shown["couplings"].sum(-1), 1.0, atol=1e-6)
 
 
+@pytest.mark.parametrize("show", [rem.capsule_outputs, rem.add_couplings])
+def test_models_with_couplings_are_saved_and_loaded(
+    show, model, images, tmp_path
+):
+    sharpen(model)
+    shown = show(model)
+    shown.save(tmp_path / "shown.keras")
+    loaded = keras.models.load_model(tmp_path / "shown.keras")
+    expected = shown.predict(images, verbose=0)
+    for name, values in loaded.predict(images, verbose=0).items():
+        np.testing.assert_allclose(values, expected[name], atol=1e-6)
+
+
 def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
     model = keras.Sequential(
         [
@@ -328,6 +341,14 @@ def test_layer_with_couplings_of_zero_is_named(model, images):
     assert rem.evaluate(model, (images, np.zeros(23, int)), 5).zero_layers == []
 
 
+def test_labels_may_be_whole_floats(model, images):
+    labels = np.arange(23) % 4
+    report = rem.evaluate(model, (images, labels.astype("float32")))
+    assert 0 < report.accuracy < 1
+    expected = rem.evaluate(model, (images, labels))
+    assert report.to_dict() == expected.to_dict()
+
+
 def test_labels_of_some_classes_are_enough(model, images):
     report = rem.evaluate(model, (images, np.full(23, 2)))
     trees = report.dictionaries["true"]
@@ -350,5 +371,17 @@ def test_wrong_input_is_an_error(model, images):
         rem.evaluate(model, [])
     with pytest.raises(ValueError, match="must be .images, labels. or an iter"):
         rem.evaluate(model, 3)
+    with pytest.raises(ValueError, match="Labels must be whole numbers.*0.5"):
+        rem.evaluate(model, (images, labels + 0.5))
+    with pytest.raises(ValueError, match="must be a pair .images, labels., w"):
+        rem.evaluate(model, [(images, labels, np.ones(23))])
+    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+        rem.evaluate(model, (images, labels), batch_size=0)
+    unbuilt = keras.Sequential([tfcaps.layers.ClassCaps(3, 4)])
+    with pytest.raises(ValueError, match="must be a functional model, or a"):
+        rem.evaluate(unbuilt, (images, labels))
+    pair = keras.Model([model.input, keras.Input((2,))], model.output)
+    with pytest.raises(ValueError, match="of several inputs must be made of a"):
+        rem.encoder(pair)
     with pytest.raises(ValueError, match="has no routed capsule layer"):
         rem.evaluate(keras.Sequential([keras.Input((3,))]), (images, labels))

@@ -10,7 +10,7 @@ import tfcaps
 from tests import reference
 from tests.golden import load
 from tests.gradients import value_and_gradients
-from tfcaps.layers import ClassCaps, FcCaps, Length
+from tfcaps.layers import ClassCaps, ConvCaps, FcCaps, Length
 
 
 def class_caps_with(weights, input_shape, **kwargs):
@@ -149,8 +149,13 @@ def test_layers_stack_in_a_sequential_model(rng):
         (
             lambda: ClassCaps(0, 16),
             (5, 4),
-            "`num_capsules` and `dim` must be at least 1. Received: "
-            "num_capsules=0, dim=16.",
+            "`num_capsules` and `dim` must be integers of at least 1. "
+            "Received: num_capsules=0, dim=16.",
+        ),
+        (
+            lambda: ClassCaps("10", 16.5),
+            (5, 4),
+            "Received: num_capsules='10', dim=16.5.",
         ),
         (
             lambda: ClassCaps(10, 16, share="position"),
@@ -185,6 +190,7 @@ def test_layers_stack_in_a_sequential_model(rng):
     ],
     ids=[
         "no_capsules",
+        "no_integers",
         "share",
         "routing",
         "rank",
@@ -195,3 +201,28 @@ def test_layers_stack_in_a_sequential_model(rng):
 def test_wrong_layer_is_refused(make, shape, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         make()(keras.Input(shape))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (ClassCaps(3, 4), (4, 6)),
+        (ClassCaps(3, 4), (6, 4, 1)),
+        (ConvCaps(3, 4, 3), (3, 3, 6)),
+    ],
+)
+def test_activations_of_another_shape_are_refused(layer, shape):
+    poses = (6, 4, 8) if len(shape) < 3 or shape[2] == 1 else (6, 3, 3, 2, 8)
+    message = "`activations` must have the shape of the poses without its last"
+    with pytest.raises(ValueError, match=message):
+        layer(np.zeros(poses, "float32"), np.zeros(shape, "float32"))
+
+
+def test_without_a_bias_it_is_none():
+    for layer, children in (
+        (ClassCaps(3, 4, use_bias=False), (2, 5, 4)),
+        (ConvCaps(3, 4, 3, use_bias=False), (2, 3, 3, 2, 4)),
+        (ClassCaps(3, 4, routing="em"), (2, 5, 4)),
+    ):
+        layer.build(children)
+        assert layer.bias is None

@@ -226,8 +226,8 @@ def test_primary_matrix_caps_take_images_of_any_size():
         (
             lambda: PrimaryMatrixCaps(0),
             (4, 4, 3),
-            "`num_types` and `dim` must be at least 1. Received: num_types=0, "
-            "dim=16.",
+            "`num_types` and `dim` must be integers of at least 1. "
+            "Received: num_types=0, dim=16.",
         ),
         (
             lambda: PrimaryMatrixCaps(2),

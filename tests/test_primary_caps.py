@@ -85,8 +85,8 @@ def test_primary_caps_takes_images_of_any_size():
         (
             lambda: PrimaryCaps(2, 0, 3),
             (5, 5, 3),
-            "`num_types` and `dim` must be at least 1. Received: num_types=2, "
-            "dim=0.",
+            "`num_types` and `dim` must be integers of at least 1. "
+            "Received: num_types=2, dim=0.",
         ),
         (
             lambda: PrimaryCaps(2, 4, 3),

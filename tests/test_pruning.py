@@ -312,3 +312,39 @@ def test_callback_without_pruning_is_an_error(images):
         compiled(tiny_capsnet()).fit(
             *images, verbose=0, callbacks=[rem.UpdatePruningStep()]
         )
+
+
+@pytest.mark.parametrize("steps_per_execution", [3, 4])
+def test_no_update_is_missed_between_executions(images, steps_per_execution):
+    schedule = tfmot.sparsity.keras.PolynomialDecay(
+        0.0, 0.8, 0, 24, frequency=8
+    )
+    model = compiled(tiny_capsnet(), steps_per_execution=steps_per_execution)
+    rem.prune_low_magnitude(model, schedule)
+    callbacks = [rem.UpdatePruningStep()]
+    history = model.fit(
+        *images, epochs=2, batch_size=2, verbose=0, callbacks=callbacks
+    )
+    first, last = history.history["sparsity"]
+    assert first == pytest.approx(float(schedule(8)[1]), abs=0.02)
+    assert last == pytest.approx(0.8, abs=0.02)
+
+
+def test_the_optimiser_goes_on_after_stripping_saving_and_loading(
+    images, tmp_path
+):
+    model = compiled(tiny_capsnet())
+    rem.prune_low_magnitude(model, lambda step: 0.5)
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    before = len(model.optimizer.variables)
+    rem.strip_pruning(model)
+    assert len(model.optimizer.variables) == before - 3
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for each in (model, loaded):
+        each.fit(*images, shuffle=False, verbose=0)
+        assert int(each.optimizer.iterations) == 2
+    for left, right in zip(
+        model.optimizer.variables, loaded.optimizer.variables, strict=True
+    ):
+        np.testing.assert_allclose(left.numpy(), right.numpy(), atol=1e-6)

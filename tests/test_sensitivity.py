@@ -121,6 +121,10 @@ def test_it_is_saved_and_loaded_with_the_model_in_a_fresh_process(tmp_path):
 def test_wrong_use_is_an_error():
     with pytest.raises(ValueError, match=r"`rate` must be in \[0, 1\]"):
         rem.sensitivity_decay(keras.optimizers.SGD(), 2.0)
+    with pytest.raises(ValueError, match="rate='x'"):
+        rem.sensitivity_decay(keras.optimizers.SGD(), "x")
+    with pytest.raises(ValueError, match="must be an object such as"):
+        rem.sensitivity_decay("adam", 0.1)
     with pytest.raises(ValueError, match="inside LossScaleOptimizer"):
         rem.sensitivity_decay(
             keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), 0.1

@@ -149,3 +149,15 @@ def test_wrong_arguments_are_errors(images):
     rem.prune_single_shot(model, batches(*images), 0.5)
     with pytest.raises(ValueError, match="being pruned already"):
         rem.prune_single_shot(model, batches(*images), 0.5)
+
+
+def test_loss_scaling_leaves_no_batch_out_and_masks_hold(images):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = tiny_capsnet()
+        model.compile("adam", tfcaps.losses.MarginLoss(), loss_weights=1e3)
+        rem.prune_single_shot(model, batches(*images), 0.5)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)

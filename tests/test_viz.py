@@ -10,6 +10,7 @@ from PIL import Image
 
 from tfcaps import viz
 from tfcaps.rem import CouplingDictionary
+from tfcaps.viz.pictures import picture
 
 
 @pytest.fixture
@@ -201,3 +202,9 @@ def test_couplings_at_midrise_levels_are_the_middles_of_bins():
     bins = viz.coupling_histograms({"a": trees}, 4, mode="midrise").data
     assert bins["edges"] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
     assert list(bins["children"]["a"].values()) == [[1, 0, 0, 1]]
+
+
+def test_a_constant_image_beyond_the_range_is_black():
+    with np.errstate(invalid="raise", divide="raise"):
+        shown = picture(np.full((4, 4, 1), -0.4, "float32"))
+    np.testing.assert_array_equal(shown, np.zeros((4, 4), np.uint8))

@@ -253,11 +253,13 @@ def is_integer(value: Any) -> bool:
 
 
 def check_positive(**sizes: int) -> None:
-    """Raises `ValueError` unless all sizes, given by name, are at least 1."""
-    if min(sizes.values()) < 1:
+    """Raises `ValueError` unless all sizes are integers of at least 1."""
+    if not all(is_integer(size) and size > 0 for size in sizes.values()):
         names = " and ".join(f"`{name}`" for name in sizes)
-        given = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        raise ValueError(f"{names} must be at least 1. Received: {given}.")
+        given = ", ".join(f"{name}={size!r}" for name, size in sizes.items())
+        raise ValueError(
+            f"{names} must be integers of at least 1. Received: {given}."
+        )
 
 
 def check_levels(levels: Any) -> None:

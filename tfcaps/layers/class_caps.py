@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.layers.routed import RoutedCaps, chosen
-from tfcaps.ops import Tensor, check_positive, class_targets, length
+from tfcaps.layers.routed import RoutedCaps, child_activations, chosen
+from tfcaps.ops import Tensor, check_positive, class_targets
 from tfcaps.routing import (
     Block,
     FactoredVotes,
@@ -35,7 +35,8 @@ class ClassCaps(RoutedCaps):
         dim: Int. Components of a parent.
         routing: Int, name, config or `tfcaps.routing.Routing`. An int is
             dynamic routing with that many iterations. Defaults to `3`.
-        use_bias: Bool. Give the routing its bias. Defaults to `True`.
+        use_bias: Bool. Give the routing its bias, if it has one, which
+            `EMRouting` has not. Defaults to `True`.
         share: `None` for one matrix per child and parent, `"type"` for one per
             child type and parent (the same at all positions; needs spatial
             input), `"all"` for one per parent. Defaults to `None`.
@@ -151,8 +152,7 @@ class ClassCaps(RoutedCaps):
     ) -> Any:
         if training and self.trainable and labels is not None:
             self._learn(inputs, labels)
-        if activations is None:
-            activations = length(inputs)
+        activations = child_activations(inputs, activations)
         children = math.prod(inputs.shape[1:-1])
         activations = ops.reshape(activations, (-1, children))
         routed = self._route(
@@ -187,8 +187,7 @@ class ClassCaps(RoutedCaps):
         Returns:
             Tensor `[b, i]`, float32.
         """
-        if activations is None:
-            activations = length(inputs)
+        activations = child_activations(inputs, activations)
         children = math.prod(inputs.shape[1:-1])
         activations = ops.reshape(activations, (-1, children))
         activations = ops.cast(activations, "float32")

@@ -9,7 +9,8 @@ import numpy as np
 from keras import ops
 
 from tfcaps.layers.class_caps import ClassCaps
-from tfcaps.ops import Tensor, length
+from tfcaps.layers.routed import child_activations
+from tfcaps.ops import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -117,8 +118,7 @@ class CompactCaps(ClassCaps):
         training: bool | None = None,
     ) -> Any:
         del labels, training
-        if activations is None:
-            activations = length(inputs)
+        activations = child_activations(inputs, activations)
         poses = self._voting(inputs, inputs.shape)
         activations = self._voting(activations, inputs.shape)
         weights = None
@@ -140,8 +140,7 @@ class CompactCaps(ClassCaps):
     def voting_activations(
         self, inputs: Tensor, activations: Tensor | None = None
     ) -> Tensor:
-        if activations is None:
-            activations = length(inputs)
+        activations = child_activations(inputs, activations)
         voting = _with_zero(self._voting(activations, inputs.shape), axis=3)
         flat = ops.reshape(voting, (-1, math.prod(voting.shape[1:]), 1))
         return ops.squeeze(self._of_all(flat), axis=-1)

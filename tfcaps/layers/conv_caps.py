@@ -6,9 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.layers.routed import RoutedCaps, chosen
+from tfcaps.layers.routed import RoutedCaps, child_activations, chosen
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
-from tfcaps.ops import Tensor, check_positive, length
+from tfcaps.ops import Tensor, check_positive
 from tfcaps.routing import Block, FactoredVotes, Votes, made
 
 
@@ -30,8 +30,9 @@ class ConvCaps(RoutedCaps):
         padding: `"valid"`, or `"same"` by TensorFlow's rule; children outside
             of the map have zero poses and activations. Defaults to `"valid"`.
         routing: As in `ClassCaps`. Defaults to `3`.
-        use_bias: Bool. Give the routing its bias, which is the same at all
-            positions. Defaults to `True`.
+        use_bias: Bool. Give the routing its bias, if it has one, which
+            `EMRouting` has not; it is the same at all positions. Defaults to
+            `True`.
         share_types: Bool. Use the same matrices for all child types. Defaults
             to `False`.
         matrix: Bool. As in `ClassCaps`. Defaults to `False`.
@@ -143,8 +144,7 @@ class ConvCaps(RoutedCaps):
         types = inputs.shape[-2]
         members = (*self.kernel_size, types)
         children = math.prod(members)
-        if activations is None:
-            activations = length(inputs)
+        activations = child_activations(inputs, activations)
         activations = ops.reshape(windows.cut(activations), (-1, children))
         routed = self._route(
             inputs, activations, return_couplings=return_couplings

@@ -157,6 +157,7 @@ class ConvCaps3D(keras.layers.Layer):
             self.bias = self.add_weight(
                 shape=(self.num_types, self.dim),
                 initializer=initializer or keras.initializers.Constant(0.1),
+                autocast=False,  # routing is float32 whatever the policy
                 name="bias",
             )
 

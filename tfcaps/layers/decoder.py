@@ -67,8 +67,10 @@ class Decoder(keras.layers.Layer):
         class_independent: bool = False,
         **kwargs: Any,
     ):
-        if len(image_shape) != 3 or not all(
-            is_integer(side) and side > 0 for side in image_shape
+        if (
+            len(np.shape(image_shape)) != 1
+            or len(image_shape) != 3
+            or not all(is_integer(side) and side > 0 for side in image_shape)
         ):
             raise ValueError(
                 "`image_shape` must be (rows, columns, channels). Received: "
@@ -85,6 +87,11 @@ class Decoder(keras.layers.Layer):
             )
         elif isinstance(network, dict):
             network = keras.saving.deserialize_keras_object(network)
+        if not isinstance(network, keras.layers.Layer):
+            raise ValueError(
+                "`network` must be a name or a Keras layer. Received: "
+                f"network={network!r}."
+            )
         self.network = network
 
     def build(self, input_shape: Any) -> None:

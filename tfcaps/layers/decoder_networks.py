@@ -9,6 +9,8 @@ from keras import layers
 
 Shape = tuple[int, int, int]
 
+_LAST = "channels_last"
+
 
 def make(name: str, image_shape: Shape, dtype: Any) -> keras.Sequential:
     """Returns the network called `name`, not built yet.
@@ -51,7 +53,9 @@ def _deconvolution(image_shape: Shape) -> list[layers.Layer]:
         )
     start = (rows // factor, columns // factor, 16)
     enlarge = [
-        layers.Conv2DTranspose(f, 3, 1 if f == 64 else 2, padding="same")
+        layers.Conv2DTranspose(
+            f, 3, 1 if f == 64 else 2, padding="same", data_format=_LAST
+        )
         for f in filters
     ]
     return [
@@ -59,7 +63,9 @@ def _deconvolution(image_shape: Shape) -> list[layers.Layer]:
         layers.Reshape(start),
         layers.BatchNormalization(momentum=0.8),
         *enlarge,
-        layers.Conv2DTranspose(channels, 3, padding="same", activation="relu"),
+        layers.Conv2DTranspose(
+            channels, 3, padding="same", data_format=_LAST, activation="relu"
+        ),
     ]
 
 
@@ -76,15 +82,15 @@ def _upsampling(image_shape: Shape) -> list[layers.Layer]:
     grow = []
     for filters in (64, 128, 128):
         grow += [
-            layers.UpSampling2D(2, interpolation="bilinear"),
-            layers.Conv2D(filters, 3),
+            layers.UpSampling2D(2, _LAST, interpolation="bilinear"),
+            layers.Conv2D(filters, 3, data_format=_LAST),
             layers.LeakyReLU(negative_slope=0.2),
         ]
     return [
         layers.Dense(math.prod(start)),
         layers.Reshape(start),
         *grow,
-        layers.Conv2D(channels, 3, activation="sigmoid"),
+        layers.Conv2D(channels, 3, data_format=_LAST, activation="sigmoid"),
     ]
 
 

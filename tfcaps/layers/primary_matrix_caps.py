@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.layers.initializers import cloned
 from tfcaps.ops import Tensor, check_positive
 
 
@@ -77,7 +78,7 @@ class PrimaryMatrixCaps(keras.layers.Layer):
             self.strides,
             self.padding,
             data_format="channels_last",
-            kernel_initializer=self.kernel_initializer,
+            kernel_initializer=cloned(self.kernel_initializer),
             dtype=self.dtype_policy,
             name=name,
         )

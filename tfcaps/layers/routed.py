@@ -8,7 +8,8 @@ from keras import ops
 
 from tfcaps import routing as routings
 from tfcaps.layers import compiled
-from tfcaps.ops import Tensor
+from tfcaps.layers.initializers import cloned
+from tfcaps.ops import Tensor, length
 from tfcaps.routing import Block, Routed, Votes
 
 # Votes of a sample (i * j * d) that are not made outside of a step either.
@@ -76,11 +77,13 @@ class RoutedCaps(keras.layers.Layer):
             name="transformation",
         )
         self._routing_weights = []
+        self.bias = None
         weights = self.routing.weights(children, self._num_parents, self.dim)
         for name, weight in weights.items():
             if name == "bias" and not self.use_bias:
                 continue
-            initializer = weight.initializer
+            # One routing may serve several layers.
+            initializer = cloned(weight.initializer)
             if name == "bias" and self.bias_initializer is not None:
                 initializer = self.bias_initializer
             variable = self.add_weight(
@@ -193,6 +196,23 @@ class RoutedCaps(keras.layers.Layer):
             ),
         }
         return {**super().get_config(), **config}
+
+
+def child_activations(inputs: Tensor, activations: Tensor | None) -> Tensor:
+    """Returns the activations of child poses, their lengths if none are given.
+
+    Raises:
+        ValueError: If the shape is not that of the poses without its last axis.
+    """
+    if activations is None:
+        return length(inputs)
+    if tuple(activations.shape)[1:] != tuple(inputs.shape)[1:-1]:
+        raise ValueError(
+            "`activations` must have the shape of the poses without its last "
+            f"axis. Received: activations {tuple(activations.shape)}, poses "
+            f"{tuple(inputs.shape)}."
+        )
+    return activations
 
 
 def chosen(

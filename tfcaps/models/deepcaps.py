@@ -89,7 +89,7 @@ def deepcaps(
         class_dim,
         routing=routing,
         transformation_initializer=initializer,
-        bias_initializer=initializer if is_rem else None,
+        bias_initializer=initializer.clone() if is_rem else None,
         name="class_caps",
     )
     classes = routed(layer, (children, None))

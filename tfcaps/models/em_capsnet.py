@@ -66,12 +66,12 @@ def em_capsnet(
     if routing is None:
         routing = EMRouting(inverse_temperature=0.03, epsilon=0.01)
     check_input_shape(input_shape, (_SMALLEST, _SMALLEST), "for its windows")
-    settings = {
-        "matrix": True,
-        "transformation_initializer": keras.initializers.TruncatedNormal(
-            stddev=1.0
-        ),
-    }
+
+    def matrices() -> dict[str, Any]:
+        # Layers that share an initialiser would start with the same matrices.
+        initializer = keras.initializers.TruncatedNormal(stddev=1.0)
+        return {"matrix": True, "transformation_initializer": initializer}
+
     images = keras.Input(input_shape, name="images")
     features = keras.layers.Conv2D(
         filters,
@@ -95,7 +95,7 @@ def em_capsnet(
             step,
             routing=hidden_routing(routing),
             name=f"conv_caps{number}",
-            **settings,
+            **matrices(),
         )
         capsules = routed(conv_caps, capsules)
     class_caps = ClassCaps(
@@ -105,7 +105,7 @@ def em_capsnet(
         share="type",
         coordinates=True,
         name="class_caps",
-        **settings,
+        **matrices(),
     )
     labels = labels_for(routing)
     classes = routed(class_caps, capsules, labels)

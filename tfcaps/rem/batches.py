@@ -21,8 +21,13 @@ def batches_of(
         batch_size: Int. Size of the batches cut from arrays.
 
     Raises:
-        ValueError: If it is neither, or there are not as many labels as images.
+        ValueError: If it is neither, there are not as many labels as images, or
+            the batch size is below 1.
     """
+    if batch_size < 1:
+        raise ValueError(
+            f"`batch_size` must be at least 1. Received: {batch_size}."
+        )
     if isinstance(dataset, tuple) and len(dataset) == 2:
         images, labels = (np.asarray(part) for part in dataset)
         if len(images) != len(labels):
@@ -35,20 +40,30 @@ def batches_of(
         return ((images[part], labels[part]) for part in parts), len(starts)
     if isinstance(dataset, keras.utils.PyDataset):
         count = dataset.num_batches
-        return (dataset[index] for index in range(count)), count
+        return _pairs(dataset[index] for index in range(count)), count
     if isinstance(dataset, Iterable):
-        return dataset, None
+        return _pairs(dataset), None
     raise ValueError(
         "`dataset` must be (images, labels) or an iterable of such batches. "
         f"Received: {type(dataset).__name__}."
     )
 
 
+def _pairs(batches: Iterable[Any]) -> Iterator[tuple[Array, Array]]:
+    for batch in batches:
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            raise ValueError(
+                "Each batch must be a pair (images, labels), without weights. "
+                f"Received: {keras.tree.map_structure(np.shape, batch)}."
+            )
+        yield batch[0], batch[1]
+
+
 def class_indices(labels: Any, classes: int) -> Array:
-    """Returns labels `[b]`, made from one-hot ones where need be.
+    """Returns integer labels `[b]`, made from one-hot ones where need be.
 
     Raises:
-        ValueError: If a label is out of range.
+        ValueError: If a label is out of range or no whole number.
     """
     labels = np.asarray(labels)
     if labels.ndim == 2 and labels.shape[1] == classes and classes > 1:
@@ -59,7 +74,13 @@ def class_indices(labels: Any, classes: int) -> Array:
             f"Labels must be in [0, {classes - 1}]. Received: "
             f"{labels.min()} to {labels.max()}."
         )
-    return labels
+    indices = labels.astype("int64")
+    if np.any(indices != labels):
+        raise ValueError(
+            "Labels must be whole numbers, the indices of classes. Received: "
+            f"{labels[indices != labels][0]}."
+        )
+    return indices
 
 
 def has_several_classes(labels: Any, classes: int) -> bool:

@@ -9,6 +9,7 @@ from tfcaps.layers import Length
 from tfcaps.ops import Tensor, check_mode
 from tfcaps.rem.gradient_ramp import GradientRamp
 from tfcaps.rem.layer_levels import Levels, layer_levels
+from tfcaps.rem.with_couplings import with_couplings
 from tfcaps.routing import Routing
 
 
@@ -44,8 +45,19 @@ def functional(model: keras.Model) -> keras.Model:
     """Returns the model, or a functional one of a `keras.Sequential`.
 
     That has no `input` of its own before it is called.
+
+    Raises:
+        ValueError: If its layers are not known yet, or not from it.
     """
-    if not isinstance(model, keras.Sequential):
+    is_sequential = isinstance(model, keras.Sequential)
+    known = model.built if is_sequential else getattr(model, "inputs", None)
+    if not known:
+        raise ValueError(
+            f"{model.name!r} must be a functional model, or a sequential one "
+            "that is built, such as by a `keras.Input` as its first layer. "
+            f"Received: {type(model).__name__}."
+        )
+    if not is_sequential:
         return model
     return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
 
@@ -235,6 +247,8 @@ class PlainAndQuantized:
         """Returns a copy that rounds, for layers that do, or the layer."""
         if not self._rounds(layer):
             return layer
+        if id(layer) in self._copies:  # it is called more than once
+            return self._copies[id(layer)][1]
         name = f"{layer.name}_rounded"  # the two are in one model
         levels = self.levels[layer.name]
         copy = _with_levels(layer, levels, self._mode, name=name)
@@ -272,6 +286,7 @@ def show_last(
         called = replace(layer)
         if layer is not last:
             return called(*args, **kwargs)
+        shown.clear()  # what an earlier call of the same layer did
         shown.update(zip(("children", "activations"), args, strict=False))
         if "activations" in kwargs:
             shown["activations"] = kwargs["activations"]
@@ -284,12 +299,6 @@ def show_last(
         return outputs
 
     return call
-
-
-def with_couplings(layer: Any, args: Any, kwargs: Any) -> tuple[Any, Tensor]:
-    """Calls a routed layer, and returns its outputs and its couplings."""
-    *outputs, couplings = WithCouplings(layer)(*args, **kwargs)
-    return (tuple(outputs) if outputs[1:] else outputs[0]), couplings
 
 
 def _call_key(layer: Any, args: Any, kwargs: Any) -> Any:
@@ -347,6 +356,12 @@ def _only(tensors: Any, name: str) -> Tensor:
         return (
             tensors[name] if name in tensors else next(iter(tensors.values()))
         )
+    if name == "images" and isinstance(tensors, (list, tuple)) and tensors[1:]:
+        raise ValueError(
+            "A model of several inputs must be made of a dict of them, such as "
+            f"{{'images': ..., 'labels': ...}}. Received: a list of "
+            f"{len(tensors)}."
+        )
     return keras.tree.flatten(tensors)[0]
 
 
@@ -363,35 +378,3 @@ def same_layers(model: keras.Model, call: Any) -> keras.Model:
 def _without_labels(layer: Any, *args: Any, **kwargs: Any) -> Any:
     kwargs.pop("labels", None)
     return layer(*args, **kwargs)
-
-
-class WithCouplings(keras.layers.Layer):
-    """Calls a routed layer for its couplings too.
-
-    Keras 3.15 builds no functional model in which a layer that returned one
-    output before returns two, so a layer of its own makes the second call.
-    """
-
-    def __init__(self, layer: Any):
-        super().__init__(dtype=layer.dtype_policy)
-        self.layer = layer
-
-    def call(
-        self, inputs: Tensor, activations: Tensor | None = None, **kwargs: Any
-    ) -> Any:
-        return self.layer(inputs, **_also(activations, kwargs))
-
-    def compute_output_spec(
-        self, inputs: Any, activations: Any = None, **kwargs: Any
-    ) -> Any:
-        return self.layer.compute_output_spec(
-            inputs, **_also(activations, kwargs)
-        )
-
-
-def _also(activations: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Returns call arguments that ask for couplings."""
-    arguments = {**kwargs, "return_couplings": True}
-    if activations is not None:
-        arguments["activations"] = activations
-    return arguments

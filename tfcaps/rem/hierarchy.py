@@ -12,7 +12,6 @@ from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import predict_batches
 from tfcaps.rem.couplings import (
-    WithCouplings,
     encoder,
     last_routed_layer,
     quantize_couplings,
@@ -21,6 +20,7 @@ from tfcaps.rem.couplings import (
 )
 from tfcaps.rem.layer_levels import Levels
 from tfcaps.rem.trees import ParseTree, parse_tree
+from tfcaps.rem.with_couplings import WithCouplings
 
 Array = NDArray[Any]
 
@@ -227,7 +227,7 @@ def _layers_shown(model: keras.Model) -> tuple[keras.Model, list[ClassCaps]]:
         return tuple(outputs) if outputs[1:] else outputs[0]
 
     copy = same_layers(model, call)
-    found = [next(c for c in calls.values() if c.layer is last)]
+    found = [[c for c in calls.values() if c.layer is last][-1]]
     while (before := calls.get(id(found[0].children))) is not None:
         if before.couplings.shape[2] != found[0].couplings.shape[1]:
             break  # `compact` took capsules out

@@ -93,9 +93,11 @@ class _Scheduled(Pruning):
             self.goal = float(getattr(schedule, name, None) or self.goal)
 
     def begin_step(self, model: keras.Model, step: int) -> None:
-        target = self._target(step)
-        if target is None:
+        steps = range(step, step + (model.steps_per_execution or 1))
+        due = [t for t in map(self._target, steps) if t is not None]
+        if not due:
             return
+        target = due[-1]
         weights = self.weights(model)
         masks = magnitude_masks(weights, target, scope=self.scope)
         self.prune(weights, masks)

@@ -18,8 +18,10 @@ def t_score(couplings: Tensor) -> Tensor:
         couplings: Unquantised couplings `[b, i, j]`.
 
     Returns:
-        T-scores `[b]` in [0, 1], float32. With a single parent there is nothing
-        to choose, and the score is 1.
+        T-scores `[b]`, float32, in [0, 1] where the couplings of a child sum to
+        1. (Those of `RegularizedRouting` do not, nor with `leaky=True`, where a
+        child that is coupled with no parent counts as one that has chosen.)
+        With a single parent there is nothing to choose, and the score is 1.
 
     References:
         - Peer, Stabinger, Rodriguez-Sanchez, 2018,

@@ -31,8 +31,9 @@ Array = NDArray[Any]
 def strip_pruning(model: keras.Model) -> keras.Model:
     """Ends pruning: the zeros stay, the masks no longer act.
 
-    The optimiser keeps its masks, unused. To leave them behind, compile the
-    model anew, or save `keras.Model(model.input, model.output)`.
+    The optimiser forgets its masks and keeps its moments, so that the model can
+    be saved, loaded and trained on. (A file that is saved before holds the
+    masks; Keras loads it with a fresh optimiser.)
 
     Warns if a schedule of tfmot or Keras has not come to its sparsity, because
     the training was too short or `UpdatePruningStep()` was missing.
@@ -66,6 +67,9 @@ class UpdatePruningStep(keras.callbacks.Callback):
     Steps are the optimiser's, so that a resumed run goes on where it stopped.
     After each epoch for strategies that go by the loss. Adds `sparsity` to the
     logs of each epoch.
+
+    With `steps_per_execution` above 1 callbacks are called once for several
+    steps: all of these have the masks of the last one.
     """
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -128,8 +132,10 @@ class Pruning:
             return
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
+        # JAX runs an optimiser within one that scales losses by itself.
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
         masks = [
-            optimizer.add_variable_from_reference(
+            inner.add_variable_from_reference(
                 variable, name="pruning_mask", initializer="ones"
             )
             for variable in self.variables
@@ -149,8 +155,13 @@ class Pruning:
             self.variables, self._own_constraints, strict=True
         ):
             variable.constraint = own
-        if self._optimizer is not None:
-            _retrace(model)
+        if self._optimizer is None:
+            return
+        inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
+        for mask in self._masks:
+            inner._untrack_variable(mask)
+        self._optimizer = None
+        _retrace(model)
 
     def weights(self, model: keras.Model) -> list[Array]:
         """Returns the weights that can be pruned as they are now."""

@@ -31,7 +31,9 @@ class _SensitivityDecay:
         super().__init__(*args, **kwargs)
         if isinstance(rate, dict):
             rate = keras.saving.deserialize_keras_object(rate)
-        if not callable(rate) and not 0.0 <= rate <= 1.0:
+        if not callable(rate) and not (
+            isinstance(rate, (float, int)) and 0.0 <= rate <= 1.0
+        ):
             raise ValueError(
                 "`rate` must be in [0, 1], or a schedule. Received: "
                 f"rate={rate!r}."
@@ -109,6 +111,11 @@ def sensitivity_decay(
         - Tartaglione et al., 2022 (LOBSTER),
           https://arxiv.org/abs/2011.09905
     """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ValueError(
+            "`optimizer` must be an object such as `keras.optimizers.Adam()`. "
+            f"Received: optimizer={optimizer!r}."
+        )
     if isinstance(optimizer, _WRAPPERS):
         raise ValueError(
             f"Add the decay to the optimiser inside {type(optimizer).__name__}."

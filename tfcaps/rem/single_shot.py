@@ -82,6 +82,7 @@ def _saliencies(
         optimizer,
         loss=model.loss,
         loss_weights=model.get_compile_config()["loss_weights"],
+        auto_scale_loss=False,  # which leaves batches out
     )
     for x, y in batches:
         probe.train_on_batch(x, y)

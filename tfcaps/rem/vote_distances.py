@@ -10,7 +10,8 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.layers import ClassCaps, CompactCaps
-from tfcaps.ops import Tensor, length
+from tfcaps.layers.routed import child_activations
+from tfcaps.ops import Tensor
 from tfcaps.rem.batches import predict_batches
 from tfcaps.rem.couplings import (
     encoder,
@@ -141,8 +142,7 @@ class _Distances(keras.layers.Layer):
         self, children: Tensor, activations: Tensor | None = None
     ) -> Tensor:
         layer = self.layer
-        if activations is None:
-            activations = length(children)
+        activations = child_activations(children, activations)
         number = math.prod(children.shape[1:-1])
         activations = ops.reshape(activations, (-1, number))
         maps, weights = layer._weights()

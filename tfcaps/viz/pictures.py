@@ -21,7 +21,7 @@ def picture(image: Array) -> Array:
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
         if low < -1e-3 or high > 1 + 1e-3:
-            image = (image - low) / (high - low)
+            image = (image - low) / ((high - low) or 1.0)
         image = np.round(255 * np.clip(image, 0, 1)).astype(np.uint8)
     return image[..., 0] if image.shape[-1] == 1 else image
 
