@@ -130,8 +130,7 @@ def read_images(path: Path, signature: Signature) -> Array:
             images = np.lib.format.read_array(file, allow_pickle=False)
         if shape[2] == 1 and images.shape[-2:] == shape[:2]:
             images = images[..., None]
-        is_one = images.shape == shape
-        return as_input(images[None] if is_one else images, signature)
+        return as_input(images[(None,) * (4 - images.ndim)], signature)
     except (*_UNREADABLE, ClientError, Image.DecompressionBombError) as error:
         raise ClientError(f"{path} cannot be used: {error}") from error
 
@@ -143,7 +142,9 @@ def _read_picture(path: Path, shape: tuple[int, ...]) -> Array:
     with Image.open(path) as picture:
         if picture.mode.startswith(("I", "F")):  # convert would clip it
             raise ClientError("save it with 8 bits per channel, not more.")
-        image = picture.convert(_MODES[channels])
+        ground = Image.new("RGBA", picture.size, "white")  # as in training
+        picture = Image.alpha_composite(ground, picture.convert("RGBA"))
+    image = picture.convert(_MODES[channels])
     if image.size != (columns, rows):
         sizes = f"{image.width}x{image.height} to {columns}x{rows} pixels"
         print(f"client.py: {path} is resized from {sizes}", file=sys.stderr)
@@ -366,12 +367,11 @@ def _run(options: argparse.Namespace) -> None:
     classes = _read_classes(options.manifest)
     server = _connect(options)
     signature = server.signature(options.signature)
-    names, batches = [], []
-    for path in options.images:
-        batch = read_images(path, signature)
+    batches = [read_images(path, signature) for path in options.images]
+    names = []
+    for path, batch in zip(options.images, batches, strict=True):
         numbered = [f"{path}[{i}]" for i in range(len(batch))]
         names += numbered if len(batch) > 1 else [str(path)]
-        batches.append(batch)
     images = np.concatenate(batches)
     starts = range(0, len(images), _BATCH)
     parts = [server.predict(images[k : k + _BATCH], signature) for k in starts]

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 
 def start_tensorflow() -> None:
-    """Imports TensorFlow; call it before anything else imports it.
+    """Imports TensorFlow for Keras; call it before anything else imports them.
 
-    TensorFlow 2.21 writes notes before its own log level counts.
+    It writes the SavedModel, whatever trained the model. TensorFlow 2.21 writes
+    notes before its own log level counts.
     """
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     with native_silence():

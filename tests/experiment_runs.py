@@ -39,7 +39,7 @@ if config["dataset"] == "absent":
 if config["dataset"] == "broken":
     raise RuntimeError("it | broke")
 if config["dataset"] == "diverged":
-    (run / "metrics.jsonl").write_text("{}")
+    (run / "data.json").write_text("{}")
     print("training/run.py: error: loss became nan", file=sys.stderr)
     sys.exit(2)
 if config["dataset"] == "slow":

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from tfcaps.cli import UserError
 from training.backup import BackUp
 
 
@@ -92,3 +93,12 @@ def test_of_two_back_ups_the_later_counts(tmp_path):
     cut, trained = train(tmp_path / "cut", 12)
     assert trained == []
     assert_equal(cut, whole)
+
+
+def test_a_back_up_that_cannot_be_read_is_named(tmp_path):
+    train(tmp_path, 2)
+    (tmp_path / "epoch-2.weights.h5").write_bytes(bytes(1000))
+    with pytest.raises(
+        UserError, match="epoch-2.weights.h5 cannot be read.*Re"
+    ):
+        train(tmp_path, 4)

@@ -123,6 +123,8 @@ FLAGS = [
         "run --backbone done/model.keras --model dr_capsnet",
         "`backbone` must be a built model from images",
     ),
+    ("run --decay 0.1", "--decay need --rem, as only REM uses them"),
+    ("run --pruning snip --no-baseline", "--pruning, --no-baseline need --rem"),
     ("run --unknown", "unrecognized arguments: --unknown"),
     ("run --data-dir nowhere", "--data-dir 'nowhere' is not a folder"),
     ("run --dataset nowhere.npz", "there is no file nowhere.npz"),

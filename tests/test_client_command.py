@@ -178,6 +178,11 @@ def test_pictures_are_resized_and_recoloured(
     assert picture.mode == mode
     picture.save("picture.png")
     assert run("--model", name, "--url", url, "picture.png") == 0
+    ground = np.full((20, 30, 3), 255.0)
+    if mode == "RGBA":  # what is transparent becomes white
+        colours, opacity = np.split(np.asarray(picture, float), [3], axis=-1)
+        ground += (colours - ground) * opacity / 255
+        picture = Image.fromarray(np.rint(ground).astype(np.uint8))
     wanted = picture.convert({1: "L", 3: "RGB"}[channels])
     wanted = wanted.resize((columns, rows), Image.Resampling.BILINEAR)
     pixels = np.asarray(wanted).reshape(1, rows, columns, channels)

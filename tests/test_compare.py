@@ -42,6 +42,12 @@ def test_table_has_two_rows_for_each_network_and_runs_once(tmp_path, capsys):
     assert (tmp_path / "networks.md").stat().st_mtime_ns > before
     assert command(tmp_path, *flags, "--samples", "7") == 2
     assert "has samples=8, not 7; give another" in capsys.readouterr().err
+    assert command(tmp_path, *flags, "--dataset", "mnist") == 2
+    assert "not mnist; give another" in capsys.readouterr().err
+    # One that was stopped is not gone on with under another budget either.
+    (tmp_path / "runs" / "dr_capsnet_small" / "rem.json").unlink()
+    assert command(tmp_path, *flags, "--epochs", "2") == 2
+    assert "has epochs=1, not 2; give another" in capsys.readouterr().err
 
 
 def test_a_run_that_fails_is_named_and_writes_no_table(tmp_path, capfd):

@@ -284,6 +284,12 @@ def test_finished_runs_are_taken_from_another_experiment(tmp_path, fake):
     assert not list((tmp_path / "newer").glob("*/*/rem.json"))
 
 
+def test_a_seed_that_is_given_twice_is_one_run(tmp_path, fake, capsys):
+    assert call(tmp_path, "--seeds", 7, 7) == 0
+    assert "1 runs, 1 to do" in capsys.readouterr().out
+    assert cells(tmp_path)[2][11] == "1"
+
+
 _ROOT = Path(__file__).parents[1]
 _KEPT = sorted((_ROOT / "results").glob("*/experiment.json"))
 
@@ -308,6 +314,9 @@ def test_tables_in_the_repository_are_those_of_its_json(path, tmp_path):
         (["--collect", "x", "--to", "y"], "x is no experiment"),
         (["--tables", "x"], "no experiment.json in x"),
         (["--tables", "odd"], "is not that of an experiment"),
+        (["--tables", "broken"], "is not that of an experiment"),
+        (["--collect", "kept", "--to", "kept"], "cannot be collected into"),
+        (["table_1", "--out", "o", "--take-from", "x"], "x is no experiment"),
         (["--tables", "old"], "unknown experiment 'table_99'"),
         (["strategies", "--recipe", "short"], "has settings of its own"),
         (["table_1", "--data-dir", "x"], "--data-dir 'x' is not a folder"),
@@ -325,9 +334,13 @@ def test_mistakes_are_one_line_and_write_nothing(
     for name, content in (
         ("odd", {"title": 1}),
         ("old", {**about, "name": "table_99"}),
+        ("kept", {**about, "name": "strategies"}),
+        ("o", {**about, "name": "table_1", "recipe": "short"}),
     ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "experiment.json").write_text(json.dumps(content))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "experiment.json").write_text("{")
     before = sorted(map(str, tmp_path.rglob("*")))
     assert command(*flags) == 2
     error = capsys.readouterr().err

@@ -1,6 +1,9 @@
 """Exported models: what they answer, and how versions appear."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -264,6 +267,21 @@ def test_a_run_tells_the_manifest_of_itself(pruned, tmp_path, no_sizes, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed[-1] == f"exported to {folder}"
     assert printed[-2].startswith("warmup")
+
+
+def test_the_command_needs_no_backend(pruned, tmp_path):
+    pruned.save(tmp_path / "model.keras")
+    done = subprocess.run(
+        [
+            sys.executable, str(Path(command.__file__)),
+            "--run", str(tmp_path / "model.keras"),
+            "--to", str(tmp_path / "served"),
+        ],
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert manifest.check(tmp_path / "served" / "dr_capsnet" / "1")
 
 
 def test_the_command_passes_its_flags_on(pruned, tmp_path, no_sizes, capsys):

@@ -27,16 +27,26 @@ def small_mnist(monkeypatch, rng):
     monkeypatch.setattr(prepared, "load", lambda *args: data)
 
 
-def test_a_run_measures_both_accuracies(small_mnist, tmp_path):
+def test_a_run_measures_both_accuracies(small_mnist, tmp_path, capsys):
     out = tmp_path / "run"
     flags = ("--rem", "--no-baseline", "--bare", "--epochs", 1)
     assert command(*flags, "--dataset", "multimnist", "--out", out) == 0
     measured = json.loads((out / "rem.json").read_text())["models"]["rem"]
     pairs = measured["tests"]["pairs"]
     assert 0.0 <= pairs["both_found"] <= pairs["share_found"] <= 1.0
+    sentence = f"REM, both digits of {pairs['both_found']:.2%} of the images"
+    assert sentence in capsys.readouterr().out
     rows = metrics(out)
     assert {"both_found", "share_found"} <= set(rows[0])
     assert not (out / "served").exists() and not (out / "figures").exists()
+
+
+def test_few_digits_are_classes_of_all(small_mnist, tmp_path, capfd):
+    flags = ("--dataset", "multimnist", "--bare", "--epochs", 1)
+    flags += ("--validation", 0)
+    assert command(*flags, "--samples", 5, "--out", tmp_path / "few") == 0
+    assert command(*flags, "--samples", 1, "--out", tmp_path / "one") == 2
+    assert "take more --samples" in capfd.readouterr().err
 
 
 def test_a_decoder_needs_one_class(small_mnist, tmp_path, capfd):

@@ -9,7 +9,9 @@ from tests.test_run import command, metrics, tiny_data
 from training import configs, datasets, devices, fit
 from training.batches import Batches
 from training.configs import paper
+from training.flags import make_parser
 from training.folder import RunFolder
+from training.run import open_folder
 
 _SETTINGS = {
     "pruning": "iterative",
@@ -37,6 +39,17 @@ def test_a_run_takes_the_recipe_for_ones_own_data(tmp_path, capsys):
     assert not list(out.glob("best-*")) and not list(out.glob(".best-*"))
     assert command("--resume", "--recipe", "paper", "--out", out) == 2
     assert "leave out --recipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pruning", ["polynomial", "one_shot", "snip"])
+def test_no_limit_of_the_recipe_is_a_target(tmp_path, pruning):
+    out = tmp_path / "run"
+    options = make_parser().parse_args(
+        ["--rem", "--recipe", "paper", "--pruning", pruning, "--out", str(out)]
+    )
+    assert open_folder(options).config.final_sparsity == 0.8
+    options.final_sparsity = 0.5
+    assert open_folder(options).config.final_sparsity == 0.5
 
 
 def test_the_recipe_has_what_a_network_needs():

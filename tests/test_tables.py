@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from tfcaps.cli import UserError
 from training import tables
 
 _ROOT = Path(__file__).parents[1]
@@ -47,6 +50,18 @@ def test_seeds_are_averaged_and_settings_kept_apart(tmp_path):
         "80.0 ± 0.0", "12,345 ± 0", "20",
     ]  # fmt: skip
     assert rows[3][4:8] == ["1", "9", "50.00", "50.00"]
+
+
+def test_a_run_of_an_older_version_is_named(tmp_path):
+    folder = write_run(tmp_path / "a", 1, 0.97)
+    result = json.loads((folder / "rem.json").read_text())
+    del result["models"]["rem"]["t_score"]
+    (folder / "rem.json").write_text(json.dumps(result))
+    with pytest.raises(UserError, match="rem.json has no 't_score'"):
+        tables.table([folder])
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="config.json is not that of a run"):
+        tables.table([folder])
 
 
 def test_the_readme_shows_what_the_command_prints():

@@ -8,6 +8,21 @@ from pathlib import Path
 from typing import IO, Any
 
 
+def put_in_place(staged: Path, path: Path) -> None:
+    """Renames a file that is complete, also if the power fails next."""
+    _flush(staged)
+    os.replace(staged, path)
+    _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Opens a file that takes the place of `path` when the block ends well.

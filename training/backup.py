@@ -1,10 +1,11 @@
 """The back-up of a training, from which it goes on after it was stopped."""
 
-import os
 from pathlib import Path
 
 import keras
 
+from tfcaps.cli import UserError
+from tfcaps.files import put_in_place
 from training import devices
 
 _NAME = "epoch-{}.weights.h5"
@@ -34,7 +35,14 @@ class BackUp(keras.callbacks.Callback):
             return
         if not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
-        self.model.load_weights(self.folder / _NAME.format(done))
+        path = self.folder / _NAME.format(done)
+        try:
+            self.model.load_weights(path)
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(
+                f"the back-up {path} cannot be read: {error}. Remove it to "
+                "train this model from its first epoch."
+            ) from error
         # As Keras' own callback does: `fit` begins with this epoch.
         self.model._initial_epoch = done
 
@@ -47,7 +55,7 @@ class BackUp(keras.callbacks.Callback):
         # Writing makes variables, which concern no other process.
         with devices.alone():
             self.model.save_weights(staged)
-        os.replace(staged, self.folder / _NAME.format(epoch + 1))
+        put_in_place(staged, self.folder / _NAME.format(epoch + 1))
         for path in before:
             path.unlink()
 

@@ -40,6 +40,8 @@ class Batches(keras.utils.PyDataset):
             Each takes its part of every batch. Defaults to a single one.
         arrange: Function from images and labels to what a batch is, such as the
             inputs and targets of a model. Defaults to images and labels.
+        num_classes: Int. Length of the labels of two digits in one image.
+            Defaults to the largest label and one.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Batches(keras.utils.PyDataset):
         shards: int = 1,
         process: tuple[int, int] = (0, 1),
         arrange: Callable[[Array, Array], tuple[Any, Any]] | None = None,
+        num_classes: int | None = None,
     ):
         super().__init__()
         self.images = images
@@ -62,7 +65,7 @@ class Batches(keras.utils.PyDataset):
         self.augment = augment or Augmentation()
         self._partners = None
         if self.augment.pairs:
-            classes = int(labels.max()) + 1
+            classes = num_classes or int(labels.max()) + 1
             self._partners = Partners(images, labels, classes)
         self.shards = shards
         self.process = process

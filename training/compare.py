@@ -9,6 +9,7 @@ how good it gets: that takes hours, not minutes.
 """
 
 import argparse
+import dataclasses
 import json
 import subprocess
 import sys
@@ -21,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
 from tfcaps.files import write_atomically  # noqa: E402
+from training.configs import config_from  # noqa: E402
 from training.tables import TITLES, markdown  # noqa: E402
 
 _NETWORKS = (
@@ -67,15 +69,18 @@ def compare(options: argparse.Namespace) -> None:
     """Runs what is not there yet, and writes the table."""
     for name in options.networks:
         folder = options.runs / name
-        if (folder / "rem.json").exists():
+        if folder.exists():
             _check_budget(name, folder, options)
-            continue
-        _run(name, folder, options)
+        if not (folder / "rem.json").exists():
+            _run(name, folder, options)
     results = [_result(options.runs / name) for name in options.networks]
     text = page(results)
-    with write_atomically(options.to.with_suffix(".md"), "w") as file:
+    page_path, data_path = (
+        options.to.with_name(options.to.name + end) for end in (".md", ".json")
+    )
+    with write_atomically(page_path, "w") as file:
         file.write(text)
-    with write_atomically(options.to.with_suffix(".json"), "w") as file:
+    with write_atomically(data_path, "w") as file:
         json.dump(results, file, indent=1)
         file.write("\n")
     print(text)
@@ -103,14 +108,29 @@ def _samples(name: str, options: argparse.Namespace) -> int:
     return min(options.samples, _MOST_SAMPLES.get(name, options.samples))
 
 
-def _check_budget(name: str, folder: Path, options: argparse.Namespace) -> None:
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    budget = {
+def _budget(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings of a network's run."""
+    return {
+        "model": name,
+        "dataset": _DATASETS.get(name, options.dataset),
         "samples": _samples(name, options),
         "epochs": options.epochs,
         "batch_size": options.batch_size,
+        "final_sparsity": _SPARSITY,
+        "decay": _DECAY,
+        "coupling_spread": 0.0,
+        "coupling_polarization": 0.0,
+        "coupling_crowding": 0.0,
     }
-    for setting, wanted in budget.items():
+
+
+def _check_budget(name: str, folder: Path, options: argparse.Namespace) -> None:
+    try:
+        text = (folder / "config.json").read_text("utf-8")
+        config = dataclasses.asdict(config_from(json.loads(text)))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} is not that of a run: {error}.") from error
+    for setting, wanted in _budget(name, options).items():
         if config[setting] != wanted:
             raise UserError(
                 f"{folder} has {setting}={config[setting]}, not {wanted}; give "
@@ -119,26 +139,15 @@ def _check_budget(name: str, folder: Path, options: argparse.Namespace) -> None:
 
 
 def _run(name: str, folder: Path, options: argparse.Namespace) -> None:
-    flags = {
-        "--model": name,
-        "--dataset": _DATASETS.get(name, options.dataset),
-        "--data-dir": options.data_dir,
-        "--samples": _samples(name, options),
-        "--epochs": options.epochs,
-        "--batch-size": options.batch_size,
-        "--final-sparsity": _SPARSITY,
-        "--decay": _DECAY,
-        "--coupling-spread": 0,
-        "--coupling-polarization": 0,
-        "--coupling-crowding": 0,
-        "--out": folder,
-    }
     command = [sys.executable, str(ROOT / "training" / "run.py"), "--rem"]
-    for flag, value in flags.items():
-        if value is not None:
-            command += [flag, str(value)]
     if folder.exists():
-        command = [*command[:3], "--resume", "--out", str(folder)]
+        command += ["--resume"]
+    else:
+        for setting, value in _budget(name, options).items():
+            command += [f"--{setting.replace('_', '-')}", str(value)]
+        if options.data_dir is not None:
+            command += ["--data-dir", options.data_dir]
+    command += ["--out", str(folder)]
     print(f"\n{name}", flush=True)
     if subprocess.run(command).returncode:
         raise UserError(f"{name} failed, see above.")

@@ -164,7 +164,7 @@ class ExperimentFolder:
         if deterministic:
             experiment = experiment.repeatable()
         self.experiment: Experiment = experiment
-        self.seeds = tuple(seeds or experiment.seeds)
+        self.seeds = tuple(dict.fromkeys(seeds or experiment.seeds))
 
     @classmethod
     def open(cls, path: Path) -> "ExperimentFolder":
@@ -174,14 +174,15 @@ class ExperimentFolder:
             UserError: If it is none.
         """
         try:
-            about = json.loads((path / "experiment.json").read_text("utf-8"))
+            text = (path / "experiment.json").read_text("utf-8")
         except FileNotFoundError as error:
             raise UserError(
                 f"{path} is no experiment: it has no experiment.json."
             ) from error
         try:
+            about = json.loads(text)
             return cls(path, **about)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise UserError(
                 f"{path / 'experiment.json'} is not that of an experiment."
             ) from error
@@ -264,8 +265,10 @@ class ExperimentFolder:
         Where the data lay is left out.
 
         Raises:
-            UserError: If that folder holds another experiment.
+            UserError: If that folder holds another experiment, or is this one.
         """
+        if to.resolve() == self.path.resolve():
+            raise UserError(f"{to} cannot be collected into itself.")
         kept = ExperimentFolder(to, **self._about, seeds=self.seeds)
         kept.begin()
         for run in self.runs():
@@ -277,8 +280,10 @@ class ExperimentFolder:
         """Takes what is finished in another experiment that shares runs.
 
         Raises:
-            UserError: If a run of the same name has other settings.
+            UserError: If there is none, or a run of the same name has other
+                settings.
         """
+        ExperimentFolder.open(path)
         for run in self.runs():
             other = dataclasses.replace(
                 run, path=path / run.path.relative_to(self.path)

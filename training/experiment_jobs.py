@@ -177,7 +177,8 @@ class _Job:
         data_dir = self.run.read("config.json")["data_dir"]
         if data_dir is not None:
             sentence = sentence.replace(data_dir, "the --data-dir")
-        begun = (self.run.path / "metrics.jsonl").exists()
+        # It is written when the data are at hand and the model fits them.
+        begun = (self.run.path / "data.json").exists()
         return f"{'failed' if begun else 'not run'}: {sentence}"
 
 

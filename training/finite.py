@@ -116,8 +116,7 @@ class StopIfNotFinite(keras.callbacks.Callback):
         raise UserError(
             f"{what} in step {batch + 1} of epoch {self.epoch + 1}; the first "
             f"tensor that is not finite is {origin}. The training was stopped, "
-            "and nothing of this epoch is kept. Try a lower learning_rate in "
-            "training/configs/."
+            "and nothing of this epoch is kept. Try a lower --learning-rate."
         )
 
     def _origin(self, batch: int) -> str:

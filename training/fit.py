@@ -243,7 +243,6 @@ def _training_batches(
             "a decoder, or a routing that learns from labels, needs one class "
             f"for each image; those of {data.name} show two."
         )
-    outputs = model.output
 
     def arrange(images, labels):
         known = {"images": images, "labels": labels.astype(np.int32)}
@@ -254,8 +253,8 @@ def _training_batches(
         }
         x = {name: known[name] for name in inputs}
         y = labels
-        if isinstance(outputs, dict):
-            y = {name: wanted[name] for name in outputs}
+        if isinstance(model.output, dict):
+            y = {name: wanted[name] for name in model.output}
         return (x if len(inputs) > 1 else images), y
 
     return Batches(
@@ -266,6 +265,7 @@ def _training_batches(
         shards=shards,
         process=process,
         arrange=arrange,
+        num_classes=data.num_classes,
     )
 
 

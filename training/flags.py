@@ -242,7 +242,8 @@ def _add_run(add: _Add) -> None:
     add(
         "--bare",
         action="store_true",
-        help="train and measure, but draw and export nothing",
+        help="train and measure, but draw and export nothing, search no "
+        "levels, and train no decoder on frozen capsules",
     )
     add(
         "--tensorboard",

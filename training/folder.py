@@ -17,7 +17,7 @@ from zipfile import BadZipFile
 import keras
 
 from tfcaps.cli import UserError
-from tfcaps.files import write_atomically
+from tfcaps.files import put_in_place, write_atomically
 from tfcaps.rem import CouplingDictionary, Report
 from training.configs import Config, config_from
 
@@ -101,11 +101,20 @@ class RunFolder:
         """Returns the folder of a run to go on with.
 
         Raises:
-            UserError: If there is no such run.
+            UserError: If there is no such run, or it was begun on another
+                backend.
         """
         folder = cls.open(path)
+        environment = path / "environment.json"
+        if environment.exists() and not (path / "rem.json").exists():
+            begun = json.loads(environment.read_text("utf-8"))["backend"]
+            if begun != keras.backend.backend():
+                raise UserError(
+                    f"the run in {path} was begun on {begun}, where random "
+                    f"numbers differ; set KERAS_BACKEND={begun}."
+                )
         _remove_leftovers(path)
-        if not (path / "environment.json").exists():
+        if not environment.exists():
             folder.write_json("environment.json", _environment())
         return folder
 
@@ -126,7 +135,7 @@ class RunFolder:
         path = self.model_path(name)
         staged = path.with_name(f".staged-{path.name}")
         keras.Model(model.input, model.output, name=model.name).save(staged)
-        os.replace(staged, path)
+        put_in_place(staged, path)
 
     def load_model(self, name: str) -> keras.Model:
         """Returns a model that `save_model` wrote.

@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from tfcaps.cli import UserError
 from training.augmentation import shifted
 
 Array = NDArray[Any]
@@ -18,6 +19,9 @@ class Partners:
         images: Digits `[n, h, w, c]`, uint8, or float in [0, 1].
         labels: Class indices `[n]`, of two classes at least.
         num_classes: Length of the two-hot labels.
+
+    Raises:
+        UserError: If there is one class alone.
     """
 
     def __init__(self, images: Array, labels: Array, num_classes: int):
@@ -26,6 +30,11 @@ class Partners:
         self.num_classes = num_classes
         self._by_class = np.argsort(labels, kind="stable")
         self._sizes = np.bincount(labels, minlength=num_classes)
+        if len(labels) and np.count_nonzero(self._sizes) < 2:
+            raise UserError(
+                "images of two digits need digits of two classes at least; "
+                "take more --samples."
+            )
         self._starts = np.cumsum(self._sizes) - self._sizes
 
     def merge(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import keras
@@ -28,6 +28,7 @@ def write(
     reports: Mapping[str, Report],
     decoded: keras.Model | None = None,
     models: Mapping[str, keras.Model] | None = None,
+    further: Iterable[str] = (),
 ) -> Path:
     """Draws the figures and writes `report.html`; returns its path.
 
@@ -40,6 +41,7 @@ def write(
         decoded: The model with its decoder, or `None`.
         models: The models by name. Defaults to `None`, which leaves out figures
             for which models look at images.
+        further: What `others` returns. Defaults to nothing.
     """
     folder.figures.mkdir(exist_ok=True)
     shown = figures.of_dictionaries(folder, data, reports)
@@ -54,8 +56,11 @@ def write(
         subtitle=_subtitle(data, reports),
         table=_cells(reports),
         verdicts=[
-            (f"{TITLES[name]}. {report.verdict}", report.trivial)
-            for name, report in reports.items()
+            *(
+                (f"{TITLES[name]}. {report.verdict}", report.trivial)
+                for name, report in reports.items()
+            ),
+            *((sentence, False) for sentence in further),
         ],
         figures=[
             (drawing.save(folder.figures / name), heading, caption)
@@ -70,6 +75,33 @@ def table(reports: Mapping[str, Report]) -> str:
     """Returns the closing table of a run in Markdown."""
     head, rows = _cells(reports)
     return markdown([head, *rows])
+
+
+def others(
+    measured: Mapping[str, Mapping[str, Mapping[str, float]]],
+) -> list[str]:
+    """Returns a sentence for each model and further measurement.
+
+    Args:
+        measured: For each model what `measure` of `training/run.py` returns.
+    """
+    sentences = []
+    for name, tests in measured.items():
+        for test, values in tests.items():
+            if test == "pairs":
+                text = (
+                    f"both digits of {values['both_found']:.2%} of the images "
+                    f"found, {values['share_found']:.2%} of all digits; the "
+                    "accuracy is how often the longest capsule is one of them"
+                )
+            else:
+                text = (
+                    f"{test} images: {values['accuracy']:.2%} right, "
+                    f"{values['accuracy_quantized']:.2%} quantised, "
+                    f"{values['entropy_bits']:.2f} bits"
+                )
+            sentences.append(f"{TITLES[name]}, {text}.")
+    return sentences
 
 
 def _cells(

@@ -9,7 +9,6 @@ class, draws them, and exports the stripped model for TensorFlow Serving.
 
 import dataclasses
 import itertools
-import os
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ if __name__ == "__main__":
 
     start_quietly()
 
+import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 from tfcaps import rem  # noqa: E402
@@ -47,6 +47,9 @@ from training.pairs import both_found, share_found  # noqa: E402
 from training.tables import TITLES  # noqa: E402
 
 Reports = dict[str, rem.Report]
+
+# Flags that are no settings of the run.
+_NOT_KEPT = ("bare", "tensorboard")
 
 # ------------------------------------------------------------------ settings
 
@@ -76,11 +79,26 @@ def open_folder(options) -> RunFolder:
         return folder
     defaults = configs.load(given.get("dataset", "digits"))
     if options.recipe == "paper":
+        own = defaults.final_sparsity
         defaults = paper.published(defaults, given.get("model"))
+        if given.get("pruning", defaults.pruning) != defaults.pruning:
+            # No limit of the iterative pruning is a target of the others.
+            defaults = dataclasses.replace(defaults, final_sparsity=own)
     config = dataclasses.replace(defaults, **given)
+    _check_used(config, given)
     if options.out is not None:
         return RunFolder(options.out, config)
     return RunFolder(_free_name(config), config)
+
+
+def _check_used(config: configs.Config, given: Mapping[str, Any]) -> None:
+    """Raises `UserError` if a flag makes no difference without `--rem`."""
+    unused = [name for name in given if not config.uses(name)]
+    if not config.rem and "baseline" in given:
+        unused.append("no_baseline")
+    if unused:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
+        raise UserError(f"{flags} need --rem, as only REM uses them.")
 
 
 def _free_name(config: configs.Config) -> Path:
@@ -135,11 +153,17 @@ def run(options) -> None:
     try:
         _work(options, folder, data, strategy, begun_before, started)
     except KeyboardInterrupt:
-        print(
-            "\n\nstopped; go on with: python training/run.py --resume --out "
-            f"{folder.path}"
-        )
+        print(f"\n\nstopped; go on with: {_resuming(options, folder.path)}")
         raise
+
+
+def _resuming(options, path: Path) -> str:
+    """Returns the command that goes on with a run."""
+    backend = keras.backend.backend()
+    words = [f"KERAS_BACKEND={backend}"] if backend != "tensorflow" else []
+    words += ["python training/run.py --resume --out", str(path)]
+    words += [f"--{name}" for name in _NOT_KEPT if getattr(options, name)]
+    return " ".join(words)
 
 
 def _work(options, folder, data, strategy, begun_before, started) -> None:
@@ -154,15 +178,17 @@ def _work(options, folder, data, strategy, begun_before, started) -> None:
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
         reports, others = measure(config, data, trained)
+        further = report.others(others)
         folder.save_reports(reports, others)  # the manifest tells of them
         if not options.bare:
-            _show(data, folder, trained, reports, strategy)
+            _show(data, folder, trained, reports, further, strategy)
         if not begun_before:
             folder.save_reports(reports, others, time.monotonic() - started)
         print()
         print(report.table(reports))
         for name in config.model_names:
             print(f"{TITLES[name]}: {reports[name].verdict}")
+        print(*further, sep="\n")
         print(f"\nfiles of the run: {folder.path}")
     devices.wait()
 
@@ -199,7 +225,7 @@ def measure(
     return reports, others
 
 
-def _show(data, folder, trained, reports, strategy) -> None:
+def _show(data, folder, trained, reports, further, strategy) -> None:
     """Searches the levels, exports and draws, in one process."""
     config = folder.config
     main = config.model_names[-1]
@@ -219,7 +245,7 @@ def _show(data, folder, trained, reports, strategy) -> None:
         print("\nexporting, and checking what is exported", flush=True)
         export(folder.path, folder.served)
     print("\ndrawing the figures of the report", flush=True)
-    page = report.write(folder, data, reports, decoded, trained)
+    page = report.write(folder, data, reports, decoded, trained, further)
     print(f"\nmodel for TensorFlow Serving: {served}")
     print(f"report: {page}")
 
@@ -228,12 +254,7 @@ def export(run: Path, to: Path) -> None:
     """Calls the export command, as a user would, on what the run wrote."""
     command = [sys.executable, str(ROOT / "export" / "run.py")]
     flags = ["--run", str(run), "--to", str(to), "--version", "1"]
-    done = subprocess.run(
-        [*command, *flags],
-        stdout=subprocess.DEVNULL,
-        # TensorFlow writes the SavedModel, whatever trained the model.
-        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
-    )
+    done = subprocess.run([*command, *flags], stdout=subprocess.DEVNULL)
     if done.returncode:
         raise UserError(f"{run} could not be exported, see above.")
 

@@ -1,13 +1,12 @@
 """The end of a training by what the validation images say."""
 
 import json
-import os
 from pathlib import Path
 
 import keras
 import numpy as np
 
-from tfcaps.files import write_atomically
+from tfcaps.files import put_in_place, write_atomically
 from training import devices
 
 
@@ -93,7 +92,7 @@ class StopOnValidation(keras.callbacks.Callback):
         # Writing makes variables, which concern no other process.
         with devices.alone():
             self.model.save_weights(staged)
-        os.replace(staged, path)
+        put_in_place(staged, path)
 
     def _best(self, measured: list[dict[str, float]]) -> int:
         """Returns the epoch of the lowest loss."""

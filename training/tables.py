@@ -125,8 +125,10 @@ def table(folders: Iterable[Path]) -> str:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     configs = {}
     for folder in sorted(folders):
-        config = _read(folder / "config.json")
+        config = _read(folder / "config.json", "dataset", "epochs", "decay")
         result = _read(folder / "rem.json", "models", "seconds")
+        for model in result["models"].values():
+            _check_measures(model, folder)
         # Where the data lay and which seed was used do not make a setting.
         setting = {**config, "seed": None, "data_dir": None}
         key = json.dumps(setting, sort_keys=True)
@@ -166,6 +168,17 @@ def _read(path: Path, *names: str) -> dict[str, Any]:
     if not isinstance(content, dict) or not content.keys() >= set(names):
         raise UserError(f"{path} is not that of a run.")
     return content
+
+
+def _check_measures(model: Mapping[str, Any], folder: Path) -> None:
+    try:
+        for column in COLUMNS:
+            look_up(model, column.field)
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{folder / 'rem.json'} has no {error}; it may be of an older "
+            "version."
+        ) from error
 
 
 def _coupling_loss(config: Mapping[str, Any]) -> str:

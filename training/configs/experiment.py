@@ -31,7 +31,9 @@ _OF_TREES = (
     "normalized_entropy",
     "median_keys",
     "nonuniform_share",
+    "strong_share",
     "t_score",
+    "whole_share",
 )
 
 
