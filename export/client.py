@@ -130,7 +130,7 @@ def read_images(path: Path, signature: Signature) -> Array:
             images = np.lib.format.read_array(file, allow_pickle=False)
         if shape[2] == 1 and images.shape[-2:] == shape[:2]:
             images = images[..., None]
-        return as_input(images[(None,) * (4 - images.ndim)], signature)
+        return as_input(images[None] if images.ndim == 3 else images, signature)
     except (*_UNREADABLE, ClientError, Image.DecompressionBombError) as error:
         raise ClientError(f"{path} cannot be used: {error}") from error
 
