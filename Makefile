@@ -11,9 +11,10 @@ EXTRAS := dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)gpu)
 # every operation of every shape. Training on JAX is in tests/test_devices.py.
 ON_JAX := $(addprefix tests/test_,$(addsuffix .py, \
 	conv_caps contract_routings coupling_loss decoder evaluate factored_votes \
-	layers losses ops reconstruction_loss routing routing_em routing_leaky \
-	routing_regularized routing_scaled_distance routing_self_attention \
-	routing_settings routing_uniform sensitivity spread_loss viz))
+	initializers layers losses ops reconstruction_loss routing routing_em \
+	routing_leaky routing_regularized routing_scaled_distance \
+	routing_self_attention routing_settings routing_uniform sensitivity \
+	shared_layers single_shot spread_loss viz))
 
 .PHONY: rem test test-jax lint docs clean
 
