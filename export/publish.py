@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfcaps.cli import UserError
+from tfcaps.files import flush
 
 # The server ignores folders whose names are not numbers.
 _STAGED = ".publish-"
@@ -52,7 +53,7 @@ def publish(
         write(staged)
         _bring_to_disk(staged)
         target = _rename(staged, base, version)
-        _sync(base)
+        flush(base)
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
         for path in made:
@@ -103,19 +104,11 @@ def _bring_to_disk(folder: Path) -> None:
         for name in files:
             # Readable by the server, which often runs as another user.
             os.chmod(os.path.join(path, name), 0o644)
-            _sync(Path(path) / name)
+            flush(Path(path) / name)
         for name in folders:
             os.chmod(os.path.join(path, name), 0o755)
         os.chmod(path, 0o755)
-        _sync(Path(path))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        flush(Path(path))
 
 
 def _remove_abandoned(base: Path) -> None:

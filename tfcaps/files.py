@@ -10,12 +10,13 @@ from typing import IO, Any
 
 def put_in_place(staged: Path, path: Path) -> None:
     """Renames a file that is complete, also if the power fails next."""
-    _flush(staged)
+    flush(staged)
     os.replace(staged, path)
-    _flush(path.parent)
+    flush(path.parent)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Brings a file, or what a folder lists, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
