@@ -39,10 +39,8 @@ def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     try:
         with open(descriptor, mode, encoding=encoding) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
         os.chmod(staged, 0o644)  # mkstemp makes files private
-        os.replace(staged, path)
+        put_in_place(Path(staged), path)
     except BaseException:
         Path(staged).unlink(missing_ok=True)
         raise

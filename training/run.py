@@ -188,7 +188,8 @@ def _work(options, folder, data, strategy, begun_before, started) -> None:
         print(report.table(reports))
         for name in config.model_names:
             print(f"{TITLES[name]}: {reports[name].verdict}")
-        print(*further, sep="\n")
+        for sentence in further:
+            print(sentence)
         print(f"\nfiles of the run: {folder.path}")
     devices.wait()
 
