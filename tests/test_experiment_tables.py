@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 
 import pytest
 
@@ -41,6 +42,16 @@ def test_a_table_has_ours_published_and_the_difference(tmp_path, fake):
     text = (tmp_path / "out" / "table.md").read_text("utf-8")
     assert text.startswith("# Small\n") and "\n- A note.\n" in text
     assert "Reduced budget" not in text
+
+
+def test_the_table_names_the_gpus(tmp_path, fake):
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    for path in tmp_path.rglob("seed-1/environment.json"):
+        gpus = ["NVIDIA H100 80GB HBM3"] * 2
+        path.write_text(json.dumps({"cpus": 8, "accelerators": gpus}))
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    device = "2 CPU cores, 2 × NVIDIA H100 80GB HBM3"
+    assert {line[14] for line in cells(tmp_path)[2:]} == {device}
 
 
 def test_the_csv_has_plain_numbers(tmp_path, fake):

@@ -110,6 +110,18 @@ def num_processes() -> int:
     return _jax().process_count() if _is_on_jax() else 1
 
 
+def accelerators() -> list[str]:
+    """Returns what the GPUs of this run are called, none without any."""
+    if _is_on_jax():
+        found = [d for d in _jax().devices() if d.platform != "cpu"]
+        return [device.device_kind for device in found]
+    import tensorflow as tf
+
+    details = tf.config.experimental.get_device_details
+    gpus = tf.config.list_physical_devices("GPU")
+    return [details(gpu).get("device_name", "GPU") for gpu in gpus]
+
+
 def wait() -> None:
     """Lets the processes wait for each other."""
     if num_processes() > 1:

@@ -1,5 +1,6 @@
 """The table of an experiment in Markdown and CSV, from its JSON files alone."""
 
+import collections
 import csv
 import io
 import re
@@ -170,11 +171,9 @@ def _epochs(row: Row) -> str:
 
 def _device(run: Run) -> str:
     environment = run.read("environment.json") or {}
-    devices = environment.get("devices", [])
-    others = [name for name in devices if not name.startswith("cpu")]
-    if others:
-        kind = others[0].partition(":")[0].upper()
-        return environment.get("accelerator") or f"{len(others)} {kind}"
+    names = collections.Counter(environment.get("accelerators", []))
+    if names:
+        return ", ".join(f"{count} × {name}" for name, count in names.items())
     return f"{environment.get('cpus', '?')} CPU cores"
 
 

@@ -19,6 +19,7 @@ import keras
 from tfcaps.cli import UserError
 from tfcaps.files import put_in_place, write_atomically
 from tfcaps.rem import CouplingDictionary, Report
+from training import devices
 from training.configs import Config, config_from
 
 _PACKAGES = (
@@ -278,6 +279,7 @@ def _environment() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "backend": keras.backend.backend(),
         "devices": keras.distribution.list_devices(),
+        "accelerators": devices.accelerators(),
         "packages": versions,
         "commit": _commit(),
     }
