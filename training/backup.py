@@ -29,8 +29,13 @@ class BackUp(keras.callbacks.Callback):
         super().__init__()
         self.folder = folder
 
+    @property
+    def epochs(self) -> int:
+        """How many epochs have been trained."""
+        return max(map(_epoch, self._files()), default=0)
+
     def on_train_begin(self, logs=None):
-        done = max(map(_epoch, self._files()), default=0)
+        done = self.epochs
         if not done:
             return
         if not self.model.optimizer.built:

@@ -7,6 +7,7 @@ import keras
 
 import tfcaps
 from training import devices, fit
+from training.backup import BackUp
 from training.datasets import Data
 from training.folder import RunFolder
 from training.tables import TITLES
@@ -53,12 +54,17 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
     about = "at most about" if stops else "about"
     total = 0.0
     for name in config.model_names:
+        epochs = _epochs_left(folder, name)
+        if not epochs:
+            print(f"training  {TITLES[name]}: has been trained")
+            continue
         steps, seconds = _time(name, data, config, strategy)
-        total += config.epochs * steps * seconds
+        total += epochs * steps * seconds
+        more = "" if epochs == config.epochs else " more"
         print(
-            f"training  {TITLES[name]}: {config.epochs} epochs of {steps} "
+            f"training  {TITLES[name]}: {epochs}{more} epochs of {steps} "
             f"steps of {config.batch_size} images, {1000 * seconds:.0f} ms a "
-            f"step, {about} {_duration(config.epochs * steps * seconds)}"
+            f"step, {about} {_duration(epochs * steps * seconds)}"
         )
     kept = len(config.model_names) * _MODEL_BYTES * model.count_params()
     weights = sum(math.prod(v.shape) for v in model.trainable_variables)
@@ -67,10 +73,18 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
         f"output    {folder.path}: about {_megabytes(kept)} of models, "
         f"{_megabytes(backup)} more while training"
     )
+    begun = folder.path.exists()
     print(
         f"\nTraining takes {about} {_duration(total)}; measuring, figures and "
-        "export come on top. No run folder has been made."
+        "export come on top. "
+        + ("Nothing was written." if begun else "No run folder has been made.")
     )
+
+
+def _epochs_left(folder: RunFolder, name: str) -> int:
+    if folder.model_path(name).exists():
+        return 0
+    return folder.config.epochs - BackUp(folder.backup_path(name)).epochs
 
 
 def _time(name, data, config, strategy) -> tuple[int, float]:
