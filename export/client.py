@@ -17,7 +17,7 @@ import textwrap
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -325,16 +325,14 @@ def _save(path: Path, outputs: Outputs) -> None:
         staged.unlink(missing_ok=True)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
-
-
-def make_parser() -> _Parser:
+def make_parser() -> argparse.ArgumentParser:
     about = __doc__.splitlines()[0]
-    parser = _Parser("client.py", description=about, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        "client.py", description=about, allow_abbrev=False
+    )
     add = parser.add_argument
     add("images", nargs="+", type=Path, help="image or .npy files")
+    add("--invert", action="store_true", help="swap dark and bright")
     add("--model", required=True, help="its name on the server")
     add("--version", type=int, help="default: the newest")
     add("--signature", default="serving_default", help="or explain, or encode")
@@ -373,6 +371,8 @@ def _run(options: argparse.Namespace) -> None:
         numbered = [f"{path}[{i}]" for i in range(len(batch))]
         names += numbered if len(batch) > 1 else [str(path)]
     images = np.concatenate(batches)
+    if options.invert:
+        images = (255 if images.dtype == np.uint8 else 1) - images
     starts = range(0, len(images), _BATCH)
     parts = [server.predict(images[k : k + _BATCH], signature) for k in starts]
     outputs = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}

@@ -44,6 +44,18 @@ def test_one_image_in_an_array_file(networks, flags, work, capfd, shape):
     assert printed.err == ""
 
 
+@pytest.mark.parametrize("model", ["grey", "bytes"])
+def test_inverting_swaps_dark_and_bright(url, work, capfd, model):
+    given = ("--model", model, "--url", url, "--json", "digit.png")
+    assert run(*given) == 0
+    np.save("swapped.npy", 255 - np.array(Image.open("digit.png")))
+    assert run(*given[:-1], "--invert", "swapped.npy") == 0
+    first, second = map(json.loads, capfd.readouterr().out.splitlines())
+    np.testing.assert_allclose(
+        first["outputs"]["lengths"], second["outputs"]["lengths"], atol=1e-6
+    )
+
+
 @pytest.mark.parametrize("shape", [(3, 8, 8), (3, 8, 8, 1)])
 def test_a_batch_and_an_image_file(networks, flags, work, capfd, shape):
     pixels = np.load("batch.npy")

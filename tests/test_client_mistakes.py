@@ -108,10 +108,6 @@ _PIXELS = "pixels must be uint8, 0 to 255, or float, all from 0 to 1; these are"
         (["--out", "."], "cannot write .: "),
         (["--timeout", "0"], "--timeout 0 must be above 0."),
         (["--timeout", "nan"], "--timeout nan must be above 0."),
-        (["--timeout", "soon"], "argument --timeout: invalid float value"),
-        (["--version", "new"], "argument --version: invalid int value: 'new'"),
-        (["--model"], "argument --model: expected one argument"),
-        (["--signatur", "encode"], "unrecognized arguments: --signatur encode"),
         (["--url", "localhost:8501"], "'localhost:8501' must begin with http"),
         (
             ["--signature", "exlpain"],
@@ -165,6 +161,21 @@ def test_mistakes_are_one_line_and_status_2(
     given = ["--model", "grey", "--url", url, *files, *arguments]
     _assert_is_told(given, message, capfd)
     assert sorted(work.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--timeout", "soon"], "argument --timeout: invalid float value"),
+        (["--version", "new"], "argument --version: invalid int value: 'new'"),
+        (["--model"], "argument --model: expected one argument"),
+        (["--signatur", "encode"], "unrecognized arguments: --signatur encode"),
+    ],
+)
+def test_wrong_flags_are_told(capfd, arguments, message):
+    assert run("--model", "grey", "digit.png", *arguments) == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"client.py: error: {message}")
 
 
 def test_a_picture_of_too_many_pixels(url, work, capfd, monkeypatch):
