@@ -8,7 +8,8 @@ Expected result: the accuracy of the baseline is 99.56 % and 92.75 %. REM on
 MNIST costs 0.2 points and leaves 1.6 bits of 9.9, at a T-score of 0.74; 61 % of
 the children are coupled with the predicted class instead of 84 %, and no tree
 has every child. On Fashion-MNIST it costs 2.0 points and leaves 5.2 bits, most
-of them in four classes that are taken for each other.
+of them in four classes that are taken for each other. Pruned to 90 % it is 2.8
+bits with 99.2 % and 5.8 bits with 90.0 %.
 """
 
 import functools
