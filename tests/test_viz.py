@@ -53,7 +53,8 @@ def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
     names = ["a", "b", "c"]
     drawing, data = viz.parse_trees(trees, levels=11, class_names=names)
     panels = drawing.axes
-    assert panels[0].get_title() == "a: 67 % of 3 samples"
+    assert panels[0].get_title() == "67 % of 3 samples"
+    assert panels[0].texts[0].get_text() == "a"
     assert len(panels[0].lines) == 1  # only the coupling 1.0 exceeds 1/3
     assert panels[0].lines[0].get_linewidth() == pytest.approx(3.0)
     assert len(panels[1].lines) == 2
@@ -137,9 +138,10 @@ def test_a_notebook_shows_a_drawing(trees):
         assert picture.size == (round(width), round(height))
 
 
-def test_a_drawing_is_saved_as_picture_and_data(trees, tmp_path):
+@pytest.mark.parametrize("name", ["keys.v1", "keys.v1.png"])
+def test_a_drawing_is_saved_as_picture_and_data(trees, tmp_path, name):
     drawing = viz.keys_per_class({"A": trees})
-    picture = drawing.save(str(tmp_path / "keys.v1"))
+    picture = drawing.save(str(tmp_path / name))
     assert picture == tmp_path / "keys.v1.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     data = json.loads((tmp_path / "keys.v1.json").read_text("utf-8"))

@@ -34,16 +34,17 @@ class Drawing(NamedTuple):
         """Writes the figure and, beside it, the data.
 
         Args:
-            path: Where both shall appear, without a suffix.
+            path: Where both shall appear, with or without `.png`.
 
         Returns:
             Path of the picture, which ends in `.png`; the data's in `.json`.
         """
         path = Path(path)
-        picture = path.with_name(f"{path.name}.png")
+        name = path.name.removesuffix(".png")
+        picture = path.with_name(f"{name}.png")
         with write_atomically(picture) as file:
             self.figure.savefig(file, format="png")
-        with write_atomically(path.with_name(f"{path.name}.json"), "w") as file:
+        with write_atomically(path.with_name(f"{name}.json"), "w") as file:
             json.dump(self.data, file, allow_nan=False)
             file.write("\n")
         return picture

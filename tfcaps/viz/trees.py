@@ -57,7 +57,7 @@ def parse_trees(
         if counts:
             _draw_tree(panel, couplings, uniform, labels[j])
             share = 100 * counts[0] / sum(counts)
-            title = f"{labels[j]}: {share:.0f} % of {sum(counts)} samples"
+            title = f"{share:.0f} % of {sum(counts):,} samples"
         panel.set_title(title, fontsize=9)
         data.append(
             {
