@@ -226,7 +226,7 @@ def _parse_trees(
         if tree is not None
     }
     each = {
-        f"{classes[label]}: predicted {classes[tree.roots[0]]}": tree
+        classes[label]: tree
         for label, tree in zip(labels, trees[title].each(images), strict=True)
     }
     rule = (
@@ -252,8 +252,8 @@ def _parse_trees(
         "parse_tree_images": Shown(
             viz.parse_tree(each, images=images, class_names=classes),
             f"Parse trees of images, {title}",
-            "As above, of the first test image of each class, from the class "
-            "that is predicted.",
+            "As above, of the first test image of each class (title), from the "
+            "class that is predicted.",
         ),
     }
 
