@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32, class_targets
+from tfcaps.ops import Tensor, as_float32, check_positive, class_targets
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -19,7 +19,7 @@ class CouplingLoss(keras.losses.Loss):
 
         L_b = spread * mean_i |c_bi - m_i|
               + polarization * mean_i H(c_bi1, ..., c_biJ) / ln J
-              + crowding * max(0, mean_i c_bi - 1/2)^2
+              + crowding * max(0, mean_i c_bi - share)^2
 
     averaged over the batch; of several replicas each has means of its own. The
     first term makes parse trees alike and so lowers their entropy; it is no
@@ -27,7 +27,12 @@ class CouplingLoss(keras.losses.Loss):
     to another level. Alone it is content with uniform couplings, which are no
     routing. The second term drives couplings to 0 and 1, but is content with a
     tree of every child, which only repeats the class. The third leaves each
-    class about half of the children.
+    class about half of the children, or another `share`.
+
+    Children that see different places of an image must differ between images
+    of a class in which things stand at different places. With `places`, the
+    first term compares types instead: `c_bt` is the largest coupling of a child
+    of type `t` anywhere, as in the key of types of `tfcaps.rem.evaluate`.
 
     An image whose children are on the whole coupled more with another class
     than with those present costs nothing, and is not in the means: clear
@@ -50,6 +55,11 @@ class CouplingLoss(keras.losses.Loss):
         spread: Float. Weight of the first term. Defaults to `1.0`.
         polarization: Float. Weight of the second term. Defaults to `0.6`.
         crowding: Float. Weight of the third term. Defaults to `2.0`.
+        share: Float in [0, 1]. Mean coupling with the class above which the
+            third term costs. Defaults to `0.5`.
+        places: Int. At how many places children of the same types stand; the
+            children of a place follow each other, as in `ClassCaps`. Defaults
+            to `1`, every child of its own type.
         reduction: Reduction over the batch. Defaults to
             `"sum_over_batch_size"`.
         name: String. Defaults to `"coupling_loss"`.
@@ -77,6 +87,8 @@ class CouplingLoss(keras.losses.Loss):
         polarization: float = 0.6,
         crowding: float = 2.0,
         *,
+        share: float = 0.5,
+        places: int = 1,
         reduction: str | None = "sum_over_batch_size",
         name: str = "coupling_loss",
         **kwargs: Any,
@@ -91,10 +103,17 @@ class CouplingLoss(keras.losses.Loss):
                     f"`{weight}` must not be negative. Received: "
                     f"{weight}={value}."
                 )
+        if not 0 <= share <= 1:
+            raise ValueError(
+                f"`share` must be from 0 to 1. Received: share={share}."
+            )
+        check_positive(places=places)
         super().__init__(reduction=reduction, name=name, **kwargs)
         self.spread = spread
         self.polarization = polarization
         self.crowding = crowding
+        self.share = share
+        self.places = places
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         # The epsilon below is too small for float16.
@@ -108,14 +127,15 @@ class CouplingLoss(keras.losses.Loss):
         present = present * ops.expand_dims(right, -1)
         # Towards each class, and the mean over the images that show it.
         counts = ops.maximum(ops.sum(present, axis=0), 1.0)
-        means = ops.einsum("bij,bj->ij", couplings, present) / counts
-        deviations = ops.mean(ops.abs(couplings - means), axis=1)
+        compared = self._of_types(couplings)
+        means = ops.einsum("bij,bj->ij", compared, present) / counts
+        deviations = ops.mean(ops.abs(compared - means), axis=1)
         spread = ops.sum(present * deviations, axis=-1)
         # Coefficients that are no shares may be negative; these count as none.
         shares = ops.relu(couplings)
         nats = -ops.sum(shares * ops.log(shares + 1e-7), axis=-1)
         entropy = ops.mean(nats, axis=-1) / math.log(max(parents, 2))
-        excess = ops.relu(taken - 0.5)
+        excess = ops.relu(taken - self.share)
         crowding = ops.sum(present * ops.square(excess), axis=-1)
         return (
             self.spread * spread
@@ -123,10 +143,25 @@ class CouplingLoss(keras.losses.Loss):
             + self.crowding * crowding
         )
 
+    def _of_types(self, couplings: Tensor) -> Tensor:
+        """Returns the largest couplings `[b, t, j]` of each type."""
+        if self.places == 1:
+            return couplings
+        _, children, parents = couplings.shape
+        if children % self.places:
+            raise ValueError(
+                f"{children} children cannot stand at places={self.places} "
+                "places in equal numbers."
+            )
+        grid = (-1, self.places, children // self.places, parents)
+        return ops.max(ops.reshape(couplings, grid), axis=1)
+
     def get_config(self) -> dict[str, Any]:
         config = {
             "spread": self.spread,
             "polarization": self.polarization,
             "crowding": self.crowding,
+            "share": self.share,
+            "places": self.places,
         }
         return {**super().get_config(), **config}

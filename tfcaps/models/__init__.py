@@ -1,4 +1,4 @@
-"""Published capsule networks as Keras functional models."""
+"""Capsule networks as Keras functional models."""
 
 from tfcaps.models.affine_capsnet import affine_capsnet
 from tfcaps.models.backbone_capsnet import backbone_capsnet
@@ -9,6 +9,7 @@ from tfcaps.models.efficient_conv_capsnet import efficient_conv_capsnet
 from tfcaps.models.em_capsnet import em_capsnet
 from tfcaps.models.gamma_capsnet import gamma_capsnet
 from tfcaps.models.multilayer_capsnet import multilayer_capsnet
+from tfcaps.models.parts_capsnet import parts_capsnet
 from tfcaps.models.with_decoder import with_decoder
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "em_capsnet",
     "gamma_capsnet",
     "multilayer_capsnet",
+    "parts_capsnet",
     "with_decoder",
 ]

@@ -39,6 +39,15 @@ class FrozenModel(keras.layers.Layer):
         return self.model(inputs, training=False)
 
     @property
+    def equivalent_layers(self) -> list[keras.layers.Layer]:
+        """The layers that do the same, for `tfcaps.rem.receptive_fields`."""
+        size = self.model.inputs[0].shape[1:3]
+        if None in size:
+            return [self.model]
+        resize = keras.layers.Resizing(*size, data_format="channels_last")
+        return [resize, self.model]
+
+    @property
     def trainable(self) -> bool:
         return False
 

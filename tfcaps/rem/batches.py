@@ -102,27 +102,34 @@ def longest_of(labels: Any, lengths: Any) -> Array:
 
 
 def predict_batches(
-    model: keras.Model, images: Array, batch_size: int
+    model: keras.Model, images: Array | list[Array], batch_size: int
 ) -> Iterator[Any]:
     """Yields what a model makes of each batch of images.
 
     Args:
         model: A functional model.
-        images: Its input `[n, h, w, c]`.
+        images: Its input `[n, h, w, c]`, or a list of its inputs `[n, ...]`.
         batch_size: Int, at least 1. Most images in a batch.
 
     Raises:
         ValueError: If there are no images, or the batch size is below 1.
     """
-    if not len(images) or batch_size < 1:
+    count = len(images[0] if isinstance(images, list) else images)
+    if not count or batch_size < 1:
         raise ValueError(
             "There must be at least one image, and one in a batch. Received: "
-            f"{len(images)} images, batch_size={batch_size}."
+            f"{count} images, batch_size={batch_size}."
         )
     # On TensorFlow a step would be traced, and large routings compiled for
     # seconds: more than it saves with a few batches. Others must compile.
     eager = keras.backend.backend() == "tensorflow"
     predict = model if eager else model.predict_on_batch
-    for start in range(0, len(images), batch_size):
-        outputs = predict(images[start : start + batch_size])
+    for start in range(0, count, batch_size):
+        some = slice(start, start + batch_size)
+        batch = (
+            [part[some] for part in images]
+            if isinstance(images, list)
+            else images[some]
+        )
+        outputs = predict(batch)
         yield keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)

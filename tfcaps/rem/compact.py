@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from tfcaps.graphs import functional, same_layers
 from tfcaps.rem.compact_rules import rule_for
 from tfcaps.rem.compact_units import Mask, Rule, Values
-from tfcaps.rem.couplings import functional, same_layers
 
 
 def compact(model: keras.Model) -> keras.Model:

@@ -5,61 +5,21 @@ from typing import Any
 
 import keras
 
-from tfcaps.layers import Length
+from tfcaps.graphs import (
+    encoder,
+    functional,
+    is_routed,
+    last_routed_layer,
+    only_one,
+    routed_layers,
+    same_layers,
+)
+from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import Tensor, check_mode
 from tfcaps.rem.gradient_ramp import GradientRamp
 from tfcaps.rem.layer_levels import Levels, layer_levels
-from tfcaps.rem.with_couplings import with_couplings
-from tfcaps.routing import Routing
-
-
-def encoder(model: keras.Model) -> keras.Model:
-    """Returns the part of a model from images to class lengths.
-
-    That is the model itself, without a decoder and without the input `labels`
-    from which a decoder or `RegularizedRouting` learns. It shares the layers,
-    and so the weights.
-
-    Args:
-        model: A functional or sequential model. Of several inputs `images` is
-            kept, of several outputs `lengths`, or the first of a list.
-
-    Returns:
-        A functional model of one input and one output, without optimiser.
-
-    Raises:
-        ValueError: If the model has several inputs or outputs and none of that
-            name.
-    """
-    model = functional(model)
-    images = _only(model.input, "images")
-    lengths = _only(model.output, "lengths")
-    if len(model.inputs) > 1:
-        parts = keras.Model(model.input, lengths, name=model.name)
-        parts = same_layers(parts, _without_labels)
-        images, lengths = _only(parts.input, "images"), parts.output
-    return keras.Model(images, lengths, name=model.name)
-
-
-def functional(model: keras.Model) -> keras.Model:
-    """Returns the model, or a functional one of a `keras.Sequential`.
-
-    That has no `input` of its own before it is called.
-
-    Raises:
-        ValueError: If its layers are not known yet, or not from it.
-    """
-    is_sequential = isinstance(model, keras.Sequential)
-    known = model.built if is_sequential else getattr(model, "inputs", None)
-    if not known:
-        raise ValueError(
-            f"{model.name!r} must be a functional model, or a sequential one "
-            "that is built, such as by a `keras.Input` as its first layer. "
-            f"Received: {type(model).__name__}."
-        )
-    if not is_sequential:
-        return model
-    return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+from tfcaps.rem.with_couplings import WithCouplings, with_couplings
+from tfcaps.rem.without_trees import LostWithoutTree
 
 
 def quantize_couplings(
@@ -128,11 +88,15 @@ def capsule_outputs(
     return keras.Model(copy.input, shown_outputs(copy, shown))
 
 
-def add_couplings(model: keras.Model, *, ramp_steps: int = 0) -> keras.Model:
+def add_couplings(
+    model: keras.Model, *, ramp_steps: int = 0, counterfactual: bool = False
+) -> keras.Model:
     """Returns a model with the further output `couplings`, to be trained on.
 
     It shares the layers, and so the weights, of `model`. Train it with
     `tfcaps.losses.CouplingLoss` on that output, and use `model` afterwards.
+    With `counterfactual` there is one more output, to be trained on with
+    `tfcaps.losses.CounterfactualLoss`; a loss of either may be left out.
 
     Args:
         model: A functional or sequential model with a routed layer and the
@@ -141,14 +105,22 @@ def add_couplings(model: keras.Model, *, ramp_steps: int = 0) -> keras.Model:
             grows linearly from 0 to its whole, so that a loss of large weight
             finds capsules that tell the classes apart already. Defaults to 0,
             whole from the start.
+        counterfactual: Bool. Also route without the tree of the longest class
+            and with that tree alone. Needs a `tfcaps.layers.ClassCaps` as the
+            last routed layer. Defaults to `False`.
 
     Returns:
         A functional model with the same inputs and a dict of outputs: those of
-        `model`, and `couplings` `[b, i, j]` of its last routed layer.
+        `model`, `couplings` `[b, i, j]` of its last routed layer, and with
+        `counterfactual` the output of that name, `[b, 3, j]`, which
+        `tfcaps.losses.CounterfactualLoss` explains: for half of the images of a
+        batch, the lengths without the tree of the longest class (the children
+        that are coupled with it by more than `1 / j`), or with that tree alone.
 
     Raises:
         ValueError: If the model has no routed layer, or an output `couplings`
-            already, or `ramp_steps` is negative.
+            already, or `ramp_steps` is negative, or the last routed layer is no
+            `ClassCaps` for `counterfactual`.
     """
     model = functional(model)
     if isinstance(model.output, dict) and "couplings" in model.output:
@@ -156,18 +128,31 @@ def add_couplings(model: keras.Model, *, ramp_steps: int = 0) -> keras.Model:
             f"The model {model.name!r} has an output `couplings` already; "
             "train on that one."
         )
+    last = last_routed_layer(model)
+    if counterfactual and not isinstance(last, ClassCaps):
+        raise ValueError(
+            "`counterfactual` needs fully connected capsules, "
+            "`tfcaps.layers.ClassCaps`, as the last routed layer, whose "
+            "children it silences. Received: a model that ends in a "
+            f"{type(last).__name__}."
+        )
     shown: dict[str, Tensor] = {}
-    copy = same_layers(model, show_last(model, shown))
-    outputs, couplings = copy.output, shown["couplings"]
+    show = show_last(model, shown, counterfactual=counterfactual)
+    copy = same_layers(model, show)
+    outputs = copy.output
+    further = {
+        name: shown[name]
+        for name in ("couplings", "counterfactual")
+        if name in shown
+    }
     if ramp_steps:
-        couplings = GradientRamp(ramp_steps, dtype="float32")(couplings)
+        further = {
+            name: GradientRamp(ramp_steps, dtype="float32")(tensor)
+            for name, tensor in further.items()
+        }
     if not isinstance(outputs, dict):
-        outputs = {"lengths": _only(outputs, "lengths")}
-    return keras.Model(
-        copy.input,
-        {**outputs, "couplings": couplings},
-        name=model.name,
-    )
+        outputs = {"lengths": only_one(outputs, "lengths")}
+    return keras.Model(copy.input, {**outputs, **further}, name=model.name)
 
 
 class PlainAndQuantized:
@@ -188,6 +173,8 @@ class PlainAndQuantized:
         plain: The outputs of `capsule_outputs`.
         quantized: The same with quantised couplings.
         rounded: The rounded couplings of each layer in `levels`, by its name.
+        lost: Whether classes are lost without their trees, `[b]`, with
+            couplings as they are and with rounded ones.
     """
 
     def __init__(self, model: keras.Model, levels: Levels, mode: str):
@@ -230,7 +217,10 @@ class PlainAndQuantized:
         self.input = copy.input
         once.update((id(x), x) for x in copy.inputs)
         self.plain = shown_outputs(copy, shown)
+        lost = _lost(last, shown, self.plain)
         self.quantized = shown_outputs(same_layers(model, differ), shown)
+        called = self._rounding(last)
+        self.lost = lost, _lost(called, shown, self.quantized)
         self.shared = list(shared.values())
         if last.name in self.levels:
             self.rounded[last.name] = self.quantized["couplings"]
@@ -257,6 +247,18 @@ class PlainAndQuantized:
         return copy
 
 
+def _lost(
+    layer: Any, shown: dict[str, Tensor], outputs: dict[str, Tensor]
+) -> Tensor | None:
+    """Returns whether classes are lost without trees, if there are any."""
+    lengths, couplings = outputs["lengths"], outputs["couplings"]
+    if len(couplings.shape) != 3:
+        return None
+    return LostWithoutTree(layer, int(couplings.shape[-1]))(
+        shown["children"], lengths, couplings, shown.get("activations")
+    )
+
+
 def shown_outputs(
     model: keras.Model, shown: dict[str, Tensor]
 ) -> dict[str, Tensor]:
@@ -273,12 +275,14 @@ def show_last(
     shown: dict[str, Tensor],
     *,
     couplings: bool = True,
+    counterfactual: bool = False,
     replace: Callable[[Any], Any] = lambda layer: layer,
 ) -> Callable[..., Any]:
     """Returns a caller of layers that notes what the last routed one does.
 
-    That is `children`, and `activations` if they are an input, `poses`, and
-    `couplings` unless they are not wanted.
+    That is `children`, and `activations` if they are an input, `poses`,
+    `couplings` unless they are not wanted, and `counterfactual` if it is, see
+    `WithCouplings`.
     """
     last = last_routed_layer(model)
 
@@ -294,7 +298,13 @@ def show_last(
             outputs = called(*args, **kwargs)
             shown["poses"] = keras.tree.flatten(outputs)[0]
             return outputs
-        outputs, shown["couplings"] = with_couplings(called, args, kwargs)
+        if counterfactual:
+            *results, shown["couplings"], shown["counterfactual"] = (
+                WithCouplings(called, counterfactual=True)(*args, **kwargs)
+            )
+            outputs = tuple(results) if results[1:] else results[0]
+        else:
+            outputs, shown["couplings"] = with_couplings(called, args, kwargs)
         shown["poses"] = keras.tree.flatten(outputs)[0]
         return outputs
 
@@ -314,67 +324,3 @@ def _with_levels(layer: Any, levels: int, mode: str, **settings: Any) -> Any:
     rounding = {"levels": levels, "levels_mode": mode}
     routing["config"] = {**routing["config"], **rounding}
     return type(layer).from_config(config)
-
-
-def is_routed(layer: Any) -> bool:
-    """Tells whether a layer routes."""
-    return isinstance(getattr(layer, "routing", None), Routing)
-
-
-def routed_layers(model: keras.Model) -> list[Any]:
-    """Returns the routed layers from input to output.
-
-    Raises:
-        ValueError: If there is none.
-    """
-    routed = [layer for layer in model.layers if is_routed(layer)]
-    if not routed:
-        raise ValueError(
-            f"The model {model.name!r} has no routed capsule layer such as "
-            "`tfcaps.layers.ClassCaps` among its own layers."
-        )
-    return routed
-
-
-def last_routed_layer(model: keras.Model) -> Any:
-    """Returns the routed layer nearest to the output.
-
-    Raises:
-        ValueError: If there is none.
-    """
-    return routed_layers(model)[-1]
-
-
-def _only(tensors: Any, name: str) -> Tensor:
-    """Returns the tensor of that name, or the only one, or the first one."""
-    if isinstance(tensors, dict):
-        if len(tensors) > 1 and name not in tensors:
-            raise ValueError(
-                f"A model of several inputs or outputs must call one {name!r}. "
-                f"Received: {sorted(tensors)}."
-            )
-        return (
-            tensors[name] if name in tensors else next(iter(tensors.values()))
-        )
-    if name == "images" and isinstance(tensors, (list, tuple)) and tensors[1:]:
-        raise ValueError(
-            "A model of several inputs must be made of a dict of them, such as "
-            f"{{'images': ..., 'labels': ...}}. Received: a list of "
-            f"{len(tensors)}."
-        )
-    return keras.tree.flatten(tensors)[0]
-
-
-def same_layers(model: keras.Model, call: Any) -> keras.Model:
-    """Returns a model of the same layers, each of which `call` calls anew."""
-    return keras.models.clone_model(
-        model,
-        input_tensors=model.input,
-        clone_function=lambda layer: layer,
-        call_function=call,
-    )
-
-
-def _without_labels(layer: Any, *args: Any, **kwargs: Any) -> Any:
-    kwargs.pop("labels", None)
-    return layer(*args, **kwargs)

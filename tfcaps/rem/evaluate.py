@@ -1,10 +1,12 @@
 """Measures a capsule network: accuracy, parse trees, entropy, sparsity."""
 
+import dataclasses
 from typing import Any
 
 import keras
 from keras import ops
 
+from tfcaps.graphs import encoder, routed_layers
 from tfcaps.ops import Tensor, quantize
 from tfcaps.rem.batches import (
     batches_of,
@@ -12,16 +14,14 @@ from tfcaps.rem.batches import (
     has_several_classes,
     longest_of,
 )
-from tfcaps.rem.couplings import (
-    PlainAndQuantized,
-    encoder,
-    routed_layers,
-)
+from tfcaps.rem.couplings import PlainAndQuantized
+from tfcaps.rem.faithfulness import faithfulness as measure_faithfulness
 from tfcaps.rem.layer_levels import Levels, layer_levels
 from tfcaps.rem.metrics import t_score
 from tfcaps.rem.report import Report
 from tfcaps.rem.sparsity import count_parameters, sparsity
 from tfcaps.rem.tally import Tally
+from tfcaps.rem.type_keys import children_grid
 
 # Keys are bytes.
 _MOST_LEVELS = 256
@@ -34,6 +34,7 @@ def evaluate(
     *,
     mode: str = "midtread",
     batch_size: int = 256,
+    faithfulness: bool = False,
     verbose: int = 0,
 ) -> Report:
     """Measures what REM is about.
@@ -56,6 +57,9 @@ def evaluate(
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
             to `"midtread"`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
+        faithfulness: Bool. Also measure whether the network uses its trees, by
+            `tfcaps.rem.faithfulness` with its defaults, for which the data set
+            is read a second time. Defaults to `False`.
         verbose: 0 or 1. Show a progress bar. Defaults to `0`.
 
     Returns:
@@ -65,9 +69,15 @@ def evaluate(
         ValueError: If the model has no routed layer, the data set is empty, a
             label is out of range, or `levels` is.
     """
-    return Evaluator(model, levels, mode=mode).run(
+    report = Evaluator(model, levels, mode=mode).run(
         dataset, batch_size=batch_size, verbose=verbose
     )
+    if not faithfulness:
+        return report
+    used = measure_faithfulness(
+        model, dataset, batch_size=batch_size, verbose=verbose
+    )
+    return dataclasses.replace(report, faithfulness=used)
 
 
 class Evaluator:
@@ -82,6 +92,8 @@ class Evaluator:
         levels: Levels of the last routed layer.
         levels_per_layer: Levels of each layer that is rounded, by its name.
         mode: As given.
+        grid: Rows, columns and types of the children, or `None` where they have
+            no positions.
     """
 
     def __init__(
@@ -116,6 +128,7 @@ class Evaluator:
             )
         self.levels = self.levels_per_layer[last.name]
         self.num_classes = int(couplings.shape[-1])
+        self.grid = children_grid(self.model)
         self._labels = keras.Input((), dtype="int32", name="labels")
         self._plain = self._plain_measures()
         self._rounded = self._rounded_measures()
@@ -149,14 +162,17 @@ class Evaluator:
         The first goes from images to a list of what is the same however
         couplings are rounded. From that list the second makes those measures
         for which they are not, and from the list and class indices the third
-        makes all others. `Tally` takes both.
+        makes all others. `Tally` takes both. What they say besides is whether
+        the class is lost without its tree, `lost` and `lost_rounded` `[b]`.
         """
         self._outputs.update()
         shared = self._outputs.shared
+        lost, lost_rounded = self._outputs.lost
+        rounded = {**self._rounded, "lost_rounded": lost_rounded}
         return (
             _compiled(self._outputs.input, shared),
-            _compiled(shared, self._plain),
-            _compiled([*shared, self._labels], self._rounded),
+            _compiled(shared, {**self._plain, "lost": lost}),
+            _compiled([*shared, self._labels], rounded),
         )
 
     def tally(self) -> Tally:
@@ -178,6 +194,7 @@ class Evaluator:
             sparsity_all=1.0 - nonzero / total,
             nonzero_parameters=nonzero,
             total_parameters=total,
+            grid=self.grid,
             **tally.measures(),
         )
 

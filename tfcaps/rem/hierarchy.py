@@ -8,16 +8,15 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
+from tfcaps.graphs import (
+    encoder,
+    last_routed_layer,
+    same_layers,
+)
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import predict_batches
-from tfcaps.rem.couplings import (
-    encoder,
-    last_routed_layer,
-    quantize_couplings,
-    same_layers,
-    shown_outputs,
-)
+from tfcaps.rem.couplings import quantize_couplings, shown_outputs
 from tfcaps.rem.layer_levels import Levels
 from tfcaps.rem.trees import ParseTree, parse_tree
 from tfcaps.rem.with_couplings import WithCouplings

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.rem.couplings import encoder
+from tfcaps.graphs import encoder
 from tfcaps.rem.masks import magnitude_threshold
 from tfcaps.rem.pruning import Array, Pruning, begin, check_unpruned
 from tfcaps.rem.targets import DEFAULT_TARGETS

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfcaps.files import write_atomically
 from tfcaps.rem.batches import (
@@ -17,6 +18,7 @@ from tfcaps.rem.batches import (
     longest_of,
 )
 from tfcaps.rem.evaluate import Evaluator, predict
+from tfcaps.rem.faithfulness_report import EMPTY_NECESSITY
 
 # Those of the paper's networks, and some around.
 CANDIDATES = (2, 3, 5, 6, 11, 21, 51, 101, 129)
@@ -28,6 +30,7 @@ _COLUMNS = (
     "entropy_bits",
     "normalized_entropy",
     "median_keys",
+    "type_entropy_bits",
     "nonuniform_share",
     "t_score",
     "zero_layers",
@@ -42,13 +45,18 @@ class LevelSearch:
     """The result of `find_levels`.
 
     Attributes:
-        levels: The fewest levels that keep the accuracy, or `None`.
+        levels: The fewest levels that keep the accuracy, and the trees from
+            being empty if they are not anyway, or `None`.
         accuracy: Accuracy with couplings as they are.
         rows: What each number of levels does, from few to many, by the names of
             `Report`; `zero_layers` are the layers whose couplings were all
             rounded to 0. The T-score is that of couplings as they are.
+            `necessity` is the share of images that lose their class when the
+            children whose rounded coupling is above the uniform one get pose
+            and activation 0, see `tfcaps.rem.faithfulness`.
         tolerance: How much accuracy might be lost.
         mode: Kind of levels.
+        necessity: The same share with couplings as they are.
     """
 
     levels: int | None
@@ -56,6 +64,7 @@ class LevelSearch:
     rows: list[dict[str, Any]] = dataclasses.field(repr=False)
     tolerance: float
     mode: str
+    necessity: float
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all attributes, ready for JSON."""
@@ -68,13 +77,23 @@ class LevelSearch:
             file.write("\n")
 
     def __str__(self) -> str:
-        lines = ["levels  accuracy %  entropy (bits)  keys  off uniform %"]
+        lines = [
+            "levels  accuracy %  entropy (bits)  keys  off uniform %  "
+            "necessity %"
+        ]
+        of_types = any(
+            row["type_entropy_bits"] is not None for row in self.rows
+        )
+        if of_types:
+            lines[0] += "  entropy of types"
         for row in self.rows:
             zero = ", ".join(row["zero_layers"])
             lines.append(
                 f"{row['levels']:>6}  {100 * row['accuracy_quantized']:>10.2f}"
                 f"  {row['entropy_bits']:>14.2f}  {row['median_keys']:>4g}"
                 f"  {100 * row['nonuniform_share']:>13.1f}"
+                f"  {100 * row['necessity']:>11.1f}"
+                + (f"  {row['type_entropy_bits']:>16.2f}" if of_types else "")
                 + (f"  all couplings zero: {zero}" if zero else "")
             )
         found = f"{self.levels} levels keep"
@@ -85,9 +104,23 @@ class LevelSearch:
                 *lines,
                 "",
                 f"{found} the accuracy of {100 * self.accuracy:.2f} % but for "
-                f"{100 * self.tolerance:g} points.",
+                f"{100 * self.tolerance:g} points{self._use}.",
             ]
         )
+
+    @property
+    def _use(self) -> str:
+        """What the last sentence says of empty trees."""
+        if self.necessity < EMPTY_NECESSITY:
+            return ", with trees that are empty anyway"
+        empty = [
+            str(row["levels"])
+            for row in self.rows
+            if row["necessity"] < EMPTY_NECESSITY
+        ]
+        if not empty:
+            return ""
+        return f"; trees are empty with {', '.join(empty)} levels"
 
 
 def find_levels(
@@ -111,7 +144,9 @@ def find_levels(
     layer passes on nothing but its bias. (Mid-rise levels are never 0, and a
     few of them make it pass on far too much.) Entropy is then low, and says
     nothing. Accuracy mostly shows it, but not where routing adds a bias to
-    couplings; see `zero_layers` and `nonuniform_share`.
+    couplings; see `zero_layers` and `nonuniform_share`. Levels with which less
+    than half of the images lose their class without their tree are not chosen,
+    unless that is so with couplings as they are.
 
     Args:
         model: As in `evaluate`.
@@ -149,6 +184,8 @@ def find_levels(
     tallies = [evaluator.tally() for evaluator in evaluators]
     batches, count = batches_of(dataset, batch_size)
     bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
+    samples = lost = 0
+    lost_rounded = np.zeros(len(parts), int)
     for images, labels in batches:
         shared = keras.tree.flatten(predict(before, images))
         batch = predict(plain, shared)
@@ -156,8 +193,12 @@ def find_levels(
             labels = longest_of(labels, batch["lengths"])
         labels = class_indices(labels, num_classes)
         inputs = [*shared, labels.astype("int32")]
-        for (*_, rounded), tally in zip(parts, tallies, strict=True):
-            tally.add({**batch, **predict(rounded, inputs)}, labels)
+        samples += len(labels)
+        lost += int(np.sum(batch["lost"]))
+        for k, (*_, rounded) in enumerate(parts):
+            measured = predict(rounded, inputs)
+            tallies[k].add({**batch, **measured}, labels)
+            lost_rounded[k] += np.sum(measured["lost_rounded"])
         bar.add(1)
     reports = [
         evaluator.report(tally)
@@ -165,12 +206,24 @@ def find_levels(
     ]
     accuracy = reports[0].accuracy
     least = accuracy - tolerance - _ROUNDING_ERROR
-    fitting = [r.levels for r in reports if r.accuracy_quantized >= least]
-    rows = [report.to_dict() for report in reports]
+    necessity = [float(number) / samples for number in lost_rounded]
+    fitting = [
+        report.levels
+        for report, share in zip(reports, necessity, strict=True)
+        if report.accuracy_quantized >= least
+        and (share >= EMPTY_NECESSITY or lost / samples < EMPTY_NECESSITY)
+    ]
+    rows = [
+        {**{name: row[name] for name in _COLUMNS}, "necessity": share}
+        for row, share in zip(
+            (report.to_dict() for report in reports), necessity, strict=True
+        )
+    ]
     return LevelSearch(
         levels=min(fitting, default=None),
         accuracy=accuracy,
-        rows=[{name: row[name] for name in _COLUMNS} for row in rows],
+        rows=rows,
+        necessity=lost / samples,
         tolerance=tolerance,
         mode=mode,
     )

@@ -1,6 +1,7 @@
 """What REM measures of a model, as a table and as JSON."""
 
 import dataclasses
+import functools
 import json
 import os
 from pathlib import Path
@@ -10,6 +11,9 @@ import numpy as np
 
 from tfcaps.files import write_atomically
 from tfcaps.rem.dictionary import CouplingDictionary
+from tfcaps.rem.faithfulness_report import Faithfulness
+from tfcaps.rem.trees_on_parts import TreesOnParts
+from tfcaps.rem.type_keys import Grid, type_dictionary
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
@@ -54,6 +58,13 @@ class Report:
             class: the `"predicted"` one, as in the paper, the `"true"` one, or
             either for samples that are predicted right (`"correct"`). Keys are
             those towards that class.
+        grid: Rows, columns and types of the children, or `None` where they have
+            no positions. Without, there are no trees of types either: what is
+            called `type_...` is `None`.
+        faithfulness: Whether the network uses its trees, or `None` where that
+            was not measured.
+        parts: How much of the trees lies on true parts of objects, or `None`
+            where that was not measured, see `tfcaps.rem.trees_on_parts`.
     """
 
     levels: int
@@ -72,6 +83,9 @@ class Report:
     nonzero_parameters: int
     total_parameters: int
     dictionaries: dict[str, CouplingDictionary] = dataclasses.field(repr=False)
+    grid: Grid | None = None
+    faithfulness: Faithfulness | None = None
+    parts: TreesOnParts | None = None
 
     @property
     def dictionary(self) -> CouplingDictionary:
@@ -98,6 +112,39 @@ class Report:
         """Median over classes of the number of distinct keys."""
         return float(np.median(self.dictionary.num_keys))
 
+    @functools.cached_property
+    def type_dictionaries(self) -> dict[str, CouplingDictionary] | None:
+        """The trees of types, see `tfcaps.rem.pool_types`, by condition."""
+        if self.grid is None:
+            return None
+        return {
+            name: type_dictionary(trees, self.grid)
+            for name, trees in self.dictionaries.items()
+        }
+
+    @property
+    def type_dictionary(self) -> CouplingDictionary | None:
+        """The trees of types of each predicted class."""
+        trees = self.type_dictionaries
+        return None if trees is None else trees["predicted"]
+
+    @property
+    def type_entropy_bits(self) -> float | None:
+        """Mean over classes of the entropy of keys of types, in bits."""
+        trees = self.type_dictionary
+        return None if trees is None else float(np.mean(trees.entropy_bits))
+
+    @property
+    def type_ceiling_bits(self) -> float | None:
+        """The ceiling of that entropy: that of the same samples' trees."""
+        return None if self.grid is None else self.ceiling_bits
+
+    @property
+    def type_median_keys(self) -> float | None:
+        """Median over classes of the number of distinct keys of types."""
+        trees = self.type_dictionary
+        return None if trees is None else float(np.median(trees.num_keys))
+
     @property
     def trivial(self) -> bool:
         """Whether the trees say no more than the class.
@@ -123,8 +170,27 @@ class Report:
         return [*self.levels_per_layer][-1] in self.zero_layers
 
     @property
+    def empty(self) -> bool | None:
+        """Whether the network does not use its trees, see `Faithfulness`.
+
+        `None` where that was not measured.
+        """
+        return None if self.faithfulness is None else self.faithfulness.empty
+
+    @property
     def verdict(self) -> str:
-        """One sentence on whether the trees mean anything."""
+        """Whether the trees say anything, and whether they are used."""
+        if self.faithfulness is not None:
+            return f"{self._triviality} {self.faithfulness.verdict}"
+        if self.trivial:
+            return self._triviality
+        return (
+            f"{self._triviality} Whether the network uses them was not "
+            "measured."
+        )
+
+    @property
+    def _triviality(self) -> str:
         if self._all_zero:
             return (
                 "The trees are trivial: all couplings are rounded to 0, "
@@ -155,17 +221,24 @@ class Report:
         measures = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name != "dictionaries"
+            if field.name not in ("dictionaries", "faithfulness", "parts")
         }
-        summaries = {
-            name: trees.summary() for name, trees in self.dictionaries.items()
-        }
+        if self.faithfulness is not None:
+            measures |= self.faithfulness.to_dict()
+        summaries = _summaries(self.dictionaries)
+        types = self.type_dictionaries
         return {
             **measures,
+            "parts": None if self.parts is None else self.parts.to_dict(),
             **summaries["predicted"],
             "trivial": self.trivial,
+            "empty": self.empty,
             "verdict": self.verdict,
             "conditions": summaries,
+            "type_entropy_bits": self.type_entropy_bits,
+            "type_ceiling_bits": self.type_ceiling_bits,
+            "type_median_keys": self.type_median_keys,
+            "type_conditions": None if types is None else _summaries(types),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -176,7 +249,7 @@ class Report:
 
     def __str__(self) -> str:
         trees = self.dictionary
-        about = {n: t.summary() for n, t in self.dictionaries.items()}
+        about = _summaries(self.dictionaries)
         predicted = about["predicted"]
         rows = [
             ("accuracy", f"{100 * self.accuracy:.2f} %"),
@@ -188,6 +261,7 @@ class Report:
             ),
             ("entropy over ceiling", f"{self.normalized_entropy:.3f}"),
             ("keys per class, median", f"{self.median_keys:g}"),
+            *self._type_rows(),
             (
                 "deviation over classes",
                 f"{predicted['entropy_deviation_bits']:.2f} bits, "
@@ -220,6 +294,8 @@ class Report:
                 f"{self.nonzero_parameters:,} of {self.total_parameters:,}",
             ),
         ]
+        if self.faithfulness is not None:
+            rows += self.faithfulness.rows()
         width = max(len(name) for name, _ in rows)
         table = [f"{name:<{width}}  {value}" for name, value in rows]
         table += ["", "class  samples  keys  entropy  ceiling (bits)"]
@@ -236,3 +312,19 @@ class Report:
             )
         ]
         return "\n".join([*table, "", self.verdict])
+
+    def _type_rows(self) -> list[tuple[str, str]]:
+        """Returns what the table says of keys of types, if there are any."""
+        if self.grid is None:
+            return []
+        bits, ceiling = self.type_entropy_bits, self.type_ceiling_bits
+        return [
+            ("entropy of types", f"{bits:.2f} of at most {ceiling:.2f} bits"),
+            ("keys of types, median", f"{self.type_median_keys:g}"),
+        ]
+
+
+def _summaries(
+    dictionaries: dict[str, CouplingDictionary],
+) -> dict[str, dict[str, Any]]:
+    return {name: trees.summary() for name, trees in dictionaries.items()}

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.graphs import functional
 from tfcaps.ops import Tensor
-from tfcaps.rem.couplings import functional
 from tfcaps.rem.masks import saliency_masks
 from tfcaps.rem.pruning import Array, Pruning, begin, check_unpruned
 from tfcaps.rem.targets import DEFAULT_TARGETS

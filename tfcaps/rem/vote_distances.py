@@ -9,17 +9,16 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from tfcaps.graphs import (
+    encoder,
+    last_routed_layer,
+    same_layers,
+)
 from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import predict_batches
-from tfcaps.rem.couplings import (
-    encoder,
-    last_routed_layer,
-    same_layers,
-    show_last,
-    shown_outputs,
-)
+from tfcaps.rem.couplings import show_last, shown_outputs
 
 _TOWARDS = ("all", "predicted")
 

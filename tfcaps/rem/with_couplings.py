@@ -3,8 +3,26 @@
 from typing import Any
 
 import keras
+from keras import ops
 
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, as_float32
+
+# A coupling that exceeds the uniform one by less is uniform but for rounding.
+TREE_MARGIN = 1e-6
+
+
+def in_tree(towards: Tensor, num_classes: int) -> Tensor:
+    """Tells which children are in the tree of a class.
+
+    Args:
+        towards: Couplings towards the class, any shape.
+        num_classes: Int. How many parents the children choose from.
+
+    Returns:
+        Bool tensor of the shape of `towards`: whether the coupling exceeds the
+        uniform one, `1 / num_classes`, by more than rounding.
+    """
+    return as_float32(towards) > 1.0 / num_classes + TREE_MARGIN
 
 
 def with_couplings(layer: Any, args: Any, kwargs: Any) -> tuple[Any, Tensor]:
@@ -19,27 +37,89 @@ class WithCouplings(keras.layers.Layer):
 
     Keras 3.15 builds no functional model in which a layer that returned one
     output before returns two, so a layer of its own makes the second call.
+
+    Args:
+        layer: A routed layer.
+        counterfactual: Bool. Return one more output, the last one, which
+            `tfcaps.losses.CounterfactualLoss` takes: `[b, 3, j]`, the lengths
+            of all parents without the tree of the longest one, or with that
+            tree alone, for which the layer routes again (third row), and which
+            of the two it was: the longest parent as a one-hot row, times the
+            number of images that this one stands for, in the first row or in
+            the second. Only the first half of a batch is asked, in turn for one
+            and for the other; the rest has zeros. Silenced children have the
+            pose and the activation 0 for two images, and the mean pose and
+            activation of the batch for the next two, so that the network learns
+            to do without them whatever takes their place. Needs a
+            `tfcaps.layers.ClassCaps`. Defaults to `False`.
+        **kwargs: Arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, layer: Any, **kwargs: Any):
+    def __init__(self, layer: Any, counterfactual: bool = False, **kwargs: Any):
         super().__init__(**{"dtype": layer.dtype_policy, **kwargs})
         self.layer = layer
+        self.counterfactual = counterfactual
 
     def call(
         self, inputs: Tensor, activations: Tensor | None = None, **kwargs: Any
     ) -> Any:
-        return self.layer(inputs, **_also(activations, kwargs))
+        arguments = _also(activations, kwargs)
+        if not self.counterfactual:
+            return self.layer(inputs, **arguments)
+        poses, lengths, couplings = self.layer(
+            inputs, **{**arguments, "return_activations": True}
+        )
+        outputs = [poses]
+        if kwargs.get("return_activations"):
+            outputs.append(lengths)
+        asked = self._asked(inputs, activations, couplings, lengths)
+        return (*outputs, couplings, asked)
+
+    def _asked(
+        self,
+        inputs: Tensor,
+        activations: Tensor | None,
+        couplings: Tensor,
+        lengths: Tensor,
+    ) -> Tensor:
+        batch, parents = ops.shape(inputs)[0], couplings.shape[-1]
+        count = (batch + 1) // 2
+        places = ops.arange(count)
+        is_alone, is_mean = places % 2 == 1, places // 2 % 2 == 1
+        longest = ops.argmax(lengths[:count], axis=-1)
+        where = ops.expand_dims(ops.expand_dims(longest, -1), -1)
+        towards = ops.take_along_axis(couplings[:count], where, axis=-1)
+        # Constants: neither what is in a tree nor a mean has a gradient.
+        tree = ops.reshape(in_tree(towards, parents), (-1, *inputs.shape[1:-1]))
+        stays = ops.equal(tree, _rows(is_alone, tree))
+
+        def silence(tensor: Tensor, stays: Tensor) -> Tensor:
+            mean = ops.stop_gradient(ops.mean(tensor, axis=0, keepdims=True))
+            other = mean * ops.cast(_rows(is_mean, tensor), tensor.dtype)
+            return ops.where(stays, tensor[:count], other)
+
+        poses = silence(inputs, ops.expand_dims(stays, -1))
+        if activations is not None:
+            activations = silence(activations, stays)
+        _, left = self.layer(poses, activations, return_activations=True)
+        return _answers(as_float32(left), longest, is_alone, batch)
 
     def compute_output_spec(
         self, inputs: Any, activations: Any = None, **kwargs: Any
     ) -> Any:
-        return self.layer.compute_output_spec(
+        outputs = self.layer.compute_output_spec(
             inputs, **_also(activations, kwargs)
         )
+        if not self.counterfactual:
+            return outputs
+        batch, _, parents = outputs[-1].shape
+        spec = keras.KerasTensor((batch, 3, parents), dtype="float32")
+        return (*outputs, spec)
 
     def get_config(self) -> dict[str, Any]:
         layer = keras.saving.serialize_keras_object(self.layer)
-        return {**super().get_config(), "layer": layer}
+        config = {"layer": layer, "counterfactual": self.counterfactual}
+        return {**super().get_config(), **config}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "WithCouplings":
@@ -53,3 +133,26 @@ def _also(activations: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     if activations is not None:
         arguments["activations"] = activations
     return arguments
+
+
+def _rows(vector: Tensor, like: Tensor) -> Tensor:
+    """Returns a number for each image, to be used beside `like`."""
+    return ops.reshape(vector, (-1, *[1] * (len(like.shape) - 1)))
+
+
+def _answers(
+    lengths: Tensor, longest: Tensor, is_alone: Tensor, batch: Any
+) -> Tensor:
+    """Returns `[b, 3, j]`, with zeros for images that were not asked."""
+    count, parents = ops.shape(lengths)[0], lengths.shape[-1]
+    kinds = ops.stack([ops.logical_not(is_alone), is_alone], axis=1)
+    kinds = ops.cast(kinds, lengths.dtype)
+    # A batch of one image has none for the second question.
+    stand_for = ops.cast(batch, lengths.dtype) / ops.maximum(
+        ops.sum(kinds, axis=0), 1.0
+    )
+    present = ops.one_hot(longest, parents, dtype=lengths.dtype)
+    asked = ops.expand_dims(kinds * stand_for, -1) * ops.expand_dims(present, 1)
+    answers = ops.concatenate([asked, ops.expand_dims(lengths, 1)], axis=1)
+    rest = ops.zeros((batch - count, 3, parents), lengths.dtype)
+    return ops.concatenate([answers, rest], axis=0)

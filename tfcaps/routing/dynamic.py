@@ -1,5 +1,6 @@
 """Dynamic routing between capsules: routing by agreement."""
 
+import math
 from typing import Any
 
 import keras
@@ -10,28 +11,35 @@ from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
     Routing,
+    Weight,
     check_gradient,
     check_iterations,
     check_routing_levels,
 )
 from tfcaps.routing.votes import Votes
 
+_SHARPNESS_MODES = ("fixed", "scheduled", "learned")
+# Beyond it logits may overflow.
+_LARGEST_LOG_SHARPNESS = 15.0
+_ORPHAN_MODES = ("fixed", "learned")
+
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class DynamicRouting(Routing):
     """Routes each child to the parents that agree with its vote.
 
-    With votes `û`, logits `b` (zero at first) and bias `β`, each iteration is
+    With votes `û`, agreements `b` (zero at first), bias `β` and the sharpness
+    `λ`, each iteration is
 
-        c_ij = softmax_j(b_ij)
+        c_ij = softmax_j(λ b_ij)
         v_j  = squash(sum_i c_ij û_ij + β_j)
         b_ij = b_ij + û_ij · v_j            (not after the last iteration)
 
-    The logits are `û_ij · (v_1j + v_2j + ...)`, so the loop carries the sum of
-    the poses `[b, j, d]` and no logits. The last iteration stands outside the
-    loop. The paper's pseudo-code updates the logits once more at the end; that
-    update has no effect, and the couplings returned are those that made the
-    poses.
+    The agreements are `û_ij · (v_1j + v_2j + ...)`, so the loop carries the sum
+    of the poses `[b, j, d]` and no logits. The last iteration stands outside
+    the loop. The paper's pseudo-code updates the logits once more at the end;
+    that update has no effect, and the couplings returned are those that made
+    the poses.
 
     Args:
         iterations: Int, at least 1. One iteration couples every child equally
@@ -44,11 +52,26 @@ class DynamicRouting(Routing):
         levels: Int or `None`. Round the couplings of the last iteration to this
             many levels, see `tfcaps.rem.quantize`; they are not renormalised
             and carry no gradient. Meant for inference. Defaults to `None`.
-        leaky: Bool. Let parents also compete with an orphan parent of logit 0,
-            whose share is dropped, so that a child may belong nowhere and its
-            couplings sum to less than one. Defaults to `False`.
+        leaky: Bool. Let parents also compete with an orphan parent of agreement
+            `orphan`, whose share is dropped, so that a child may belong nowhere
+            and its couplings sum to less than one. Defaults to `False`.
         levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
             `tfcaps.rem.quantize`. Defaults to `"midtread"`.
+        sharpness: Float above 0. Factor `λ` of the agreements before the
+            softmax. The more children there are, the shorter their votes, and
+            the nearer all couplings to uniform; a factor such as 30 lets
+            hundreds of children disagree. Defaults to `1.0`, the paper's.
+        orphan: Float. Agreement of the orphan parent: a child follows a parent
+            only if it agrees with it more than that. Before the first
+            iteration nobody has agreed, and the orphan counts as one of equal
+            parents. Needs `leaky`. Defaults to `0.0`.
+        sharpness_mode: `"fixed"`; `"scheduled"`, a weight of the layer that
+            `tfcaps.rem.SharpnessSchedule` sets in training; or `"learned"`, a
+            trainable weight. Both begin at `sharpness`. With `gradient="last"`
+            only a loss on the couplings reaches a learned one. Defaults to
+            `"fixed"`.
+        orphan_mode: `"fixed"`, or `"learned"`, a trainable weight that begins
+            at `orphan`. Defaults to `"fixed"`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -63,6 +86,8 @@ class DynamicRouting(Routing):
     References:
         - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829,
           procedure 1
+        - Sabour's code, https://github.com/Sarasra/models, `leaky_routing`
+          (`leaky`)
     """
 
     vote_free = True
@@ -75,44 +100,114 @@ class DynamicRouting(Routing):
         levels: int | None = None,
         leaky: bool = False,
         levels_mode: str = "midtread",
+        sharpness: float = 1.0,
+        orphan: float = 0.0,
+        sharpness_mode: str = "fixed",
+        orphan_mode: str = "fixed",
     ):
         self.iterations = check_iterations(iterations)
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
         self.levels_mode = check_mode(levels_mode, "levels_mode")
         self.leaky = bool(leaky)
+        self.sharpness = float(sharpness)
+        self.orphan = float(orphan)
+        self.sharpness_mode = sharpness_mode
+        self.orphan_mode = orphan_mode
+        self._check_abstention()
+
+    def _check_abstention(self) -> None:
+        if not 0 < self.sharpness < math.inf:
+            raise ValueError(
+                "`sharpness` must be a finite number above 0. Received: "
+                f"sharpness={self.sharpness}."
+            )
+        if not math.isfinite(self.orphan):
+            raise ValueError(
+                "`orphan` must be a finite number. Received: "
+                f"orphan={self.orphan}."
+            )
+        for setting, value, modes in (
+            ("sharpness_mode", self.sharpness_mode, _SHARPNESS_MODES),
+            ("orphan_mode", self.orphan_mode, _ORPHAN_MODES),
+        ):
+            if value not in modes:
+                raise ValueError(
+                    f"`{setting}` must be one of {modes}. Received: "
+                    f"{setting}={value!r}."
+                )
+        if not self.leaky and (self.orphan or self.orphan_mode != "fixed"):
+            raise ValueError(
+                "`orphan` and `orphan_mode` need `leaky=True`, without which "
+                f"there is no orphan parent. Received: orphan={self.orphan}, "
+                f"orphan_mode={self.orphan_mode!r}."
+            )
+
+    def weights(
+        self, children: int, parents: int, dim: int
+    ) -> dict[str, Weight]:
+        weights = super().weights(children, parents, dim)
+        if self.sharpness_mode != "fixed":
+            # As a logarithm, which a step of Adam moves by a share.
+            weights["log_sharpness"] = Weight(
+                (),
+                keras.initializers.Constant(math.log(self.sharpness)),
+                trainable=self.sharpness_mode == "learned",
+            )
+        if self.orphan_mode == "learned":
+            weights["orphan_agreement"] = Weight(
+                (), keras.initializers.Constant(self.orphan)
+            )
+        return weights
 
     def route(
-        self, votes: Votes, activations: Tensor | None, bias: Tensor | None
+        self,
+        votes: Votes,
+        activations: Tensor | None,
+        bias: Tensor | None,
+        log_sharpness: Tensor | None = None,
+        orphan_agreement: Tensor | None = None,
     ) -> Routed:
         del activations  # vector capsules carry theirs in the votes' lengths
         bias = 0.0 if bias is None else bias
+        sharpness: Tensor = self.sharpness
+        if log_sharpness is not None:
+            limit = _LARGEST_LOG_SHARPNESS
+            sharpness = ops.exp(ops.clip(log_sharpness, -limit, limit))
+        orphan = self.orphan if orphan_agreement is None else orphan_agreement
+
+        def couple(agreed: Tensor) -> Tensor:
+            agreements = votes.agreement(agreed)
+            if self.leaky:
+                lone = ops.zeros_like(agreements[..., :1]) + orphan
+                agreements = ops.concatenate([agreements, lone], axis=-1)
+            shares = softmax(sharpness * agreements)
+            return shares[..., :-1] if self.leaky else shares
 
         def add_poses(_: Tensor, agreed: Tensor) -> Tensor:
-            couplings = self._couplings(votes.agreement(agreed))
+            couplings = couple(agreed)
             return agreed + self._squash(votes.weighted_sum(couplings) + bias)
 
         agreed = votes.zero_poses()
         if self.iterations > 1:
             # Equal couplings need no logits and no weights.
-            rivals = votes.num_parents + self.leaky
-            agreed = self._squash(votes.sum() / rivals + bias)
+            agreed = self._squash(votes.sum() / self._rivals(votes) + bias)
         agreed = repeat(add_poses, agreed, self.iterations - 2)
         if self.gradient == "last":
             agreed = ops.stop_gradient(agreed)
-        couplings = self.rounded(self._couplings(votes.agreement(agreed)))
+        couplings = votes.zero_couplings() + 1.0 / self._rivals(votes)
+        if self.iterations > 1:
+            couplings = couple(agreed)
+        couplings = self.rounded(couplings)
         weights = couplings
         if self.gradient == "last":
             weights = ops.stop_gradient(couplings)
         poses = self._squash(votes.weighted_sum(weights) + bias)
         return Routed(poses, length(poses), couplings)
 
-    def _couplings(self, logits: Tensor) -> Tensor:
-        if not self.leaky:
-            return softmax(logits)
-        orphan = ops.zeros_like(logits[..., :1])
-        with_orphan = ops.concatenate([logits, orphan], axis=-1)
-        return softmax(with_orphan)[..., :-1]
+    def _rivals(self, votes: Votes) -> int:
+        """Returns how many parents compete for a child."""
+        return votes.num_parents + self.leaky
 
     def _squash(self, sums: Tensor) -> Tensor:
         """Turns weighted sums `[b, j, d]` into poses."""
@@ -125,4 +220,8 @@ class DynamicRouting(Routing):
             "levels": self.levels,
             "leaky": self.leaky,
             "levels_mode": self.levels_mode,
+            "sharpness": self.sharpness,
+            "orphan": self.orphan,
+            "sharpness_mode": self.sharpness_mode,
+            "orphan_mode": self.orphan_mode,
         }

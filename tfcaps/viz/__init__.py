@@ -14,11 +14,13 @@ from tfcaps.viz.drawing import Drawing
 from tfcaps.viz.frontier import frontier
 from tfcaps.viz.histograms import coupling_histograms
 from tfcaps.viz.keys import keys_per_class
+from tfcaps.viz.maps import maps
 from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.reconstructions import perturbations, reconstructions
 from tfcaps.viz.report import write_report
 from tfcaps.viz.saliency import saliency
 from tfcaps.viz.tradeoff import tradeoff
+from tfcaps.viz.tree_fields import tree_fields
 from tfcaps.viz.trees import parse_trees
 
 __all__ = [
@@ -29,12 +31,14 @@ __all__ = [
     "dictionary_images",
     "frontier",
     "keys_per_class",
+    "maps",
     "parse_tree",
     "parse_trees",
     "perturbations",
     "reconstructions",
     "saliency",
     "tradeoff",
+    "tree_fields",
     "vote_distances",
     "write_report",
 ]

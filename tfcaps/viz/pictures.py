@@ -43,3 +43,12 @@ def without_ticks(panel: Axes) -> None:
     """Leaves a panel its frame and its labels."""
     panel.set_xticks([])
     panel.set_yticks([])
+
+
+def stretched(values: Array) -> Array:
+    """Returns a map from 0 to 1; one that is constant is 0."""
+    low, high = values.min(), values.max()
+    # Below float32's noise there is nothing to see.
+    if high - low <= 1e-6 * max(abs(high), 1e-12):
+        return np.zeros_like(values)
+    return (values - low) / (high - low)

@@ -4,8 +4,12 @@ import base64
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tfcaps.files import write_atomically
+
+# Head and rows, as text.
+Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -42,9 +46,9 @@ def write_report(
     *,
     title: str,
     subtitle: str,
-    table: tuple[Sequence[str], Iterable[Sequence[str]]],
+    table: Table,
     verdicts: Iterable[tuple[str, bool]],
-    figures: Iterable[tuple[str | Path, str, str]],
+    figures: Iterable[Sequence[Any]],
     settings: Mapping[str, str],
 ) -> None:
     """Writes a report that holds everything it shows.
@@ -55,7 +59,8 @@ def write_report(
         subtitle: Line below the heading.
         table: Head and rows of the main table, as text.
         verdicts: Sentences, each with whether it is a warning.
-        figures: PNG files with a heading and a caption each.
+        figures: A PNG file with a heading and a caption each, and perhaps head
+            and rows of a table, or `None`.
         settings: What the run was made with.
     """
     head, rows = table
@@ -69,7 +74,7 @@ def write_report(
             f"{html.escape(sentence)}</p>"
             for sentence, warning in verdicts
         ),
-        _contents([heading for _, heading, _ in figures]),
+        _contents([heading for _, heading, *_ in figures]),
         *(_figure(k, *figure) for k, figure in enumerate(figures)),
         '<h2 id="settings">Settings</h2>',
         _table(("setting", "value"), settings.items()),
@@ -104,10 +109,17 @@ def _contents(headings: Sequence[str]) -> str:
     return f'<nav>{links}<a href="#settings">Settings</a></nav>'
 
 
-def _figure(number: int, path: str | Path, heading: str, caption: str) -> str:
+def _figure(
+    number: int,
+    path: str | Path,
+    heading: str,
+    caption: str,
+    table: Table | None = None,
+) -> str:
     data = base64.b64encode(Path(path).read_bytes()).decode("ascii")
     return (
         f'<h2 id="figure-{number}">{html.escape(heading)}</h2><figure>'
         f'<img alt="{html.escape(heading)}" src="data:image/png;base64,{data}">'
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+        + ("" if table is None else _table(*table))
     )

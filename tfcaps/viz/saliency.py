@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.viz.drawing import Drawing, plain
-from tfcaps.viz.pictures import picture, show, without_ticks
+from tfcaps.viz.pictures import picture, show, stretched, without_ticks
 from tfcaps.viz.style import class_labels, figure
 
 Array = NDArray[Any]
@@ -75,7 +75,7 @@ def saliency(
             show(panel, image)
             views = image.shape[1] // grid.shape[1]
             panel.imshow(
-                np.tile(_stretched(grid), (1, views)),
+                np.tile(stretched(grid), (1, views)),
                 cmap=colormap,
                 alpha=alpha,
                 vmin=0,
@@ -98,14 +98,6 @@ def _check(name: str, shown: Mapping[str, ArrayLike], count: int) -> None:
             f"There must be one saliency map for each image. Received: {count} "
             f"images and {np.shape(shown['saliency'])[0]} maps of {name!r}."
         )
-
-
-def _stretched(grid: Array) -> Array:
-    low, high = grid.min(), grid.max()
-    # Below float32's noise there is nothing to see.
-    if high - low <= 1e-6 * max(abs(high), 1e-12):
-        return np.zeros_like(grid)
-    return (grid - low) / (high - low)
 
 
 def _data(

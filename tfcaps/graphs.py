@@ -1,0 +1,149 @@
+"""Functional Keras models of capsules: their parts, and copies of them."""
+
+from typing import Any
+
+import keras
+
+from tfcaps.layers import ClassCaps
+from tfcaps.ops import Tensor
+from tfcaps.routing import Routing
+
+
+def encoder(model: keras.Model) -> keras.Model:
+    """Returns the part of a model from images to class lengths.
+
+    That is the model itself, without a decoder and without the input `labels`
+    from which a decoder or `RegularizedRouting` learns. It shares the layers,
+    and so the weights.
+
+    Args:
+        model: A functional or sequential model. Of several inputs `images` is
+            kept, of several outputs `lengths`, or the first of a list.
+
+    Returns:
+        A functional model of one input and one output, without optimiser.
+
+    Raises:
+        ValueError: If the model has several inputs or outputs and none of that
+            name.
+    """
+    model = functional(model)
+    images = only_one(model.input, "images")
+    lengths = only_one(model.output, "lengths")
+    if len(model.inputs) > 1:
+        parts = keras.Model(model.input, lengths, name=model.name)
+        parts = same_layers(parts, _without_labels)
+        images, lengths = only_one(parts.input, "images"), parts.output
+    return keras.Model(images, lengths, name=model.name)
+
+
+def functional(model: keras.Model) -> keras.Model:
+    """Returns the model, or a functional one of a `keras.Sequential`.
+
+    That has no `input` of its own before it is called.
+
+    Raises:
+        ValueError: If its layers are not known yet, or not from it.
+    """
+    is_sequential = isinstance(model, keras.Sequential)
+    known = model.built if is_sequential else getattr(model, "inputs", None)
+    if not known:
+        raise ValueError(
+            f"{model.name!r} must be a functional model, or a sequential one "
+            "that is built, such as by a `keras.Input` as its first layer. "
+            f"Received: {type(model).__name__}."
+        )
+    if not is_sequential:
+        return model
+    return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+
+
+def is_routed(layer: Any) -> bool:
+    """Tells whether a layer routes."""
+    return isinstance(getattr(layer, "routing", None), Routing)
+
+
+def routed_layers(model: keras.Model) -> list[Any]:
+    """Returns the routed layers from input to output.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    routed = [layer for layer in model.layers if is_routed(layer)]
+    if not routed:
+        raise ValueError(
+            f"The model {model.name!r} has no routed capsule layer such as "
+            "`tfcaps.layers.ClassCaps` among its own layers."
+        )
+    return routed
+
+
+def last_routed_layer(model: keras.Model) -> Any:
+    """Returns the routed layer nearest to the output.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    return routed_layers(model)[-1]
+
+
+def children_grid(model: keras.Model) -> tuple[int, ...]:
+    """Returns how the children of the last routed layer are arranged.
+
+    That is `(h, w, t)`, or `(i,)` where they have no positions.
+
+    Raises:
+        ValueError: If there is no routed layer, or the last one is no
+            `ClassCaps`.
+    """
+    model = encoder(model)
+    layer = last_routed_layer(model)
+    if not isinstance(layer, ClassCaps):
+        raise ValueError(
+            f"The last routed layer of {model.name!r} must be a "
+            f"`tfcaps.layers.ClassCaps`. Received: {type(layer).__name__}."
+        )
+    shapes = []
+
+    def call(called: Any, *args: Any, **kwargs: Any) -> Any:
+        if called is layer:
+            shapes.append(args[0].shape)
+        return called(*args, **kwargs)
+
+    same_layers(model, call)
+    return layer.children_shape(shapes[-1])
+
+
+def only_one(tensors: Any, name: str) -> Tensor:
+    """Returns the tensor of that name, or the only one, or the first one."""
+    if isinstance(tensors, dict):
+        if len(tensors) > 1 and name not in tensors:
+            raise ValueError(
+                f"A model of several inputs or outputs must call one {name!r}. "
+                f"Received: {sorted(tensors)}."
+            )
+        return (
+            tensors[name] if name in tensors else next(iter(tensors.values()))
+        )
+    if name == "images" and isinstance(tensors, (list, tuple)) and tensors[1:]:
+        raise ValueError(
+            "A model of several inputs must be made of a dict of them, such as "
+            f"{{'images': ..., 'labels': ...}}. Received: a list of "
+            f"{len(tensors)}."
+        )
+    return keras.tree.flatten(tensors)[0]
+
+
+def same_layers(model: keras.Model, call: Any) -> keras.Model:
+    """Returns a model of the same layers, each of which `call` calls anew."""
+    return keras.models.clone_model(
+        model,
+        input_tensors=model.input,
+        clone_function=lambda layer: layer,
+        call_function=call,
+    )
+
+
+def _without_labels(layer: Any, *args: Any, **kwargs: Any) -> Any:
+    kwargs.pop("labels", None)
+    return layer(*args, **kwargs)

@@ -1,0 +1,130 @@
+"""The loss of what a network says without its tree, and with it alone."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.losses.margin import MarginLoss
+from tfcaps.ops import Tensor, as_float32, class_targets
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class CounterfactualLoss(keras.losses.Loss):
+    """Wants the network to use its tree: no tree, no class; the tree is enough.
+
+    The tree of an image are the children that are coupled with its class `y` by
+    more than the uniform coupling. With the lengths `a` of the class capsules
+    when these children are silenced (`without`) and when all others are
+    (`alone`)
+
+        L = necessity * max(0, a_y(without) - m_minus)^2
+            + sufficiency * MarginLoss(y, a(alone))
+
+    averaged over the batch. Half of a batch is asked, and each of these images
+    one of the two questions, so that routing them again costs little; an answer
+    counts for as many images as were not asked, so the average is that of all.
+    Without this loss, few and clear trees may be empty: the couplings form a
+    tree, and the network decides by the children outside of it. An image that
+    is taken for a class it does not show costs nothing, as in `CouplingLoss`.
+
+    It is a loss of the output `counterfactual`, next to that of the couplings:
+
+        training = tfcaps.rem.add_couplings(model, counterfactual=True)
+        training.compile(
+            "adam",
+            {
+                "lengths": tfcaps.losses.MarginLoss(),
+                "couplings": tfcaps.losses.CouplingLoss(),
+                "counterfactual": tfcaps.losses.CounterfactualLoss(),
+            },
+        )
+        targets = dict.fromkeys(training.output, labels)
+        training.fit(images, targets)
+
+    Args:
+        necessity: Float. Weight of the first term. Defaults to `1.0`.
+        sufficiency: Float. Weight of the second term. Defaults to `1.0`.
+        m_plus: Float. As in `MarginLoss`. Defaults to `0.9`.
+        m_minus: Float. As in `MarginLoss`, and the length below which a class
+            without its tree costs nothing. Defaults to `0.1`.
+        down_weight: Float. As in `MarginLoss`. Defaults to `0.5`.
+        reduction: Reduction over the batch. Defaults to
+            `"sum_over_batch_size"`.
+        name: String. Defaults to `"counterfactual_loss"`.
+        **kwargs: Arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: As in `MarginLoss`. Of several present classes the longest one
+            is judged: with its tree alone, it must stay and the others vanish.
+        y_pred: The output `counterfactual` of `tfcaps.rem.add_couplings`, `[b,
+            3, j]`: two one-hot rows of the class whose tree was silenced
+            (first) or left alone (second), times the number of images that this
+            one stands for, or zeros; and the lengths that were left.
+
+    Raises:
+        ValueError: If a weight is negative, or the targets' shape does not fit.
+
+    Example:
+
+    >>> without = [[1.0, 0.0], [0.0, 0.0], [0.4, 0.2]]
+    >>> alone = [[0.0, 0.0], [1.0, 0.0], [0.7, 0.0]]
+    >>> loss = CounterfactualLoss(reduction=None)([0, 0], [without, alone])
+    >>> [round(float(value), 4) for value in loss]  # 0.3^2 and 0.2^2
+    [0.09, 0.04]
+
+    References:
+        - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429
+          (comprehensiveness and sufficiency, of which this is the training)
+    """
+
+    def __init__(
+        self,
+        necessity: float = 1.0,
+        sufficiency: float = 1.0,
+        *,
+        m_plus: float = 0.9,
+        m_minus: float = 0.1,
+        down_weight: float = 0.5,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "counterfactual_loss",
+        **kwargs: Any,
+    ):
+        for weight, value in (
+            ("necessity", necessity),
+            ("sufficiency", sufficiency),
+        ):
+            if value < 0:
+                raise ValueError(
+                    f"`{weight}` must not be negative. Received: "
+                    f"{weight}={value}."
+                )
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        self.necessity = necessity
+        self.sufficiency = sufficiency
+        self.m_plus = m_plus
+        self.m_minus = m_minus
+        self.down_weight = down_weight
+        self._margin = MarginLoss(m_plus, m_minus, down_weight, reduction=None)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        y_pred = as_float32(y_pred)
+        without, alone, lengths = ops.unstack(y_pred, 3, axis=1)
+        present = class_targets(y_true, y_pred.shape[-1], y_pred.dtype)
+        # Nothing where the class is wrong.
+        without, alone = without * present, alone * present
+        excess = ops.relu(lengths - self.m_minus)
+        stays = ops.sum(without * ops.square(excess), axis=-1)
+        missed = self._margin.call(ops.sign(alone), lengths)
+        missed = ops.max(alone, axis=-1) * missed
+        return self.necessity * stays + self.sufficiency * missed
+
+    def get_config(self) -> dict[str, Any]:
+        config = {
+            "necessity": self.necessity,
+            "sufficiency": self.sufficiency,
+            "m_plus": self.m_plus,
+            "m_minus": self.m_minus,
+            "down_weight": self.down_weight,
+        }
+        return {**super().get_config(), **config}

@@ -1,0 +1,114 @@
+"""A network whose parse trees are made of parts of the image."""
+
+from typing import Any
+
+import keras
+
+from tfcaps.layers import ClassCaps, PrimaryCaps
+from tfcaps.models.parts import (
+    check_input_shape,
+    labels_for,
+    network,
+    routed,
+)
+from tfcaps.models.with_decoder import with_decoder
+from tfcaps.routing import DynamicRouting
+
+# A child abstains if the sharpness times this exceeds its logits by much.
+_SHARPNESS = 40.0
+_ORPHAN = 0.055
+
+
+def parts_capsnet(
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    filters: tuple[int, int] = (16, 32),
+    primary_types: int = 16,
+    primary_dim: int = 8,
+    class_dim: int = 8,
+    routing: Any = None,
+    share: str | None = "type",
+    decoder: bool = False,
+    name: str = "parts_capsnet",
+) -> keras.Model:
+    """Builds a small convolutional network whose trees show parts of an image.
+
+    Each primary capsule sees a window of 13x13 pixels, and their grid has a
+    step of four. Types have the same matrices everywhere, so that a type means
+    the same wherever it stands. Routing is sharp, and a child may abstain: only
+    the few that agree with a class are in its tree. `tfcaps.rem.tree_fields`
+    says where they look.
+
+    Args:
+        input_shape: Rows, columns and channels of an image; at least 16x16
+            leaves a grid of 4x4.
+        num_classes: Int. Number of classes.
+        filters: Two ints. Channels of the convolutions. Defaults to `(16, 32)`.
+        primary_types: Int. Primary capsule types. Defaults to `16`.
+        primary_dim: Int. Components of a primary capsule. Defaults to `8`.
+        class_dim: Int. Components of a class capsule. Defaults to `8`.
+        routing: Routing of the class capsules, see `tfcaps.routing.get`.
+            Defaults to dynamic routing of three iterations with a sharpness of
+            40, which `tfcaps.rem.SharpnessSchedule` may set in training, and an
+            orphan of 0.055.
+        share: Sharing of transformations, see `ClassCaps`. Defaults to
+            `"type"`.
+        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
+            `False`.
+        name: String. Name of the model. Defaults to `"parts_capsnet"`.
+
+    Returns:
+        A functional model from images `[b, h, w, c]` in [0, 1] (input `images`)
+        to float32 class lengths `[b, num_classes]` (output `lengths`).
+
+    Raises:
+        ValueError: If a side of the images is below 5 pixels.
+
+    Example:
+
+    >>> parts_capsnet((32, 32, 1), 10).count_params()
+    60625
+    """
+    check_input_shape(input_shape, (5, 5), "for windows of 5x5")
+    if routing is None:
+        routing = DynamicRouting(
+            leaky=True,
+            sharpness=_SHARPNESS,
+            orphan=_ORPHAN,
+            sharpness_mode="scheduled",
+        )
+    images = keras.Input(input_shape, name="images")
+    features = images
+    for number, (channels, step) in enumerate(
+        zip(filters, (1, 2), strict=True), start=1
+    ):
+        features = keras.layers.Conv2D(
+            channels,
+            5,
+            step,
+            padding="same",
+            data_format="channels_last",
+            use_bias=False,
+            name=f"conv{number}",
+        )(features)
+        features = keras.layers.BatchNormalization(name=f"norm{number}")(
+            features
+        )
+        features = keras.layers.ReLU(name=f"relu{number}")(features)
+    children = PrimaryCaps(
+        primary_types, primary_dim, 3, 2, padding="same", name="primary_caps"
+    )(features)
+    labels = labels_for(routing)
+    layer = ClassCaps(
+        num_classes,
+        class_dim,
+        routing=routing,
+        use_bias=False,
+        share=share,
+        name="class_caps",
+    )
+    model = network(
+        images, routed(layer, (children, None), labels), name, labels
+    )
+    return with_decoder(model) if decoder else model

@@ -1,0 +1,213 @@
+"""What the measures of faithfulness say, as a table and as JSON."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tfcaps.files import write_atomically
+
+# Below it, most images keep their class without their tree.
+EMPTY_NECESSITY = 0.5
+# Necessity must be above that of random children by this much.
+EMPTY_MARGIN = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Faithfulness:
+    """The result of `tfcaps.rem.faithfulness`.
+
+    Measures are shares in [0, 1] if nothing else is said. A dict with the keys
+    `"zero"` and `"mean"` has a measure for each replacement of silenced
+    children: pose and activation 0, or their means over the images.
+
+    Attributes:
+        sufficiency: Share of images that keep their class when all but the tree
+            is silenced.
+        necessity: Share of images whose class is lost when the tree is
+            silenced: it is no longer the longest, or less than half as long.
+        sufficiency_random: Sufficiency of as many random children.
+        necessity_random: Necessity of as many random children.
+        same_without_tree: Share of images that are still taken for the same
+            class when the tree is silenced, however short it is.
+        size: Mean share of the children that are in the tree.
+        empty_trees: Share of images whose tree has no child. Silencing such a
+            tree changes nothing.
+        child_deletion: Area under the length of the class, relative to the
+            length with all children, as children are silenced one after another
+            (pose 0), by their order: from the most `"coupling"`, from the
+            largest single `"effect"`, or `"random"`. The lower, the better.
+            It may exceed 1.
+        child_insertion: The same as children are added to none. The higher, the
+            better.
+        rank_agreement: Mean over images of Spearman's correlation, over the
+            children, of coupling and single effect (what the class loses in
+            length when that child alone is silenced), in [-1, 1]. An image for
+            which either is the same for all children counts 0.
+        class_share: Share of the variance over images of the couplings with the
+            predicted class that this class explains. 1 is a lookup of the
+            class, also where couplings never vary.
+        stability: Mean Jaccard index of the tree and that of the image shifted
+            by one pixel. `None` if the model's input is no image.
+        randomisation: Mean Jaccard index of the tree and that of a network
+            whose class capsules have weights drawn anew. Of trees that depend
+            on what was learnt it is near `randomisation_random`.
+        randomisation_random: Mean Jaccard index of the tree and as many random
+            children.
+        silent_capsules: For each capsule layer, the share of capsules that are
+            shorter than 0.01 for every image.
+        samples: How many images were used.
+        layer: Name of the layer whose children were silenced.
+        cost: How often the routed layers ran for each image, on average.
+    """
+
+    sufficiency: dict[str, float]
+    necessity: dict[str, float]
+    sufficiency_random: dict[str, float]
+    necessity_random: dict[str, float]
+    same_without_tree: dict[str, float]
+    size: float
+    empty_trees: float
+    child_deletion: dict[str, float]
+    child_insertion: dict[str, float]
+    rank_agreement: float
+    class_share: float
+    stability: float | None
+    randomisation: float
+    randomisation_random: float
+    silent_capsules: dict[str, float]
+    samples: int
+    layer: str
+    cost: float
+
+    @property
+    def empty(self) -> bool:
+        """Whether the network does not use its trees.
+
+        With either replacement, less than half of the images lose their class
+        without their tree, or hardly more than without random children.
+        """
+        return bool(self._unused or self._replaceable)
+
+    @property
+    def _unused(self) -> list[str]:
+        return [k for k, v in self.necessity.items() if v < EMPTY_NECESSITY]
+
+    @property
+    def _replaceable(self) -> list[str]:
+        return [
+            name
+            for name, value in self.necessity.items()
+            if value - self.necessity_random[name] < EMPTY_MARGIN
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence on whether the network uses its trees."""
+        for name in self._unused[:1]:
+            same = self.same_without_tree[name]
+            return (
+                f"The trees are empty: without its tree{_IN_PLACE[name]}, "
+                f"{_percent(same)} of the images are still taken for the same "
+                "class."
+            )
+        for name in self._replaceable[:1]:
+            return (
+                f"The trees are empty: without its tree{_IN_PLACE[name]}, "
+                f"{_percent(self.necessity[name])} of the images lose their "
+                "class, and without as many random children "
+                f"{_percent(self.necessity_random[name])}, so that it hardly "
+                "matters which children are in a tree."
+            )
+        return (
+            "The trees are used: without its tree, "
+            f"{_percent(self.necessity['zero'])} of the images lose their "
+            "class, without as many random children "
+            f"{_percent(self.necessity_random['zero'])}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all measures, ready for JSON."""
+        return {
+            **dataclasses.asdict(self),
+            "empty": self.empty,
+            "verdict": self.verdict,
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_dict()` to a JSON file, which appears complete."""
+        with write_atomically(Path(path), "w") as file:
+            json.dump(self.to_dict(), file, indent=2)
+            file.write("\n")
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Returns the names of measures, and what they are as text."""
+        replacements = [
+            (title, getattr(self, name), getattr(self, f"{name}_random"))
+            for title, name in (
+                ("sufficiency", "sufficiency"),
+                ("necessity", "necessity"),
+            )
+        ]
+        orders = [
+            ("child deletion", self.child_deletion),
+            ("child insertion", self.child_insertion),
+        ]
+        stability = "–" if self.stability is None else f"{self.stability:.3f}"
+        silent = ", ".join(
+            f"{_percent(share)} of {name}"
+            for name, share in self.silent_capsules.items()
+        )
+        return [
+            ("images measured", f"{self.samples:,}"),
+            *(
+                (
+                    f"{title}, {name}",
+                    f"{_percent(own[name])}, of random children "
+                    f"{_percent(random[name])}",
+                )
+                for title, own, random in replacements
+                for name in own
+            ),
+            (
+                "same class without the tree",
+                f"{_percent(self.same_without_tree['zero'])} zero, "
+                f"{_percent(self.same_without_tree['mean'])} mean",
+            ),
+            ("size of a tree", f"{_percent(self.size)} of the children"),
+            ("images without a tree", _percent(self.empty_trees)),
+            *(
+                (
+                    title,
+                    f"{areas['coupling']:.3f} by coupling, "
+                    f"{areas['random']:.3f} random, "
+                    f"{areas['effect']:.3f} by effect",
+                )
+                for title, areas in orders
+            ),
+            ("rank agreement", f"{self.rank_agreement:.3f}"),
+            ("class share", f"{self.class_share:.3f}"),
+            ("stability", stability),
+            (
+                "randomisation",
+                f"{self.randomisation:.3f}, of random children "
+                f"{self.randomisation_random:.3f}",
+            ),
+            ("silent capsules", silent),
+            ("routings per image", f"{self.cost:.1f}"),
+        ]
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(name) for name, _ in rows)
+        table = [f"{name:<{width}}  {value}" for name, value in rows]
+        return "\n".join([*table, "", self.verdict])
+
+
+# How a sentence about silenced children says what took their place.
+_IN_PLACE = {"zero": "", "mean": " (its children at their mean poses)"}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
