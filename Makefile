@@ -10,10 +10,12 @@ EXTRAS := dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)gpu)
 # What depends on the backend and does not take long on JAX, which compiles
 # every operation of every shape. Training on JAX is in tests/test_devices.py.
 ON_JAX := $(addprefix tests/test_,$(addsuffix .py, \
-	conv_caps contract_routings coupling_loss decoder evaluate factored_votes \
+	conv_caps contract_routings counterfactual_loss coupling_loss decoder \
+	evaluate factored_votes \
 	initializers layers losses ops reconstruction_loss routing routing_em \
 	routing_leaky routing_regularized routing_scaled_distance \
-	routing_self_attention routing_settings routing_uniform sensitivity \
+	routing_self_attention routing_settings routing_sharpness routing_uniform \
+	sensitivity type_keys \
 	shared_layers single_shot spread_loss viz))
 
 .PHONY: rem test test-jax lint docs clean

@@ -10,8 +10,8 @@ import tensorflow as tf
 from benchmarks import memory
 from benchmarks.measure import Settings, interleaved
 from benchmarks.steps import as_step, random_tensor, with_gradients
+from tfcaps.graphs import is_routed
 from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D, PrimaryCaps
-from tfcaps.rem.couplings import is_routed
 from tfcaps.routing import DynamicRouting, RegularizedRouting
 
 _QUICK_BATCH = 2

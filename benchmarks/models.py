@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks import memory
 from benchmarks.measure import Settings, interleaved
 from tfcaps import losses
+from tfcaps.graphs import is_routed
 from tfcaps.layers import Length
-from tfcaps.rem.couplings import is_routed
 from training import models
 
 _LOSSES = {"margin": losses.MarginLoss, "spread": losses.SpreadLoss}

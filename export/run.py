@@ -75,7 +75,7 @@ def describe(path: Path) -> dict[str, Any]:
     metrics = {
         name: value
         for name, value in report.items()
-        if isinstance(value, int | float | str)
+        if isinstance(value, int | float | str) or _is_measure(value)
     }
     return {
         "dataset": config.get("dataset"),
@@ -85,6 +85,15 @@ def describe(path: Path) -> dict[str, Any]:
         if config
         else None,
     }
+
+
+def _is_measure(value: Any) -> bool:
+    """Tells whether a measure has a number for each of several cases."""
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(isinstance(number, int | float) for number in value.values())
+    )
 
 
 def _read_json(path: Path) -> dict[str, Any]:

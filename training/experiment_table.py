@@ -144,11 +144,20 @@ def _cell(
     text: str | None,
 ) -> Cell:
     published = None if text is None else parse(text)
-    if field is None or not models:
+    if field is None or not models or not _is_known(column, field, models):
         return Cell(None, None, published)
     return Cell(
         column.summary(models, field), _over_classes(field, models), published
     )
+
+
+def _is_known(
+    column: Column, field: str, models: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Returns whether models have a measure that some do not have."""
+    if not column.optional:
+        return True
+    return all(look_up(model, field) is not None for model in models)
 
 
 def _over_classes(

@@ -1,9 +1,10 @@
-"""Draws the parse tree, and where it can the saliency map, of own images.
+"""Draws parse trees, what they look at, and saliency maps of own images.
 
 python training/explain.py --run runs/digits-rem three.png
 
-Writes `explained/parse_trees.png` into the run folder, and `saliency.png` if
-the children of the class capsules have positions; beside each its data as JSON.
+Writes `explained/parse_trees.png` into the run folder, `tree_fields.png` with
+the parts of the image that a tree's children see, and `saliency.png` if the
+children of the class capsules have positions; beside each its data as JSON.
 """
 
 import argparse
@@ -100,7 +101,14 @@ def explain(options: argparse.Namespace) -> None:
             },
             images=images,
             class_names=names,
-        )
+        ),
+        "tree_fields": viz.tree_fields(
+            images,
+            rem.tree_fields(
+                model, images, levels=config.levels, mode=config.mode
+            ),
+            class_names=names,
+        ),
     }
     if "saliency" in shown:
         drawings["saliency"] = viz.saliency(
@@ -170,8 +178,37 @@ def _same_trees(
     folder: RunFolder, model: keras.Model, images: Any
 ) -> list[str]:
     """Tells how many test images have the lines, and the tree, of each."""
+    told = [
+        f"of {samples:,} test images of this class {lines:,} have lines to the "
+        f"same children, {same:,} the very same tree"
+        for samples, lines, same in _counts(
+            folder, model, images, folder.dictionary()
+        )
+    ]
+    types = folder.type_dictionary()
+    if types is None:
+        return told
+    counts = _counts(folder, model, images, types, of_types=True)
+    return [
+        f"{of_places}; wherever they are, {lines:,} have lines to the same "
+        f"types of children, {same:,} the very same tree of types"
+        for of_places, (_, lines, same) in zip(told, counts, strict=True)
+    ]
+
+
+def _counts(
+    folder: RunFolder,
+    model: keras.Model,
+    images: Any,
+    dictionary: rem.CouplingDictionary,
+    *,
+    of_types: bool = False,
+) -> list[tuple[int, int, int]]:
+    """Counts for each image the samples of its class in a dictionary.
+
+    Returns all of them, those with the same lines, and those with the same key.
+    """
     config = folder.config
-    dictionary = folder.dictionary()
     # What a line of the pictures means: more than the uniform coupling.
     uniform = int(
         rem.quantize(
@@ -179,20 +216,19 @@ def _same_trees(
         )
     )
     keys, predicted = rem.sample_keys(
-        model, images, config.levels, mode=config.mode
+        model, images, config.levels, mode=config.mode, of_types=of_types
     )
-    told = []
+    found = []
     for key, j in zip(keys, predicted, strict=True):
         known = dictionary.keys(int(j))
         counts = np.asarray(dictionary.counts(int(j)), int)
         same = np.all(known == key, axis=-1)
         alike = np.all((known > uniform) == (key > uniform), axis=-1)
-        told.append(
-            f"of {dictionary.num_samples[j]:,} test images of this class "
-            f"{counts[alike].sum():,} have lines to the same children, "
-            f"{counts[same].sum():,} the very same tree"
+        samples = int(dictionary.num_samples[j])
+        found.append(
+            (samples, int(counts[alike].sum()), int(counts[same].sum()))
         )
-    return told
+    return found
 
 
 if __name__ == "__main__":

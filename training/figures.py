@@ -1,7 +1,7 @@
 """The figures of a run's report: which there are, and what they say."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -32,11 +32,12 @@ _EPOCHS = 4
 
 
 class Shown(NamedTuple):
-    """A figure in the report."""
+    """A figure in the report, perhaps with head and rows of a table."""
 
     drawing: viz.Drawing
     heading: str
     caption: str
+    table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
 
 
 def of_dictionaries(
@@ -92,7 +93,32 @@ def of_dictionaries(
             "the darker the child. Pale ones belong to other classes. The "
             "title says how many of the class's images have exactly this tree.",
         ),
+        **_types(config, reports[main], names),
     }
+
+
+def _types(config: Config, report: Report, names: Any) -> dict[str, Shown]:
+    """Returns trees of types, where the children have positions."""
+    if report.type_dictionary is None:
+        return {}
+    rows, columns, types = report.grid
+    drawing = viz.parse_trees(
+        report.type_dictionary,
+        config.class_levels,
+        mode=config.mode,
+        class_names=names,
+    )
+    text = (
+        f"There is a child of each of {types} types at each of "
+        f"{rows}x{columns} places. A tree of types asks which types are "
+        "coupled with the class, and not where: a type's coupling is the "
+        "largest of its children's, rounded. So an object that is shifted by "
+        "whole places keeps its tree of types, though the tree of places is "
+        "another. Lower nodes are the types, in the same order in every "
+        "picture; lines, colours and titles are as above."
+    )
+    heading = f"Most frequent trees of types, {TITLES[config.model_names[-1]]}"
+    return {"parse_trees_types": Shown(drawing, heading, text)}
 
 
 def _tradeoffs(
@@ -187,7 +213,7 @@ def of_models(
 def _saliency(
     models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
-    images, labels = _one_of_each(data)
+    images, labels = one_of_each(data)
     shown = {
         name: rem.explanation(
             rem.quantize_couplings(model, config.levels, mode=config.mode)
@@ -202,8 +228,9 @@ def _saliency(
     text = (
         "The first test image of each class, and where the children of the "
         "class capsules that are active and coupled with the predicted class "
-        "(title) are: yellow is the most in an image, whatever it is in "
-        "others. Couplings are quantised."
+        "(title) look: each counts at the middle of what it sees. Yellow is "
+        "the most in an image, whatever it is in others. Couplings are "
+        "quantised."
     )
     return {"saliency": Shown(drawing, "Saliency maps", text)}
 
@@ -211,7 +238,7 @@ def _saliency(
 def _parse_trees(
     models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
-    images, labels = _one_of_each(data)
+    images, labels = one_of_each(data)
     averaged = to_float(data.test[0][:_AVERAGED])
     trees = {
         name: rem.ParseTrees(model, levels=config.levels, mode=config.mode)
@@ -303,7 +330,7 @@ def _vote_distances(
     }
 
 
-def _one_of_each(data: Data) -> tuple[Any, Any]:
+def one_of_each(data: Data) -> tuple[Any, Any]:
     """Returns the first test image of each class, and the classes.
 
     Of an image of two digits the class is the lower one.

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps import rem
+from tfcaps import graphs
 from tfcaps.cli import UserError
 from training.batches import Batches
 
@@ -146,7 +146,7 @@ def _outputs(model: keras.Model, inputs: Any) -> list[tuple[str, Any]]:
             outputs.append(tensor)
         return output
 
-    copy = rem.couplings.same_layers(model, call)
+    copy = graphs.same_layers(model, call)
     probe = keras.Model(copy.input, outputs)
     values = probe(inputs, training=True)
     return list(zip(names, values, strict=True))

@@ -12,7 +12,8 @@ import numpy as np
 import tfcaps
 from tfcaps import rem
 from tfcaps.cli import UserError
-from training import backbone, devices, models, pruning
+from tfcaps.rem import sharpness
+from training import backbone, devices, models, objectives, pruning
 from training.augmentation import Augmentation
 from training.backup import BackUp
 from training.batches import Batches
@@ -124,10 +125,13 @@ def prepare(name: str, data: Data, config: Config, strategy) -> Ready:
     with devices.dtype_policy(config.dtype_policy):
         model = build(data, config, decoder=config.decoder == "joint")
     trained = model
-    if name == "rem" and any(config.coupling_weights):
+    counterfactual = any(config.counterfactual_weights)
+    if name == "rem" and (counterfactual or any(config.coupling_weights)):
         images = config.epochs * len(data.train[1])
         ramp = config.coupling_ramp * images / config.batch_size
-        trained = rem.add_couplings(model, ramp_steps=round(ramp))
+        trained = rem.add_couplings(
+            model, ramp_steps=round(ramp), counterfactual=counterfactual
+        )
     batches = _training_batches(
         trained,
         data,
@@ -135,7 +139,7 @@ def prepare(name: str, data: Data, config: Config, strategy) -> Ready:
         shards=devices.num_shards(strategy),
         process=(devices.process(), devices.num_processes()),
     )
-    _compile(trained, name, config, batches.num_batches)
+    _compile(trained, name, config, batches.num_batches, model)
     if name == "rem":
         pruning.begin(trained, config, data, batches)
     return Ready(model, trained, batches)
@@ -203,7 +207,7 @@ def decoded_model(
         batches = _training_batches(decoded, data, config)
         loss = tfcaps.losses.ReconstructionLoss(config.reconstruction_weight)
         optimizer = keras.optimizers.Adam(
-            _learning_rate(config, batches.num_batches)
+            objectives.learning_rate(config, batches.num_batches)
         )
         decoded.compile(
             guarded(optimizer), {"lengths": None, "reconstruction": loss}
@@ -250,6 +254,7 @@ def _training_batches(
             "lengths": labels,
             "reconstruction": images,
             "couplings": labels,
+            "counterfactual": labels,
         }
         x = {name: known[name] for name in inputs}
         y = labels
@@ -303,66 +308,23 @@ def _augmentation(config: Config) -> Augmentation:
     )
 
 
-def _losses(model: keras.Model, config: Config):
-    """Returns the loss of the lengths, or a dict for several outputs."""
-    lengths = {
-        "margin": tfcaps.losses.MarginLoss,
-        "spread": tfcaps.losses.SpreadLoss,
-    }[models.network(config.model).loss]()
-    if not isinstance(model.output, dict):
-        return lengths
-    every = {
-        "lengths": lengths,
-        "reconstruction": tfcaps.losses.ReconstructionLoss(
-            config.reconstruction_weight
-        ),
-        "couplings": tfcaps.losses.CouplingLoss(*config.coupling_weights),
-    }
-    return {name: every[name] for name in model.output}
-
-
-def _learning_rate(config: Config, steps_per_epoch: int):
-    """It falls to 0 as a cosine, or by a factor from epoch to epoch."""
-    if config.learning_rate_decay is not None:
-        return keras.optimizers.schedules.ExponentialDecay(
-            config.learning_rate,
-            steps_per_epoch,
-            config.learning_rate_decay,
-            staircase=True,
-        )
-    return keras.optimizers.schedules.CosineDecay(
-        config.learning_rate, config.epochs * steps_per_epoch
-    )
-
-
-def _decay_rate(config: Config, steps_per_epoch: int):
-    """It falls to 0, so that the last steps only fit what is left.
-
-    Or by a factor from epoch to epoch, as in the paper.
-    """
-    if config.decay_factor is not None:
-        return keras.optimizers.schedules.ExponentialDecay(
-            config.decay, steps_per_epoch, config.decay_factor, staircase=True
-        )
-    return keras.optimizers.schedules.PolynomialDecay(
-        config.decay,
-        config.epochs * steps_per_epoch,
-        0.0,
-        power=config.decay_power,
-    )
-
-
 def _compile(
-    model: keras.Model, name: str, config: Config, steps_per_epoch: int
+    model: keras.Model,
+    name: str,
+    config: Config,
+    steps_per_epoch: int,
+    network: keras.Model,
 ) -> None:
-    optimizer = keras.optimizers.Adam(_learning_rate(config, steps_per_epoch))
+    optimizer = keras.optimizers.Adam(
+        objectives.learning_rate(config, steps_per_epoch)
+    )
     if name == "rem" and config.decay:
         optimizer = rem.sensitivity_decay(
             optimizer,
-            _decay_rate(config, steps_per_epoch),
+            objectives.decay_rate(config, steps_per_epoch),
             targets=config.decay_targets,
         )
-    losses = _losses(model, config)
+    losses = objectives.losses(model, config, network)
     # The accuracies of Sabour et al. and of Efficient-CapsNet's code.
     metrics = [both_found, share_found] if config.pairs else ["accuracy"]
     if isinstance(losses, dict):
@@ -383,6 +345,10 @@ def _callbacks(
     callbacks = [_epoch_starter(batches), StopIfNotFinite(batches)]
     if getattr(model, "pruning", None) is not None:
         callbacks.insert(0, rem.UpdatePruningStep())
+    if (sharp := sharpness.scheduled_layers(model)) and config.sharpness_start:
+        final = max(layer.routing.sharpness for layer in sharp)
+        schedule = objectives.sharpness(config, final)
+        callbacks.append(rem.SharpnessSchedule(schedule))
     loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
     # On JAX the margin is a constant, and stays where it begins.
     is_constant = keras.backend.backend() == "jax"

@@ -12,10 +12,10 @@ from training.configs.limits import CHOICES, RANGES
 
 _EPILOG = """\
 examples:
-  training/run.py --rem                              digits, a few minutes
+  training/run.py --rem                              figures, a few minutes
   training/run.py --rem --dataset photos/            a folder for each class
   training/run.py --rem --dataset mnist --dry-run    what would it do?
-  training/run.py --resume --out runs/digits-rem     after it was stopped
+  training/run.py --resume --out runs/figures-rem    after it was stopped
 
 Settings that are not given come from training/configs/.
 """
@@ -47,8 +47,8 @@ def _add_data(add: _Add) -> None:
     add(
         "--dataset",
         metavar="NAME",
-        help="one of --list-datasets (default: digits), any name of TensorFlow "
-        "Datasets, an .npz file, or a folder of class folders",
+        help="one of --list-datasets (default: figures), any name of "
+        "TensorFlow Datasets, an .npz file, or a folder of class folders",
     )
     add(
         "--list-datasets",
@@ -204,8 +204,33 @@ def _add_rem(add: _Add) -> None:
         "--coupling-crowding",
         type=_within("coupling_crowding", float),
         metavar="WEIGHT",
-        help="weight of the wish for at most half of the children in a "
-        "class's tree; 0 for none",
+        help="weight of the wish for at most --coupling-share of the children "
+        "in a class's tree; 0 for none",
+    )
+    add(
+        "--coupling-share",
+        type=_within("coupling_share", float),
+        metavar="SHARE",
+        help="share of the children that a class may have, 0 to 1",
+    )
+    add(
+        "--coupling-types",
+        action="store_true",
+        help="compare the types of capsules in a tree, wherever they are",
+    )
+    add(
+        "--counterfactual-necessity",
+        type=_within("counterfactual_necessity", float),
+        metavar="WEIGHT",
+        help="weight of the wish that a class vanishes without its tree; 0 for "
+        "none",
+    )
+    add(
+        "--counterfactual-sufficiency",
+        type=_within("counterfactual_sufficiency", float),
+        metavar="WEIGHT",
+        help="weight of the wish that the tree alone tells the class; 0 for "
+        "none",
     )
     add(
         "--coupling-ramp",

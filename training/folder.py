@@ -173,13 +173,24 @@ class RunFolder:
         Raises:
             UserError: If they are not there.
         """
-        path = self.path / "dictionary.npz"
+        return self._read_dictionary("dictionary.npz")
+
+    def type_dictionary(self) -> CouplingDictionary | None:
+        """Returns its trees of types, if there are any.
+
+        Raises:
+            UserError: If the file is damaged.
+        """
+        name = "dictionary_types.npz"
+        there = (self.path / name).exists()
+        return self._read_dictionary(name) if there else None
+
+    def _read_dictionary(self, name: str) -> CouplingDictionary:
         try:
-            return CouplingDictionary.load(path)
+            return CouplingDictionary.load(self.path / name)
         except FileNotFoundError as error:
             raise UserError(
-                f"{self.path} has no dictionary.npz yet; the run is not "
-                "finished."
+                f"{self.path} has no {name} yet; the run is not finished."
             ) from error
         except ValueError as error:
             raise UserError(f"{error}.") from error
@@ -190,7 +201,7 @@ class RunFolder:
         others: Mapping[str, Mapping[str, Any]],
         seconds: float | None = None,
     ) -> None:
-        """Writes `rem.json`, and the dictionary of each model.
+        """Writes `rem.json`, and the dictionaries of each model.
 
         A run that was finished before keeps its `seconds`.
 
@@ -209,7 +220,11 @@ class RunFolder:
         main = self.config.model_names[-1]
         for name, report in reports.items():
             prefix = "" if name == main else f"{name}_"
-            report.dictionary.save(self.path / f"{prefix}dictionary.npz")
+            path = self.path / f"{prefix}dictionary.npz"
+            report.dictionary.save(path)
+            if report.type_dictionary is not None:
+                types = path.with_stem(f"{path.stem}_types")
+                report.type_dictionary.save(types)
         # The last file: where it is, everything is.
         self.write_json("rem.json", {"seconds": seconds, "models": models})
 

@@ -81,6 +81,7 @@ class Measure(keras.callbacks.Callback):
             "test_accuracy": report.accuracy,
             "test_accuracy_quantized": report.accuracy_quantized,
             "entropy_bits": report.entropy_bits,
+            "type_entropy_bits": report.type_entropy_bits,
             "ceiling_bits": report.ceiling_bits,
             "median_keys": report.median_keys,
             "nonuniform_share": report.nonuniform_share,

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 import tfcaps
-from tfcaps import rem
+from tfcaps import graphs
 from tfcaps.cli import UserError
 
 Shape = tuple[int, int, int]
@@ -86,6 +86,10 @@ MODELS: dict[str, Network] = {
     "dr_capsnet_small": Network(
         _dr_capsnet_small,
         "dynamic routing, eight children; for two CPU cores, up to 40x40",
+    ),
+    "parts_capsnet": Network(
+        tfcaps.models.parts_capsnet,
+        "dynamic routing of parts of the image; small, trees can be seen",
     ),
     "dr_capsnet": Network(
         tfcaps.models.dr_capsnet,
@@ -236,7 +240,7 @@ def _standardizing(
         )
         return layer(*args, **kwargs)
 
-    return rem.couplings.same_layers(model, call)
+    return graphs.same_layers(model, call)
 
 
 def with_decoder(

@@ -51,16 +51,24 @@ class Partners:
             Images `[b, h, w, c]`, at most as bright as one can be, and two-hot
             labels `[b, num_classes]`, float32.
         """
-        others = self._draw_others(chosen, draw)
-        first, second = (
-            shifted(self.images[part], shift, draw) for part in (chosen, others)
-        )
+        digits, classes = self.choose(chosen, shift, draw)
+        first, second = digits
         brightest = first.dtype.type(255 if first.dtype == np.uint8 else 1)
         merged = first + np.minimum(second, brightest - first)
         one_hot = np.eye(self.num_classes, dtype=np.float32)
-        return merged, one_hot[self.labels[chosen]] + one_hot[
-            self.labels[others]
-        ]
+        return merged, one_hot[classes].sum(axis=0)
+
+    def choose(
+        self, chosen: Array, shift: int, draw: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Shifts digits, and for each another one, as `merge` does.
+
+        Returns:
+            The digits `[2, b, h, w, c]` and their classes `[2, b]`.
+        """
+        both = np.stack([chosen, self._draw_others(chosen, draw)])
+        digits = [shifted(self.images[each], shift, draw) for each in both]
+        return np.stack(digits), self.labels[both]
 
     def _draw_others(self, chosen: Array, draw: np.random.Generator) -> Array:
         """Draws for each digit one among all those of other classes."""

@@ -9,7 +9,7 @@ import keras
 
 from tfcaps import viz
 from tfcaps.rem import Report
-from training import figures
+from training import figures, maps, tree_figures
 from training.datasets import Data
 from training.folder import RunFolder
 from training.tables import COLUMNS, TITLES, Column, markdown
@@ -19,6 +19,23 @@ _COLUMNS = (
     *COLUMNS,
     Column("with biases, %", "sparsity_paper", 1, 100),
     Column("of all, %", "sparsity_all", 1, 100),
+    *(
+        Column(title, f"parts.{field}", 1, 100, optional=True)
+        for title, field in (
+            ("tree on own parts, %", "own"),
+            ("all children, %", "own_of_all"),
+            ("all activations, %", "own_of_active"),
+            ("tree on loose parts, %", "loose"),
+            ("parts found, %", "parts_found"),
+        )
+    ),
+)
+
+_ON_PARTS = (
+    " Of a tree's weight, coupling times activation, the share on the object's "
+    "own parts stands beside that of all children, each counted once, and of "
+    "all activations, whatever they are coupled with; loose parts belong to no "
+    "object. Parts found are those with a child in the tree."
 )
 
 
@@ -46,7 +63,9 @@ def write(
     folder.figures.mkdir(exist_ok=True)
     shown = figures.of_dictionaries(folder, data, reports)
     if models:
+        shown |= tree_figures.of_models(models, folder.config, data)
         shown |= figures.of_models(models, folder.config, data)
+        shown |= maps.of_models(folder, models, data)
     if decoded is not None:
         shown |= figures.of_decoder(decoded, data)
     page = folder.path / "report.html"
@@ -57,14 +76,17 @@ def write(
         table=_cells(reports),
         verdicts=[
             *(
-                (f"{TITLES[name]}. {report.verdict}", report.trivial)
+                (
+                    f"{TITLES[name]}. {report.verdict}",
+                    report.trivial or bool(report.empty),
+                )
                 for name, report in reports.items()
             ),
             *((sentence, False) for sentence in further),
         ],
         figures=[
-            (drawing.save(folder.figures / name), heading, caption)
-            for name, (drawing, heading, caption) in shown.items()
+            (drawing.save(folder.figures / name), *about)
+            for name, (drawing, *about) in shown.items()
         ],
         settings=_settings(folder),
     )
@@ -94,6 +116,14 @@ def others(
                     f"found, {values['share_found']:.2%} of all digits; the "
                     "accuracy is how often the longest capsule is one of them"
                 )
+                if "pointing" in values:
+                    text += (
+                        f". {values['pointing']:.2%} of the digits' maps have "
+                        "their highest pixel on their own digit, "
+                        f"{values['pointing_other']:.2%} on the other, and "
+                        f"both of {values['pointing_both']:.2%} of the images "
+                        "are right"
+                    )
             else:
                 text = (
                     f"{test} images: {values['accuracy']:.2%} right, "
@@ -124,10 +154,16 @@ def _subtitle(data: Data, reports: Mapping[str, Report]) -> str:
         f"{len(data.train[1]):,} training and {len(data.test[1]):,} test "
         f"images, {data.num_classes} classes; couplings at {levels} levels. "
         "Entropy is the mean over classes, its ceiling log2 of the images "
-        "predicted as a class; keys are the median over classes; parameters "
+        "predicted as a class; keys are the median over classes; the entropy "
+        "of types is that of trees that do not tell where in the image things "
+        "are, for networks whose children have positions; parameters "
         "are those that are not zero; sparsity is that of the weights that are "
         "pruned, then with the biases of their layers, as in the REM paper, "
-        "and of all parameters."
+        "and of all parameters. Necessity is the share of images that lose "
+        "their class without their tree (its children at zero, or at their "
+        "mean), beside as many random children; sufficiency that of images "
+        "which keep it with the tree alone."
+        + (_ON_PARTS if any(r.parts for r in reports.values()) else "")
     )
 
 

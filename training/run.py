@@ -35,6 +35,7 @@ from training import (  # noqa: E402
     datasets,
     devices,
     fit,
+    parts,
     plan,
     report,
     tensorboard,
@@ -77,7 +78,7 @@ def open_folder(options) -> RunFolder:
                     f"{value!r}; leave out what --resume reads from it."
                 )
         return folder
-    defaults = configs.load(given.get("dataset", "digits"))
+    defaults = configs.load(given.get("dataset", configs.DEFAULT_DATASET))
     if options.recipe == "paper":
         own = defaults.final_sparsity
         defaults = paper.published(defaults, given.get("model"))
@@ -199,7 +200,8 @@ def measure(
 ) -> tuple[Reports, dict[str, dict[str, Any]]]:
     """Measures each model on the test images, and on further test sets.
 
-    Of images of two digits, `pairs` has the accuracies for both.
+    Of images of two digits, `pairs` has the accuracies for both, and whether
+    the map of each lies on it.
     """
     reports: Reports = {}
     others: dict[str, dict[str, Any]] = {name: {} for name in trained}
@@ -214,16 +216,33 @@ def measure(
             measured = evaluator.run(batches, verbose=fit.progress() % 2)
             if test:
                 others[name][test] = measured.to_dict()
-            else:
-                reports[name] = measured
+                continue
+            used = _faithfulness(name, model, images, labels)
+            on_parts = parts.trees(model, data)
+            if on_parts is not None:
+                print(parts.sentence(on_parts), flush=True)
+            reports[name] = dataclasses.replace(
+                measured, faithfulness=used, parts=on_parts
+            )
         if config.pairs:
             images, labels = data.test
             lengths = model.predict(to_float(images), verbose=0)
             others[name]["pairs"] = {
                 "both_found": float(np.mean(both_found(labels, lengths))),
                 "share_found": float(np.mean(share_found(labels, lengths))),
+                **parts.maps_of_pairs(model, data),
             }
     return reports, others
+
+
+def _faithfulness(name, model, images, labels) -> rem.Faithfulness:
+    """Measures whether the model uses its trees, on 2,000 images at most."""
+    print(f"\n{TITLES[name]}: what it does without its trees", flush=True)
+    # Drawn, as images may come class by class.
+    batches = Batches(images, labels, batch_size=256, seed=0)
+    used = rem.faithfulness(model, batches, verbose=fit.progress() % 2)
+    print(used.verdict, flush=True)
+    return used
 
 
 def _show(data, folder, trained, reports, further, strategy) -> None:

@@ -43,6 +43,8 @@ class Column:
         digits: Digits after the point.
         factor: What it is multiplied by.
         statistic: Over seeds: `"mean"`, with its deviation, or `"median"`.
+        optional: Whether there are models without this measure, for which "–"
+            is written.
     """
 
     title: str
@@ -50,6 +52,7 @@ class Column:
     digits: int
     factor: float = 1.0
     statistic: str = "mean"
+    optional: bool = False
 
     def summary(
         self, models: Sequence[Mapping[str, Any]], field: str | None = None
@@ -70,6 +73,8 @@ class Column:
 
     def write(self, models: Sequence[Mapping[str, Any]]) -> str:
         """Returns the mean over models, ± its deviation if there are more."""
+        if self.optional and not all(map(self._is_known, models)):
+            return NOTHING
         return self.text(self.summary(models))
 
     def text(self, summary: Summary) -> str:
@@ -82,6 +87,12 @@ class Column:
     def number(self, value: float) -> str:
         """Returns a number with the digits of the column."""
         return f"{value:,.{self.digits}f}"
+
+    def _is_known(self, model: Mapping[str, Any]) -> bool:
+        try:
+            return look_up(model, self.field) is not None
+        except (KeyError, TypeError):  # also of an older version
+            return False
 
 
 def look_up(model: Mapping[str, Any], field: str) -> Any:
@@ -102,8 +113,22 @@ COLUMNS = (
     Column("entropy, bits", "entropy_bits", 2),
     Column("ceiling", "ceiling_bits", 2),
     Column("keys", "median_keys", 0),
+    Column("entropy of types, bits", "type_entropy_bits", 2, optional=True),
     Column("off uniform, %", "nonuniform_share", 1, 100),
     Column("T-score", "t_score", 3),
+    *(
+        Column(title, field, digits, factor, optional=True)
+        for title, field, digits, factor in (
+            ("necessity, %", "necessity.zero", 1, 100),
+            ("random, %", "necessity_random.zero", 1, 100),
+            ("necessity (mean), %", "necessity.mean", 1, 100),
+            ("random (mean), %", "necessity_random.mean", 1, 100),
+            ("sufficiency, %", "sufficiency.zero", 1, 100),
+            ("tree size, %", "size", 1, 100),
+            ("class share", "class_share", 2, 1),
+            ("stability", "stability", 2, 1),
+        )
+    ),
     Column("sparsity, %", "sparsity", 1, 100),
     Column("parameters", "nonzero_parameters", 0),
 )
@@ -173,7 +198,8 @@ def _read(path: Path, *names: str) -> dict[str, Any]:
 def _check_measures(model: Mapping[str, Any], folder: Path) -> None:
     try:
         for column in COLUMNS:
-            look_up(model, column.field)
+            if not column.optional:
+                look_up(model, column.field)
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{folder / 'rem.json'} has no {error}; it may be of an older "

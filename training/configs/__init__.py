@@ -8,6 +8,9 @@ from typing import Any
 from training.configs import limits
 from training.datasets.protocols import protocol
 
+# What the main job trains on unless it is told otherwise.
+DEFAULT_DATASET = "figures"
+
 # Settings that may be `None`.
 _KINDS: dict[str, Any] = {
     "backbone": (str, NoneType),
@@ -22,6 +25,7 @@ _KINDS: dict[str, Any] = {
     "routing": (str, NoneType),
     "samples": (int, NoneType),
     "search_samples": (int, NoneType),
+    "sharpness_start": (float, NoneType),
     "stop_accuracy": (float, NoneType),
 }
 
@@ -31,10 +35,13 @@ _BEFORE = {
     "coupling_polarization": 0.0,
     "coupling_crowding": 0.0,
     "coupling_ramp": 0.0,
+    "counterfactual_necessity": 0.0,
+    "counterfactual_sufficiency": 0.0,
 }
 
 # What the names of REM's own settings begin with.
 _OF_REM = (
+    "counterfactual_",
     "coupling_",
     "decay",
     "final_sparsity",
@@ -52,7 +59,7 @@ class Config:
     """Everything needed to repeat a run; `config.json` holds it.
 
     Attributes:
-        dataset: Name or path, see `training/datasets.py`.
+        dataset: Name or path, see `training/datasets/`.
         data_dir: Folder of prepared TensorFlow Datasets, or `None`.
         rem: Train the REM model.
         baseline: Train the same network without REM beside it.
@@ -80,6 +87,10 @@ class Config:
         learning_rate: Of Adam at the start.
         learning_rate_decay: Its factor from epoch to epoch, or `None` if it is
             to fall to 0 as a cosine.
+        sharpness_start: Sharpness of the routing in the first epoch, from which
+            it grows by the same factor each epoch to that of the network, at
+            60 % of the training; of networks whose sharpness is scheduled. Or
+            `None` for the network's from the start.
         hard_margin_from: First epoch, counted from 0, with the harder margins
             of `tfcaps.losses.HardenMargin`, or `None`.
         resize: Rows and columns to which images are resized, or `None`.
@@ -118,9 +129,16 @@ class Config:
         coupling_spread: Weight of how far couplings differ between images of
             one class, see `tfcaps.losses.CouplingLoss`.
         coupling_polarization: Weight of how far couplings are from 0 and 1.
-        coupling_crowding: Weight of how far more than half of the children are
-            coupled with the class.
-        coupling_ramp: Share of the training over which these grow from 0.
+        coupling_crowding: Weight of how far more than `coupling_share` of the
+            children are coupled with the class.
+        coupling_share: Share of the children that a class may have for nothing.
+        coupling_types: Compare types of capsules between images, wherever they
+            are, and not children at fixed places.
+        counterfactual_necessity: Weight of how long a class stays without its
+            tree, see `tfcaps.losses.CounterfactualLoss`.
+        counterfactual_sufficiency: Weight of how well the tree alone tells it.
+        coupling_ramp: Share of the training over which all of these grow from
+            0.
         levels: Levels of the quantised couplings, for all routed layers or for
             each of them.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
@@ -148,6 +166,7 @@ class Config:
     batch_size: int = 128
     learning_rate: float = 2e-3
     learning_rate_decay: float | None = None
+    sharpness_start: float | None = None
     hard_margin_from: int | None = None
     resize: int | None = None
     mean: tuple[float, ...] = ()
@@ -178,6 +197,10 @@ class Config:
     coupling_spread: float = 1.0
     coupling_polarization: float = 0.6
     coupling_crowding: float = 2.0
+    coupling_share: float = 0.5
+    coupling_types: bool = False
+    counterfactual_necessity: float = 0.0
+    counterfactual_sufficiency: float = 0.0
     coupling_ramp: float = 1.0
     levels: int | tuple[int, ...] = 11
     mode: str = "midtread"
@@ -199,6 +222,11 @@ class Config:
             self.coupling_crowding,
         )
 
+    @property
+    def counterfactual_weights(self) -> tuple[float, float]:
+        """The weights of `tfcaps.losses.CounterfactualLoss`, in its order."""
+        return (self.counterfactual_necessity, self.counterfactual_sufficiency)
+
     def uses(self, setting: str) -> bool:
         """Returns whether a setting makes a difference to this run."""
         return self.rem or not setting.startswith(_OF_REM)
@@ -216,10 +244,10 @@ def load(dataset: str) -> Config:
 
     Preparation and augmentation are those of the data set's protocol.
     """
-    from training.configs import digits  # it imports `Config` from here
+    from training.configs import digits, figures  # they import `Config`
 
-    if dataset == "digits":
-        return digits.get_config()
+    if dataset in (own := {"digits": digits, "figures": figures}):
+        return own[dataset].get_config()
     settings = dataclasses.asdict(protocol(dataset))
     return Config(
         dataset=dataset,

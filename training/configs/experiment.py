@@ -17,6 +17,7 @@ NAMES = (
     "one_hour",
     "strategies",
     "ablation",
+    "faithfulness",
 )
 
 # How the paper calls what is measured of a run -> model, accuracy.

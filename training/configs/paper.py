@@ -107,6 +107,8 @@ def _paper(sparsity: float) -> dict[str, Any]:
         "coupling_spread": 0.0,
         "coupling_polarization": 0.0,
         "coupling_crowding": 0.0,
+        "counterfactual_necessity": 0.0,
+        "counterfactual_sufficiency": 0.0,
     }
 
 

@@ -64,7 +64,24 @@ def get_experiment() -> Experiment:
 
 def digits() -> Config:
     """The main job's settings for digits, the REM model alone."""
-    return _alone(configs.load("digits"))
+    return _alone(before_faithfulness(configs.load("digits")))
+
+
+def before_faithfulness(config: Config) -> Config:
+    """The settings that were the default until trees were tested for use."""
+    return dataclasses.replace(
+        config,
+        epochs=80,
+        rotation=0.0,
+        pruning_begin=0.0,
+        pruning_end=0.6,
+        coupling_spread=1.0,
+        coupling_polarization=0.6,
+        coupling_crowding=2.0,
+        coupling_share=0.5,
+        counterfactual_necessity=0.0,
+        counterfactual_sufficiency=0.0,
+    )
 
 
 def part_of_mnist() -> Config:

@@ -15,18 +15,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tfcaps.cli import UserError
 from training.datasets import (
     affnist,
+    cluttered,
+    digits,
+    figures,
     multimnist,
     own,
     prepared,
     small_norb,
     tiny_imagenet,
 )
-from training.datasets.data import Data, checked, hold_out
+from training.datasets.data import Data
 from training.datasets.protocols import Protocol, protocol
 from training.images import channel_statistics
 
@@ -41,6 +42,8 @@ __all__ = [
 
 DESCRIPTIONS = {
     "digits": "scikit-learn's 8x8 digits, part of that package",
+    "cluttered_digits": "the same, enlarged, among pieces of other digits",
+    "figures": "arrangements of five parts among loose ones, made here",
     "mnist": "28x28 handwritten digits (TensorFlow Datasets)",
     "fashion_mnist": "28x28 clothes (TensorFlow Datasets)",
     "cifar10": "32x32 photos of ten kinds (TensorFlow Datasets)",
@@ -49,6 +52,7 @@ DESCRIPTIONS = {
     "imagenette": "photos of ten kinds, at 128x128 (TensorFlow Datasets)",
     "affnist": "shifted MNIST, tested on affNIST's distorted digits",
     "affine_mnist": "the same with a test set that is made here",
+    "cluttered_mnist": "shifted MNIST among pieces of other digits",
     "multimnist": "two digits of MNIST on top of each other",
     "smallnorb": "toys seen by two cameras",
     "smallnorb-azimuth": "the same, tested on new azimuths",
@@ -56,14 +60,18 @@ DESCRIPTIONS = {
     "tiny_imagenet": "200 classes of photos",
 }
 
-_DIGITS_TEST_SHARE = 0.5  # 90 samples a class: entropies up to 6.5 bits
 _OF_MNIST: dict[str, Callable[..., Data]] = {
     "affnist": affnist.load,
     "affine_mnist": affnist.generate,
+    "cluttered_mnist": cluttered.mnist,
     "multimnist": multimnist.generate,
 }
+_MADE: dict[str, Callable[..., Data]] = {
+    "figures": figures.generate,
+    "cluttered_digits": cluttered.digits,
+}
 _NAMED: dict[str, Callable[..., Data]] = {
-    "digits": lambda data_dir: _digits(),
+    "digits": digits.load,
     "smallnorb": functools.partial(small_norb.load, None),
     "smallnorb-azimuth": functools.partial(small_norb.load, "azimuth"),
     "smallnorb-elevation": functools.partial(small_norb.load, "elevation"),
@@ -93,7 +101,8 @@ def load(
         crop: Rows and columns that are cut out of the middle of all but the
             training images, or `None`. Those are for `Batches` to cut.
         **options: `maps` for `affine_mnist`, `partners` and `shift` for
-            `multimnist`, see there.
+            `multimnist`, `train` and `test` for `figures`, `copies` for
+            `cluttered_digits` and `cluttered_mnist`, see there.
 
     Raises:
         UserError: If there is no such data set or it is not usable.
@@ -110,6 +119,8 @@ def load(
             affnist.files(data_dir)  # or MNIST is downloaded for nothing
         mnist = prepared.load("mnist", _folder_of_mnist(data_dir))
         data = _OF_MNIST[name](mnist, data_dir, validation, **options)
+    elif name in _MADE:
+        data = _MADE[name](data_dir, validation, **options)
     elif options:
         raise TypeError(f"{name} has no options; received {options}.")
     else:
@@ -146,13 +157,3 @@ def _folder_of_mnist(data_dir: str | None) -> str | None:
     """Returns the folder if MNIST is in it, or None for the library's own."""
     there = data_dir is not None and (Path(data_dir) / "mnist").is_dir()
     return data_dir if there else None
-
-
-def _digits() -> Data:
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images = (digits.images / 16.0).astype(np.float32)[..., np.newaxis]
-    labels = digits.target.astype(np.int64)
-    train, test = hold_out(images, labels, _DIGITS_TEST_SHARE)
-    return checked("digits", train, test, [str(k) for k in range(10)])

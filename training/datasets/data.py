@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from tfcaps.cli import UserError
 from training import images as pixels
+from training.datasets.masks import Masks
 
 Array = NDArray[Any]
 Part = tuple[Array, Array]
+_Masked = tuple[Part, Masks | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +27,9 @@ class Data:
         test: The same for testing.
         class_names: One for each class.
         others: Further test sets by name, such as `familiar` viewpoints.
+        masks: What the pixels of the test images belong to, or `None` if that
+            is not known.
+        validation_masks: The same of the validation images.
     """
 
     name: str
@@ -33,6 +38,8 @@ class Data:
     test: Part
     class_names: tuple[str, ...]
     others: Mapping[str, Part] = dataclasses.field(default_factory=dict)
+    masks: Masks | None = None
+    validation_masks: Masks | None = None
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -55,32 +62,52 @@ class Data:
         """Returns at most so many images of each part, drawn at random."""
         draw = np.random.default_rng(0)
 
-        def some(part: Part) -> Part:
+        def some(part: Part, masks: Masks | None) -> _Masked:
             images, labels = part
             chosen = np.sort(draw.permutation(len(labels))[:samples])
-            return images[chosen], labels[chosen]
+            return (images[chosen], labels[chosen]), masks and masks[chosen]
 
         return self._each(some)
 
     def resized(self, size: int) -> "Data":
         """Returns the images with so many rows and columns, bilinear."""
-        return self._each(lambda part: (pixels.resize(part[0], size), part[1]))
+        return self._each(
+            lambda part, masks: (
+                (pixels.resize(part[0], size), part[1]),
+                masks and masks.resized(size),
+            )
+        )
 
     def centre_cropped(self, size: int) -> "Data":
         """Cuts the middle out of all but the training images.
 
         The training images are cut at random places, by `Batches`.
         """
-        cut = self._each(lambda p: (pixels.centre_crop(p[0], size), p[1]))
+        cut = self._each(
+            lambda part, masks: (
+                (pixels.centre_crop(part[0], size), part[1]),
+                masks and masks.centre_cropped(size),
+            )
+        )
         return dataclasses.replace(cut, train=self.train)
 
-    def _each(self, change: Callable[[Part], Part]) -> "Data":
+    def _each(self, change: Callable[[Part, Masks | None], _Masked]) -> "Data":
+        train, _ = change(self.train, None)
+        test, masks = change(self.test, self.masks)
+        validation, validation_masks = change(
+            self.validation, self.validation_masks
+        )
         return dataclasses.replace(
             self,
-            train=change(self.train),
-            test=change(self.test),
-            validation=change(self.validation),
-            others={name: change(part) for name, part in self.others.items()},
+            train=train,
+            test=test,
+            validation=validation,
+            others={
+                name: change(part, None)[0]
+                for name, part in self.others.items()
+            },
+            masks=masks,
+            validation_masks=validation_masks,
         )
 
 

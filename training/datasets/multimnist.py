@@ -15,6 +15,7 @@ import numpy as np
 
 from training import images as pixels
 from training.datasets.data import Data, Part
+from training.datasets.masks import Masks, inked
 from training.pairs import Partners
 
 _SIZE = 36
@@ -42,7 +43,8 @@ def generate(
 
     Returns:
         Images `[n, 36, 36, 1]`. The training part has single digits and their
-        labels `[n]`; the labels of the others are two-hot, `[n, 10]`.
+        labels `[n]`; the labels of the others are two-hot, `[n, 10]`, and the
+        parts of their masks are the two digits, see `Masks.of_classes`.
     """
     split = mnist.with_validation(validation)
     train, held_out, test = (
@@ -50,19 +52,34 @@ def generate(
         for images, labels in (split.train, split.validation, split.test)
     )
     count = mnist.num_classes
+    seen, validation_masks = _paired(
+        held_out, shift, 1, count, _VALIDATION_SEED
+    )
+    shown, masks = _paired(test, shift, partners, count, _TEST_SEED)
     return dataclasses.replace(
         split,
         name="multimnist",
         train=train,
-        validation=_paired(held_out, shift, 1, count, _VALIDATION_SEED),
-        test=_paired(test, shift, partners, count, _TEST_SEED),
+        validation=seen,
+        test=shown,
+        masks=masks,
+        validation_masks=validation_masks,
     )
 
 
 def _paired(
     part: Part, shift: int, partners: int, num_classes: int, seed: int
-) -> Part:
-    """Returns each digit with so many others, and two-hot labels."""
-    draw = np.random.default_rng(seed)
+) -> tuple[Part, Masks]:
+    """Returns each digit with so many others, two-hot labels, and masks."""
     base = np.tile(np.arange(len(part[1])), partners)
-    return Partners(*part, num_classes).merge(base, shift, draw)
+    pairs = Partners(*part, num_classes)
+    merged = pairs.merge(base, shift, np.random.default_rng(seed))
+    # The same draw: the same digits at the same places.
+    digits, classes = pairs.choose(base, shift, np.random.default_rng(seed))
+    drawn = inked(digits).swapaxes(0, 1)
+    return merged, Masks(
+        object=drawn.any(axis=1),
+        parts=drawn,
+        loose=np.zeros((len(base), 0, *drawn.shape[2:]), bool),
+        of_classes=classes.T,
+    )

@@ -54,6 +54,7 @@ _SMALL_NORB = Protocol(
     contrast=(0.5, 1.5),
 )
 _PROTOCOLS = {
+    "figures": Protocol(shift=0),  # they are drawn anywhere
     "mnist": Protocol(mean=(0.1307,), std=(0.3081,)),
     # The images' own deviation is 0.3530.
     "fashion_mnist": Protocol(mean=(0.286,), std=(0.3205,), flip=True),
@@ -77,6 +78,9 @@ _PROTOCOLS = {
     ),
     "affnist": _EXPANDED,
     "affine_mnist": _EXPANDED,
+    # A digit is anywhere already, and shifts would cut it off.
+    "cluttered_digits": Protocol(shift=0),
+    "cluttered_mnist": Protocol(shift=0),
     "multimnist": Protocol(shift=4, pairs=True),
     "tiny_imagenet": Protocol(
         **_IMAGENET, resize=224, shift=0, flip=True, rotation=20.0

@@ -1,0 +1,88 @@
+"""Times a training step with the counterfactual loss beside one without.
+
+python -m benchmarks.counterfactual
+
+prints, with the settings and data of each given data set, the milliseconds of a
+step of the network alone, with the coupling loss, and with both losses.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+
+from benchmarks.measure import interleaved
+from tfcaps.cli import Parser, at_least_one, run_command
+from training import configs, datasets, fit
+
+_NO_COUPLING = dict.fromkeys(
+    ("coupling_spread", "coupling_polarization", "coupling_crowding"), 0.0
+)
+_NO_COUNTERFACTUAL = dict.fromkeys(
+    ("counterfactual_necessity", "counterfactual_sufficiency"), 0.0
+)
+CANDIDATES: dict[str, dict[str, float]] = {
+    "network": {**_NO_COUPLING, **_NO_COUNTERFACTUAL},
+    "coupling loss": _NO_COUNTERFACTUAL,
+    "both losses": {},
+}
+
+
+def measure(dataset: str, rounds: int) -> dict[str, float]:
+    """Returns milliseconds of a step by candidate."""
+    config = configs.load(dataset)
+    data = datasets.load(dataset)
+    steps = {
+        name: _step(data, dataclasses.replace(config, **changes))
+        for name, changes in CANDIDATES.items()
+    }
+    timings = interleaved(f"{dataset}, {config.model}", steps, rounds)
+    return {name: timing["ms"] for name, timing in timings.items()}
+
+
+def _step(data: datasets.Data, config: configs.Config) -> Callable[[], Any]:
+    """Returns a call that trains on one batch, the same each time."""
+    ready = fit.prepare("rem", data, config, None)
+    inputs, targets = ready.batches[0]
+
+    def step() -> Any:
+        return ready.trained.train_on_batch(inputs, targets)
+
+    return step
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(
+        prog="benchmarks/counterfactual.py",
+        description=__doc__.splitlines()[0],
+    )
+    add = parser.add_argument
+    add("--datasets", default="digits,figures", help="names with commas")
+    add("--rounds", type=at_least_one, default=40)
+    return parser
+
+
+def main(options: argparse.Namespace) -> None:
+    """Prints the milliseconds and their ratio, a line for each data set."""
+    for dataset in options.datasets.split(","):
+        ms = measure(dataset, options.rounds)
+        ratio = ms["both losses"] / ms["coupling loss"]
+        parts = ", ".join(
+            f"{name} {value:.1f} ms" for name, value in ms.items()
+        )
+        print(
+            f"{dataset} on {keras.backend.backend()}: {parts}; with the "
+            f"counterfactual loss a step takes {ratio:.2f} times as long"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(make_parser(), main))

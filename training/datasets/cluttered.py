@@ -1,0 +1,180 @@
+"""One digit anywhere on a larger canvas, among pieces of other digits.
+
+Each image has a digit at a random place and several square pieces that are cut
+out of digits of other classes, of the same part of the data. Pieces touch
+neither the digit nor each other, so that masks are exact. Images are made once,
+by a fixed seed. Masks of the digit and of the pieces come with the images for
+validation and test.
+
+In the manner of Mnih and others, Recurrent models of visual attention, 2014,
+section 4.1.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from training.datasets import digits as small_digits
+from training.datasets.data import Array, Data, Part
+from training.datasets.masks import Masks, inked
+
+_PIECES = 6
+_GAP = 2  # dark pixels around a piece
+_CUTS = 4  # places of which a piece is cut out where there is most ink
+_SEEDS = {"train": 31, "validation": 32, "test": 33}
+_CHUNK = 500  # images made at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sizes:
+    """Rows and columns of the canvas and of a piece."""
+
+    canvas: int
+    piece: int
+
+
+def digits(data_dir: str | None, validation: float, *, copies: int = 8) -> Data:
+    """Makes images of scikit-learn's digits, enlarged to 16x16.
+
+    Args:
+        data_dir: Not used.
+        validation: Share of the training digits that is held out.
+        copies: How many images each training digit is in. The others are in
+            two.
+
+    Returns:
+        Images `[n, 32, 32, 1]`, float in [0, 1], with masks.
+    """
+    split = small_digits.load().with_validation(validation).resized(16)
+    return _data("cluttered_digits", split, _Sizes(32, 6), copies, 2)
+
+
+def mnist(
+    mnist: Data, data_dir: str | None, validation: float, *, copies: int = 1
+) -> Data:
+    """Makes images of MNIST.
+
+    Args:
+        mnist: MNIST, nothing held out.
+        data_dir: Not used.
+        validation: Share of the training digits that is held out.
+        copies: How many images each training digit is in. The others are in
+            one.
+
+    Returns:
+        Images `[n, 40, 40, 1]`, uint8, with masks.
+    """
+    split = mnist.with_validation(validation)
+    return _data("cluttered_mnist", split, _Sizes(40, 8), copies, 1)
+
+
+def _data(
+    name: str, split: Data, sizes: _Sizes, copies: int, others: int
+) -> Data:
+    train, _ = _cluttered(
+        split.train, sizes, copies, _SEEDS["train"], masked=False
+    )
+    validation, held = _cluttered(
+        split.validation, sizes, others, _SEEDS["validation"]
+    )
+    test, masks = _cluttered(split.test, sizes, others, _SEEDS["test"])
+    return dataclasses.replace(
+        split,
+        name=name,
+        train=train,
+        validation=validation,
+        test=test,
+        masks=masks,
+        validation_masks=held,
+    )
+
+
+def _cluttered(
+    part: Part, sizes: _Sizes, copies: int, seed: int, *, masked: bool = True
+) -> tuple[Part, Masks | None]:
+    """Puts each digit on so many canvases, with pieces of others around it."""
+    rng = np.random.default_rng(seed)
+    images, labels = part
+    chosen = rng.permutation(np.tile(np.arange(len(labels)), copies))
+    sides = (sizes.canvas, sizes.canvas)
+    made = np.zeros((len(chosen), *sides, 1), images.dtype)
+    drawn = np.zeros((len(chosen) * masked, 1 + _PIECES, *sides), bool)
+    for start in range(0, len(chosen), _CHUNK):
+        some = slice(start, start + _CHUNK)
+        made[some], masks = _made(part, chosen[some], sizes, rng)
+        if masked:
+            drawn[some] = masks
+    digits, loose = drawn[:, :1], drawn[:, 1:]
+    masks = Masks(digits[:, 0], digits, loose) if masked else None
+    return (made, labels[chosen]), masks
+
+
+def _made(
+    part: Part, chosen: Array, sizes: _Sizes, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Returns images of some digits, and masks of digit and pieces."""
+    images, labels = part
+    sides = (sizes.canvas, sizes.canvas)
+    made = np.zeros((len(chosen), *sides, 1), images.dtype)
+    masks = np.zeros((len(chosen), 1 + _PIECES, *sides), bool)
+    _put(made, images[chosen], _anywhere(made, images, rng))
+    masks[:, 0] = inked(made)
+    for number in range(1, 1 + _PIECES):
+        before = made.copy()
+        cut = _cut(part, labels[chosen], sizes.piece, rng)
+        _put(made, cut, _free(made, sizes.piece, rng))
+        masks[:, number] = inked(made - before)
+    return made, masks
+
+
+def _anywhere(canvas: Array, digits: Array, rng: np.random.Generator) -> Array:
+    """Draws the first row and column of a digit on each canvas, `[n, 2]`."""
+    room = canvas.shape[1] - digits.shape[1]
+    return rng.integers(0, room + 1, size=(len(canvas), 2))
+
+
+def _cut(
+    part: Part, classes: Array, size: int, rng: np.random.Generator
+) -> Array:
+    """Cuts a piece out of a digit of another class for each image."""
+    images, labels = part
+    others = rng.integers(len(labels), size=len(classes))
+    while (same := labels[others] == classes).any():
+        others[same] = rng.integers(len(labels), size=np.count_nonzero(same))
+    room = images.shape[1] - size
+    places = rng.integers(0, room + 1, size=(_CUTS, len(classes), 2))
+    cuts = np.stack([_windows(images[others], p, size) for p in places])
+    best = cuts.sum(axis=(2, 3, 4), dtype=np.float64).argmax(axis=0)
+    return cuts[best, np.arange(len(classes))]
+
+
+def _free(canvas: Array, size: int, rng: np.random.Generator) -> Array:
+    """Draws where a piece touches nothing, `[n, 2]`; -1 where it cannot."""
+    side = canvas.shape[1]
+    # The first row of a window and its rows, with those of the gap around it.
+    windows = np.arange(side - size + 1)[:, np.newaxis] - np.arange(side)
+    rows = (windows <= _GAP) & (windows > -size - _GAP)
+    rows = rows.astype(np.float32)
+    ink = (canvas[..., 0] > 0).astype(np.float32)
+    free = rows @ ink @ rows.T == 0.0
+    drawn = np.where(free, rng.random(free.shape, np.float32), -1.0)
+    drawn = drawn.reshape(len(free), -1)
+    places = np.stack(
+        np.unravel_index(drawn.argmax(axis=1), free.shape[1:]), axis=-1
+    )
+    return np.where(drawn.max(axis=1)[:, np.newaxis] >= 0.0, places, -1)
+
+
+def _windows(images: Array, places: Array, size: int) -> Array:
+    """Cuts a window of `size` rows and columns out of each image."""
+    row, column = places[:, :, np.newaxis].swapaxes(0, 1) + np.arange(size)
+    each = np.arange(len(images))[:, np.newaxis, np.newaxis]
+    return images[each, row[:, :, np.newaxis], column[:, np.newaxis]]
+
+
+def _put(canvas: Array, things: Array, places: Array) -> None:
+    """Puts things on empty ground of each canvas, none at place -1."""
+    size = things.shape[1]
+    for ground, thing, (top, left) in zip(canvas, things, places, strict=True):
+        if top >= 0:
+            ground[top : top + size, left : left + size] += thing

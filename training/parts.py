@@ -1,0 +1,119 @@
+"""Where trees and maps of a run lie, on images whose parts are known."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from tfcaps import rem
+from training.batches import to_float
+from training.datasets import Data
+from training.datasets.masks import Masks
+
+Array = NDArray[Any]
+
+_MOST = 2000  # test images, as for faithfulness
+
+
+def trees(model: keras.Model, data: Data) -> rem.TreesOnParts | None:
+    """Measures how much of the trees lies on the objects' own parts.
+
+    The tree of an image is that of `rem.faithfulness`: the children that are
+    coupled with the predicted class by more than the uniform coupling, not
+    quantised. A child counts with its coupling times its activation. In images
+    of several objects the parts are those of the predicted class, and the other
+    objects are loose; images with no object of that class are left out.
+
+    Returns:
+        The measures of the first 2,000 test images at most, or `None` if the
+        data have no masks, the children no positions, or no image a part.
+    """
+    fields = _placed(model, data)
+    if fields is None:
+        return None
+    found = rem.ParseTrees(model).each(to_float(data.test[0][:_MOST]))
+    predicted = np.array([tree.roots[0] for tree in found])
+    activations = np.stack([tree.activations[-2] for tree in found])
+    weights = np.zeros_like(activations)
+    for image, tree in enumerate(found):
+        last = len(tree.activations) - 2
+        for layer, child, _, coupling in tree.edges:
+            if layer == last:
+                weights[image, child] = coupling * activations[image, child]
+    own, loose = _by_class(data.masks[:_MOST], predicted)
+    there = own.any(axis=(1, 2, 3))
+    if not there.any():
+        return None
+    return rem.trees_on_parts(
+        weights[there],
+        fields.centres,
+        own[there],
+        loose[there],
+        activations=activations[there],
+    )
+
+
+def maps_of_pairs(model: keras.Model, data: Data) -> dict[str, float]:
+    """Measures whether each digit's class looks at its own digit.
+
+    A map of each of the two classes counts as right if its highest pixel is on
+    its digit or at most two pixels beside it.
+
+    Returns:
+        Of the first 2,000 test images at most: `pointing`, the share of digits
+        whose map is right; `pointing_both`, the share of images in which both
+        are; `pointing_other`, the share of digits whose map would be right if
+        the other digit were meant, the control. Digits overlap, so that one
+        pixel may be on both. Nothing if the data have no masks or the children
+        no positions.
+    """
+    if _placed(model, data) is None or data.masks.of_classes is None:
+        return {}
+    images, masks = to_float(data.test[0][:_MOST]), data.masks[:_MOST]
+    there = masks.parts.any(axis=(2, 3)).all(axis=1)
+    if not there.any():
+        return {}
+    images, masks = images[there], masks[there]
+    own, other = [], []
+    for k in range(2):
+        maps = rem.coupling_maps(model, images, masks.of_classes[:, k])
+        own.append(rem.pointing(maps, masks.parts[:, k]))
+        other.append(rem.pointing(maps, masks.parts[:, 1 - k]))
+    return {
+        "pointing": float(np.mean(own)),
+        "pointing_both": float(np.mean(np.prod(own, axis=0))),
+        "pointing_other": float(np.mean(other)),
+    }
+
+
+def sentence(measured: rem.TreesOnParts) -> str:
+    """Returns what is printed of a model."""
+    if measured.own is None:
+        return "No tree has an active child that could lie on a part."
+    return (
+        f"{measured.own:.1%} of the trees' weight is on the objects' own parts "
+        f"(of all children {measured.own_of_all:.1%}, of all activations "
+        f"{measured.own_of_active:.1%}), {measured.loose:.1%} on loose parts "
+        f"(of all children {measured.loose_of_all:.1%}, of all activations "
+        f"{measured.loose_of_active:.1%}), {measured.nothing:.1%} on nothing; "
+        f"{measured.parts_found:.1%} of the parts have a child in the tree."
+    )
+
+
+def _placed(model: keras.Model, data: Data) -> rem.ReceptiveFields | None:
+    """Returns where children look, if they and the parts have a place."""
+    if data.masks is None or not len(data.test[1]):
+        return None
+    fields = rem.receptive_fields(model)
+    rows, columns, _ = fields.grid
+    return fields if rows * columns > 1 else None
+
+
+def _by_class(masks: Masks, predicted: Array) -> tuple[Array, Array]:
+    """Returns the parts of the predicted classes, and those that are loose."""
+    if masks.of_classes is None:
+        return masks.parts, masks.loose
+    own = (masks.of_classes == predicted[:, None])[..., None, None]
+    others = masks.parts & ~own
+    return masks.parts & own, np.concatenate([others, masks.loose], axis=1)
