@@ -82,10 +82,13 @@ class RoutingCase(Case):
 
 @dataclasses.dataclass(frozen=True)
 class LossCase(Case):
-    """A loss, of class lengths unless it is one of images or couplings."""
+    """A loss, of class lengths unless it is one of images or of routing.
+
+    Those of routing take three axes.
+    """
 
     of_classes: bool = True
-    of_couplings: bool = False
+    of_routing: bool = False
 
 
 def parametrize(cases):

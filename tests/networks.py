@@ -93,4 +93,13 @@ SMALL_NETWORKS = {
         dim=4,
         kernel_size=3,
     ),
+    "parts_capsnet": partial(
+        models.parts_capsnet,
+        (8, 8, 1),
+        3,
+        filters=(4, 4),
+        primary_types=2,
+        primary_dim=4,
+        class_dim=4,
+    ),
 }

@@ -18,13 +18,16 @@ def softmax(logits):
     return exponentials / np.sum(exponentials)
 
 
-def leaky_softmax(logits):
-    return softmax(np.append(logits, 0.0))[:-1]
-
-
-def dynamic_routing(votes, bias, iterations, epsilon=1e-7, leaky=False):
+def dynamic_routing(
+    votes,
+    bias,
+    iterations,
+    epsilon=1e-7,
+    leaky=False,
+    sharpness=1.0,
+    orphan=0.0,
+):
     """Returns the poses `[b, j, d]` and the couplings `[b, i, j]`."""
-    shares = leaky_softmax if leaky else softmax
     batch, children, parents, dim = votes.shape
     poses = np.zeros((batch, parents, dim))
     couplings = np.zeros((batch, children, parents))
@@ -32,7 +35,10 @@ def dynamic_routing(votes, bias, iterations, epsilon=1e-7, leaky=False):
         logits = np.zeros((children, parents))
         for iteration in range(iterations):
             for i in range(children):
-                couplings[b, i] = shares(logits[i])
+                rivals = logits[i]
+                if leaky:  # at first, the orphan is one of equals
+                    rivals = np.append(rivals, orphan if iteration else 0.0)
+                couplings[b, i] = softmax(sharpness * rivals)[:parents]
             for j in range(parents):
                 total = np.array(bias[j], "float64")
                 for i in range(children):

@@ -5,6 +5,7 @@ from functools import partial
 from tests.cases import LossCase, RoutingCase, parametrize
 from tests.layer_cases import LAYERS
 from tfcaps.losses import (
+    CounterfactualLoss,
     CouplingLoss,
     MarginLoss,
     ReconstructionLoss,
@@ -31,6 +32,12 @@ ROUTINGS = [
     ),
     RoutingCase(
         "dynamic-leaky", partial(DynamicRouting, leaky=True), shares=False
+    ),
+    RoutingCase("dynamic-sharp", partial(DynamicRouting, sharpness=2.0)),
+    RoutingCase(
+        "dynamic-abstaining",
+        partial(DynamicRouting, leaky=True, sharpness=2.0, orphan=0.1),
+        shares=False,
     ),
     RoutingCase("em", partial(EMRouting)),
     RoutingCase("em-code", partial(EMRouting, variant="code")),
@@ -77,7 +84,25 @@ LOSSES = [
         partial(MarginLoss, 0.8, 0.2, 0.3, reduction="sum", name="custom"),
     ),
     LossCase(
-        "coupling", partial(CouplingLoss), of_classes=False, of_couplings=True
+        "coupling", partial(CouplingLoss), of_classes=False, of_routing=True
+    ),
+    LossCase(
+        "coupling-types",
+        partial(CouplingLoss, 0.5, share=0.2, places=4, name="custom"),
+        of_classes=False,
+        of_routing=True,
+    ),
+    LossCase(
+        "counterfactual",
+        partial(CounterfactualLoss),
+        of_classes=False,
+        of_routing=True,
+    ),
+    LossCase(
+        "counterfactual-custom",
+        partial(CounterfactualLoss, 2.0, 0.5, m_plus=0.8, name="custom"),
+        of_classes=False,
+        of_routing=True,
     ),
     LossCase("spread", partial(SpreadLoss)),
     LossCase(

@@ -3,7 +3,7 @@
 from functools import partial
 
 import numpy as np
-from hypothesis import settings
+from hypothesis import assume, settings
 from hypothesis import strategies as st
 
 from tests.cases import LayerCase
@@ -58,31 +58,6 @@ def cases(in_ci, nightly):
     )
 
 
-def filled(kind, shape, rng, largest):
-    """Returns float32 values of a kind, of at most `largest`."""
-    top = np.log10(largest)
-    values = rng.uniform(-1.0, 1.0, size=shape)
-    scale = {
-        "zero": 0.0,
-        "tiny": 10.0 ** rng.uniform(-38, -4),
-        "random": 1.0,
-        "equal": 0.5 / np.where(values == 0, 1.0, values),
-        "pruned": rng.choice([0.0, 1.0], size=shape),
-        # Of every size, in one tensor.
-        "ladder": 10.0 ** rng.uniform(-38, 0, size=shape),
-        "mixed": 10.0 ** rng.uniform(-38, top, size=shape),
-        "large": largest,
-        "equal_large": largest / np.where(values == 0, 1.0, values),
-    }[kind]
-    return (values * scale).astype("float32")
-
-
-def filled_activations(shape, rng, largest=1.0):
-    """Returns activations of some kind, often of dead children."""
-    kind = rng.choice(["zero", "pruned", "random", "ladder", "equal_large"])
-    return np.abs(filled(kind, shape, rng, largest))
-
-
 def _made(function, *arguments, **named):
     """Returns a strategy of what makes an object, which is shown if it fails.
 
@@ -108,6 +83,15 @@ _LOOPS = {**_MODES, "iterations": st.integers(1, 3) | st.integers(1, 10)}
 ROUTINGS = {
     routing.DynamicRouting: _made(
         routing.DynamicRouting, leaky=st.booleans(), **_LOOPS
+    )
+    | _made(
+        routing.DynamicRouting,
+        leaky=True,
+        orphan=st.sampled_from([-1.0, 0.02, 0.5]),
+        orphan_mode=st.sampled_from(["fixed", "learned"]),
+        sharpness=st.sampled_from([0.1, 30.0, 200.0]),
+        sharpness_mode=st.sampled_from(["fixed", "scheduled", "learned"]),
+        **_LOOPS,
     ),
     routing.EMRouting: _made(
         routing.EMRouting,
@@ -266,6 +250,7 @@ def _conv_caps(draw):
 def _conv_caps_3d(draw):
     squash = draw(st.sampled_from(["capsule", "map"]))
     chosen = _routing(draw, _BIASED if squash == "capsule" else _BIASED[:1])
+    assume(set(chosen.weights(1, 2, 3)) == {"bias"})  # as the layer wants
     shape = *_shape(draw, 3), draw(sizes)
     make = partial(
         layers.ConvCaps3D,
@@ -342,6 +327,15 @@ _REDUCTION = {"reduction": st.sampled_from(["sum_over_batch_size", "sum"])}
 
 # A loss, and how many axes its predictions have besides the batch.
 LOSSES = {
+    losses.CounterfactualLoss: (
+        _made(
+            losses.CounterfactualLoss,
+            st.sampled_from([0.0, 1.0]),
+            st.sampled_from([0.0, 1.0]),
+            **_REDUCTION,
+        ),
+        2,
+    ),
     losses.CouplingLoss: (
         _made(
             losses.CouplingLoss,
@@ -382,6 +376,7 @@ _ANY = [1, 3, "em", "regularized", "scaled_distance", "self_attention"]
 MODELS = {
     models.affine_capsnet: _network(models.affine_capsnet, ["uniform", *_ANY]),
     models.backbone_capsnet: _network(backbone_capsnet, _ANY),
+    models.parts_capsnet: _network(models.parts_capsnet, _ANY),
     models.deepcaps: _network(
         models.deepcaps,
         [1, 3, "scaled_distance", "uniform"],

@@ -11,8 +11,8 @@ from benchmarks.formulations import CANDIDATES, Size
 from benchmarks.measure import interleaved
 from tests.networks import SMALL_NETWORKS
 from tfcaps.cli import run_command
+from tfcaps.graphs import is_routed
 from tfcaps.rem import CouplingDictionary
-from tfcaps.rem.couplings import is_routed
 
 SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)._asdict()
 MACHINE = {

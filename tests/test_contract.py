@@ -32,7 +32,7 @@ for path in pathlib.Path(sys.argv[1]).glob("*.keras"):
 
 
 # Couplings have another shape: these are in tests/test_coupling_loss.py.
-OF_VECTORS = [case for case in LOSSES if not case.of_couplings]
+OF_VECTORS = [case for case in LOSSES if not case.of_routing]
 
 
 def public_classes(module, base):

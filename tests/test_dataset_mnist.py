@@ -182,6 +182,37 @@ def test_multimnist_has_fixed_pairs_for_validation_and_test(mnist):
     assert len(none.train[1]) == 30
 
 
+def test_multimnist_knows_the_pixels_of_each_digit(mnist):
+    data = multimnist.generate(mnist, None, 0.2, shift=2, partners=2)
+    for (images, labels), masks in (
+        (data.test, data.masks),
+        (data.validation, data.validation_masks),
+    ):
+        count = len(labels)
+        assert masks.parts.shape == (count, 2, 36, 36)
+        assert masks.loose.shape == (count, 0, 36, 36)
+        for digits, classes, label in zip(
+            masks.parts, masks.of_classes, labels, strict=True
+        ):
+            assert sorted(classes) == np.flatnonzero(label).tolist()
+            for digit, kind in zip(digits, classes, strict=True):
+                assert shape_of(digit) == shape_of(drawn(kind))
+        shown = images[..., 0] > 0
+        np.testing.assert_array_equal(masks.object, shown)
+        np.testing.assert_array_equal(masks.parts.any(axis=1), shown)
+
+
+def drawn(kind):
+    """Where a digit of a class has ink, see `digits`."""
+    return digits(3)[0][kind, ..., 0] > 0
+
+
+def shape_of(mask):
+    """A mask without the empty rows and columns around it."""
+    rows, columns = mask.any(axis=1), mask.any(axis=0)
+    return mask[rows][:, columns].tolist()
+
+
 def test_what_is_made_of_mnist_is_loaded_by_name(tmp_path):
     images, labels = digits(30)
     examples = [

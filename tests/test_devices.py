@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+import tfcaps
 from tests.backends import on_tensorflow
 from tfcaps import rem
 from tfcaps.cli import UserError
@@ -35,6 +36,9 @@ TEN_STEPS = {
     "rem": True,
     # The mean of a class is that of the images that a replica sees.
     "coupling_spread": 0.0,
+    # So is the mean pose that silenced children have.
+    "counterfactual_necessity": 0.0,
+    "counterfactual_sufficiency": 0.0,
 }
 
 
@@ -179,3 +183,33 @@ def test_processes_share_batches_of_a_multiple_of_all_devices():
             np.testing.assert_array_equal(
                 part[index][0].ravel(), part[index][1]
             )
+
+
+@on_tensorflow
+def test_replicas_learn_the_use_of_trees_and_sharpness_alike(two_replicas, rng):
+    with two_replicas.scope():
+        routing = tfcaps.routing.DynamicRouting(
+            sharpness=2.0, sharpness_mode="learned"
+        )
+        layer = tfcaps.layers.ClassCaps(3, 4, routing=routing)
+        children = [keras.Input((12, 4)), layer, tfcaps.layers.Length()]
+        training = rem.add_couplings(
+            keras.Sequential(children), counterfactual=True
+        )
+        training.compile(
+            "adam",
+            {
+                "lengths": tfcaps.losses.MarginLoss(),
+                "couplings": tfcaps.losses.CouplingLoss(),
+                "counterfactual": tfcaps.losses.CounterfactualLoss(),
+            },
+        )
+    before = training.get_weights()
+    targets = dict.fromkeys(training.output, np.arange(16) % 3)
+    poses = rng.normal(size=(16, 12, 4)).astype("float32")
+    history = training.fit(poses, targets, batch_size=8, epochs=2, verbose=0)
+    assert 0 < history.history["counterfactual_loss"][-1] < np.inf
+    for weight, old in zip(training.trainable_weights, before, strict=True):
+        one, other = two_replicas.experimental_local_results(weight.value)
+        np.testing.assert_array_equal(one, other)
+        assert np.any(one.numpy() != old), weight.path

@@ -234,6 +234,9 @@ def test_trees_are_trivial_if_either_measure_is_low(
     report = report_of(nonuniform_share=nonuniform_share, t_score=score)
     assert report.trivial == trivial
     assert ("not trivial" in report.verdict) != trivial
+    # What says nothing need not be used.
+    assert ("uses them was not measured." in report.verdict) != trivial
+    assert report.empty is None
 
 
 def test_trees_are_trivial_if_most_have_every_child():

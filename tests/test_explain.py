@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.networks import draw_weights, tiny_capsnet
 from tests.test_run import tiny_data
+from tfcaps import rem
 from tfcaps.cli import run_command
 from training import explain, run
+from training.configs import Config
+from training.folder import RunFolder
 
 
 def command(*arguments):
@@ -60,6 +64,10 @@ def test_images_get_their_parse_trees(finished, tmp_path, capsys):
     data = json.loads((folder / "explained/parse_trees.json").read_text())
     titles = list(data)
     assert [title.split(":")[0] for title in titles] == ["a.png", "b.png"]
+    seen = json.loads((folder / "explained/tree_fields.json").read_text())
+    assert [len(shown["children"]) for shown in seen["images"]] == [
+        len(tree["edges"]) for tree in data.values()
+    ]
     with Image.open(folder / "explained/parse_trees.png") as picture:
         assert picture.width > 200
 
@@ -75,6 +83,39 @@ def test_the_count_is_that_of_the_dictionary(finished, tmp_path, capsys):
     # Pictures have 256 levels of grey, so that a code may change at the edge.
     assert known >= len(images) - 2
     assert (tmp_path / "out/parse_trees.json").exists()
+
+
+def test_trees_of_types_are_counted_where_capsules_have_places(
+    tmp_path, capsys
+):
+    model = tiny_capsnet()
+    draw_weights(model, 0, class_caps=9.0)
+    rng = np.random.default_rng(0)
+    images = np.round(255 * rng.random((40, 8, 8, 1))) / 255
+    report = rem.evaluate(
+        model, (images.astype("float32"), rng.integers(0, 3, 40))
+    )
+    folder = RunFolder(tmp_path / "run", Config())
+    folder.create()
+    folder.save_data("noise", ["a", "b", "c"])
+    folder.save_model("baseline", model)
+    folder.save_reports({"baseline": report}, {"baseline": {}})
+    path = save(tmp_path / "x.png", images[0, ..., 0])
+    assert command("--run", folder.path, path) == 0
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if "; " in x]
+    counts = {
+        "same children": rem.sample_keys(model, images),
+        "same types": rem.sample_keys(model, images, of_types=True),
+    }
+    for name, (keys, predicted) in counts.items():
+        own = predicted == predicted[0]
+        uniform = int(rem.quantize(1 / 3, 11))
+        strong = np.all((keys > uniform) == (keys[0] > uniform), axis=1)
+        same = np.all(keys == keys[0], axis=1)
+        text = f" {np.sum(strong & own)} have lines to the {name}"
+        assert text in line
+        assert f", {np.sum(same & own)} the very same" in line
+    assert line.endswith("the very same tree of types")
 
 
 def test_inverting_swaps_dark_and_bright(finished, tmp_path):

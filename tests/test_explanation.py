@@ -82,6 +82,94 @@ def test_constant_map_stays_constant():
     np.testing.assert_allclose(saliency, np.full((1, 9, 7), 0.25))
 
 
+def tents(grid, centres, image_shape):
+    """Returns the map `[b, rows, columns]` in which each child is a tent.
+
+    A tent is 1 at the centre of the child's field and falls to 0 at the next
+    centre of the grid, or as far from it as the one before.
+    """
+
+    def slope(distance, before, after):
+        return max(
+            0.0, 1.0 - abs(distance) / (after if distance > 0 else before)
+        )
+
+    saliency = np.zeros((len(grid), *image_shape))
+    h, w = grid.shape[1:]
+    for m in range(h):
+        for n in range(w):
+            row, column = centres[m, n]
+            up = centres[m, n, 0] - centres[m - 1, n, 0] if m else None
+            down = centres[m + 1, n, 0] - row if m + 1 < h else up
+            left = centres[m, n, 1] - centres[m, n - 1, 1] if n else None
+            right = centres[m, n + 1, 1] - column if n + 1 < w else left
+            for y in range(image_shape[0]):
+                for x in range(image_shape[1]):
+                    height = slope(y - row, up or down, down)
+                    height *= slope(x - column, left or right, right)
+                    saliency[:, y, x] += grid[:, m, n] * height
+    return saliency
+
+
+def test_children_are_drawn_at_the_centres_of_their_fields(rng):
+    activations, couplings = rng.random((2, 2, 3, 4, 5))
+    rows, columns = [1.0, 3.5, 5.0], [-1.0, 2.0, 4.5, 8.0]
+    centres = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
+    saliency = rem.saliency_map(activations, couplings, (8, 9), centres=centres)
+    grid = np.mean(activations * couplings, axis=-1)
+    expected = tents(grid, centres, (8, 9))
+    np.testing.assert_allclose(saliency, expected, atol=1e-6)
+    np.testing.assert_array_equal(saliency[:, 7], 0)
+    stretched = rem.saliency_map(
+        activations, couplings, (8, 9), centres=centres, align="grid"
+    )
+    np.testing.assert_array_equal(
+        stretched, rem.saliency_map(activations, couplings, (8, 9))
+    )
+
+
+def test_one_row_of_children_is_drawn_over_all_rows(rng):
+    activations, couplings = rng.random((2, 2, 1, 3, 5))
+    centres = [[[4.0, 1.0], [4.0, 3.0], [4.0, 5.0]]]
+    saliency = rem.saliency_map(activations, couplings, (6, 7), centres=centres)
+    row = np.mean(activations * couplings, axis=-1)[:, 0]
+    between = (row[:, 1:] + row[:, :-1]) / 2
+    for y in range(6):
+        np.testing.assert_allclose(saliency[:, y, 1::2], row, atol=1e-6)
+        np.testing.assert_allclose(saliency[:, y, 2:6:2], between, atol=1e-6)
+
+
+def test_explanation_knows_the_centres_of_the_fields(model):
+    images = images_of(model)
+    _, couplings = towards_predicted(model, images)
+    lengths = np.linalg.norm(shown_by(model, "primary_caps", images), axis=-1)
+    grid = np.mean(lengths * couplings.reshape(lengths.shape), axis=-1)
+    places = np.array([2.0, 4.0])  # of 5x5 pixels in steps of two
+    centres = np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1)
+    expected = tents(grid, centres, (8, 8))
+    for explanation in (
+        rem.explanation(model),
+        rem.explanation(model, align="field"),
+    ):
+        saliency = explanation(images)["saliency"]
+        np.testing.assert_allclose(saliency, expected, atol=1e-6)
+    assert expected[:, 1].any() and not expected[:, [0, 6, 7]].any()
+
+
+def test_centres_that_are_no_grid_are_an_error(model):
+    halves = np.full((1, 2, 2, 3), 0.5)
+    down = np.array([[[1, 1], [1, 3]], [[3, 1], [3, 3]]])
+    for wrong in (down[:, ::-1], down[:1], down + [[[0], [1]], [[0], [0]]]):
+        with pytest.raises(ValueError, match=r"`centres` must be \[2, 2, 2\]"):
+            rem.saliency_map(halves, halves, (5, 5), centres=wrong)
+    for explain in (
+        lambda: rem.saliency_map(halves, halves, (5, 5), align="image"),
+        lambda: rem.explanation(model, align="image"),
+    ):
+        with pytest.raises(ValueError, match="one of .* align='image'"):
+            explain()
+
+
 def test_classes_are_the_longest_and_couplings_those_towards_them(model):
     images = images_of(model, 30)
     shown = rem.explanation(model)(images)
@@ -99,7 +187,7 @@ def test_saliency_is_that_of_the_children_of_the_predicted_class(model):
     poses = shown_by(model, "primary_caps", images)
     lengths = np.linalg.norm(poses, axis=-1)
     grid = np.mean(lengths * couplings.reshape(lengths.shape), axis=-1)
-    saliency = rem.explanation(model)(images)["saliency"]
+    saliency = rem.explanation(model, align="grid")(images)["saliency"]
     np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=1e-6)
 
 
@@ -110,7 +198,9 @@ def test_saliency_of_couplings_alone_still_leaves_silent_children_out(model):
     weight.assign(np.where(silent[:, None, None, None], 0.0, before))
     images = images_of(model)
     _, couplings = towards_predicted(model, images)
-    alone = rem.explanation(model, weight_by_activation=False)(images)
+    alone = rem.explanation(model, weight_by_activation=False, align="grid")(
+        images
+    )
     weight.assign(before)
     grid = np.mean((couplings * ~silent).reshape(-1, 2, 2, 3), axis=-1)
     np.testing.assert_allclose(alone["saliency"], enlarged(grid, 8), atol=1e-6)
@@ -124,11 +214,15 @@ def test_rows_and_columns_are_not_exchanged():
     _, couplings = towards_predicted(model, data)
     lengths = np.linalg.norm(shown_by(model, "children", data), axis=-1)
     assert lengths.shape == (5, 3, 7, 2)
-    saliency = rem.explanation(model)(data)["saliency"]
-    expected = rem.saliency_map(
-        lengths, couplings.reshape(lengths.shape), (5, 9)
-    )
-    np.testing.assert_allclose(saliency, expected, atol=1e-6)
+    couplings = couplings.reshape(lengths.shape)
+    stretched = rem.explanation(model, align="grid")(data)["saliency"]
+    expected = rem.saliency_map(lengths, couplings, (5, 9))
+    np.testing.assert_allclose(stretched, expected, atol=1e-6)
+    # Windows of 3x3 in steps of one: each child looks at a pixel of its own.
+    inner = rem.explanation(model)(data)["saliency"]
+    grid = np.mean(lengths * couplings, axis=-1)
+    expected = np.pad(grid, [(0, 0), (1, 1), (1, 1)])
+    np.testing.assert_allclose(inner, expected, atol=1e-6)
 
 
 def test_silent_children_count_nothing(model):
@@ -138,7 +232,7 @@ def test_silent_children_count_nothing(model):
     weight.assign(np.where(silent[:, None, None, None], 0.0, before))
     images = images_of(model)
     _, couplings = towards_predicted(model, images)
-    saliency = rem.explanation(model)(images)["saliency"]
+    saliency = rem.explanation(model, align="grid")(images)["saliency"]
     weight.assign(before)
     np.testing.assert_allclose(couplings[:, silent], 1 / 3, atol=1e-6)
     poses = shown_by(model, "primary_caps", images)
@@ -157,7 +251,7 @@ def test_silent_types_count_nothing_where_positions_share_matrices():
     poses = shown_by(model, "primary_caps", images)
     active = np.linalg.norm(poses, axis=-1) * ~silent
     grid = np.mean(active * couplings.reshape(active.shape), axis=-1)
-    saliency = rem.explanation(model)(images)["saliency"]
+    saliency = rem.explanation(model, align="grid")(images)["saliency"]
     np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=1e-6)
 
 
@@ -169,7 +263,7 @@ def test_em_counts_activations_of_every_child(zero, em_model):
         weight.assign(np.where(np.eye(3)[zero, :, None, None, None], 0, before))
     images = images_of(em_model)
     classes, couplings = towards_predicted(em_model, images)
-    shown = rem.explanation(em_model)(images)
+    shown = rem.explanation(em_model, align="grid")(images)
     _, activations = shown_by(em_model, "conv_caps2", images)
     weight.assign(before)
     np.testing.assert_array_equal(shown["classes"], classes)
@@ -199,7 +293,7 @@ def test_sequential_model_that_ends_in_poses():
         ]
     )
     images = images_of(sharpened(model))
-    shown = rem.explanation(model)(images)
+    shown = rem.explanation(model, align="grid")(images)
     lengths = np.linalg.norm(model(images), axis=-1)
     np.testing.assert_allclose(shown["lengths"], lengths, atol=1e-6)
     np.testing.assert_array_equal(shown["classes"], lengths.argmax(-1))

@@ -9,14 +9,14 @@ import pytest
 
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tfcaps import rem
-from training import figures, report
+from training import figures, report, tree_figures
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
 
 ALWAYS = {
     "curves", "tradeoff_epoch", "keys_per_class", "coupling_histograms",
-    "parse_trees",
+    "parse_trees", "parse_trees_types",
 }  # fmt: skip
 OF_MODELS = {
     "parse_tree_overall", "parse_tree_classes", "parse_tree_images",
@@ -107,6 +107,7 @@ def test_every_figure_is_in_the_report_with_its_data(written):
     folder, page = written
     assert files_of(folder) == ALWAYS | OF_MODELS | {
         "tradeoff_sparsity", "tradeoff_levels", "epochs_rem", "saliency",
+        "tree_fields", "maps",
     }  # fmt: skip
     assert page.count("data:image/png;base64,") == len(files_of(folder))
     assert "Couplings while training, REM" in page
@@ -148,6 +149,23 @@ def test_an_image_of_each_class_is_shown(written, data, models):
     assert read(folder, "parse_tree_images") == wanted
 
 
+def test_trees_are_shown_with_what_their_children_see(written, data, models):
+    folder, page = written
+    images = data.test[0][[3, 1, 0]].astype(np.float32) / 255
+    trees = rem.tree_fields(models["rem"], images, levels=11)
+    shown = read(folder, "tree_fields")["images"]
+    assert [part["label"] for part in shown] == [0, 1, 2]
+    for part, tree in zip(shown, trees, strict=True):
+        children = [child["child"] for child in part["children"]]
+        assert children == tree.children.tolist()
+        assert [c["box"] for c in part["children"]] == tree.boxes.tolist()
+    assert "Trees and what their children see, REM" in page
+    assert "there are no parts to show" not in page
+    flat = {"rem": tiny_capsnet(primary_kernel_size=6)}
+    whole = tree_figures.of_models(flat, Config(), data)["tree_fields"]
+    assert "there are no parts to show" in whole.caption
+
+
 def test_trees_of_the_test_set_are_of_both_models(written, data, models):
     folder, _ = written
     images = data.test[0].astype(np.float32) / 255
@@ -166,6 +184,21 @@ def test_trees_of_the_test_set_are_of_both_models(written, data, models):
     assert sum(p["count"] for c in classes for p in c["shown"]) == 12
 
 
+def test_trees_of_types_are_those_of_the_last_model(written, data, models):
+    folder, page = written
+    report = measured(models, data)["rem"]
+    assert report.grid == (2, 2, 2)
+    (first, *_) = read(folder, "parse_trees_types")["classes"]
+    trees = report.type_dictionary
+    assert len(first["couplings"]) == trees.key_length == 2
+    np.testing.assert_allclose(first["couplings"], trees.keys(0)[0] / 10)
+    assert [first["samples"], first["with_tree"]] == [
+        sum(trees.counts(0)), trees.counts(0)[0],
+    ]  # fmt: skip
+    assert "Most frequent trees of types, REM" in page
+    assert "a child of each of 2 types at each of 2x2 places" in page
+
+
 def test_of_two_digits_the_lower_one_is_the_class(data, models):
     images, labels = data.test
     pairs = np.eye(3)[labels] + np.eye(3)[(labels + 1) % 3]
@@ -180,6 +213,29 @@ def test_without_models_only_measurements_are_drawn(tmp_path, models, data):
     folder = run_folder(tmp_path / "run", alone)
     report.write(folder, data, measured(alone, data))
     assert files_of(folder) == ALWAYS
+
+
+def test_dictionaries_of_types_are_kept_where_there_are_any(
+    tmp_path, models, data
+):
+    flat = tiny_capsnet(primary_kernel_size=6)
+    reports = measured({"baseline": models["baseline"], "rem": flat}, data)
+    folder = run_folder(tmp_path / "run", models)
+    folder.save_reports(reports, {name: {} for name in reports})
+    files = {path.name for path in folder.path.glob("*.npz")}
+    assert files == {
+        "baseline_dictionary.npz", "baseline_dictionary_types.npz",
+        "dictionary.npz",
+    }  # fmt: skip
+    path = folder.path / "baseline_dictionary_types.npz"
+    types = rem.CouplingDictionary.load(path)
+    expected = reports["baseline"].type_dictionary
+    assert types.summary() == expected.summary()
+    shown = figures.of_dictionaries(folder, data, reports)
+    assert set(shown) == ALWAYS - {"parse_trees_types"} | {"tradeoff_sparsity"}
+    saved = json.loads((folder.path / "rem.json").read_text())["models"]
+    assert saved["rem"]["type_entropy_bits"] is None
+    assert saved["baseline"]["type_entropy_bits"] > 0
 
 
 def test_children_of_one_position_have_no_saliency_map(data):

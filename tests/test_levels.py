@@ -12,6 +12,8 @@ from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
 
 CANDIDATES = (11, 2, 5)
+# What is not looked at here.
+FEW = {"random_samples": 1, "effect_samples": 1, "stability_samples": 1}
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,11 @@ def search(model, data):
     return rem.find_levels(model, data, CANDIDATES, batch_size=25)
 
 
+def necessity(model, data, **few):
+    """Returns that of trees, silenced by zeros."""
+    return rem.faithfulness(model, data, **{**FEW, **few}).necessity["zero"]
+
+
 def test_rows_are_those_of_evaluate(model, data, search):
     assert [row["levels"] for row in search.rows] == [2, 5, 11]
     assert search.accuracy == 1.0
@@ -40,17 +47,23 @@ def test_rows_are_those_of_evaluate(model, data, search):
         report = rem.evaluate(model, data, row["levels"], batch_size=25)
         expected = report.to_dict()
         expected["t_score"] = pytest.approx(report.t_score, abs=1e-6)
+        rounded = rem.quantize_couplings(model, row["levels"])
+        expected["necessity"] = necessity(rounded, data)
         assert row == {name: expected[name] for name in row}
         assert set(row) == {
+            "necessity",
             "levels",
             "accuracy_quantized",
             "entropy_bits",
             "normalized_entropy",
             "median_keys",
+            "type_entropy_bits",
             "nonuniform_share",
             "t_score",
             "zero_layers",
         }
+    assert search.necessity == necessity(model, data)
+    assert 0.5 < search.necessity < 1.0
 
 
 @pytest.mark.parametrize(
@@ -139,8 +152,33 @@ def test_every_routed_layer_is_rounded(rng):
     expected = rem.evaluate(model, data, (3, 3)).to_dict()
     (row,) = search.rows
     expected["t_score"] = pytest.approx(expected["t_score"], abs=1e-6)
+    expected["necessity"] = necessity(rem.quantize_couplings(model, 3), data)
     assert row == {name: expected[name] for name in row}
+    assert 0.0 < row["necessity"] < 1.0
     assert expected["levels_per_layer"] == {"hidden_caps1": 3, "class_caps": 3}
+
+
+def test_levels_with_which_trees_are_empty_are_not_chosen():
+    capsules = keras.Input((8, 2), name="images")
+    layer = ClassCaps(4, 2, use_bias=False)
+    model = keras.Model(capsules, Length()(layer(capsules)))
+    maps = np.zeros((8, 4, 2, 2), "float32")
+    maps[np.arange(8), np.arange(8) // 2] = np.eye(2)
+    layer.transformation.assign(maps)
+    classes = np.arange(12) % 4
+    poses = np.zeros((12, 8, 2), "float32")
+    poses[:, :, 0] = np.arange(8) // 2 == classes[:, None]
+    # Of two levels, 1/4 and 3/4, the lower one is that of all children.
+    search = rem.find_levels(model, (poses, classes), (2, 21), mode="midrise")
+    assert [row["accuracy_quantized"] for row in search.rows] == [1.0, 1.0]
+    assert [row["necessity"] for row in search.rows] == [0.0, 1.0]
+    assert (search.levels, search.necessity) == (21, 1.0)
+    assert str(search).endswith("points; trees are empty with 2 levels.")
+    # Trees that are empty anyway keep nothing from being chosen.
+    layer.transformation.assign(np.zeros_like(maps))
+    search = rem.find_levels(model, (poses, classes), (2, 21), mode="midrise")
+    assert (search.levels, search.necessity) == (2, 0.0)
+    assert str(search).endswith("points, with trees that are empty anyway.")
 
 
 def test_levels_that_make_all_couplings_zero_are_named():

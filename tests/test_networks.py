@@ -123,6 +123,7 @@ def test_lengths_are_float32_under_mixed_precision(name, rng):
         (models.efficient_conv_capsnet, 33, "for its five windows"),
         (models.em_capsnet, 13, "for its windows"),
         (models.multilayer_capsnet, 9, "for kernel_size=9"),
+        (models.parts_capsnet, 5, "for windows of 5x5"),
         (models.deepcaps, 1, ""),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -115,6 +115,7 @@ def test_network_has_the_published_size(name):
         # Not published, counted by hand.
         (partial(models.affine_capsnet, MNIST, 10), 5_331_104),
         (partial(models.multilayer_capsnet, MNIST, 10), 121_680),
+        (partial(models.parts_capsnet, MNIST, 10), 60_528),
     ],
     ids=[
         "svhn",
@@ -125,6 +126,7 @@ def test_network_has_the_published_size(name):
         "em-small",
         "affine",
         "multilayer",
+        "parts",
     ],
 )
 def test_network_has_the_stated_size(network, trainable):

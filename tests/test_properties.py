@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from keras import ops
 
 from tests import strategies
+from tests.filled import filled, filled_activations
 from tests.gradients import value_and_gradients, with_weights
-from tests.strategies import cases, filled, filled_activations
+from tests.strategies import cases
 from tests.test_contract import public_classes
 from tfcaps import layers, losses, models, routing
 from training.devices import dtype_policy
@@ -160,8 +161,15 @@ def test_loss(row, data):
     wanted = data.draw(st.sampled_from(["indices", "targets"]))
     rng = np.random.default_rng(data.draw(strategies.seeds))
     largest = strategies.LARGEST_IN_LOSSES[dtype]
-    predictions = filled(kinds[0], (batch, *shape), rng, largest)
     classes = shape[-1]
+    if row is losses.CounterfactualLoss:
+        shape[0] = 3
+    predictions = filled(kinds[0], (batch, *shape), rng, largest)
+    if row is losses.CounterfactualLoss:
+        # Two rows tell which class was asked what, for how many images.
+        longest = np.eye(classes)[rng.integers(0, classes, batch)]
+        stands_for = rng.integers(0, 9, size=(batch, 2, 1))
+        predictions[:, :2] = stands_for * longest[:, None]
     if row is losses.ReconstructionLoss:
         targets = filled(kinds[1], (batch, *shape), rng, largest)
     elif wanted == "indices":

@@ -73,7 +73,7 @@ def test_a_run_leaves_everything_it_promises(finished):
         "tradeoff_levels", "coupling_histograms", "parse_trees",
         "epochs_baseline", "epochs_rem", "parse_tree_images",
         "parse_tree_overall", "parse_tree_classes", "dictionary_images",
-        "vote_distances",
+        "tree_fields", "vote_distances",
     }  # fmt: skip
     assert figures == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
     served = list((finished / "served").glob("*/*/saved_model.pb"))
@@ -221,7 +221,10 @@ def test_mirrored_training_equals_one_replica(
         (["--levels", "1"], "'1' is not a whole number from 2 to 256"),
         (["--strategy", "tpu"], "invalid choice: 'tpu'"),
         (["--model", "resnet"], "unknown model 'resnet'; the models are"),
-        (["--model", "dr_capsnet"], "at least 17 rows and 17 columns"),
+        (
+            ["--dataset", "digits", "--model", "dr_capsnet"],
+            "at least 17 rows and 17 columns",
+        ),
         (["--dataset", "no_such_set"], "unknown data set 'no_such_set'"),
         (["--dataset", "missing.npz"], "there is no file missing.npz"),
         (["--dataset", "./a/b"], "is neither a folder nor an .npz file"),

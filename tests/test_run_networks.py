@@ -20,6 +20,7 @@ SMALLEST = {
     "dr_capsnet_64": 17,
     "affine_capsnet": 17,
     "multilayer_capsnet": 9,
+    "parts_capsnet": 5,
     "gamma_capsnet": 17,
     "efficient_capsnet": 11,
     "efficient_capsnet_smallnorb": 19,

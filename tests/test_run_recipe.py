@@ -45,7 +45,8 @@ def test_a_run_takes_the_recipe_for_ones_own_data(tmp_path, capsys):
 def test_no_limit_of_the_recipe_is_a_target(tmp_path, pruning):
     out = tmp_path / "run"
     options = make_parser().parse_args(
-        ["--rem", "--recipe", "paper", "--pruning", pruning, "--out", str(out)]
+        ["--rem", "--dataset", "digits", "--recipe", "paper"]
+        + ["--pruning", pruning, "--out", str(out)]
     )
     assert open_folder(options).config.final_sparsity == 0.8
     options.final_sparsity = 0.5

@@ -10,7 +10,7 @@ import tfcaps
 from tests.networks import tiny_capsnet
 from tfcaps import rem
 from tfcaps.cli import UserError
-from training import configs, fit, models, pruning
+from training import configs, fit, models, objectives, pruning
 from training.augmentation import Augmentation
 from training.batches import Batches
 from training.datasets.data import Data
@@ -150,11 +150,11 @@ def test_rates_fall_by_a_factor_where_one_is_given():
         decay=0.1,
         decay_factor=0.9,
     )
-    rates = fit._learning_rate(config, 10)
+    rates = objectives.learning_rate(config, 10)
     assert [float(rates(step)) for step in (0, 9, 10, 25)] == pytest.approx(
         [1e-3, 1e-3, 5e-4, 2.5e-4]
     )
-    decays = fit._decay_rate(config, 10)
+    decays = objectives.decay_rate(config, 10)
     assert float(decays(20)) == pytest.approx(0.081)
 
 

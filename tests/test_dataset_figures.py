@@ -1,0 +1,176 @@
+"""Generated figures: what tells their class, and what their masks are of."""
+
+import itertools
+import zlib
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from training import datasets
+from training.datasets import figures
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return figures.draw(300, 5)
+
+
+def apart(first, second):
+    """Smallest distance of two masks' pixels; 1 if they are neighbours."""
+    return ndimage.distance_transform_edt(~first)[second].min()
+
+
+def guessed(clues):
+    """Share of the classes that the best guess from a clue gets right."""
+    return len(set(clues)) / len(clues)
+
+
+def test_the_parts_alone_do_not_tell_the_class():
+    for figure in figures.FIGURES:
+        assert sorted(figure) == sorted(figures.KINDS)
+    assert len(set(figures.FIGURES)) == 10
+
+
+def test_a_part_at_its_slot_leaves_three_classes_at_least():
+    for slot in zip(*figures.FIGURES, strict=True):
+        counts = Counter(slot)
+        assert guessed(slot) == 0.3
+        assert sorted(counts.values()) == [3, 3, 4]
+    for kind in figures.KINDS:
+        slots = Counter(figure.index(kind) for figure in figures.FIGURES)
+        assert sorted(slots.values()) == [3, 3, 4]
+
+
+def test_neighbours_together_leave_more_than_one_class():
+    slots = np.array(figures.SLOTS)
+    neighbours = [
+        (a, b)
+        for a, b in itertools.combinations(range(5), 2)
+        if np.linalg.norm(slots[a] - slots[b]) < 9.0
+    ]
+    assert len(neighbours) == 7
+    shares = [
+        guessed([(figure[a], figure[b]) for figure in figures.FIGURES])
+        for a, b in neighbours
+    ]
+    assert np.mean(shares) < 0.6 and max(shares) == 0.8
+
+
+def test_images_are_the_same_on_every_machine():
+    (images, _), _ = figures.draw(20, 0)
+    assert images.dtype == np.uint8
+    # Of the first machine they were drawn on.
+    assert zlib.crc32(images.tobytes()) == 3252331372
+
+
+def test_what_is_drawn_depends_on_the_seed():
+    (images, labels), masks = figures.draw(20, 1)
+    (others, _), _ = figures.draw(20, 2)
+    (again, same), others_masks = figures.draw(20, 1)
+    assert len({image.tobytes() for image in (*images, *others)}) == 40
+    np.testing.assert_array_equal(again, images)
+    np.testing.assert_array_equal(same, labels)
+    np.testing.assert_array_equal(others_masks.parts, masks.parts)
+
+
+def test_all_classes_are_equally_many_and_mixed(drawn):
+    (_, labels), _ = drawn
+    assert np.bincount(labels).tolist() == 10 * [30]
+    assert len(set(labels[:30])) > 5
+
+
+def test_parts_are_bright_on_dark_ground(drawn):
+    (images, _), masks = drawn
+    inside = masks.object | masks.loose.any(axis=1)
+    ground = ~ndimage.maximum_filter(inside, (1, 3, 3))  # no pale rims
+    grey = images[..., 0] / 255.0
+    assert grey[ground].max() < 0.4
+    assert np.quantile(grey[ground], 0.99) < 0.2
+    assert np.quantile(grey[inside], 0.02) > 0.3
+    core = ndimage.minimum_filter(inside, (1, 3, 3))
+    assert grey[core].min() > 0.45
+
+
+def test_masks_are_of_the_kinds_at_their_slots(drawn):
+    (_, labels), masks = drawn
+    assert masks.parts.shape == (300, 5, 32, 32)
+    np.testing.assert_array_equal(masks.object, masks.parts.any(axis=1))
+    assert masks.of_classes is None
+    areas = masks.parts.sum(axis=(2, 3))
+    kinds = np.array(figures.FIGURES)[labels]
+    for kind, area in (("bar", 16), ("disc", 30), ("square", 31)):
+        assert np.abs(np.median(areas[kinds == kind]) - area) <= 2
+    for each, parts in zip(kinds, masks.parts, strict=True):
+        rows, columns = np.transpose(
+            [ndimage.center_of_mass(part) for part in parts]
+        )
+        assert rows[:2].max() + 5 < rows[2:].min()
+        assert columns[0] + 6 < columns[1]
+        assert columns[2] + 6 < columns[3] < columns[4] - 6
+        hollow = [
+            not part[round(r), round(c)]
+            for part, r, c in zip(parts, rows, columns, strict=True)
+        ]
+        assert hollow == [kind == "ring" for kind in each]
+
+
+def test_parts_of_a_figure_are_near_and_do_not_overlap(drawn):
+    _, masks = drawn
+    assert masks.parts.sum(axis=1).max() == 1
+    for parts in masks.parts[:50]:
+        for number, part in enumerate(parts):
+            others = np.delete(parts, number, axis=0).any(axis=0)
+            assert apart(part, others) <= 4.0  # 3 dark pixels between
+
+
+def test_one_to_three_loose_parts_lie_off_the_figure(drawn):
+    _, masks = drawn
+    there = masks.loose.any(axis=(2, 3))
+    assert masks.loose.shape == (300, 3, 32, 32)
+    assert set(there.sum(axis=1)) == {1, 2, 3}
+    assert masks.loose.sum(axis=1).max() == 1
+    gaps = np.array(
+        [
+            apart(own, loose.any(axis=0)) - 1.0
+            for own, loose in zip(masks.object, masks.loose, strict=True)
+        ]
+    )
+    assert gaps.min() >= 1.8  # corners
+    assert np.median(gaps) >= figures.LOOSE_GAP
+
+
+def test_figures_stand_anywhere_and_are_never_cut(drawn):
+    _, masks = drawn
+    for masked in (masks.object, masks.loose.any(axis=1)):
+        assert not masked[:, [0, -1]].all(axis=2).any()
+    rows = np.array([ndimage.center_of_mass(m) for m in masks.object])
+    assert np.ptp(rows[:, 0]) > 12 and np.ptp(rows[:, 1]) > 8
+    areas = masks.parts.sum(axis=(2, 3))
+    assert areas.min() >= 10
+
+
+def test_figures_are_loaded_with_masks_of_test_and_validation():
+    data = datasets.load("figures", validation=0.25, train=80, test=40)
+    assert data.image_shape == (32, 32, 1)
+    assert data.class_names[0] == "BD-TRS" and len(set(data.class_names)) == 10
+    assert [len(part[1]) for part in (data.train, data.validation)] == [60, 20]
+    for part, masks in (
+        (data.test, data.masks),
+        (data.validation, data.validation_masks),
+    ):
+        assert len(masks.object) == len(part[1])
+        bright = part[0][..., 0] >= 0.3 * 255
+        shown = masks.object | masks.loose.any(axis=1)
+        assert (bright == shown).mean() > 0.97
+    whole = datasets.load("figures", validation=0.0, train=80, test=40)
+    assert len(whole.train[1]) == 80 and whole.validation_masks is None
+    np.testing.assert_array_equal(whole.test[0], data.test[0])
+    held = {image.tobytes() for image in data.validation[0]}
+    assert not held & {image.tobytes() for image in data.train[0]}
+
+
+def test_figures_are_not_shifted_further():
+    assert datasets.protocol("figures").shift == 0
+    assert not datasets.protocol("figures").flip

@@ -1,0 +1,383 @@
+"""Receptive fields, compared with what changes a child's pose."""
+
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+from keras import layers as kl
+
+from tests.gradients import value_and_gradients
+from tests.networks import SMALL_NETWORKS, backbone_capsnet, tiny_capsnet
+from tfcaps import models, rem
+from tfcaps.layers import (
+    CapsuleConv2D,
+    ClassCaps,
+    ConvCaps,
+    ConvCaps3D,
+    PrimaryCaps,
+    PrimaryMatrixCaps,
+)
+from tfcaps.routing import EMRouting
+
+
+def network(side, *middle, last=None):
+    """Returns a network with these layers between image and ClassCaps."""
+    images = keras.Input((*np.broadcast_to(side, 2).tolist(), 2))
+    tensors = images
+    for layer in middle:
+        tensors = layer(tensors)
+    classes = last or ClassCaps(2, 3, name="class_caps")
+    return keras.Model(images, classes(tensors))
+
+
+def children_of(model):
+    """Returns a model from images to the poses of the children."""
+    layer = [x for x in model.layers if isinstance(x, ClassCaps)][-1]
+    return keras.Model(model.input, keras.tree.flatten(layer.input)[0])
+
+
+def in_one_step(function):
+    """Returns the function as JAX compiles it at once, not part by part."""
+    if keras.backend.backend() != "jax":
+        return function
+    import jax
+
+    return jax.jit(function)
+
+
+def pixels_seen(model, children, images):
+    """Returns which pixels `[n, h, w]` change the poses of n children.
+
+    By gradients; all weights and pixels are positive, so that nothing cancels.
+    Of a maximum only one pixel is seen in an image, so it takes several of
+    them.
+    """
+    poses = children_of(model)
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(rng.uniform(0.02, 0.3, weight.shape))
+    ones = np.zeros((len(children), *poses.output.shape[1:]), "float32")
+    flat = ones.reshape(len(children), -1, ones.shape[-1])
+    for number, child in enumerate(children):
+        flat[number, child] = rng.uniform(1, 2, ones.shape[-1])
+    ones = np.repeat(ones, images, axis=0)
+    pixels = rng.uniform(0.1, 1.0, (len(ones), *model.input_shape[1:]))
+    _, (gradients,) = value_and_gradients(
+        in_one_step(lambda pixels: poses(pixels) * ones),
+        pixels.astype("float32"),
+    )
+    seen = np.any(np.asarray(gradients) != 0, axis=-1)
+    return np.any(seen.reshape(-1, images, *seen.shape[1:]), axis=1)
+
+
+def assert_seen_is_the_box(model, *, children=None, images=2, exact=True):
+    """Compares fields with gradients, of the corners and of some between."""
+    fields = rem.receptive_fields(model)
+    count = len(fields.boxes)
+    children = children or [0, count // 3, count // 2, count - 1]
+    for child, seen in zip(
+        children, pixels_seen(model, children, images), strict=True
+    ):
+        top, left, bottom, right = fields.boxes[child]
+        inside = np.zeros_like(seen)
+        inside[top:bottom, left:right] = True
+        assert not np.any(seen & ~inside)
+        if exact:
+            rows, columns = seen.any(axis=1), seen.any(axis=0)
+            assert (rows == inside.any(axis=1)).all(), child
+            assert (columns == inside.any(axis=0)).all(), child
+    return fields
+
+
+PRIMARY = partial(PrimaryCaps, 2, 4)
+STACKS = {
+    "valid": (14, kl.Conv2D(3, 5), PRIMARY(5, 2)),
+    "same": (9, kl.Conv2D(3, 3, padding="same"), PRIMARY(3, padding="same")),
+    "same_strides": (
+        (11, 12),
+        kl.Conv2D(3, 3, 2, padding="same"),
+        PRIMARY(3, 2, padding="same"),
+    ),
+    "even_kernels": (
+        12,
+        kl.Conv2D(3, 4, padding="same"),
+        PRIMARY(2, 2, padding="same"),
+    ),
+    "rows_unlike_columns": ((9, 13), kl.Conv2D(3, (2, 5)), PRIMARY((3, 1))),
+    "dilation": (15, kl.Conv2D(3, 3, dilation_rate=3), PRIMARY(3, 2)),
+    "max_pooling": (16, kl.Conv2D(3, 3), kl.MaxPooling2D(2), PRIMARY(3)),
+    "average_pooling": (
+        13,
+        kl.AveragePooling2D(3, 2, padding="same"),
+        PRIMARY(3),
+    ),
+    "depthwise": (
+        12,
+        kl.SeparableConv2D(8, 3),
+        kl.DepthwiseConv2D(3, padding="same"),
+        PRIMARY(3, 2, depthwise=True),
+    ),
+    "pointwise": (
+        11,
+        kl.Conv2D(3, 3),
+        kl.BatchNormalization(),
+        kl.Activation("sigmoid"),
+        kl.Dropout(0.5),
+        kl.LeakyReLU(),
+        PRIMARY(3, 3),
+    ),
+    "layer_norm": (9, kl.Conv2D(3, 3), kl.LayerNormalization(), PRIMARY(3)),
+    "padding_and_cropping": (
+        9,
+        kl.ZeroPadding2D(((3, 1), (0, 2))),
+        kl.Cropping2D(((1, 0), (2, 0))),
+        PRIMARY(3, 2),
+    ),
+    "only_padding": (5, kl.ZeroPadding2D(4), PRIMARY(3, 5)),
+    "up_sampling": (5, kl.UpSampling2D(3), PRIMARY(2, 2)),
+    "bilinear": (
+        6,
+        kl.UpSampling2D(2, interpolation="bilinear"),
+        PRIMARY(3, 3),
+    ),
+    "conv_caps": (12, PRIMARY(3), ConvCaps(2, 4, 3, 2, padding="same")),
+    "capsule_conv": (13, PRIMARY(3), CapsuleConv2D(2, 4, strides=2)),
+    "permuted": (9, kl.Permute((2, 1, 3)), kl.Permute((2, 1, 3)), PRIMARY(3)),
+    "reshaped": (
+        (4, 6),
+        kl.Reshape((2, 2, 6, 2)),
+        kl.Reshape((4, 6, 2)),
+        PRIMARY(3),
+    ),
+    "model_inside": (
+        12,
+        keras.Sequential([keras.Input((12, 12, 2)), kl.Conv2D(3, 3)]),
+        PRIMARY(5, 2),
+    ),
+    "dense": ((4, 5), kl.Flatten(), kl.Dense(6), kl.Reshape((1, 1, 1, 6))),
+    "dense_of_each": (5, kl.Dense(4), PRIMARY(3)),
+    "global_pooling": (
+        6,
+        kl.Conv2D(4, 3),
+        kl.GlobalAveragePooling2D(),
+        kl.Reshape((2, 2)),
+    ),
+    "group_norm": (
+        8,
+        kl.Conv2D(4, 3),
+        kl.GroupNormalization(2),
+        PRIMARY(2, 2),
+    ),
+}
+
+
+if keras.backend.backend() == "tensorflow":  # which these layers need
+    STACKS["resizing"] = (
+        10,
+        kl.Rescaling(0.5),
+        kl.Resizing(7, 14),
+        PRIMARY(3, 2),
+    )
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_fields_are_what_gradients_see(name):
+    model = network(*STACKS[name])
+    images = 60 if name == "max_pooling" else 2
+    fields = assert_seen_is_the_box(model, images=images)
+    assert fields.exact
+
+
+def test_valid_windows_begin_inside_of_the_image():
+    fields = rem.receptive_fields(models.dr_capsnet((28, 28, 1), 10))
+    assert fields.grid == (6, 6, 32) and fields.size == (17, 17)
+    places = 8.0 + 2.0 * np.arange(6)
+    np.testing.assert_array_equal(fields.centres[:, 2, 0], places)
+    np.testing.assert_array_equal(fields.centres[4, :, 1], places)
+    assert fields.boxes.shape == (1152, 4)
+    child = (1 * 6 + 4) * 32 + 7
+    assert fields.position(child) == (1, 4, 7)
+    np.testing.assert_array_equal(fields.boxes[child], [2, 8, 19, 25])
+    np.testing.assert_array_equal(fields.child_centres[child], [10, 16])
+    assert fields.coverage == pytest.approx(17**2 / 28**2)
+    assert fields.exact and fields.is_local
+
+
+def test_centres_are_those_of_whole_windows_at_the_border_too():
+    stack = (kl.Conv2D(3, 5, padding="same"), PRIMARY(3, padding="same"))
+    fields = rem.receptive_fields(network(9, *stack))
+    rows, columns = np.meshgrid(range(9), range(9), indexing="ij")
+    np.testing.assert_array_equal(
+        fields.centres, np.stack([rows, columns], axis=-1)
+    )
+    np.testing.assert_array_equal(fields.boxes[0], [0, 0, 4, 4])
+    assert fields.size == (7, 7)
+
+
+def test_centres_beyond_the_image_where_only_padding_is_seen():
+    fields = rem.receptive_fields(
+        network(5, kl.ZeroPadding2D(4), PRIMARY(3, 5))
+    )
+    np.testing.assert_array_equal(fields.centres[:, 0, 0], [-3, 2, 7])
+    seen = fields.boxes[:, 2:] - fields.boxes[:, :2]
+    np.testing.assert_array_equal(seen[[0, 8]], [[0, 0], [3, 3]])
+
+
+def test_steps_beyond_the_border_are_as_far_as_those_inside():
+    stack = (kl.Conv2D(3, 3, 2), kl.ZeroPadding2D(2), PRIMARY(1))
+    fields = rem.receptive_fields(network(9, *stack))
+    places = np.arange(-3.0, 12.0, 2.0)
+    np.testing.assert_array_equal(fields.centres[:, 0, 0], places)
+    np.testing.assert_array_equal(fields.centres[0, :, 1], places)
+
+
+def test_branches_are_united():
+    images = keras.Input((12, 12, 2))
+    narrow = kl.Conv2D(4, 1)(images)
+    wide = kl.Conv2D(4, 5, padding="same")(images)
+    tall = kl.Conv2D(4, (7, 3), padding="same")(images)
+    joined = kl.Concatenate()([kl.Add()([narrow, wide]), narrow + tall])
+    children = PRIMARY(1, 2)(joined)
+    model = keras.Model(images, ClassCaps(2, 3)(children))
+    fields = assert_seen_is_the_box(model, children=[0, 26, 40])
+    assert fields.size == (7, 5)
+    np.testing.assert_array_equal(fields.centres[:, 0, 0], 2 * np.arange(6))
+
+
+def test_children_of_flattened_maps_keep_their_own_fields():
+    images = keras.Input((9, 9, 2))
+    first = PRIMARY(3, 2)(images)
+    second = CapsuleConv2D(2, 4, 3, padding="valid")(first)
+    children = kl.Concatenate(axis=1)(
+        [kl.Reshape((-1, 4))(first), kl.Reshape((-1, 4))(second)]
+    )
+    model = keras.Model(images, ClassCaps(2, 3)(children))
+    fields = assert_seen_is_the_box(model, children=[0, 9, 31, 32, 39])
+    assert fields.grid == (1, 1, 40)
+    np.testing.assert_array_equal(fields.centres, [[[4.0, 4.0]]])
+    np.testing.assert_array_equal(
+        fields.child_centres[[3, 39]], [[1, 3], [5, 5]]
+    )
+    assert fields.size == (7, 7) and fields.is_local
+
+
+def test_unknown_layer_sees_everything_and_is_named():
+    images = keras.Input((9, 9, 2))
+    turned = kl.Lambda(lambda x: x[:, ::-1], name="turned")(images)
+    model = keras.Model(images, ClassCaps(2, 3)(PRIMARY(3, 2)(turned)))
+    fields = rem.receptive_fields(model)
+    assert fields.unknown == ("turned",) and not fields.exact
+    assert fields.size == (9, 9) and fields.coverage == 1
+    assert not fields.is_local
+    # On a map of the same size places stay.
+    np.testing.assert_array_equal(fields.centres[:, 0, 0], [1, 3, 5, 7])
+
+
+def test_grid_that_says_nothing_about_places_is_spread_over_the_image():
+    stack = (kl.Flatten(), kl.Dense(32), kl.Reshape((2, 4, 1, 4)))
+    fields = rem.receptive_fields(network((6, 8), *stack))
+    assert fields.exact and fields.size == (6, 8)
+    np.testing.assert_array_equal(fields.centres[:, 0, 0], [1, 4])
+    np.testing.assert_array_equal(fields.centres[0, :, 1], [0.5, 2.5, 4.5, 6.5])
+
+
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_windows_that_compete_widen_with_each_further_iteration(iterations):
+    images = keras.Input((11, 11, 1))
+    routing = EMRouting(iterations, epsilon=0.1)
+    first = PrimaryMatrixCaps(2, 4, name="first")(images)
+    poses, activations = ConvCaps(2, 4, 3, 2, routing=routing, matrix=True)(
+        *first, return_activations=True
+    )
+    last = ClassCaps(2, 4, routing=routing, matrix=True)
+    model = keras.Model(images, last(poses, activations))
+    fields = assert_seen_is_the_box(model, children=[0, 24, 49])
+    assert fields.size == (3 + 4 * (iterations - 1),) * 2
+
+
+def test_maps_that_are_routed_as_a_whole_see_everything():
+    stack = (PRIMARY(2, 2), ConvCaps3D(2, 4))
+    fields = assert_seen_is_the_box(network(8, *stack), exact=False)
+    assert fields.size == (8, 8) and fields.exact
+    np.testing.assert_array_equal(fields.centres[:, 0, 0], [0.5, 2.5, 4.5, 6.5])
+
+
+NETWORKS = {
+    "dr_capsnet": SMALL_NETWORKS["dr_capsnet"],
+    "backbone_capsnet": partial(
+        backbone_capsnet,
+        (9, 9, 1),
+        3,
+        padding=2,
+        primary_types=2,
+        primary_dim=4,
+        primary_kernel_size=3,
+        class_dim=4,
+    ),
+    "resized_backbone_capsnet": SMALL_NETWORKS["backbone_capsnet"],
+    "efficient_conv_capsnet": partial(
+        models.efficient_conv_capsnet, (41, 49, 1), 3
+    ),
+    "gamma_capsnet": SMALL_NETWORKS["gamma_capsnet"],
+    "multilayer_capsnet": SMALL_NETWORKS["multilayer_capsnet"],
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_fields_of_networks_are_what_gradients_see(name):
+    # Of the resized images a pixel may get no weight.
+    fields = assert_seen_is_the_box(
+        NETWORKS[name](), exact=name != "resized_backbone_capsnet"
+    )
+    assert fields.exact
+    assert fields.is_local == (fields.grid[:2] != (1, 1))
+
+
+@pytest.mark.parametrize("name", sorted(SMALL_NETWORKS))
+def test_every_network_has_known_fields(name):
+    fields = rem.receptive_fields(SMALL_NETWORKS[name]())
+    assert fields.exact and 0 < fields.coverage <= 1
+
+
+@pytest.mark.parametrize("share", [None, "type"])
+def test_compact_network_has_the_same_fields(share):
+    model = tiny_capsnet(primary_types=3, share=share)
+    weight = model.get_layer("class_caps").transformation
+    silent = np.arange(weight.shape[0]) % 3 == 1
+    weight.assign(np.where(silent[:, None, None, None], 0.0, weight))
+    compact = rem.compact(model)
+    fields, others = map(rem.receptive_fields, (model, compact))
+    assert type(compact.get_layer("class_caps")).__name__ == "CompactCaps"
+    assert fields.grid == others.grid
+    np.testing.assert_array_equal(fields.boxes, others.boxes)
+    np.testing.assert_array_equal(fields.centres, others.centres)
+
+
+def test_compact_network_of_flattened_children_knows_those_that_vote():
+    stack = (PRIMARY(3, 2), kl.Reshape((-1, 4)))
+    model = network(7, *stack)
+    weight = model.get_layer("class_caps").transformation
+    votes = np.isin(np.arange(18), [2, 9, 17])
+    weight.assign(np.where(votes[:, None, None, None], weight, 0.0))
+    fields = rem.receptive_fields(model)
+    others = rem.receptive_fields(rem.compact(model))
+    np.testing.assert_array_equal(fields.boxes[votes], others.boxes[votes])
+    np.testing.assert_array_equal(others.boxes[0], [0, 0, 7, 7])
+
+
+def test_decoder_and_labels_are_left_out():
+    fields = rem.receptive_fields(
+        tiny_capsnet(routing="regularized", decoder=True)
+    )
+    assert fields.size == (5, 5)
+
+
+def test_what_has_no_fields_is_an_error():
+    with pytest.raises(ValueError, match="is a ConvCaps. Receptive fields are"):
+        rem.receptive_fields(
+            network(8, PRIMARY(3), last=ConvCaps(2, 4, 3, name="class_caps"))
+        )
+    children = keras.Input((6, 4))
+    with pytest.raises(ValueError, match=r"must take images .*\(None, 6, 4\)"):
+        rem.receptive_fields(keras.Model(children, ClassCaps(2, 3)(children)))
