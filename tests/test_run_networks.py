@@ -21,6 +21,7 @@ SMALLEST = {
     "affine_capsnet": 17,
     "multilayer_capsnet": 9,
     "parts_capsnet": 5,
+    "parts_capsnet_unshared": 5,
     "gamma_capsnet": 17,
     "efficient_capsnet": 11,
     "efficient_capsnet_smallnorb": 19,

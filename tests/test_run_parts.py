@@ -144,6 +144,36 @@ def test_maps_of_each_digit_are_compared_with_both(model):
     assert len(set(measured.values())) == 3
 
 
+@pytest.mark.parametrize("pairs", [False, True], ids=["one", "two objects"])
+def test_maps_of_the_predicted_class_are_compared_with_its_object(model, pairs):
+    data = data_of(pairs=pairs)
+    images, masks = floats(data), data.masks
+    classes = np.asarray(model(images)).argmax(axis=-1)
+    found, mass, even = [], [], []
+    for image, each in enumerate(rem.coupling_maps(model, images)):
+        mask = masks.object[image]
+        if pairs:
+            of = masks.of_classes[image] == classes[image]
+            mask = masks.parts[image][of].any(axis=0)
+        if not mask.any():
+            continue
+        on = np.array(
+            [[close((row, column), mask) for column in range(8)]
+             for row in range(8)]
+        )  # fmt: skip
+        found.append(on[np.unravel_index(each.argmax(), each.shape)])
+        mass.append(each[on].sum() / each.sum())
+        even.append(on.mean())
+    assert (len(found) < 12) == pairs
+    measured = parts.maps(model, data)
+    assert measured == {
+        "relevance_mass": pytest.approx(np.mean(mass), abs=1e-5),
+        "pointing": pytest.approx(np.mean(found)),
+        "relevance_mass_uniform": pytest.approx(np.mean(even)),
+    }
+    assert len(set(measured.values())) == 3
+
+
 def test_nothing_is_measured_without_masks_places_or_parts(model):
     data = data_of(pairs=True)
     unknown = dataclasses.replace(data, masks=None)
@@ -155,6 +185,7 @@ def test_nothing_is_measured_without_masks_places_or_parts(model):
     for network, part in ((model, unknown), (model, unseen), (flat, data)):
         assert parts.trees(network, part) is None
         assert parts.maps_of_pairs(network, part) == {}
+        assert parts.maps(network, part) == {}
     assert parts.maps_of_pairs(model, data_of()) == {}
 
 
@@ -175,7 +206,10 @@ def test_a_run_measures_parts_and_shows_them(
     assert saved["parts"] == expected.to_dict()
     measured = parts.maps_of_pairs(model, data)
     assert saved["tests"]["pairs"].items() >= measured.items()
-    (sentence,) = report.others(others)
+    on_maps = parts.maps(model, data)
+    assert saved["tests"]["maps"] == on_maps
+    of_maps, sentence = report.others(others)
+    assert f"{on_maps['relevance_mass']:.1%} of a map is on" in of_maps
     assert f"{measured['pointing']:.2%} of the digits' maps" in sentence
     head, _, row = report.table(reports).splitlines()
     cells = dict(zip(head.split(" | "), row.split(" | "), strict=True))

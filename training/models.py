@@ -91,6 +91,14 @@ MODELS: dict[str, Network] = {
         tfcaps.models.parts_capsnet,
         "dynamic routing of parts of the image; small, trees can be seen",
     ),
+    "parts_capsnet_unshared": Network(
+        partial(
+            tfcaps.models.parts_capsnet,
+            share=None,
+            name="parts_capsnet_unshared",
+        ),
+        "the same with other matrices at each place, for centred images",
+    ),
     "dr_capsnet": Network(
         tfcaps.models.dr_capsnet,
         "dynamic routing (Sabour et al., 2017)",

@@ -54,6 +54,39 @@ def trees(model: keras.Model, data: Data) -> rem.TreesOnParts | None:
     )
 
 
+def maps(model: keras.Model, data: Data) -> dict[str, float]:
+    """Measures whether the map of the predicted class lies on the object.
+
+    On it, or at most two pixels beside it; of several objects on that of the
+    class, and images without one are left out.
+
+    Returns:
+        Of the first 2,000 test images at most: `relevance_mass` and `pointing`,
+        means over images, and as the control `relevance_mass_uniform`, that of
+        a map that is the same everywhere. Nothing if the data have no masks,
+        the children no positions, or no image an object.
+    """
+    if _placed(model, data) is None:
+        return {}
+    images, masks = to_float(data.test[0][:_MOST]), data.masks[:_MOST]
+    shown = rem.explanation(model).predict(images, batch_size=256, verbose=0)
+    objects = masks.object
+    if masks.of_classes is not None:
+        objects = _by_class(masks, shown["classes"])[0].any(axis=1)
+    there = objects.any(axis=(1, 2))
+    if not there.any():
+        return {}
+    found, objects = shown["saliency"][there], objects[there]
+    means = {
+        "relevance_mass": rem.relevance_mass(found, objects),
+        "pointing": rem.pointing(found, objects),
+        "relevance_mass_uniform": rem.relevance_mass(
+            np.ones_like(found), objects
+        ),
+    }
+    return {name: float(np.mean(values)) for name, values in means.items()}
+
+
 def maps_of_pairs(model: keras.Model, data: Data) -> dict[str, float]:
     """Measures whether each digit's class looks at its own digit.
 

@@ -124,6 +124,13 @@ def others(
                         f"both of {values['pointing_both']:.2%} of the images "
                         "are right"
                     )
+            elif test == "maps":
+                text = (
+                    f"{values['relevance_mass']:.1%} of a map is on the "
+                    f"object (of the whole image "
+                    f"{values['relevance_mass_uniform']:.1%}), and the highest "
+                    f"pixel of {values['pointing']:.1%}"
+                )
             else:
                 text = (
                     f"{test} images: {values['accuracy']:.2%} right, "

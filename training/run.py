@@ -224,6 +224,8 @@ def measure(
             reports[name] = dataclasses.replace(
                 measured, faithfulness=used, parts=on_parts
             )
+            if on_maps := parts.maps(model, data):
+                others[name]["maps"] = on_maps
         if config.pairs:
             images, labels = data.test
             lengths = model.predict(to_float(images), verbose=0)

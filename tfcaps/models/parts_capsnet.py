@@ -17,6 +17,8 @@ from tfcaps.routing import DynamicRouting
 # A child abstains if the sharpness times this exceeds its logits by much.
 _SHARPNESS = 40.0
 _ORPHAN = 0.055
+# Keras's 0.99 lags hundreds of steps behind, and small data have no more.
+_MOMENTUM = 0.9
 
 
 def parts_capsnet(
@@ -92,9 +94,9 @@ def parts_capsnet(
             use_bias=False,
             name=f"conv{number}",
         )(features)
-        features = keras.layers.BatchNormalization(name=f"norm{number}")(
-            features
-        )
+        features = keras.layers.BatchNormalization(
+            momentum=_MOMENTUM, name=f"norm{number}"
+        )(features)
         features = keras.layers.ReLU(name=f"relu{number}")(features)
     children = PrimaryCaps(
         primary_types, primary_dim, 3, 2, padding="same", name="primary_caps"

@@ -19,7 +19,7 @@ def get_config() -> Config:
         final_sparsity=0.6,
         pruning_begin=0.2,
         pruning_end=0.8,
-        coupling_spread=1.0,
+        coupling_spread=0.5,
         coupling_polarization=0.3,
         coupling_crowding=4.0,
         coupling_share=0.25,
