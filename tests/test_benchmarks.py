@@ -1,12 +1,22 @@
 """The benchmarks: what they compare is equal, and their files are right."""
 
 import json
+import re
 
 import keras
 import numpy as np
 import pytest
 
-from benchmarks import formulations, memory, models, rem, run, tables
+from benchmarks import (
+    counterfactual,
+    faithfulness,
+    formulations,
+    memory,
+    models,
+    rem,
+    run,
+    tables,
+)
 from benchmarks.formulations import CANDIDATES, Size
 from benchmarks.measure import interleaved
 from tests.networks import SMALL_NETWORKS
@@ -289,6 +299,44 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
     (tmp_path / "benchmarks.json").write_text("{")
     assert command("--out", str(tmp_path)) == 2
     assert "is not what this command writes" in capsys.readouterr().err
+
+
+def test_steps_with_and_without_the_counterfactual_loss_are_compared(
+    capsys, monkeypatch
+):
+    trained = {}
+    prepare = counterfactual.fit.prepare
+
+    def kept(name, data, config, folder):
+        ready = prepare(name, data, config, folder)
+        outputs = ready.trained.output
+        weights = config.coupling_weights, config.counterfactual_weights
+        trained[weights] = set(outputs) if isinstance(outputs, dict) else None
+        return ready
+
+    monkeypatch.setattr(counterfactual.fit, "prepare", kept)
+    flags = ["--datasets", "digits", "--rounds", "1"]
+    parser = counterfactual.make_parser()
+    assert run_command(parser, counterfactual.main, flags) == 0
+    printed = capsys.readouterr().out
+    ms = {
+        name: float(text)
+        for name, text in re.findall(
+            r"(network|losses|loss) ([\d.]+) ms", printed
+        )
+    }
+    ratio = float(re.search(r"takes ([\d.]+) times", printed)[1])
+    assert ratio == pytest.approx(ms["losses"] / ms["loss"], rel=0.05)
+    plain, coupled, both = trained.values()
+    assert plain is None and coupled == {"lengths", "couplings"}
+    assert both == coupled | {"counterfactual"}
+
+
+def test_measures_of_faithfulness_are_compared_with_the_class_layer(capsys):
+    flags = ["--side", "8", "--images", "20", "--rounds", "1"]
+    parser = faithfulness.make_parser()
+    assert run_command(parser, faithfulness.main, flags) == 0
+    assert "dr_capsnet_small, 20 images" in capsys.readouterr().out
 
 
 def test_readme_shows_the_table_of_aims():
