@@ -129,6 +129,25 @@ def test_unusable_folders_are_refused(tmp_path):
         datasets.load(str(tmp_path))
 
 
+def test_broken_files_are_left_out_on_demand_and_named(tmp_path):
+    for name in ("cats", "dogs"):
+        for k in range(3):
+            write_image(tmp_path / name / f"{k}.png")
+    (tmp_path / "dogs" / "1.png").write_bytes(b"no image")
+    whole = (tmp_path / "cats" / "2.png").read_bytes()
+    (tmp_path / "cats" / "2.png").write_bytes(whole[:45])  # cut off
+    with pytest.raises(UserError, match="2.png is not .* add --skip-broken"):
+        datasets.load(str(tmp_path))
+    data = datasets.load(str(tmp_path), validation=0.0, skip_broken=True)
+    assert len(data.train[1]) + len(data.test[1]) == 4
+    cats, dogs = data.left_out
+    assert cats == f"{tmp_path / 'cats' / '2.png'} is not a readable image."
+    assert dogs == f"{tmp_path / 'dogs' / '1.png'} is not a readable image."
+    (tmp_path / "dogs" / "2.png").write_bytes(b"nor this one")
+    with pytest.raises(UserError, match="dogs must have at least two images"):
+        datasets.load(str(tmp_path), skip_broken=True)
+
+
 def test_grey_images_among_coloured_ones_get_three_channels(tmp_path, rng):
     grey = rng.integers(0, 256, (6, 5), np.uint8)
     for name in ("cats", "dogs"):
@@ -153,6 +172,25 @@ def test_transparent_pixels_are_white_and_deep_ones_refused(tmp_path):
         images.read(tmp_path / "deep.png", "L")
     with pytest.raises(UserError, match="there is no file"):
         images.read(tmp_path / "gone.png")
+
+
+def test_pictures_stand_upright_and_animations_are_their_first(tmp_path):
+    pixels = np.zeros((2, 3, 3), np.uint8)
+    pixels[0] = 250  # the upper half is bright
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera's right side was up
+    path = tmp_path / "turned.png"
+    Image.fromarray(pixels).save(path, exif=exif)
+    np.testing.assert_array_equal(images.read(path), np.rot90(pixels, -1))
+    frames = [Image.new("L", (3, 2), value) for value in (40, 200)]
+    path = tmp_path / "moving.gif"
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    assert np.unique(images.read(path)).tolist() == [40]
+    inks = Image.new("CMYK", (3, 2), (0, 255, 255, 0))  # red
+    inks.save(tmp_path / "print.jpg", quality=95)
+    red = images.read(tmp_path / "print.jpg")
+    assert red.shape == (2, 3, 3)
+    assert red[..., 0].min() > 230 and red[..., 1:].max() < 25
 
 
 def test_unknown_names_and_folders_are_refused(tmp_path):

@@ -187,7 +187,7 @@ def _log(run: Run) -> Path:
 
 
 def _process(run: Run, log: IO[bytes], lock: IO[str]) -> subprocess.Popen:
-    flags = ["--resume", "--bare", "--out", str(run.path)]
+    flags = ["--resume", "--bare", "--force", "--out", str(run.path)]
     return subprocess.Popen(
         [sys.executable, str(_COMMAND), *flags],
         stdin=subprocess.DEVNULL,

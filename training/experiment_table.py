@@ -107,7 +107,7 @@ def _line(folder: ExperimentFolder, row: Row) -> Line:
     done = [run for run in runs if run.finished]
     models = [run.models() for run in done]
     for run, model in zip(done, models, strict=True):
-        _check_fields(run, model, row)
+        _check_fields(run, model, row, folder.experiment.columns)
     published = row.published or (None,) * len(row.fields)
     seconds = [run.seconds for run in done if run.seconds]
     return Line(
@@ -126,10 +126,15 @@ def _line(folder: ExperimentFolder, row: Row) -> Line:
     )
 
 
-def _check_fields(run: Run, models: Mapping[str, Any], row: Row) -> None:
-    for field in row.fields:
+def _check_fields(
+    run: Run,
+    models: Mapping[str, Any],
+    row: Row,
+    columns: Sequence[Column],
+) -> None:
+    for column, field in zip(columns, row.fields, strict=True):
         try:
-            field is None or look_up(models, field)
+            column.optional or field is None or look_up(models, field)
         except (KeyError, IndexError) as error:
             raise UserError(
                 f"{run.path / 'rem.json'} has no {field}, which the table "
@@ -144,20 +149,12 @@ def _cell(
     text: str | None,
 ) -> Cell:
     published = None if text is None else parse(text)
-    if field is None or not models or not _is_known(column, field, models):
+    known = all(column.is_known(model, field) for model in models)
+    if field is None or not models or not known:
         return Cell(None, None, published)
     return Cell(
         column.summary(models, field), _over_classes(field, models), published
     )
-
-
-def _is_known(
-    column: Column, field: str, models: Sequence[Mapping[str, Any]]
-) -> bool:
-    """Returns whether models have a measure that some do not have."""
-    if not column.optional:
-        return True
-    return all(look_up(model, field) is not None for model in models)
 
 
 def _over_classes(

@@ -75,6 +75,11 @@ def _add_data(add: _Add) -> None:
         metavar="PIXELS",
         help="rows and columns to which images are resized",
     )
+    add(
+        "--skip-broken",
+        action="store_true",
+        help="leave out files of a folder that cannot be read, and list them",
+    )
 
 
 def _add_network(add: _Add) -> None:
@@ -269,6 +274,11 @@ def _add_run(add: _Add) -> None:
         action="store_true",
         help="train and measure, but draw and export nothing, search no "
         "levels, and train no decoder on frozen capsules",
+    )
+    add(
+        "--force",
+        action="store_true",
+        help="train REM even if the baseline has learnt nothing",
     )
     add(
         "--tensorboard",

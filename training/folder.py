@@ -243,11 +243,19 @@ class RunFolder:
         with write_atomically(path, "w") as file:
             file.write(before + json.dumps(row) + "\n")
 
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """Returns one row for each model and epoch, the last one written."""
+    def read_metrics(self, model: str | None = None) -> list[dict[str, Any]]:
+        """Returns one row for each model and epoch, the last one written.
+
+        Args:
+            model: Only the rows of this model. Defaults to all.
+        """
         lines = (self.path / "metrics.jsonl").read_text("utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
-        latest = {(row["model"], row["epoch"]): row for row in rows}
+        latest = {
+            (row["model"], row["epoch"]): row
+            for row in rows
+            if model in (None, row["model"])
+        }
         return [latest[key] for key in sorted(latest)]
 
     def write_json(self, name: str, content: Any) -> None:

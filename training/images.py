@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tfcaps.cli import UserError
 
@@ -26,7 +26,8 @@ def files_in(folder: Path) -> list[Path]:
 def read(path: Path, mode: str | None = None) -> Array:
     """Reads a file as `[h, w]` if it is grey, else as `[h, w, 3]`.
 
-    What is transparent becomes white.
+    What is transparent becomes white; a camera's picture stands upright; of an
+    animation it is the first image.
 
     Args:
         path: The file.
@@ -45,6 +46,8 @@ def read(path: Path, mode: str | None = None) -> Array:
                         f"{path} has more than 8 bits per channel, which would "
                         "be cut off; save it with 8."
                     )
+                # Cameras store how they were held, and not what was up.
+                image = ImageOps.exif_transpose(image)
                 if image.has_transparency_data:
                     image = _on_white(image)
                 own = "L" if image.mode in ("1", "L") else "RGB"

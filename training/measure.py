@@ -80,6 +80,8 @@ class Measure(keras.callbacks.Callback):
             **{_short(k): float(v) for k, v in logs.items()},
             "test_accuracy": report.accuracy,
             "test_accuracy_quantized": report.accuracy_quantized,
+            "majority_share": report.majority_share,
+            "learnt": report.learnt,
             "entropy_bits": report.entropy_bits,
             "type_entropy_bits": report.type_entropy_bits,
             "ceiling_bits": report.ceiling_bits,

@@ -78,7 +78,9 @@ def write(
             *(
                 (
                     f"{TITLES[name]}. {report.verdict}",
-                    report.trivial or bool(report.empty),
+                    report.trivial
+                    or bool(report.empty)
+                    or report.learnt is False,
                 )
                 for name, report in reports.items()
             ),

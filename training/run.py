@@ -35,13 +35,14 @@ from training import (  # noqa: E402
     datasets,
     devices,
     fit,
+    learnt,
     parts,
     plan,
     report,
     tensorboard,
 )
 from training.batches import Batches, to_float  # noqa: E402
-from training.configs import paper  # noqa: E402
+from training.configs import paper, pictures  # noqa: E402
 from training.flags import make_parser  # noqa: E402
 from training.folder import RunFolder  # noqa: E402
 from training.pairs import both_found, share_found  # noqa: E402
@@ -50,7 +51,7 @@ from training.tables import TITLES  # noqa: E402
 Reports = dict[str, rem.Report]
 
 # Flags that are no settings of the run.
-_NOT_KEPT = ("bare", "tensorboard")
+_NOT_KEPT = ("bare", "force", "tensorboard")
 
 # ------------------------------------------------------------------ settings
 
@@ -78,7 +79,9 @@ def open_folder(options) -> RunFolder:
                     f"{value!r}; leave out what --resume reads from it."
                 )
         return folder
-    defaults = configs.load(given.get("dataset", configs.DEFAULT_DATASET))
+    defaults = configs.load(
+        given.get("dataset", configs.DEFAULT_DATASET), given.get("model")
+    )
     if options.recipe == "paper":
         own = defaults.final_sparsity
         defaults = paper.published(defaults, given.get("model"))
@@ -132,9 +135,14 @@ def run(options) -> None:
         validation=config.validation,
         resize=config.resize,
         crop=config.crop,
+        skip_broken=config.skip_broken,
     )
+    for sentence in data.left_out:
+        print(f"left out  {sentence}")
     if config.samples is not None:
         data = data.reduced(config.samples)
+    if is_first and (text := pictures.about(config)):
+        print(f"pictures  {text}")
     # A model that does not fit the images fails before anything is written.
     model = fit.build(data, config, decoder=config.decoder != "none")
     try:
@@ -158,6 +166,16 @@ def run(options) -> None:
         raise
 
 
+def _advice(folder, name, data, measured: rem.Report) -> str:
+    """Returns what to try with a model that has learnt nothing."""
+    return learnt.advice(
+        folder.config,
+        len(data.train[1]),
+        folder.read_metrics(name),
+        measured.faithfulness and measured.faithfulness.silent_capsules,
+    )
+
+
 def _resuming(options, path: Path) -> str:
     """Returns the command that goes on with a run."""
     backend = keras.backend.backend()
@@ -176,6 +194,9 @@ def _work(options, folder, data, strategy, begun_before, started) -> None:
         trained[name] = fit.train(
             name, data, folder, strategy, tensorboard=options.tensorboard
         )
+        if name == "baseline" and config.rem and not options.force:
+            count = len(data.train[1])
+            learnt.check(config, count, folder.read_metrics(name))
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
         reports, others = measure(config, data, trained)
@@ -189,6 +210,8 @@ def _work(options, folder, data, strategy, begun_before, started) -> None:
         print(report.table(reports))
         for name in config.model_names:
             print(f"{TITLES[name]}: {reports[name].verdict}")
+            if reports[name].learnt is False:
+                print(_advice(folder, name, data, reports[name]))
         for sentence in further:
             print(sentence)
         print(f"\nfiles of the run: {folder.path}")

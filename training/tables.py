@@ -73,7 +73,7 @@ class Column:
 
     def write(self, models: Sequence[Mapping[str, Any]]) -> str:
         """Returns the mean over models, ± its deviation if there are more."""
-        if self.optional and not all(map(self._is_known, models)):
+        if self.optional and not all(map(self.is_known, models)):
             return NOTHING
         return self.text(self.summary(models))
 
@@ -88,9 +88,12 @@ class Column:
         """Returns a number with the digits of the column."""
         return f"{value:,.{self.digits}f}"
 
-    def _is_known(self, model: Mapping[str, Any]) -> bool:
+    def is_known(
+        self, model: Mapping[str, Any], field: str | None = None
+    ) -> bool:
+        """Tells whether a model has the measure, which may be optional."""
         try:
-            return look_up(model, self.field) is not None
+            return look_up(model, field or self.field) is not None
         except (KeyError, TypeError):  # also of an older version
             return False
 
@@ -110,6 +113,7 @@ def look_up(model: Mapping[str, Any], field: str) -> Any:
 COLUMNS = (
     Column("accuracy, %", "accuracy", 2, 100),
     Column("quantised, %", "accuracy_quantized", 2, 100),
+    Column("always one class, %", "majority_share", 2, 100, optional=True),
     Column("entropy, bits", "entropy_bits", 2),
     Column("ceiling", "ceiling_bits", 2),
     Column("keys", "median_keys", 0),

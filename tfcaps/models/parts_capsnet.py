@@ -82,13 +82,11 @@ def parts_capsnet(
         )
     images = keras.Input(input_shape, name="images")
     features = images
-    for number, (channels, step) in enumerate(
-        zip(filters, (1, 2), strict=True), start=1
-    ):
+    for number, channels in enumerate(filters, start=1):
         features = keras.layers.Conv2D(
             channels,
             5,
-            step,
+            2 if number == 2 else 1,
             padding="same",
             data_format="channels_last",
             use_bias=False,

@@ -22,6 +22,10 @@ TRIVIAL_T_SCORE = 0.01
 # Above it, most trees have every child: they repeat the class. That is where a
 # reward of clear couplings alone ends.
 TRIVIAL_WHOLE_SHARE = 0.5
+# Fewer samples cannot tell whether a network has learnt anything.
+_FEWEST_SAMPLES = 30
+# Standard deviations above the most frequent class; by chance it is 1 in 100.
+_CLEARLY = 2.33
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +150,26 @@ class Report:
         return None if trees is None else float(np.median(trees.num_keys))
 
     @property
+    def majority_share(self) -> float:
+        """Share of the most frequent class: right if it is always named."""
+        counts = self.dictionaries["true"].num_samples
+        return float(np.max(counts) / max(np.sum(counts), 1))
+
+    @property
+    def learnt(self) -> bool | None:
+        """Whether the accuracy is clearly above `majority_share`.
+
+        By 2.33 standard deviations of a constant answer's accuracy. `None` of
+        fewer than 30 samples, and of samples of one class.
+        """
+        count = int(np.sum(self.dictionaries["true"].num_samples))
+        share = self.majority_share
+        if count < _FEWEST_SAMPLES or share == 1.0:
+            return None
+        deviation = np.sqrt(share * (1.0 - share) / count)
+        return bool(self.accuracy_quantized > share + _CLEARLY * deviation)
+
+    @property
     def trivial(self) -> bool:
         """Whether the trees say no more than the class.
 
@@ -179,7 +203,17 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """Whether the trees say anything, and whether they are used."""
+        """Whether the trees say anything, and whether they are used.
+
+        Nothing is said of the trees of a network that has learnt nothing.
+        """
+        if self.learnt is False:
+            return (
+                f"{self.accuracy_quantized:.1%} of the samples are right, and "
+                "always naming the most frequent class would be right for "
+                f"{self.majority_share:.1%}: the network has learnt nothing, "
+                "and its trees mean nothing."
+            )
         if self.faithfulness is not None:
             return f"{self._triviality} {self.faithfulness.verdict}"
         if self.trivial:
@@ -231,6 +265,8 @@ class Report:
             **measures,
             "parts": None if self.parts is None else self.parts.to_dict(),
             **summaries["predicted"],
+            "majority_share": self.majority_share,
+            "learnt": self.learnt,
             "trivial": self.trivial,
             "empty": self.empty,
             "verdict": self.verdict,
@@ -254,6 +290,7 @@ class Report:
         rows = [
             ("accuracy", f"{100 * self.accuracy:.2f} %"),
             ("accuracy, quantised", f"{100 * self.accuracy_quantized:.2f} %"),
+            ("most frequent class", f"{100 * self.majority_share:.2f} %"),
             (
                 "entropy",
                 f"{self.entropy_bits:.2f} of at most "

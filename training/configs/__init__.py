@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -94,6 +95,7 @@ class Config:
         hard_margin_from: First epoch, counted from 0, with the harder margins
             of `tfcaps.losses.HardenMargin`, or `None`.
         resize: Rows and columns to which images are resized, or `None`.
+        skip_broken: Leave out files of a folder that cannot be read.
         mean: Mean of each channel for standardisation inside the network, or
             nothing for none.
         std: Standard deviation of each channel.
@@ -169,6 +171,7 @@ class Config:
     sharpness_start: float | None = None
     hard_margin_from: int | None = None
     resize: int | None = None
+    skip_broken: bool = False
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     measured: bool = False
@@ -239,15 +242,24 @@ class Config:
         return ("baseline", "rem") if self.baseline else ("rem",)
 
 
-def load(dataset: str) -> Config:
+def load(dataset: str, model: str | None = None) -> Config:
     """Returns the settings of a data set: its own file's, or the defaults.
 
     Preparation and augmentation are those of the data set's protocol.
+
+    Args:
+        dataset: What `--dataset` names.
+        model: What `--model` names, or `None`.
     """
-    from training.configs import digits, figures  # they import `Config`
+    # They import `Config`.
+    from training.configs import digits, figures, pictures
 
     if dataset in (own := {"digits": digits, "figures": figures}):
         return own[dataset].get_config()
+    if dataset and Path(dataset).is_dir():
+        found = pictures.get_config(dataset, model)
+        if found is not None:
+            return found
     settings = dataclasses.asdict(protocol(dataset))
     return Config(
         dataset=dataset,

@@ -11,7 +11,7 @@ def get_config() -> Config:
     return Config(
         dataset="figures",
         model="parts_capsnet",
-        epochs=12,
+        epochs=20,
         batch_size=64,
         learning_rate=3e-3,
         shift=0,
@@ -19,7 +19,7 @@ def get_config() -> Config:
         final_sparsity=0.6,
         pruning_begin=0.2,
         pruning_end=0.8,
-        coupling_spread=0.5,
+        coupling_spread=0.7,
         coupling_polarization=0.3,
         coupling_crowding=4.0,
         coupling_share=0.25,

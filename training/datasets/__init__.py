@@ -86,6 +86,7 @@ def load(
     *,
     resize: int | None = None,
     crop: int | None = None,
+    skip_broken: bool = False,
     **options: Any,
 ) -> Data:
     """Loads a data set.
@@ -100,6 +101,7 @@ def load(
         resize: Rows and columns that all images get, or `None` to keep theirs.
         crop: Rows and columns that are cut out of the middle of all but the
             training images, or `None`. Those are for `Batches` to cut.
+        skip_broken: Leave out files of a folder that cannot be read.
         **options: `maps` for `affine_mnist`, `partners` and `shift` for
             `multimnist`, `train` and `test` for `figures`, `copies` for
             `cluttered_digits` and `cluttered_mnist`, see there.
@@ -124,7 +126,8 @@ def load(
     elif options:
         raise TypeError(f"{name} has no options; received {options}.")
     else:
-        data = _read(name, data_dir, resize).with_validation(validation)
+        data = _read(name, data_dir, resize, skip_broken)
+        data = data.with_validation(validation)
     if resize is not None:
         data = data.resized(resize)
     if crop is None:
@@ -137,7 +140,9 @@ def load(
     return data.centre_cropped(crop)
 
 
-def _read(name: str, data_dir: str | None, resize: int | None) -> Data:
+def _read(
+    name: str, data_dir: str | None, resize: int | None, skip_broken: bool
+) -> Data:
     """Reads a source; `resize` is for images of different sizes."""
     if name in _NAMED:
         return _NAMED[name](data_dir)
@@ -145,7 +150,7 @@ def _read(name: str, data_dir: str | None, resize: int | None) -> Data:
     if path.suffix == ".npz":
         return own.npz(path)
     if name and path.is_dir():
-        return own.folder(path, resize)
+        return own.folder(path, resize, skip_broken=skip_broken)
     if not name or path.exists() or name[0] in "/.~" or name[-1] == "/":
         raise UserError(
             f"data set {name!r} is neither a folder nor an .npz file."

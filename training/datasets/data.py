@@ -30,6 +30,7 @@ class Data:
         masks: What the pixels of the test images belong to, or `None` if that
             is not known.
         validation_masks: The same of the validation images.
+        left_out: A sentence for each file that could not be read.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Data:
     others: Mapping[str, Part] = dataclasses.field(default_factory=dict)
     masks: Masks | None = None
     validation_masks: Masks | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

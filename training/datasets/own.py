@@ -1,16 +1,21 @@
 """A user's own images: an `.npz` file, or a folder of class folders."""
 
+import contextlib
+import dataclasses
 import zlib
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
+from PIL import Image
 
 from tfcaps.cli import UserError
 from training import images as pixels
 from training.datasets.data import Data, checked, hold_out
 from training.datasets.prepared import TEST_SHARE
 
+# What Pillow raises of a file whose header is none of an image.
+_NO_HEADER = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -44,13 +49,56 @@ def npz(path: Path) -> Data:
     return checked(path.stem, (x_train, y_train), (x_test, y_test), None)
 
 
-def folder(path: Path, size: int | None = None) -> Data:
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """What the headers of a folder's images tell.
+
+    Attributes:
+        sizes: Width and height of each image that has a header.
+    """
+
+    sizes: tuple[tuple[int, int], ...]
+
+    @property
+    def num_training(self) -> int:
+        """About how many images are for training, validation among them."""
+        return round((1.0 - TEST_SHARE) * len(self.sizes))
+
+    @property
+    def shorter_side(self) -> int:
+        """The median over images of the shorter side, in pixels."""
+        return int(np.median([min(size) for size in self.sizes]))
+
+    @property
+    def is_square(self) -> bool:
+        """Whether all images have one size, as many rows as columns."""
+        return len(set(self.sizes)) == len(set(self.sizes[0])) == 1
+
+
+def survey(path: Path) -> Survey | None:
+    """Reads the headers of a folder's images, or returns `None` without any.
+
+    Nothing is refused here; `folder` does that.
+    """
+    sizes = []
+    for class_folder in sorted(p for p in path.iterdir() if p.is_dir()):
+        for file in pixels.files_in(class_folder):
+            with contextlib.suppress(*_NO_HEADER), Image.open(file) as image:
+                sizes.append(image.size)
+    return Survey(tuple(sizes)) if sizes else None
+
+
+def folder(
+    path: Path, size: int | None = None, *, skip_broken: bool = False
+) -> Data:
     """Loads a folder of class folders.
 
     Args:
         path: The folder.
         size: Rows and columns that the images get, or `None` where they have
             one size.
+        skip_broken: Leave out files that cannot be read, see `Data.left_out`.
+            Defaults to `False`, which refuses them.
     """
     folders = sorted(p for p in path.iterdir() if p.is_dir())
     if len(folders) < 2:
@@ -58,13 +106,19 @@ def folder(path: Path, size: int | None = None) -> Data:
             f"{path} must have at least two folders, one of images for each "
             f"class; it has {len(folders)}."
         )
-    images, labels = [], []
+    images, labels, left_out = [], [], []
     for label, class_folder in enumerate(folders):
         files = pixels.files_in(class_folder)
-        if len(files) < 2:
-            raise UserError(f"{class_folder} must have at least two images.")
         for file in files:
-            image = pixels.read(file)
+            try:
+                image = pixels.read(file)
+            except UserError as error:
+                if not skip_broken:
+                    raise UserError(
+                        f"{error} To leave such files out, add --skip-broken."
+                    ) from error
+                left_out.append(str(error))
+                continue
             if size is not None:
                 whole = image.reshape(1, *image.shape[:2], -1)
                 image = pixels.resize(whole, size)[0]
@@ -76,7 +130,10 @@ def folder(path: Path, size: int | None = None) -> Data:
                 )
             images.append(image.reshape(*image.shape[:2], -1))
             labels.append(label)
+        if labels.count(label) < 2:
+            raise UserError(f"{class_folder} must have at least two images.")
     if len({image.shape[2] for image in images}) > 1:  # grey ones among them
         images = [np.broadcast_to(i, (*i.shape[:2], 3)) for i in images]
     train, test = hold_out(np.stack(images), np.array(labels), TEST_SHARE)
-    return checked(path.name, train, test, [p.name for p in folders])
+    data = checked(path.name, train, test, [p.name for p in folders])
+    return dataclasses.replace(data, left_out=tuple(left_out))

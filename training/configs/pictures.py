@@ -1,0 +1,83 @@
+"""Settings for a folder of a user's own pictures, by how many and how large.
+
+python training/run.py --rem --dataset photos/
+
+The budget is counted in steps, and not in passes over pictures, of which there
+may be few. Pruning and the ramps of losses are shares of it.
+"""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+
+from training.configs import Config, figures
+from training.datasets import own
+
+MODEL = "parts_capsnet"
+_STEPS = 1600
+_FEWEST_EPOCHS = 8
+# Images in a step, for training sets below so many images.
+_BATCHES = ((600, 16), (3000, 32), (math.inf, 64))
+# Sides of images that the network takes as they are, in pixels.
+_SMALLEST, _LARGEST = 16, 64
+# Sides of those that are resized: of small pictures and of large ones.
+_SMALL, _LARGE = 32, 64
+_LARGE_FROM = 200
+
+
+def get_config(dataset: str, model: str | None = None) -> Config | None:
+    """Returns the settings for a folder.
+
+    Args:
+        dataset: The folder.
+        model: What `--model` names. Only the network that is chosen here gets
+            losses that need positions.
+
+    Returns:
+        `None` if it has no pictures, or such that are too small for parts.
+    """
+    found = own.survey(Path(dataset))
+    if found is None or found.shorter_side < _SMALLEST:
+        return None
+    batch_size = next(b for most, b in _BATCHES if found.num_training < most)
+    steps = math.ceil(found.num_training / batch_size)
+    settings = {
+        "dataset": dataset,
+        "epochs": max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
+        "batch_size": batch_size,
+        "resize": _side(found),
+        "shift": 2,
+        "brightness": (0.8, 1.2),
+        "contrast": (0.8, 1.2),
+    }
+    if model not in (None, MODEL):
+        return Config(**settings)
+    return dataclasses.replace(figures.get_config(), **settings)
+
+
+def about(config: Config) -> str | None:
+    """Returns a line of what is done with a folder's pictures, and why."""
+    path = Path(config.dataset)
+    found = own.survey(path) if path.is_dir() else None
+    if found is None:
+        return None
+    sides = np.array(found.sizes)
+    text = f"{len(sides):,}, sides of {sides.min():,}"
+    if sides.min() != sides.max():
+        text += f" to {sides.max():,}"
+    text += " pixels"
+    if config.resize is not None:
+        text += f", resized to {config.resize}x{config.resize} (--resize)"
+    steps = math.ceil(found.num_training / config.batch_size)
+    return (
+        f"{text}; {config.epochs} epochs (--epochs) of about {steps:,} steps "
+        f"of {config.batch_size} (--batch-size) for {config.model} (--model)"
+    )
+
+
+def _side(found: own.Survey) -> int | None:
+    if found.is_square and found.shorter_side <= _LARGEST:
+        return None
+    return _LARGE if found.shorter_side >= _LARGE_FROM else _SMALL

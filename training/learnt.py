@@ -1,0 +1,77 @@
+"""What to do where a network has learnt nothing, from what was seen."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfcaps.cli import UserError
+from training.configs import Config
+
+# Steps below which a training is likely to have been too short.
+_ENOUGH_STEPS = 1500
+# Share by which a loss has fallen if anything has been learnt.
+_FALLEN = 0.05
+# Share of silent capsules in a layer that is worth telling.
+_SILENT = 0.5
+
+
+def check(
+    config: Config, num_images: int, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Ends a run whose baseline has learnt nothing, before REM is trained.
+
+    Args:
+        config: Settings of the run.
+        num_images: Number of training images.
+        rows: What `metrics.jsonl` has of the baseline, in order.
+
+    Raises:
+        UserError: If its last row says so.
+    """
+    if not rows or rows[-1].get("learnt") is not False:
+        return
+    last = rows[-1]
+    raise UserError(
+        f"{last['test_accuracy_quantized']:.1%} of the test images are right, "
+        "and always naming the most frequent class would be right for "
+        f"{last['majority_share']:.1%}: the baseline has learnt nothing, so "
+        f"REM is not trained. {advice(config, num_images, rows)} To go on all "
+        "the same, add --force."
+    )
+
+
+def advice(
+    config: Config,
+    num_images: int,
+    rows: Sequence[Mapping[str, Any]],
+    silent: Mapping[str, float] | None = None,
+) -> str:
+    """Returns what to try.
+
+    Args:
+        config: Settings of the run.
+        num_images: Number of training images.
+        rows: What `metrics.jsonl` has of the model, in order.
+        silent: For each capsule layer the share of capsules that are always
+            silent. Defaults to `None`, not known.
+    """
+    tips = []
+    steps = config.epochs * math.ceil(num_images / config.batch_size)
+    if steps < _ENOUGH_STEPS:
+        tips.append(
+            f"{steps:,} steps are few, so give --epochs more, or --batch-size "
+            "less"
+        )
+    if len(rows) > 1 and rows[-1]["loss"] > (1 - _FALLEN) * rows[0]["loss"]:
+        tips.append(
+            "the loss hardly fell, so try another --learning-rate, ten times "
+            "lower or three times higher"
+        )
+    layers = [name for name, share in (silent or {}).items() if share > _SILENT]
+    if layers:
+        tips.append(
+            f"most capsules of {', '.join(layers)} are silent for every image, "
+            "so try a lower --learning-rate"
+        )
+    tips.append("look whether the labels can be told from the images")
+    return f"What to try: {'; '.join(tips)}."
