@@ -82,11 +82,13 @@ def parts_capsnet(
         )
     images = keras.Input(input_shape, name="images")
     features = images
-    for number, channels in enumerate(filters, start=1):
+    for number, (channels, step) in enumerate(
+        zip(filters, (1, 2), strict=True), start=1
+    ):
         features = keras.layers.Conv2D(
             channels,
             5,
-            2 if number == 2 else 1,
+            step,
             padding="same",
             data_format="channels_last",
             use_bias=False,
