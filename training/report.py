@@ -16,7 +16,9 @@ from training.tables import COLUMNS, TITLES, Column, markdown
 
 # The sparsity of what is pruned is not the only one that is called so.
 _COLUMNS = (
-    *COLUMNS,
+    *COLUMNS[:2],
+    Column("always one class, %", "majority_share", 2, 100),
+    *COLUMNS[2:],
     Column("with biases, %", "sparsity_paper", 1, 100),
     Column("of all, %", "sparsity_all", 1, 100),
     *(

@@ -113,7 +113,6 @@ def look_up(model: Mapping[str, Any], field: str) -> Any:
 COLUMNS = (
     Column("accuracy, %", "accuracy", 2, 100),
     Column("quantised, %", "accuracy_quantized", 2, 100),
-    Column("always one class, %", "majority_share", 2, 100, optional=True),
     Column("entropy, bits", "entropy_bits", 2),
     Column("ceiling", "ceiling_bits", 2),
     Column("keys", "median_keys", 0),

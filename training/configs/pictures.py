@@ -15,8 +15,8 @@ import numpy as np
 from training.configs import Config, figures
 from training.datasets import own
 
-MODEL = "parts_capsnet"
-_STEPS = 1600
+MODEL = "parts_capsnet_unshared"
+_STEPS = 2200
 _FEWEST_EPOCHS = 8
 # Images in a step, for training sets below so many images.
 _BATCHES = ((600, 16), (3000, 32), (math.inf, 64))
@@ -48,13 +48,15 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
         "epochs": max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
         "batch_size": batch_size,
         "resize": _side(found),
-        "shift": 2,
-        "brightness": (0.8, 1.2),
-        "contrast": (0.8, 1.2),
+        "measured": True,
+        "shift": 3,
+        "rotation": 15.0,
+        "brightness": (0.7, 1.3),
+        "contrast": (0.7, 1.3),
     }
     if model not in (None, MODEL):
         return Config(**settings)
-    return dataclasses.replace(figures.get_config(), **settings)
+    return dataclasses.replace(figures.get_config(), model=MODEL, **settings)
 
 
 def about(config: Config) -> str | None:
