@@ -16,7 +16,7 @@ from training.configs import Config, figures
 from training.datasets import own
 
 MODEL = "parts_capsnet_unshared"
-_STEPS = 2200
+_STEPS = 3000
 _FEWEST_EPOCHS = 8
 # Images in a step, for training sets below so many images.
 _BATCHES = ((600, 16), (3000, 32), (math.inf, 64))
@@ -56,7 +56,15 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     }
     if model not in (None, MODEL):
         return Config(**settings)
-    return dataclasses.replace(figures.get_config(), model=MODEL, **settings)
+    return dataclasses.replace(
+        figures.get_config(),
+        model=MODEL,
+        # Few pictures of a class say little of what they have in common.
+        coupling_spread=0.05,
+        coupling_polarization=0.1,
+        final_sparsity=0.5,
+        **settings,
+    )
 
 
 def about(config: Config) -> str | None:
