@@ -22,6 +22,9 @@ from training.configs.experiment import Experiment, Row, fields_of
 from training.configs.strategies import before_faithfulness
 from training.tables import Column
 
+_NO_COUPLING_LOSS = dict.fromkeys(
+    ("coupling_spread", "coupling_polarization", "coupling_crowding"), 0.0
+)
 # Only known where children have positions and images have masks.
 _placed = functools.partial(Column, optional=True)
 
@@ -58,6 +61,8 @@ def get_experiment() -> Experiment:
         _row("digits", "–", digits, rem=False),
         _row("digits", "as before", before_faithfulness(digits)),
         _row("digits", "no counterfactual loss", digits, **none),
+        _row("digits", "pruned only", digits, **none, **_NO_COUPLING_LOSS),
+        _row("digits", "not pruned", digits, pruning="none"),
         _row("digits", "default", digits),
         _row("figures", "–", figures, rem=False),
         _row("figures", "no counterfactual loss", figures, **none),
@@ -100,7 +105,7 @@ def get_experiment() -> Experiment:
             "and on others; of its parts that have a child in the tree; of the "
             "map on the object, or at most two pixels beside it; and of "
             "MultiMNIST how often the highest pixel of a class's map is on its "
-            "own digit. MultiMNIST is 20,000 digits for six epochs, always "
+            "own digit. MultiMNIST is 12,000 digits for six epochs, always "
             "paired anew, and its accuracy that of the longest capsule.",
             "The entropy of types does not change when a thing is moved; "
             "digits have children without positions, and so no such entropy.",
@@ -119,7 +124,7 @@ def _on_pairs(figures: Config) -> Config:
         figures,
         "multimnist",
         model="parts_capsnet_unshared",
-        samples=20000,
+        samples=12000,
         epochs=6,
         batch_size=128,
         shift=4,
