@@ -153,7 +153,7 @@ class Report:
     def majority_share(self) -> float:
         """Share of the most frequent class: right if it is always named."""
         counts = self.dictionaries["true"].num_samples
-        return float(np.max(counts) / max(np.sum(counts), 1))
+        return int(np.max(counts)) / max(int(np.sum(counts)), 1)
 
     @property
     def learnt(self) -> bool | None:
