@@ -315,7 +315,7 @@ def test_an_accuracy_ends_a_training_but_not_before_its_pruning(
     monkeypatch.setattr(
         configs,
         "load",
-        lambda name: dataclasses.replace(load(name), stop_accuracy=0.0),
+        lambda *of: dataclasses.replace(load(*of), stop_accuracy=0.0),
     )
     out = tmp_path / "run"
     assert command(
