@@ -4,8 +4,8 @@ python training/experiments.py faithfulness --only 'digits-*'
 python training/experiments.py faithfulness --only 'figures-*'
 python training/experiments.py faithfulness --data-dir ~/tensorflow_datasets
 
-Expected time on two CPU cores: a minute or two a run on digits, three to six on
-figures. GPU: unmeasured.
+Expected time on one CPU core: a minute or two a run on digits, four to nine on
+figures, twenty on MNIST. GPU: unmeasured.
 Expected result: the coupling loss alone makes the trees of digits few and
 clear, and empty: without its tree an image keeps its class. The counterfactual
 loss fills them at no cost. On figures the trees are small, and lie on the parts
