@@ -28,12 +28,13 @@ def test_a_run_goes_on_with_the_backend_it_was_begun_on(tmp_path):
 
 
 def test_the_hint_has_what_is_no_setting(monkeypatch):
-    options = argparse.Namespace(bare=True, tensorboard=False)
-    command = "python training/run.py --resume --out x --bare"
+    options = argparse.Namespace(bare=True, force=True, tensorboard=False)
+    command = "python training/run.py --resume --out x --bare --force"
     monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
     assert _resuming(options, Path("x")) == command
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    options.bare, options.tensorboard = False, True
+    options.bare = options.force = False
+    options.tensorboard = True
     assert _resuming(options, Path("x")) == (
         "KERAS_BACKEND=jax python training/run.py --resume --out x "
         "--tensorboard"

@@ -1,5 +1,6 @@
 """A real experiment that is stopped ends with the table of one that is not."""
 
+import dataclasses
 import json
 
 import pytest
@@ -16,6 +17,7 @@ from tests.experiment_runs import (
 )
 from tests.test_run import command as run
 from tests.test_run import metrics, tiny_data
+from tfcaps import rem
 from training import experiment_folder, experiment_table
 from training.configs import Config, experiment
 from training.configs.experiment import Row, fields_of
@@ -85,7 +87,18 @@ def test_what_tables_show_is_what_runs_leave(stopped, name, recipe):
     tmp_path, _ = stopped
     result = tmp_path / "whole/tiny/seed-0/rem.json"
     report = json.loads(result.read_text())["models"]["rem"]
-    model = {**report, "tests": {"familiar": report, "expanded": report}}
+    # Tiny images have no masks; what these give is in tests/test_run_parts.py.
+    maps = ("relevance_mass", "relevance_mass_uniform", "pointing")
+    model = {
+        **report,
+        "parts": {f.name: 0.5 for f in dataclasses.fields(rem.TreesOnParts)},
+        "tests": {
+            "familiar": report,
+            "expanded": report,
+            "maps": dict.fromkeys(maps, 0.5),
+            "pairs": {"pointing": 0.5},
+        },
+    }
     classes = {"per_class": {"num_keys": [1] * 10}}
     for shown in experiment.load(name, recipe).rows:
         for field in filter(None, shown.fields):
