@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from training import images as pixels
-from training.augmentation import Augmentation, rotated
+from training.augmentation import Augmentation, recoloured, rotated, warped
 from training.batches import Batches, to_float
 from training.datasets import Protocol, protocol
 from training.pairs import Partners, both_found, share_found
@@ -243,3 +243,80 @@ def test_protocols_name_augmentations():
     assert protocol("mine.npz") == Protocol(shift=2)
     assert protocol("cifar10:3.0.2") == protocol("cifar10") != Protocol()
     assert protocol("imagenette/160px-v2").resize == 128
+
+
+def test_rare_classes_are_repeated_until_all_are_equally_frequent():
+    labels = np.array([0] * 7 + [1] * 2 + [3])
+    images = np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1)
+    batches = Batches(images, labels, 4, seed=0, balanced=True)
+    assert batches.num_batches == 6
+    seen = np.concatenate([batches[k][1] for k in range(6)])
+    np.testing.assert_array_equal(np.bincount(seen), [7, 7, 0, 7])
+    shown = np.concatenate([batches[k][0] for k in range(6)]).ravel() * 255
+    np.testing.assert_array_equal(
+        np.bincount(np.rint(shown).astype(int)), [1] * 7 + [4, 3, 7]
+    )
+
+
+def test_images_are_warped_about_their_middle_and_keep_their_edges():
+    images = np.zeros((3, 5, 7, 1), np.float32)
+    images[:, 1, 2] = 1.0
+    images[:, :, 6] = 0.5
+    turned = [[-1.0, 0.0], [0.0, -1.0]]
+    new = warped(
+        images,
+        np.array([np.eye(2), turned, np.eye(2)]),
+        np.array([[0.0, 0.0], [0.0, 0.0], [-1.0, 3.0]]),
+    )
+    np.testing.assert_array_equal(new[0], images[0])
+    np.testing.assert_allclose(new[1], images[1, ::-1, ::-1], atol=1e-6)
+    moved = np.zeros((5, 7))
+    moved[:, 3:] = 0.5  # the right edge, again and again
+    np.testing.assert_allclose(new[2, ..., 0], moved, atol=1e-6)
+    half = warped(images[:1], np.eye(2)[None], np.array([[0.5, 0.0]]))
+    assert half[0, 1, 2, 0] == half[0, 0, 2, 0] == 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_everything_moves_in_one_go(dtype):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (64, 6, 6, 3)).astype(np.uint8)
+    images = images if dtype == np.uint8 else to_float(images)
+    augment = Augmentation(fill="edge", flip=True)
+    new = augment.move(images, np.random.default_rng(1))
+    assert new.dtype == dtype
+    flipped = np.all(new == images[:, :, ::-1], axis=(1, 2, 3))
+    same = np.all(new == images, axis=(1, 2, 3))
+    assert (flipped ^ same).all() and 16 < flipped.sum() < 48
+    augment = Augmentation(
+        fill="edge", shift=2, rotation=30.0, zoom=(0.5, 2.0), flip=True
+    )
+    new = augment.move(images, np.random.default_rng(1))
+    assert new.shape == images.shape and new.dtype == dtype
+    assert not np.all(new == images, axis=(1, 2, 3)).any()
+    assert new.min() >= images.min() and new.max() <= images.max()
+
+
+def test_colours_are_exchanged_and_negated():
+    images = np.tile(np.float32([0.1, 0.2, 0.4]), (400, 2, 2, 1))
+    new = recoloured(images, 0.5, np.random.default_rng(0))
+    assert new.dtype == np.float32
+    sets = [tuple(np.round(image[0, 0], 3)) for image in new]
+    assert len(set(sets)) == 12
+    negative = new.max(axis=(1, 2, 3)) > 0.5
+    assert 70 < negative.sum() < 130
+    kept = np.all(np.isclose(new, images), axis=(1, 2, 3))
+    # Half keep their order, a sixth of the others too; a quarter is negated.
+    assert 400 * 0.75 * (0.5 + 0.5 / 6) == pytest.approx(kept.sum(), rel=0.15)
+    grey = recoloured(images[..., :1], 1.0, np.random.default_rng(0))
+    assert set(np.unique(np.round(grey, 3))) == {
+        np.float32(0.1),
+        np.float32(0.9),
+    }
+
+
+def test_saturation_moves_channels_towards_grey():
+    images = np.full((1, 1, 1, 3), 0.5, np.float32) * np.float32([1, 0.8, 0.6])
+    augment = Augmentation(saturation=(0.0, 0.0))
+    new = augment.colour(images, np.random.default_rng(0))
+    np.testing.assert_allclose(new, 0.4, atol=1e-6)

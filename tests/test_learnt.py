@@ -63,15 +63,36 @@ ROWS = [
 
 def test_advice_is_of_what_was_seen():
     config = Config(epochs=8, batch_size=128)
-    text = learnt.advice(config, 300, ROWS, {"class_caps": 0.6, "other": 0.5})
+    layers = {
+        "below": {"silent": 0.5, "gradient": 1e-9},
+        "hidden": {"silent": 0.0, "gradient": 1e-3, "vote_length": 0.009},
+        "class_caps": {"silent": 0.6, "gradient": 2e-3, "vote_length": 0.1},
+    }
+    rows = [ROWS[0], {**ROWS[1], "layers": layers}]
+    text = learnt.advice(config, 300, rows)
     assert "24 steps are few" in text
     assert "the loss hardly fell" in text
     assert "most capsules of class_caps are silent" in text
+    assert "gradients hardly reach below, so" in text
+    assert "votes for hidden are too short" in text
     fallen = [ROWS[0], {**ROWS[1], "loss": 0.5}]
     config = dataclasses.replace(config, epochs=500)
     assert learnt.advice(config, 300, fallen) == (
         "What to try: look whether the labels can be told from the images."
     )
+
+
+@pytest.mark.parametrize(
+    ("compared", "expected"),
+    [
+        (0.66, "is right for 66.0% too, so look whether the labels"),
+        (0.68, "is right for 68.0%, so the labels can be told"),
+    ],
+)
+def test_advice_looks_at_what_a_dense_head_learns(compared, expected):
+    assert expected in learnt.advice(Config(), 300, ROWS, compared)
+    with pytest.raises(learnt.UserError, match=expected):
+        learnt.check(Config(), 300, ROWS, compared)
 
 
 def test_only_a_baseline_that_has_learnt_nothing_ends_a_run():

@@ -16,16 +16,22 @@ class Augmentation:
     """What may happen to a training image; by default nothing.
 
     Attributes:
-        shift: Largest shift in pixels, to each side; what comes in is 0.
+        shift: Largest shift in pixels, to each side.
         crop: Rows and columns that are cut out at a random place, or `None`.
         flip: Exchange left and right of half of the images, at random.
-        rotation: Largest rotation in degrees, to each side; bilinear, and what
-            comes in is 0.
+        rotation: Largest rotation in degrees, to each side; bilinear.
+        zoom: Least and largest factor of the size, or `None`.
+        fill: What comes in by a shift or a rotation: `"black"`, or `"edge"`,
+            the nearest pixels of the image, which `zoom` needs.
         brightness: Least and largest factor of all pixels, or `None`.
         brightness_delta: Most that is added to all pixels, or subtracted, where
             white is 1.
         contrast: Least and largest factor of how far the pixels are from the
             mean of their image, or `None`.
+        saturation: Least and largest factor of how far the channels are from
+            their mean, or `None`.
+        recolour: Share of the images whose channels are exchanged at random;
+            half as many become negatives.
         pairs: Add a digit of another class to each image, see
             `training/pairs.py`.
     """
@@ -34,9 +40,13 @@ class Augmentation:
     crop: int | None = None
     flip: bool = False
     rotation: float = 0.0
+    zoom: tuple[float, float] | None = None
+    fill: str = "black"
     brightness: tuple[float, float] | None = None
     brightness_delta: float = 0.0
     contrast: tuple[float, float] | None = None
+    saturation: tuple[float, float] | None = None
+    recolour: float = 0.0
     pairs: bool = False
 
     def move(self, images: Array, draw: np.random.Generator) -> Array:
@@ -46,6 +56,8 @@ class Augmentation:
             images: Images `[n, h, w, c]`, uint8, or float in [0, 1].
             draw: Where the random numbers come from.
         """
+        if self.fill == "edge" and self.crop is None and not self.pairs:
+            return self._moved(images, draw)
         # With pairs each digit is shifted before they are merged.
         if self.shift and not self.pairs:
             images = shifted(images, self.shift, draw)
@@ -57,6 +69,19 @@ class Augmentation:
         if self.rotation:
             images = rotated(images, self.rotation, draw)
         return images
+
+    def _moved(self, images: Array, draw: np.random.Generator) -> Array:
+        """Does all at once, so that pixels are interpolated once."""
+        count = len(images)
+        zoom = draw.uniform(*(self.zoom or (1.0, 1.0)), count)
+        angles = np.deg2rad(draw.uniform(-1.0, 1.0, count) * self.rotation)
+        offsets = draw.uniform(-1.0, 1.0, (count, 2)) * self.shift
+        mirrored = self.flip & (draw.random(count) < 0.5)
+        cosine, sine = np.cos(angles) / zoom, np.sin(angles) / zoom
+        sign = np.where(mirrored, -1.0, 1.0)
+        rows = np.stack([cosine, sine * sign], axis=-1)
+        columns = np.stack([-sine, cosine * sign], axis=-1)
+        return warped(images, np.stack([rows, columns], axis=1), offsets)
 
     def colour(self, images: Floats, draw: np.random.Generator) -> Floats:
         """Changes the values of pixels, which stay in [0, 1].
@@ -80,6 +105,12 @@ class Augmentation:
             mean = mean[:, np.newaxis, np.newaxis, np.newaxis]
             factor = each_image(*self.contrast)
             images = _clipped(images * factor + mean * (1.0 - factor))
+        if self.saturation is not None:
+            grey = images.mean(axis=-1, keepdims=True)
+            factor = each_image(*self.saturation)
+            images = _clipped(images * factor + grey * (1.0 - factor))
+        if self.recolour:
+            images = recoloured(images, self.recolour, draw)
         return images
 
 
@@ -110,6 +141,54 @@ def rotated(images: Array, limit: float, draw: np.random.Generator) -> Array:
             for channel in range(image.shape[-1]):
                 new[..., channel] = _turned(image[..., channel], angle)
     return turned
+
+
+def warped(images: Array, maps: Array, offsets: Array) -> Array:
+    """Looks up the pixels of new images in old ones; bilinear.
+
+    Places outside of an image show the nearest pixel of it.
+
+    Args:
+        images: Images `[n, h, w, c]`, uint8 or float.
+        maps: For each image `[n, 2, 2]`: a new place, row and column from the
+            middle, times it is the old place.
+        offsets: What is added to old places, `[n, 2]`, in pixels.
+    """
+    _, height, width, _ = images.shape
+    middle = np.array([(height - 1) / 2, (width - 1) / 2])
+    grid = np.stack(np.mgrid[:height, :width], axis=-1) - middle
+    old = np.einsum("nij,hwj->nhwi", maps, grid)
+    old += (middle + offsets)[:, np.newaxis, np.newaxis]
+    old = np.clip(old, 0.0, [height - 1, width - 1]).astype(np.float32)
+    first = np.floor(old).astype(np.intp)
+    share = (old - first.astype(np.float32))[..., np.newaxis]
+    last = np.minimum(first + 1, [height - 1, width - 1])
+    number = np.arange(len(images))[:, np.newaxis, np.newaxis]
+
+    def line(row: Array) -> Array:
+        left = images[number, row, first[..., 1]].astype(np.float32)
+        right = images[number, row, last[..., 1]].astype(np.float32)
+        return left + share[..., 1, :] * (right - left)
+
+    top = line(first[..., 0])
+    new = top + share[..., 0, :] * (line(last[..., 0]) - top)
+    return np.rint(new).astype(np.uint8) if images.dtype == np.uint8 else new
+
+
+def recoloured(
+    images: Floats, share: float, draw: np.random.Generator
+) -> Floats:
+    """Exchanges the channels of a share of images; negates half as many."""
+    channels = images.shape[-1]
+    orders = np.tile(np.arange(channels), (len(images), 1))
+    orders = draw.permuted(orders, axis=1)
+    kept = draw.random(len(images)) >= share
+    orders[kept] = np.arange(channels)
+    images = np.take_along_axis(
+        images, orders[:, np.newaxis, np.newaxis], axis=-1
+    )
+    negative = draw.random((len(images), 1, 1, 1)) < share / 2
+    return np.where(negative, np.float32(1.0) - images, images)
 
 
 def _turned(image: Array, angle: float) -> Array:

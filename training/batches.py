@@ -40,6 +40,8 @@ class Batches(keras.utils.PyDataset):
             Each takes its part of every batch. Defaults to a single one.
         arrange: Function from images and labels to what a batch is, such as the
             inputs and targets of a model. Defaults to images and labels.
+        balanced: Repeat images of rare classes, so that an epoch has as many of
+            each class. Defaults to `False`.
         num_classes: Int. Length of the labels of two digits in one image.
             Defaults to the largest label and one.
     """
@@ -55,6 +57,7 @@ class Batches(keras.utils.PyDataset):
         shards: int = 1,
         process: tuple[int, int] = (0, 1),
         arrange: Callable[[Array, Array], tuple[Any, Any]] | None = None,
+        balanced: bool = False,
         num_classes: int | None = None,
     ):
         super().__init__()
@@ -69,13 +72,16 @@ class Batches(keras.utils.PyDataset):
             self._partners = Partners(images, labels, classes)
         self.shards = shards
         self.process = process
+        self._members = np.arange(len(labels))
+        if balanced:
+            self._members = repeated(labels)
         self.arrange = arrange or (lambda images, labels: (images, labels))
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
         """Draws the order of an epoch (from 0)."""
         self._epoch = epoch
-        self._order = np.arange(len(self.labels))
+        self._order = self._members.copy()
         if self.seed is not None:
             np.random.default_rng([self.seed, epoch]).shuffle(self._order)
 
@@ -85,7 +91,7 @@ class Batches(keras.utils.PyDataset):
 
     @property
     def _num_images(self) -> int:
-        return len(self.labels) // self.shards * self.shards
+        return len(self._members) // self.shards * self.shards
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         start = index * self.batch_size
@@ -102,3 +108,10 @@ class Batches(keras.utils.PyDataset):
         number, count = self.process
         part = slice(number, None, count)
         return self.arrange(images[part], labels[part])
+
+
+def repeated(labels: Array) -> Array:
+    """Returns indices, with those of rare classes repeated, class by class."""
+    most = int(np.bincount(labels).max())
+    members = [np.nonzero(labels == j)[0] for j in np.unique(labels)]
+    return np.concatenate([np.resize(each, most) for each in members])

@@ -16,7 +16,7 @@ from tfcaps.rem import sharpness
 from training import backbone, devices, models, objectives, pruning
 from training.augmentation import Augmentation
 from training.backup import BackUp
-from training.batches import Batches
+from training.batches import Batches, repeated
 from training.configs import Config
 from training.datasets import Data, channel_statistics
 from training.finite import StopIfNotFinite, guarded
@@ -127,12 +127,14 @@ def prepare(name: str, data: Data, config: Config, strategy) -> Ready:
     trained = model
     counterfactual = any(config.counterfactual_weights)
     if name == "rem" and (counterfactual or any(config.coupling_weights)):
-        images = config.epochs * len(data.train[1])
+        labels = data.train[1]
+        seen = len(repeated(labels) if config.balanced else labels)
+        images = config.epochs * seen
         ramp = config.coupling_ramp * images / config.batch_size
         trained = rem.add_couplings(
             model, ramp_steps=round(ramp), counterfactual=counterfactual
         )
-    batches = _training_batches(
+    batches = training_batches(
         trained,
         data,
         config,
@@ -204,7 +206,7 @@ def decoded_model(
         # A copy from the file, because freezing changes the layers.
         encoder = folder.load_model(config.model_names[-1])
         decoded = models.with_decoder(config.model, encoder, frozen=True)
-        batches = _training_batches(decoded, data, config)
+        batches = training_batches(decoded, data, config)
         loss = tfcaps.losses.ReconstructionLoss(config.reconstruction_weight)
         optimizer = keras.optimizers.Adam(
             objectives.learning_rate(config, batches.num_batches)
@@ -217,7 +219,7 @@ def decoded_model(
             epochs=config.epochs,
             verbose=progress(),
             shuffle=False,
-            callbacks=[_epoch_starter(batches), StopIfNotFinite(batches)],
+            callbacks=[epoch_starter(batches), StopIfNotFinite(batches)],
         )
     folder.save_model("decoder", decoded)
     return decoded
@@ -228,7 +230,7 @@ def progress() -> int:
     return 1 if sys.stdout.isatty() else 2
 
 
-def _training_batches(
+def training_batches(
     model: keras.Model,
     data: Data,
     config: Config,
@@ -270,6 +272,7 @@ def _training_batches(
         shards=shards,
         process=process,
         arrange=arrange,
+        balanced=config.balanced,
         num_classes=data.num_classes,
     )
 
@@ -332,7 +335,7 @@ def _compile(
     model.compile(guarded(optimizer), loss=losses, metrics=metrics)
 
 
-def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
+def epoch_starter(batches: Batches) -> keras.callbacks.Callback:
     """Tells the batches which epoch begins, so that they draw its order."""
     return keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
@@ -342,7 +345,7 @@ def _epoch_starter(batches: Batches) -> keras.callbacks.Callback:
 def _callbacks(
     model: keras.Model, config: Config, batches: Batches
 ) -> list[keras.callbacks.Callback]:
-    callbacks = [_epoch_starter(batches), StopIfNotFinite(batches)]
+    callbacks = [epoch_starter(batches), StopIfNotFinite(batches)]
     if getattr(model, "pruning", None) is not None:
         callbacks.insert(0, rem.UpdatePruningStep())
     if (sharp := sharpness.scheduled_layers(model)) and config.sharpness_start:

@@ -76,6 +76,24 @@ def _add_data(add: _Add) -> None:
         help="rows and columns to which images are resized",
     )
     add(
+        "--balanced",
+        action=argparse.BooleanOptionalAction,
+        help="repeat training images of rare classes, or not",
+    )
+    add(
+        "--flip",
+        action=argparse.BooleanOptionalAction,
+        help="mirror half of the training images, or not, as where left and "
+        "right tell classes apart",
+    )
+    add(
+        "--recolour",
+        type=_within("recolour", float),
+        metavar="SHARE",
+        help="exchange the channels of a share of the training images; 0 "
+        "where colours tell classes apart",
+    )
+    add(
         "--skip-broken",
         action="store_true",
         help="leave out files of a folder that cannot be read, and list them",
@@ -103,6 +121,12 @@ def _add_network(add: _Add) -> None:
         help="dynamic, em, regularized, scaled_distance, self_attention, "
         "uniform, or a number of iterations of dynamic routing (default: the "
         "model's own)",
+    )
+    add(
+        "--dense-head",
+        action=argparse.BooleanOptionalAction,
+        help="train the network with a dense layer in the place of its "
+        "capsules too, to compare with (default: for folders of pictures)",
     )
     add(
         "--decoder",

@@ -14,7 +14,7 @@ from tfcaps.cli import UserError
 Array = NDArray[Any]
 _CHUNK = 64  # images that are resized at a time
 # What Pillow raises for files that are no images, or broken ones.
-_UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError)
+UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError)
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 
 
@@ -59,7 +59,7 @@ def read(path: Path, mode: str | None = None) -> Array:
         raise UserError(f"{path} has too many pixels: {error}") from error
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UserError(f"{path} is not a readable image.") from error
 
 

@@ -13,10 +13,18 @@ _ENOUGH_STEPS = 1500
 _FALLEN = 0.05
 # Share of silent capsules in a layer that is worth telling.
 _SILENT = 0.5
+# Mean length of votes below which they cannot disagree: the logits of routing
+# are their products with poses, which are shorter than 1.
+_SHORT_VOTES = 0.01
+# Gradients of a layer below this share of the largest layer's hardly arrive.
+_STARVED = 1e-4
 
 
 def check(
-    config: Config, num_images: int, rows: Sequence[Mapping[str, Any]]
+    config: Config,
+    num_images: int,
+    rows: Sequence[Mapping[str, Any]],
+    compared: float | None = None,
 ) -> None:
     """Ends a run whose baseline has learnt nothing, before REM is trained.
 
@@ -24,6 +32,7 @@ def check(
         config: Settings of the run.
         num_images: Number of training images.
         rows: What `metrics.jsonl` has of the baseline, in order.
+        compared: Accuracy with a dense head. Defaults to `None`, not known.
 
     Raises:
         UserError: If its last row says so.
@@ -35,8 +44,8 @@ def check(
         f"{last['test_accuracy_quantized']:.1%} of the test images are right, "
         "and always naming the most frequent class would be right for "
         f"{last['majority_share']:.1%}: the baseline has learnt nothing, so "
-        f"REM is not trained. {advice(config, num_images, rows)} To go on all "
-        "the same, add --force."
+        f"REM is not trained. {advice(config, num_images, rows, compared)} "
+        "To go on all the same, add --force."
     )
 
 
@@ -44,16 +53,16 @@ def advice(
     config: Config,
     num_images: int,
     rows: Sequence[Mapping[str, Any]],
-    silent: Mapping[str, float] | None = None,
+    compared: float | None = None,
 ) -> str:
-    """Returns what to try.
+    """Returns what to try with a model that has learnt nothing.
 
     Args:
         config: Settings of the run.
         num_images: Number of training images.
-        rows: What `metrics.jsonl` has of the model, in order.
-        silent: For each capsule layer the share of capsules that are always
-            silent. Defaults to `None`, not known.
+        rows: What `metrics.jsonl` has of the model, in order; the last row may
+            have `layers`, as of `training.activity`.
+        compared: Accuracy with a dense head. Defaults to `None`, not known.
     """
     tips = []
     steps = config.epochs * math.ceil(num_images / config.batch_size)
@@ -67,11 +76,56 @@ def advice(
             "the loss hardly fell, so try another --learning-rate, ten times "
             "lower or three times higher"
         )
-    layers = [name for name, share in (silent or {}).items() if share > _SILENT]
-    if layers:
+    tips += _of_layers(rows[-1].get("layers", {}) if rows else {})
+    if compared is None:
+        tips.append("look whether the labels can be told from the images")
+    else:
+        tips.append(_of_comparison(rows[-1]["majority_share"], compared))
+    return f"What to try: {'; '.join(tips)}."
+
+
+def _of_layers(layers: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Returns what capsule layers tell."""
+    tips = []
+    silent = [name for name, x in layers.items() if x["silent"] > _SILENT]
+    if silent:
         tips.append(
-            f"most capsules of {', '.join(layers)} are silent for every image, "
+            f"most capsules of {', '.join(silent)} are silent for every image, "
             "so try a lower --learning-rate"
         )
-    tips.append("look whether the labels can be told from the images")
-    return f"What to try: {'; '.join(tips)}."
+    gradients = {
+        name: x["gradient"] for name, x in layers.items() if "gradient" in x
+    }
+    most = max(gradients.values(), default=0.0)
+    starved = [n for n, x in gradients.items() if x < _STARVED * most]
+    if starved:
+        tips.append(
+            f"gradients hardly reach {', '.join(starved)}, so try a network "
+            "with fewer capsule layers, or fewer iterations of --routing"
+        )
+    short = [
+        name
+        for name, x in layers.items()
+        if x.get("vote_length", math.inf) < _SHORT_VOTES
+    ]
+    if short:
+        tips.append(
+            f"votes for {', '.join(short)} are too short to disagree, so try a "
+            "higher --learning-rate, or a --model with fewer children"
+        )
+    return tips
+
+
+def _of_comparison(majority_share: float, compared: float) -> str:
+    told = (
+        f"a dense head in the place of the capsules is right for {compared:.1%}"
+    )
+    if compared > majority_share + (1 - majority_share) / 3:
+        return (
+            f"{told}, so the labels can be told from the images, and another "
+            "--model or --routing may tell them"
+        )
+    return (
+        f"{told} too, so look whether the labels can be told from images of "
+        "this size (--resize)"
+    )

@@ -8,11 +8,14 @@ import numpy as np
 
 from tfcaps import rem
 from training import devices
-from training.batches import Batches
+from training.activity import Activity
+from training.batches import Batches, to_float
 
 # The curves have about this many points, each of this many test images at most.
 _CURVE_POINTS = 40
 _CURVE_SAMPLES = 1000
+# Capsule layers are looked at on so many of these.
+_ACTIVE_SAMPLES = 128
 
 
 def _short(name: str) -> str:
@@ -51,6 +54,7 @@ class Measure(keras.callbacks.Callback):
             self.evaluator = rem.Evaluator(
                 self.local.model, config.levels, mode=config.mode
             )
+            self.activity = Activity(self.local.model)
         self.step_seconds = []
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -66,6 +70,10 @@ class Measure(keras.callbacks.Callback):
         self.local.update()
         with devices.alone():
             report = self.evaluator.run(self.test)
+            layers = self.activity.measure(
+                to_float(self.test.images[:_ACTIVE_SAMPLES]),
+                self.model.optimizer,
+            )
         # Keras shows what is added to the logs beside its progress bar.
         logs["entropy_bits"] = report.entropy_bits
         if devices.process() > 0:
@@ -90,6 +98,7 @@ class Measure(keras.callbacks.Callback):
             "whole_share": report.whole_share,
             "t_score": report.t_score,
             "sparsity": report.sparsity,
+            "layers": layers,
             # The median leaves out the first step, which is compiled.
             "seconds_per_step": statistics.median(self.step_seconds),
         }

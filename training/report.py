@@ -12,7 +12,7 @@ from tfcaps.rem import Report
 from training import figures, maps, tree_figures
 from training.datasets import Data
 from training.folder import RunFolder
-from training.tables import COLUMNS, TITLES, Column, markdown
+from training.tables import COLUMNS, NOTHING, TITLES, Column, markdown
 
 # The sparsity of what is pruned is not the only one that is called so.
 _COLUMNS = (
@@ -48,6 +48,7 @@ def write(
     decoded: keras.Model | None = None,
     models: Mapping[str, keras.Model] | None = None,
     further: Iterable[str] = (),
+    compared: float | None = None,
 ) -> Path:
     """Draws the figures and writes `report.html`; returns its path.
 
@@ -61,6 +62,7 @@ def write(
         models: The models by name. Defaults to `None`, which leaves out figures
             for which models look at images.
         further: What `others` returns. Defaults to nothing.
+        compared: Accuracy with a dense head. Defaults to `None`, not measured.
     """
     folder.figures.mkdir(exist_ok=True)
     shown = figures.of_dictionaries(folder, data, reports)
@@ -75,7 +77,7 @@ def write(
         page,
         title=f"tfcaps: {folder.config.model} on {data.name}",
         subtitle=_subtitle(data, reports),
-        table=_cells(reports),
+        table=_cells(reports, compared),
         verdicts=[
             *(
                 (
@@ -97,9 +99,9 @@ def write(
     return page
 
 
-def table(reports: Mapping[str, Report]) -> str:
+def table(reports: Mapping[str, Report], compared: float | None = None) -> str:
     """Returns the closing table of a run in Markdown."""
-    head, rows = _cells(reports)
+    head, rows = _cells(reports, compared)
     return markdown([head, *rows])
 
 
@@ -146,7 +148,7 @@ def others(
 
 
 def _cells(
-    reports: Mapping[str, Report],
+    reports: Mapping[str, Report], compared: float | None
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     head = ("model", *(column.title for column in _COLUMNS))
     rows = [
@@ -156,6 +158,10 @@ def _cells(
         )
         for name, report in reports.items()
     ]
+    if compared is not None:
+        accuracy, *unknown = _COLUMNS
+        known = accuracy.write([{accuracy.field: compared}])
+        rows.append(("Dense head", known, *[NOTHING] * len(unknown)))
     return head, rows
 
 

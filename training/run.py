@@ -33,6 +33,7 @@ from tfcaps.cli import UserError, run_command  # noqa: E402
 from training import (  # noqa: E402
     configs,
     datasets,
+    dense_head,
     devices,
     fit,
     learnt,
@@ -50,6 +51,8 @@ from training.tables import TITLES  # noqa: E402
 
 Reports = dict[str, rem.Report]
 
+# Settings that a flag may switch off; of others False is no flag at all.
+_SWITCHES = ("balanced", "baseline", "dense_head", "flip")
 # Flags that are no settings of the run.
 _NOT_KEPT = ("bare", "force", "tensorboard")
 
@@ -63,7 +66,7 @@ def open_folder(options) -> RunFolder:
         for field in dataclasses.fields(configs.Config)
         # `is`, because 0 is a setting and equals False.
         if (value := getattr(options, field.name, None)) is not None
-        and (value is not False or field.name == "baseline")
+        and (value is not False or field.name in _SWITCHES)
     }
     if options.resume:
         if options.out is None:
@@ -166,16 +169,6 @@ def run(options) -> None:
         raise
 
 
-def _advice(folder, name, data, measured: rem.Report) -> str:
-    """Returns what to try with a model that has learnt nothing."""
-    return learnt.advice(
-        folder.config,
-        len(data.train[1]),
-        folder.read_metrics(name),
-        measured.faithfulness and measured.faithfulness.silent_capsules,
-    )
-
-
 def _resuming(options, path: Path) -> str:
     """Returns the command that goes on with a run."""
     backend = keras.backend.backend()
@@ -187,7 +180,10 @@ def _resuming(options, path: Path) -> str:
 
 def _work(options, folder, data, strategy, begun_before, started) -> None:
     """Trains, measures and shows, as far as it has not been done."""
-    config = folder.config
+    config, count = folder.config, len(data.train[1])
+    compared = None
+    if config.dense_head and devices.num_processes() == 1:
+        compared = dense_head.accuracy(data, folder)
     trained = {}
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
@@ -195,23 +191,25 @@ def _work(options, folder, data, strategy, begun_before, started) -> None:
             name, data, folder, strategy, tensorboard=options.tensorboard
         )
         if name == "baseline" and config.rem and not options.force:
-            count = len(data.train[1])
-            learnt.check(config, count, folder.read_metrics(name))
+            learnt.check(config, count, folder.read_metrics(name), compared)
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
         reports, others = measure(config, data, trained)
         further = report.others(others)
+        if compared is not None:
+            further.append(dense_head.sentence(compared))
         folder.save_reports(reports, others)  # the manifest tells of them
         if not options.bare:
-            _show(data, folder, trained, reports, further, strategy)
+            _show(data, folder, trained, reports, further, compared, strategy)
         if not begun_before:
             folder.save_reports(reports, others, time.monotonic() - started)
         print()
-        print(report.table(reports))
+        print(report.table(reports, compared))
         for name in config.model_names:
             print(f"{TITLES[name]}: {reports[name].verdict}")
             if reports[name].learnt is False:
-                print(_advice(folder, name, data, reports[name]))
+                rows = folder.read_metrics(name)
+                print(learnt.advice(config, count, rows, compared))
         for sentence in further:
             print(sentence)
         print(f"\nfiles of the run: {folder.path}")
@@ -270,7 +268,7 @@ def _faithfulness(name, model, images, labels) -> rem.Faithfulness:
     return used
 
 
-def _show(data, folder, trained, reports, further, strategy) -> None:
+def _show(data, folder, trained, reports, further, compared, strategy) -> None:
     """Searches the levels, exports and draws, in one process."""
     config = folder.config
     main = config.model_names[-1]
@@ -290,7 +288,9 @@ def _show(data, folder, trained, reports, further, strategy) -> None:
         print("\nexporting, and checking what is exported", flush=True)
         export(folder.path, folder.served)
     print("\ndrawing the figures of the report", flush=True)
-    page = report.write(folder, data, reports, decoded, trained, further)
+    page = report.write(
+        folder, data, reports, decoded, trained, further, compared
+    )
     print(f"\nmodel for TensorFlow Serving: {served}")
     print(f"report: {page}")
 

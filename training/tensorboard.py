@@ -42,4 +42,6 @@ class TensorBoard(keras.callbacks.TensorBoard):
         measured = {}
         if row is not None and row["epoch"] == epoch:
             measured = {k: v for k, v in row.items() if isinstance(v, float)}
+            for layer, values in row["layers"].items():
+                measured |= {f"{layer}/{k}": v for k, v in values.items()}
         super().on_epoch_end(epoch, {**(logs or {}), **measured})

@@ -70,6 +70,8 @@ class Config:
         backbone: A `.keras` file of a trained network whose feature map takes
             the place of the first convolution, in the folder of `data_dir`
             unless it is a path; or `None`.
+        dense_head: Train the network with a dense layer in the place of its
+            capsules too, to compare with.
         decoder: `"none"`, `"joint"` (trained with the capsules) or `"frozen"`
             (trained afterwards, on capsules that no longer change).
         reconstruction_weight: Weight of the squared error of one pixel.
@@ -105,9 +107,18 @@ class Config:
             is tested), or `None`.
         flip: Mirror half of the training images.
         rotation: Largest rotation of a training image, in degrees.
+        zoom: Lowest and highest factor of a training image's size, or nothing.
+        fill: What comes in at the edges of a training image: `"black"`, or
+            `"edge"`, its nearest pixels.
         brightness: Lowest and highest factor of a training image, or nothing.
         brightness_delta: Most that is added to it or subtracted.
         contrast: As `brightness`, for the distance from its mean.
+        saturation: As `brightness`, for the distance of the channels from their
+            mean.
+        recolour: Share of the training images whose channels are exchanged;
+            half as many become negatives.
+        balanced: Repeat training images of rare classes, so that all classes
+            are equally frequent.
         pairs: Merge each training image with one of another class.
         seed: Seed of weights, order and augmentation.
         pruning: A strategy of `training/pruning.py`.
@@ -158,6 +169,7 @@ class Config:
     model: str = "dr_capsnet_small"
     routing: str | None = None
     backbone: str | None = None
+    dense_head: bool = False
     decoder: str = "none"
     reconstruction_weight: float = 5e-4
     samples: int | None = None
@@ -179,9 +191,14 @@ class Config:
     crop: int | None = None
     flip: bool = False
     rotation: float = 0.0
+    zoom: tuple[float, ...] = ()
+    fill: str = "black"
     brightness: tuple[float, ...] = ()
     brightness_delta: float = 0.0
     contrast: tuple[float, ...] = ()
+    saturation: tuple[float, ...] = ()
+    recolour: float = 0.0
+    balanced: bool = False
     pairs: bool = False
     seed: int = 0
     pruning: str = "polynomial"

@@ -33,10 +33,12 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "patience": (1, None),
     "pruning_begin": (0.0, 1.0),
     "pruning_end": (0.0, 1.0),
+    "recolour": (0.0, 1.0),
     "reconstruction_weight": (0.0, None),
     "resize": (1, 8192),
     "rotation": (0.0, 180.0),
     "samples": (1, None),
+    "saturation": (0.0, None),
     "search_samples": (1, None),
     "seed": (0, 2**32 - 1),
     "sharpness_start": (1e-3, 1e6),
@@ -45,11 +47,13 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "stop_accuracy": (0.0, 1.0),
     "tolerance": (0.0, None),
     "validation": (0.0, 0.5),
+    "zoom": (0.1, 10.0),
 }
 CHOICES = {
     "decoder": ("none", "joint", "frozen"),
     # Not float16: its gradients would have to be scaled.
     "dtype_policy": ("float32", "mixed_bfloat16"),
+    "fill": ("black", "edge"),
     "mode": ("midtread", "midrise"),
     "pruning": ("polynomial", "one_shot", "snip", "iterative", "none"),
     "scope": ("global", "tensor"),

@@ -11,7 +11,9 @@ import math
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from training import invariance
 from training.configs import Config, figures
 from training.datasets import own
 
@@ -25,6 +27,12 @@ _SMALLEST, _LARGEST = 16, 64
 # Sides of those that are resized: of small pictures and of large ones.
 _SMALL, _LARGE = 32, 64
 _LARGE_FROM = 200
+# Classes are made equally frequent if one has so many times another's.
+_UNBALANCED = 1.5
+# Largest shift, as a share of the side.
+_SHIFT = 0.1
+# Share of pictures whose channels are exchanged, where colours tell nothing.
+_RECOLOURED = 0.5
 
 
 def get_config(dataset: str, model: str | None = None) -> Config | None:
@@ -42,17 +50,27 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     if found is None or found.shorter_side < _SMALLEST:
         return None
     batch_size = next(b for most, b in _BATCHES if found.num_training < most)
-    steps = math.ceil(found.num_training / batch_size)
+    counts = _counts(found)
+    balanced = bool(counts.max() > _UNBALANCED * counts.min())
+    steps = _steps(found, balanced, batch_size)
+    size = _side(found)
+    harmless = invariance.unchanged_by(found.files, found.labels)
     settings = {
         "dataset": dataset,
         "epochs": max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
         "batch_size": batch_size,
-        "resize": _side(found),
+        "balanced": balanced,
+        "dense_head": True,
+        "resize": size,
         "measured": True,
-        "shift": 3,
+        "shift": round(_SHIFT * (size or found.shorter_side)),
+        "flip": harmless["flip"],
         "rotation": 15.0,
+        "zoom": (0.8, 1.25),
+        "fill": "edge",
         "brightness": (0.7, 1.3),
         "contrast": (0.7, 1.3),
+        "recolour": _RECOLOURED if harmless["recolour"] else 0.0,
     }
     if model not in (None, MODEL):
         return Config(**settings)
@@ -80,11 +98,40 @@ def about(config: Config) -> str | None:
     text += " pixels"
     if config.resize is not None:
         text += f", resized to {config.resize}x{config.resize} (--resize)"
-    steps = math.ceil(found.num_training / config.batch_size)
-    return (
+    steps = _steps(found, config.balanced, config.batch_size)
+    text = (
         f"{text}; {config.epochs} epochs (--epochs) of about {steps:,} steps "
         f"of {config.batch_size} (--batch-size) for {config.model} (--model)"
     )
+    changes = [
+        text
+        for done, text in (
+            (config.flip, "mirrored (--no-flip)"),
+            (config.recolour, "recoloured (--recolour 0)"),
+        )
+        if done
+    ]
+    if changes:
+        text += (
+            f"; in training some are {' and '.join(changes)}, as that seems to "
+            "change no class"
+        )
+    if config.balanced:
+        text += "; those of rare classes are seen more often (--no-balanced)"
+    return text
+
+
+def _counts(found: own.Survey) -> NDArray[np.intp]:
+    counts = np.bincount(found.labels)
+    return counts[counts > 0]
+
+
+def _steps(found: own.Survey, balanced: bool, batch_size: int) -> int:
+    """Returns about how many steps an epoch has."""
+    counts = _counts(found)
+    # A rare class is seen as often as the most frequent one.
+    seen = len(counts) * counts.max() if balanced else counts.sum()
+    return math.ceil(found.num_training * seen / counts.sum() / batch_size)
 
 
 def _side(found: own.Survey) -> int | None:

@@ -55,9 +55,13 @@ class Survey:
 
     Attributes:
         sizes: Width and height of each image that has a header.
+        files: The images.
+        labels: The class of each, from 0.
     """
 
     sizes: tuple[tuple[int, int], ...]
+    files: tuple[Path, ...]
+    labels: tuple[int, ...]
 
     @property
     def num_training(self) -> int:
@@ -80,12 +84,13 @@ def survey(path: Path) -> Survey | None:
 
     Nothing is refused here; `folder` does that.
     """
-    sizes = []
-    for class_folder in sorted(p for p in path.iterdir() if p.is_dir()):
+    found = []
+    folders = sorted(p for p in path.iterdir() if p.is_dir())
+    for label, class_folder in enumerate(folders):
         for file in pixels.files_in(class_folder):
             with contextlib.suppress(*_NO_HEADER), Image.open(file) as image:
-                sizes.append(image.size)
-    return Survey(tuple(sizes)) if sizes else None
+                found.append((image.size, file, label))
+    return Survey(*zip(*found, strict=True)) if found else None
 
 
 def folder(

@@ -1,0 +1,96 @@
+"""A plain convolutional network beside the capsules, to compare with.
+
+It has the layers of the capsule network up to its first capsules, and a dense
+layer in their place, and is trained alike. Where it is right and the capsules
+are not, the pictures can be learnt, and the capsules are what to look at.
+"""
+
+import itertools
+import json
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfcaps import rem
+from tfcaps.cli import UserError
+from training import fit, objectives
+from training.batches import to_float
+from training.datasets import Data
+from training.finite import StopIfNotFinite, guarded
+from training.folder import RunFolder
+
+_FILE = "dense_head.json"
+
+
+def accuracy(data: Data, folder: RunFolder) -> float:
+    """Returns the accuracy on the test images after a training.
+
+    It stands in the run folder's `dense_head.json`, and is read from there if
+    it has been measured.
+    """
+    path = folder.path / _FILE
+    if path.exists():
+        return json.loads(path.read_text("utf-8"))["accuracy"]
+    config = folder.config
+    if config.pairs:
+        raise UserError(
+            "--dense-head needs one class for each image; those of "
+            f"{data.name} show two."
+        )
+    print(f"\nDense head on {data.name}, to compare with", flush=True)
+    keras.utils.set_random_seed(config.seed)
+    model = build(fit.build(data, config, decoder=False))
+    batches = fit.training_batches(model, data, config)
+    rate = objectives.learning_rate(config, batches.num_batches)
+    model.compile(
+        guarded(keras.optimizers.Adam(rate)),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    model.fit(
+        batches,
+        epochs=config.epochs,
+        verbose=fit.progress(),
+        shuffle=False,
+        callbacks=[fit.epoch_starter(batches), StopIfNotFinite(batches)],
+    )
+    images, labels = data.test
+    logits = model.predict(to_float(images), batch_size=256, verbose=0)
+    right = float(np.mean(np.argmax(logits, axis=-1) == labels))
+    folder.write_json(
+        _FILE, {"accuracy": right, "parameters": model.count_params()}
+    )
+    return right
+
+
+def sentence(right: float) -> str:
+    """Returns what the report says of an accuracy."""
+    return (
+        "Dense head, the same network with a dense layer in the place of its "
+        f"capsules: {right:.2%} of the test images right."
+    )
+
+
+def build(network: keras.Model) -> keras.Model:
+    """Returns the network with a dense layer in the place of its capsules.
+
+    Args:
+        network: From images to class lengths.
+
+    Returns:
+        A model from images to logits. Without layers below the capsules the
+        dense layer takes the pixels.
+    """
+    network = rem.encoder(network)
+    below = itertools.takewhile(_makes_features, network.layers)
+    features = list(below)[-1].output
+    flat = keras.layers.Flatten(name="flat")(features)
+    classes = network.outputs[0].shape[1]
+    logits = keras.layers.Dense(classes, dtype="float32", name="logits")(flat)
+    return keras.Model(network.inputs[0], logits, name="dense_head")
+
+
+def _makes_features(layer: Any) -> bool:
+    output = layer.output
+    return hasattr(output, "shape") and len(output.shape) == 4
