@@ -313,10 +313,3 @@ def test_colours_are_exchanged_and_negated():
         np.float32(0.1),
         np.float32(0.9),
     }
-
-
-def test_saturation_moves_channels_towards_grey():
-    images = np.full((1, 1, 1, 3), 0.5, np.float32) * np.float32([1, 0.8, 0.6])
-    augment = Augmentation(saturation=(0.0, 0.0))
-    new = augment.colour(images, np.random.default_rng(0))
-    np.testing.assert_allclose(new, 0.4, atol=1e-6)

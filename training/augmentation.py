@@ -28,8 +28,6 @@ class Augmentation:
             white is 1.
         contrast: Least and largest factor of how far the pixels are from the
             mean of their image, or `None`.
-        saturation: Least and largest factor of how far the channels are from
-            their mean, or `None`.
         recolour: Share of the images whose channels are exchanged at random;
             half as many become negatives.
         pairs: Add a digit of another class to each image, see
@@ -45,7 +43,6 @@ class Augmentation:
     brightness: tuple[float, float] | None = None
     brightness_delta: float = 0.0
     contrast: tuple[float, float] | None = None
-    saturation: tuple[float, float] | None = None
     recolour: float = 0.0
     pairs: bool = False
 
@@ -105,10 +102,6 @@ class Augmentation:
             mean = mean[:, np.newaxis, np.newaxis, np.newaxis]
             factor = each_image(*self.contrast)
             images = _clipped(images * factor + mean * (1.0 - factor))
-        if self.saturation is not None:
-            grey = images.mean(axis=-1, keepdims=True)
-            factor = each_image(*self.saturation)
-            images = _clipped(images * factor + grey * (1.0 - factor))
         if self.recolour:
             images = recoloured(images, self.recolour, draw)
         return images

@@ -113,8 +113,6 @@ class Config:
         brightness: Lowest and highest factor of a training image, or nothing.
         brightness_delta: Most that is added to it or subtracted.
         contrast: As `brightness`, for the distance from its mean.
-        saturation: As `brightness`, for the distance of the channels from their
-            mean.
         recolour: Share of the training images whose channels are exchanged;
             half as many become negatives.
         balanced: Repeat training images of rare classes, so that all classes
@@ -196,7 +194,6 @@ class Config:
     brightness: tuple[float, ...] = ()
     brightness_delta: float = 0.0
     contrast: tuple[float, ...] = ()
-    saturation: tuple[float, ...] = ()
     recolour: float = 0.0
     balanced: bool = False
     pairs: bool = False

@@ -38,7 +38,6 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "resize": (1, 8192),
     "rotation": (0.0, 180.0),
     "samples": (1, None),
-    "saturation": (0.0, None),
     "search_samples": (1, None),
     "seed": (0, 2**32 - 1),
     "sharpness_start": (1e-3, 1e6),
