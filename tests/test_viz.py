@@ -210,3 +210,26 @@ def test_a_constant_image_beyond_the_range_is_black():
     with np.errstate(invalid="raise", divide="raise"):
         shown = picture(np.full((4, 4, 1), -0.4, "float32"))
     np.testing.assert_array_equal(shown, np.zeros((4, 4), np.uint8))
+
+
+def test_layer_curves_have_a_line_for_each_layer_that_has_the_measure():
+    first = {"silent": 0.5, "activation": 0.1, "gradient": 1e-3}
+    second = {"silent": 0.0, "activation": 0.2, "vote_length": 0.3}
+    rows = [
+        {"epoch": 0, "layers": {"primary": first, "classes": second}},
+        {"epoch": 1},
+        {"epoch": 4, "layers": {"primary": {**first, "silent": 0.25}}},
+    ]
+    drawing, data = viz.layer_curves(rows)
+    silent, _, votes, gradient = drawing.axes
+    assert data["silent"] == {
+        "primary": [[1, 50.0], [5, 25.0]],
+        "classes": [[1, 0.0]],
+    }
+    assert [line.get_label() for line in silent.lines] == ["primary", "classes"]
+    assert len(votes.lines) == 1 and data["vote_length"]["classes"] == [
+        [1, 0.3]
+    ]
+    assert gradient.get_yscale() == "log"
+    empty, data = viz.layer_curves([])
+    assert data == {name: {} for name in data} and not empty.legends

@@ -59,6 +59,7 @@ def of_dictionaries(
             "Measured during training on test images, at most 1,000 of them. "
             f"Nothing is selected by these curves: {counts}.",
         ),
+        **_layers(rows, main),
         **_tradeoffs(folder, rows),
         "keys_per_class": Shown(
             viz.keys_per_class(trees, class_names=names),
@@ -95,6 +96,21 @@ def of_dictionaries(
         ),
         **_types(config, reports[main], names),
     }
+
+
+def _layers(rows: list[dict[str, Any]], model: str) -> dict[str, Shown]:
+    """Returns what the capsule layers of a model did, if that is known."""
+    known = [row for row in rows if row["model"] == model and "layers" in row]
+    if not known:  # a run of an older version
+        return {}
+    text = (
+        "A capsule is silent if it is shorter than 0.01 for all of 128 test "
+        "images. Votes that are nearly 0 cannot disagree, and leave couplings "
+        "uniform. Gradients are those of a layer's weights, over about the "
+        "last thousand steps; a layer far below the others is hardly trained."
+    )
+    heading = f"Capsule layers during training, {TITLES[model]}"
+    return {"layer_curves": Shown(viz.layer_curves(known), heading, text)}
 
 
 def _types(config: Config, report: Report, names: Any) -> dict[str, Shown]:

@@ -14,6 +14,7 @@ from tfcaps.viz.drawing import Drawing
 from tfcaps.viz.frontier import frontier
 from tfcaps.viz.histograms import coupling_histograms
 from tfcaps.viz.keys import keys_per_class
+from tfcaps.viz.layer_curves import layer_curves
 from tfcaps.viz.maps import maps
 from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.reconstructions import perturbations, reconstructions
@@ -31,6 +32,7 @@ __all__ = [
     "dictionary_images",
     "frontier",
     "keys_per_class",
+    "layer_curves",
     "maps",
     "parse_tree",
     "parse_trees",
