@@ -65,7 +65,7 @@ def test_advice_is_of_what_was_seen():
     config = Config(epochs=8, batch_size=128)
     layers = {
         "below": {"silent": 0.5, "gradient": 1e-9},
-        "hidden": {"silent": 0.0, "gradient": 1e-3, "vote_length": 0.009},
+        "hidden": {"silent": 0.0, "gradient": 1e-3, "vote_length": 0.0009},
         "class_caps": {"silent": 0.6, "gradient": 2e-3, "vote_length": 0.1},
     }
     rows = [ROWS[0], {**ROWS[1], "layers": layers}]

@@ -44,6 +44,22 @@ def test_steps_batches_and_size_follow_from_the_pictures(
     assert config.epochs * steps >= 1500
 
 
+def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
+    counts = {"bar": 4, "cross": 20, "ring": 40}
+    write_shapes(tmp_path / "shapes", counts, seed=4)
+    config = configs.load(str(tmp_path / "shapes"))
+    assert (config.balanced, config.flip, config.recolour) == (True, True, 0.5)
+    assert config.dense_head and config.fill == "edge" and config.shift == 3
+    # 0.8 * 3 * 40 pictures, with those that are repeated, in 6 steps of 16.
+    assert config.epochs == 500
+    text = pictures.about(config)
+    assert "of about 6 steps of 16" in text
+    assert "some are mirrored (--no-flip) and recoloured (--recolour 0)" in text
+    assert "rare classes are seen more often (--no-balanced)" in text
+    write_empty(tmp_path / "even", 40, (40, 40))
+    assert not configs.load(str(tmp_path / "even")).balanced
+
+
 def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
     write_empty(tmp_path / "large", 40, (40, 40))
     other = configs.load(str(tmp_path / "large"), "dr_capsnet_small")

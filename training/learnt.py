@@ -15,7 +15,7 @@ _FALLEN = 0.05
 _SILENT = 0.5
 # Mean length of votes below which they cannot disagree: the logits of routing
 # are their products with poses, which are shorter than 1.
-_SHORT_VOTES = 0.01
+_SHORT_VOTES = 0.001
 # Gradients of a layer below this share of the largest layer's hardly arrive.
 _STARVED = 1e-4
 

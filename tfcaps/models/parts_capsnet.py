@@ -1,5 +1,6 @@
 """A network whose parse trees are made of parts of the image."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -25,7 +26,8 @@ def parts_capsnet(
     input_shape: tuple[int, int, int],
     num_classes: int,
     *,
-    filters: tuple[int, int] = (16, 32),
+    filters: Sequence[int] = (16, 32),
+    kernel_size: int = 5,
     primary_types: int = 16,
     primary_dim: int = 8,
     class_dim: int = 8,
@@ -36,8 +38,8 @@ def parts_capsnet(
 ) -> keras.Model:
     """Builds a small convolutional network whose trees show parts of an image.
 
-    Each primary capsule sees a window of 13x13 pixels, and their grid has a
-    step of four. Types have the same matrices everywhere, so that a type means
+    By default each primary capsule sees a window of 13x13 pixels, and their
+    grid has a step of four. Types have the same matrices everywhere, so that a type means
     the same wherever it stands. Routing is sharp, and a child may abstain: only
     the few that agree with a class are in its tree. `tfcaps.rem.tree_fields`
     says where they look.
@@ -46,7 +48,10 @@ def parts_capsnet(
         input_shape: Rows, columns and channels of an image; at least 16x16
             leaves a grid of 4x4.
         num_classes: Int. Number of classes.
-        filters: Two ints. Channels of the convolutions. Defaults to `(16, 32)`.
+        filters: Ints. Channels of the convolutions. The first one keeps the
+            size of the image, and each of the others halves it. Defaults to
+            `(16, 32)`.
+        kernel_size: Int. Their rows and columns. Defaults to `5`.
         primary_types: Int. Primary capsule types. Defaults to `16`.
         primary_dim: Int. Components of a primary capsule. Defaults to `8`.
         class_dim: Int. Components of a class capsule. Defaults to `8`.
@@ -65,14 +70,20 @@ def parts_capsnet(
         to float32 class lengths `[b, num_classes]` (output `lengths`).
 
     Raises:
-        ValueError: If a side of the images is below 5 pixels.
+        ValueError: If a side of the images is below `kernel_size`, or there
+            are no filters.
 
     Example:
 
     >>> parts_capsnet((32, 32, 1), 10).count_params()
     60625
     """
-    check_input_shape(input_shape, (5, 5), "for windows of 5x5")
+    if not filters:
+        raise ValueError("`filters` must not be empty. Received: filters=().")
+    window = (kernel_size, kernel_size)
+    check_input_shape(
+        input_shape, window, f"for windows of {kernel_size}x{kernel_size}"
+    )
     if routing is None:
         routing = DynamicRouting(
             leaky=True,
@@ -82,13 +93,11 @@ def parts_capsnet(
         )
     images = keras.Input(input_shape, name="images")
     features = images
-    for number, (channels, step) in enumerate(
-        zip(filters, (1, 2), strict=True), start=1
-    ):
+    for number, channels in enumerate(filters, start=1):
         features = keras.layers.Conv2D(
             channels,
-            5,
-            step,
+            kernel_size,
+            1 if number == 1 else 2,
             padding="same",
             data_format="channels_last",
             use_bias=False,
