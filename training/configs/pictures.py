@@ -1,4 +1,4 @@
-"""Settings for a folder of a user's own pictures, by how many and how large.
+"""Settings for a user's own pictures, by how many and how large.
 
 python training/run.py --rem --dataset photos/
 
@@ -28,10 +28,10 @@ _LARGE_FROM = 200
 
 
 def get_config(dataset: str, model: str | None = None) -> Config | None:
-    """Returns the settings for a folder.
+    """Returns the settings for a folder or a CSV file of pictures.
 
     Args:
-        dataset: The folder.
+        dataset: The folder or file.
         model: What `--model` names. Only the network that is chosen here gets
             losses that need positions.
 
@@ -68,9 +68,8 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
 
 
 def about(config: Config) -> str | None:
-    """Returns a line of what is done with a folder's pictures, and why."""
-    path = Path(config.dataset)
-    found = own.survey(path) if path.is_dir() else None
+    """Returns a line of what is done with a user's pictures, and why."""
+    found = own.survey(Path(config.dataset))
     if found is None:
         return None
     sides = np.array(found.sizes)
