@@ -92,6 +92,17 @@ def test_what_is_on_disk_is_of_these_pictures_and_settings(
         load(photos, **options)
 
 
+def test_labels_may_change_while_the_pictures_stay(photos, cache):
+    files = [f"{name}/{k}.png" for name in ("cats", "dogs") for k in range(10)]
+    path = photos / "labels.csv"
+    labels = []
+    for classes in ("ab", "ba"):
+        rows = [f"{file},{classes[file[0] == 'd']}\n" for file in files]
+        path.write_text("file,label\n" + "".join(rows))
+        labels.append(load(path, resize=4).train[1])
+    assert (labels[0] == 1 - labels[1]).all()
+
+
 @pytest.mark.parametrize("suffix", [".images", ".json"])
 @pytest.mark.parametrize("content", [None, b""])
 def test_spoilt_files_are_written_again(photos, cache, suffix, content):

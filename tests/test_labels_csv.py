@@ -30,8 +30,8 @@ def table(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 def test_columns_may_have_any_order_and_others_are_ignored(table, encoding):
-    rows = [(7, "ö" + label, f'"{file}"') for file, label in ROWS]
-    data = load(table(rows, "age, label , file", encoding))
+    rows = [("ö" + label, 7, f'"{file}"') for file, label in ROWS]
+    data = load(table(rows, "label,age, file ", encoding))
     assert data.name == "labels"
     assert data.class_names == ("öa", "öb")
     assert counts(data) == [14, 2, 4] and not data.left_out

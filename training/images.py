@@ -15,6 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from tfcaps.cli import UserError
 
 Array = NDArray[Any]
+_BILINEAR = Image.Resampling.BILINEAR
 _CHUNK = 64  # images that are worked on at a time
 # What Pillow raises for files that are no images, or broken ones.
 _UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError)
@@ -83,8 +84,9 @@ def read(path: Path, mode: str | None = None, size: int | None = None) -> Array:
     """
     try:
         with _opened(path) as image:
-            if size is not None:
-                image.draft(None, (2 * size, 2 * size))
+            if size and (coarse := image.draft(None, (2 * size, 2 * size))):
+                # The last pixels may stand for less than the others.
+                image = image.resize((size, size), _BILINEAR, box=coarse[1])
             # Cameras store how they were held, and not what was up.
             image = ImageOps.exif_transpose(image)
             own = "L" if image.mode in _GREY + _DEEP else "RGB"
@@ -93,7 +95,7 @@ def read(path: Path, mode: str | None = None, size: int | None = None) -> Array:
                 image = _on_white(image)
             image = image.convert(own).convert(mode or own)
             if size is not None:
-                image = image.resize((size, size), Image.Resampling.BILINEAR)
+                image = image.resize((size, size), _BILINEAR)
             return np.asarray(image)
     except _TOO_LARGE as error:
         raise UserError(f"{path} has too many pixels: {error}") from error
@@ -165,7 +167,7 @@ def resize(images: Array, size: int) -> Array:
 def _weights(old: int, new: int) -> NDArray[np.float32]:
     """Returns what each old pixel gives to each new one, `[new, old]`."""
     each = Image.fromarray(np.eye(old, dtype=np.float32))
-    return np.asarray(each.resize((old, new), Image.Resampling.BILINEAR))
+    return np.asarray(each.resize((old, new), _BILINEAR))
 
 
 def centre_crop(images: Array, size: int) -> Array:
