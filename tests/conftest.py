@@ -101,3 +101,14 @@ def address(served):
 @pytest.fixture
 def no_proxy(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder with ten pictures of cats, and ten of dogs."""
+    from tests.test_datasets import write_image
+
+    for name in ("cats", "dogs"):
+        for k in range(10):
+            write_image(tmp_path / "photos" / name / f"{k}.png")
+    return tmp_path / "photos"

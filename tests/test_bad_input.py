@@ -246,15 +246,15 @@ def _another_size(photos):
     Image.new("L", (9, 8)).save(photos / "b/9.png")
 
 
-def _sixteen_bits(photos):
-    Image.new("I;16", (8, 8)).save(photos / "b/9.png")
+def _floats(photos):
+    Image.new("F", (8, 8)).save(photos / "b/9.tif")
 
 
 PHOTOS = [
     (_only_one_class, "at least two folders"),
     (_a_class_of_one_image, "at least two images"),
     (_another_size, "all images must have one size"),
-    (_sixteen_bits, "9.png has more than 8 bits per channel"),
+    (_floats, "9.tif has more than 16 bits per channel, or floats"),
     *(
         (lambda photos, spoil=spoil: spoil(photos / "b/1.png"), "1.png")
         for spoil in (*bad_files.EVERY[1:3], *bad_files.EVERY[4:])

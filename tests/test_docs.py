@@ -20,6 +20,7 @@ import tensorflow as tf
 import tfcaps
 from tests import served_models, serving
 from tests.networks import draw_weights, tiny_capsnet
+from tests.pictures import KINDS, write_shapes
 from tfcaps import rem, viz
 from tfcaps.layers import compiled
 from training.configs import Config
@@ -121,6 +122,13 @@ def _server(folder, rng):
 
 
 @contextlib.contextmanager
+def _photos(folder, rng):
+    """`photos`, with a folder for each class."""
+    write_shapes(folder / "photos", dict.fromkeys(KINDS, 10))
+    yield {}
+
+
+@contextlib.contextmanager
 def _nothing(folder, rng):
     yield {}
 
@@ -128,6 +136,7 @@ def _nothing(folder, rng):
 GIVEN = {
     "README.md": _images,
     "docs/guides/parse_trees.md": _finished_run,
+    "docs/guides/photos.md": _photos,
     "docs/guides/serve.md": _server,
 }
 

@@ -378,6 +378,8 @@ def test_wrong_input_is_an_error(model, images):
         rem.evaluate(model, (images, labels + 0.5))
     with pytest.raises(ValueError, match="must be a pair .images, labels., w"):
         rem.evaluate(model, [(images, labels, np.ones(23))])
+    with pytest.raises(ValueError, match="must yield batches, not single im"):
+        rem.evaluate(model, list(zip(images, labels, strict=True)))
     with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
         rem.evaluate(model, (images, labels), batch_size=0)
     unbuilt = keras.Sequential([tfcaps.layers.ClassCaps(3, 4)])

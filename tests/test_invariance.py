@@ -6,16 +6,18 @@ from PIL import Image, ImageDraw
 
 from tests.pictures import KINDS, write_shapes
 from training import images as pixels
+from training.datasets.listing import Picture
 from training.invariance import unchanged_by
 
 
 def of_folder(folder):
-    files, labels = [], []
-    for label, path in enumerate(sorted(folder.iterdir())):
-        found = pixels.files_in(path)
-        files += found
-        labels += [label] * len(found)
-    return unchanged_by(files, labels)
+    return unchanged_by(
+        [
+            Picture(file, path.name)
+            for path in sorted(folder.iterdir())
+            for file in pixels.files_in(path)
+        ]
+    )
 
 
 def write(folder, draw_one, count):

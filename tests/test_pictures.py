@@ -23,13 +23,13 @@ def write_empty(folder, count, size):
     ("count", "size", "expected"),
     [
         # Four fifths are for training: 32 in 2 steps of 16.
-        (40, (50, 70), {"batch_size": 16, "epochs": 1500, "resize": 32}),
-        (40, (64, 64), {"batch_size": 16, "epochs": 1500, "resize": None}),
-        (40, (300, 200), {"batch_size": 16, "epochs": 1500, "resize": 64}),
+        (40, (50, 70), {"batch_size": 16, "epochs": 1000, "resize": 32}),
+        (40, (64, 64), {"batch_size": 16, "epochs": 1000, "resize": None}),
+        (40, (300, 200), {"batch_size": 16, "epochs": 1000, "resize": 64}),
         # 800 in 25 steps of 32.
-        (1000, (32, 32), {"batch_size": 32, "epochs": 120, "resize": None}),
+        (1000, (32, 32), {"batch_size": 32, "epochs": 80, "resize": None}),
         # 4,000 in 63 steps of 64.
-        (5000, (16, 16), {"batch_size": 64, "epochs": 48, "resize": None}),
+        (5000, (16, 16), {"batch_size": 64, "epochs": 32, "resize": None}),
     ],
 )
 def test_steps_batches_and_size_follow_from_the_pictures(
@@ -51,7 +51,7 @@ def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     assert (config.balanced, config.flip, config.recolour) == (True, True, 0.5)
     assert config.dense_head and config.fill == "edge" and config.shift == 3
     # 0.8 * 3 * 40 pictures, with those that are repeated, in 6 steps of 16.
-    assert config.epochs == 500
+    assert config.epochs == 334
     text = pictures.about(config)
     assert "of about 6 steps of 16" in text
     assert "some are mirrored (--no-flip) and recoloured (--recolour 0)" in text
@@ -63,7 +63,7 @@ def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
 def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
     write_empty(tmp_path / "large", 40, (40, 40))
     other = configs.load(str(tmp_path / "large"), "dr_capsnet_small")
-    assert other.epochs == 1500 and not other.coupling_types
+    assert other.epochs == 1000 and not other.coupling_types
     assert other.sharpness_start is None
     write_empty(tmp_path / "small", 40, (9, 30))
     assert configs.load(str(tmp_path / "small")) == Config(

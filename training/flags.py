@@ -48,7 +48,8 @@ def _add_data(add: _Add) -> None:
         "--dataset",
         metavar="NAME",
         help="one of --list-datasets (default: figures), any name of "
-        "TensorFlow Datasets, an .npz file, or a folder of class folders",
+        "TensorFlow Datasets, an .npz file, a folder of class folders, or a "
+        ".csv file with the columns file and label",
     )
     add(
         "--list-datasets",
@@ -96,7 +97,8 @@ def _add_data(add: _Add) -> None:
     add(
         "--skip-broken",
         action="store_true",
-        help="leave out files of a folder that cannot be read, and list them",
+        help="leave out pictures that cannot be read or have two classes, and "
+        "list them",
     )
 
 

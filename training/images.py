@@ -1,7 +1,10 @@
 """Reads, resizes and cuts images."""
 
+import contextlib
+import dataclasses
 import functools
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,63 +15,128 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from tfcaps.cli import UserError
 
 Array = NDArray[Any]
-_CHUNK = 64  # images that are resized at a time
+_BILINEAR = Image.Resampling.BILINEAR
+_CHUNK = 64  # images that are worked on at a time
 # What Pillow raises for files that are no images, or broken ones.
-UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError)
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+_UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError)
+_TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+SUFFIXES = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".jfif",
+    ".bmp",
+    ".gif",
+    ".webp",
+    ".tif",
+    ".tiff",
+)
+_GREY = ("1", "L", "LA", "La")
+_DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # grey, as Pillow names them
 
 
 def files_in(folder: Path) -> list[Path]:
     """Returns the image files of a folder, in the order of their names."""
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in _SUFFIXES)
+    return sorted(p for p in folder.iterdir() if is_image(p))
 
 
-def read(path: Path, mode: str | None = None) -> Array:
+def is_image(path: Path) -> bool:
+    """Tells from its name whether a file is an image, and not hidden."""
+    return path.suffix.lower() in SUFFIXES and path.name[0] != "."
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What a file says of its image.
+
+    Attributes:
+        size: Width and height, before it is turned upright.
+        is_grey: Whether it has no colours.
+    """
+
+    size: tuple[int, int]
+    is_grey: bool
+
+
+def header(path: Path) -> Header | None:
+    """Returns what a file says of its image, or `None` if it is not one."""
+    try:
+        with _opened(path) as image:
+            return Header(image.size, image.mode in _GREY + _DEEP)
+    except _UNREADABLE + _TOO_LARGE:
+        return None
+
+
+def read(path: Path, mode: str | None = None, size: int | None = None) -> Array:
     """Reads a file as `[h, w]` if it is grey, else as `[h, w, 3]`.
 
     What is transparent becomes white; a camera's picture stands upright; of an
-    animation it is the first image.
+    animation it is the first image; 16 bits of grey become 8.
 
     Args:
         path: The file.
         mode: `"L"` or `"RGB"` instead of what the file is.
+        size: Rows and columns that it gets, as by `resize`, or `None` for its
+            own. A large JPEG is not decoded finer than it takes.
 
     Raises:
-        UserError: If it cannot be read, or has more than 8 bits per channel.
+        UserError: If it cannot be read, or has more than 16 bits per channel.
     """
     try:
-        # Pillow warns of large images; of very large ones it raises.
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
-                if image.mode.startswith(("I", "F")):
-                    raise UserError(
-                        f"{path} has more than 8 bits per channel, which would "
-                        "be cut off; save it with 8."
-                    )
-                # Cameras store how they were held, and not what was up.
-                image = ImageOps.exif_transpose(image)
-                if image.has_transparency_data:
-                    image = _on_white(image)
-                own = "L" if image.mode in ("1", "L") else "RGB"
-                return np.asarray(image.convert(mode or own))
-    except (
-        Image.DecompressionBombError,
-        Image.DecompressionBombWarning,
-    ) as error:
+        with _opened(path) as image:
+            if size and (coarse := image.draft(None, (2 * size, 2 * size))):
+                # The last pixels may stand for less than the others.
+                image = image.resize((size, size), _BILINEAR, box=coarse[1])
+            # Cameras store how they were held, and not what was up.
+            image = ImageOps.exif_transpose(image)
+            own = "L" if image.mode in _GREY + _DEEP else "RGB"
+            image = _in_8_bits(image, path)
+            if image.has_transparency_data:
+                image = _on_white(image)
+            image = image.convert(own).convert(mode or own)
+            if size is not None:
+                image = image.resize((size, size), _BILINEAR)
+            return np.asarray(image)
+    except _TOO_LARGE as error:
         raise UserError(f"{path} has too many pixels: {error}") from error
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
-    except UNREADABLE as error:
+    except _UNREADABLE as error:
         raise UserError(f"{path} is not a readable image.") from error
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    with warnings.catch_warnings():
+        # Of broken notes beside the pixels, which do no harm.
+        warnings.simplefilter("ignore", UserWarning)
+        # Pillow warns of large images; of very large ones it raises.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        # A path would be mapped, where Pillow 13 scrambles a TIFF of a camera
+        # that was held sideways.
+        with open(path, "rb") as file, Image.open(file) as image:
+            yield image
+
+
+def _in_8_bits(image: Image.Image, path: Path) -> Image.Image:
+    """Returns an image whose channels have 8 bits; 65,535 becomes 255."""
+    if image.mode in _DEEP:
+        values = np.asarray(image).astype(np.int64)
+        if values.min() >= 0 and values.max() < 2**16:
+            return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+    elif image.mode != "F":
+        return image
+    raise UserError(
+        f"{path} has more than 16 bits per channel, or floats; save it with "
+        "8 or 16 bits."
+    )
 
 
 def _on_white(image: Image.Image) -> Image.Image:
     """Returns an image without transparency; what showed through is white."""
     layer = image.convert("RGBA")
     ground = Image.new("RGBA", layer.size, "white")
-    opaque = Image.alpha_composite(ground, layer)
-    return opaque.convert("L" if image.mode == "LA" else "RGB")
+    return Image.alpha_composite(ground, layer)
 
 
 def resize(images: Array, size: int) -> Array:
@@ -99,7 +167,7 @@ def resize(images: Array, size: int) -> Array:
 def _weights(old: int, new: int) -> NDArray[np.float32]:
     """Returns what each old pixel gives to each new one, `[new, old]`."""
     each = Image.fromarray(np.eye(old, dtype=np.float32))
-    return np.asarray(each.resize((old, new), Image.Resampling.BILINEAR))
+    return np.asarray(each.resize((old, new), _BILINEAR))
 
 
 def centre_crop(images: Array, size: int) -> Array:
@@ -123,10 +191,19 @@ def channel_statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Returns mean and standard deviation of each channel, as in [0, 1]."""
     scale = 255.0 if images.dtype == np.uint8 else 1.0
-    # A channel at a time: float64 of a whole data set would be large.
-    channels = [images[..., c] / scale for c in range(images.shape[3])]
-    means = tuple(float(channel.mean()) for channel in channels)
-    return means, tuple(float(channel.std()) for channel in channels)
+    pixels = images[..., 0].size
+
+    def mean_of(change: Callable[[Array], Array]) -> Array:
+        # A few at a time: float64 of a whole data set would be large.
+        starts = range(0, len(images), _CHUNK)
+        chunks = (images[k : k + _CHUNK] / np.float64(scale) for k in starts)
+        # All axes at once would be several times as slow.
+        rows = (change(chunk).sum(axis=(0, 1)) for chunk in chunks)
+        return sum(row.sum(axis=0) for row in rows) / pixels
+
+    means = mean_of(lambda chunk: chunk)
+    stds = np.sqrt(mean_of(lambda chunk: (chunk - means) ** 2))
+    return tuple(means.tolist()), tuple(stds.tolist())
 
 
 def size(image: Array) -> str:

@@ -7,15 +7,15 @@ changed ones: if it is right for clearly fewer, the change matters.
 
 import contextlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
+from tfcaps.cli import UserError
 from training import images as pixels
 from training.augmentation import recoloured
+from training.datasets.listing import Picture
 
 Array = NDArray[Any]
 
@@ -27,24 +27,21 @@ _FOLDS = 5
 _CLEAR = 2.0
 
 
-def unchanged_by(
-    files: Sequence[Path], labels: Sequence[int]
-) -> dict[str, bool]:
+def unchanged_by(pictures: Sequence[Picture]) -> dict[str, bool]:
     """Returns for `flip` and `recolour` whether classes seem to stay.
 
     Where the classifier cannot tell the classes, nothing seems to matter.
 
     Args:
-        files: Pictures; those that cannot be read are left out.
-        labels: The class of each.
+        pictures: Those that cannot be read are left out.
     """
     draw = np.random.default_rng(0)
-    chosen = draw.permutation(len(files))[:_MOST]
     thumbnails, classes = [], []
-    for index in chosen:
-        with contextlib.suppress(*pixels.UNREADABLE):
-            thumbnails.append(_thumbnail(files[index]))
-            classes.append(labels[index])
+    for index in draw.permutation(len(pictures))[:_MOST]:
+        with contextlib.suppress(UserError):
+            file = pictures[index].file
+            thumbnails.append(pixels.read(file, "RGB", _SIDE))
+            classes.append(pictures[index].label)
     shown = np.array(thumbnails, np.float32).reshape(-1, _SIDE, _SIDE, 3) / 255
     known = np.array(classes)
     changes: dict[str, Callable[[Array], Array]] = {
@@ -55,14 +52,6 @@ def unchanged_by(
         name: not _matters(change, shown, known, draw)
         for name, change in changes.items()
     }
-
-
-def _thumbnail(file: Path) -> Array:
-    with Image.open(file) as image:
-        # A camera's JPEG is decoded at an eighth of its size.
-        image.draft("RGB", (4 * _SIDE, 4 * _SIDE))
-        small = image.convert("RGB").resize((_SIDE, _SIDE))
-        return np.asarray(small)
 
 
 def _matters(

@@ -56,6 +56,11 @@ def _pairs(batches: Iterable[Any]) -> Iterator[tuple[Array, Array]]:
                 "Each batch must be a pair (images, labels), without weights. "
                 f"Received: {keras.tree.map_structure(np.shape, batch)}."
             )
+        if np.ndim(batch[1]) == 0:
+            raise ValueError(
+                "`dataset` must yield batches, not single images; use "
+                "`dataset.batch(64)`. Received: a label of the shape ()."
+            )
         yield batch[0], batch[1]
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -270,10 +269,8 @@ def load(dataset: str, model: str | None = None) -> Config:
 
     if dataset in (own := {"digits": digits, "figures": figures}):
         return own[dataset].get_config()
-    if dataset and Path(dataset).is_dir():
-        found = pictures.get_config(dataset, model)
-        if found is not None:
-            return found
+    if dataset and (found := pictures.get_config(dataset, model)):
+        return found
     settings = dataclasses.asdict(protocol(dataset))
     return Config(
         dataset=dataset,

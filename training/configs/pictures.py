@@ -1,4 +1,4 @@
-"""Settings for a folder of a user's own pictures, by how many and how large.
+"""Settings for a user's own pictures, by how many and how large.
 
 python training/run.py --rem --dataset photos/
 
@@ -18,7 +18,7 @@ from training.configs import Config, figures
 from training.datasets import own
 
 MODEL = "parts_capsnet_unshared"
-_STEPS = 3000
+_STEPS = 2000
 _FEWEST_EPOCHS = 8
 # Images in a step, for training sets below so many images.
 _BATCHES = ((600, 16), (3000, 32), (math.inf, 64))
@@ -36,10 +36,10 @@ _RECOLOURED = 0.5
 
 
 def get_config(dataset: str, model: str | None = None) -> Config | None:
-    """Returns the settings for a folder.
+    """Returns the settings for a folder or a CSV file of pictures.
 
     Args:
-        dataset: The folder.
+        dataset: The folder or file.
         model: What `--model` names. Only the network that is chosen here gets
             losses that need positions.
 
@@ -54,7 +54,7 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     balanced = bool(counts.max() > _UNBALANCED * counts.min())
     steps = _steps(found, balanced, batch_size)
     size = _side(found)
-    harmless = invariance.unchanged_by(found.files, found.labels)
+    harmless = invariance.unchanged_by(found.pictures)
     settings = {
         "dataset": dataset,
         "epochs": max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
@@ -77,6 +77,8 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     return dataclasses.replace(
         figures.get_config(),
         model=MODEL,
+        # Sharp routing from the start lets no gradient through for long.
+        sharpness_start=1.0,
         # Few pictures of a class say little of what they have in common.
         coupling_spread=0.05,
         coupling_polarization=0.1,
@@ -86,9 +88,8 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
 
 
 def about(config: Config) -> str | None:
-    """Returns a line of what is done with a folder's pictures, and why."""
-    path = Path(config.dataset)
-    found = own.survey(path) if path.is_dir() else None
+    """Returns a line of what is done with a user's pictures, and why."""
+    found = own.survey(Path(config.dataset))
     if found is None:
         return None
     sides = np.array(found.sizes)
@@ -122,8 +123,8 @@ def about(config: Config) -> str | None:
 
 
 def _counts(found: own.Survey) -> NDArray[np.intp]:
-    counts = np.bincount(found.labels)
-    return counts[counts > 0]
+    labels = [picture.label for picture in found.pictures]
+    return np.unique(labels, return_counts=True)[1]
 
 
 def _steps(found: own.Survey, balanced: bool, batch_size: int) -> int:

@@ -2,12 +2,15 @@
 
 `DESCRIPTIONS` are those with settings of their own, as `--list-datasets` prints
 them. Besides them there are any name of TensorFlow Datasets, a file ending in
-`.npz` with the arrays `x_train`, `y_train`, `x_test`, `y_test`, and a folder
-with one folder of images for each class.
+`.npz` with the arrays `x_train`, `y_train`, `x_test`, `y_test`, a folder with
+one folder of images for each class, and a CSV file of images and labels, see
+`labels_csv`.
 
 `--data-dir` is where TensorFlow Datasets are prepared, or where the original
 files of affNIST, smallNORB or Tiny ImageNet lie; the modules say which.
 A folder of the current directory comes before a name of TensorFlow Datasets.
+Of pictures that need much memory the decoded ones are kept on disk, see
+`decoded`.
 """
 
 import functools
@@ -125,8 +128,12 @@ def load(
         data = _MADE[name](data_dir, validation, **options)
     elif options:
         raise TypeError(f"{name} has no options; received {options}.")
+    elif name not in _NAMED and name and own.has_pictures(Path(name)):
+        data = own.pictures(
+            Path(name), resize, validation, skip_broken=skip_broken
+        )
     else:
-        data = _read(name, data_dir, resize, skip_broken)
+        data = _read(name, data_dir, resize)
         data = data.with_validation(validation)
     if resize is not None:
         data = data.resized(resize)
@@ -140,17 +147,13 @@ def load(
     return data.centre_cropped(crop)
 
 
-def _read(
-    name: str, data_dir: str | None, resize: int | None, skip_broken: bool
-) -> Data:
+def _read(name: str, data_dir: str | None, resize: int | None) -> Data:
     """Reads a source; `resize` is for images of different sizes."""
     if name in _NAMED:
         return _NAMED[name](data_dir)
     path = Path(name)
     if path.suffix == ".npz":
         return own.npz(path)
-    if name and path.is_dir():
-        return own.folder(path, resize, skip_broken=skip_broken)
     if not name or path.exists() or name[0] in "/.~" or name[-1] == "/":
         raise UserError(
             f"data set {name!r} is neither a folder nor an .npz file."

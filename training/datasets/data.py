@@ -118,6 +118,12 @@ def hold_out(images: Array, labels: Array, share: float) -> tuple[Part, Part]:
 
     A class gives at least one image and keeps at least one.
     """
+    kept, held = held_out(labels, share)
+    return (images[kept], labels[kept]), (images[held], labels[held])
+
+
+def held_out(labels: Array, share: float) -> tuple[Array, Array]:
+    """Returns which images `hold_out` keeps, and which it splits off."""
     order = np.random.default_rng(0).permutation(len(labels))
     by_class = [order[labels[order] == j] for j in np.unique(labels)]
     cuts = [
@@ -127,8 +133,7 @@ def hold_out(images: Array, labels: Array, share: float) -> tuple[Part, Part]:
     held = np.sort(
         np.concatenate([m[:cut] for m, cut in zip(by_class, cuts, strict=True)])
     )
-    kept = np.setdiff1d(order, held)
-    return (images[kept], labels[kept]), (images[held], labels[held])
+    return np.setdiff1d(order, held), held
 
 
 def empty_like(part: Part) -> Part:

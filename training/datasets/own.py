@@ -1,21 +1,20 @@
-"""A user's own images: an `.npz` file, or a folder of class folders."""
+"""A user's own images: an `.npz` file, a folder of class folders, or a CSV."""
 
-import contextlib
 import dataclasses
 import zlib
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
-from PIL import Image
 
 from tfcaps.cli import UserError
 from training import images as pixels
-from training.datasets.data import Data, checked, hold_out
+from training.datasets import decoded, labels_csv, listing
+from training.datasets.data import Array, Data, checked, held_out
+from training.datasets.decoded import Decoded
+from training.datasets.listing import PARTS, Listing, Picture
 from training.datasets.prepared import TEST_SHARE
 
-# What Pillow raises of a file whose header is none of an image.
-_NO_HEADER = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -49,24 +48,24 @@ def npz(path: Path) -> Data:
     return checked(path.stem, (x_train, y_train), (x_test, y_test), None)
 
 
+def has_pictures(path: Path) -> bool:
+    """Tells whether a path is what `pictures` reads."""
+    return path.is_dir() or labels_csv.is_csv(path)
+
+
 @dataclasses.dataclass(frozen=True)
 class Survey:
-    """What the headers of a folder's images tell.
+    """What the headers of pictures tell.
 
     Attributes:
-        sizes: Width and height of each image that has a header.
-        files: The images.
-        labels: The class of each, from 0.
+        sizes: Width and height of each picture that has a header.
+        pictures: These pictures.
+        num_training: About how many are for training, validation among them.
     """
 
     sizes: tuple[tuple[int, int], ...]
-    files: tuple[Path, ...]
-    labels: tuple[int, ...]
-
-    @property
-    def num_training(self) -> int:
-        """About how many images are for training, validation among them."""
-        return round((1.0 - TEST_SHARE) * len(self.sizes))
+    pictures: tuple[Picture, ...]
+    num_training: int
 
     @property
     def shorter_side(self) -> int:
@@ -80,65 +79,112 @@ class Survey:
 
 
 def survey(path: Path) -> Survey | None:
-    """Reads the headers of a folder's images, or returns `None` without any.
+    """Reads the headers of pictures, or returns `None` without any.
 
-    Nothing is refused here; `folder` does that.
+    Of a folder nothing is refused here; `pictures` does that.
     """
-    found = []
-    folders = sorted(p for p in path.iterdir() if p.is_dir())
-    for label, class_folder in enumerate(folders):
-        for file in pixels.files_in(class_folder):
-            with contextlib.suppress(*_NO_HEADER), Image.open(file) as image:
-                found.append((image.size, file, label))
-    return Survey(*zip(*found, strict=True)) if found else None
+    if not has_pictures(path):
+        return None
+    listed = _listed(path).pictures
+    headers = [(p, pixels.header(p.file)) for p in listed]
+    found = [(p, header.size) for p, header in headers if header is not None]
+    if not found:
+        return None
+    training = sum(p.part != "test" for p, _ in found)
+    if training == len(found):
+        training = round((1.0 - TEST_SHARE) * training)
+    shown, sizes = zip(*found, strict=True)
+    return Survey(sizes, shown, training)
 
 
-def folder(
-    path: Path, size: int | None = None, *, skip_broken: bool = False
+def pictures(
+    path: Path,
+    size: int | None,
+    validation: float,
+    *,
+    skip_broken: bool = False,
 ) -> Data:
-    """Loads a folder of class folders.
+    """Loads the pictures of a folder of class folders, or of a CSV file.
+
+    Where there are many, they are on disk, and not in memory.
 
     Args:
-        path: The folder.
+        path: The folder or file.
         size: Rows and columns that the images get, or `None` where they have
             one size.
+        validation: Share of the training images that is held out.
         skip_broken: Leave out files that cannot be read, see `Data.left_out`.
             Defaults to `False`, which refuses them.
     """
-    folders = sorted(p for p in path.iterdir() if p.is_dir())
-    if len(folders) < 2:
-        raise UserError(
-            f"{path} must have at least two folders, one of images for each "
-            f"class; it has {len(folders)}."
-        )
-    images, labels, left_out = [], [], []
-    for label, class_folder in enumerate(folders):
-        files = pixels.files_in(class_folder)
-        for file in files:
-            try:
-                image = pixels.read(file)
-            except UserError as error:
-                if not skip_broken:
-                    raise UserError(
-                        f"{error} To leave such files out, add --skip-broken."
-                    ) from error
-                left_out.append(str(error))
-                continue
-            if size is not None:
-                whole = image.reshape(1, *image.shape[:2], -1)
-                image = pixels.resize(whole, size)[0]
-            if images and image.shape[:2] != images[0].shape[:2]:
-                raise UserError(
-                    "all images must have one size: "
-                    f"{file} is {pixels.size(image)}, those before are "
-                    f"{pixels.size(images[0])}. Choose a size by --resize."
-                )
-            images.append(image.reshape(*image.shape[:2], -1))
-            labels.append(label)
-        if labels.count(label) < 2:
-            raise UserError(f"{class_folder} must have at least two images.")
-    if len({image.shape[2] for image in images}) > 1:  # grey ones among them
-        images = [np.broadcast_to(i, (*i.shape[:2], 3)) for i in images]
-    train, test = hold_out(np.stack(images), np.array(labels), TEST_SHARE)
-    data = checked(path.name, train, test, [p.name for p in folders])
-    return dataclasses.replace(data, left_out=tuple(left_out))
+    found = _listed(path)
+    found.check()
+    settings = {
+        "size": size,
+        "validation": validation,
+        "skip_broken": skip_broken,
+    }
+    kept = decoded.path_of(found, settings)
+    read = decoded.load(kept)
+    if read is None:
+        read = _decode(found, kept, **settings)
+    train, held, test = read.parts()
+    name = path.name if path.is_dir() else path.stem
+    data = checked(name, train, test, list(found.class_names))
+    return dataclasses.replace(data, validation=held, left_out=read.left_out)
+
+
+def _listed(path: Path) -> Listing:
+    if labels_csv.is_csv(path):
+        return labels_csv.read(path)
+    return listing.of(path)
+
+
+def _decode(
+    found: Listing,
+    kept: Path,
+    *,
+    size: int | None,
+    validation: float,
+    skip_broken: bool,
+) -> Decoded:
+    """Decodes pictures, those for training, validation and testing in turn."""
+    found = found.unique(skip_broken=skip_broken)
+    while True:
+        found.check()
+        rows = _split(found, validation)
+        order = [found.pictures[k] for k in np.concatenate(rows)]
+        images, broken = decoded.decode(order, kept, size, skip=skip_broken)
+        labels = found.labels()
+        good = np.array([p not in broken for p in found.pictures])
+        left = [part[good[part]] for part in rows]
+        found = found.without(broken)
+        if all(
+            set(labels[part]) == set(labels[whole])
+            for part, whole in zip(left, rows, strict=True)
+        ):
+            break
+        # A class has lost all its pictures of a part: split without those.
+    read = Decoded(
+        images,
+        labels[np.concatenate(left)],
+        tuple(len(part) for part in left),
+        found.left_out,
+    )
+    read.save(kept)
+    return read
+
+
+def _split(found: Listing, validation: float) -> list[Array]:
+    """Returns which pictures are for training, validation and testing.
+
+    What the list does not say is drawn, of each class the same share.
+    """
+    labels = found.labels()
+    given = np.array([picture.part for picture in found.pictures])
+    rows = {part: np.flatnonzero(given == part) for part in PARTS}
+    for part, share in (("test", TEST_SHARE), ("validation", validation)):
+        if not len(rows[part]) and share:
+            train = rows["train"]
+            left, held = held_out(labels[train], share)
+            rows["train"], rows[part] = train[left], train[held]
+    return [rows[part] for part in PARTS]
