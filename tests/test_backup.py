@@ -63,6 +63,17 @@ def test_a_training_goes_on_after_its_last_whole_epoch(tmp_path):
     assert_equal(again, whole)
 
 
+def test_long_trainings_are_kept_a_hundred_times(tmp_path):
+    whole, _ = train(tmp_path / "whole", 301)
+    assert names(tmp_path / "whole") == ["epoch-301.weights.h5"]
+    with pytest.raises(Stop):
+        train(tmp_path / "cut", 301, stop_after=282)
+    assert names(tmp_path / "cut") == ["epoch-282.weights.h5"]
+    cut, trained = train(tmp_path / "cut", 301)
+    assert trained == list(range(282, 301))
+    assert_equal(cut, whole)
+
+
 def test_a_back_up_that_was_being_written_does_not_count(tmp_path, monkeypatch):
     whole, _ = train(tmp_path / "whole", 4)
     save = keras.Model.save_weights

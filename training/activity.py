@@ -68,7 +68,7 @@ class Activity:
             images: `[n, h, w, c]`, as the network takes them.
             optimizer: What trains the network, or `None`.
         """
-        shown = self._model.predict(images, verbose=0)
+        shown = self._model.predict_on_batch(images)
         found: Layers = {}
         for name, layer in self._layers.items():
             active = shown[name]["active"]

@@ -9,10 +9,15 @@ from tfcaps.files import put_in_place
 from training import devices
 
 _NAME = "epoch-{}.weights.h5"
+_MOST = 100
 
 
 class BackUp(keras.callbacks.Callback):
-    """Keeps weights and optimiser of the last whole epoch.
+    """Keeps weights and optimiser of a whole epoch, about a hundred times.
+
+    Trainings of up to a hundred epochs are kept after each one; of others,
+    whose epochs may be shorter than it takes to write, a hundredth may have to
+    be trained again.
 
     Keras' own `BackupAndRestore` writes weights and epoch one after the other;
     stopped in between, it repeats an epoch, and stopped while it deletes its
@@ -52,15 +57,18 @@ class BackUp(keras.callbacks.Callback):
         self.model._initial_epoch = done
 
     def on_epoch_end(self, epoch, logs=None):
-        if devices.process() > 0:
+        epochs, done = self.params["epochs"], epoch + 1
+        is_over = done == epochs or self.model.stop_training
+        is_due = is_over or done % max(epochs // _MOST, 1) == 0
+        if devices.process() > 0 or not is_due:
             return
         before = self._files()
         self.folder.mkdir(exist_ok=True)
-        staged = self.folder / f".{_NAME.format(epoch + 1)}"
+        staged = self.folder / f".{_NAME.format(done)}"
         # Writing makes variables, which concern no other process.
         with devices.alone():
             self.model.save_weights(staged)
-        put_in_place(staged, self.folder / _NAME.format(epoch + 1))
+        put_in_place(staged, self.folder / _NAME.format(done))
         for path in before:
             path.unlink()
 
