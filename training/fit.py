@@ -70,8 +70,13 @@ def train(
     path = folder.model_path(name)
     if path.exists():
         return folder.load_model(name)
+    start = None
+    if name == "rem" and config.warm_start and "baseline" in config.model_names:
+        start = folder.load_model("baseline")
+        # It routes as sharply as the baseline did in the end.
+        config = dataclasses.replace(config, sharpness_start=None)
     with devices.scope(strategy):
-        model, trained, batches = prepare(name, data, config, strategy)
+        model, trained, batches = prepare(name, data, config, strategy, start)
         stops, epochs = [], config.epochs
         if (config.patience, config.stop_accuracy) != (None, None):
             stops.append(_stop_on_validation(name, data, folder, batches))
@@ -111,7 +116,13 @@ def train(
     return folder.load_model(name) if shared else model
 
 
-def prepare(name: str, data: Data, config: Config, strategy) -> Ready:
+def prepare(
+    name: str,
+    data: Data,
+    config: Config,
+    strategy,
+    start: keras.Model | None = None,
+) -> Ready:
     """Builds and compiles a model in the strategy's scope, and begins pruning.
 
     Args:
@@ -119,11 +130,15 @@ def prepare(name: str, data: Data, config: Config, strategy) -> Ready:
         data: Images and labels.
         config: Settings of the run.
         strategy: What `make_strategy` returned.
+        start: A trained network whose weights it begins with. Defaults to
+            `None`, which draws them.
     """
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
     with devices.dtype_policy(config.dtype_policy):
         model = build(data, config, decoder=config.decoder == "joint")
+    if start is not None:
+        model.set_weights(start.get_weights())
     trained = model
     counterfactual = any(config.counterfactual_weights)
     if name == "rem" and (counterfactual or any(config.coupling_weights)):

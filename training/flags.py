@@ -202,6 +202,12 @@ def _add_rem(add: _Add) -> None:
         help="train the REM model alone",
     )
     add(
+        "--warm-start",
+        action=argparse.BooleanOptionalAction,
+        help="begin REM with the weights of the trained baseline, or as that "
+        "one began",
+    )
+    add(
         "--pruning",
         choices=CHOICES["pruning"],
         help="what is pruned when, see training/pruning.py",

@@ -52,7 +52,7 @@ from training.tables import TITLES  # noqa: E402
 Reports = dict[str, rem.Report]
 
 # Settings that a flag may switch off; of others False is no flag at all.
-_SWITCHES = ("balanced", "baseline", "dense_head", "flip")
+_SWITCHES = ("balanced", "baseline", "dense_head", "flip", "warm_start")
 # Flags that are no settings of the run.
 _NOT_KEPT = ("bare", "force", "tensorboard")
 

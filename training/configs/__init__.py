@@ -51,6 +51,7 @@ _OF_REM = (
     "scope",
     "search_samples",
     "tolerance",
+    "warm_start",
 )
 
 
@@ -74,6 +75,8 @@ class Config:
         decoder: `"none"`, `"joint"` (trained with the capsules) or `"frozen"`
             (trained afterwards, on capsules that no longer change).
         reconstruction_weight: Weight of the squared error of one pixel.
+        warm_start: Begin REM with the weights of the trained baseline, instead
+            of those the baseline began with.
         samples: Most training images and most test images, or `None`.
         validation: Share of the training images that is only for choosing:
             for `iterative` pruning, `patience`, `stop_accuracy`, and the number
@@ -169,6 +172,7 @@ class Config:
     dense_head: bool = False
     decoder: str = "none"
     reconstruction_weight: float = 5e-4
+    warm_start: bool = False
     samples: int | None = None
     validation: float = 0.1
     epochs: int = 8

@@ -82,7 +82,11 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
         # Few pictures of a class say little of what they have in common.
         coupling_spread=0.05,
         coupling_polarization=0.1,
+        coupling_crowding=1.0,
+        counterfactual_necessity=0.25,
+        counterfactual_sufficiency=0.25,
         final_sparsity=0.5,
+        warm_start=True,
         **settings,
     )
 
