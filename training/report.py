@@ -63,9 +63,11 @@ def write(
         further: What `others` returns. Defaults to nothing.
     """
     folder.figures.mkdir(exist_ok=True)
-    shown = figures.of_dictionaries(folder, data, reports)
+    shown = {}
     if models:
         shown |= tree_figures.of_models(models, folder.config, data)
+    shown |= figures.of_dictionaries(folder, data, reports)
+    if models:
         shown |= figures.of_models(models, folder.config, data)
         shown |= maps.of_models(folder, models, data)
     if decoded is not None:
