@@ -2,8 +2,8 @@
 
 python export/client.py --model dr_capsnet_small digit.png
 
-An example to copy and to change, which needs neither tfcaps nor Keras but
-numpy and pillow; gRPC takes tensorflow-serving-api as well.
+An example to copy and to change. It needs numpy and pillow, not tfcaps; gRPC
+takes tensorflow-serving-api as well.
 """
 
 import argparse
@@ -21,14 +21,13 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 _DTYPES = {"DT_FLOAT": "float32", "DT_UINT8": "uint8", "DT_INT64": "int64"}
 _MODES = {1: "L", 3: "RGB"}  # pillow's, by the number of channels
 _BATCH = 32  # the largest that the server's batching.config allows
 _UNREADABLE = (OSError, ValueError, MemoryError, SyntaxError)  # broken files
-# What a status means, by gRPC's names, and what to do.
-_PROBLEMS = {
+_PROBLEMS = {  # what a status means, by gRPC's names, and what to do
     "NOT_FOUND": "has no such model or version; give one that it serves",
     "UNAVAILABLE": "does not answer; start the server or give another address",
     "DEADLINE_EXCEEDED": "took too long; give a longer timeout or fewer images",
@@ -142,14 +141,15 @@ def _read_picture(path: Path, shape: tuple[int, ...]) -> Array:
     with Image.open(path) as picture:
         if picture.mode.startswith(("I", "F")):  # convert would clip it
             raise ClientError("save it with 8 bits per channel, not more.")
-        ground = Image.new("RGBA", picture.size, "white")  # as in training
-        picture = Image.alpha_composite(ground, picture.convert("RGBA"))
-    image = picture.convert(_MODES[channels])
-    if image.size != (columns, rows):
+        picture = ImageOps.exif_transpose(picture).convert("RGBA")
+    ground = Image.new("RGBA", picture.size, "white")  # as in training
+    image = Image.alpha_composite(ground, picture).convert(_MODES[channels])
+    if image.size != (new := (columns, rows)):
         sizes = f"{image.width}x{image.height} to {columns}x{rows} pixels"
         print(f"client.py: {path} is resized from {sizes}", file=sys.stderr)
-        image = image.resize((columns, rows), Image.Resampling.BILINEAR)
-    return np.asarray(image).reshape(1, *shape)
+    # Floats, so that they are rounded once, as in training.
+    bands = [b.convert("F").resize(new, Image.BILINEAR) for b in image.split()]
+    return np.rint(np.stack(bands, axis=-1)[None]).astype(np.uint8)
 
 
 @dataclasses.dataclass
@@ -292,7 +292,7 @@ def _describe(outputs: Outputs, index: int, classes: list[str] | None) -> str:
     lengths = outputs["lengths"][index]
     names = classes or range(len(lengths))
     if len(names) != len(lengths):
-        raise ClientError(f"the manifest does not have {len(lengths)} classes.")
+        raise ClientError(f"the model has {len(lengths)} classes, not {names}.")
     order = np.argsort(-lengths, kind="stable")[:3]
     text = ", ".join(f"{names[k]} {lengths[k]:.3f}" for k in order)
     if "saliency" in outputs:
@@ -306,9 +306,11 @@ def _describe(outputs: Outputs, index: int, classes: list[str] | None) -> str:
     return text
 
 
-def _read_classes(manifest: Path | None) -> list[str] | None:
+def _classes_in(manifest: str) -> list[str] | None:
+    """Returns the names of the classes; an old manifest may have none."""
     try:
-        return manifest and json.loads(manifest.read_text("utf-8"))["classes"]
+        about = json.loads(Path(manifest).read_text("utf-8"))
+        return about.get("classes") if "sha256" in about else about["classes"]
     except (ValueError, KeyError, TypeError) as error:
         raise ClientError(f"{manifest} is no manifest of an export.") from error
 
@@ -326,10 +328,8 @@ def _save(path: Path, outputs: Outputs) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    about = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(
-        "client.py", description=about, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser("client.py", allow_abbrev=False)
+    parser.description = __doc__.splitlines()[0]
     add = parser.add_argument
     add("images", nargs="+", type=Path, help="image or .npy files")
     add("--invert", action="store_true", help="swap dark and bright")
@@ -339,7 +339,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--url", default="http://localhost:8501", help="default: %(default)s")
     add("--grpc", metavar="HOST:PORT", help="ask by gRPC instead")
     add("--timeout", type=float, default=10.0, help="seconds; default: 10")
-    add("--manifest", type=Path, help="manifest.json, for names of classes")
+    add("--manifest", type=_classes_in, dest="classes", help="manifest.json")
+    add("--classes", type=lambda names: names.split(","), help="A,B,...")
     add("--json", action="store_true", help="print the whole answer as JSON")
     add("--out", type=Path, help=".npz file for all outputs")
     return parser
@@ -362,7 +363,6 @@ def _connect(options: argparse.Namespace) -> _Server:
 def _run(options: argparse.Namespace) -> None:
     if not 0 < options.timeout < 1e6:
         raise ClientError(f"--timeout {options.timeout:g} must be above 0.")
-    classes = _read_classes(options.manifest)
     server = _connect(options)
     signature = server.signature(options.signature)
     batches = [read_images(path, signature) for path in options.images]
@@ -373,15 +373,15 @@ def _run(options: argparse.Namespace) -> None:
     images = np.concatenate(batches)
     if options.invert:
         images = (255 if images.dtype == np.uint8 else 1) - images
-    starts = range(0, len(images), _BATCH)
-    parts = [server.predict(images[k : k + _BATCH], signature) for k in starts]
+    parts = np.split(images, range(_BATCH, len(images), _BATCH))
+    parts = [server.predict(part, signature) for part in parts]
     outputs = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
     if options.out:
         _save(options.out, outputs)
     if options.json:
         return print(json.dumps({"outputs": outputs}, default=Array.tolist))
     for index, name in enumerate(names):
-        print(f"{name}: {_describe(outputs, index, classes)}")
+        print(f"{name}: {_describe(outputs, index, options.classes)}")
 
 
 def main(argv: list[str] | None = None) -> int:

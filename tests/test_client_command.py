@@ -13,6 +13,7 @@ from PIL import Image
 
 from export import client
 from tests.client_runs import CLASSES, expected, line, run, write_images
+from training import images
 
 pytestmark = pytest.mark.usefixtures("no_proxy")
 
@@ -79,6 +80,25 @@ def test_classes_have_the_names_of_the_manifest(networks, flags, work, capfd):
     assert run("--model", "grey", *flags, *more) == 0
     printed = capfd.readouterr().out
     assert printed == line("digit.png", lengths, range(4)) + "\n"
+
+
+def test_classes_have_the_names_that_are_given(networks, url, work, capfd):
+    given = ["--model", "grey", "--url", url, "--classes", ",".join(CLASSES)]
+    assert run(*given, "digit.png") == 0
+    lengths = expected(networks["grey", 3], np.load("batch.npy")[:1])
+    wanted = line("digit.png", lengths["lengths"][0])
+    assert capfd.readouterr().out == wanted + "\n"
+
+
+def test_an_old_manifest_without_names_leaves_numbers(
+    networks, url, work, capfd
+):
+    (work / "manifest.json").write_text('{"files": {}, "sha256": "0"}')
+    given = ["--model", "grey", "--url", url, "--manifest", "manifest.json"]
+    assert run(*given, "digit.png") == 0
+    lengths = expected(networks["grey", 3], np.load("batch.npy")[:1])
+    wanted = line("digit.png", lengths["lengths"][0], range(4))
+    assert capfd.readouterr().out == wanted + "\n"
 
 
 def test_explain_tells_where_the_saliency_peaks(flags, work, capfd):
@@ -190,14 +210,9 @@ def test_pictures_are_resized_and_recoloured(
     assert picture.mode == mode
     picture.save("picture.png")
     assert run("--model", name, "--url", url, "picture.png") == 0
-    ground = np.full((20, 30, 3), 255.0)
-    if mode == "RGBA":  # what is transparent becomes white
-        colours, opacity = np.split(np.asarray(picture, float), [3], axis=-1)
-        ground += (colours - ground) * opacity / 255
-        picture = Image.fromarray(np.rint(ground).astype(np.uint8))
-    wanted = picture.convert({1: "L", 3: "RGB"}[channels])
-    wanted = wanted.resize((columns, rows), Image.Resampling.BILINEAR)
-    pixels = np.asarray(wanted).reshape(1, rows, columns, channels)
+    # What is transparent becomes white.
+    pixels = images.read(Path("picture.png"), {1: "L", 3: "RGB"}[channels])
+    pixels = images.resize(pixels.reshape(1, 20, 30, -1), (rows, columns))
     lengths = expected(model, pixels)["lengths"][0]
     printed = capfd.readouterr()
     assert printed.out == line("picture.png", lengths, range(4)) + "\n"
@@ -205,6 +220,23 @@ def test_pictures_are_resized_and_recoloured(
         "client.py: picture.png is resized from 30x20 to "
         f"{columns}x{rows} pixels\n"
     )
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (6, 9, 3), (40, 50, 3)])
+def test_pictures_become_what_they_are_in_training(work, rng, shape, capfd):
+    picture = Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8))
+    turned = Image.Exif()
+    turned[274] = 6  # the camera was held upright
+    picture.save("turned.png", exif=turned)
+    signature = client.Signature("s", shape, "uint8", {})
+    sent = client.read_images(Path("turned.png"), signature)
+    wanted = images.read(Path("turned.png"), {1: "L", 3: "RGB"}[shape[2]])
+    assert wanted.shape[:2] == (30, 20)
+    wanted = images.resize(wanted.reshape(1, 30, 20, -1), shape[:2])
+    # Sums in another order may be rounded another way.
+    difference = np.abs(sent.astype(int) - wanted)
+    assert difference.max() <= 1 and difference.mean() < 0.01
+    assert "resized from 20x30 to" in capfd.readouterr().err
 
 
 def test_pictures_of_the_right_size_are_sent_as_they_are(

@@ -99,7 +99,7 @@ _PIXELS = "pixels must be uint8, 0 to 255, or float, all from 0 to 1; these are"
         (["--manifest", "none.json"], "none.json is no manifest of an export."),
         (
             ["--manifest", "two.json"],
-            "the manifest does not have 4 classes.",
+            "the model has 4 classes, not ['a', 'b'].",
         ),
         (
             ["--out", "missing/a.npz"],

@@ -149,21 +149,85 @@ def test_an_image_of_each_class_is_shown(written, data, models):
     assert read(folder, "parse_tree_images") == wanted
 
 
-def test_trees_are_shown_with_what_their_children_see(written, data, models):
+def test_right_and_wrong_images_are_shown_with_their_trees(
+    written, data, models
+):
     folder, page = written
-    images = data.test[0][[3, 1, 0]].astype(np.float32) / 255
-    trees = rem.tree_fields(models["rem"], images, levels=11)
+    images = data.test[0].astype(np.float32) / 255
+    everything = rem.tree_fields(models["rem"], images, levels=11)
+    by_picture = {
+        json.dumps(image[..., 0].tolist()): (int(label), tree)
+        for image, label, tree in zip(*data.test, everything, strict=True)
+    }
     shown = read(folder, "tree_fields")["images"]
-    assert [part["label"] for part in shown] == [0, 1, 2]
-    for part, tree in zip(shown, trees, strict=True):
+    named = np.array([tree.predicted for tree in everything])
+    right = named == data.test[1]
+    assert [part["right"] for part in shown] == [True] * min(4, right.sum()) + [
+        False
+    ] * min(4, (~right).sum())
+    for part in shown:
+        label, tree = by_picture[json.dumps(part["image"])]
+        assert part["label"] == label
+        assert part["right"] == (tree.predicted == label)
+        assert int(np.argmax(part["lengths"])) == tree.predicted
+        word = "right" if part["right"] else "WRONG"
+        name = data.class_names[tree.predicted]
+        start = f"{word}: {name} {tree.length:.2f}, "
+        assert part["title"].startswith(start)
         children = [child["child"] for child in part["children"]]
         assert children == tree.children.tolist()
         assert [c["box"] for c in part["children"]] == tree.boxes.tolist()
-    assert "Trees and what their children see, REM" in page
+    wrong = [part["length"] for part in shown if not part["right"]]
+    assert wrong and len(wrong) < len(shown)
+    assert "Right and wrong images, and their trees, REM" in page
+    told = f"{np.sum(~right)} of the 12 test images looked at are wrong"
+    assert told in page
     assert "there are no parts to show" not in page
+
+
+def test_of_networks_without_parts_the_report_says_so(data):
     flat = {"rem": tiny_capsnet(primary_kernel_size=6)}
     whole = tree_figures.of_models(flat, Config(), data)["tree_fields"]
     assert "there are no parts to show" in whole.caption
+
+
+def test_every_class_is_shown_before_one_comes_twice():
+    classes = np.array([0] * 10 + [1] * 3 + [2] * 3)
+    lengths = np.linspace(0.1, 0.9, 16)
+    right = np.ones(16, bool)
+    right[[1, 3, 5, 8, 11, 14]] = False
+    chosen = tree_figures.choose(right, classes, lengths)
+    assert right[chosen].tolist() == [True] * 4 + [False] * 4
+    assert sorted(classes[chosen[:3]]) == [0, 1, 2]
+    # Of the wrong ones those that are the longest, class by class.
+    assert chosen[4:].tolist() == [14, 11, 8, 5]
+    assert tree_figures.choose(~right, classes, lengths)[:4].tolist() != [
+        14, 11, 8, 5,
+    ]  # fmt: skip
+    np.testing.assert_array_equal(
+        tree_figures.choose(right, classes, lengths), chosen
+    )
+
+
+def test_that_none_is_wrong_is_said(data, models):
+    named = rem.sample_keys(
+        models["rem"], data.test[0].astype(np.float32) / 255
+    )[1]
+    part = data.test[0], named
+    caption = tree_figures.of_models(
+        models, Config(), dataclasses.replace(data, test=part)
+    )["tree_fields"].caption
+    assert "None of the 12 test images looked at is wrong." in caption
+
+
+def test_of_images_of_two_classes_either_is_right(data, models):
+    both = np.ones((12, 3), np.int64)
+    both[:, 0] = 0
+    shown = tree_figures.of_models(
+        models, Config(), dataclasses.replace(data, test=(data.test[0], both))
+    )["tree_fields"].drawing.data["images"]
+    assert {part["label"] for part in shown} == {1}
+    assert all(part["right"] == (part["predicted"] in (1, 2)) for part in shown)
 
 
 def test_trees_of_the_test_set_are_of_both_models(written, data, models):

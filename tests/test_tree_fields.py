@@ -167,6 +167,18 @@ def test_parts_are_cut_out_and_tied_to_the_class():
     ]  # fmt: skip
 
 
+def test_a_title_stands_over_its_tree():
+    trees = [tree_of([2], [0.9]), tree_of([3], [0.9])]
+    drawing, data = viz.tree_fields(
+        np.zeros((2, 6, 6, 1)), trees, titles=["one", "other"]
+    )
+    assert [drawing.axes[k].get_title("left") for k in (1, 3)] == [
+        "one",
+        "other",
+    ]
+    assert [part["title"] for part in data["images"]] == ["one", "other"]
+
+
 def test_a_part_that_is_cut_by_the_first_row_lies_at_the_lower_right():
     fields = fields_of([[0, 0, 2, 1], [2, 3, 5, 6]], grid=(1, 2, 1))
     fields.child_centres[0] = [0, -1]
@@ -241,3 +253,5 @@ def test_images_without_trees_are_an_error():
         viz.tree_fields(np.zeros((0, 6, 6, 1)), [])
     with pytest.raises(ValueError, match="at least 1. Received: most=0"):
         viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree], most=0)
+    with pytest.raises(ValueError, match="1 images and 2 titles"):
+        viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree], titles=["a", "b"])

@@ -139,25 +139,30 @@ def _on_white(image: Image.Image) -> Image.Image:
     return Image.alpha_composite(ground, layer)
 
 
-def resize(images: Array, size: int) -> Array:
-    """Returns images `[n, h, w, c]` as `[n, size, size, c]`, bilinear.
+def resize(images: Array, size: int | tuple[int, int]) -> Array:
+    """Returns images `[n, h, w, c]` in another size, bilinear.
 
     The whole image is kept; where it becomes smaller, all the pixels that fall
     together are averaged, as by Pillow.
+
+    Args:
+        images: uint8, or float in [0, 1].
+        size: Rows and columns, or both in one number.
     """
     count, height, width, channels = images.shape
-    if (height, width) == (size, size):
+    sides = (size, size) if isinstance(size, int) else size
+    if (height, width) == sides:
         return images
-    rows, columns = _weights(height, size), _weights(width, size)
+    rows, columns = _weights(height, sides[0]), _weights(width, sides[1])
     whole = images.dtype == np.uint8
     resized = np.empty(
-        (count, size, size, channels), np.uint8 if whole else np.float32
+        (count, *sides, channels), np.uint8 if whole else np.float32
     )
     for start in range(0, count, _CHUNK):
         chunk = images[start : start + _CHUNK].astype(np.float32)
         lines = rows @ chunk.reshape(-1, height, width * channels)
         # Weights need not add up to 1 exactly.
-        new = columns @ lines.reshape(-1, size, width, channels)
+        new = columns @ lines.reshape(-1, sides[0], width, channels)
         new = np.rint(new) if whole else np.minimum(new, 1.0)
         resized[start : start + _CHUNK] = new
     return resized

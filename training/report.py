@@ -65,9 +65,11 @@ def write(
         compared: Accuracy with a dense head. Defaults to `None`, not measured.
     """
     folder.figures.mkdir(exist_ok=True)
-    shown = figures.of_dictionaries(folder, data, reports)
+    shown = {}
     if models:
         shown |= tree_figures.of_models(models, folder.config, data)
+    shown |= figures.of_dictionaries(folder, data, reports)
+    if models:
         shown |= figures.of_models(models, folder.config, data)
         shown |= maps.of_models(folder, models, data)
     if decoded is not None:

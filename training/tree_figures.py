@@ -1,25 +1,37 @@
-"""Figures of a run that show what the children of a tree see of an image."""
+"""Test images of a run, right and wrong ones, with their trees."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
+import numpy as np
+from numpy.typing import NDArray
 
 from tfcaps import rem, viz
+from training.batches import Batches, to_float
 from training.configs import Config
 from training.datasets import Data
-from training.figures import Shown, one_of_each
+from training.figures import Shown
 from training.tables import TITLES
 
-# Images, of different classes, that are shown.
-_SHOWN = 5
+Array = NDArray[Any]
+
+# Images that are shown of those that are right, and of those that are wrong.
+_EACH = 4
+# Most test images that they are drawn from.
+_MOST = 2000
+# Classes in a title.
+_LONGEST = 3
 
 _TEXT = (
-    "The first test image of some classes, and its parse tree: the predicted "
-    "class, and below it what its children see of the image. These are the "
+    "Test images and their parse trees: the class that the network names, and "
+    "below it what the children of the tree see of the image. These are the "
     "children that are coupled with the class by more than the uniform "
     "coupling, the strongest first, by coupling times activation. A line is as "
     "strong as the coupling (the number, quantised), and the frames on the "
-    "image show where the parts are."
+    "image show where the parts are. Over an image is what it is; over its "
+    "tree are the longest classes with their lengths, from 0 to 1. "
 )
 _NO_PARTS = (
     " In this network there are no parts to show: its children see all the "
@@ -30,15 +42,107 @@ _NO_PARTS = (
 def of_models(
     models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
-    """Returns the figure of the last model."""
+    """Returns the figure of the last model.
+
+    Right ones come first. Of each kind every class comes before one comes
+    twice; wrong ones that the network is most certain of come first.
+    """
     name, model = list(models.items())[-1]
-    images, labels = (part[:_SHOWN] for part in one_of_each(data))
+    images, labels = _drawn(data)
+    rounded = rem.quantize_couplings(model, config.levels, mode=config.mode)
+    lengths = rem.capsule_outputs(rounded, couplings=False).predict(
+        Batches(images, labels, batch_size=256), verbose=0
+    )["lengths"]
+    right = _is_right(lengths, labels)
+    chosen = choose(right, _classes(labels), lengths.max(axis=-1))
+    pictures = to_float(images[chosen])
     trees = rem.tree_fields(
-        model, images, levels=config.levels, mode=config.mode
+        model, pictures, levels=config.levels, mode=config.mode
     )
     drawing = viz.tree_fields(
-        images, trees, labels=labels, class_names=data.class_names
+        pictures,
+        trees,
+        labels=_classes(labels)[chosen],
+        titles=[
+            f"{'right' if right[k] else 'WRONG'}: "
+            + longest(lengths[k], data.class_names)
+            for k in chosen
+        ],
+        class_names=data.class_names,
     )
-    text = _TEXT if trees[0].fields.is_local else _TEXT + _NO_PARTS
-    heading = f"Trees and what their children see, {TITLES[name]}"
+    for shown, k in zip(drawing.data["images"], chosen, strict=True):
+        shown["right"] = bool(right[k])
+        shown["lengths"] = lengths[k].round(6).tolist()
+    text = _TEXT + _told(right)
+    if not trees[0].fields.is_local:
+        text += _NO_PARTS
+    heading = f"Right and wrong images, and their trees, {TITLES[name]}"
     return {"tree_fields": Shown(drawing, heading, text)}
+
+
+def longest(lengths: Array, names: Sequence[str]) -> str:
+    """Returns the longest classes with their lengths, in words."""
+    order = np.argsort(-lengths, kind="stable")[:_LONGEST]
+    return ", ".join(f"{names[j]} {lengths[j]:.2f}" for j in order)
+
+
+def choose(right: Array, classes: Array, lengths: Array) -> Array:
+    """Returns which images are shown, the right ones first.
+
+    Args:
+        right: Whether each is right, `[n]`.
+        classes: What each is, `[n]`.
+        lengths: The length of the class that each is taken for, `[n]`.
+    """
+    drawn = np.random.default_rng(0).permutation(len(right))
+    certain = np.argsort(-lengths, kind="stable")
+    return np.concatenate(
+        [
+            _spread(drawn[right[drawn]], classes),
+            _spread(certain[~right[certain]], classes),
+        ]
+    )
+
+
+def _spread(order: Array, classes: Array) -> Array:
+    """Returns the first in an order, every class before one comes twice."""
+    seen: Counter[int] = Counter()
+    rounds = []
+    for k in order:
+        rounds.append(seen[classes[k]])
+        seen[classes[k]] += 1
+    return order[np.argsort(rounds, kind="stable")][:_EACH]
+
+
+def _drawn(data: Data) -> tuple[Array, Array]:
+    """Returns some test images, all if they are few."""
+    images, labels = data.test
+    chosen = np.random.default_rng(0).permutation(len(labels))[:_MOST]
+    return images[np.sort(chosen)], labels[np.sort(chosen)]
+
+
+def _classes(labels: Array) -> Array:
+    """Returns one class for each image; of two the lower one."""
+    return np.argmax(labels, axis=-1) if labels.ndim == 2 else labels
+
+
+def _is_right(lengths: Array, labels: Array) -> Array:
+    """Tells whether the longest class is that of the image, or one of them."""
+    named = np.argmax(lengths, axis=-1)
+    if labels.ndim == 2:
+        return labels[np.arange(len(named)), named].astype(bool)
+    return named == labels
+
+
+def _told(right: Array) -> str:
+    """Says how many are right."""
+    count, wrong = len(right), int(np.sum(~right))
+    if not wrong:
+        return f"None of the {count:,} test images looked at is wrong."
+    told = f"{wrong:,} of the {count:,} test images looked at are wrong"
+    if wrong == count:
+        return f"All {told}."
+    return (
+        f"{told}; of these the ones that the network is most certain of are "
+        "shown, of the others some that are drawn at random."
+    )

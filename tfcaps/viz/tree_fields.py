@@ -27,6 +27,7 @@ def tree_fields(
     trees: Sequence[TreeFields],
     *,
     labels: ArrayLike | None = None,
+    titles: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     most: int = 8,
 ) -> Drawing:
@@ -44,10 +45,11 @@ def tree_fields(
     out; they are dots, and the figure says why.
 
     Args:
-        images: Images `[n, h, w, c]`, see `saliency`. Half a dozen at most look
+        images: Images `[n, h, w, c]`, see `saliency`. A dozen at most look
             well.
         trees: What `tfcaps.rem.tree_fields` returns for them.
         labels: Their classes `[n]`, shown over the images. Defaults to `None`.
+        titles: A line for each, shown over its tree. Defaults to `None`.
         class_names: Names of the classes. Defaults to their numbers.
         most: Int. Children that are shown of a tree. Defaults to `8`.
 
@@ -57,13 +59,18 @@ def tree_fields(
         boxes.
 
     Raises:
-        ValueError: If there is not one tree for each image, no image, or `most`
-            is below 1.
+        ValueError: If there is not one tree, and one title, for each image, no
+            image, or `most` is below 1.
     """
     if not len(images) == len(trees) > 0:
         raise ValueError(
             "There must be one tree for each image. Received: "
             f"{len(images)} images and {len(trees)} trees."
+        )
+    if titles is not None and len(titles) != len(trees):
+        raise ValueError(
+            "There must be one title for each image. Received: "
+            f"{len(images)} images and {len(titles)} titles."
         )
     if most < 1:
         raise ValueError(f"`most` must be at least 1. Received: most={most}.")
@@ -79,15 +86,17 @@ def tree_fields(
     panels = drawing.subplots(
         len(trees), 2, squeeze=False, width_ratios=[_IMAGE, width - _IMAGE]
     )
-    for (left, right), image, tree, label in zip(
-        panels, pictures, trees, given, strict=True
+    above = list(titles or [""] * len(trees))
+    for (left, right), image, tree, label, title in zip(
+        panels, pictures, trees, given, above, strict=True
     ):
         show(left, image)
+        right.set_title(title, loc="left", fontsize=9)
         if label is not None:
             left.set_title(names[int(label)], fontsize=9)
         _draw_outlines(left, image, tree, most)
         _draw_tree(right, image, tree, names[tree.predicted], most)
-    return Drawing(drawing, _data(pictures, trees, given, names))
+    return Drawing(drawing, _data(pictures, trees, given, above, names))
 
 
 def _draw_outlines(
@@ -279,6 +288,7 @@ def _data(
     pictures: Sequence[Array],
     trees: Sequence[TreeFields],
     labels: Sequence[Any] | Array,
+    titles: Sequence[str],
     names: Sequence[str],
 ) -> dict[str, Any]:
     return plain(
@@ -288,6 +298,7 @@ def _data(
                 {
                     "image": image,
                     "label": label,
+                    "title": title,
                     "predicted": tree.predicted,
                     "length": round(tree.length, 6),
                     "is_local": tree.fields.is_local,
@@ -310,8 +321,8 @@ def _data(
                         )
                     ],
                 }
-                for image, tree, label in zip(
-                    pictures, trees, labels, strict=True
+                for image, tree, label, title in zip(
+                    pictures, trees, labels, titles, strict=True
                 )
             ],
         }
