@@ -136,11 +136,15 @@ def test_mistakes_are_one_line(finished, tmp_path, capsys):
     folder, images = finished
     good = save(tmp_path / "good.png", images[0])
     (tmp_path / "bad.png").write_bytes(b"no picture")
+    (tmp_path / "none").mkdir()
     for arguments, message in (
         (["--run", tmp_path, good], "there is no run in"),
         (["--run", folder, tmp_path / "bad.png"], "is not a readable image"),
         (["--run", folder, tmp_path / "gone.png"], "there is no file"),
-        (["--run", folder, *[good] * 13], "at most 12 fit"),
+        (
+            ["--run", folder, tmp_path / "none"],
+            "there is no picture in the folder",
+        ),
     ):
         out = tmp_path / "out"
         assert command(*arguments, "--out", out) == 2

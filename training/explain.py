@@ -1,16 +1,19 @@
-"""Draws parse trees, what they look at, and saliency maps of own images.
+"""Explains pictures: what they are taken for, their trees, what these look at.
 
 python training/explain.py --run runs/digits-rem three.png
+python training/explain.py --run runs/photos new-photos/
 
-Writes `explained/parse_trees.png` into the run folder, `tree_fields.png` with
-the parts of the image that a tree's children see, and `saliency.png` if the
-children of the class capsules have positions; beside each its data as JSON.
+Writes into `explained/` of the run folder `index.html`, a page that holds
+everything it shows; `predictions.csv`; and the drawings, beside each its data
+as JSON: `parse_trees.png`, `tree_fields.png` with the parts of the picture that
+a tree's children see, and `saliency.png` if the children of the class capsules
+have positions. More than 12 pictures fill several: `tree_fields-1.png`, ...
 """
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 # The repository's own folders, wherever the command is called from.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -22,18 +25,24 @@ if __name__ == "__main__":
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
-from PIL import Image  # noqa: E402
 
 import tfcaps  # noqa: E402, F401 (registers the layers)
-from tfcaps import rem, viz  # noqa: E402
-from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
-from training import images as pixels  # noqa: E402
+from tfcaps import rem  # noqa: E402
+from tfcaps.cli import (  # noqa: E402
+    Parser,
+    UserError,
+    at_least_one,
+    run_command,
+)
+from training import explained, own_pictures  # noqa: E402
+from training.answers import Answer, Answerer  # noqa: E402
 from training.batches import to_float  # noqa: E402
 from training.folder import RunFolder  # noqa: E402
 
-_MODES = {1: "L", 3: "RGB"}
-# More panels than this would be too small to read.
-_MOST = 12
+# Most numbers in a batch of images, 64 MB, and most images.
+_BATCH_SIZE, _BATCH = 2**24, 256
+# Pictures that are named in a sentence.
+_NAMED = 10
 
 
 def make_parser() -> Parser:
@@ -47,188 +56,159 @@ def make_parser() -> Parser:
         "images",
         nargs="+",
         type=Path,
-        metavar="IMAGE",
-        help=f"picture file, at most {_MOST} of them",
+        metavar="PICTURE",
+        help="picture file, or folder of pictures; of folders that are named "
+        "like classes it is also said how many are right",
     )
     add(
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="where the pictures go (default: explained/ in the run folder)",
+        help="where the answers go (default: explained/ in the run folder)",
     )
     add(
         "--invert",
         action="store_true",
         help="swap dark and bright, for dark digits on a white page",
     )
+    add(
+        "--skip-broken",
+        action="store_true",
+        help="leave out pictures that cannot be read, and list them",
+    )
+    add(
+        "--draw",
+        type=at_least_one,
+        default=120,
+        metavar="N",
+        help="draw at most so many, wrong ones first (default: %(default)s)",
+    )
     return parser
 
 
 def explain(options: argparse.Namespace) -> None:
-    """Draws the images' parse trees and prints what was recognised."""
-    if len(options.images) > _MOST:
-        raise UserError(
-            f"{len(options.images)} images were given; at most {_MOST} fit "
-            "into a picture."
-        )
+    """Says what pictures are taken for, and draws their trees."""
     folder = RunFolder.open(options.run)
-    config, names = folder.config, folder.class_names()
-    model = rem.encoder(folder.load_model(config.model_names[-1]))
+    pictures = own_pictures.find(options.images, folder.class_names())
+    model = rem.encoder(folder.load_model(folder.config.model_names[-1]))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
-    images = to_float(
-        np.stack(
-            [_read(path, shape, options.invert) for path in options.images]
+    reader = own_pictures.Reader(shape, options.invert, options.skip_broken)
+    answers = _ask(pictures, reader, Answerer(folder, model), shape)
+    if not answers:
+        raise UserError(
+            f"none of the {len(pictures):,} pictures can be read; the first: "
+            f"{reader.left_out[0]}"
         )
-    )
-    trees = rem.ParseTrees(model, levels=config.levels, mode=config.mode)
-    shown = rem.explanation(
-        rem.quantize_couplings(model, config.levels, mode=config.mode)
-    )(images)
-    shown = {
-        name: keras.ops.convert_to_numpy(value) for name, value in shown.items()
-    }
-    classes = [names[j] for j in shown["classes"]]
-    drawings = {
-        "parse_trees": viz.parse_tree(
-            {
-                f"{path.name}: {recognised}": tree
-                for path, recognised, tree in zip(
-                    _told_apart(options.images),
-                    classes,
-                    trees.each(images),
-                    strict=True,
-                )
-            },
-            images=images,
-            class_names=names,
-        ),
-        "tree_fields": viz.tree_fields(
-            images,
-            rem.tree_fields(
-                model, images, levels=config.levels, mode=config.mode
-            ),
-            class_names=names,
-        ),
-    }
-    if "saliency" in shown:
-        drawings["saliency"] = viz.saliency(
-            images, {config.model: shown}, class_names=names
-        )
-    for path, recognised, lengths, same in zip(
-        options.images,
-        classes,
-        shown["lengths"],
-        _same_trees(folder, model, images),
-        strict=True,
-    ):
-        print(f"{path}: {recognised} (length {lengths.max():.2f}); {same}")
+    few = len(answers) <= explained.PANELS
+    _print_notes([reader.resized, reader.dark], few)
+    sentences = _sentences(answers, reader)
+    if few:
+        for a in answers:
+            print(
+                f"{a.picture.path}: {a.named} (length {a.length:.2f}); {a.same}"
+            )
+    for sentence, _ in sentences:
+        print(sentence)
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
-    for name, drawing in drawings.items():
-        print(drawing.save(out / name))
-
-
-def _read(path: Path, shape: Any, invert: bool) -> Any:
-    rows, columns, channels = shape
-    if channels not in _MODES:
-        raise UserError(
-            f"the network takes images of {channels} channels, which no "
-            "picture file has."
-        )
-    image = pixels.read(path, _MODES[channels])
-    if image.shape[:2] != (rows, columns):
-        print(
-            f"{path} is resized from {image.shape[1]}x{image.shape[0]} to "
-            f"{columns}x{rows} pixels, width by height"
-        )
-        image = np.asarray(
-            Image.fromarray(image).resize(
-                (columns, rows), Image.Resampling.BILINEAR
+    explained.write_table(out / "predictions.csv", answers)
+    drawn = _drawn(answers, options.draw)
+    if len(drawn) < len(answers):
+        sentences.append(
+            (
+                f"{len(drawn):,} of the {len(answers):,} pictures are drawn, "
+                "wrong ones first; --draw changes how many.",
+                False,
             )
         )
-    image = image.reshape(rows, columns, channels)
-    image = 255 - image if invert else image
-    if channels == 1 and _border(image).mean() > max(127, image.mean()):
-        flag = "without --invert" if invert else "--invert"
-        print(
-            f"{path} is dark on a bright ground now; if the network was "
-            f"trained on bright on dark, try {flag}"
+    files = _draw(folder, model, reader, drawn, out)
+    page = out / "index.html"
+    explained.write_page(page, folder, answers, files, sentences)
+    for file in [*(f for _, f in files if few), out / "predictions.csv", page]:
+        print(file)
+
+
+def _ask(
+    pictures: Sequence[own_pictures.Picture],
+    reader: own_pictures.Reader,
+    answerer: Answerer,
+    shape: Sequence[int],
+) -> list[Answer]:
+    """Returns what is said of all pictures, of which few are in memory."""
+    size = int(np.clip(_BATCH_SIZE // np.prod(shape), 1, _BATCH))
+    answers: list[Answer] = []
+    for start in range(0, len(pictures), size):
+        images = reader.read(pictures[start : start + size])
+        if images:
+            stacked = to_float(np.stack(list(images.values())))
+            answers += answerer.ask(list(images), stacked)
+        if len(pictures) > size:
+            done = min(start + size, len(pictures))
+            print(f"{done:,} of {len(pictures):,} pictures", flush=True)
+    return answers
+
+
+def _print_notes(kinds: Sequence[Sequence[str]], few: bool) -> None:
+    """Prints all notes, or of many pictures the first of each kind."""
+    for notes in kinds:
+        for note in notes if few else notes[:1]:
+            more = f" (and {len(notes) - 1:,} more)"
+            print(note + ("" if few or len(notes) == 1 else more))
+
+
+def _sentences(
+    answers: Sequence[Answer], reader: own_pictures.Reader
+) -> list[tuple[str, bool]]:
+    """Returns what is said of all, each with whether it is a warning."""
+    sentences = []
+    known = [a for a in answers if a.picture.truth is not None]
+    if known:
+        wrong = [a for a in known if a.is_wrong]
+        told = (
+            f"{len(known) - len(wrong):,} of the {len(known):,} pictures in "
+            "folders named like classes are right"
         )
-    return image
+        if wrong:
+            told += "; wrong: " + _listed(
+                [f"{a.picture.name} taken for {a.named}" for a in wrong]
+            )
+        sentences.append((f"{told}.", bool(wrong)))
+    sentences += [(f"left out: {text}", True) for text in reader.left_out]
+    return sentences
 
 
-def _border(image: Any) -> Any:
-    inner = np.zeros(image.shape, bool)
-    inner[1:-1, 1:-1] = True
-    return image[~inner]
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _NAMED
+    return ", ".join(texts[:_NAMED]) + (f" and {more:,} more" * (more > 0))
 
 
-def _told_apart(paths: list[Path]) -> list[Path]:
-    """Returns the paths; numbered where names repeat, which are titles."""
-    names = [path.name for path in paths]
-    return [
-        path
-        if names.count(path.name) == 1
-        else path.with_name(f"{k} {path.name}")
-        for k, path in enumerate(paths, 1)
-    ]
+def _drawn(answers: Sequence[Answer], most: int) -> list[Answer]:
+    """Returns those that are drawn, in their order, wrong ones if not all."""
+    places = sorted(range(len(answers)), key=lambda k: not answers[k].is_wrong)
+    return [answers[k] for k in sorted(places[:most])]
 
 
-def _same_trees(
-    folder: RunFolder, model: keras.Model, images: Any
-) -> list[str]:
-    """Tells how many test images have the lines, and the tree, of each."""
-    told = [
-        f"of {samples:,} test images of this class {lines:,} have lines to the "
-        f"same children, {same:,} the very same tree"
-        for samples, lines, same in _counts(
-            folder, model, images, folder.dictionary()
-        )
-    ]
-    types = folder.type_dictionary()
-    if types is None:
-        return told
-    counts = _counts(folder, model, images, types, of_types=True)
-    return [
-        f"{of_places}; wherever they are, {lines:,} have lines to the same "
-        f"types of children, {same:,} the very same tree of types"
-        for of_places, (_, lines, same) in zip(told, counts, strict=True)
-    ]
-
-
-def _counts(
+def _draw(
     folder: RunFolder,
     model: keras.Model,
-    images: Any,
-    dictionary: rem.CouplingDictionary,
-    *,
-    of_types: bool = False,
-) -> list[tuple[int, int, int]]:
-    """Counts for each image the samples of its class in a dictionary.
-
-    Returns all of them, those with the same lines, and those with the same key.
-    """
-    config = folder.config
-    # What a line of the pictures means: more than the uniform coupling.
-    uniform = int(
-        rem.quantize(
-            1 / dictionary.num_classes, config.class_levels, mode=config.mode
-        )
-    )
-    keys, predicted = rem.sample_keys(
-        model, images, config.levels, mode=config.mode, of_types=of_types
-    )
-    found = []
-    for key, j in zip(keys, predicted, strict=True):
-        known = dictionary.keys(int(j))
-        counts = np.asarray(dictionary.counts(int(j)), int)
-        same = np.all(known == key, axis=-1)
-        alike = np.all((known > uniform) == (key > uniform), axis=-1)
-        samples = int(dictionary.num_samples[j])
-        found.append(
-            (samples, int(counts[alike].sum()), int(counts[same].sum()))
-        )
-    return found
+    reader: own_pictures.Reader,
+    answers: Sequence[Answer],
+    out: Path,
+) -> list[tuple[str, Path]]:
+    """Draws some at a time; returns the name and the file of each drawing."""
+    files = []
+    starts = range(0, len(answers), explained.PANELS)
+    pages = [answers[start : start + explained.PANELS] for start in starts]
+    for number, page in enumerate(pages, 1):
+        if len(pages) > 1:
+            print(f"drawing {number} of {len(pages)} pages", flush=True)
+        images = reader.read([answer.picture for answer in page])
+        stacked = to_float(np.stack(list(images.values())))
+        drawings = explained.draw(folder, model, stacked, page)
+        for name, drawing in drawings.items():
+            suffix = f"-{number}" if len(pages) > 1 else ""
+            files.append((name, drawing.save(out / f"{name}{suffix}")))
+    return files
 
 
 if __name__ == "__main__":

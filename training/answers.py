@@ -1,0 +1,134 @@
+"""What the network of a run says of pictures, and who shares their trees."""
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from tfcaps import rem
+from training.folder import RunFolder
+from training.own_pictures import Picture
+
+Array = NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a picture is taken for.
+
+    Attributes:
+        picture: The picture.
+        named: The name of the longest class.
+        length: Its length.
+        runner_up: The name of the second longest class.
+        runner_up_length: Its length.
+        same: How many test images share its tree, in words.
+    """
+
+    picture: Picture
+    named: str
+    length: float
+    runner_up: str
+    runner_up_length: float
+    same: str
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it is known to be of another class."""
+        return self.picture.truth not in (None, self.named)
+
+
+class Answerer:
+    """Asks the network of a run, whose couplings are rounded.
+
+    Args:
+        folder: The run.
+        model: Its network.
+    """
+
+    def __init__(self, folder: RunFolder, model: keras.Model):
+        config = folder.config
+        self._config = config
+        self._names = folder.class_names()
+        self._trees = folder.dictionary()
+        self._types = folder.type_dictionary()
+        if self._types is not None:
+            self._grid = rem.receptive_fields(model).grid
+        rounded = rem.quantize_couplings(model, config.levels, mode=config.mode)
+        shown = rem.explanation(rounded)
+        wanted = {n: shown.output[n] for n in ("lengths", "couplings")}
+        self._model = keras.Model(shown.input, wanted)
+
+    def ask(self, pictures: list[Picture], images: Array) -> list[Answer]:
+        """Returns an answer for each of some images `[n, h, w, c]`, float."""
+        shown = self._model.predict(images, batch_size=256, verbose=0)
+        codes = keras.ops.convert_to_numpy(
+            rem.quantize(
+                shown["couplings"],
+                self._config.class_levels,
+                mode=self._config.mode,
+            )
+        )
+        order = np.argsort(-shown["lengths"], axis=-1, kind="stable")
+        told = self._same_trees(codes, order[:, 0])
+        return [
+            Answer(
+                picture,
+                self._names[best],
+                float(lengths[best]),
+                self._names[second],
+                float(lengths[second]),
+                same,
+            )
+            for picture, lengths, (best, second), same in zip(
+                pictures, shown["lengths"], order[:, :2], told, strict=True
+            )
+        ]
+
+    def _same_trees(self, codes: Array, named: Array) -> list[str]:
+        """Tells how many test images have the lines, and the tree, of each."""
+        told = [
+            f"of {samples:,} test images of this class {lines:,} have lines to "
+            f"the same children, {same:,} the very same tree"
+            for samples, lines, same in self._counts(codes, named, self._trees)
+        ]
+        if self._types is None:
+            return told
+        pooled = keras.ops.convert_to_numpy(rem.pool_types(codes, self._grid))
+        return [
+            f"{of_places}; wherever they are, {lines:,} have lines to the same "
+            f"types of children, {same:,} the very same tree of types"
+            for of_places, (_, lines, same) in zip(
+                told, self._counts(pooled, named, self._types), strict=True
+            )
+        ]
+
+    def _counts(
+        self, codes: Array, named: Array, known: rem.CouplingDictionary
+    ) -> list[tuple[int, int, int]]:
+        """Counts for each image the samples of its class in a dictionary.
+
+        Returns all of them, those with the same lines, and those with the same
+        key.
+        """
+        # What a line of the drawings means: more than the uniform coupling.
+        uniform = int(
+            rem.quantize(
+                1 / known.num_classes,
+                self._config.class_levels,
+                mode=self._config.mode,
+            )
+        )
+        found = []
+        for key, j in zip(codes, named.tolist(), strict=True):
+            keys = known.keys(j)
+            counts = np.asarray(known.counts(j), int)
+            same = np.all(keys == key, axis=-1)
+            alike = np.all((keys > uniform) == (key > uniform), axis=-1)
+            samples = int(known.num_samples[j])
+            found.append(
+                (samples, int(counts[alike].sum()), int(counts[same].sum()))
+            )
+        return found
