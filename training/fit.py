@@ -158,11 +158,15 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
             such backbone.
     """
     mean, std = config.mean, config.std
-    if config.measured:
+    if backbone.is_application(config.backbone):
+        mean, std = (), ()  # it scales images as it has learnt to
+    elif config.measured:
         mean, std = channel_statistics(data.train[0])
     features = None
     if config.backbone is not None:
-        features = backbone.load(config.backbone, config.data_dir)
+        features = backbone.load(
+            config.backbone, config.data_dir, data.image_shape
+        )
     return models.build(
         config.model,
         data.image_shape,

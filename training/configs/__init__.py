@@ -67,8 +67,9 @@ class Config:
         model: Name in `training/models.py`.
         routing: Name of a routing, or a number of iterations, or `None` for the
             network's own.
-        backbone: A `.keras` file of a trained network whose feature map takes
-            the place of the first convolution, in the folder of `data_dir`
+        backbone: A trained network whose feature map takes the place of the
+            first convolutions: a name of `keras.applications`, which then
+            scales the images, or a `.keras` file, in the folder of `data_dir`
             unless it is a path; or `None`.
         decoder: `"none"`, `"joint"` (trained with the capsules) or `"frozen"`
             (trained afterwards, on capsules that no longer change).
