@@ -103,9 +103,13 @@ def feature_map(network: keras.Model) -> tuple[str, Any]:
     for k in range(len(operations) - 1, 0, -1):
         operation = operations[k]
         own = operation.output.shape[1:3]
-        if _has_positions(operation.output, sides) and own == (grid or own):
+        if (
+            not isinstance(operation, _BORDERS)
+            and _has_positions(operation.output, sides)
+            and own == (grid or own)
+        ):
             grid = own
-            if earliest >= k and not isinstance(operation, _BORDERS):
+            if earliest >= k:
                 return operation.name, operation.output
             if isinstance(operation, _JOINTS):
                 joined = joined or operation

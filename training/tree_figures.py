@@ -21,6 +21,10 @@ _TEXT = (
     "strong as the coupling (the number, quantised), and the frames on the "
     "image show where the parts are."
 )
+_CELLS = (
+    " Its children see the whole image, or nearly so; each is shown by the cell "
+    "of the image at its place."
+)
 _NO_PARTS = (
     " In this network there are no parts to show: its children see all the "
     "same, or the whole image."
@@ -39,6 +43,8 @@ def of_models(
     drawing = viz.tree_fields(
         images, trees, labels=labels, class_names=data.class_names
     )
-    text = _TEXT if trees[0].fields.is_local else _TEXT + _NO_PARTS
+    fields, text = trees[0].fields, _TEXT
+    if not fields.is_local:
+        text += _NO_PARTS if min(fields.grid[:2]) == 1 else _CELLS
     heading = f"Trees and what their children see, {TITLES[name]}"
     return {"tree_fields": Shown(drawing, heading, text)}
