@@ -99,6 +99,13 @@ def _add_network(add: _Add) -> None:
         "dr_capsnet then stands",
     )
     add(
+        "--fine-tune",
+        dest="fine_tune_epochs",
+        type=_within("fine_tune_epochs", int),
+        metavar="EPOCHS",
+        help="further epochs in which the backbone is trained too",
+    )
+    add(
         "--routing",
         type=_routing,
         metavar="NAME",

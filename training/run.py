@@ -33,7 +33,9 @@ from tfcaps.cli import UserError, run_command  # noqa: E402
 from training import (  # noqa: E402
     configs,
     datasets,
+    decoding,
     devices,
+    features,
     fit,
     learnt,
     parts,
@@ -189,14 +191,15 @@ def _work(options, folder, data, strategy, begun_before, started) -> None:
     """Trains, measures and shows, as far as it has not been done."""
     config = folder.config
     trained = {}
-    for name in config.model_names:
-        print(f"\n{TITLES[name]} on {data.name}", flush=True)
-        trained[name] = fit.train(
-            name, data, folder, strategy, tensorboard=options.tensorboard
-        )
-        if name == "baseline" and config.rem and not options.force:
-            count = len(data.train[1])
-            learnt.check(config, count, folder.read_metrics(name))
+    with features.removed_after(folder.path):
+        for name in config.model_names:
+            print(f"\n{TITLES[name]} on {data.name}", flush=True)
+            trained[name] = fit.train(
+                name, data, folder, strategy, tensorboard=options.tensorboard
+            )
+            if name == "baseline" and config.rem and not options.force:
+                count = len(data.train[1])
+                learnt.check(config, count, folder.read_metrics(name))
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
         reports, others = measure(config, data, trained)
@@ -278,7 +281,7 @@ def _show(data, folder, trained, reports, further, strategy) -> None:
     # A decoder on frozen capsules is small enough for one process.
     if config.strategy == "data-parallel":
         strategy = None
-    decoded = fit.decoded_model(model, data, folder, strategy)
+    decoded = decoding.decoded_model(model, data, folder, strategy)
     if len(data.validation[1]):
         print("\nsearching the fewest levels", flush=True)
         search = rem.find_levels(

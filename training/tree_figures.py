@@ -22,8 +22,8 @@ _TEXT = (
     "image show where the parts are."
 )
 _CELLS = (
-    " Its children see the whole image, or nearly so; each is shown by the cell "
-    "of the image at its place."
+    " Its children see the whole image, or nearly so; each is shown by the "
+    "cell of the image at its place."
 )
 _NO_PARTS = (
     " In this network there are no parts to show: its children see all the "

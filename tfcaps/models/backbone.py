@@ -113,7 +113,7 @@ class ReverseChannels(keras.layers.Layer):
 
     @property
     def equivalent_layers(self) -> list[keras.layers.Layer]:
-        """What sees as much of each place, for `tfcaps.rem.receptive_fields`."""
+        """What sees the same, for `tfcaps.rem.receptive_fields`."""
         return [keras.layers.Identity()]
 
 

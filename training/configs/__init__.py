@@ -71,6 +71,9 @@ class Config:
             first convolutions: a name of `keras.applications`, which then
             scales the images, or a `.keras` file, in the folder of `data_dir`
             unless it is a path; or `None`.
+        fine_tune_epochs: Further passes over the training images after
+            `epochs`, in which the backbone is trained too, at a tenth of the
+            learning rate; 0 for none.
         decoder: `"none"`, `"joint"` (trained with the capsules) or `"frozen"`
             (trained afterwards, on capsules that no longer change).
         reconstruction_weight: Weight of the squared error of one pixel.
@@ -159,6 +162,7 @@ class Config:
     model: str = "dr_capsnet_small"
     routing: str | None = None
     backbone: str | None = None
+    fine_tune_epochs: int = 0
     decoder: str = "none"
     reconstruction_weight: float = 5e-4
     samples: int | None = None
