@@ -35,18 +35,35 @@ def draw_weights(model, seed, **transformations):
         weight.assign(rng.normal(scale=scale, size=weight.shape))
 
 
-def backbone_capsnet(input_shape, num_classes, **settings):
-    """Returns `models.backbone_capsnet` on a backbone for 9x9 pixels."""
-    backbone = keras.Sequential(
+def _backbone(channels):
+    """Returns a backbone for 9x9 pixels."""
+    return keras.Sequential(
         [
-            keras.Input((9, 9, input_shape[-1])),
+            keras.Input((9, 9, channels)),
             keras.layers.Conv2D(4, 3, data_format="channels_last"),
             keras.layers.BatchNormalization(),
         ],
         name="backbone",
     )
+
+
+def backbone_capsnet(input_shape, num_classes, **settings):
+    """Returns `models.backbone_capsnet` on a backbone for 9x9 pixels."""
     return models.backbone_capsnet(
-        backbone, num_classes, input_shape=input_shape, **settings
+        _backbone(input_shape[-1]),
+        num_classes,
+        input_shape=input_shape,
+        **settings,
+    )
+
+
+def backbone_parts_capsnet(input_shape, num_classes, **settings):
+    """Returns `models.backbone_parts_capsnet` on the same backbone."""
+    return models.backbone_parts_capsnet(
+        _backbone(input_shape[-1]),
+        num_classes,
+        input_shape=input_shape,
+        **settings,
     )
 
 
@@ -61,6 +78,14 @@ SMALL_NETWORKS = {
         primary_types=2,
         primary_dim=4,
         primary_kernel_size=3,
+        class_dim=4,
+    ),
+    "backbone_parts_capsnet": partial(
+        backbone_parts_capsnet,
+        (8, 8, 1),
+        3,
+        primary_types=2,
+        primary_dim=4,
         class_dim=4,
     ),
     "deepcaps": partial(models.deepcaps, (8, 8, 1), 3, class_dim=4),

@@ -7,7 +7,11 @@ from hypothesis import assume, settings
 from hypothesis import strategies as st
 
 from tests.cases import LayerCase
-from tests.networks import SMALL_NETWORKS, backbone_capsnet
+from tests.networks import (
+    SMALL_NETWORKS,
+    backbone_capsnet,
+    backbone_parts_capsnet,
+)
 from tests.nightly import NIGHTLY
 from tfcaps import layers, losses, models, routing
 
@@ -376,6 +380,7 @@ _ANY = [1, 3, "em", "regularized", "scaled_distance", "self_attention"]
 MODELS = {
     models.affine_capsnet: _network(models.affine_capsnet, ["uniform", *_ANY]),
     models.backbone_capsnet: _network(backbone_capsnet, _ANY),
+    models.backbone_parts_capsnet: _network(backbone_parts_capsnet, _ANY),
     models.parts_capsnet: _network(models.parts_capsnet, _ANY),
     models.deepcaps: _network(
         models.deepcaps,

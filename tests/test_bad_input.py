@@ -124,7 +124,8 @@ FLAGS = [
     ),
     (
         "run --dataset digits --backbone done/model.keras",
-        "dr_capsnet_small does not stand on a backbone; dr_capsnet does",
+        "does not stand on a backbone; parts_capsnet, parts_capsnet_unshared, "
+        "dr_capsnet do",
     ),
     (
         "run --dataset digits --backbone done/model.keras --model dr_capsnet",

@@ -381,3 +381,20 @@ def test_what_has_no_fields_is_an_error():
     children = keras.Input((6, 4))
     with pytest.raises(ValueError, match=r"must take images .*\(None, 6, 4\)"):
         rem.receptive_fields(keras.Model(children, ClassCaps(2, 3)(children)))
+
+
+def test_a_gate_of_the_whole_map_moves_no_centre():
+    images = keras.Input((16, 16, 1))
+    maps = keras.layers.Conv2D(4, 3, 2, "same")(images)
+    plain = rem.receptive_fields(on_map(images, maps))
+    gate = keras.layers.GlobalAveragePooling2D(keepdims=True)(maps)
+    gate = keras.layers.Conv2D(4, 1, activation="sigmoid")(gate)
+    gated = keras.layers.Multiply()([maps, gate])
+    fields = rem.receptive_fields(on_map(images, gated))
+    assert fields.exact and fields.size == (16, 16)
+    np.testing.assert_array_equal(fields.centres, plain.centres)
+
+
+def on_map(images, maps):
+    capsules = PrimaryCaps(2, 4, 1)(maps)
+    return keras.Model(images, ClassCaps(3, 4)(capsules))

@@ -163,7 +163,8 @@ def test_the_margin_is_hard_from_the_epoch_of_the_settings(data, decoder):
     config = configs.Config(
         decoder=decoder, hard_margin_from=1, batch_size=16, shift=0
     )
-    _, trained, batches = fit.prepare("baseline", data, config, None)
+    ready = fit.prepare("baseline", data, config, None)
+    trained, batches = ready.trained, ready.batches
     callbacks = fit._callbacks(trained, config, batches)
     trained.fit(batches, epochs=2, verbose=0, callbacks=callbacks)
     loss = trained.loss if decoder == "none" else trained.loss["lengths"]

@@ -255,3 +255,25 @@ def test_images_without_trees_are_an_error():
         viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree], most=0)
     with pytest.raises(ValueError, match="1 images and 2 titles"):
         viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree], titles=["a", "b"])
+
+
+def test_children_that_see_all_but_have_places_are_shown_by_their_cells():
+    fields = fields_of([[0, 0, 6, 6]] * 8, grid=(2, 2, 2), size=(6, 6))
+    cells = fields.cells
+    assert cells.is_local and cells.size == (3, 3)
+    assert cells.boxes[::2].tolist() == [
+        [0, 0, 3, 3], [0, 3, 3, 6], [3, 0, 6, 3], [3, 3, 6, 6]
+    ]  # fmt: skip
+    assert cells.child_centres[2].tolist() == [1.0, 4.0]
+    image = np.arange(36.0).reshape(1, 6, 6, 1) / 36
+    drawing, data = viz.tree_fields(image, [tree_of([3], [0.9], fields)])
+    left, right = drawing.axes
+    (outline,) = outlines(left)
+    assert (outline.get_x(), outline.get_y()) == (2.5, -0.5)
+    whole = left.images[0].get_array()
+    np.testing.assert_array_equal(right.images[0].get_array(), whole[:3, 3:])
+    assert texts(right)[-1].endswith(
+        "each sees up to 6x6 of 6x6 pixels, and is shown by its cell in a grid "
+        "of 2x2"
+    )
+    assert data["images"][0]["children"][0]["box"] == [0, 0, 6, 6]

@@ -144,6 +144,33 @@ def same_layers(model: keras.Model, call: Any) -> keras.Model:
     )
 
 
+def split(
+    model: keras.Model, layer: keras.layers.Layer
+) -> tuple[keras.Model, keras.Model]:
+    """Returns the part of a model up to a layer, and the part behind it.
+
+    Both share the layers, and so the weights. All that is behind the layer must
+    follow from its output alone.
+
+    Args:
+        model: A functional model of one input and one output.
+        layer: One of its layers.
+    """
+    outputs = []
+
+    def call(called: Any, *args: Any, **kwargs: Any) -> Any:
+        output = called(*args, **kwargs)
+        if called is layer:
+            outputs.append(output)
+        return output
+
+    copy = same_layers(model, call)
+    return (
+        keras.Model(copy.input, outputs[-1]),
+        keras.Model(outputs[-1], copy.output, name=model.name),
+    )
+
+
 def _without_labels(layer: Any, *args: Any, **kwargs: Any) -> Any:
     kwargs.pop("labels", None)
     return layer(*args, **kwargs)

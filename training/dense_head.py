@@ -14,8 +14,8 @@ import numpy as np
 
 from tfcaps import rem
 from tfcaps.cli import UserError
-from training import fit, objectives
-from training.batches import to_float
+from training import features, feeding, fit, objectives
+from training.batches import Batches
 from training.datasets import Data
 from training.finite import StopIfNotFinite, guarded
 from training.folder import RunFolder
@@ -41,22 +41,24 @@ def accuracy(data: Data, folder: RunFolder) -> float:
     print(f"\nDense head on {data.name}, to compare with", flush=True)
     keras.utils.set_random_seed(config.seed)
     model = build(fit.build(data, config, decoder=False))
-    batches = fit.training_batches(model, data, config)
+    kept = features.keep(model, data, config, folder.path, fit.progress() % 2)
+    head, data, make = kept or features.Kept(model, data, Batches)
+    batches = feeding.training_batches(head, data, config, make=make)
     rate = objectives.learning_rate(config, batches.num_batches)
-    model.compile(
+    head.compile(
         guarded(keras.optimizers.Adam(rate)),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
-    model.fit(
+    head.fit(
         batches,
         epochs=config.epochs,
         verbose=fit.progress(),
         shuffle=False,
-        callbacks=[fit.epoch_starter(batches), StopIfNotFinite(batches)],
+        callbacks=[feeding.epoch_starter(batches), StopIfNotFinite(batches)],
     )
     images, labels = data.test
-    logits = model.predict(to_float(images), batch_size=256, verbose=0)
+    logits = head.predict(Batches(images, labels, batch_size=256), verbose=0)
     right = float(np.mean(np.argmax(logits, axis=-1) == labels))
     folder.write_json(
         _FILE, {"accuracy": right, "parameters": model.count_params()}

@@ -1,24 +1,33 @@
 """Trains one model of a run, with or without REM."""
 
+import contextlib
 import dataclasses
 import math
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import keras
-import numpy as np
 
 import tfcaps
 from tfcaps import rem
 from tfcaps.cli import UserError
 from tfcaps.rem import sharpness
-from training import backbone, devices, models, objectives, pruning
-from training.augmentation import Augmentation
+from training import (
+    backbone,
+    devices,
+    features,
+    fine_tuning,
+    models,
+    objectives,
+    pruning,
+)
 from training.backup import BackUp
 from training.batches import Batches, repeated
 from training.configs import Config
 from training.datasets import Data, channel_statistics
+from training.feeding import epoch_starter, training_batches
 from training.finite import StopIfNotFinite, guarded
 from training.folder import RunFolder
 from training.measure import Measure
@@ -32,13 +41,21 @@ class Ready(NamedTuple):
 
     Attributes:
         model: The network.
-        trained: The same, or a model of its layers with further outputs.
+        trained: The same, or a model of its layers with further outputs. On a
+            frozen backbone whose features are kept, it begins behind that.
         batches: The training batches.
+        network: What of the network is trained, from what `data` has to
+            lengths.
+        data: Images and labels, or features and labels.
+        config: Settings of this training.
     """
 
     model: keras.Model
     trained: keras.Model
     batches: Batches
+    network: keras.Model
+    data: Data
+    config: Config
 
 
 def train(
@@ -76,37 +93,36 @@ def train(
         # It routes as sharply as the baseline did in the end.
         config = dataclasses.replace(config, sharpness_start=None)
     with devices.scope(strategy):
-        model, trained, batches = prepare(name, data, config, strategy, start)
+        ready = prepare(
+            name,
+            data,
+            config,
+            strategy,
+            start=start,
+            keep=lambda model: features.keep(
+                model, data, config, folder.path, progress() % 2
+            ),
+        )
         stops, epochs = [], config.epochs
         if (config.patience, config.stop_accuracy) != (None, None):
-            stops.append(_stop_on_validation(name, data, folder, batches))
+            stops.append(
+                _stop_on_validation(name, ready.data, folder, ready.batches)
+            )
             epochs = stops[0].epochs(epochs)
-        measure = Measure(name, rem.encoder(model), data, folder)
-        logs = []
-        if tensorboard and devices.process() == 0:
-            logs.append(TensorBoard(folder.path / "tensorboard", name, measure))
-        trained.fit(
-            batches,
-            epochs=epochs,
-            verbose=progress(),
-            shuffle=False,  # the batches have an order of their own
-            callbacks=[
-                *stops,  # before the epoch's pruning, as in the paper
-                *_callbacks(trained, config, batches),
-                measure,
-                *logs,
-                # After these: it backs up only epochs that are measured and
-                # finite.
-                BackUp(folder.backup_path(name)),
-            ],
-        )
-        rem.strip_pruning(trained)
+        _fit(name, ready, folder, (0, epochs), stops, tensorboard=tensorboard)
         for stop in stops:
-            stop.restore(trained)
-        model = _in_float32(model, data, config)
+            stop.restore(ready.trained)
+        if config.fine_tune_epochs:
+            print("\nfine-tuning the whole network", flush=True)
+            tuning = fine_tuning.settings(config)
+            with tuned(name, ready.model, data, tuning, strategy) as ready:
+                span = config.epochs, config.epochs + tuning.epochs
+                _fit(name, ready, folder, span, tensorboard=tensorboard)
+        model = _in_float32(ready.model, data, config)
     if devices.process() == 0:
         folder.save_model(name, model)
-        shutil.rmtree(folder.backup_path(name), ignore_errors=True)
+        for kept in (name, fine_tuning.title(name)):
+            shutil.rmtree(folder.backup_path(kept), ignore_errors=True)
         folder.best_path(name).unlink(missing_ok=True)
     devices.wait()
     if devices.process() > 0:
@@ -116,12 +132,58 @@ def train(
     return folder.load_model(name) if shared else model
 
 
+def _fit(
+    name: str,
+    ready: Ready,
+    folder: RunFolder,
+    span: tuple[int, int],
+    stops=(),
+    *,
+    tensorboard: bool,
+) -> None:
+    """Trains from an epoch to another, as far as it has not been done."""
+    first, last = span
+    config = folder.config
+    whole = dataclasses.replace(
+        config, epochs=config.epochs + config.fine_tune_epochs
+    )
+    measure = Measure(
+        name,
+        rem.encoder(ready.network),
+        ready.data,
+        RunFolder(folder.path, whole),
+    )
+    logs = []
+    if tensorboard and devices.process() == 0:
+        logs.append(TensorBoard(folder.path / "tensorboard", name, measure))
+    backup = fine_tuning.title(name) if first else name
+    ready.trained.fit(
+        ready.batches,
+        initial_epoch=first,
+        epochs=last,
+        verbose=progress(),
+        shuffle=False,  # the batches have an order of their own
+        callbacks=[
+            *stops,  # before the epoch's pruning, as in the paper
+            *_callbacks(ready.trained, ready.config, ready.batches),
+            measure,
+            *logs,
+            # After these: it backs up only epochs that are measured and
+            # finite.
+            BackUp(folder.backup_path(backup)),
+        ],
+    )
+    rem.strip_pruning(ready.trained)
+
+
 def prepare(
     name: str,
     data: Data,
     config: Config,
     strategy,
+    *,
     start: keras.Model | None = None,
+    keep: Callable[[keras.Model], features.Kept | None] = lambda model: None,
 ) -> Ready:
     """Builds and compiles a model in the strategy's scope, and begins pruning.
 
@@ -132,6 +194,8 @@ def prepare(
         strategy: What `make_strategy` returned.
         start: A trained network whose weights it begins with. Defaults to
             `None`, which draws them.
+        keep: From the model to what is trained instead of it, see
+            `training/features.py`. Defaults to the model itself.
     """
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
@@ -139,27 +203,57 @@ def prepare(
         model = build(data, config, decoder=config.decoder == "joint")
     if start is not None:
         model.set_weights(start.get_weights())
-    trained = model
+    kept = keep(model) or features.Kept(model, data, Batches)
+    ready = _compiled(name, model, kept, config, strategy)
+    if name == "rem":
+        pruning.begin(ready.trained, config, ready.data, ready.batches)
+    return ready
+
+
+@contextlib.contextmanager
+def tuned(
+    name: str, model: keras.Model, data: Data, config: Config, strategy
+) -> Iterator[Ready]:
+    """Gives what trains a whole network, its backbone too, in a block.
+
+    Args:
+        name: As in `train`.
+        model: A network whose capsules are trained.
+        data: Images and labels.
+        config: What `fine_tuning.settings` returned.
+        strategy: What `make_strategy` returned.
+    """
+    with features.backbone_of(model).thawed():
+        kept = features.Kept(model, data, Batches)
+        ready = _compiled(name, model, kept, config, strategy)
+        if name == "rem":
+            pruning.go_on(ready.trained)
+        yield ready
+
+
+def _compiled(
+    name: str, model: keras.Model, kept: features.Kept, config: Config, strategy
+) -> Ready:
+    trained = kept.head
     counterfactual = any(config.counterfactual_weights)
     if name == "rem" and (counterfactual or any(config.coupling_weights)):
-        labels = data.train[1]
+        labels = kept.data.train[1]
         seen = len(repeated(labels) if config.balanced else labels)
         images = config.epochs * seen
         ramp = config.coupling_ramp * images / config.batch_size
         trained = rem.add_couplings(
-            model, ramp_steps=round(ramp), counterfactual=counterfactual
+            trained, ramp_steps=round(ramp), counterfactual=counterfactual
         )
     batches = training_batches(
         trained,
-        data,
+        kept.data,
         config,
         shards=devices.num_shards(strategy),
         process=(devices.process(), devices.num_processes()),
+        make=kept.batches,
     )
-    _compile(trained, name, config, batches.num_batches, model)
-    if name == "rem":
-        pruning.begin(trained, config, data, batches)
-    return Ready(model, trained, batches)
+    _compile(trained, name, config, batches.num_batches, kept.head)
+    return Ready(model, trained, batches, kept.head, kept.data, config)
 
 
 def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
@@ -174,18 +268,24 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         UserError: If a name is unknown, the images do not fit, or there is no
             such backbone.
     """
+    if config.fine_tune_epochs and config.backbone is None:
+        raise UserError("--fine-tune needs a --backbone to be fine-tuned.")
     mean, std = config.mean, config.std
-    if config.measured:
+    if backbone.is_application(config.backbone):
+        mean, std = (), ()  # it scales images as it has learnt to
+    elif config.measured:
         mean, std = channel_statistics(data.train[0])
-    features = None
+    network = None
     if config.backbone is not None:
-        features = backbone.load(config.backbone, config.data_dir)
+        network = backbone.load(
+            config.backbone, config.data_dir, data.image_shape
+        )
     return models.build(
         config.model,
         data.image_shape,
         data.num_classes,
         routing=config.routing,
-        backbone=features,
+        backbone=network,
         decoder=decoder,
         mean=mean,
         std=std,
@@ -201,95 +301,9 @@ def _in_float32(model: keras.Model, data: Data, config: Config) -> keras.Model:
     return plain
 
 
-def decoded_model(
-    model: keras.Model, data: Data, folder: RunFolder, strategy
-) -> keras.Model | None:
-    """Returns the model with its decoder, or None if there is to be none.
-
-    A frozen decoder is trained now, or taken from the folder if that was done
-    before.
-    """
-    config = folder.config
-    if config.decoder != "frozen":
-        return model if config.decoder == "joint" else None
-    path = folder.model_path("decoder")
-    if path.exists():
-        return folder.load_model("decoder")
-    print("\nDecoder on the frozen capsules", flush=True)
-    keras.utils.set_random_seed(config.seed)
-    with devices.scope(strategy):
-        # A copy from the file, because freezing changes the layers.
-        encoder = folder.load_model(config.model_names[-1])
-        decoded = models.with_decoder(config.model, encoder, frozen=True)
-        batches = training_batches(decoded, data, config)
-        loss = tfcaps.losses.ReconstructionLoss(config.reconstruction_weight)
-        optimizer = keras.optimizers.Adam(
-            objectives.learning_rate(config, batches.num_batches)
-        )
-        decoded.compile(
-            guarded(optimizer), {"lengths": None, "reconstruction": loss}
-        )
-        decoded.fit(
-            batches,
-            epochs=config.epochs,
-            verbose=progress(),
-            shuffle=False,
-            callbacks=[epoch_starter(batches), StopIfNotFinite(batches)],
-        )
-    folder.save_model("decoder", decoded)
-    return decoded
-
-
 def progress() -> int:
     """Returns Keras' `verbose`: a bar, or in a file a line for each epoch."""
     return 1 if sys.stdout.isatty() else 2
-
-
-def training_batches(
-    model: keras.Model,
-    data: Data,
-    config: Config,
-    shards: int = 1,
-    process: tuple[int, int] = (0, 1),
-) -> Batches:
-    """Returns batches of the inputs and targets that a model has."""
-    if config.batch_size % shards:
-        raise UserError(
-            f"--batch-size must be a multiple of the {shards} devices; it is "
-            f"{config.batch_size}."
-        )
-    inputs = [tensor.name for tensor in model.inputs]
-    if config.pairs and len(inputs) > 1:
-        raise UserError(
-            "a decoder, or a routing that learns from labels, needs one class "
-            f"for each image; those of {data.name} show two."
-        )
-
-    def arrange(images, labels):
-        known = {"images": images, "labels": labels.astype(np.int32)}
-        wanted = {
-            "lengths": labels,
-            "reconstruction": images,
-            "couplings": labels,
-            "counterfactual": labels,
-        }
-        x = {name: known[name] for name in inputs}
-        y = labels
-        if isinstance(model.output, dict):
-            y = {name: wanted[name] for name in model.output}
-        return (x if len(inputs) > 1 else images), y
-
-    return Batches(
-        *data.train,
-        config.batch_size,
-        seed=config.seed,
-        augment=_augmentation(config),
-        shards=shards,
-        process=process,
-        arrange=arrange,
-        balanced=config.balanced,
-        num_classes=data.num_classes,
-    )
 
 
 def _stop_on_validation(
@@ -318,14 +332,6 @@ def _stop_on_validation(
     )
 
 
-def _augmentation(config: Config) -> Augmentation:
-    names = [field.name for field in dataclasses.fields(Augmentation)]
-    settings = {name: getattr(config, name) for name in names}
-    return Augmentation(
-        **{k: None if value == () else value for k, value in settings.items()}
-    )
-
-
 def _compile(
     model: keras.Model,
     name: str,
@@ -348,13 +354,6 @@ def _compile(
     if isinstance(losses, dict):
         metrics = {"lengths": metrics}
     model.compile(guarded(optimizer), loss=losses, metrics=metrics)
-
-
-def epoch_starter(batches: Batches) -> keras.callbacks.Callback:
-    """Tells the batches which epoch begins, so that they draw its order."""
-    return keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
-    )
 
 
 def _callbacks(

@@ -112,9 +112,18 @@ def _add_network(add: _Add) -> None:
     )
     add(
         "--backbone",
-        metavar="FILE",
-        help="a trained network without its top, as .keras, on whose feature "
-        "map --model dr_capsnet then stands, in --data-dir or a path",
+        metavar="NAME",
+        help="a network of keras.applications, such as MobileNetV3Small, or "
+        "a .keras file without its top (in --data-dir or a path), on whose "
+        "feature map --model parts_capsnet, parts_capsnet_unshared or "
+        "dr_capsnet then stands",
+    )
+    add(
+        "--fine-tune",
+        dest="fine_tune_epochs",
+        type=_within("fine_tune_epochs", int),
+        metavar="EPOCHS",
+        help="further epochs in which the backbone is trained too",
     )
     add(
         "--routing",

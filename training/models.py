@@ -90,6 +90,7 @@ MODELS: dict[str, Network] = {
     "parts_capsnet": Network(
         tfcaps.models.parts_capsnet,
         "dynamic routing of parts of the image; small, trees can be seen",
+        on_backbone=tfcaps.models.backbone_parts_capsnet,
     ),
     "parts_capsnet_unshared": Network(
         partial(
@@ -98,6 +99,11 @@ MODELS: dict[str, Network] = {
             name="parts_capsnet_unshared",
         ),
         "the same with other matrices at each place, for centred images",
+        on_backbone=partial(
+            tfcaps.models.backbone_parts_capsnet,
+            share=None,
+            name="backbone_parts_capsnet_unshared",
+        ),
     ),
     "dr_capsnet": Network(
         tfcaps.models.dr_capsnet,
@@ -211,7 +217,7 @@ def build(
         elif chosen.on_backbone is None:
             able = [key for key, known in MODELS.items() if known.on_backbone]
             raise UserError(
-                f"{name} does not stand on a backbone; {', '.join(able)} does."
+                f"{name} does not stand on a backbone; {', '.join(able)} do."
             )
         else:
             model = chosen.on_backbone(

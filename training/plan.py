@@ -6,7 +6,7 @@ import time
 import keras
 
 import tfcaps
-from training import devices, fit
+from training import devices, features, fine_tuning, fit
 from training.backup import BackUp
 from training.datasets import Data
 from training.folder import RunFolder
@@ -44,6 +44,7 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
     )
     model = fit.build(data, config, decoder=config.decoder == "joint")
     print(f"network   {config.model}: {model.count_params():,} parameters")
+    total = _show_backbone(model, data, folder)
     for layer in model.layers:
         if isinstance(layer, tfcaps.layers.ClassCaps):
             print(
@@ -52,20 +53,11 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
             )
     stops = (config.patience, config.stop_accuracy) != (None, None)
     about = "at most about" if stops else "about"
-    total = 0.0
     for name in config.model_names:
-        epochs = _epochs_left(folder, name)
-        if not epochs:
+        if folder.model_path(name).exists():
             print(f"training  {TITLES[name]}: has been trained")
             continue
-        steps, seconds = _time(name, data, config, strategy)
-        total += epochs * steps * seconds
-        more = "" if epochs == config.epochs else " more"
-        print(
-            f"training  {TITLES[name]}: {epochs}{more} epochs of {steps} "
-            f"steps of {config.batch_size} images, {1000 * seconds:.0f} ms a "
-            f"step, {about} {_duration(epochs * steps * seconds)}"
-        )
+        total += _show_training(name, data, folder, strategy, about)
     kept = len(config.model_names) * _MODEL_BYTES * model.count_params()
     weights = sum(math.prod(v.shape) for v in model.trainable_variables)
     backup = _MODEL_BYTES * model.count_params() + _MOMENT_BYTES * weights
@@ -81,26 +73,99 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
     )
 
 
-def _epochs_left(folder: RunFolder, name: str) -> int:
-    if folder.model_path(name).exists():
-        return 0
-    return folder.config.epochs - BackUp(folder.backup_path(name)).epochs
+def _show_backbone(model: keras.Model, data: Data, folder: RunFolder) -> float:
+    """Prints what a backbone does, and returns the seconds of its features."""
+    config = folder.config
+    layer = features.backbone_of(model)
+    if layer is None:
+        return 0.0
+    rows, columns, channels = layer.model.output_shape[1:]
+    name = layer.model.layers[-1].name
+    print(
+        f"backbone  {config.backbone} up to {name}: {rows}x{columns}x{channels}"
+        f" features, {layer.model.count_params():,} parameters, frozen"
+    )
+    kept = features.plan(model, data, config)
+    if kept is None:
+        why = features.obstacle(model, config)
+        print(f"          it runs in each step, because {why}")
+        return 0.0
+    count, size, one_batch = kept
+    one_batch()
+    started = time.perf_counter()
+    one_batch()
+    each = (time.perf_counter() - started) / config.batch_size
+    copies = features.num_copies(config)
+    print(
+        f"          features of {count:,} images are computed once and kept, "
+        f"{copies} for each training image, about {_duration(count * each)}, "
+        f"{_megabytes(size)} in {folder.path} until the end"
+    )
+    return count * each
 
 
-def _time(name, data, config, strategy) -> tuple[int, float]:
-    """Returns the steps of an epoch, and the seconds of one."""
-    with devices.scope(strategy):
-        ready = fit.prepare(name, data, config, strategy)
-        clock = _Clock()
-        count = min(ready.batches.num_batches, _TIMED)
-        ready.trained.fit(
-            ready.batches,
-            epochs=1 + -(-_TIMED // count),
-            steps_per_epoch=count,
-            shuffle=False,
-            verbose=0,
-            callbacks=[clock],
+def _show_training(
+    name: str, data: Data, folder: RunFolder, strategy, about: str
+) -> float:
+    """Prints how a model is trained, and returns the seconds."""
+    config = folder.config
+    done = BackUp(folder.backup_path(name)).epochs
+    tuned = BackUp(folder.backup_path(fine_tuning.title(name))).epochs
+    tuned = max(tuned - config.epochs, 0)
+    timed = _time(name, data, config, strategy)
+    total = 0.0
+    for what, epochs, past, (steps, seconds) in zip(
+        ("", ", fine-tuning"),
+        (config.epochs, config.fine_tune_epochs),
+        (done, tuned),
+        timed,
+        strict=False,
+    ):
+        left = epochs - past
+        more = " more" if past else ""
+        print(
+            f"training  {TITLES[name]}{what}: {left}{more} epochs of {steps} "
+            f"steps of {config.batch_size} images, {1000 * seconds:.0f} ms a "
+            f"step, {about} {_duration(left * steps * seconds)}"
         )
+        total += left * steps * seconds
+    return total
+
+
+def _time(name, data, config, strategy) -> list[tuple[int, float]]:
+    """Returns the steps of an epoch, and the seconds of one.
+
+    Of the capsules, and of the fine-tuning if there is to be any.
+    """
+    with devices.scope(strategy):
+        ready = fit.prepare(
+            name,
+            data,
+            config,
+            strategy,
+            lambda model: features.imagined(model, data, config),
+        )
+        timed = [_time_of(ready)]
+        if config.fine_tune_epochs:
+            joint = config.decoder == "joint"
+            model = fit.build(data, config, decoder=joint)
+            tuning = fine_tuning.settings(config)
+            with fit.tuned(name, model, data, tuning, strategy) as tuned:
+                timed.append(_time_of(tuned))
+    return timed
+
+
+def _time_of(ready: fit.Ready) -> tuple[int, float]:
+    clock = _Clock()
+    count = min(ready.batches.num_batches, _TIMED)
+    ready.trained.fit(
+        ready.batches,
+        epochs=1 + -(-_TIMED // count),
+        steps_per_epoch=count,
+        shuffle=False,
+        verbose=0,
+        callbacks=[clock],
+    )
     return ready.batches.num_batches, min(clock.seconds[1:])
 
 

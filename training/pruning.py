@@ -20,6 +20,9 @@ import numpy as np
 
 from tfcaps import rem
 from tfcaps.cli import UserError
+from tfcaps.rem.pruning import Pruning
+from tfcaps.rem.pruning import begin as begin_pruning
+from tfcaps.rem.targets import DEFAULT_TARGETS, target_variables
 from training import images as pixels
 from training.batches import Batches, to_float
 from training.configs import Config
@@ -46,6 +49,13 @@ def begin(
     STRATEGIES[config.pruning](model, config, data, batches)
 
 
+def go_on(model: keras.Model) -> None:
+    """Keeps what is 0 at 0 while a compiled model is trained further."""
+    weights = target_variables(model.trainable_variables, DEFAULT_TARGETS)
+    masks = [keras.ops.convert_to_numpy(weight) != 0 for weight in weights]
+    begin_pruning(model, Pruning(model, DEFAULT_TARGETS, masks))
+
+
 def _polynomial(model, config, data, batches) -> None:
     schedule = polynomial_schedule(config, batches.num_batches)
     rem.prune_low_magnitude(model, schedule, scope=config.scope)
@@ -70,8 +80,8 @@ def _snip(model, config, data, batches) -> None:
         members = draw[labels[draw] == j]
         rank[members] = np.arange(len(members)) * data.num_classes + j
     chosen = np.argsort(rank)[:_SNIP_SAMPLES]
-    if config.crop is not None:  # `Batches` cuts them at random places
-        images = pixels.centre_crop(images, config.crop)
+    if batches.augment.crop is not None:  # `Batches` cuts them at random places
+        images = pixels.centre_crop(images, batches.augment.crop)
     arranged = (
         batches.arrange(to_float(images[part]), labels[part])
         for part in np.array_split(chosen, -(-len(chosen) // config.batch_size))

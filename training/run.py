@@ -33,8 +33,10 @@ from tfcaps.cli import UserError, run_command  # noqa: E402
 from training import (  # noqa: E402
     configs,
     datasets,
+    decoding,
     dense_head,
     devices,
+    features,
     fit,
     learnt,
     parts,
@@ -182,16 +184,18 @@ def _work(options, folder, data, strategy, begun_before, started) -> None:
     """Trains, measures and shows, as far as it has not been done."""
     config, count = folder.config, len(data.train[1])
     compared = None
-    if config.dense_head and devices.num_processes() == 1:
-        compared = dense_head.accuracy(data, folder)
     trained = {}
-    for name in config.model_names:
-        print(f"\n{TITLES[name]} on {data.name}", flush=True)
-        trained[name] = fit.train(
-            name, data, folder, strategy, tensorboard=options.tensorboard
-        )
-        if name == "baseline" and config.rem and not options.force:
-            learnt.check(config, count, folder.read_metrics(name), compared)
+    with features.removed_after(folder.path):
+        if config.dense_head and devices.num_processes() == 1:
+            compared = dense_head.accuracy(data, folder)
+        for name in config.model_names:
+            print(f"\n{TITLES[name]} on {data.name}", flush=True)
+            trained[name] = fit.train(
+                name, data, folder, strategy, tensorboard=options.tensorboard
+            )
+            if name == "baseline" and config.rem and not options.force:
+                rows = folder.read_metrics(name)
+                learnt.check(config, count, rows, compared)
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
         reports, others = measure(config, data, trained)
@@ -276,7 +280,7 @@ def _show(data, folder, trained, reports, further, compared, strategy) -> None:
     # A decoder on frozen capsules is small enough for one process.
     if config.strategy == "data-parallel":
         strategy = None
-    decoded = fit.decoded_model(model, data, folder, strategy)
+    decoded = decoding.decoded_model(model, data, folder, strategy)
     if len(data.validation[1]):
         print("\nsearching the fewest levels", flush=True)
         search = rem.find_levels(

@@ -33,6 +33,10 @@ _TEXT = (
     "image show where the parts are. Over an image is what it is; over its "
     "tree are the longest classes with their lengths, from 0 to 1. "
 )
+_CELLS = (
+    " Its children see the whole image, or nearly so; each is shown by the "
+    "cell of the image at its place."
+)
 _NO_PARTS = (
     " In this network there are no parts to show: its children see all the "
     "same, or the whole image."
@@ -73,9 +77,9 @@ def of_models(
     for shown, k in zip(drawing.data["images"], chosen, strict=True):
         shown["right"] = bool(right[k])
         shown["lengths"] = lengths[k].round(6).tolist()
-    text = _TEXT + _told(right)
-    if not trees[0].fields.is_local:
-        text += _NO_PARTS
+    fields, text = trees[0].fields, _TEXT + _told(right)
+    if not fields.is_local:
+        text += _NO_PARTS if min(fields.grid[:2]) == 1 else _CELLS
     heading = f"Right and wrong images, and their trees, {TITLES[name]}"
     return {"tree_fields": Shown(drawing, heading, text)}
 

@@ -2,6 +2,7 @@
 
 from tfcaps.models.affine_capsnet import affine_capsnet
 from tfcaps.models.backbone_capsnet import backbone_capsnet
+from tfcaps.models.backbone_parts_capsnet import backbone_parts_capsnet
 from tfcaps.models.deepcaps import deepcaps
 from tfcaps.models.dr_capsnet import dr_capsnet
 from tfcaps.models.efficient_capsnet import efficient_capsnet
@@ -15,6 +16,7 @@ from tfcaps.models.with_decoder import with_decoder
 __all__ = [
     "affine_capsnet",
     "backbone_capsnet",
+    "backbone_parts_capsnet",
     "deepcaps",
     "dr_capsnet",
     "efficient_capsnet",

@@ -3,71 +3,12 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from tfcaps.layers import ClassCaps, PrimaryCaps
+from tfcaps.models.backbone import on_backbone
 from tfcaps.models.parts import labels_for, network, routed
 from tfcaps.models.with_decoder import with_decoder
 from tfcaps.ops import Tensor
-
-
-@keras.saving.register_keras_serializable(package="tfcaps")
-class FrozenModel(keras.layers.Layer):
-    """Calls a trained model as in prediction, and keeps it as it is.
-
-    Images of another size than the model's are resized. Its weights are neither
-    trained nor pruned, also in copies and after loading, where Keras makes all
-    layers of a trainable model trainable.
-
-    Args:
-        model: A built `keras.Model` with one input and one output. It is frozen
-            in place.
-        **kwargs: Arguments of `keras.layers.Layer`.
-    """
-
-    def __init__(self, model: keras.Model, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.model = model
-
-    def build(self, input_shape: Any) -> None:
-        self._freeze()
-
-    def call(self, inputs: Tensor) -> Tensor:
-        size = self.model.inputs[0].shape[1:3]
-        if None not in size and inputs.shape[1:3] != size:
-            inputs = ops.image.resize(inputs, size, data_format="channels_last")
-        return self.model(inputs, training=False)
-
-    @property
-    def equivalent_layers(self) -> list[keras.layers.Layer]:
-        """The layers that do the same, for `tfcaps.rem.receptive_fields`."""
-        size = self.model.inputs[0].shape[1:3]
-        if None in size:
-            return [self.model]
-        resize = keras.layers.Resizing(*size, data_format="channels_last")
-        return [resize, self.model]
-
-    @property
-    def trainable(self) -> bool:
-        return False
-
-    @trainable.setter
-    def trainable(self, value: bool) -> None:
-        self._freeze()  # whatever the value
-
-    def _freeze(self) -> None:
-        # Keras does not reach layers in layers that are frozen already.
-        for weight in self.model.weights:
-            weight.trainable = weight.prunable = False
-
-    def get_config(self) -> dict[str, Any]:
-        model = keras.saving.serialize_keras_object(self.model)
-        return {**super().get_config(), "model": model}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "FrozenModel":
-        model = keras.saving.deserialize_keras_object(config["model"])
-        return cls(**{**config, "model": model})
 
 
 def backbone_capsnet(
@@ -137,18 +78,7 @@ def backbone_capsnet(
     References:
         - "Capsule Networks Do Not Need to Model Everything", table 10
     """
-    check_backbone(backbone)
-    own = tuple(backbone.inputs[0].shape[1:])
-    shape = own if input_shape is None else tuple(input_shape)
-    if len(shape) != 3 or None in shape or shape[2] != own[2]:
-        raise ValueError(
-            "`input_shape` must be (rows, columns, channels), with the "
-            f"backbone's channels. Received: input_shape={input_shape}, and a "
-            f"backbone for {own}."
-        )
-    images = keras.Input(shape, name="images")
-    # In float32 whatever the policy: it was not trained in another.
-    features = FrozenModel(backbone, dtype="float32", name="backbone")(images)
+    images, features = on_backbone(backbone, input_shape)
     features = keras.layers.ReLU(name="relu")(features)
     features = keras.layers.ZeroPadding2D(
         padding, data_format="channels_last", name="padding"
@@ -172,21 +102,6 @@ def backbone_capsnet(
     classes = routed(layer, (children, None), labels)
     model = network(images, classes, name, labels)
     return with_decoder(model) if decoder else model
-
-
-def check_backbone(backbone: keras.Model) -> None:
-    """Raises `ValueError` unless it makes one feature map of one image."""
-    shapes = []
-    if backbone.built:
-        tensors = [*backbone.inputs, *backbone.outputs]
-        shapes = [tuple(tensor.shape) for tensor in tensors]
-    if [len(shape) for shape in shapes] != [4, 4]:
-        raise ValueError(
-            "`backbone` must be a built model from images [batch, rows, "
-            "columns, channels] to one feature map of the same axes. Received: "
-            f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
-            "out its top."
-        )
 
 
 def check_window(

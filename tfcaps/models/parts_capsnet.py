@@ -13,13 +13,14 @@ from tfcaps.models.parts import (
     routed,
 )
 from tfcaps.models.with_decoder import with_decoder
+from tfcaps.ops import Tensor
 from tfcaps.routing import DynamicRouting
 
 # A child abstains if the sharpness times this exceeds its logits by much.
 _SHARPNESS = 40.0
 _ORPHAN = 0.055
 # Keras's 0.99 lags hundreds of steps behind, and small data have no more.
-_MOMENTUM = 0.9
+MOMENTUM = 0.9
 
 
 def parts_capsnet(
@@ -84,13 +85,6 @@ def parts_capsnet(
     check_input_shape(
         input_shape, window, f"for windows of {kernel_size}x{kernel_size}"
     )
-    if routing is None:
-        routing = DynamicRouting(
-            leaky=True,
-            sharpness=_SHARPNESS,
-            orphan=_ORPHAN,
-            sharpness_mode="scheduled",
-        )
     images = keras.Input(input_shape, name="images")
     features = images
     for number, channels in enumerate(filters, start=1):
@@ -104,12 +98,42 @@ def parts_capsnet(
             name=f"conv{number}",
         )(features)
         features = keras.layers.BatchNormalization(
-            momentum=_MOMENTUM, name=f"norm{number}"
+            momentum=MOMENTUM, name=f"norm{number}"
         )(features)
         features = keras.layers.ReLU(name=f"relu{number}")(features)
     children = PrimaryCaps(
         primary_types, primary_dim, 3, 2, padding="same", name="primary_caps"
     )(features)
+    model = parts_of(
+        images,
+        children,
+        num_classes,
+        class_dim=class_dim,
+        routing=routing,
+        share=share,
+        name=name,
+    )
+    return with_decoder(model) if decoder else model
+
+
+def parts_of(
+    images: Tensor,
+    children: Tensor,
+    num_classes: int,
+    *,
+    class_dim: int,
+    routing: Any,
+    share: str | None,
+    name: str,
+) -> keras.Model:
+    """Returns the model that routes primary capsules sharply to classes."""
+    if routing is None:
+        routing = DynamicRouting(
+            leaky=True,
+            sharpness=_SHARPNESS,
+            orphan=_ORPHAN,
+            sharpness_mode="scheduled",
+        )
     labels = labels_for(routing)
     layer = ClassCaps(
         num_classes,
@@ -119,7 +143,6 @@ def parts_capsnet(
         share=share,
         name="class_caps",
     )
-    model = network(
+    return network(
         images, routed(layer, (children, None), labels), name, labels
     )
-    return with_decoder(model) if decoder else model

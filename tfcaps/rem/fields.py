@@ -181,13 +181,18 @@ class Fields:
 
 
 def merged(parts: Sequence[Fields], shape: Sequence[int]) -> Fields:
-    """Returns the union of fields at the same places."""
-    bounds, centres = parts[0].bounds, parts[0].centres
+    """Returns the union of fields at the same places.
+
+    Centres are the mean of those parts that have places. A gate of the whole
+    map, as in squeeze and excitation, has none, and moves none.
+    """
+    bounds = parts[0].bounds
     for part in parts[1:]:
         bounds = np.minimum(bounds, part.bounds)
-        centres = centres + part.centres
-    steps = np.mean([part.steps for part in parts], axis=0)
-    return Fields(shape, bounds, centres / len(parts), steps)
+    placed = [part for part in parts if part.steps.any()] or parts
+    centres = sum(part.centres for part in placed) / len(placed)
+    steps = np.mean([part.steps for part in placed], axis=0)
+    return Fields(shape, bounds, centres, steps)
 
 
 def concatenated(parts: Sequence[Fields], axis: int) -> Fields:

@@ -75,6 +75,28 @@ class ReceptiveFields:
         whole = np.all(self.boxes == (0, 0, *self.image_shape), axis=1)
         return bool(len(np.unique(self.boxes, axis=0)) > 1 and not whole.any())
 
+    @property
+    def cells(self) -> "ReceptiveFields":
+        """The same children, each with the cell of the image at its place.
+
+        The image is cut into as many equal cells as the grid has. They say
+        where children stand that all see the whole image, as on deep networks.
+        """
+        sides = np.array(self.image_shape)
+        places = np.indices(self.grid[:2]).reshape(2, -1).T
+        edges = [
+            np.rint((places + more) * sides / self.grid[:2]) for more in (0, 1)
+        ]
+        boxes = np.concatenate(edges, axis=1).astype(np.int64)
+        boxes = np.repeat(boxes, self.grid[2], axis=0)
+        size = (boxes[:, 2:] - boxes[:, :2]).max(axis=0)
+        return dataclasses.replace(
+            self,
+            size=(int(size[0]), int(size[1])),
+            boxes=boxes,
+            child_centres=(boxes[:, :2] + boxes[:, 2:] - 1) / 2,
+        )
+
     def position(self, child: int) -> tuple[int, int, int]:
         """Returns row, column and type of a child in the grid."""
         row, column, kind = np.unravel_index(child, self.grid)

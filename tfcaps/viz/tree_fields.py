@@ -1,5 +1,6 @@
 """Images, their trees, and the parts of the images that the children see."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,8 +42,9 @@ def tree_fields(
     coupling. Its number is also at the outline, and the colour of both is that
     of the type.
 
-    Where children see all the same, or the whole image, there is no part to cut
-    out; they are dots, and the figure says why.
+    Where children see all the same, or the whole image, as on a deep network,
+    what is cut out is the cell of the image at their place in the grid. Without
+    such a grid there is no part to cut out; they are dots. The figure says why.
 
     Args:
         images: Images `[n, h, w, c]`, see `saliency`. A dozen at most look
@@ -94,9 +96,19 @@ def tree_fields(
         right.set_title(title, loc="left", fontsize=9)
         if label is not None:
             left.set_title(names[int(label)], fontsize=9)
-        _draw_outlines(left, image, tree, most)
-        _draw_tree(right, image, tree, names[tree.predicted], most)
+        shown = _at_its_places(tree)
+        _draw_outlines(left, image, shown, most)
+        _draw_tree(right, image, shown, names[tree.predicted], most)
+        right.text(0, -0.6, _told(tree), va="top", fontsize=7.5, color="0.3")
     return Drawing(drawing, _data(pictures, trees, given, above, names))
+
+
+def _at_its_places(tree: TreeFields) -> TreeFields:
+    """Returns the tree with cells for fields if these tell no place."""
+    fields = tree.fields
+    if fields.is_local or min(fields.grid[:2]) == 1:
+        return tree
+    return dataclasses.replace(tree, fields=fields.cells)
 
 
 def _draw_outlines(
@@ -208,7 +220,6 @@ def _draw_tree(
             fontsize=8,
             color="0.3",
         )
-    panel.text(0, -0.6, _told(tree), va="top", fontsize=7.5, color="0.3")
 
 
 def _draw_lines(
@@ -273,8 +284,14 @@ def _told(tree: TreeFields) -> str:
         told = f"none of the {number:,} children is in the tree"
     rows, columns = fields.size
     high, wide = fields.image_shape
+    down, across, _ = fields.grid
     sees = f"each sees {rows}x{columns} of {high}x{wide} pixels"
-    if len(np.unique(fields.boxes, axis=0)) == 1:
+    if not fields.is_local and min(down, across) > 1:
+        sees = (
+            f"each sees up to {rows}x{columns} of {high}x{wide} pixels, and is "
+            f"shown by its cell in a grid of {down}x{across}"
+        )
+    elif len(np.unique(fields.boxes, axis=0)) == 1:
         sees = (
             f"every child sees the same {rows}x{columns} of {high}x{wide} "
             "pixels, so none stands for a part"

@@ -67,11 +67,15 @@ class Config:
         model: Name in `training/models.py`.
         routing: Name of a routing, or a number of iterations, or `None` for the
             network's own.
-        backbone: A `.keras` file of a trained network whose feature map takes
-            the place of the first convolution, in the folder of `data_dir`
+        backbone: A trained network whose feature map takes the place of the
+            first convolutions: a name of `keras.applications`, which then
+            scales the images, or a `.keras` file, in the folder of `data_dir`
             unless it is a path; or `None`.
         dense_head: Train the network with a dense layer in the place of its
             capsules too, to compare with.
+        fine_tune_epochs: Further passes over the training images after
+            `epochs`, in which the backbone is trained too, at a tenth of the
+            learning rate; 0 for none.
         decoder: `"none"`, `"joint"` (trained with the capsules) or `"frozen"`
             (trained afterwards, on capsules that no longer change).
         reconstruction_weight: Weight of the squared error of one pixel.
@@ -170,6 +174,7 @@ class Config:
     routing: str | None = None
     backbone: str | None = None
     dense_head: bool = False
+    fine_tune_epochs: int = 0
     decoder: str = "none"
     reconstruction_weight: float = 5e-4
     warm_start: bool = False

@@ -24,6 +24,7 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "decay_power": (0.0, None),
     "epochs": (1, None),
     "final_sparsity": (0.0, 0.999),
+    "fine_tune_epochs": (0, None),
     "hard_margin_from": (0, None),
     "learning_rate": (0.0, 1e3),
     "learning_rate_decay": (0.0, 1.0),

@@ -1,0 +1,49 @@
+"""Trains a decoder on the capsules of a run that no longer change."""
+
+import keras
+
+import tfcaps
+from training import devices, fit, models, objectives
+from training.datasets import Data
+from training.feeding import epoch_starter, training_batches
+from training.finite import StopIfNotFinite, guarded
+from training.folder import RunFolder
+
+
+def decoded_model(
+    model: keras.Model, data: Data, folder: RunFolder, strategy
+) -> keras.Model | None:
+    """Returns the model with its decoder, or None if there is to be none.
+
+    A frozen decoder is trained now, or taken from the folder if that was done
+    before.
+    """
+    config = folder.config
+    if config.decoder != "frozen":
+        return model if config.decoder == "joint" else None
+    path = folder.model_path("decoder")
+    if path.exists():
+        return folder.load_model("decoder")
+    print("\nDecoder on the frozen capsules", flush=True)
+    keras.utils.set_random_seed(config.seed)
+    with devices.scope(strategy):
+        # A copy from the file, because freezing changes the layers.
+        encoder = folder.load_model(config.model_names[-1])
+        decoded = models.with_decoder(config.model, encoder, frozen=True)
+        batches = training_batches(decoded, data, config)
+        loss = tfcaps.losses.ReconstructionLoss(config.reconstruction_weight)
+        optimizer = keras.optimizers.Adam(
+            objectives.learning_rate(config, batches.num_batches)
+        )
+        decoded.compile(
+            guarded(optimizer), {"lengths": None, "reconstruction": loss}
+        )
+        decoded.fit(
+            batches,
+            epochs=config.epochs,
+            verbose=fit.progress(),
+            shuffle=False,
+            callbacks=[epoch_starter(batches), StopIfNotFinite(batches)],
+        )
+    folder.save_model("decoder", decoded)
+    return decoded

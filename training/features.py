@@ -1,0 +1,285 @@
+"""The feature maps of a frozen backbone, computed once for a whole run.
+
+While the backbone does not change, only what stands on it is trained, on maps
+that lie in a file of the run folder: those of some copies of each training
+image, each changed at random as it would be in an epoch of its own, and those
+of the validation and test images. All models of a run share them, also when it
+is resumed; at its end they are removed.
+"""
+
+import contextlib
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from tfcaps import graphs
+from tfcaps.cli import UserError
+from tfcaps.models.backbone import FrozenModel
+from training import devices, feeding
+from training.augmentation import Augmentation
+from training.batches import Batches, to_float
+from training.configs import Config
+from training.datasets import Data
+
+Array = NDArray[Any]
+
+# Copies of each training image that are changed at random, at most.
+COPIES = 4
+_DTYPE = np.float16
+_FOLDER = "features"
+# Images without labels in a batch.
+_BATCH = 64
+
+
+class Kept(NamedTuple):
+    """What a model is trained on instead of images.
+
+    Attributes:
+        head: The part of the model behind the backbone.
+        data: The data set with feature maps in place of images.
+        batches: Makes the training batches, as `Batches` does.
+    """
+
+    head: keras.Model
+    data: Data
+    batches: Callable[..., Batches]
+
+
+class FeatureBatches(Batches):
+    """Batches of feature maps, in each epoch those of the next copy.
+
+    Args:
+        copies: Maps `[n, h, w, c]` of the images, one for each copy.
+        images: Ignored, as is `augment`: the copies have been changed.
+        *args: As of `Batches`.
+        **kwargs: As of `Batches`.
+    """
+
+    def __init__(self, copies: list[Array], images: Array, *args, **kwargs):
+        self.copies = copies
+        super().__init__(images, *args, **{**kwargs, "augment": None})
+
+    def start_epoch(self, epoch: int) -> None:
+        self.images = self.copies[epoch % len(self.copies)]
+        super().start_epoch(epoch)
+
+
+def backbone_of(model: keras.Model) -> FrozenModel | None:
+    """Returns the layer that is a frozen backbone, if there is one."""
+    found = [layer for layer in model.layers if isinstance(layer, FrozenModel)]
+    return found[0] if found else None
+
+
+def obstacle(model: keras.Model, config: Config) -> str | None:
+    """Returns why the maps cannot be kept, or `None` if they can."""
+    if config.decoder == "joint":
+        return "a decoder that is trained with the capsules needs images"
+    if len(model.inputs) > 1:
+        return "the routing learns from labels"
+    if config.pairs:
+        return "images are merged in each epoch anew"
+    if devices.num_processes() > 1:
+        return "several processes train"
+    return None
+
+
+def num_copies(config: Config) -> int:
+    """Returns how many copies of a training image are kept."""
+    if feeding.augmentation(config) == Augmentation():
+        return 1
+    return min(COPIES, config.epochs)
+
+
+def keep(
+    model: keras.Model, data: Data, config: Config, path: Path, verbose: int
+) -> Kept | None:
+    """Returns what to train instead of a model with a frozen backbone.
+
+    Args:
+        model: The network.
+        data: Images and labels.
+        config: Settings of the run.
+        path: The run folder, where the maps are or will be.
+        verbose: Int. Show a bar (1), or nothing more than a line.
+
+    Returns:
+        `None` if there is no backbone, or its maps cannot be kept.
+
+    Raises:
+        UserError: If they do not fit on the disk.
+    """
+    front, head = _parts(model, config)
+    if front is None:
+        return None
+    shapes = _shapes(front, data, config)
+    folder = path / _FOLDER
+    maps = _read(folder, shapes)
+    if maps is None:
+        _write(folder, shapes, front, data, config, verbose)
+        maps = _read(folder, shapes)
+    return _kept(head, data, maps)
+
+
+def imagined(model: keras.Model, data: Data, config: Config) -> Kept | None:
+    """Returns the same with maps of zeros, which take no memory."""
+    front, head = _parts(model, config)
+    if front is None:
+        return None
+    shapes = _shapes(front, data, config)
+    zero = np.zeros((), _DTYPE)
+    return _kept(
+        head, data, {k: np.broadcast_to(zero, s) for k, s in shapes.items()}
+    )
+
+
+def plan(
+    model: keras.Model, data: Data, config: Config
+) -> tuple[int, int, Callable[[], Any]] | None:
+    """Returns how many maps are kept, their bytes, and a call for one batch.
+
+    Or `None`, as `keep` does. The call takes the time of a batch of training
+    images.
+    """
+    front, _ = _parts(model, config)
+    if front is None:
+        return None
+    shapes = _shapes(front, data, config).values()
+    images = to_float(data.train[0][: config.batch_size])
+    return (
+        sum(shape[0] for shape in shapes),
+        sum(map(math.prod, shapes)) * np.dtype(_DTYPE).itemsize,
+        partial(_maps_of, front, images),
+    )
+
+
+@contextlib.contextmanager
+def removed_after(path: Path) -> Iterator[None]:
+    """Removes what is kept in a run folder at the end of a block.
+
+    It stays where the run is stopped, to be resumed.
+    """
+    try:
+        yield
+    except UserError:
+        shutil.rmtree(path / _FOLDER, ignore_errors=True)
+        raise
+    shutil.rmtree(path / _FOLDER, ignore_errors=True)
+
+
+def _parts(model: keras.Model, config: Config) -> tuple[Any, Any]:
+    layer = backbone_of(model)
+    if layer is None or obstacle(model, config) is not None:
+        return None, None
+    return graphs.split(model, layer)
+
+
+def _shapes(
+    front: keras.Model, data: Data, config: Config
+) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of all maps by the names of their files."""
+    counts = {
+        f"train-{copy}": len(data.train[1])
+        for copy in range(num_copies(config))
+    }
+    counts["validation"] = len(data.validation[1])
+    counts["test"] = len(data.test[1])
+    return {k: (n, *front.output_shape[1:]) for k, n in counts.items()}
+
+
+def _kept(head: keras.Model, data: Data, maps: dict[str, Array]) -> Kept:
+    copies = [array for name, array in maps.items() if name.startswith("train")]
+    seen = Data(
+        data.name,
+        (copies[0], data.train[1]),
+        (maps["validation"], data.validation[1]),
+        (maps["test"], data.test[1]),
+        data.class_names,
+    )
+    return Kept(head, seen, partial(FeatureBatches, copies))
+
+
+def _read(
+    folder: Path, shapes: dict[str, tuple[int, ...]]
+) -> dict[str, Array] | None:
+    """Returns the maps, or `None` unless those of these shapes are there."""
+    if not folder.is_dir():
+        return None
+    maps = {
+        name: np.load(folder / f"{name}.npy", mmap_mode="r")
+        if shape[0]
+        else np.zeros(shape, _DTYPE)
+        for name, shape in shapes.items()
+    }
+    found = {name: array.shape for name, array in maps.items()}
+    return maps if found == shapes else None
+
+
+def _write(
+    folder: Path,
+    shapes: dict[str, tuple[int, ...]],
+    front: keras.Model,
+    data: Data,
+    config: Config,
+    verbose: int,
+) -> None:
+    total = sum(shape[0] for shape in shapes.values())
+    print(f"the backbone's features of {total:,} images", flush=True)
+    bar = keras.utils.Progbar(total, verbose=verbose)
+    staged = folder.with_name(f".staged-{_FOLDER}")
+    for path in (staged, folder):
+        shutil.rmtree(path, ignore_errors=True)
+    local = devices.Local(front)
+    try:
+        staged.mkdir()
+        for name, shape in shapes.items():
+            if not shape[0]:
+                continue
+            file = np.lib.format.open_memmap(
+                staged / f"{name}.npy", "w+", _DTYPE, shape
+            )
+            for images, places in _images(name, data, config):
+                file[places] = _maps_of(local.model, images)
+                bar.add(len(places))
+            file.flush()
+        staged.rename(folder)
+    except OSError as error:
+        raise UserError(
+            f"the features cannot be kept in {folder}: {error}. They need "
+            "space; see the plan of --dry-run."
+        ) from error
+
+
+def _images(
+    name: str, data: Data, config: Config
+) -> Iterator[tuple[Array, Array]]:
+    """Yields images and their numbers, in batches."""
+    if name.startswith("train-"):
+        images = data.train[0]
+        # As the training would draw them in this epoch.
+        batches = Batches(
+            images,
+            np.arange(len(images)),
+            config.batch_size,
+            seed=config.seed,
+            augment=feeding.augmentation(config),
+        )
+        batches.start_epoch(int(name.removeprefix("train-")))
+    else:
+        images, _ = getattr(data, name)
+        batches = Batches(images, np.arange(len(images)), _BATCH)
+    for k in range(batches.num_batches):
+        yield batches[k]
+
+
+def _maps_of(front: keras.Model, images: Array) -> Array:
+    with devices.alone():
+        maps = front.predict_on_batch(images)
+    largest = np.finfo(_DTYPE).max
+    return np.clip(maps, -largest, largest).astype(_DTYPE)

@@ -1,0 +1,93 @@
+"""The batches that a model is trained on, as the settings say."""
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfcaps.cli import UserError
+from training.augmentation import Augmentation
+from training.batches import Batches
+from training.configs import Config
+from training.datasets import Data
+
+
+def training_batches(
+    model: keras.Model,
+    data: Data,
+    config: Config,
+    shards: int = 1,
+    process: tuple[int, int] = (0, 1),
+    make: Any = Batches,
+) -> Batches:
+    """Returns batches of the inputs and targets that a model has.
+
+    Args:
+        model: What is trained.
+        data: Images and labels.
+        config: Settings of the run.
+        shards: As in `Batches`.
+        process: As in `Batches`.
+        make: Called for the batches. Defaults to `Batches`, of images that are
+            changed at random.
+
+    Raises:
+        UserError: If the size of a batch does not fit the devices, or the
+            labels do not fit the model.
+    """
+    if config.batch_size % shards:
+        raise UserError(
+            f"--batch-size must be a multiple of the {shards} devices; it is "
+            f"{config.batch_size}."
+        )
+    inputs = [tensor.name for tensor in model.inputs]
+    if config.pairs and len(inputs) > 1:
+        raise UserError(
+            "a decoder, or a routing that learns from labels, needs one class "
+            f"for each image; those of {data.name} show two."
+        )
+
+    def arrange(images, labels):
+        known = {"images": images, "labels": labels.astype(np.int32)}
+        wanted = {
+            "lengths": labels,
+            "reconstruction": images,
+            "couplings": labels,
+            "counterfactual": labels,
+        }
+        x = images
+        if len(inputs) > 1:
+            x = {name: known[name] for name in inputs}
+        y = labels
+        if isinstance(model.output, dict):
+            y = {name: wanted[name] for name in model.output}
+        return x, y
+
+    return make(
+        *data.train,
+        config.batch_size,
+        seed=config.seed,
+        augment=augmentation(config),
+        shards=shards,
+        process=process,
+        arrange=arrange,
+        balanced=config.balanced,
+        num_classes=data.num_classes,
+    )
+
+
+def augmentation(config: Config) -> Augmentation:
+    """Returns what may happen to a training image."""
+    names = [field.name for field in dataclasses.fields(Augmentation)]
+    settings = {name: getattr(config, name) for name in names}
+    return Augmentation(
+        **{k: None if value == () else value for k, value in settings.items()}
+    )
+
+
+def epoch_starter(batches: Batches) -> keras.callbacks.Callback:
+    """Tells the batches which epoch begins, so that they draw its order."""
+    return keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
+    )
