@@ -123,19 +123,23 @@ def test_few_are_in_memory_and_wrong_ones_are_drawn_first(
 
     monkeypatch.setattr(Answerer, "ask", noted)
     monkeypatch.setattr(explain, "_BATCH_SIZE", 4 * 64)
-    flags = ("--draw", 2, "--out", tmp_path / "out")
+    paths, _, lengths = answers_of(run, photos)
+    wrong = [
+        path
+        for path, best in zip(paths, np.argmax(lengths, axis=-1), strict=True)
+        if NAMES[best] != path.parent.name
+    ]
+    # A right one stands among the first, but is not drawn.
+    assert wrong != paths[: len(wrong)]
+    flags = ("--draw", len(wrong), "--out", tmp_path / "out")
     assert command("--run", run.path, photos, *flags) == 0
     assert sizes == [(4, 8, 8, 1), (2, 8, 8, 1)]
     assert "4 of 6 pictures\n6 of 6 pictures\n" in capsys.readouterr().out
     drawn = json.loads((tmp_path / "out" / "tree_fields.json").read_text())
-    wrong = [
-        r for r in rows_of(tmp_path / "out") if r["class"] != r["true_class"]
-    ]
-    assert len(wrong) > 2 and len(drawn["images"]) == 2
-    for part, row in zip(drawn["images"], wrong, strict=False):
-        assert f"(WRONG: {row['true_class']})" in part["title"]
+    for part, path in zip(drawn["images"], wrong, strict=True):
+        assert f"(WRONG: {path.parent.name})" in part["title"]
     page = (tmp_path / "out" / "index.html").read_text("utf-8")
-    assert "2 of the 6 pictures are drawn, wrong ones first" in page
+    assert f"{len(wrong)} of the 6 pictures are drawn, wrong ones first" in page
     assert page.count("<td>yes</td>") + page.count("<td>WRONG") == 6
 
 
