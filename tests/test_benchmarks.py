@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import (
+    backbone,
     counterfactual,
     faithfulness,
     formulations,
@@ -346,3 +347,17 @@ def test_readme_shows_the_table_of_aims():
     parts = run.read(run.ROOT / "results")
     page = (run.ROOT / "results" / "benchmarks.md").read_text("utf-8")
     assert shown and shown in tables.page(parts) == page
+
+
+def test_steps_on_images_and_on_kept_features_are_compared(capsys):
+    flags = "--backbone MobileNet --images 8 --side 32 --rounds 1".split()
+    assert run_command(backbone.make_parser(), backbone.main, flags) == 0
+    printed = capsys.readouterr().out
+    on_images, on_features, ratio = map(
+        float,
+        re.search(
+            r"images ([\d.]+) ms, .* features ([\d.]+) ms, ([\d.]+) times",
+            printed,
+        ).groups(),
+    )
+    assert ratio == pytest.approx(on_images / on_features, rel=0.1)

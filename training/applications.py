@@ -161,13 +161,11 @@ def build(
 
 def _without_weights(name: str, error: Exception) -> str:
     url = re.search(r"https?://\S+/([^/\s:]+)", str(error))
-    file, place = ("its file", "elsewhere")
-    if url is not None:
-        file, place = url[1], f"elsewhere from {url[0]}"
+    file = "the file" if url is None else url[1]
     reason = " ".join(str(error).split()).rstrip(".")
     return (
-        f"the weights of --backbone {name} cannot be had: {reason}. Download "
-        f"{file} {place} and put it into ~/.keras/models, or into the folder "
-        "models/ of the one that KERAS_HOME names; or give a .keras file of a "
-        "trained network without its top."
+        f"the weights of --backbone {name} cannot be had: {reason}. Where "
+        f"there is a network, download {file} and put it into ~/.keras/models "
+        "here, or into models/ in the folder that KERAS_HOME names; or give a "
+        ".keras file of a trained network without its top."
     )

@@ -34,8 +34,6 @@ Array = NDArray[Any]
 COPIES = 4
 _DTYPE = np.float16
 _FOLDER = "features"
-# Images without labels in a batch.
-_BATCH = 64
 
 
 class Kept(NamedTuple):
@@ -155,7 +153,7 @@ def plan(
     return (
         sum(shape[0] for shape in shapes),
         sum(map(math.prod, shapes)) * np.dtype(_DTYPE).itemsize,
-        partial(_maps_of, front, images),
+        partial(_maps_of, front, images, config.batch_size),
     )
 
 
@@ -177,7 +175,12 @@ def _parts(model: keras.Model, config: Config) -> tuple[Any, Any]:
     layer = backbone_of(model)
     if layer is None or obstacle(model, config) is not None:
         return None, None
-    return graphs.split(model, layer)
+    front, head = graphs.split(model, layer)
+    if keras.backend.backend() == "tensorflow":
+        # XLA takes longer to compile a network than most runs to use it, and
+        # on CPUs it is slower: MobileNetV3Small by 10 times.
+        front.jit_compile = False
+    return front, head
 
 
 def _shapes(
@@ -245,7 +248,7 @@ def _write(
                 staged / f"{name}.npy", "w+", _DTYPE, shape
             )
             for images, places in _images(name, data, config):
-                file[places] = _maps_of(local.model, images)
+                file[places] = _maps_of(local.model, images, config.batch_size)
                 bar.add(len(places))
             file.flush()
         staged.rename(folder)
@@ -273,13 +276,18 @@ def _images(
         batches.start_epoch(int(name.removeprefix("train-")))
     else:
         images, _ = getattr(data, name)
-        batches = Batches(images, np.arange(len(images)), _BATCH)
+        batches = Batches(images, np.arange(len(images)), config.batch_size)
     for k in range(batches.num_batches):
         yield batches[k]
 
 
-def _maps_of(front: keras.Model, images: Array) -> Array:
+def _maps_of(front: keras.Model, images: Array, size: int) -> Array:
+    """Returns the maps of a batch, computed for as many images as the others.
+
+    A graph is traced for each size, which takes as long as many batches.
+    """
+    full = np.resize(images, (size, *images.shape[1:]))
     with devices.alone():
-        maps = front.predict_on_batch(images)
+        maps = front.predict_on_batch(full)[: len(images)]
     largest = np.finfo(_DTYPE).max
     return np.clip(maps, -largest, largest).astype(_DTYPE)

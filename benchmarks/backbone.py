@@ -1,0 +1,118 @@
+"""Times training on kept features beside training through the backbone.
+
+python -m benchmarks.backbone
+
+prints, for pictures of noise and a network of `keras.applications` without
+trained weights, the milliseconds of a step on images and of one on kept
+features, what the features take once, and after how many epochs they pay.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+
+from benchmarks.measure import interleaved
+from tfcaps.cli import Parser, at_least_one, run_command
+from training import applications, configs, datasets, features, fit
+
+
+def measure(name: str, images: int, side: int, rounds: int) -> dict[str, float]:
+    """Returns milliseconds of a step, and the seconds of the features."""
+    data = _pictures(images, side)
+    config = configs.Config(
+        model="parts_capsnet",
+        backbone=name,
+        batch_size=32,
+        epochs=features.COPIES,
+    )
+    # No download: trained weights would take as long.
+    untrained = partial(applications.build, weights=None)
+    with (
+        mock.patch.object(applications, "build", untrained),
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        took = []
+
+        def keep(model: keras.Model) -> features.Kept | None:
+            started = time.perf_counter()
+            kept = features.keep(model, data, config, Path(folder), 0)
+            took.append(time.perf_counter() - started)
+            return kept
+
+        on_images = fit.prepare("baseline", data, config, None)
+        on_features = fit.prepare("baseline", data, config, None, keep)
+        steps = {
+            title: partial(_step, ready)
+            for title, ready in (
+                ("images", on_images),
+                ("features", on_features),
+            )
+        }
+        timings = interleaved(f"{name}, {side}x{side}", steps, rounds)
+    num_steps = on_images.batches.num_batches
+    return {
+        "images": timings["images"]["ms"],
+        "features": timings["features"]["ms"],
+        "once": took[0],
+        "steps": num_steps,
+    }
+
+
+def _pictures(count: int, side: int) -> datasets.Data:
+    draw = np.random.default_rng(0)
+
+    def part(number: int):
+        shape = (number, side, side, 3)
+        return draw.integers(0, 256, shape, np.uint8), np.arange(number) % 2
+
+    few = part(min(count, 32))
+    return datasets.Data("noise", part(count), few, few, ("a", "b"))
+
+
+def _step(ready: fit.Ready) -> None:
+    """Trains on one batch, which is made as in each epoch."""
+    ready.trained.train_on_batch(*ready.batches[0])
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(
+        prog="benchmarks/backbone.py", description=__doc__.splitlines()[0]
+    )
+    add = parser.add_argument
+    add("--backbone", choices=applications.NAMES, default="MobileNetV3Small")
+    add("--images", type=at_least_one, default=400)
+    add("--side", type=at_least_one, default=128)
+    add("--rounds", type=at_least_one, default=20)
+    return parser
+
+
+def main(options: argparse.Namespace) -> None:
+    """Prints the times and their ratio."""
+    times = measure(
+        options.backbone, options.images, options.side, options.rounds
+    )
+    saved = (times["images"] - times["features"]) * times["steps"] / 1000
+    pays = f"after {times['once'] / saved:.1f} epochs" if saved > 0 else "never"
+    print(
+        f"{options.backbone} on {keras.backend.backend()}, {options.images} "
+        f"images of {options.side}x{options.side}: a step on images "
+        f"{times['images']:.1f} ms, on kept features {times['features']:.1f} "
+        f"ms, {times['images'] / times['features']:.1f} times as fast; the "
+        f"features take {times['once']:.1f} s once, which pays {pays}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(make_parser(), main))
