@@ -1,4 +1,10 @@
-"""Pictures of shapes on plain ground, as a user's folder may have them."""
+"""Pictures of shapes on plain ground, as a user's folder may have them.
+
+python -m tests.pictures photos
+"""
+
+import sys
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -44,3 +50,7 @@ def _shape(kind, size, draw):
         ends = [*(middle - radius * arm), *(middle + radius * arm)]
         pen.line(ends, **how)
     return picture
+
+
+if __name__ == "__main__":
+    write_shapes(Path(sys.argv[1]), dict.fromkeys(KINDS, 60), seed=3)
