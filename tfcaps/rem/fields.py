@@ -190,9 +190,11 @@ def merged(parts: Sequence[Fields], shape: Sequence[int]) -> Fields:
     for part in parts[1:]:
         bounds = np.minimum(bounds, part.bounds)
     placed = [part for part in parts if part.steps.any()] or parts
-    centres = sum(part.centres for part in placed) / len(placed)
+    centres = placed[0].centres
+    for part in placed[1:]:
+        centres = centres + part.centres
     steps = np.mean([part.steps for part in placed], axis=0)
-    return Fields(shape, bounds, centres, steps)
+    return Fields(shape, bounds, centres / len(placed), steps)
 
 
 def concatenated(parts: Sequence[Fields], axis: int) -> Fields:
