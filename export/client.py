@@ -2,8 +2,7 @@
 
 python export/client.py --model dr_capsnet_small digit.png
 
-An example to copy and to change. It needs numpy and pillow, not tfcaps; gRPC
-takes tensorflow-serving-api as well.
+An example to copy. It needs numpy and pillow; gRPC tensorflow-serving-api too.
 """
 
 import argparse
@@ -306,10 +305,9 @@ def _describe(outputs: Outputs, index: int, classes: list[str] | None) -> str:
     return text
 
 
-def _classes_in(manifest: str) -> list[str] | None:
-    """Returns the names of the classes; an old manifest may have none."""
+def _classes_in(manifest: Path) -> list[str] | None:  # old ones have none
     try:
-        about = json.loads(Path(manifest).read_text("utf-8"))
+        about = json.loads(manifest.read_text("utf-8"))
         return about.get("classes") if "sha256" in about else about["classes"]
     except (ValueError, KeyError, TypeError) as error:
         raise ClientError(f"{manifest} is no manifest of an export.") from error
@@ -339,8 +337,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--url", default="http://localhost:8501", help="default: %(default)s")
     add("--grpc", metavar="HOST:PORT", help="ask by gRPC instead")
     add("--timeout", type=float, default=10.0, help="seconds; default: 10")
-    add("--manifest", type=_classes_in, dest="classes", help="manifest.json")
-    add("--classes", type=lambda names: names.split(","), help="A,B,...")
+    add("--manifest", type=Path, help="manifest.json, for names of classes")
+    add("--classes", type=lambda names: names.split(","), help="or A,B,...")
     add("--json", action="store_true", help="print the whole answer as JSON")
     add("--out", type=Path, help=".npz file for all outputs")
     return parser
@@ -363,6 +361,8 @@ def _connect(options: argparse.Namespace) -> _Server:
 def _run(options: argparse.Namespace) -> None:
     if not 0 < options.timeout < 1e6:
         raise ClientError(f"--timeout {options.timeout:g} must be above 0.")
+    if options.manifest and not options.classes:
+        options.classes = _classes_in(options.manifest)
     server = _connect(options)
     signature = server.signature(options.signature)
     batches = [read_images(path, signature) for path in options.images]

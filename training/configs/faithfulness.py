@@ -97,7 +97,7 @@ def get_experiment() -> Experiment:
             "class, pruning from the start, 80 epochs, and no rotation.",
             "`plain routing` is dynamic routing of three iterations, neither "
             "sharp nor with children that abstain.",
-            "MNIST is all 60,000 images for eight epochs, with the losses of "
+            "MNIST is all 60,000 images for ten epochs, with the losses of "
             "figures, weaker (0.05, 0.1), and its network, but other matrices "
             "at each place: a digit is always in the middle. Pruned to 40 %.",
             "The last measures are of trees with positions on images with "
@@ -138,7 +138,7 @@ def _on_mnist(figures: Config) -> Config:
         figures,
         "mnist",
         model="parts_capsnet_unshared",
-        epochs=8,
+        epochs=10,
         batch_size=128,
         shift=1,
         coupling_spread=0.05,
