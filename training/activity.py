@@ -105,8 +105,10 @@ def _gradient(layer: Any, optimizer: Any) -> float | None:
     copy, whose variables have the same paths.
     """
     squares = getattr(optimizer, "_velocities", None)
-    steps = int(optimizer.iterations) if squares else 0
-    if not squares or not steps:
+    if not squares:
+        return None
+    steps = int(ops.convert_to_numpy(optimizer.iterations))
+    if not steps:
         return None
     paths = {variable.path for variable in layer.trainable_variables}
     trained = zip(optimizer._trainable_variables, squares, strict=True)

@@ -98,10 +98,10 @@ def train(
             data,
             config,
             strategy,
-            start=start,
-            keep=lambda model: features.keep(
+            lambda model: features.keep(
                 model, data, config, folder.path, progress() % 2
             ),
+            start,
         )
         stops, epochs = [], config.epochs
         if (config.patience, config.stop_accuracy) != (None, None):
@@ -181,9 +181,8 @@ def prepare(
     data: Data,
     config: Config,
     strategy,
-    *,
-    start: keras.Model | None = None,
     keep: Callable[[keras.Model], features.Kept | None] = lambda model: None,
+    start: keras.Model | None = None,
 ) -> Ready:
     """Builds and compiles a model in the strategy's scope, and begins pruning.
 
@@ -192,10 +191,10 @@ def prepare(
         data: Images and labels.
         config: Settings of the run.
         strategy: What `make_strategy` returned.
-        start: A trained network whose weights it begins with. Defaults to
-            `None`, which draws them.
         keep: From the model to what is trained instead of it, see
             `training/features.py`. Defaults to the model itself.
+        start: A trained network whose weights it begins with. Defaults to
+            `None`, which draws them.
     """
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
