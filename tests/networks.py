@@ -84,7 +84,7 @@ SMALL_NETWORKS = {
         backbone_parts_capsnet,
         (8, 8, 1),
         3,
-        primary_types=2,
+        primary_types=4,
         primary_dim=4,
         class_dim=4,
     ),
