@@ -48,7 +48,7 @@ def test_a_folder_and_its_csv_file_are_the_same(table, tmp_path):
             np.testing.assert_array_equal(one, other)
     found, expected = own.survey(path), own.survey(tmp_path)
     assert found.sizes == expected.sizes
-    assert found.num_training == expected.num_training
+    assert len(found.training) == len(expected.training)
     assert [(p.file, p.label) for p in found.pictures] == [
         (p.file, p.label) for p in expected.pictures
     ]
@@ -61,7 +61,7 @@ def test_a_split_decides(table):
     data = load(path)
     assert counts(data) == [10, 4, 6]
     assert counts(load(path, validation=0.0)) == [10, 4, 6]
-    assert own.survey(path).num_training == 14
+    assert len(own.survey(path).training) == 14
     held = [(*row[:2], row[2].replace("validation", "train")) for row in rows]
     data = load(table(held, "file,label,split"))
     assert counts(data) == [12, 2, 6]

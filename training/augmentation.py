@@ -1,6 +1,8 @@
 """Random changes of training images."""
 
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -128,11 +130,12 @@ def rotated(images: Array, limit: float, draw: np.random.Generator) -> Array:
     angles = draw.uniform(-limit, limit, len(images))
     turned = np.empty_like(images)
     for new, image, angle in zip(turned, images, angles, strict=True):
-        if image.dtype == np.uint8 and image.shape[-1] == 3:
-            new[:] = _turned(image, angle)
-        else:
-            for channel in range(image.shape[-1]):
-                new[..., channel] = _turned(image[..., channel], angle)
+        new[:] = _by_pillow(
+            image,
+            lambda picture, angle=angle: picture.rotate(
+                angle, Image.Resampling.BILINEAR
+            ),
+        )
     return turned
 
 
@@ -147,25 +150,30 @@ def warped(images: Array, maps: Array, offsets: Array) -> Array:
             middle, times it is the old place.
         offsets: What is added to old places, `[n, 2]`, in pixels.
     """
-    _, height, width, _ = images.shape
-    middle = np.array([(height - 1) / 2, (width - 1) / 2])
-    grid = np.stack(np.mgrid[:height, :width], axis=-1) - middle
-    old = np.einsum("nij,hwj->nhwi", maps, grid)
-    old += (middle + offsets)[:, np.newaxis, np.newaxis]
-    old = np.clip(old, 0.0, [height - 1, width - 1]).astype(np.float32)
-    first = np.floor(old).astype(np.intp)
-    share = (old - first.astype(np.float32))[..., np.newaxis]
-    last = np.minimum(first + 1, [height - 1, width - 1])
-    number = np.arange(len(images))[:, np.newaxis, np.newaxis]
-
-    def line(row: Array) -> Array:
-        left = images[number, row, first[..., 1]].astype(np.float32)
-        right = images[number, row, last[..., 1]].astype(np.float32)
-        return left + share[..., 1, :] * (right - left)
-
-    top = line(first[..., 0])
-    new = top + share[..., 0, :] * (line(last[..., 0]) - top)
-    return np.rint(new).astype(np.uint8) if images.dtype == np.uint8 else new
+    sides = np.array(images.shape[1:3])
+    middle = (sides - 1) / 2
+    corners = middle * [[-1, -1], [-1, 1], [1, -1], [1, 1]]
+    old = np.einsum("nij,kj->nki", maps, corners) + offsets[:, np.newaxis]
+    # Pixels that are looked up beyond the edges.
+    rim = 1 + math.ceil(max(0.0, np.max(np.abs(old) - middle, initial=0.0)))
+    rims = ((rim, rim), (rim, rim), (0, 0))
+    starts = middle + rim + offsets - np.einsum("nij,j->ni", maps, middle)
+    new = np.empty_like(images)
+    for k, image in enumerate(images):
+        # Pillow has columns first, and the middle of a pixel at a half.
+        linear = maps[k][::-1, ::-1]
+        constant = starts[k][::-1] + 0.5 - 0.5 * linear.sum(axis=1)
+        numbers = np.column_stack([linear, constant]).ravel().tolist()
+        new[k] = _by_pillow(
+            np.pad(image, rims, mode="edge"),
+            lambda picture, numbers=numbers: picture.transform(
+                (sides[1], sides[0]),
+                Image.Transform.AFFINE,
+                numbers,
+                Image.Resampling.BILINEAR,
+            ),
+        )
+    return new
 
 
 def recoloured(
@@ -184,9 +192,19 @@ def recoloured(
     return np.where(negative, np.float32(1.0) - images, images)
 
 
-def _turned(image: Array, angle: float) -> Array:
-    picture = Image.fromarray(np.ascontiguousarray(image))
-    return np.asarray(picture.rotate(angle, Image.Resampling.BILINEAR))
+def _by_pillow(
+    image: Array, change: Callable[[Image.Image], Image.Image]
+) -> Array:
+    """Returns what becomes of an image, colours at once or each channel."""
+
+    def changed(array: Array) -> Array:
+        picture = Image.fromarray(np.ascontiguousarray(array))
+        return np.asarray(change(picture))
+
+    if image.dtype == np.uint8 and image.shape[-1] == 3:
+        return changed(image)
+    channels = [changed(image[..., k]) for k in range(image.shape[-1])]
+    return np.stack(channels, axis=-1)
 
 
 def _cut(

@@ -15,7 +15,7 @@ from training.tables import TITLES
 
 # Most images that are measured, and fewest, of those that are larger than
 # 28x28 pixels: a network sees some 600 changed copies of each.
-_MOST = 100
+_MOST = 50
 _FEWEST = 16
 _PIXELS = 28 * 28
 _SUBSETS = 100

@@ -105,6 +105,20 @@ MODELS: dict[str, Network] = {
             name="backbone_parts_capsnet_unshared",
         ),
     ),
+    "parts_capsnet_photos": Network(
+        partial(
+            tfcaps.models.parts_capsnet,
+            filters=(32, 64, 128),
+            strides=(2, 2, 2),
+            kernel_size=3,
+            name="parts_capsnet_photos",
+        ),
+        "the same as parts_capsnet, deeper, for photos from 64x64",
+        on_backbone=partial(
+            tfcaps.models.backbone_parts_capsnet,
+            name="backbone_parts_capsnet_photos",
+        ),
+    ),
     "dr_capsnet": Network(
         tfcaps.models.dr_capsnet,
         "dynamic routing (Sabour et al., 2017)",

@@ -8,15 +8,37 @@ import keras
 import tfcaps
 from training import devices, features, fine_tuning, fit
 from training.backup import BackUp
+from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.tables import TITLES
 
 # Steps that are timed, after the first, which is compiled.
 _TIMED = 3
+# Pixels that are seen in a training of some minutes, each channel counted.
+_LONG = 1e9
 # Bytes of a parameter in a file: the model's, and Adam's two moments.
 _MODEL_BYTES = 4
 _MOMENT_BYTES = 8
+
+
+def cost(data: Data, folder: RunFolder, strategy) -> None:
+    """Prints how long a long training takes; of a short one, nothing.
+
+    As for `show`, a few steps are trained and forgotten.
+    """
+    config = folder.config
+    seen = len(data.train[1]) * math.prod(data.image_shape) * config.epochs
+    if seen * len(config.model_names) < _LONG:
+        return
+    total = sum(
+        _show_training(name, data, folder, strategy, _about(config))
+        for name in config.model_names
+    )
+    print(
+        f"Training takes {_about(config)} {_duration(total)} on this machine "
+        "(--epochs); --dry-run tells it without training."
+    )
 
 
 def show(data: Data, folder: RunFolder, strategy) -> None:
@@ -51,8 +73,7 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
                 f"          {layer.name}: {layer.num_capsules} capsules of "
                 f"{layer.dim}, {type(layer.routing).__name__}"
             )
-    stops = (config.patience, config.stop_accuracy) != (None, None)
-    about = "at most about" if stops else "about"
+    about = _about(config)
     for name in config.model_names:
         if folder.model_path(name).exists():
             print(f"training  {TITLES[name]}: has been trained")
@@ -71,6 +92,11 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
         "export come on top. "
         + ("Nothing was written." if begun else "No run folder has been made.")
     )
+
+
+def _about(config: Config) -> str:
+    stops = (config.patience, config.stop_accuracy) != (None, None)
+    return "at most about" if stops else "about"
 
 
 def _show_backbone(model: keras.Model, data: Data, folder: RunFolder) -> float:

@@ -158,6 +158,8 @@ def run(options) -> None:
         plan.show(data, folder, strategy)
         return
     if is_first and not options.resume:
+        if devices.num_processes() == 1:
+            plan.cost(data, folder, strategy)
         folder.create()
     if is_first:
         folder.save_data(data.name, data.class_names)

@@ -28,6 +28,7 @@ def parts_capsnet(
     num_classes: int,
     *,
     filters: Sequence[int] = (16, 32),
+    strides: Sequence[int] | None = None,
     kernel_size: int = 5,
     primary_types: int = 16,
     primary_dim: int = 8,
@@ -49,9 +50,9 @@ def parts_capsnet(
         input_shape: Rows, columns and channels of an image; at least 16x16
             leaves a grid of 4x4.
         num_classes: Int. Number of classes.
-        filters: Ints. Channels of the convolutions. The first one keeps the
-            size of the image, and each of the others halves it. Defaults to
-            `(16, 32)`.
+        filters: Ints. Channels of the convolutions. Defaults to `(16, 32)`.
+        strides: Ints. Their steps, as many. Defaults to `1` for the first one,
+            which keeps the size of the image, and `2` for the others.
         kernel_size: Int. Their rows and columns. Defaults to `5`.
         primary_types: Int. Primary capsule types. Defaults to `16`.
         primary_dim: Int. Components of a primary capsule. Defaults to `8`.
@@ -71,8 +72,8 @@ def parts_capsnet(
         to float32 class lengths `[b, num_classes]` (output `lengths`).
 
     Raises:
-        ValueError: If a side of the images is below `kernel_size`, or there
-            are no filters.
+        ValueError: If a side of the images is below `kernel_size`, there are
+            no filters, or not as many strides.
 
     Example:
 
@@ -81,17 +82,25 @@ def parts_capsnet(
     """
     if not filters:
         raise ValueError("`filters` must not be empty. Received: filters=().")
+    if strides is None:
+        strides = (1,) + (2,) * (len(filters) - 1)
+    if len(strides) != len(filters):
+        raise ValueError(
+            "`strides` must be as many as `filters`. Received: "
+            f"strides={tuple(strides)}, filters={tuple(filters)}."
+        )
     window = (kernel_size, kernel_size)
     check_input_shape(
         input_shape, window, f"for windows of {kernel_size}x{kernel_size}"
     )
     images = keras.Input(input_shape, name="images")
     features = images
-    for number, channels in enumerate(filters, start=1):
+    blocks = zip(filters, strides, strict=True)
+    for number, (channels, step) in enumerate(blocks, start=1):
         features = keras.layers.Conv2D(
             channels,
             kernel_size,
-            1 if number == 1 else 2,
+            step,
             padding="same",
             data_format="channels_last",
             use_bias=False,

@@ -49,12 +49,12 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     found = own.survey(Path(dataset))
     if found is None or found.shorter_side < _SMALLEST:
         return None
-    batch_size = next(b for most, b in _BATCHES if found.num_training < most)
+    batch_size = next(b for most, b in _BATCHES if len(found.training) < most)
     counts = _counts(found)
     balanced = bool(counts.max() > _UNBALANCED * counts.min())
     steps = _steps(found, balanced, batch_size)
     size = _side(found)
-    harmless = invariance.unchanged_by(found.pictures)
+    harmless = invariance.unchanged_by(found.training)
     settings = {
         "dataset": dataset,
         "epochs": max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
@@ -136,7 +136,7 @@ def _steps(found: own.Survey, balanced: bool, batch_size: int) -> int:
     counts = _counts(found)
     # A rare class is seen as often as the most frequent one.
     seen = len(counts) * counts.max() if balanced else counts.sum()
-    return math.ceil(found.num_training * seen / counts.sum() / batch_size)
+    return math.ceil(len(found.training) * seen / counts.sum() / batch_size)
 
 
 def _side(found: own.Survey) -> int | None:

@@ -60,12 +60,13 @@ class Survey:
     Attributes:
         sizes: Width and height of each picture that has a header.
         pictures: These pictures.
-        num_training: About how many are for training, validation among them.
+        training: Those for training and validation, unless the same picture
+            comes several times.
     """
 
     sizes: tuple[tuple[int, int], ...]
     pictures: tuple[Picture, ...]
-    num_training: int
+    training: tuple[Picture, ...]
 
     @property
     def shorter_side(self) -> int:
@@ -85,16 +86,14 @@ def survey(path: Path) -> Survey | None:
     """
     if not has_pictures(path):
         return None
-    listed = _listed(path).pictures
-    headers = [(p, pixels.header(p.file)) for p in listed]
-    found = [(p, header.size) for p, header in headers if header is not None]
-    if not found:
+    listed = _listed(path)
+    headers = {p: pixels.header(p.file) for p in listed.pictures}
+    sizes = {p: h.size for p, h in headers.items() if h is not None}
+    if not sizes:
         return None
-    training = sum(p.part != "test" for p, _ in found)
-    if training == len(found):
-        training = round((1.0 - TEST_SHARE) * training)
-    shown, sizes = zip(*found, strict=True)
-    return Survey(sizes, shown, training)
+    test = {listed.pictures[k] for k in _split(listed, validation=0.0)[-1]}
+    training = tuple(p for p in sizes if p not in test)
+    return Survey(tuple(sizes.values()), tuple(sizes), training)
 
 
 def pictures(
