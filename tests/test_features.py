@@ -189,7 +189,7 @@ def test_what_is_kept_is_computed_once(data, config, tmp_path, monkeypatch):
     assert calls
 
 
-def test_nothing_is_kept_where_it_cannot_be(data, config, tmp_path):
+def test_nothing_is_kept_where_it_cannot_be(data, config, tmp_path, capsys):
     for changes, why in (
         ({"decoder": "joint", "rem": False}, "needs images"),
         ({"routing": "regularized"}, "learns from labels"),
@@ -200,6 +200,7 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, tmp_path):
         model = fit.build(data, changed, decoder=joint)
         assert why in features.obstacle(model, changed)
         assert features.keep(model, data, changed, tmp_path, 0) is None
+        assert why in capsys.readouterr().out
         assert features.imagined(model, data, changed) is None
     assert not (tmp_path / "features").exists()
 

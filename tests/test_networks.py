@@ -252,3 +252,15 @@ def test_initial_transformations_are_the_published_ones():
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         make()
+
+
+def test_strides_make_the_grid_of_parts_coarser():
+    def grid(**settings):
+        model = models.parts_capsnet((32, 32, 1), 2, **settings)
+        return model.get_layer("primary_caps").output.shape[1:3]
+
+    assert grid() == (8, 8)
+    assert grid(filters=(4, 4, 4)) == (4, 4)
+    assert grid(filters=(4, 4, 4), strides=(2, 2, 2)) == (2, 2)
+    with pytest.raises(ValueError, match="`strides` must be as many"):
+        grid(filters=(4, 4), strides=(2,))

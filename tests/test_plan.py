@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_run import command, metrics, tiny_data
-from training import datasets, devices, models, pruning, tensorboard
+from training import datasets, devices, models, plan, pruning, tensorboard
 from training.configs import Config, config_from
 from training.configs.limits import CHOICES
 
@@ -89,6 +89,24 @@ def test_a_dry_run_tells_what_is_left_of_a_run(tmp_path, capsys):
     assert "Baseline: has been trained" in printed
     assert "REM: 2 more epochs" in printed
     assert printed.endswith("Nothing was written.\n")
+
+
+def test_a_long_training_says_first_how_long_it_takes(
+    tmp_path, monkeypatch, capsys
+):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flags = ("--bare", "--dataset", data, "--epochs", 2)
+    assert command(*flags, "--out", tmp_path / "short") == 0
+    assert "Training takes" not in capsys.readouterr().out
+    monkeypatch.setattr(plan, "_LONG", 0)
+    assert command(*flags, "--out", tmp_path / "long") == 0
+    printed = capsys.readouterr().out
+    cost = printed.index("Training takes about")
+    assert cost < printed.index("Baseline on tiny")
+    # What was timed leaves no trace.
+    rows = [metrics(tmp_path / name) for name in ("short", "long")]
+    losses = [[row["loss"] for row in run] for run in rows]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_a_dry_run_trains_as_the_run_would(tmp_path, monkeypatch):

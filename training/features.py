@@ -115,6 +115,11 @@ def keep(
     """
     front, head = _parts(model, config)
     if front is None:
+        if backbone_of(model) is not None and devices.process() == 0:
+            print(
+                "The backbone runs in each step, because "
+                f"{obstacle(model, config)}."
+            )
         return None
     shapes = _shapes(front, data, config)
     folder = path / _FOLDER

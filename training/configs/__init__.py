@@ -274,10 +274,12 @@ def load(dataset: str, model: str | None = None) -> Config:
         model: What `--model` names, or `None`.
     """
     # They import `Config`.
-    from training.configs import digits, figures, pictures
+    from training.configs import digits, figures, photos, pictures
 
     if dataset in (own := {"digits": digits, "figures": figures}):
         return own[dataset].get_config()
+    if dataset in photos.DATASETS and model in (None, photos.MODEL):
+        return photos.get_config(dataset)
     if dataset and (found := pictures.get_config(dataset, model)):
         return found
     settings = dataclasses.asdict(protocol(dataset))

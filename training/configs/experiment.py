@@ -18,6 +18,7 @@ NAMES = (
     "strategies",
     "ablation",
     "faithfulness",
+    "photos",
 )
 
 # How the paper calls what is measured of a run -> model, accuracy.

@@ -190,7 +190,8 @@ def config(
         **(_LONG.get(NETWORKS[network], {}) if recipe == "paper" else {}),
         **changes,
     }
-    return dataclasses.replace(configs.load(DATASETS[dataset]), **settings)
+    defaults = configs.load(DATASETS[dataset], settings["model"])
+    return dataclasses.replace(defaults, **settings)
 
 
 def run_name(dataset: str, network: str) -> str:

@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training import invariance
-from training.configs import Config, figures
+from training.configs import Config, figures, photos
 from training.datasets import own
 
 MODEL = "parts_capsnet_unshared"
-_STEPS = 2000
+_STEPS = 2200
 _FEWEST_EPOCHS = 8
 # Images in a step, for training sets below so many images.
-_BATCHES = ((600, 16), (3000, 32), (math.inf, 64))
+_BATCHES = ((3000, 16), (math.inf, 64))
 # Sides of images that the network takes as they are, in pixels.
 _SMALLEST, _LARGEST = 16, 64
-# Sides of those that are resized: of small pictures and of large ones.
-_SMALL, _LARGE = 32, 64
+# Side of those that are resized, and from where on they are photos.
+_SIDE = 32
 _LARGE_FROM = 200
 # Classes are made equally frequent if one has so many times another's.
 _UNBALANCED = 1.5
@@ -53,7 +53,9 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     counts = _counts(found)
     balanced = bool(counts.max() > _UNBALANCED * counts.min())
     steps = _steps(found, balanced, batch_size)
-    size = _side(found)
+    large = found.shorter_side >= _LARGE_FROM
+    chosen = photos.MODEL if large else MODEL
+    size = photos.SIDE if large else _side(found)
     harmless = invariance.unchanged_by(found.training)
     settings = {
         "dataset": dataset,
@@ -72,22 +74,10 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
         "contrast": (0.7, 1.3),
         "recolour": _RECOLOURED if harmless["recolour"] else 0.0,
     }
-    if model not in (None, MODEL):
+    if model not in (None, MODEL, photos.MODEL):
         return Config(**settings)
     return dataclasses.replace(
-        figures.get_config(),
-        model=MODEL,
-        # Sharp routing from the start lets no gradient through for long.
-        sharpness_start=1.0,
-        # Few pictures of a class say little of what they have in common.
-        coupling_spread=0.05,
-        coupling_polarization=0.1,
-        coupling_crowding=1.0,
-        counterfactual_necessity=0.25,
-        counterfactual_sufficiency=0.25,
-        final_sparsity=0.5,
-        warm_start=True,
-        **settings,
+        photos.rem_settings(figures.get_config()), model=chosen, **settings
     )
 
 
@@ -142,4 +132,4 @@ def _steps(found: own.Survey, balanced: bool, batch_size: int) -> int:
 def _side(found: own.Survey) -> int | None:
     if found.is_square and found.shorter_side <= _LARGEST:
         return None
-    return _LARGE if found.shorter_side >= _LARGE_FROM else _SMALL
+    return _SIDE
