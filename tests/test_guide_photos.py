@@ -24,7 +24,7 @@ from training.folder import RunFolder
 COMMANDS = commands_of(
     PAGES["docs/guides/photos.md"].partition("## How to repeat")[0]
 )
-MODEL = "parts_capsnet_unshared"
+MODEL = "parts_capsnet_pictures"
 
 pytestmark = pytest.mark.usefixtures("no_proxy")
 

@@ -26,8 +26,8 @@ def write_empty(folder, count, size):
         (40, (50, 70), {"batch_size": 16, "epochs": 1100, "resize": 32}),
         (40, (64, 64), {"batch_size": 16, "epochs": 1100, "resize": None}),
         (40, (300, 200), {"batch_size": 16, "epochs": 1100, "resize": 64}),
-        # 800 in 50 steps.
-        (1000, (32, 32), {"batch_size": 16, "epochs": 44, "resize": None}),
+        # 800 in 25 steps of 32.
+        (1000, (32, 32), {"batch_size": 32, "epochs": 88, "resize": None}),
         # 4,000 in 63 steps of 64.
         (5000, (16, 16), {"batch_size": 64, "epochs": 35, "resize": None}),
     ],

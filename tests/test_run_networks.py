@@ -22,6 +22,7 @@ SMALLEST = {
     "multilayer_capsnet": 9,
     "parts_capsnet": 5,
     "parts_capsnet_unshared": 5,
+    "parts_capsnet_pictures": 3,
     "parts_capsnet_photos": 3,
     "gamma_capsnet": 17,
     "efficient_capsnet": 11,

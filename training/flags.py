@@ -115,8 +115,8 @@ def _add_network(add: _Add) -> None:
         metavar="NAME",
         help="a network of keras.applications, such as MobileNetV3Small, or "
         "a .keras file without its top (in --data-dir or a path), on whose "
-        "feature map --model parts_capsnet, parts_capsnet_unshared or "
-        "dr_capsnet then stands",
+        "feature map --model parts_capsnet, one of its kind, or dr_capsnet "
+        "then stands",
     )
     add(
         "--fine-tune",

@@ -105,6 +105,21 @@ MODELS: dict[str, Network] = {
             name="backbone_parts_capsnet_unshared",
         ),
     ),
+    "parts_capsnet_pictures": Network(
+        partial(
+            tfcaps.models.parts_capsnet,
+            filters=(16, 32, 64),
+            kernel_size=3,
+            share=None,
+            name="parts_capsnet_pictures",
+        ),
+        "the same as that, deeper, for small pictures",
+        on_backbone=partial(
+            tfcaps.models.backbone_parts_capsnet,
+            share=None,
+            name="backbone_parts_capsnet_pictures",
+        ),
+    ),
     "parts_capsnet_photos": Network(
         partial(
             tfcaps.models.parts_capsnet,

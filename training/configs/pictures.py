@@ -17,11 +17,11 @@ from training import invariance
 from training.configs import Config, figures, photos
 from training.datasets import own
 
-MODEL = "parts_capsnet_unshared"
+MODEL = "parts_capsnet_pictures"
 _STEPS = 2200
 _FEWEST_EPOCHS = 8
 # Images in a step, for training sets below so many images.
-_BATCHES = ((3000, 16), (math.inf, 64))
+_BATCHES = ((600, 16), (3000, 32), (math.inf, 64))
 # Sides of images that the network takes as they are, in pixels.
 _SMALLEST, _LARGEST = 16, 64
 # Side of those that are resized, and from where on they are photos.
