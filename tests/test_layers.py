@@ -38,6 +38,32 @@ def test_class_caps_equals_the_public_implementation(shape):
     )
 
 
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_gradients_of_class_caps_equal_the_public_implementation(iterations):
+    golden = load("02_dense_dynamic_autograd")
+    weights = [golden["weights"], golden["bias"]]
+    routing = tfcaps.routing.DynamicRouting(iterations, gradient="full")
+    layer = class_caps_with(weights, (None, 16, 4), routing=routing)
+
+    def poses_of(children, weights):
+        others = layer.non_trainable_variables
+        return layer.stateless_call(weights, others, children)[0]
+
+    poses, (children, (matrices, bias)) = value_and_gradients(
+        poses_of, golden["input_poses"], weights, upstream=golden["upstream"]
+    )
+    np.testing.assert_allclose(
+        poses, golden[f"poses_iter{iterations}"], atol=1e-5
+    )
+    for name, gradient in (
+        ("input", children),
+        ("weights", matrices),
+        ("bias", bias),
+    ):
+        expected = golden[f"grad_{name}_through_iter{iterations}"]
+        np.testing.assert_allclose(gradient, expected, atol=1e-4, err_msg=name)
+
+
 @pytest.mark.parametrize("share", [None, "type", "all"], ids=str)
 def test_class_caps_equals_the_loops(share, rng):
     children = rng.normal(size=(2, 2, 3, 2, 4)).astype("float32")

@@ -172,7 +172,7 @@ MODELS: dict[str, Network] = {
     ),
     "efficient_conv_capsnet": Network(
         tfcaps.models.efficient_conv_capsnet,
-        "self-attention routing in convolutional capsules, for photos",
+        "dynamic routing of convolutional capsules, for photos",
         decoder=_INDEPENDENT,
     ),
     "deepcaps": Network(
