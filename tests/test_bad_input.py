@@ -125,7 +125,8 @@ FLAGS = [
     (
         "run --dataset digits --backbone done/model.keras",
         "does not stand on a backbone; parts_capsnet, parts_capsnet_unshared, "
-        "parts_capsnet_pictures, parts_capsnet_photos, dr_capsnet do",
+        "parts_capsnet_pictures, parts_capsnet_photos, "
+        "parts_capsnet_photos_unshared, dr_capsnet do",
     ),
     (
         "run --dataset digits --backbone done/model.keras --model dr_capsnet",

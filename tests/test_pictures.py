@@ -38,8 +38,8 @@ def test_steps_batches_and_size_follow_from_the_pictures(
     write_empty(tmp_path, count, size)
     config = configs.load(str(tmp_path))
     assert {name: getattr(config, name) for name in expected} == expected
-    small = min(size) < 200
-    assert config.model == (pictures.MODEL if small else photos.MODEL)
+    small = min(size) < 128
+    assert config.model == (pictures.MODEL if small else pictures._PHOTOS)
     assert config.measured
     assert config.counterfactual_necessity > 0
     steps = -(-round(0.8 * count) // config.batch_size)
@@ -96,16 +96,17 @@ def test_a_plan_tells_what_is_done_with_pictures(tmp_path, capsys):
 
 @nightly
 @pytest.mark.parametrize(
-    "counts",
+    ("counts", "sides"),
     [
-        dict.fromkeys(KINDS, 60),
-        {"bar": 15, "ring": 15},
-        {"bar": 20, "cross": 20, "ring": 200},
+        (dict.fromkeys(KINDS, 60), (40, 121)),
+        ({"bar": 15, "ring": 15}, (40, 121)),
+        ({"bar": 20, "cross": 20, "ring": 200}, (40, 121)),
+        (dict.fromkeys(KINDS, 60), (160, 481)),
     ],
-    ids=["few", "very few", "unbalanced"],
+    ids=["few", "very few", "unbalanced", "large"],
 )
-def test_shapes_are_learnt_without_any_flag(tmp_path, counts):
-    write_shapes(tmp_path / "shapes", counts, seed=2)
+def test_shapes_are_learnt_without_any_flag(tmp_path, counts, sides):
+    write_shapes(tmp_path / "shapes", counts, seed=2, sides=sides)
     flags = ("--rem", "--dataset", tmp_path / "shapes", "--bare")
     assert command(*flags, "--out", tmp_path / "run") == 0
     saved = json.loads((tmp_path / "run" / "rem.json").read_text("utf-8"))

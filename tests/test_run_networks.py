@@ -24,6 +24,7 @@ SMALLEST = {
     "parts_capsnet_unshared": 5,
     "parts_capsnet_pictures": 3,
     "parts_capsnet_photos": 3,
+    "parts_capsnet_photos_unshared": 3,
     "gamma_capsnet": 17,
     "efficient_capsnet": 11,
     "efficient_capsnet_smallnorb": 19,

@@ -80,6 +80,12 @@ def _variant(build: Callable[..., keras.Model], variant: str) -> Any:
     return partial(build, variant=variant, name=name)
 
 
+_parts_of_photos = partial(
+    tfcaps.models.parts_capsnet,
+    filters=(32, 64, 128),
+    strides=(2, 2, 2),
+    kernel_size=3,
+)
 _INDEPENDENT = {"network": "deconvolution", "class_independent": True}
 
 MODELS: dict[str, Network] = {
@@ -121,17 +127,24 @@ MODELS: dict[str, Network] = {
         ),
     ),
     "parts_capsnet_photos": Network(
-        partial(
-            tfcaps.models.parts_capsnet,
-            filters=(32, 64, 128),
-            strides=(2, 2, 2),
-            kernel_size=3,
-            name="parts_capsnet_photos",
-        ),
+        partial(_parts_of_photos, name="parts_capsnet_photos"),
         "the same as parts_capsnet, deeper, for photos from 64x64",
         on_backbone=partial(
             tfcaps.models.backbone_parts_capsnet,
             name="backbone_parts_capsnet_photos",
+        ),
+    ),
+    "parts_capsnet_photos_unshared": Network(
+        partial(
+            _parts_of_photos,
+            share=None,
+            name="parts_capsnet_photos_unshared",
+        ),
+        "the same with other matrices at each place",
+        on_backbone=partial(
+            tfcaps.models.backbone_parts_capsnet,
+            share=None,
+            name="backbone_parts_capsnet_photos_unshared",
         ),
     ),
     "dr_capsnet": Network(

@@ -18,6 +18,8 @@ from training.configs import Config, figures, photos
 from training.datasets import own
 
 MODEL = "parts_capsnet_pictures"
+# That of large pictures.
+_PHOTOS = "parts_capsnet_photos_unshared"
 _STEPS = 2200
 _FEWEST_EPOCHS = 8
 # Images in a step, for training sets below so many images.
@@ -26,7 +28,7 @@ _BATCHES = ((600, 16), (3000, 32), (math.inf, 64))
 _SMALLEST, _LARGEST = 16, 64
 # Side of those that are resized, and from where on they are photos.
 _SIDE = 32
-_LARGE_FROM = 200
+_LARGE_FROM = 128
 # Classes are made equally frequent if one has so many times another's.
 _UNBALANCED = 1.5
 # Largest shift, as a share of the side.
@@ -54,7 +56,7 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     balanced = bool(counts.max() > _UNBALANCED * counts.min())
     steps = _steps(found, balanced, batch_size)
     large = found.shorter_side >= _LARGE_FROM
-    chosen = photos.MODEL if large else MODEL
+    chosen = _PHOTOS if large else MODEL
     size = photos.SIDE if large else _side(found)
     harmless = invariance.unchanged_by(found.training)
     settings = {
@@ -74,7 +76,7 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
         "contrast": (0.7, 1.3),
         "recolour": _RECOLOURED if harmless["recolour"] else 0.0,
     }
-    if model not in (None, MODEL, photos.MODEL):
+    if model not in (None, MODEL, _PHOTOS):
         return Config(**settings)
     return dataclasses.replace(
         photos.rem_settings(figures.get_config()), model=chosen, **settings
