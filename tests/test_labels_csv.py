@@ -72,7 +72,7 @@ def test_a_split_decides(table):
 def test_settings_and_plan_are_those_of_pictures(table, capsys, tmp_path):
     path = table(ROWS)
     config = configs.load(str(path))
-    assert (config.batch_size, config.epochs, config.resize) == (16, 2000, 32)
+    assert (config.batch_size, config.epochs, config.resize) == (16, 2200, 32)
     flags = ("--dataset", path, "--dry-run", "--epochs", 3)
     assert command(*flags, "--out", tmp_path / "run") == 0
     printed = capsys.readouterr().out

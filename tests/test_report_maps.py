@@ -125,7 +125,7 @@ def test_fewer_images_are_measured_where_they_are_large():
         part = np.zeros((count, side, side, 1), np.uint8), np.zeros(count, int)
         return maps._spread(Data("x", part, part, part, ("a",)))
 
-    assert len(chosen(28, 1000)) == len(chosen(8, 1000)) == 100
-    assert len(chosen(40, 1000)) == 49 and len(chosen(128, 1000)) == 16
+    assert len(chosen(28, 1000)) == len(chosen(8, 1000)) == 50
+    assert len(chosen(40, 1000)) == 24 and len(chosen(128, 1000)) == 16
     assert chosen(28, 1000)[[0, -1]].tolist() == [0, 999]
     assert set(chosen(28, 5)) == set(range(5))
