@@ -185,5 +185,6 @@ def test_losses_are_compared_from_the_hard_margin_on(data, tmp_path):
     config = configs.Config(hard_margin_from=7, patience=2)
     folder = RunFolder(tmp_path, config)
     batches = Batches(*data.train, 16)
-    stop = fit._stop_on_validation("baseline", data, folder, batches)
+    ready = fit.Ready(None, None, batches, None, data, config)
+    stop = fit._stop_on_validation("baseline", ready, folder)
     assert stop.compare_from == 7

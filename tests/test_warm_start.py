@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.test_run import command, tiny_data
-from training import fit, run
+from training import objectives, run
 
 
 def weights(path):
@@ -15,13 +15,13 @@ def weights(path):
 @pytest.mark.parametrize("warm", [True, False])
 def test_rem_begins_where_the_baseline_ended(tmp_path, monkeypatch, warm):
     begun = {}
-    compiled = fit._compile
+    compiled = objectives.compile_model
 
     def note(model, name, config, steps, network):
         begun[name] = network.get_weights()
         compiled(model, name, config, steps, network)
 
-    monkeypatch.setattr(fit, "_compile", note)
+    monkeypatch.setattr(objectives, "compile_model", note)
     data = tiny_data(tmp_path / "tiny.npz")
     flag = "--warm-start" if warm else "--no-warm-start"
     flags = ("--rem", "--dataset", data, "--epochs", 1, "--bare", "--force")

@@ -41,6 +41,9 @@ class BackUp(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         done = self.epochs
+        # As Keras' own callback does: `fit` begins with this epoch. It stays
+        # with the model, so one of an earlier `fit` is taken away.
+        self.model._initial_epoch = done or None
         if not done:
             return
         if not self.model.optimizer.built:
@@ -53,8 +56,6 @@ class BackUp(keras.callbacks.Callback):
                 f"the back-up {path} cannot be read: {error}. Remove it to "
                 "train this model from its first epoch."
             ) from error
-        # As Keras' own callback does: `fit` begins with this epoch.
-        self.model._initial_epoch = done
 
     def on_epoch_end(self, epoch, logs=None):
         epochs, done = self.params["epochs"], epoch + 1

@@ -14,7 +14,7 @@ import numpy as np
 
 from tfcaps import rem
 from tfcaps.cli import UserError
-from training import features, feeding, fit, objectives
+from training import features, feeding, fit, objectives, rounds
 from training.batches import Batches
 from training.datasets import Data
 from training.finite import StopIfNotFinite, guarded
@@ -44,19 +44,29 @@ def accuracy(data: Data, folder: RunFolder) -> float:
     kept = features.keep(model, data, config, folder.path, fit.progress() % 2)
     head, data, make = kept or features.Kept(model, data, Batches)
     batches = feeding.training_batches(head, data, config, make=make)
-    rate = objectives.learning_rate(config, batches.num_batches)
-    head.compile(
-        guarded(keras.optimizers.Adam(rate)),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
-    head.fit(
-        batches,
-        epochs=config.epochs,
-        verbose=fit.progress(),
-        shuffle=False,
-        callbacks=[feeding.epoch_starter(batches), StopIfNotFinite(batches)],
-    )
+
+    def train_round(number: int) -> None:
+        rate = objectives.learning_rate(config, batches.num_batches)
+        head.compile(
+            guarded(keras.optimizers.Adam(rate)),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+        )
+        head.fit(
+            batches,
+            initial_epoch=number * config.epochs,
+            epochs=(number + 1) * config.epochs,
+            verbose=fit.progress(),
+            shuffle=False,
+            callbacks=[
+                feeding.epoch_starter(batches),
+                StopIfNotFinite(batches),
+            ],
+        )
+
+    train_round(0)
+    validation = Batches(*data.validation, config.batch_size)
+    rounds.go_on(head, validation, train_round, config.rounds)
     images, labels = data.test
     logits = head.predict(Batches(images, labels, batch_size=256), verbose=0)
     right = float(np.mean(np.argmax(logits, axis=-1) == labels))

@@ -22,16 +22,16 @@ from training import (
     models,
     objectives,
     pruning,
+    rounds,
 )
 from training.backup import BackUp
 from training.batches import Batches, repeated
 from training.configs import Config
 from training.datasets import Data, channel_statistics
 from training.feeding import epoch_starter, training_batches
-from training.finite import StopIfNotFinite, guarded
+from training.finite import StopIfNotFinite
 from training.folder import RunFolder
 from training.measure import Measure
-from training.pairs import both_found, share_found
 from training.stopping import StopOnValidation
 from training.tensorboard import TensorBoard
 
@@ -105,23 +105,32 @@ def train(
         )
         stops, epochs = [], config.epochs
         if (config.patience, config.stop_accuracy) != (None, None):
-            stops.append(
-                _stop_on_validation(name, ready.data, folder, ready.batches)
-            )
+            stops.append(_stop_on_validation(name, ready, folder))
             epochs = stops[0].epochs(epochs)
         _fit(name, ready, folder, (0, epochs), stops, tensorboard=tensorboard)
         for stop in stops:
             stop.restore(ready.trained)
+        done = 1
+        if name == "baseline":
+            done = _train_on(ready, folder, tensorboard=tensorboard)
         if config.fine_tune_epochs:
             print("\nfine-tuning the whole network", flush=True)
             tuning = fine_tuning.settings(config)
             with tuned(name, ready.model, data, tuning, strategy) as ready:
-                span = config.epochs, config.epochs + tuning.epochs
-                _fit(name, ready, folder, span, tensorboard=tensorboard)
+                first = done * config.epochs
+                _fit(
+                    name,
+                    ready,
+                    folder,
+                    (first, first + tuning.epochs),
+                    backup=fine_tuning.title(name),
+                    tensorboard=tensorboard,
+                )
         model = _in_float32(ready.model, data, config)
     if devices.process() == 0:
         folder.save_model(name, model)
-        for kept in (name, fine_tuning.title(name)):
+        titles = [rounds.title(name, k) for k in range(config.rounds)]
+        for kept in (*titles, fine_tuning.title(name)):
             shutil.rmtree(folder.backup_path(kept), ignore_errors=True)
         folder.best_path(name).unlink(missing_ok=True)
     devices.wait()
@@ -139,14 +148,14 @@ def _fit(
     span: tuple[int, int],
     stops=(),
     *,
+    backup: str | None = None,
     tensorboard: bool,
 ) -> None:
     """Trains from an epoch to another, as far as it has not been done."""
     first, last = span
     config = folder.config
-    whole = dataclasses.replace(
-        config, epochs=config.epochs + config.fine_tune_epochs
-    )
+    tuned = 0 if first else config.fine_tune_epochs
+    whole = dataclasses.replace(config, epochs=last + tuned)
     measure = Measure(
         name,
         rem.encoder(ready.network),
@@ -156,7 +165,6 @@ def _fit(
     logs = []
     if tensorboard and devices.process() == 0:
         logs.append(TensorBoard(folder.path / "tensorboard", name, measure))
-    backup = fine_tuning.title(name) if first else name
     ready.trained.fit(
         ready.batches,
         initial_epoch=first,
@@ -170,10 +178,36 @@ def _fit(
             *logs,
             # After these: it backs up only epochs that are measured and
             # finite.
-            BackUp(folder.backup_path(backup)),
+            BackUp(folder.backup_path(backup or name)),
         ],
     )
     rem.strip_pruning(ready.trained)
+
+
+def _train_on(ready: Ready, folder: RunFolder, *, tensorboard: bool) -> int:
+    """Trains the baseline for further rounds, and returns how many it has."""
+    config = folder.config
+
+    def train_round(number: int) -> None:
+        objectives.compile_model(
+            ready.trained,
+            "baseline",
+            config,
+            ready.batches.num_batches,
+            ready.network,
+        )
+        first = number * config.epochs
+        _fit(
+            "baseline",
+            ready,
+            folder,
+            (first, first + config.epochs),
+            backup=rounds.title("baseline", number),
+            tensorboard=tensorboard,
+        )
+
+    validation = _validation_batches(ready)
+    return rounds.go_on(ready.trained, validation, train_round, config.rounds)
 
 
 def prepare(
@@ -251,7 +285,9 @@ def _compiled(
         process=(devices.process(), devices.num_processes()),
         make=kept.batches,
     )
-    _compile(trained, name, config, batches.num_batches, kept.head)
+    objectives.compile_model(
+        trained, name, config, batches.num_batches, kept.head
+    )
     return Ready(model, trained, batches, kept.head, kept.data, config)
 
 
@@ -306,22 +342,18 @@ def progress() -> int:
 
 
 def _stop_on_validation(
-    name: str, data: Data, folder: RunFolder, batches: Batches
+    name: str, ready: Ready, folder: RunFolder
 ) -> StopOnValidation:
     config = folder.config
-    images, labels = data.validation
-    if not len(labels):
+    if not len(ready.data.validation[1]):
         raise UserError(
             "patience and stop_accuracy need validation images; give "
             "--validation a share above 0."
         )
-    validation = Batches(
-        images, labels, batches.batch_size, arrange=batches.arrange
-    )
     takes_best = name == "baseline" and config.patience is not None
     ends = name == "rem" and config.pruning in ("polynomial", "one_shot")
     return StopOnValidation(
-        validation,
+        _validation_batches(ready),
         folder.path / f"validation-{name}.json",
         patience=config.patience,
         accuracy=config.stop_accuracy,
@@ -331,28 +363,11 @@ def _stop_on_validation(
     )
 
 
-def _compile(
-    model: keras.Model,
-    name: str,
-    config: Config,
-    steps_per_epoch: int,
-    network: keras.Model,
-) -> None:
-    optimizer = keras.optimizers.Adam(
-        objectives.learning_rate(config, steps_per_epoch)
+def _validation_batches(ready: Ready) -> Batches:
+    batches = ready.batches
+    return Batches(
+        *ready.data.validation, batches.batch_size, arrange=batches.arrange
     )
-    if name == "rem" and config.decay:
-        optimizer = rem.sensitivity_decay(
-            optimizer,
-            objectives.decay_rate(config, steps_per_epoch),
-            targets=config.decay_targets,
-        )
-    losses = objectives.losses(model, config, network)
-    # The accuracies of Sabour et al. and of Efficient-CapsNet's code.
-    metrics = [both_found, share_found] if config.pairs else ["accuracy"]
-    if isinstance(losses, dict):
-        metrics = {"lengths": metrics}
-    model.compile(guarded(optimizer), loss=losses, metrics=metrics)
 
 
 def _callbacks(

@@ -160,6 +160,14 @@ def _add_training(add: _Add) -> None:
         help="passes over the images",
     )
     add(
+        "--rounds",
+        type=_within("rounds", int),
+        metavar="N",
+        help="most rounds of so many epochs that the baseline is trained for, "
+        "while validation images gain by them (default: 3 for folders of "
+        "pictures without --epochs, or 1)",
+    )
+    add(
         "--batch-size",
         type=_within("batch_size", int),
         metavar="N",

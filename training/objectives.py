@@ -6,13 +6,46 @@ from collections.abc import Callable
 import keras
 
 import tfcaps
-from tfcaps import graphs
+from tfcaps import graphs, rem
 from tfcaps.cli import UserError
 from training import models
 from training.configs import Config
+from training.finite import guarded
+from training.pairs import both_found, share_found
 
 # Share of the training at which the routing has its own sharpness.
 _SHARP_AT = 0.6
+
+
+def compile_model(
+    model: keras.Model,
+    name: str,
+    config: Config,
+    steps_per_epoch: int,
+    network: keras.Model,
+) -> None:
+    """Gives a model its optimiser, losses and metrics.
+
+    Args:
+        model: What is trained.
+        name: `"baseline"`, or `"rem"`.
+        config: Settings of the run.
+        steps_per_epoch: Int. Steps after which the next epoch begins.
+        network: The network in it, from images to lengths.
+    """
+    optimizer = keras.optimizers.Adam(learning_rate(config, steps_per_epoch))
+    if name == "rem" and config.decay:
+        optimizer = rem.sensitivity_decay(
+            optimizer,
+            decay_rate(config, steps_per_epoch),
+            targets=config.decay_targets,
+        )
+    minimised = losses(model, config, network)
+    # The accuracies of Sabour et al. and of Efficient-CapsNet's code.
+    metrics = [both_found, share_found] if config.pairs else ["accuracy"]
+    if isinstance(minimised, dict):
+        metrics = {"lengths": metrics}
+    model.compile(guarded(optimizer), loss=minimised, metrics=metrics)
 
 
 def losses(model: keras.Model, config: Config, network: keras.Model):

@@ -6,7 +6,7 @@ import time
 import keras
 
 import tfcaps
-from training import devices, features, fine_tuning, fit
+from training import devices, features, fine_tuning, fit, rounds
 from training.backup import BackUp
 from training.configs import Config
 from training.datasets import Data
@@ -96,7 +96,10 @@ def show(data: Data, folder: RunFolder, strategy) -> None:
 
 def _about(config: Config) -> str:
     stops = (config.patience, config.stop_accuracy) != (None, None)
-    return "at most about" if stops else "about"
+    if stops:
+        return "at most about"
+    more = config.rounds > 1 and "baseline" in config.model_names
+    return "at least about" if more else "about"
 
 
 def _show_backbone(model: keras.Model, data: Data, folder: RunFolder) -> float:
@@ -135,9 +138,11 @@ def _show_training(
 ) -> float:
     """Prints how a model is trained, and returns the seconds."""
     config = folder.config
-    done = BackUp(folder.backup_path(name)).epochs
+    begun = rounds.begun(name, folder, config.rounds)
+    done = BackUp(folder.backup_path(rounds.title(name, begun))).epochs
+    done -= begun * config.epochs
     tuned = BackUp(folder.backup_path(fine_tuning.title(name))).epochs
-    tuned = max(tuned - config.epochs, 0)
+    tuned = max(tuned - (begun + 1) * config.epochs, 0)
     timed = _time(name, data, config, strategy)
     total = 0.0
     for what, epochs, past, (steps, seconds) in zip(
@@ -148,7 +153,7 @@ def _show_training(
         strict=False,
     ):
         left = epochs - past
-        more = " more" if past else ""
+        more = " more" if past or begun else ""
         print(
             f"training  {TITLES[name]}{what}: {left}{more} epochs of {steps} "
             f"steps of {config.batch_size} images, {1000 * seconds:.0f} ms a "

@@ -93,6 +93,8 @@ def open_folder(options) -> RunFolder:
         if given.get("pruning", defaults.pruning) != defaults.pruning:
             # No limit of the iterative pruning is a target of the others.
             defaults = dataclasses.replace(defaults, final_sparsity=own)
+    if "epochs" in given:
+        defaults = dataclasses.replace(defaults, rounds=1)
     config = dataclasses.replace(defaults, **given)
     _check_used(config, given)
     if options.out is not None:

@@ -68,7 +68,7 @@ class StopOnValidation(keras.callbacks.Callback):
         values = self.model.evaluate(self.batches, verbose=0, return_dict=True)
         row = {"loss": values["loss"]}
         if self.accuracy is not None:
-            row["accuracy"] = _accuracy(values)
+            row["accuracy"] = accuracy(values)
         # An epoch that is repeated after a stop takes the place of its first.
         measured = [*self.measured[:epoch], row]
         if devices.process() == 0:
@@ -112,7 +112,7 @@ class StopOnValidation(keras.callbacks.Callback):
         )
 
 
-def _accuracy(values: dict[str, float]) -> float:
+def accuracy(values: dict[str, float]) -> float:
     """Returns the accuracy among the metrics of a model."""
     names = ("accuracy", "lengths_accuracy", "both_found", "lengths_both_found")
     return next(values[name] for name in names if name in values)

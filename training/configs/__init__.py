@@ -86,6 +86,8 @@ class Config:
             for `iterative` pruning, `patience`, `stop_accuracy`, and the number
             of levels.
         epochs: Passes over the training images.
+        rounds: Most rounds of `epochs` that the baseline is trained for, each
+            with the learning rate from the start, see `training/rounds.py`.
         batch_size: Images in a step, over all replicas.
         patience: Epochs without a lower validation loss after which a training
             ends, or `None` to train for all `epochs`. The baseline is then that
@@ -181,6 +183,7 @@ class Config:
     samples: int | None = None
     validation: float = 0.1
     epochs: int = 8
+    rounds: int = 1
     patience: int | None = None
     stop_accuracy: float | None = None
     batch_size: int = 128

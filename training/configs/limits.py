@@ -38,6 +38,7 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "reconstruction_weight": (0.0, None),
     "resize": (1, 8192),
     "rotation": (0.0, 180.0),
+    "rounds": (1, 100),
     "samples": (1, None),
     "search_samples": (1, None),
     "seed": (0, 2**32 - 1),
