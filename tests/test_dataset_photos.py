@@ -116,6 +116,7 @@ def test_imagenettes_validation_split_is_the_test_set(tmp_path):
     )
     data = datasets.load("imagenette/160px-v2", folder)
     assert data.num_classes == 10
+    assert data.class_names[::9] == ("tench", "parachute")
     assert len(data.train[1]) == 18 and len(data.validation[1]) == 2
     assert len(data.test[1]) == 6
 

@@ -14,6 +14,19 @@ from training.datasets.data import Array, Data, Part, checked, hold_out
 TEST_SHARE = 0.2
 # The split of the REM paper is not known.
 _TEST_SHARES = {"cats_vs_dogs": 0.1}
+# WordNet's names of Imagenette's classes, which are called by their numbers.
+_WORDNET = {
+    "n01440764": "tench",
+    "n02102040": "English springer",
+    "n02979186": "cassette player",
+    "n03000684": "chain saw",
+    "n03028079": "church",
+    "n03394916": "French horn",
+    "n03417042": "garbage truck",
+    "n03425413": "gas pump",
+    "n03445777": "golf ball",
+    "n03888257": "parachute",
+}
 
 
 def load(name: str, data_dir: str | None, size: int | None = None) -> Data:
@@ -48,7 +61,8 @@ def load(name: str, data_dir: str | None, size: int | None = None) -> Data:
     else:
         share = _TEST_SHARES.get(builder.name, TEST_SHARE)
         train, test = hold_out(*train, share)
-    return checked(name, train, test, features["label"].names)
+    names = [_WORDNET.get(label, label) for label in features["label"].names]
+    return checked(name, train, test, names)
 
 
 def builder_of(name: str, data_dir: str | None) -> Any:
