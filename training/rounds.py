@@ -14,7 +14,7 @@ from training.folder import RunFolder
 from training.stopping import accuracy
 
 # Validation accuracy from which on no further round is needed.
-_ENOUGH = 0.95
+_ENOUGH = 0.9
 # Share by which a round must lower the validation loss to be followed by one.
 _GAIN = 0.02
 
@@ -39,7 +39,7 @@ def go_on(
 ) -> int:
     """Trains a model that has been trained for a round, as long as it helps.
 
-    There is a second round if fewer than 95 % of the validation images are
+    There is a second round if fewer than 90 % of the validation images are
     right, and others while the last one lowered the validation loss by 2 %. The
     weights are those of the last round. Nothing is kept of what it decides, as
     a resumed training measures the same again.
