@@ -9,7 +9,7 @@ from tfcaps.files import write_atomically
 # Batches are padded to the next of these.
 _ALLOWED = (1, 2, 4, 8, 16, BATCHES[-1])
 
-# Where the README's docker command shows the folder to the server.
+# Where the guide's docker command shows the folder to the server.
 MOUNTED_AT = "/models"
 
 _BATCHING = """\

@@ -364,13 +364,13 @@ def test_a_model_whose_rows_depend_on_each_other_is_refused(tmp_path, no_sizes):
     assert not (tmp_path / "served").exists()
 
 
-def test_readme_shows_what_was_measured():
+def test_the_guide_shows_what_was_measured():
     root = Path(__file__).parents[1]
     measured = json.loads((root / "results" / "serving.json").read_text())
     rows = measured["sizes"]
-    readme = (root / "README.md").read_text("utf-8")
-    _, _, rest = readme.partition("results/serving.json -->\n")
+    guide = (root / "docs" / "guides" / "serve.md").read_text("utf-8")
+    _, _, rest = guide.partition("results/serving.json -->\n")
     shown, _, _ = rest.partition("\n<!-- end of sizes -->")
     assert shown == sizes.table(rows)
     share = rows["compacted"]["gzip_bytes"] / rows["dense"]["gzip_bytes"]
-    assert f"{100 * share:.0f} % of the dense size" in readme
+    assert f"{100 * share:.0f} % of the dense size" in guide

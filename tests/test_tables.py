@@ -1,4 +1,4 @@
-"""The table of runs, and the one that stands in the README."""
+"""The table of runs, and the one that stands in the guide."""
 
 import json
 from pathlib import Path
@@ -82,9 +82,10 @@ def test_a_run_of_an_older_version_is_named(tmp_path):
         tables.table([folder])
 
 
-def test_the_readme_shows_what_the_command_prints():
-    readme = (_ROOT / "README.md").read_text("utf-8")
-    _, block = readme.split("<!-- results: python training/tables.py")
+def test_the_guide_shows_what_the_command_prints():
+    page = _ROOT / "docs" / "guides" / "results.md"
+    guide = page.read_text("utf-8")
+    _, block = guide.split("<!-- results: python training/tables.py")
     block = block.split("-->\n", 1)[1].split("<!-- end of results -->")[0]
     folders = sorted((_ROOT / "results").glob("*/seed-*"))
     assert folders

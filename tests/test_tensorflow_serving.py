@@ -92,7 +92,7 @@ class _Running:
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """The README's server with version 1, the network of seed 1."""
+    """The guide's server with version 1, the network of seed 1."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr("export.sizes.measure", lambda *args: {})
     monkeypatch.setattr("export.sizes.table", lambda rows: "")
