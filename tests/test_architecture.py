@@ -22,9 +22,9 @@ PARTS = {
     "ops": set(),
     "routing": {"ops"},
     "layers": {"ops", "routing"},
-    "models": {"ops", "routing", "layers"},
-    "losses": {"ops"},
     "graphs": {"ops", "routing", "layers"},
+    "models": {"ops", "routing", "layers", "graphs"},
+    "losses": {"ops"},
     "rem": {"ops", "routing", "layers", "graphs"},
     "viz": {"rem"},
 }

@@ -276,3 +276,39 @@ def test_input_of_another_name_is_called_images(images):
     expected = model(images)
     outputs = decoded({"images": images, "labels": None})
     np.testing.assert_allclose(outputs["lengths"], expected, atol=1e-6)
+
+
+def capsnet_of_maps(positions):
+    """A network that ends in 3-D convolutional capsules, its classes types."""
+    inputs = keras.Input((8, 8, 1), name="images")
+    maps = keras.layers.Conv2D(8, 3, strides=2, activation="relu")(inputs)
+    children = tfcaps.layers.PrimaryCaps(2, 4, kernel_size=3)(maps)
+    kernel_size = 1 if positions > 1 else children.shape[1]
+    parents = tfcaps.layers.ConvCaps3D(
+        3, 4, kernel_size=kernel_size, padding="valid", name="classes"
+    )(children)
+    poses = keras.layers.Reshape((-1, 4))(parents)
+    return keras.Model(inputs, tfcaps.layers.Length(name="lengths")(poses))
+
+
+def test_the_last_capsules_may_stand_on_a_map(images):
+    model = capsnet_of_maps(1)
+    decoded = compiled(with_decoder(model))
+    np.testing.assert_allclose(
+        decoded.predict({"images": images, "labels": LABELS}, verbose=0)[
+            "lengths"
+        ],
+        model.predict(images, verbose=0),
+        atol=1e-6,
+    )
+    before = decoded.get_layer("reconstruction").get_weights()[0]
+    train(decoded, images)
+    after = decoded.get_layer("reconstruction").get_weights()[0]
+    assert not np.array_equal(before, after)
+
+
+def test_there_must_be_a_pose_for_each_class(images):
+    model = capsnet_of_maps(1)
+    mean = keras.layers.Dense(5, name="mixed")(model.output)
+    with pytest.raises(ValueError, match="5 lengths, .* 'classes' 3 capsules"):
+        with_decoder(keras.Model(model.input, mean))

@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
+from tfcaps import graphs
 from tfcaps.layers import Decoder
-from tfcaps.layers.routed import RoutedCaps
 from tfcaps.models.parts import label_input
 
 
@@ -44,13 +44,14 @@ def with_decoder(
         outputs `lengths` and `reconstruction`.
 
     Raises:
-        ValueError: If the model has no routed capsule layer, or the decoder
-            does not fit its images.
+        ValueError: If the model has no routed capsule layer, its last one has
+            not a capsule for each class, or the decoder does not fit its
+            images.
     """
     if isinstance(model, keras.Sequential):
         # It has no `input` of its own before it is called.
         model = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
-    routed = [layer for layer in model.layers if isinstance(layer, RoutedCaps)]
+    routed = [layer for layer in model.layers if graphs.is_routed(layer)]
     if not routed:
         raise ValueError(
             f"The model {model.name!r} has no routed capsule layer, such as "
@@ -91,6 +92,14 @@ def with_decoder(
         poses, *others = poses
         # Activations [b, j], couplings [b, i, j], or both.
         activations = next((x for x in others if len(x.shape) == 2), None)
+    if len(poses.shape) == 5:  # a map of capsules [b, h, w, t, d]
+        poses = keras.layers.Reshape((-1, poses.shape[-1]))(poses)
+    if poses.shape[1] != lengths.shape[1]:
+        raise ValueError(
+            f"The model {model.name!r} has {lengths.shape[1]} lengths, and its "
+            f"last routed layer {routed[-1].name!r} {poses.shape[1]} capsules; "
+            "a pose is decoded for each class, so they must be as many."
+        )
     decoder = Decoder(
         images.shape[1:],
         network,
