@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import tfcaps
+
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
     path.relative_to(ROOT)
@@ -147,3 +149,8 @@ def test_docstring_begins_with_one_sentence(path):
     sentence, *more = docstring.splitlines()
     assert sentence.endswith(".")
     assert not more or more[0] == ""
+
+
+def test_a_citation_is_of_this_version():
+    text = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"\nversion: {tfcaps.__version__}\n" in text
