@@ -1,1 +1,1 @@
-"""How fast tfcaps is, how much memory it takes, and beside what."""
+"""Benchmarks of speed and memory, each beside another implementation."""

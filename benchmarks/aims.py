@@ -1,4 +1,4 @@
-"""What tfcaps wants to reach, and what was reached."""
+"""Aims of the benchmarks, and the measured values."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""How time and memory of the class layer grow with each of its sizes."""
+"""Growth of the class layer's time and memory with each of its sizes."""
 
 from typing import Any
 

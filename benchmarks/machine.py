@@ -1,4 +1,4 @@
-"""What was measured, where and when."""
+"""Records the machine, versions and date of a measurement."""
 
 import datetime
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""What a model answers to images drawn from a seed, kept beside the model.
+"""Stores a model's answers to images drawn from a seed beside the model.
 
 With it an exported folder can be checked anywhere and at any time, without the
 model it was made from.

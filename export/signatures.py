@@ -1,4 +1,4 @@
-"""What a client can ask of an exported model.
+"""Signatures of an exported model.
 
 | signature | from `images` `[b, h, w, c]` to |
 |---|---|

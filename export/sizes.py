@@ -1,4 +1,4 @@
-"""How large and how fast a model is: dense, stripped of masks, compacted."""
+"""Measures size and speed of a model: dense, stripped of masks, compacted."""
 
 import gzip
 import tempfile

@@ -1,4 +1,4 @@
-"""What the commands share: one sentence on stderr for a user's mistake."""
+"""Shared by the commands: a user's mistake is one sentence on stderr."""
 
 import argparse
 import signal

@@ -145,7 +145,7 @@ def efficient_squash(vectors: Tensor, *, axis: Axes = -1) -> Tensor:
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """Returns the softmax over the last axis, of which Keras wants two items.
+    """Returns the softmax over the last axis, also of a single item.
 
     A lone parent takes all of each child.
     """

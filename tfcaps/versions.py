@@ -1,4 +1,4 @@
-"""Which versions of what tfcaps stands on it works with."""
+"""Checks the versions of the packages that tfcaps needs."""
 
 import sys
 from typing import NamedTuple

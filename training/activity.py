@@ -1,4 +1,4 @@
-"""What each capsule layer does while a network trains, or fails to.
+"""Measures the activity of each capsule layer while a network trains.
 
 Capsules that are silent, votes that are short, and gradients that do not arrive
 are why capsule networks stay near chance (Mitterreiter et al., 2023,

@@ -1,4 +1,4 @@
-"""What the network of a run says of pictures, and who shares their trees."""
+"""Answers of a run's network to pictures, and who shares their trees."""
 
 import dataclasses
 from typing import Any

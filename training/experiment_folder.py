@@ -25,7 +25,7 @@ from training.configs.experiment import Experiment, Row, load
 QUICK_SAMPLES = 200
 QUICK_EPOCHS = 1
 
-# The last one makes a copy that of a finished run.
+# `rem.json` is copied last, and marks the copy as that of a finished run.
 _COPIED = ("environment.json", "seconds.json", "status.json", "rem.json")
 _METRICS = "metrics.jsonl"
 _LARGEST_METRICS = 200_000  # bytes

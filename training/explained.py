@@ -1,4 +1,4 @@
-"""What `training/explain.py` writes: drawings, a page and a table."""
+"""Writes the results of `training/explain.py`: drawings, a page and a table."""
 
 import csv
 import textwrap

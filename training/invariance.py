@@ -1,4 +1,4 @@
-"""Which changes of pictures leave their classes as they are.
+"""Finds changes of pictures that leave their classes as they are.
 
 A letter that is mirrored may be another one, and a red apple is no green one. A
 simple classifier learns the classes from thumbnails, and is asked again with

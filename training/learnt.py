@@ -1,4 +1,4 @@
-"""What to do where a network has learnt nothing, from what was seen."""
+"""Advises what to do where a network has learnt nothing."""
 
 import math
 from collections.abc import Mapping, Sequence

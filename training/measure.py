@@ -1,4 +1,4 @@
-"""What is measured of a model while it trains."""
+"""Measures a model while it trains."""
 
 import statistics
 import time

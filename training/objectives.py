@@ -1,4 +1,4 @@
-"""What a training minimises, and how fast: losses and their schedules."""
+"""Losses, optimiser and schedules of a training."""
 
 import math
 from collections.abc import Callable

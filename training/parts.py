@@ -1,4 +1,4 @@
-"""Where trees and maps of a run lie, on images whose parts are known."""
+"""Measures trees and maps of a run on images whose parts are known."""
 
 from typing import Any
 

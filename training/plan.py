@@ -1,4 +1,4 @@
-"""What a run would do, before anything is written: `--dry-run`."""
+"""Tells the cost of a run before anything is written: `--dry-run`."""
 
 import math
 import time

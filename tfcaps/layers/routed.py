@@ -1,4 +1,4 @@
-"""What all routed layers share: their weights, and what they return."""
+"""Base of all routed layers: weights, routing and return values."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ from tfcaps.layers.initializers import cloned
 from tfcaps.ops import Tensor, length
 from tfcaps.routing import Block, Routed, Votes
 
-# Votes of a sample (i * j * d) that are not made outside of a step either.
+# Above so many votes of a sample (i * j * d) they stay factored in eager calls.
 _TOO_MANY_VOTES = 2**20
 
 

@@ -1,4 +1,4 @@
-"""What several networks share: input checks, the classic stem, the end."""
+"""Building blocks of several networks: input checks, classic stem, lengths."""
 
 from typing import Any
 

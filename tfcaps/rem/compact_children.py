@@ -1,4 +1,4 @@
-"""What layers of parents need of their children, and what is left of them."""
+"""Removes silent children from the layers of their parents."""
 
 import abc
 import math

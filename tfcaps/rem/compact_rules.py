@@ -1,4 +1,4 @@
-"""Which layers can be made smaller, and by which rule."""
+"""Rules by which layers are made smaller."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What layers of channels and capsule types need, and what is left of them.
+"""Removes dead channels and capsule types from layers.
 
 Units are the channels of a feature map `[b, h, w, c]` and the types of a
 capsule map `[b, h, w, t, k]`; other tensors have none.

@@ -1,4 +1,4 @@
-"""What a network looked at: couplings of the predicted class, saliency."""
+"""Explains predictions by the couplings of the predicted class, and by maps."""
 
 import math
 from typing import Any

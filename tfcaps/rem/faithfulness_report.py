@@ -1,4 +1,4 @@
-"""What the measures of faithfulness say, as a table and as JSON."""
+"""Report of the measures of faithfulness, as a table and as JSON."""
 
 import dataclasses
 import json

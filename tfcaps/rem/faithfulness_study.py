@@ -1,4 +1,4 @@
-"""What silencing some children of a data set's images does."""
+"""Silences children of a data set's images, and measures the effect."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Which pixels the elements of a tensor depend on, as boxes."""
+"""Finds the pixels that elements of a tensor depend on, as boxes."""
 
 import math
 from collections.abc import Iterable, Sequence

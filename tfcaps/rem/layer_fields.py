@@ -1,4 +1,4 @@
-"""What layers do to receptive fields."""
+"""Receptive fields of single layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

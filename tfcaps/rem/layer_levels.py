@@ -1,4 +1,4 @@
-"""Which routed layer rounds its couplings to how many levels."""
+"""Assigns a number of coupling levels to each routed layer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

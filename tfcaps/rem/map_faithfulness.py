@@ -1,4 +1,4 @@
-"""How well maps of images tell what moves a class, measured on the network."""
+"""Measures how well maps of images tell what moves a class of the network."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""How far couplings are from uniform ones."""
+"""Distances of couplings from uniform ones."""
 
 import math
 

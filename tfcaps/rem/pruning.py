@@ -175,7 +175,7 @@ class Pruning:
         return [ops.convert_to_numpy(mask) != 0 for mask in self._masks]
 
     def prune(self, weights: Sequence[Array], masks: Sequence[Array]) -> None:
-        """Sets the masks, and what `weights` are behind them."""
+        """Sets the masks, and stores the unmasked `weights`."""
         for variable, mask, array, keep in zip(
             self.variables, self._masks, weights, masks, strict=True
         ):

@@ -1,4 +1,4 @@
-"""Which part of an image each child of the class capsules sees."""
+"""Finds the part of an image that each child of the class capsules sees."""
 
 import dataclasses
 import math

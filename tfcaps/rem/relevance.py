@@ -1,4 +1,4 @@
-"""How much of a map lies where the object is."""
+"""Measures how much of a map lies on the object."""
 
 from typing import Any
 

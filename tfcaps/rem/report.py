@@ -1,4 +1,4 @@
-"""What REM measures of a model, as a table and as JSON."""
+"""Report of a REM evaluation, as a table and as JSON."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Which share of a model's parameters is zero."""
+"""Counts the share of a model's parameters that is zero."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is counted while a model sees a data set."""
+"""Counts accuracy and couplings while a model sees a data set."""
 
 from typing import Any
 

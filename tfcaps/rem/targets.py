@@ -1,4 +1,4 @@
-"""Which weights of a model are pruned and decayed."""
+"""Selects the weights of a model that are pruned and decayed."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

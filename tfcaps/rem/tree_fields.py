@@ -1,4 +1,4 @@
-"""What the children of an image's tree see of the image."""
+"""Finds the part of an image that each child of its tree sees."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether the children of parse trees lie on the true parts of objects."""
+"""Measures whether parse trees lie on the true parts of objects."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""How far votes lie from the parents that routing makes of them."""
+"""Measures the distances of votes from the parents that routing makes."""
 
 import dataclasses
 import math

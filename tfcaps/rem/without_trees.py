@@ -1,4 +1,4 @@
-"""Whether classes are lost without their trees, inside a model."""
+"""A model's layer that tells whether classes are lost without their trees."""
 
 import math
 from typing import Any

@@ -149,7 +149,7 @@ def _agreement(
 
 
 def _nothing(like: Tensor) -> Tensor:
-    """Returns what a scan carries that carries nothing."""
+    """Returns a dummy carry for a scan."""
     return ops.zeros((), like.dtype)
 
 

@@ -1,4 +1,4 @@
-"""What every routing is: votes in, poses, activations and couplings out."""
+"""Base of every routing: votes in, poses, activations and couplings out."""
 
 import abc
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""What the images that share a parse tree look like."""
+"""Draws the mean of the images that share a parse tree."""
 
 from collections.abc import Sequence
 from typing import Any

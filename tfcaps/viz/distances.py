@@ -1,4 +1,4 @@
-"""How votes come together, or not, while routing goes on."""
+"""Draws how votes come together, or not, while routing goes on."""
 
 from collections.abc import Mapping
 

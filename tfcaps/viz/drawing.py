@@ -1,4 +1,4 @@
-"""What every figure function returns: the figure and its data."""
+"""Result of every figure function: the figure and its data."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Which settings are worth their entropy: the Pareto front of an ablation."""
+"""Draws the Pareto front of an ablation: accuracy against entropy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

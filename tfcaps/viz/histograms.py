@@ -1,4 +1,4 @@
-"""How couplings towards a class are distributed over its children."""
+"""Draws the distribution of each class's couplings over its children."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

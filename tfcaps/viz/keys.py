@@ -1,4 +1,4 @@
-"""How many parse trees each class uses."""
+"""Draws the number of parse trees of each class."""
 
 from collections.abc import Mapping, Sequence
 

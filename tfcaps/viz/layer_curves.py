@@ -1,4 +1,4 @@
-"""What each capsule layer does over the epochs."""
+"""Draws the activity of each capsule layer over the epochs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""How images are shown, and kept in the data of a figure."""
+"""Draws images, and keeps them in the data of a figure."""
 
 from typing import Any
 

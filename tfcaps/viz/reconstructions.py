@@ -1,4 +1,4 @@
-"""What a decoder makes of class capsules."""
+"""Draws the images that a decoder makes of class capsules."""
 
 from typing import Any
 

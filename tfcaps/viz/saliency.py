@@ -1,4 +1,4 @@
-"""Where in an image the capsules of the predicted class are."""
+"""Draws where in an image the capsules of the predicted class are."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -323,7 +323,7 @@ def config_from(settings: Any) -> Config:
 
 
 def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings with those that are newer than they are.
+    """Fills in the settings that a saved file predates.
 
     These have what left everything as it was, which by rule is their default,
     or stands in `_BEFORE`.

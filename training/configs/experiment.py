@@ -1,4 +1,4 @@
-"""What an experiment is: the runs of a table, and what the table shows."""
+"""An experiment: the runs of a table, and the columns of the table."""
 
 import dataclasses
 import importlib

@@ -1,4 +1,4 @@
-"""What each setting may be, for flags and for configs that were edited."""
+"""Limits of each setting, for flags and for configs that were edited."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the tables of the REM paper have in common: recipes, networks, columns.
+"""Shared by the paper's tables: recipes, networks and columns.
 
 Preprocessing and augmentation are those of a data set's own settings. What the
 released code does otherwise stands in the notes of the tables.

@@ -1,4 +1,4 @@
-"""What tables 3, 5 and 6 have in common: smallNORB and new viewpoints."""
+"""Shared by tables 3, 5 and 6: smallNORB and new viewpoints."""
 
 from training.configs import paper
 from training.configs.experiment import Row

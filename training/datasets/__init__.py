@@ -1,4 +1,4 @@
-"""Where images and labels come from: one `load` for every source.
+"""Data sets: one `load` for every source of images and labels.
 
 `DESCRIPTIONS` are those with settings of their own, as `--list-datasets` prints
 them. Besides them there are any name of TensorFlow Datasets, a file ending in

@@ -1,4 +1,4 @@
-"""What every source of images becomes: arrays that fit together."""
+"""A loaded data set: arrays that fit together."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

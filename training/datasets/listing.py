@@ -1,4 +1,4 @@
-"""Which of a user's pictures there are, and of which class each is."""
+"""Lists a user's pictures and their classes."""
 
 import collections
 import dataclasses

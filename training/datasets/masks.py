@@ -1,4 +1,4 @@
-"""Which pixels of a test image belong to what."""
+"""Masks of test images: the pixels of objects and their parts."""
 
 import dataclasses
 from collections.abc import Callable

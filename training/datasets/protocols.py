@@ -1,4 +1,4 @@
-"""How the REM paper prepares and augments each data set.
+"""The REM paper's preparation and augmentation of each data set.
 
 Standardisation is for the network to do, on pixels in [0, 1], so that one that
 is served takes pixels as they are.
