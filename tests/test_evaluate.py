@@ -11,7 +11,7 @@ from tests.golden import load
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.ops import dequantize, quantize
-from tfcaps.rem.tally import Tally
+from tfcaps.rem.evaluation_counts import EvaluationCounts
 
 
 @pytest.fixture
@@ -248,9 +248,9 @@ def test_trees_are_trivial_if_most_have_every_child():
 
 
 def test_children_in_a_tree_are_those_above_the_uniform_code():
-    tally = Tally(3, 4, ["class_caps"])
+    counts = EvaluationCounts(3, 4, ["class_caps"])
     keys = np.array([[5, 10, 6], [4, 5, 3], [0, 4, 1]], np.uint8)
-    tally.add(
+    counts.add(
         {
             "keys": keys,
             "true_keys": keys,
@@ -261,7 +261,7 @@ def test_children_in_a_tree_are_those_above_the_uniform_code():
         },
         np.array([0, 1, 1]),
     )
-    measures = tally.measures()
+    measures = counts.measures()
     assert measures["strong_share"] == pytest.approx(4 / 9)
     assert measures["whole_share"] == pytest.approx(1 / 3)
     assert measures["nonuniform_share"] == pytest.approx(7 / 9)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.layers.routed import RoutedCaps, child_activations, chosen
+from tfcaps.layers.routed import RoutedCaps, child_activations, select_outputs
 from tfcaps.ops import Tensor, check_positive, class_targets
 from tfcaps.routing import (
     Block,
@@ -163,7 +163,7 @@ class ClassCaps(RoutedCaps):
     def _chosen(
         self, routed: Routed, return_activations: bool, return_couplings: bool
     ) -> Any:
-        return chosen(
+        return select_outputs(
             ops.cast(routed.poses, self.compute_dtype),
             ops.cast(routed.activations, "float32"),
             ops.cast(routed.couplings, "float32"),
@@ -265,7 +265,7 @@ class ClassCaps(RoutedCaps):
         parents = (batch, self.num_capsules)
         children = math.prod(self.children_shape(inputs.shape))
         couplings = (batch, children, self.num_capsules)
-        return chosen(
+        return select_outputs(
             keras.KerasTensor((*parents, self.dim), dtype=self.compute_dtype),
             keras.KerasTensor(parents, dtype="float32"),
             keras.KerasTensor(couplings, dtype="float32"),

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.layers.routed import RoutedCaps, child_activations, chosen
+from tfcaps.layers.routed import RoutedCaps, child_activations, select_outputs
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
 from tfcaps.ops import Tensor, check_positive
 from tfcaps.routing import Block, FactoredVotes, Votes, made
@@ -152,7 +152,7 @@ class ConvCaps(RoutedCaps):
         parents = (-1, *windows.shape, self.num_types)
         couplings = (-1, *windows.shape, *members, self.num_types)
         poses = ops.cast(routed.poses, self.compute_dtype)
-        return chosen(
+        return select_outputs(
             ops.reshape(poses, (*parents, self.dim)),
             ops.reshape(ops.cast(routed.activations, "float32"), parents),
             ops.reshape(ops.cast(routed.couplings, "float32"), couplings),
@@ -194,7 +194,7 @@ class ConvCaps(RoutedCaps):
         windows = (batch, *self._windows(inputs.shape).shape)
         parents = (*windows, self.num_types)
         couplings = (*windows, *self.kernel_size, types, self.num_types)
-        return chosen(
+        return select_outputs(
             keras.KerasTensor((*parents, self.dim), dtype=self.compute_dtype),
             keras.KerasTensor(parents, dtype="float32"),
             keras.KerasTensor(couplings, dtype="float32"),

@@ -7,7 +7,7 @@ from keras import ops
 
 from tfcaps import routing as routings
 from tfcaps.layers import compiled
-from tfcaps.layers.routed import chosen
+from tfcaps.layers.routed import select_outputs
 from tfcaps.ops import Tensor, check_positive, squash
 from tfcaps.routing import DynamicRouting, Routed, Votes
 
@@ -185,7 +185,7 @@ class ConvCaps3D(keras.layers.Layer):
         grid = (rows, columns, self.num_types)
         couplings = ops.cast(routed.couplings, "float32")
         couplings = ops.reshape(couplings, (-1, types, *grid))
-        return chosen(
+        return select_outputs(
             ops.cast(
                 ops.reshape(routed.poses, (-1, *grid, self.dim)),
                 self.compute_dtype,
@@ -214,7 +214,7 @@ class ConvCaps3D(keras.layers.Layer):
     ) -> Any:
         shape = self.compute_output_shape(inputs.shape)
         couplings = (*shape[:3], inputs.shape[3], self.num_types)
-        return chosen(
+        return select_outputs(
             keras.KerasTensor(shape, dtype=self.compute_dtype),
             None,
             keras.KerasTensor(couplings, dtype="float32"),

@@ -215,7 +215,7 @@ def child_activations(inputs: Tensor, activations: Tensor | None) -> Tensor:
     return activations
 
 
-def chosen(
+def select_outputs(
     poses: Any,
     activations: Any,
     couplings: Any,

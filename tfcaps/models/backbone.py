@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.models.parts import Shape
+from tfcaps.models.building_blocks import Shape
 from tfcaps.ops import Tensor
 
 

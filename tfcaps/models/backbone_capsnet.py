@@ -6,7 +6,7 @@ import keras
 
 from tfcaps.layers import ClassCaps, PrimaryCaps
 from tfcaps.models.backbone import on_backbone
-from tfcaps.models.parts import labels_for, network, routed
+from tfcaps.models.building_blocks import labels_for, network, routed
 from tfcaps.models.with_decoder import with_decoder
 from tfcaps.ops import Tensor
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfcaps.layers import CapsuleConv2D, ClassCaps, ConvCaps3D, Squash
-from tfcaps.models.parts import check_input_shape, network, routed
+from tfcaps.models.building_blocks import check_input_shape, network, routed
 from tfcaps.models.with_decoder import with_decoder
 from tfcaps.ops import Tensor
 

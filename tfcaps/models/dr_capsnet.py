@@ -5,7 +5,12 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps
-from tfcaps.models.parts import classic_stem, labels_for, network, routed
+from tfcaps.models.building_blocks import (
+    classic_stem,
+    labels_for,
+    network,
+    routed,
+)
 from tfcaps.models.with_decoder import with_decoder
 
 

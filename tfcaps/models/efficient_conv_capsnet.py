@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps, ConvCaps, PrimaryCaps
-from tfcaps.models.parts import (
+from tfcaps.models.building_blocks import (
     check_input_shape,
     convolve,
     hidden_routing,

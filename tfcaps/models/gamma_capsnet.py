@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps, FcCaps
-from tfcaps.models.parts import (
+from tfcaps.models.building_blocks import (
     classic_stem,
     hidden_routing,
     labels_for,

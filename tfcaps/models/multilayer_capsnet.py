@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps, FcCaps, PrimaryCaps
-from tfcaps.models.parts import (
+from tfcaps.models.building_blocks import (
     Capsules,
     check_input_shape,
     hidden_routing,

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps, PrimaryCaps
-from tfcaps.models.parts import (
+from tfcaps.models.building_blocks import (
     check_input_shape,
     labels_for,
     network,

@@ -6,7 +6,7 @@ import keras
 
 from tfcaps import graphs
 from tfcaps.layers import Decoder
-from tfcaps.models.parts import label_input
+from tfcaps.models.building_blocks import label_input
 
 
 def with_decoder(

@@ -155,7 +155,7 @@ def add_couplings(
     return keras.Model(copy.input, {**outputs, **further}, name=model.name)
 
 
-class PlainAndQuantized:
+class QuantizedComparison:
     """A model run as it is and with quantised couplings, in one pass.
 
     What comes before the first layer that rounds its couplings is computed

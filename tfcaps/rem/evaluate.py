@@ -14,13 +14,13 @@ from tfcaps.rem.batches import (
     has_several_classes,
     longest_of,
 )
-from tfcaps.rem.couplings import PlainAndQuantized
+from tfcaps.rem.couplings import QuantizedComparison
+from tfcaps.rem.evaluation_counts import EvaluationCounts
 from tfcaps.rem.faithfulness import faithfulness as measure_faithfulness
 from tfcaps.rem.layer_levels import Levels, layer_levels
 from tfcaps.rem.metrics import t_score
 from tfcaps.rem.report import Report
 from tfcaps.rem.sparsity import count_parameters, sparsity
-from tfcaps.rem.tally import Tally
 from tfcaps.rem.type_keys import children_grid
 
 # Keys are bytes.
@@ -108,7 +108,7 @@ class Evaluator:
         layers = routed_layers(self.model)
         self.levels_per_layer = layer_levels(layers, levels, most=_MOST_LEVELS)
         self.mode = mode
-        self._outputs = PlainAndQuantized(
+        self._outputs = QuantizedComparison(
             self.model, self.levels_per_layer, mode
         )
         couplings = self._outputs.plain["couplings"]
@@ -142,7 +142,7 @@ class Evaluator:
     ) -> Report:
         """Measures the model on a data set, see `evaluate`."""
         self._outputs.update()
-        tally = self.tally()
+        counts = self.counts()
         batches, count = batches_of(dataset, batch_size)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
         for images, labels in batches:
@@ -152,9 +152,9 @@ class Evaluator:
                 labels = longest_of(labels, lengths)
             labels = class_indices(labels, self.num_classes)
             batch = predict(self._network, [images, labels.astype("int32")])
-            tally.add(batch, labels)
+            counts.add(batch, labels)
             bar.add(1)
-        return self.report(tally)
+        return self.report(counts)
 
     def parts(self) -> tuple[keras.Model, keras.Model, keras.Model]:
         """Returns the network in three parts, with the newest weights.
@@ -162,7 +162,7 @@ class Evaluator:
         The first goes from images to a list of what is the same however
         couplings are rounded. From that list the second makes those measures
         for which they are not, and from the list and class indices the third
-        makes all others. `Tally` takes both. What they say besides is whether
+        makes all others. `EvaluationCounts` takes both. They also say whether
         the class is lost without its tree, `lost` and `lost_rounded` `[b]`.
         """
         self._outputs.update()
@@ -175,14 +175,14 @@ class Evaluator:
             _compiled([*shared, self._labels], rounded),
         )
 
-    def tally(self) -> Tally:
+    def counts(self) -> EvaluationCounts:
         """Returns a count of nothing yet."""
         uniform = quantize(1.0 / self.num_classes, self.levels, mode=self.mode)
-        return Tally(
+        return EvaluationCounts(
             self.num_classes, int(uniform), list(self.levels_per_layer)
         )
 
-    def report(self, tally: Tally) -> Report:
+    def report(self, counts: EvaluationCounts) -> Report:
         """Returns what was counted, and the sizes of the model."""
         nonzero, total = count_parameters(self.model.weights)
         return Report(
@@ -195,7 +195,7 @@ class Evaluator:
             nonzero_parameters=nonzero,
             total_parameters=total,
             grid=self.grid,
-            **tally.measures(),
+            **counts.measures(),
         )
 
     def _plain_measures(self) -> dict[str, Tensor]:

@@ -181,7 +181,7 @@ def find_levels(
     parts = [evaluator.parts() for evaluator in evaluators]
     before, plain, _ = parts[0]
     num_classes = evaluators[0].num_classes
-    tallies = [evaluator.tally() for evaluator in evaluators]
+    all_counts = [evaluator.counts() for evaluator in evaluators]
     batches, count = batches_of(dataset, batch_size)
     bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
     samples = lost = 0
@@ -197,12 +197,12 @@ def find_levels(
         lost += int(np.sum(batch["lost"]))
         for k, (*_, rounded) in enumerate(parts):
             measured = predict(rounded, inputs)
-            tallies[k].add({**batch, **measured}, labels)
+            all_counts[k].add({**batch, **measured}, labels)
             lost_rounded[k] += np.sum(measured["lost_rounded"])
         bar.add(1)
     reports = [
-        evaluator.report(tally)
-        for evaluator, tally in zip(evaluators, tallies, strict=True)
+        evaluator.report(counts)
+        for evaluator, counts in zip(evaluators, all_counts, strict=True)
     ]
     accuracy = reports[0].accuracy
     least = accuracy - tolerance - _ROUNDING_ERROR

@@ -10,7 +10,7 @@ from tfcaps.rem.dictionary import CouplingDictionary
 Array = NDArray[Any]
 
 
-class Tally:
+class EvaluationCounts:
     """Adds up the measures of batches.
 
     A sample's key is counted once: under its class if that is predicted right,
