@@ -1,0 +1,158 @@
+"""Networks that come with the package: files, cards, and what they can do."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests import hub
+from tfcaps.models import load_pretrained
+from training import datasets, pretrained
+from training.batches import to_float
+from training.pretrained_card import ABOUT, card
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "tfcaps" / "models" / "pretrained"
+# As TensorFlow Datasets itself looks for them.
+DATA = Path(
+    os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")
+).expanduser()
+NAMES = ("fashion_mnist", "figures", "mnist")
+# Images whose two longest capsules are as long may change sides elsewhere.
+_ROUNDING = 0.001
+
+each_name = pytest.mark.parametrize("name", NAMES)
+
+
+def facts_of(name):
+    return json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """The folder of the networks, which may be spoilt."""
+    for path in FOLDER.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    module = sys.modules["tfcaps.models.load_pretrained"]
+    monkeypatch.setattr(module, "_FOLDER", tmp_path)
+    return tmp_path
+
+
+def test_each_has_its_three_files():
+    files = {path.name for path in FOLDER.iterdir()}
+    assert files == {f"{n}.{e}" for n in NAMES for e in ("json", "keras", "md")}
+    assert set(NAMES) == set(ABOUT)
+
+
+@each_name
+def test_network_is_small_float32_and_what_its_card_says(name):
+    model, facts = load_pretrained(name), facts_of(name)
+    path = FOLDER / f"{name}.keras"
+    assert path.stat().st_size == facts["bytes"] <= pretrained.LARGEST
+    assert list(model.input.shape[1:]) == facts["image"]
+    assert model.output_shape == (None, len(facts["classes"]))
+    assert model.count_params() == facts["parameters"]
+    assert {str(weight.dtype) for weight in model.weights} == {"float32"}
+    report = tfcaps.rem.sparsity(model)
+    assert report == pytest.approx(facts["measured"]["sparsity"], abs=1e-6)
+
+
+@each_name
+def test_card_shows_the_numbers_beside_the_network(name):
+    facts = facts_of(name)
+    assert (FOLDER / f"{name}.md").read_text("utf-8") == card(facts)
+    measured, packed = facts["measured"], facts["packed"]
+    assert packed["accuracy"] == pytest.approx(measured["accuracy"], abs=1e-6)
+
+
+@pytest.mark.slow
+@each_name
+def test_network_is_as_good_as_its_card_says(name):
+    if name != "figures" and not (DATA / name).is_dir():
+        pytest.skip(f"{name} is not in {DATA}; TFDS_DATA_DIR names its folder")
+    data_dir = str(DATA) if DATA.is_dir() else None
+    data = datasets.load(name, data_dir)
+    assert list(data.class_names) == facts_of(name)["classes"]
+    images, labels = to_float(data.test[0]), data.test[1]
+    model = load_pretrained(name)
+    packed = facts_of(name)["packed"]
+    right = pretrained.accuracy(model, images, labels)
+    assert right == pytest.approx(packed["accuracy"], abs=_ROUNDING)
+    inverted = pretrained.accuracy(model, 1.0 - images, labels)
+    assert inverted == pytest.approx(packed["inverted"], abs=_ROUNDING)
+
+
+def test_a_network_loads_with_nothing_but_the_package(tmp_path):
+    code = (
+        "import sys, tfcaps;"
+        "print(tfcaps.models.load_pretrained('figures').output_shape);"
+        "assert 'training' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "(None, 10)"
+
+
+def test_an_unknown_name_lists_those_there_are():
+    names = "'fashion_mnist', 'figures', 'mnist'"
+    with pytest.raises(ValueError, match=f"one of {names}. Received: 'cifar'"):
+        load_pretrained("cifar")
+    with pytest.raises(ValueError, match="must be one of"):
+        load_pretrained("../pretrained/mnist")
+
+
+def test_a_file_that_was_changed_is_refused(copied):
+    path = copied / "mnist.keras"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(ValueError, match="SHA-256 is .* Install tfcaps again"):
+        load_pretrained("mnist")
+
+
+def test_a_missing_file_is_named(copied):
+    (copied / "mnist.keras").unlink()
+    with pytest.raises(FileNotFoundError, match="mnist.keras is missing"):
+        load_pretrained("mnist")
+
+
+def test_packing_changes_no_weight_and_makes_the_same_file_again(tmp_path):
+    model = load_pretrained("figures")
+    model.save(tmp_path / "model.keras")
+    for name in ("one.keras", "two.keras"):
+        pretrained.pack(tmp_path / "model.keras", tmp_path / name)
+    one, two = ((tmp_path / f"{n}.keras").read_bytes() for n in ("one", "two"))
+    assert one == two
+    assert len(one) < (tmp_path / "model.keras").stat().st_size / 2
+    again = keras.saving.load_model(tmp_path / "one.keras")
+    for old, new in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(np.asarray(new), np.asarray(old))
+
+
+def test_images_are_moved_and_their_edge_is_repeated():
+    image = np.arange(9.0).reshape(1, 3, 3, 1)
+    moved = pretrained.shifted(image, 1, 0)[0, ..., 0]
+    np.testing.assert_array_equal(moved, [[0, 1, 2], [0, 1, 2], [3, 4, 5]])
+    moved = pretrained.shifted(image, 0, -2)[0, ..., 0]
+    np.testing.assert_array_equal(moved, [[2, 2, 2], [5, 5, 5], [8, 8, 8]])
+
+
+def test_a_network_goes_to_the_hub_and_comes_back(tmp_path, monkeypatch, rng):
+    hub.install(tmp_path, monkeypatch)
+    model = load_pretrained("figures")
+    keras.saving.save_model(model, "hf://somebody/figures")
+    loaded = keras.saving.load_model("hf://somebody/figures")
+    images = rng.random((2, 32, 32, 1), dtype="float32")
+    np.testing.assert_allclose(
+        np.asarray(loaded(images)), np.asarray(model(images)), atol=1e-6
+    )

@@ -1,0 +1,60 @@
+"""Trained networks that come with the package."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import keras
+
+# For each name a `.keras` file, a `.json` with its hash and its numbers, and
+# an `.md`, the card. `training/pretrained.py` writes all three.
+_FOLDER = Path(__file__).with_name("pretrained")
+
+
+def load_pretrained(name: str) -> keras.Model:
+    """Returns a network that was trained with REM and comes with the package.
+
+    Nothing is downloaded. The file is compared with its SHA-256 first. The card
+    beside it, `tfcaps/models/pretrained/<name>.md`, says what the network was
+    trained on, how good it is, what its classes are, and what it cannot do; so
+    does `docs/guides/pretrained.md`.
+
+    Args:
+        name: `"figures"`, figures that are made of five parts; `"mnist"`,
+            handwritten digits; or `"fashion_mnist"`, clothes.
+
+    Returns:
+        A `tfcaps.models.parts_capsnet`, float32 and not compiled, from images
+        `[b, 32, 32, 1]` (figures) or `[b, 28, 28, 1]` in [0, 1], bright on a
+        dark ground, to the lengths `[b, 10]` of the classes, each in [0, 1).
+
+    Raises:
+        ValueError: If there is no such network, or its file was changed.
+        FileNotFoundError: If its file is missing.
+
+    Example:
+
+    >>> load_pretrained("figures").output_shape
+    (None, 10)
+    """
+    names = sorted(path.stem for path in _FOLDER.glob("*.json"))
+    if name not in names:
+        listed = ", ".join(map(repr, names))
+        raise ValueError(f"`name` must be one of {listed}. Received: {name!r}.")
+    path = _FOLDER / f"{name}.keras"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. {_MEND}")
+    card = json.loads((_FOLDER / f"{name}.json").read_text("utf-8"))
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != card["sha256"]:
+        raise ValueError(
+            f"{path} is not the file that was packed: its SHA-256 is {found}, "
+            f"not {card['sha256']}. {_MEND}"
+        )
+    return keras.saving.load_model(path, compile=False)
+
+
+_MEND = (
+    "Install tfcaps again; in a clone of the repository, "
+    "`git checkout -- tfcaps/models/pretrained` brings the files back."
+)
