@@ -8,22 +8,25 @@ comma := ,
 EXTRAS := dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)gpu)
 
 # What depends on the backend and does not take long on JAX, which compiles
-# every operation of every shape. Training on JAX is in tests/test_devices.py.
-ON_JAX := $(addprefix tests/test_,$(addsuffix .py, \
-	conv_caps contract_routings counterfactual_loss coupling_loss decoder \
-	evaluate factored_votes \
-	initializers layers losses ops reconstruction_loss routing routing_em \
-	routing_leaky routing_regularized routing_scaled_distance \
-	routing_self_attention routing_settings routing_sharpness routing_uniform \
-	sensitivity type_keys \
-	shared_layers single_shot spread_loss viz))
+# every operation of every shape. Training on JAX is in
+# tests/training/test_devices.py.
+ON_JAX := tests/routing tests/losses tests/viz/test_viz.py \
+	$(addprefix tests/layers/test_,$(addsuffix .py, \
+	class_caps contract_layers conv_caps decoder initializers shared_layers)) \
+	$(addprefix tests/rem/,$(addsuffix .py, \
+	evaluation/test_evaluate trees/test_type_keys pruning/test_sensitivity \
+	pruning/test_single_shot)) \
+	tests/test_ops.py
 
-.PHONY: rem test test-jax lint docs clean
+.PHONY: rem test test-all test-jax lint docs clean
 
 rem: $(VENV)/installed
 	$(RUN) training/run.py --rem
 
 test: $(VENV)/installed
+	$(RUN) -m pytest --numprocesses 2 -m "not slow"
+
+test-all: $(VENV)/installed
 	$(RUN) -m pytest --numprocesses 2
 
 test-jax: $(VENV)/installed

@@ -1,7 +1,7 @@
 """Tests with the lowest and the newest supported versions: `nox`.
 
 Each Python that is installed, from 3.11 to 3.13, and the wheel, installed into
-a fresh environment. `nox -- tests/test_routing.py` runs a part of the tests.
+a fresh environment. `nox -- tests/routing` runs a part of the tests.
 """
 
 import configparser
@@ -15,18 +15,18 @@ ROOT = Path(__file__).parent
 PYTHONS = ("3.11", "3.12", "3.13")
 # What CI runs in full; these stand for what differs between versions.
 PART = (
-    "tests/test_contract_layers.py",
-    "tests/test_contract_routings.py",
-    "tests/test_compiled.py",
-    "tests/test_evaluate.py",
-    "tests/test_export.py",
-    "tests/test_losses.py",
-    "tests/test_models.py",
-    "tests/test_pruning.py",
-    "tests/test_run.py",
-    "tests/test_sensitivity.py",
+    "tests/layers/test_contract_layers.py",
+    "tests/routing/test_contract_routings.py",
+    "tests/routing/test_execution.py",
+    "tests/rem/evaluation/test_evaluate.py",
+    "tests/export/test_export.py",
+    "tests/losses/test_margin.py",
+    "tests/models/test_models.py",
+    "tests/rem/pruning/test_pruning.py",
+    "tests/training/test_run.py",
+    "tests/rem/pruning/test_sensitivity.py",
     "tests/test_versions.py",
-    "tests/test_viz.py",
+    "tests/viz/test_viz.py",
 )
 
 nox.options.default_venv_backend = "venv"

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 
 from benchmarks.measure import interleaved
-from tfcaps.cli import Parser, at_least_one, run_command
+from cli import Parser, at_least_one, run_command
 from training import applications, configs, datasets, features, fit
 
 

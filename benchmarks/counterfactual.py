@@ -19,7 +19,7 @@ if __name__ == "__main__":
 import keras
 
 from benchmarks.measure import interleaved
-from tfcaps.cli import Parser, at_least_one, run_command
+from cli import Parser, at_least_one, run_command
 from training import configs, datasets, fit
 
 _NO_COUPLING = dict.fromkeys(

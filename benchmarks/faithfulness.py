@@ -18,9 +18,9 @@ import keras
 import numpy as np
 
 from benchmarks.measure import interleaved
+from cli import Parser, at_least_one, run_command
 from tfcaps import rem
-from tfcaps.cli import Parser, at_least_one, run_command
-from training.models import build
+from training.networks import build
 
 _BATCH = 256
 _CLASSES = 10

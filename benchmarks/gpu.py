@@ -36,7 +36,7 @@ import tfcaps  # noqa: E402
 from benchmarks import machine, models  # noqa: E402
 from benchmarks.aims import UNMEASURED  # noqa: E402
 from benchmarks.measure import Settings, interleaved  # noqa: E402
-from tfcaps.cli import (  # noqa: E402
+from cli import (  # noqa: E402
     Parser,
     UserError,
     at_least_one,

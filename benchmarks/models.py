@@ -12,7 +12,7 @@ from benchmarks.measure import Settings, interleaved
 from tfcaps import losses
 from tfcaps.graphs import is_routed
 from tfcaps.layers import Length
-from training import models
+from training import models, networks
 
 _LOSSES = {"margin": losses.MarginLoss, "spread": losses.SpreadLoss}
 
@@ -74,7 +74,7 @@ def make_training_step(name: str, batch: int) -> Callable[[], Any]:
         batch: Int. Images in a step.
     """
     size = SIZES.get(name, Size())._replace(batch=batch)
-    model = models.build(name, size.shape, size.classes)
+    model = networks.build(name, size.shape, size.classes)
     compile_network(model, name)
     return partial(model.train_on_batch, *random_data(size))
 
@@ -83,7 +83,7 @@ def _row(name: str, settings: Settings) -> dict[str, Any]:
     size = SIZES.get(name, Size())
     if settings.quick:
         size = size._replace(batch=_QUICK_BATCH)
-    network = models.build(name, size.shape, size.classes)
+    network = networks.build(name, size.shape, size.classes)
     nets = {"network": network, "floor": floor(network)}
     for model in nets.values():
         compile_network(model, name)

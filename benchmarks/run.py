@@ -36,7 +36,7 @@ from benchmarks import (  # noqa: E402
     tables,
 )
 from benchmarks.measure import Settings  # noqa: E402
-from tfcaps.cli import (  # noqa: E402
+from cli import (  # noqa: E402
     Parser,
     UserError,
     at_least_one,

@@ -1,7 +1,7 @@
 """Lets pages show the pictures of `results/`, which lies beside `docs/`.
 
 Pages refer to them by their place in the repository, so that they are seen
-there too and no copy grows old.
+there too and no copy grows old. Links of notebooks lead to pages too.
 """
 
 import re
@@ -10,6 +10,7 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 _RESULTS = re.compile(r"\((?:\.\./)+(results/[^)\s]+\.png)\)")
+_SOURCE = re.compile(r'href="((?!https?:)[^"#]+)\.(?:md|ipynb)(#[^"]*)?"')
 
 
 def on_files(files, config):
@@ -29,3 +30,10 @@ def on_page_markdown(markdown, page, **_):
     """Points to them from where the page is in the site."""
     up = "../" * page.file.src_uri.count("/")
     return _RESULTS.sub(rf"({up}\1)", markdown)
+
+
+def on_page_content(html, page, **_):
+    """Leads links of notebooks to pages, as MkDocs does those of pages."""
+    if page.file.src_uri.endswith(".ipynb"):
+        return _SOURCE.sub(r'href="\1.html\2"', html)
+    return html

@@ -16,141 +16,15 @@ python export/check.py served/dr_capsnet/1
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-# The repository's own folders, wherever the command is called from.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-if __name__ == "__main__":
-    from export.quiet import start_tensorflow
+def make_parser() -> Any:
+    """Returns the parser of the command."""
+    from cli import Parser
 
-    start_tensorflow()
-
-from export import manifest, probe, reference, session, tflite, warmup  # noqa: E402
-from export.saved_model import Signature, check_graph  # noqa: E402
-from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
-
-# Of the batches in `reference.npz`, the one whose rows are also asked alone.
-_ROWS = 3
-
-
-def check(folder: Path, *, with_probe: bool = False) -> Iterator[str]:
-    """Checks an exported folder.
-
-    Args:
-        folder: The folder of a version.
-        with_probe: Bool. Also build and run the C++ program. Defaults to
-            `False`.
-
-    Yields:
-        A line for each check that was passed.
-
-    Raises:
-        UserError: If one fails; the message begins with its name.
-    """
-    about = manifest.check(folder)
-    yield f"manifest  {len(about['files'])} files are whole"
-    signatures = check_graph(folder)
-    stated = {name: s.to_dict() for name, s in signatures.items()}
-    if about.get("signatures") != stated:
-        raise UserError(
-            f"graph: the signatures of {folder} are not those in its manifest; "
-            "export the model anew."
-        )
-    yield "graph     no XLA, no Python, any batch"
-    yield from _check_answers(folder, signatures, about)
-    yield from _check_warmup(folder, signatures)
-    images, rounded = about["images"], about["levels"] is not None
-    if (folder / tflite.NAME).exists():
-        largest = tflite.check(folder, images, rounded=rounded)
-        yield f"tflite    the same within {largest:.1e}"
-    if with_probe:
-        answers = probe.run(_requests(folder, signatures, images))
-        largest = _parity("probe", folder, answers, rounded)
-        yield f"probe     the server's loader: the same within {largest:.1e}"
-
-
-def _check_answers(
-    folder: Path, signatures: dict[str, Signature], about: dict[str, Any]
-) -> Iterator[str]:
-    """Checks answers to the reference's images, together and alone."""
-    images, rounded = about["images"], about["levels"] is not None
-    requests = _requests(folder, signatures, images)
-    together = next(
-        request.inputs["images"]
-        for request in requests
-        if len(request.inputs["images"]) == _ROWS
-    )
-    explain = signatures["explain"]
-    alone = [
-        session.Request(folder, explain, {"images": together[row : row + 1]})
-        for row in range(_ROWS)
-    ]
-    answers = [answer.outputs for answer in session.run([*requests, *alone])]
-    largest = _parity("parity", folder, answers[: len(requests)], rounded)
-    yield f"parity    the Keras model's answers within {largest:.1e}"
-    expected = reference.read(folder)[_ROWS, "explain"]
-    rows = (
-        (
-            {name: array[row : row + 1] for name, array in expected.items()},
-            answer,
-        )
-        for row, answer in enumerate(answers[len(requests) :])
-    )
-    reference.compare(
-        f"rows: {folder}: an image asked alone, not with others",
-        rows,
-        rounded=rounded,
-    )
-    yield "rows      each image's answer is its own"
-
-
-def _requests(
-    folder: Path, signatures: dict[str, Signature], images: str
-) -> list[session.Request]:
-    """Returns what `reference.npz` holds the answers to, in its order."""
-    requests = []
-    for batch, name in reference.read(folder):
-        shape = tuple(signatures[name].inputs["images"][1][1:])
-        drawn = reference.draw_images(batch, shape, images)
-        requests.append(
-            session.Request(folder, signatures[name], {"images": drawn})
-        )
-    return requests
-
-
-def _parity(
-    what: str, folder: Path, answers: list[reference.Arrays], rounded: bool
-) -> float:
-    expected = reference.read(folder).values()
-    pairs = zip(expected, answers, strict=True)
-    return reference.compare(f"{what}: {folder}", pairs, rounded=rounded)
-
-
-def _check_warmup(
-    folder: Path, signatures: dict[str, Signature]
-) -> Iterator[str]:
-    requests = warmup.read(folder, signatures)
-    try:
-        answers = session.run(
-            [
-                session.Request(folder, signatures[name], {"images": images})
-                for name, images in requests
-            ]
-        )
-    except session.RunError as error:
-        raise UserError(f"warmup: {error}") from error
-    for (_, images), answer in zip(requests, answers, strict=True):
-        if {len(array) for array in answer.outputs.values()} != {len(images)}:
-            raise UserError(
-                f"warmup: {folder} does not answer each of {len(images)} images"
-            )
-    yield f"warmup    {len(requests)} requests replayed"
-
-
-def make_parser() -> Parser:
     parser = Parser(prog="export/check.py", description=__doc__.splitlines()[0])
     parser.add_argument(
         "folder", type=Path, help="folder of a version, such as served/NAME/1"
@@ -164,12 +38,30 @@ def make_parser() -> Parser:
     return parser
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    from cli import run_loading
+
+    return run_loading(make_parser(), _load, _check, argv)
+
+
 def _check(options: Any) -> None:
+    from cli import UserError
+
     if not options.folder.is_dir():
         raise UserError(f"{options.folder} is not a folder.")
-    for line in check(options.folder, with_probe=options.probe):
-        print(line, flush=True)
+
+
+def _load() -> Callable[..., None]:
+    from export.quiet import start_tensorflow
+
+    start_tensorflow()
+    from export.check_job import run
+
+    return run
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(make_parser(), _check))
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    sys.exit(main())

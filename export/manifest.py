@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tfcaps.cli import UserError
+from cli import UserError
 
 NAME = "manifest.json"
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import tfcaps
 from export import manifest, reference, sizes, tflite, warmup
-from export.check import check
+from export.check_job import check
 from export.publish import publish
 from export.saved_model import check_graph, graph_versions
 from export.server_configs import write_server_configs

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from cli import UserError
 from export.session import Arrays, Request
-from tfcaps.cli import UserError
 
 _SOURCE = Path(__file__).with_name("probe.cc")
 _COMPILER = "g++"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tfcaps.cli import UserError
+from cli import UserError
 from tfcaps.files import flush
 
 # The server ignores folders whose names are not numbers.

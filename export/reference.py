@@ -13,8 +13,8 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from cli import UserError
 from export.signatures import IMAGES
-from tfcaps.cli import UserError
 from tfcaps.rem import capsule_outputs, explanation
 
 NAME = "assets.extra/reference.npz"

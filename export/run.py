@@ -3,113 +3,16 @@
 python export/run.py --run runs/digits-rem --to served
 """
 
-import argparse
-import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
-
-# The repository's own folders, wherever the command is called from.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-if __name__ == "__main__":
-    from export.quiet import start_tensorflow
-
-    start_tensorflow()
-
-import keras  # noqa: E402
-
-import tfcaps  # noqa: E402, F401 (registers the layers)
-from export.model import export_model  # noqa: E402
-from export.signatures import IMAGES  # noqa: E402
-from tfcaps.cli import (  # noqa: E402
-    Parser,
-    UserError,
-    number,
-    run_command,
-)
 
 
-def load_model(path: Path) -> keras.Model:
-    """Loads the model of a run folder, or a `.keras` file.
-
-    Raises:
-        UserError: If there is none, or it cannot be read.
-    """
-    file = path / "model.keras" if path.is_dir() else path
-    if not file.is_file():
-        raise UserError(
-            f"{path} is neither a run folder with a model.keras nor a .keras "
-            "file."
-        )
-    try:
-        return keras.saving.load_model(file, compile=False)
-    except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
-        raise UserError(
-            f"{file} is not a readable Keras model: {error}."
-        ) from error
-
-
-def describe(path: Path) -> dict[str, Any]:
-    """Returns what the files beside a model say of it, for the manifest.
-
-    Args:
-        path: A run folder, or a `.keras` file, which has nothing beside it.
-
-    Returns:
-        A dict of `dataset`, `classes`, `metrics` and `run`, each of them `None`
-        if it is not known.
-
-    Raises:
-        UserError: If a file cannot be read.
-    """
-    config, data, reports, environment = (
-        _read_json(path / name) if path.is_dir() else {}
-        for name in ("config.json", "data.json", "rem.json", "environment.json")
-    )
-    # Where the data lay is nobody's business who gets the model.
-    config.pop("data_dir", None)
-    models = reports.get("models", {})
-    report = models.get("rem" if config.get("rem") else "baseline", {})
-    metrics = {
-        name: value
-        for name, value in report.items()
-        if isinstance(value, int | float | str) or _is_measure(value)
-    }
-    return {
-        "dataset": config.get("dataset"),
-        "classes": data.get("classes"),
-        "metrics": metrics or None,
-        "run": {"config": config, "commit": environment.get("commit")}
-        if config
-        else None,
-    }
-
-
-def _is_measure(value: Any) -> bool:
-    """Tells whether a measure has a number for each of several cases."""
-    return (
-        isinstance(value, dict)
-        and bool(value)
-        and all(isinstance(number, int | float) for number in value.values())
-    )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is not a file of a run.")
-    return content
-
-
-def make_parser() -> Parser:
+def make_parser() -> Any:
     """Returns the parser of the command."""
+    from cli import Parser
+
     parser = Parser(prog="export/run.py", description=__doc__.splitlines()[0])
     add = parser.add_argument
     add(
@@ -127,7 +30,7 @@ def make_parser() -> Parser:
     )
     add(
         "--images",
-        choices=tuple(IMAGES),
+        choices=("uint8", "float32"),
         default="float32",
         help="what clients send: uint8 pixels from 0 to 255, or float32 pixels "
         "from 0 to 1 (default)",
@@ -153,42 +56,49 @@ def make_parser() -> Parser:
 
 
 def _version(text: str) -> int:
+    from cli import number
+
     # The server takes no larger numbers.
     version: int = number(text, int, 1, 2**63 - 1)
     return version
 
 
 def _levels(text: str) -> int:
+    from cli import number
+
     levels: int = number(text, int, 2, 256)
     return levels
 
 
-def export(options: argparse.Namespace) -> None:
-    """Loads, exports, checks and publishes a model."""
-    if options.to.exists() and not options.to.is_dir():
-        raise UserError(f"--to {options.to} is not a folder.")
-    model = load_model(options.run)
-    name = options.model_name or model.name
-    if Path(name).name != name or name.startswith("."):
-        raise UserError(f"--model-name {name!r} must be a plain folder name.")
-    try:
-        target = export_model(
-            model,
-            options.to,
-            name=name,
-            version=options.version,
-            images=options.images,
-            levels=options.levels,
-            levels_mode=options.levels_mode,
-            compacted=not options.no_compact,
-            with_tflite=options.tflite,
-            about=describe(options.run),
-            log=lambda line: print(line, flush=True),
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    from cli import run_loading
+
+    return run_loading(make_parser(), _load, _check, argv)
+
+
+def _check(options: Any) -> None:
+    from cli import UserError
+
+    path = options.run
+    file = path / "model.keras" if path.is_dir() else path
+    if not file.is_file():
+        raise UserError(
+            f"{path} is neither a run folder with a model.keras nor a .keras "
+            "file."
         )
-    except ValueError as error:
-        raise UserError(f"{options.run} cannot be exported: {error}") from error
-    print(f"exported to {target}")
+
+
+def _load() -> Callable[..., None]:
+    from export.quiet import start_tensorflow
+
+    start_tensorflow()
+    from export.run_job import export
+
+    return export
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(make_parser(), export))
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    sys.exit(main())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfcaps.cli import UserError
+from cli import UserError
 
 SIGNATURES = ("serving_default", "explain", "encode")
 

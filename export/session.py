@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cli import UserError
 from export.saved_model import Signature
-from tfcaps.cli import UserError
 
 _SCRIPT = Path(__file__).with_name("c_library.py")
 

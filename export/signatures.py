@@ -18,9 +18,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from cli import UserError
 from export.packed import Weights
 from export.saved_model import SIGNATURES
-from tfcaps.cli import UserError
 from tfcaps.rem import capsule_outputs, explanation
 
 # What a client sends: raw pixels, or the numbers that the network was given.

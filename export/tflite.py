@@ -8,10 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from cli import UserError
 from export import reference
 from export.quiet import native_silence
 from export.signatures import write_saved_model
-from tfcaps.cli import UserError
 
 NAME = "model.tflite"
 

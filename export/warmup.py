@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cli import UserError
 from export.saved_model import Signature
-from tfcaps.cli import UserError
 
 NAME = "assets.extra/tf_serving_warmup_requests"
 

@@ -91,5 +91,12 @@ class LossCase(Case):
     of_routing: bool = False
 
 
-def parametrize(cases):
-    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+def parametrize(cases, slow=()):
+    """One test for each case; those whose names begin so are marked slow."""
+    marked = [
+        pytest.param(case, id=case.name, marks=pytest.mark.slow)
+        if case.name.startswith(tuple(slow))
+        else pytest.param(case, id=case.name)
+        for case in cases
+    ]
+    return pytest.mark.parametrize("case", marked)

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from tests.backends import TENSORFLOW
+from tests.memory import Cleaner
 from training import devices
 
 if keras.backend.backend() == "tensorflow":
@@ -39,15 +40,22 @@ else:
     for package in TENSORFLOW:
         sys.modules[package] = None
     collect_ignore = [
-        path.name
-        for path in Path(__file__).parent.glob("*.py")
+        str(path.relative_to(Path(__file__).parent))
+        for path in Path(__file__).parent.rglob("*.py")
         if re.search("^import tensorflow", path.read_text("utf-8"), re.M)
     ]
+
+
+free_memory = Cleaner()
 
 
 @pytest.fixture(autouse=True)
 def seed_keras():
     keras.utils.set_random_seed(0)
+
+
+def pytest_runtest_logfinish():
+    free_memory()
 
 
 @pytest.fixture
@@ -106,7 +114,7 @@ def no_proxy(monkeypatch):
 @pytest.fixture
 def photos(tmp_path):
     """A folder with ten pictures of cats, and ten of dogs."""
-    from tests.test_datasets import write_image
+    from tests.training.datasets.test_datasets import write_image
 
     for name in ("cats", "dogs"):
         for k in range(10):

@@ -5,10 +5,13 @@ import os
 import signal
 import threading
 
-from tfcaps.cli import run_command
-from training import experiment_folder, experiment_jobs, experiments
-from training.configs import Config, experiment, paper
-from training.configs.experiment import Experiment, Row, fields_of
+from cli import run_command
+from experiments import experiment, paper
+from experiments import folder as experiment_folder
+from experiments import jobs as experiment_jobs
+from experiments import run as experiments
+from experiments.experiment import Experiment, Row, fields_of
+from training.configs import Config
 from training.tables import Column
 
 # Every experiment, by every recipe.

@@ -30,7 +30,7 @@ PARTS = {
     "rem": {"ops", "routing", "layers", "graphs"},
     "viz": {"rem"},
 }
-HELPERS = {"files", "cli", "versions"}
+HELPERS = {"files", "versions"}
 PACKAGES = {
     "tfcaps": {"tfcaps"},
     "training": {"tfcaps", "training"},
@@ -38,12 +38,12 @@ PACKAGES = {
     "benchmarks": {"tfcaps", "training", "benchmarks"},
 }
 TENSORFLOW = {
-    "tfcaps/layers/compiled.py",
+    "tfcaps/routing/execution.py",
     # Gradients of images have no name in `keras.ops`.
-    "tfcaps/rem/gradients.py",
+    "tfcaps/rem/maps/gradients.py",
     "tfcaps/routing/loop.py",
 }
-PRUNING_TOOLKIT = {"training/pruning.py"}
+PRUNING_TOOLKIT = {"training/pruning/polynomial.py"}
 
 every_file = pytest.mark.parametrize("path", FILES, ids=str)
 
@@ -69,7 +69,7 @@ def parts(names):
 
 
 def part_of(path):
-    """Returns `rem` for `tfcaps/rem/masks.py`, `ops` for `tfcaps/ops.py`."""
+    """Returns `rem` for `tfcaps/rem/batches.py`, `ops` for `tfcaps/ops.py`."""
     return Path(path.parts[1]).stem
 
 

@@ -31,7 +31,7 @@ for path in pathlib.Path(sys.argv[1]).glob("*.keras"):
 """
 
 
-# Couplings have another shape: these are in tests/test_coupling_loss.py.
+# Couplings have another shape: these are in tests/losses/test_coupling.py.
 OF_VECTORS = [case for case in LOSSES if not case.of_routing]
 
 
@@ -124,6 +124,7 @@ def loaded(tmp_path_factory):
     return folder, expected
 
 
+@pytest.mark.slow
 @parametrize([*LAYERS, *ROUTINGS, *OF_VECTORS])
 def test_model_loads_in_a_fresh_process_with_equal_outputs(case, loaded):
     folder, expected = loaded

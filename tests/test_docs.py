@@ -18,11 +18,11 @@ import pytest
 import tensorflow as tf
 
 import tfcaps
-from tests import served_models, serving
+from tests import hub, served_models, serving
 from tests.networks import draw_weights, tiny_capsnet
 from tests.pictures import KINDS, write_shapes
 from tfcaps import rem, viz
-from tfcaps.layers import compiled
+from tfcaps.routing import execution
 from training.configs import Config
 from training.folder import RunFolder
 
@@ -33,6 +33,12 @@ PAGES = {
 }
 MKDOCS = (ROOT / "mkdocs.yml").read_text("utf-8")
 SERVER = "http://localhost:8501"  # where the guide says that it is
+
+# Their code trains; README and the start page remain.
+SLOW = [
+    f"docs/guides/{name}.md"
+    for name in ("layers", "parse_trees", "photos", "rem")
+]
 
 _PYTHON = ("python", "py")
 _SHELLS = ("", "sh", "bash", "shell", "console")
@@ -129,6 +135,14 @@ def _photos(folder, rng):
 
 
 @contextlib.contextmanager
+def _images_and_hub(folder, rng):
+    """Images, and a folder in the place of the Hugging Face Hub."""
+    with _images(folder, rng) as given, pytest.MonkeyPatch.context() as m:
+        hub.install(folder / "hub", m)
+        yield given
+
+
+@contextlib.contextmanager
 def _nothing(folder, rng):
     yield {}
 
@@ -137,6 +151,7 @@ GIVEN = {
     "README.md": _images,
     "docs/guides/parse_trees.md": _finished_run,
     "docs/guides/photos.md": _photos,
+    "docs/guides/pretrained.md": _images_and_hub,
     "docs/guides/serve.md": _server,
 }
 
@@ -148,7 +163,7 @@ GIVEN = {
 def quick_and_alone(monkeypatch, two_replicas):
     """Leaves out what takes long, and what would outlive the page."""
     # XLA takes seconds to compile what here runs once.
-    monkeypatch.setattr(compiled, "MANY_VOTES", 2**40)
+    monkeypatch.setattr(execution, "MANY_VOTES", 2**40)
     # A page that makes a strategy gets the one of all tests.
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: two_replicas)
     policy = keras.config.dtype_policy()
@@ -157,7 +172,12 @@ def quick_and_alone(monkeypatch, two_replicas):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page, text in PAGES.items() if python_of(text)]
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
+        for page, text in PAGES.items()
+        if python_of(text)
+    ],
 )
 def test_code_runs(page, tmp_path, monkeypatch, rng, quick_and_alone):
     monkeypatch.chdir(tmp_path)

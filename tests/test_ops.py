@@ -27,24 +27,32 @@ EPSILONS = {
     "hinton_eff": 1e-20,
 }
 LEVELS = [3, 5, 6, 11, 128]
+# Their edges are exact in float32.
+EXACT_EDGES = (3, 5, 128)
 
 
 def mode_of(levels):
     return "midrise" if levels == 128 else "midtread"
 
 
+def distance_from_edges(levels):
+    """Returns how far each value lies from the next edge, float64."""
+    values = BINS[f"K{levels}_values"].astype("float64")
+    return np.abs(values[:, None] - BINS[f"K{levels}_edges_f64"]).min(axis=1)
+
+
 @pytest.mark.parametrize("variant", EPSILONS)
 def test_squash_equals_the_public_implementations(variant):
     value, (gradient,) = value_and_gradients(
-        lambda x: squash(x, epsilon=EPSILONS[variant]) * SQUASH["upstream"],
+        lambda x: squash(x, epsilon=EPSILONS[variant]),
         SQUASH["vectors"],
+        upstream=SQUASH["upstream"],
     )
-    expected = SQUASH[variant] * SQUASH["upstream"]
-    np.testing.assert_allclose(value, expected, atol=2e-6)
+    np.testing.assert_allclose(value, SQUASH[variant], atol=2e-6)
     np.testing.assert_allclose(gradient, SQUASH[f"{variant}_grad"], atol=1e-5)
 
 
-@pytest.mark.parametrize("variant", ["hinton_rem", "hinton_xifeng"])
+@pytest.mark.parametrize("variant", EPSILONS)
 def test_squash_of_special_vectors_equals_the_public_ones(variant):
     value = squash(SQUASH["special_vectors"], epsilon=EPSILONS[variant])
     expected = SQUASH[f"{variant}_special"]
@@ -179,12 +187,9 @@ def test_dtype_is_kept_and_half_precision_does_not_overflow(function, dtype):
 @pytest.mark.parametrize("levels", LEVELS)
 def test_quantizer_equals_the_reference_on_and_beside_edges(levels):
     values = BINS[f"K{levels}_values"]
-    distance = np.abs(
-        values[:, None].astype("float64") - BINS[f"K{levels}_edges_f64"]
-    ).min(axis=1)
     # Elsewhere float32 cannot tell on which side of the edge a value lies.
-    decidable = distance > 1e-6
-    if levels in (3, 5, 128):
+    decidable = distance_from_edges(levels) > 1e-6
+    if levels in EXACT_EDGES:
         decidable |= BINS[f"K{levels}_is_exact_f64_edge"]
     codes = np.asarray(quantize(values, levels, mode=mode_of(levels)))
     expected = BINS[f"K{levels}_routing_bin_index"]
@@ -196,6 +201,35 @@ def test_quantizer_equals_the_reference_on_and_beside_edges(levels):
         BINS[f"K{levels}_quantized"],
         atol=1e-6,
     )
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+def test_quantizer_has_the_edges_and_centers_of_the_reference(levels):
+    mode = mode_of(levels)
+    centers = dequantize(np.arange(levels), levels, mode=mode)
+    np.testing.assert_allclose(centers, BINS[f"K{levels}_centers"], atol=1e-6)
+    edges = BINS[f"K{levels}_edges_f64"][1:-1]
+    below = np.arange(levels - 1)
+    for step, codes in ((-1e-5, below), (1e-5, below + 1)):
+        beside = (edges + step).astype("float32")
+        actual = quantize(beside, levels, mode=mode)
+        np.testing.assert_array_equal(actual, codes)
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+def test_dictionary_of_the_reference_has_the_same_bins(levels):
+    """It counts from 1; what lies on an edge belongs to the bin above."""
+    distance = distance_from_edges(levels)
+    beside = distance > (0.0 if levels in EXACT_EDGES else 1e-6)
+    assert beside.sum() > 20
+    for name, of, compared in (
+        ("values", "value", beside),
+        ("quantized", "quantized", slice(None)),
+    ):
+        given = BINS[f"K{levels}_{name}"]
+        codes = np.asarray(quantize(given, levels, mode=mode_of(levels)))
+        expected = BINS[f"K{levels}_dictionary_bin_of_{of}"]
+        np.testing.assert_array_equal(codes[compared] + 1, expected[compared])
 
 
 @pytest.mark.parametrize("mode", ["midtread", "midrise"])

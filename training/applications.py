@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfcaps.cli import UserError
+from cli import UserError
 from tfcaps.models.backbone import ReverseChannels
 
 Shape = tuple[int, int, int]

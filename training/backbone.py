@@ -4,7 +4,7 @@ from pathlib import Path
 
 import keras
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training import applications
 from training.folder import read_model
 

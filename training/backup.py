@@ -4,7 +4,7 @@ from pathlib import Path
 
 import keras
 
-from tfcaps.cli import UserError
+from cli import UserError
 from tfcaps.files import put_in_place
 from training import devices
 

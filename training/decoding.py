@@ -3,7 +3,7 @@
 import keras
 
 import tfcaps
-from training import devices, fit, models, objectives
+from training import devices, fit, networks, objectives
 from training.datasets import Data
 from training.feeding import epoch_starter, training_batches
 from training.finite import StopIfNotFinite, guarded
@@ -29,7 +29,7 @@ def decoded_model(
     with devices.scope(strategy):
         # A copy from the file, because freezing changes the layers.
         encoder = folder.load_model(config.model_names[-1])
-        decoded = models.with_decoder(config.model, encoder, frozen=True)
+        decoded = networks.with_decoder(config.model, encoder, frozen=True)
         batches = training_batches(decoded, data, config)
         loss = tfcaps.losses.ReconstructionLoss(config.reconstruction_weight)
         optimizer = keras.optimizers.Adam(

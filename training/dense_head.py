@@ -12,8 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from cli import UserError
 from tfcaps import rem
-from tfcaps.cli import UserError
 from training import features, feeding, fit, objectives, rounds
 from training.batches import Batches
 from training.datasets import Data

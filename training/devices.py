@@ -19,7 +19,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.cli import UserError
+from cli import UserError
 
 STRATEGIES = {"none": None, "mirrored": "tensorflow", "data-parallel": "jax"}
 _PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"

@@ -19,8 +19,8 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from cli import UserError
 from tfcaps import graphs
-from tfcaps.cli import UserError
 from tfcaps.models.backbone import FrozenModel
 from training import devices, feeding
 from training.augmentation import Augmentation

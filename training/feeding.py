@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training.augmentation import Augmentation
 from training.batches import Batches
 from training.configs import Config

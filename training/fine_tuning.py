@@ -1,7 +1,11 @@
-"""The settings with which a whole network is trained after its capsules."""
+"""Fine-tunes a whole network after its capsules: settings, and masks."""
 
 import dataclasses
 
+import keras
+
+from tfcaps.rem.pruning.pruning import Pruning, begin
+from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
 from training.configs import Config
 
 # The learning rate becomes this share of that of the capsules.
@@ -30,3 +34,10 @@ def settings(config: Config) -> Config:
 def title(name: str) -> str:
     """Returns the name of a model's fine-tuning, for its back-up."""
     return f"{name}-tuned"
+
+
+def keep_pruned(model: keras.Model) -> None:
+    """Keeps what is 0 at 0 while a compiled model is trained further."""
+    weights = target_variables(model.trainable_variables, DEFAULT_TARGETS)
+    masks = [keras.ops.convert_to_numpy(weight) != 0 for weight in weights]
+    begin(model, Pruning(model, DEFAULT_TARGETS, masks))

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from cli import UserError
 from tfcaps import graphs
-from tfcaps.cli import UserError
 from training.batches import Batches
 
 

@@ -11,15 +11,15 @@ from typing import NamedTuple
 import keras
 
 import tfcaps
+from cli import UserError
 from tfcaps import rem
-from tfcaps.cli import UserError
 from tfcaps.rem import sharpness
 from training import (
     backbone,
     devices,
     features,
     fine_tuning,
-    models,
+    networks,
     objectives,
     pruning,
     rounds,
@@ -260,7 +260,7 @@ def tuned(
         kept = features.Kept(model, data, Batches)
         ready = _compiled(name, model, kept, config, strategy)
         if name == "rem":
-            pruning.go_on(ready.trained)
+            fine_tuning.keep_pruned(ready.trained)
         yield ready
 
 
@@ -315,7 +315,7 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         network = backbone.load(
             config.backbone, config.data_dir, data.image_shape
         )
-    return models.build(
+    return networks.build(
         config.model,
         data.image_shape,
         data.num_classes,

@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 
 import keras
 
-from tfcaps.cli import UserError
+from cli import UserError
 from tfcaps.files import put_in_place, write_atomically
 from tfcaps.rem import CouplingDictionary, Report
 from training import devices

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from tfcaps.cli import UserError
+from cli import UserError
 
 Array = NDArray[Any]
 _BILINEAR = Image.Resampling.BILINEAR

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training import images as pixels
 from training.augmentation import recoloured
 from training.datasets.listing import Picture

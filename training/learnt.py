@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training.configs import Config
 
 # Steps below which a training is likely to have been too short.

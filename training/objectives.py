@@ -6,8 +6,8 @@ from collections.abc import Callable
 import keras
 
 import tfcaps
+from cli import UserError
 from tfcaps import graphs, rem
-from tfcaps.cli import UserError
 from training import models
 from training.configs import Config
 from training.finite import guarded

@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training.augmentation import shifted
 
 Array = NDArray[Any]

@@ -2,18 +2,14 @@
 
 import logging
 import os
-import signal
 import sys
 
 
 def start_quietly() -> None:
     """Imports TensorFlow, where it is the backend, before anything else does.
 
-    TensorFlow 2.21 writes notes at start-up before its log level counts. Until
-    `run_command`, Ctrl-C ends the process without a word: imports would answer
-    it with a long traceback, or overhear it.
+    TensorFlow 2.21 writes notes at start-up before its log level counts.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.environ.get("KERAS_BACKEND") == "jax":
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

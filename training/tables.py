@@ -1,6 +1,11 @@
 """Prints a Markdown table of finished runs, averaged over seeds.
 
-python training/tables.py results/*/seed-*
+python training/tables.py runs/digits-* results/data_sets
+
+They are run folders, or lines of a `runs.jsonl`, which is given by its name or
+that of its folder. Such a file is made, and added to, by
+
+python training/tables.py runs/digits-* --to results/mine/runs.jsonl
 """
 
 import argparse
@@ -20,7 +25,9 @@ if __name__ == "__main__":
 
     start_quietly()
 
-from tfcaps.cli import Parser, UserError, run_command  # noqa: E402
+from cli import Parser, UserError, run_command  # noqa: E402
+from training import runs_file  # noqa: E402
+from training.runs_file import FinishedRun  # noqa: E402
 
 TITLES = {"baseline": "Baseline", "rem": "REM"}
 NOTHING = "–"
@@ -137,7 +144,7 @@ COLUMNS = (
 )
 
 
-def table(folders: Iterable[Path]) -> str:
+def table(paths: Iterable[Path]) -> str:
     """Returns a table with two rows for each setting, baseline and REM.
 
     Runs that differ in nothing but the seed make one row, mean ± standard
@@ -145,18 +152,18 @@ def table(folders: Iterable[Path]) -> str:
     evaluation, figures and export.
 
     Args:
-        folders: Run folders, or copies of their `config.json` and `rem.json`.
+        paths: Run folders, and files of runs, or folders with such a file; see
+            `training/runs_file.py`.
 
     Raises:
-        UserError: If a folder is none of a finished run.
+        UserError: If one of them is broken, or no finished run.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     configs = {}
-    for folder in sorted(folders):
-        config = _read(folder / "config.json", "dataset", "epochs", "decay")
-        result = _read(folder / "rem.json", "models", "seconds")
+    for run in (run for path in sorted(paths) for run in runs_file.read(path)):
+        config, result = run.parts["config"], run.parts["rem"]
         for model in result["models"].values():
-            _check_measures(model, folder)
+            _check_measures(model, run)
         # Where the data lay and which seed was used do not make a setting.
         setting = {**config, "seed": None, "data_dir": None}
         key = json.dumps(setting, sort_keys=True)
@@ -183,30 +190,14 @@ def table(folders: Iterable[Path]) -> str:
     return markdown(rows, left=2)
 
 
-def _read(path: Path, *names: str) -> dict[str, Any]:
-    """Returns what a JSON file holds, with at least these names."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(
-            f"{path.parent} is no finished run: it has no {path.name}."
-        ) from error
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(content, dict) or not content.keys() >= set(names):
-        raise UserError(f"{path} is not that of a run.")
-    return content
-
-
-def _check_measures(model: Mapping[str, Any], folder: Path) -> None:
+def _check_measures(model: Mapping[str, Any], run: FinishedRun) -> None:
     try:
         for column in COLUMNS:
             if not column.optional:
                 look_up(model, column.field)
     except (KeyError, TypeError) as error:
         raise UserError(
-            f"{folder / 'rem.json'} has no {error}; it may be of an older "
-            "version."
+            f"{run.place('rem')} has no {error}; it may be of an older version."
         ) from error
 
 
@@ -254,15 +245,61 @@ def make_parser() -> Parser:
     parser = Parser(
         prog="training/tables.py", description=__doc__.splitlines()[0]
     )
-    parser.add_argument(
-        "folders", nargs="+", type=Path, help="folders of finished runs"
+    add = parser.add_argument
+    add(
+        "runs",
+        nargs="+",
+        type=Path,
+        help="folders of finished runs, or files of them, runs.jsonl",
+    )
+    add(
+        "--to",
+        type=Path,
+        metavar="FILE",
+        help="add the runs to this runs.jsonl too, in the place of those that "
+        "have the same name and seed",
+    )
+    add(
+        "--name",
+        help="what the runs are called there (default: like their folders)",
     )
     return parser
 
 
 def main(options: argparse.Namespace) -> None:
-    """Prints the table."""
-    print(table(options.folders))
+    """Prints the table, and adds the runs to a file if asked to."""
+    if options.name is not None and options.to is None:
+        raise UserError("--name needs --to.")
+    text = table(options.runs)
+    if options.to is not None:
+        keep(options.runs, options.to, options.name)
+    print(text)
+
+
+def keep(paths: Iterable[Path], to: Path, name: str | None = None) -> None:
+    """Adds finished runs to a `runs.jsonl`, which is made if it is not there.
+
+    Args:
+        paths: As for `table`.
+        to: The file.
+        name: What all of the runs are called. Defaults to the names they have:
+            in a file, or those of their folders.
+
+    Raises:
+        UserError: If a path or the file is broken, or two of the runs have
+            the same name and seed.
+    """
+    runs: dict[tuple[str, int], FinishedRun] = {}
+    for run in (run for path in paths for run in runs_file.read(path)):
+        named = run if name is None else run.renamed(name)
+        if named.key in runs:
+            raise UserError(
+                f"{run.origin} and {runs[named.key].origin} are both "
+                f"{named.name} with seed {named.seed}."
+            )
+        runs[named.key] = named
+    to.parent.mkdir(parents=True, exist_ok=True)
+    runs_file.add(to, runs.values())
 
 
 if __name__ == "__main__":

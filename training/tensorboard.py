@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training.measure import Measure
 
 

@@ -15,7 +15,8 @@ from tfcaps.routing import (
     RegularizedRouting,
     Routed,
     Votes,
-    made,
+    execution,
+    materialize_votes,
 )
 
 _SHARE = (None, "type", "all")
@@ -243,9 +244,12 @@ class ClassCaps(RoutedCaps):
             maps = ops.expand_dims(maps, 0)
         blocks = [Block(poses, maps)]
         votes = self._num_votes(inputs.shape)
-        if self._factored(blocks, votes) and not self.coordinates:
+        if (
+            execution.stay_factored(self.routing, blocks, votes)
+            and not self.coordinates
+        ):
             return FactoredVotes(blocks)
-        tensor = made(blocks)
+        tensor = materialize_votes(blocks)
         if self.coordinates:
             _, rows, columns, types, _ = inputs.shape
             offsets = _coordinates(rows, columns, types, self.dim)

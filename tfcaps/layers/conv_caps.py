@@ -9,7 +9,13 @@ from keras import ops
 from tfcaps.layers.routed import RoutedCaps, child_activations, select_outputs
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
 from tfcaps.ops import Tensor, check_positive
-from tfcaps.routing import Block, FactoredVotes, Votes, made
+from tfcaps.routing import (
+    Block,
+    FactoredVotes,
+    Votes,
+    execution,
+    materialize_votes,
+)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -179,9 +185,11 @@ class ConvCaps(RoutedCaps):
             Block(ops.reshape(part, shape), maps[place])
             for place, part in enumerate(windows.parts(inputs))
         ]
-        if self._factored(blocks, self._num_votes(inputs.shape)):
+        if execution.stay_factored(
+            self.routing, blocks, self._num_votes(inputs.shape)
+        ):
             return FactoredVotes(blocks)
-        return WindowVotes(made(blocks), windows, types)
+        return WindowVotes(materialize_votes(blocks), windows, types)
 
     def compute_output_spec(
         self,

@@ -6,10 +6,9 @@ import keras
 from keras import ops
 
 from tfcaps import routing as routings
-from tfcaps.layers import compiled
 from tfcaps.layers.routed import select_outputs
 from tfcaps.ops import Tensor, check_positive, squash
-from tfcaps.routing import DynamicRouting, Routed, Votes
+from tfcaps.routing import DynamicRouting, Routed, Votes, execution
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -134,6 +133,7 @@ class ConvCaps3D(keras.layers.Layer):
             kernel_initializer=self.kernel_initializer,
             bias_initializer=self.bias_initializer or "zeros",
             dtype=self.dtype_policy,
+            trainable=self.trainable,
             name="conv",
         )
 
@@ -175,7 +175,7 @@ class ConvCaps3D(keras.layers.Layer):
             return tuple(routing(Votes(votes), **weights))
 
         routed = Routed(
-            *compiled.call(
+            *execution.call(
                 route,
                 (votes, self._weights(parents)),
                 types * parents * self.dim,

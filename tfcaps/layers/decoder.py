@@ -93,6 +93,8 @@ class Decoder(keras.layers.Layer):
                 f"network={network!r}."
             )
         self.network = network
+        if not self.trainable:
+            network.trainable = False
 
     def build(self, input_shape: Any) -> None:
         if len(input_shape) != 3 or None in input_shape[1:]:

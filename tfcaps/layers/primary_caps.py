@@ -99,6 +99,7 @@ class PrimaryCaps(keras.layers.Layer):
             "use_bias": self.use_bias,
             "bias_initializer": self.bias_initializer,
             "dtype": self.dtype_policy,
+            "trainable": self.trainable,
             "name": "conv",
         }
         if self.depthwise:

@@ -80,6 +80,7 @@ class PrimaryMatrixCaps(keras.layers.Layer):
             data_format="channels_last",
             kernel_initializer=cloned(self.kernel_initializer),
             dtype=self.dtype_policy,
+            trainable=self.trainable,
             name=name,
         )
 

@@ -7,13 +7,9 @@ import keras
 from keras import ops
 
 from tfcaps import routing as routings
-from tfcaps.layers import compiled
 from tfcaps.layers.initializers import cloned
 from tfcaps.ops import Tensor, length
-from tfcaps.routing import Block, Routed, Votes
-
-# Above so many votes of a sample (i * j * d) they stay factored in eager calls.
-_TOO_MANY_VOTES = 2**20
+from tfcaps.routing import Routed, Votes, execution
 
 
 class RoutedCaps(keras.layers.Layer):
@@ -114,23 +110,6 @@ class RoutedCaps(keras.layers.Layer):
         shape = (*weight.shape[:-2], self.dim, self.dim)
         return ops.reshape(blocks, shape)
 
-    def _factored(self, blocks: list[Block], votes: int) -> bool:
-        """Whether votes, so many numbers for a sample, are better not made.
-
-        Measured on a CPU: children that share matrices are summed before they
-        vote, 4 to 14 times as fast. Others save memory, and half of the time in
-        a training step, unless a child has more components than its votes. A
-        single image is served faster with its votes made.
-        """
-        if not self.routing.vote_free:
-            return False
-        (_, positions, _, components), (*_, dim) = map(ops.shape, blocks[0])
-        if positions > 1:
-            return True
-        in_step = compiled.in_step()
-        many = compiled.MANY_VOTES if in_step else _TOO_MANY_VOTES
-        return components <= dim and votes >= many
-
     def _num_votes(self, input_shape: Any) -> int:
         """Returns how many numbers the votes of one sample are."""
         raise NotImplementedError
@@ -171,7 +150,7 @@ class RoutedCaps(keras.layers.Layer):
 
         arguments = (inputs, activations, *(weights or self._weights()))
         return Routed(
-            *compiled.call(
+            *execution.call(
                 route,
                 arguments,
                 self._num_votes(inputs.shape),

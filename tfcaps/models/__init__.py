@@ -1,4 +1,4 @@
-"""Capsule networks as Keras functional models."""
+"""Capsule networks as Keras functional models, and some that are trained."""
 
 from tfcaps.models.affine_capsnet import affine_capsnet
 from tfcaps.models.backbone_capsnet import backbone_capsnet
@@ -9,6 +9,7 @@ from tfcaps.models.efficient_capsnet import efficient_capsnet
 from tfcaps.models.efficient_conv_capsnet import efficient_conv_capsnet
 from tfcaps.models.em_capsnet import em_capsnet
 from tfcaps.models.gamma_capsnet import gamma_capsnet
+from tfcaps.models.load_pretrained import load_pretrained
 from tfcaps.models.multilayer_capsnet import multilayer_capsnet
 from tfcaps.models.parts_capsnet import parts_capsnet
 from tfcaps.models.with_decoder import with_decoder
@@ -23,6 +24,7 @@ __all__ = [
     "efficient_conv_capsnet",
     "em_capsnet",
     "gamma_capsnet",
+    "load_pretrained",
     "multilayer_capsnet",
     "parts_capsnet",
     "with_decoder",

@@ -2,50 +2,53 @@
 
 from tfcaps.graphs import encoder
 from tfcaps.ops import dequantize, quantize
-from tfcaps.rem.attribution import integrated_gradients, occlusion
-from tfcaps.rem.compact import compact
-from tfcaps.rem.coupling_maps import coupling_maps
-from tfcaps.rem.couplings import (
-    add_couplings,
-    capsule_outputs,
-    quantize_couplings,
-)
-from tfcaps.rem.dictionary import CouplingDictionary
-from tfcaps.rem.evaluate import Evaluator, evaluate
-from tfcaps.rem.explanation import explanation, saliency_map
-from tfcaps.rem.faithfulness import faithfulness
-from tfcaps.rem.faithfulness_report import Faithfulness
-from tfcaps.rem.grad_cam import grad_cam
-from tfcaps.rem.hierarchy import ParseTrees
-from tfcaps.rem.iterative import prune_iteratively
-from tfcaps.rem.keys import SampleKeys, sample_keys
-from tfcaps.rem.levels import LevelSearch, find_levels
-from tfcaps.rem.low_magnitude import prune_low_magnitude
-from tfcaps.rem.map_comparison import (
+from tfcaps.rem.compaction.compact import compact
+from tfcaps.rem.evaluation.evaluate import Evaluator, evaluate
+from tfcaps.rem.evaluation.faithfulness import faithfulness
+from tfcaps.rem.evaluation.faithfulness_report import Faithfulness
+from tfcaps.rem.evaluation.levels import LevelSearch, find_levels
+from tfcaps.rem.evaluation.metrics import t_score
+from tfcaps.rem.evaluation.report import Report
+from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts, trees_on_parts
+from tfcaps.rem.evaluation.vote_distances import VoteDistances, vote_distances
+from tfcaps.rem.maps.attribution import integrated_gradients, occlusion
+from tfcaps.rem.maps.coupling_maps import coupling_maps
+from tfcaps.rem.maps.explanation import explanation, saliency_map
+from tfcaps.rem.maps.grad_cam import grad_cam
+from tfcaps.rem.maps.map_comparison import (
     MapComparison,
     attribution_maps,
     compare_maps,
 )
-from tfcaps.rem.map_faithfulness import (
+from tfcaps.rem.maps.map_faithfulness import (
     mu_fidelity,
     pixel_deletion,
     pixel_insertion,
 )
-from tfcaps.rem.masks import magnitude_masks, saliency_masks
-from tfcaps.rem.metrics import t_score
-from tfcaps.rem.pruning import UpdatePruningStep, strip_pruning
-from tfcaps.rem.receptive_fields import ReceptiveFields, receptive_fields
-from tfcaps.rem.relevance import pointing, relevance_mass
-from tfcaps.rem.report import Report
-from tfcaps.rem.sensitivity import sensitivity_decay
+from tfcaps.rem.maps.relevance import pointing, relevance_mass
+from tfcaps.rem.pruning.iterative import prune_iteratively
+from tfcaps.rem.pruning.low_magnitude import prune_low_magnitude
+from tfcaps.rem.pruning.masks import magnitude_masks, saliency_masks
+from tfcaps.rem.pruning.pruning import UpdatePruningStep, strip_pruning
+from tfcaps.rem.pruning.sensitivity import sensitivity_decay
+from tfcaps.rem.pruning.single_shot import prune_single_shot
+from tfcaps.rem.pruning.sparsity import sparsity
 from tfcaps.rem.sharpness import SharpnessSchedule
-from tfcaps.rem.single_shot import prune_single_shot
-from tfcaps.rem.sparsity import sparsity
-from tfcaps.rem.tree_fields import TreeFields, tree_fields
-from tfcaps.rem.trees import Edge, ParseTree, parse_tree
-from tfcaps.rem.trees_on_parts import TreesOnParts, trees_on_parts
-from tfcaps.rem.type_keys import pool_types, type_dictionary
-from tfcaps.rem.vote_distances import VoteDistances, vote_distances
+from tfcaps.rem.trees.couplings import (
+    add_couplings,
+    capsule_outputs,
+    quantize_couplings,
+)
+from tfcaps.rem.trees.dictionary import CouplingDictionary
+from tfcaps.rem.trees.keys import SampleKeys, sample_keys
+from tfcaps.rem.trees.parse_tree import Edge, ParseTree, parse_tree
+from tfcaps.rem.trees.parse_trees import ParseTrees
+from tfcaps.rem.trees.receptive_fields import (
+    ReceptiveFields,
+    receptive_fields,
+)
+from tfcaps.rem.trees.tree_fields import TreeFields, tree_fields
+from tfcaps.rem.trees.type_keys import pool_types, type_dictionary
 
 __all__ = [
     "CouplingDictionary",

@@ -7,7 +7,11 @@ import keras
 from tfcaps.ops import is_integer
 from tfcaps.routing.dynamic import DynamicRouting
 from tfcaps.routing.em import EMRouting
-from tfcaps.routing.factored_votes import Block, FactoredVotes, made
+from tfcaps.routing.factored_votes import (
+    Block,
+    FactoredVotes,
+    materialize_votes,
+)
 from tfcaps.routing.regularized import RegularizedRouting
 from tfcaps.routing.routing import Routed, Routing, Weight
 from tfcaps.routing.scaled_distance import ScaledDistanceRouting
@@ -29,17 +33,14 @@ __all__ = [
     "Votes",
     "Weight",
     "get",
-    "made",
+    "materialize_votes",
     "serialize",
 ]
 
+# A routing called `name` is the class in `tfcaps/routing/name.py`.
 _NAMES: dict[str, type[Routing]] = {
-    "dynamic": DynamicRouting,
-    "em": EMRouting,
-    "regularized": RegularizedRouting,
-    "scaled_distance": ScaledDistanceRouting,
-    "self_attention": SelfAttentionRouting,
-    "uniform": UniformRouting,
+    routing.__module__.rpartition(".")[2]: routing
+    for routing in Routing.__subclasses__()
 }
 
 

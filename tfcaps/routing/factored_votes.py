@@ -90,7 +90,7 @@ class FactoredVotes(Votes):
         return square_root(ops.maximum(squares, 0.0))
 
     def squared_deviations(self, poses: Tensor) -> Votes:
-        votes = Votes(made(self._blocks), parents_first=True)
+        votes = Votes(materialize_votes(self._blocks), parents_first=True)
         if self._factors is not None:
             votes = votes.scale(self._factors)
         return votes.squared_deviations(poses)
@@ -139,7 +139,7 @@ class FactoredVotes(Votes):
         return votes
 
 
-def made(blocks: list[Block]) -> Tensor:
+def materialize_votes(blocks: list[Block]) -> Tensor:
     """Returns the votes of blocks, `[b, j, i, d]`, in the type of the poses."""
     votes = [
         ops.reshape(

@@ -1,10 +1,9 @@
 """Data sets: one `load` for every source of images and labels.
 
-`DESCRIPTIONS` are those with settings of their own, as `--list-datasets` prints
-them. Besides them there are any name of TensorFlow Datasets, a file ending in
-`.npz` with the arrays `x_train`, `y_train`, `x_test`, `y_test`, a folder with
-one folder of images for each class, and a CSV file of images and labels, see
-`labels_csv`.
+`training/sources.py` lists those that have a name. Besides them there are any
+name of TensorFlow Datasets, a file ending in `.npz` with the arrays `x_train`,
+`y_train`, `x_test`, `y_test`, a folder with one folder of images for each
+class, and a CSV file of images and labels, see `labels_csv`.
 
 `--data-dir` is where TensorFlow Datasets are prepared, or where the original
 files of affNIST, smallNORB or Tiny ImageNet lie; the modules say which.
@@ -13,73 +12,18 @@ Of pictures that need much memory the decoded ones are kept on disk, see
 `decoded`.
 """
 
-import functools
-from collections.abc import Callable
+import inspect
 from pathlib import Path
 from typing import Any
 
-from tfcaps.cli import UserError
-from training.datasets import (
-    affnist,
-    cluttered,
-    digits,
-    figures,
-    multimnist,
-    own,
-    prepared,
-    small_norb,
-    tiny_imagenet,
-)
+from cli import UserError
+from training.datasets import affnist, own, prepared
 from training.datasets.data import Data
 from training.datasets.protocols import Protocol, protocol
 from training.images import channel_statistics
+from training.sources import SOURCES, check
 
-__all__ = [
-    "DESCRIPTIONS",
-    "Data",
-    "Protocol",
-    "channel_statistics",
-    "load",
-    "protocol",
-]
-
-DESCRIPTIONS = {
-    "digits": "scikit-learn's 8x8 digits, part of that package",
-    "cluttered_digits": "the same, enlarged, among pieces of other digits",
-    "figures": "arrangements of five parts among loose ones, made here",
-    "mnist": "28x28 handwritten digits (TensorFlow Datasets)",
-    "fashion_mnist": "28x28 clothes (TensorFlow Datasets)",
-    "cifar10": "32x32 photos of ten kinds (TensorFlow Datasets)",
-    "svhn_cropped": "32x32 house numbers (TensorFlow Datasets)",
-    "cats_vs_dogs": "photos, resized to 128x128 (TensorFlow Datasets)",
-    "imagenette": "photos of ten kinds, at 128x128 (TensorFlow Datasets)",
-    "affnist": "shifted MNIST, tested on affNIST's distorted digits",
-    "affine_mnist": "the same with a test set that is made here",
-    "cluttered_mnist": "shifted MNIST among pieces of other digits",
-    "multimnist": "two digits of MNIST on top of each other",
-    "smallnorb": "toys seen by two cameras",
-    "smallnorb-azimuth": "the same, tested on new azimuths",
-    "smallnorb-elevation": "the same, tested on new elevations",
-    "tiny_imagenet": "200 classes of photos",
-}
-
-_OF_MNIST: dict[str, Callable[..., Data]] = {
-    "affnist": affnist.load,
-    "affine_mnist": affnist.generate,
-    "cluttered_mnist": cluttered.mnist,
-    "multimnist": multimnist.generate,
-}
-_MADE: dict[str, Callable[..., Data]] = {
-    "figures": figures.generate,
-    "cluttered_digits": cluttered.digits,
-}
-_NAMED: dict[str, Callable[..., Data]] = {
-    "digits": digits.load,
-    "smallnorb": functools.partial(small_norb.load, None),
-    "smallnorb-azimuth": functools.partial(small_norb.load, "azimuth"),
-    "smallnorb-elevation": functools.partial(small_norb.load, "elevation"),
-    "tiny_imagenet": tiny_imagenet.load,
-}
+__all__ = ["Data", "Protocol", "channel_statistics", "load", "protocol"]
 
 
 def load(
@@ -112,28 +56,34 @@ def load(
     Raises:
         UserError: If there is no such data set or it is not usable.
     """
-    if data_dir is not None and not Path(data_dir).is_dir():
-        raise UserError(f"--data-dir {data_dir!r} is not a folder.")
+    check(name, data_dir)
     if not 0.0 <= validation < 1.0:
         raise UserError(
             "the share of training images held out for validation must be at "
             f"least 0 and less than 1; it is {validation}."
         )
-    if name in _OF_MNIST:
-        if name == "affnist":
-            affnist.files(data_dir)  # or MNIST is downloaded for nothing
-        mnist = prepared.load("mnist", _folder_of_mnist(data_dir))
-        data = _OF_MNIST[name](mnist, data_dir, validation, **options)
-    elif name in _MADE:
-        data = _MADE[name](data_dir, validation, **options)
+    path = Path(name)
+    if name in SOURCES and SOURCES[name].loader:
+        source = SOURCES[name]
+        if source.needs_mnist:
+            if name == "affnist":
+                affnist.files(data_dir)  # or MNIST is downloaded for nothing
+            options["mnist"] = prepared.load(
+                "mnist", _folder_of_mnist(data_dir)
+            )
+        known = inspect.signature(source.load).parameters
+        if unknown := sorted(options.keys() - known.keys()):
+            raise TypeError(f"{name} has no options {unknown}.")
+        data = source.load(data_dir=data_dir, validation=validation, **options)
     elif options:
         raise TypeError(f"{name} has no options; received {options}.")
-    elif name not in _NAMED and name and own.has_pictures(Path(name)):
-        data = own.pictures(
-            Path(name), resize, validation, skip_broken=skip_broken
-        )
+    elif name not in SOURCES and name and own.has_pictures(path):
+        data = own.pictures(path, resize, validation, skip_broken=skip_broken)
     else:
-        data = _read(name, data_dir, resize)
+        is_file = path.suffix == ".npz"
+        data = (
+            own.npz(path) if is_file else prepared.load(name, data_dir, resize)
+        )
         data = data.with_validation(validation)
     if resize is not None:
         data = data.resized(resize)
@@ -145,20 +95,6 @@ def load(
             f"{data.image_shape[0]}x{data.image_shape[1]}."
         )
     return data.centre_cropped(crop)
-
-
-def _read(name: str, data_dir: str | None, resize: int | None) -> Data:
-    """Reads a source; `resize` is for images of different sizes."""
-    if name in _NAMED:
-        return _NAMED[name](data_dir)
-    path = Path(name)
-    if path.suffix == ".npz":
-        return own.npz(path)
-    if not name or path.exists() or name[0] in "/.~" or name[-1] == "/":
-        raise UserError(
-            f"data set {name!r} is neither a folder nor an .npz file."
-        )
-    return prepared.load(name, data_dir, resize)
 
 
 def _folder_of_mnist(data_dir: str | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training import images as pixels
 from training.datasets.masks import Masks
 

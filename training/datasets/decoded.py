@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcaps.cli import UserError
+from cli import UserError
 from tfcaps.files import write_atomically
 from training import images as pixels
 from training.datasets.data import Array, Part

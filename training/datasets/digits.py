@@ -7,11 +7,12 @@ from training.datasets.data import Data, checked, hold_out
 _TEST_SHARE = 0.5  # 90 samples a class: entropies up to 6.5 bits
 
 
-def load(data_dir: str | None = None) -> Data:
+def load(data_dir: str | None = None, validation: float = 0.0) -> Data:
     """Reads them; half of each class is for testing.
 
     Args:
         data_dir: Not used.
+        validation: Share of the training digits that is held out.
 
     Returns:
         Images `[n, 8, 8, 1]`, float in [0, 1].
@@ -22,4 +23,5 @@ def load(data_dir: str | None = None) -> Data:
     images = (digits.images / 16.0).astype(np.float32)[..., np.newaxis]
     labels = digits.target.astype(np.int64)
     train, test = hold_out(images, labels, _TEST_SHARE)
-    return checked("digits", train, test, [str(k) for k in range(10)])
+    data = checked("digits", train, test, [str(k) for k in range(10)])
+    return data.with_validation(validation)

@@ -9,7 +9,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training.datasets.listing import PARTS, Listing, Picture
 
 _SEPARATORS = ";|"  # between several labels of a picture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training import images as pixels
 
 PARTS = ("train", "validation", "test")

@@ -7,7 +7,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training import images as pixels
 from training.datasets import decoded, labels_csv, listing
 from training.datasets.data import Array, Data, checked, held_out

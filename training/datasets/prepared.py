@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training import images as pixels
 from training.datasets.data import Array, Data, Part, checked, hold_out
 

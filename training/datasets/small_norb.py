@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training.datasets import prepared
 from training.datasets.data import Array, Data, checked
 
@@ -46,14 +46,20 @@ class _Split:
         return self.images[chosen], self.labels[chosen]
 
 
-def load(viewpoint: str | None, data_dir: str | None) -> Data:
+def load(
+    data_dir: str | None,
+    validation: float = 0.0,
+    *,
+    viewpoint: str | None = None,
+) -> Data:
     """Loads smallNORB.
 
     Args:
-        viewpoint: `"azimuth"` or `"elevation"` for a split by that, or `None`
-            for all the images.
         data_dir: Folder with the six original files, packed or not, or of
             prepared TensorFlow Datasets.
+        validation: Share of the training images that is held out.
+        viewpoint: `"azimuth"` or `"elevation"` for a split by that, or `None`
+            for all the images.
 
     Raises:
         UserError: If it is not there or not readable.
@@ -61,9 +67,10 @@ def load(viewpoint: str | None, data_dir: str | None) -> Data:
     train, test = _read(data_dir)
     if viewpoint is None:
         every = slice(None)
-        return checked(
+        data = checked(
             "smallnorb", train.where(every), test.where(every), _CLASS_NAMES
         )
+        return data.with_validation(validation)
     trained, familiar = (
         np.isin(getattr(split, viewpoint), _TRAINED[viewpoint])
         for split in (train, test)
@@ -72,13 +79,14 @@ def load(viewpoint: str | None, data_dir: str | None) -> Data:
         raise UserError(
             f"smallnorb must have every {viewpoint} in both of its parts."
         )
-    return checked(
+    data = checked(
         f"smallnorb-{viewpoint}",
         train.where(trained),
         test.where(~familiar),
         _CLASS_NAMES,
         {"familiar": test.where(familiar)},
     )
+    return data.with_validation(validation)
 
 
 def _read(data_dir: str | None) -> tuple[_Split, _Split]:

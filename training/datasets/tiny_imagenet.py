@@ -8,18 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from tfcaps.cli import UserError
+from cli import UserError
 from training import images as pixels
 from training.datasets.data import Array, Data, Part, checked
 
 _FOLDER = "tiny-imagenet-200"
 
 
-def load(data_dir: str | None) -> Data:
+def load(data_dir: str | None, validation: float = 0.0) -> Data:
     """Loads Tiny ImageNet.
 
     Args:
         data_dir: The unpacked folder, or the one it lies in.
+        validation: Share of the training images that is held out.
 
     Raises:
         UserError: If it is not there or not complete.
@@ -27,12 +28,13 @@ def load(data_dir: str | None) -> Data:
     folder = _find(data_dir)
     ids = (folder / "wnids.txt").read_text("utf-8").split()
     numbers = {wnid: number for number, wnid in enumerate(ids)}
-    return checked(
+    data = checked(
         "tiny_imagenet",
         _train(folder, numbers),
         _validation(folder, numbers),
         _class_names(folder, ids),
     )
+    return data.with_validation(validation)
 
 
 def _find(data_dir: str | None) -> Path:

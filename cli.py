@@ -1,0 +1,102 @@
+"""Shared by the commands: a user's mistake is one sentence on stderr."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+# `run.py: error: ...` and this exit status, as argparse does for wrong flags.
+USAGE_STATUS = 2
+
+
+class UserError(Exception):
+    """A mistake that the user can mend; the message says how."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes no shortened flags and whose errors are one line."""
+
+    def __init__(self, **options: Any):
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        sentence = " ".join(message.split())
+        self.exit(USAGE_STATUS, f"{self.prog}: error: {sentence}\n")
+
+
+def run_command(
+    parser: Parser,
+    command: Callable[[argparse.Namespace], None],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Parses flags, runs a command and returns its exit status.
+
+    A `UserError` or a file that cannot be read or written becomes one line on
+    stderr and status 2, an interruption by the user status 130; anything else
+    is a bug and keeps its traceback.
+    """
+    options = parser.parse_args(argv)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        # As Python has it, for the clean end below.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        command(options)
+    except (UserError, OSError) as error:
+        sentence = " ".join(str(error).split())
+        print(f"{parser.prog}: error: {sentence}", file=sys.stderr)
+        return USAGE_STATUS
+    except KeyboardInterrupt:
+        print(f"\n{parser.prog}: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run_loading(
+    parser: Parser,
+    load: Callable[[], Callable[[argparse.Namespace], None]],
+    check: Callable[[argparse.Namespace], None],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Runs a command of which `load` imports what takes seconds.
+
+    Wrong flags and `check` are answered before. While it loads, Ctrl-C ends the
+    process without a word: imports would answer it with a long traceback, or
+    overhear it.
+    """
+
+    def loaded(options: argparse.Namespace) -> None:
+        check(options)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        command = load()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        command(options)
+
+    return run_command(parser, loaded, argv)
+
+
+def number(text: str, kind: type, low: float, high: float | None) -> Any:
+    """Returns the number that a flag's text is; errors are argparse's.
+
+    Args:
+        text: What the user wrote.
+        kind: `int` or `float`.
+        low: The least value.
+        high: The greatest value, or `None`.
+    """
+    limits = f"at least {low}" if high is None else f"from {low} to {high}"
+    word = "a whole number" if kind is int else "a number"
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not (low <= value and (high is None or value <= high)):
+        message = f"{text!r} is not {word} {limits}"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def at_least_one(text: str) -> int:
+    """Returns the whole number that a flag's text is, at least 1."""
+    count: int = number(text, int, 1, None)
+    return count

@@ -1,0 +1,1 @@
+"""The paper's tables, ablations and comparisons of many runs."""

@@ -1,0 +1,1 @@
+"""The rows of each table, a file for a table."""

@@ -1,0 +1,369 @@
+"""The benchmarks: what they compare is equal, and their files are right."""
+
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks import (
+    backbone,
+    counterfactual,
+    faithfulness,
+    formulations,
+    memory,
+    models,
+    rem,
+    run,
+    tables,
+)
+from benchmarks.formulations import CANDIDATES, Size
+from benchmarks.measure import interleaved
+from cli import run_command
+from tests.networks import SMALL_NETWORKS
+from tfcaps.graphs import is_routed
+from tfcaps.rem import CouplingDictionary
+
+SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)._asdict()
+MACHINE = {
+    "date": "2026-01-02",
+    "commit": "abc",
+    "cpu": "a CPU",
+    "cores": 2,
+    "versions": {"python": "3.11.1", "tensorflow": "2.21.0"},
+}
+FORMULATIONS = {
+    "size": Size()._asdict(),
+    "rows": [
+        {
+            "gradient": gradient,
+            "name": name,
+            "forward": {"ms": 10.0 * slow},
+            "step": {"ms": 20.0 * slow},
+            "peak_mb": peak_mb,
+            "process_mb": peak_mb and 2 * peak_mb,
+        }
+        for gradient, name, slow, peak_mb in (
+            ("last", "tiled", 9, None),
+            ("last", "einsum", 4.5, 1000.0),
+            ("last", "tfcaps", 1, 250.0),
+            ("full", "einsum", 3, None),
+            ("full", "tfcaps", 1, None),
+        )
+    ],
+}
+REM = {
+    "evaluation": {
+        "images": 2000,
+        "batch": 256,
+        "evaluate": {"ms": 1100.0},
+        "predict": {"ms": 1000.0},
+    },
+    "dictionary": {
+        "rows": 20000,
+        "codes": 1152,
+        "dictionary": {"ms": 10.0},
+        "strings": {"ms": 250.0},
+    },
+}
+
+
+def part(result, quick=False):
+    settings = {"rounds": 15, "quick": quick, "large": False}
+    return {"machine": MACHINE, "settings": settings, "result": result}
+
+
+def cells(page, start):
+    """Returns the cells of the table rows that begin so."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line.startswith(f"| {start}")
+    ]
+
+
+def command(*flags):
+    return run_command(run.make_parser(), run.run, flags)
+
+
+def test_all_candidates_are_timed_and_the_first_calls_left_out():
+    calls = []
+    candidates = {name: lambda name=name: calls.append(name) for name in "ab"}
+    timings = interleaved("test", candidates, rounds=3)
+    assert list(timings) == ["a", "b"]
+    assert timings["a"]["rounds"] == 3
+    low, high = timings["a"]["quartiles"]
+    assert 0 < low <= timings["a"]["ms"] <= high
+    assert calls[:4] == ["a", "a", "b", "b"]
+
+
+def test_no_round_is_begun_when_time_is_up():
+    timings = interleaved("test", {"a": int}, rounds=9, seconds=0.0)
+    assert timings["a"]["rounds"] == 3
+
+
+@pytest.mark.slow
+def test_peak_memory_is_what_a_step_adds(tmp_path, monkeypatch):
+    (tmp_path / "steps.py").write_text(
+        "def hold(megabytes):\n    return lambda: b'x' * megabytes * 10**6\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    use = memory.of_step("test", "steps:hold", steps=2, megabytes=300)
+    if use.peak_mb is None:
+        pytest.skip("this system does not tell")
+    assert use.peak_mb == pytest.approx(300, rel=0.1)
+    assert use.process_mb == pytest.approx(300, rel=0.1)
+    use = memory.of_step("test", "steps:hold", steps=0, megabytes=300)
+    assert use.peak_mb == pytest.approx(300, rel=0.1)
+
+
+def test_a_step_that_fails_is_named():
+    with pytest.raises(RuntimeError, match="builtins:no_such_step"):
+        memory.of_step("test", "builtins:no_such_step")
+
+
+@pytest.mark.parametrize("gradient", CANDIDATES)
+def test_formulations_agree_with_tfcaps(gradient):
+    results = {
+        name: formulations.make_step(name, gradient, SMALL)()
+        for name in CANDIDATES[gradient]
+    }
+    formulations.check(results)
+    poses, *_ = results["tfcaps"]
+    (forward,) = np.atleast_2d(
+        [formulations.make_step("einsum", gradient, SMALL, backward=False)()]
+    )
+    np.testing.assert_allclose(forward, poses, atol=1e-4)
+
+
+def test_the_two_gradients_differ_and_that_is_found():
+    results = {
+        "tfcaps": formulations.make_step("tfcaps", "last", SMALL)(),
+        "einsum": formulations.make_step("einsum", "full", SMALL)(),
+    }
+    with pytest.raises(RuntimeError, match="gradients of children.*'einsum'"):
+        formulations.check(results)
+
+
+@pytest.mark.parametrize("name", ["dr_capsnet", "em_capsnet", "deepcaps"])
+def test_the_floor_has_the_layers_before_routing(name):
+    network = SMALL_NETWORKS[name]()
+    floor = models.floor(network)
+    assert not any(map(is_routed, floor.layers))
+    first = next(layer for layer in network.layers if is_routed(layer))
+    before = keras.Model(network.input, keras.tree.flatten(first.input)[0])
+    assert before.weights
+    assert [id(w) for w in floor.weights[:-2]] == list(map(id, before.weights))
+    assert floor.weights[-2].shape == (1, 3)
+
+
+def test_all_weights_of_the_floor_are_trained():
+    floor = models.floor(SMALL_NETWORKS["dr_capsnet"]())
+    models.compile_network(floor, "dr_capsnet")
+    weights = floor.get_weights()
+    floor.train_on_batch(np.ones((2, 8, 8, 1), "float32"), np.array([0, 1]))
+    for before, after in zip(weights, floor.get_weights(), strict=True):
+        assert np.any(before != after)
+
+
+def test_strings_count_what_the_dictionary_counts():
+    codes = rem._codes(3)[[0, 1, 1, 2]]
+    predicted = np.array([0, 1, 1, 0])
+    trees = CouplingDictionary(10)
+    trees.update(codes, predicted)
+    counters = rem.count_strings(codes, predicted)
+    assert [len(c) for c in counters] == trees.num_keys.tolist()
+    assert counters[1].most_common()[0][1] == 2
+
+
+def test_the_page_says_what_was_reached_and_what_not_run():
+    page = tables.page(
+        {"formulations": part(FORMULATIONS), "rem": part(REM, quick=True)}
+    )
+    layer = "class layer, step"
+    assert cells(page, layer) == [
+        [f"{layer}, couplings constant: speed against tiled", "9x", "9.00x"],
+        [f"{layer}, couplings constant: speed against einsum", "4x", "4.50x"],
+        [f"{layer}, full gradient: speed against einsum", "4x", "3.00x"],
+        [
+            f"{layer}, couplings constant: peak memory / that of votes held "
+            "(einsum)",
+            "0.25",
+            "0.25, process 0.25",
+        ],
+        [
+            f"{layer}, full gradient: peak memory / that of votes held "
+            "(einsum)",
+            "0.25",
+            "unmeasured",
+        ],
+    ]
+    assert [row[-1] for row in cells(page, "DR-CapsNet")] == ["not run"]
+    assert [row[-1] for row in cells(page, "Eff")] == ["not run"] * 2
+    assert cells(page, "rem.evaluate")[0][1:] == ["1.1", "1.10 (quick)"]
+    assert cells(page, "Coupling")[0][1:] == ["20x", "25.0x (quick)"]
+    assert cells(page, "last")[1] == [
+        "last", "einsum", "45.00", "4.50", "90.00", "4.50", "1,000", "4.00",
+        "2,000", "4.00",
+    ]  # fmt: skip
+    assert "## models" not in page
+    assert (
+        "2026-01-02, commit abc, a CPU, 2 cores, python 3.11.1, tensorflow "
+        "2.21.0, at most 15 rounds.\n"
+    ) in page
+
+
+def test_a_network_is_compared_with_its_floor():
+    times = {"network": {"ms": 100.0}, "floor": {"ms": 96.0}}
+    result = {
+        "rows": [
+            {
+                "name": "dr_capsnet",
+                "images": [64, 28, 28, 1],
+                "training": times,
+                "prediction": times,
+            }
+        ],
+        "memory": [
+            {
+                "name": "x",
+                "batch": 32,
+                "peak_mb": 3210.0,
+                "process_mb": 4000.0,
+                "seconds": 2.0,
+            }
+        ],
+    }
+    page = tables.page({"models": part(result)})
+    assert [row[-1] for row in cells(page, "DR-CapsNet")] == ["0.960"]
+    assert [row[-1] for row in cells(page, "Eff")] == [
+        "3.21 GB, process 4.00 GB", "not run",
+    ]  # fmt: skip
+    assert cells(page, "dr_capsnet")[0][1:5] == [
+        "64x28x28x1", "640.0", "666.7", "0.960",
+    ]  # fmt: skip
+
+
+def test_a_part_takes_its_own_place_and_leaves_the_others(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(run.PARTS, "formulations", lambda _: FORMULATIONS)
+    monkeypatch.setitem(run.PARTS, "rem", lambda _: REM)
+    out = ("--out", str(tmp_path / "new"))
+    assert command("--only", "formulations", *out) == 0
+    assert command("--only", "rem", "--rounds", "3", *out) == 0
+    parts = json.loads((tmp_path / "new" / "benchmarks.json").read_text())
+    assert parts.keys() == {"formulations", "rem"}
+    assert parts["formulations"]["settings"]["rounds"] == 15
+    assert parts["rem"]["settings"]["rounds"] == 3
+    page = (tmp_path / "new" / "benchmarks.md").read_text("utf-8")
+    assert page == tables.page(parts)
+    assert page.index("## formulations") < page.index("## rem")
+
+
+def test_growth_is_drawn(tmp_path):
+    use = {"ms": 2.0, "peak_mb": 3.0}
+    unknown = {"ms": 2.0, "peak_mb": None}
+    curve = [{"value": v, "tfcaps": use, "einsum": unknown} for v in (1, 2)]
+    result = {"base": Size()._asdict(), "curves": {"batch": curve}}
+    run.write(tmp_path, {"growth": part(result)})
+    assert (tmp_path / tables.FIGURE).read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "benchmarks.md").read_text("utf-8")
+    assert cells(page, "batch")[0] == [
+        "batch", "1", "2.00", "2.00", "3", "unmeasured",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_quick_run_writes_both_files(tmp_path, capsys):
+    out = ("--out", str(tmp_path))
+    flags = ("--quick", "--rounds", "1", "--only", "formulations")
+    assert command(*flags, *out) == 0
+    printed = capsys.readouterr().out
+    assert "formulations, gradient last, step: tfcaps" in printed
+    parts = json.loads((tmp_path / "benchmarks.json").read_text())
+    rows = parts["formulations"]["result"]["rows"]
+    assert len(rows) == 8
+    assert all(row["step"]["ms"] > 0 for row in rows)
+    page = (tmp_path / "benchmarks.md").read_text("utf-8")
+    assert len(cells(page, "full")) == 4
+
+
+def test_mistakes_are_one_sentence(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        command("--only", "rem,speed")
+    assert stopped.value.code == 2
+    message = "'speed' is no part; the parts are formulations, layers, models"
+    assert message in capsys.readouterr().err
+    (tmp_path / "benchmarks.json").write_text('{"speed": 1}')
+    assert command("--out", str(tmp_path)) == 2
+    assert "must hold some of formulations" in capsys.readouterr().err
+    (tmp_path / "benchmarks.json").write_text("{")
+    assert command("--out", str(tmp_path)) == 2
+    assert "is not what this command writes" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_steps_with_and_without_the_counterfactual_loss_are_compared(
+    capsys, monkeypatch
+):
+    trained = {}
+    prepare = counterfactual.fit.prepare
+
+    def kept(name, data, config, folder):
+        ready = prepare(name, data, config, folder)
+        outputs = ready.trained.output
+        weights = config.coupling_weights, config.counterfactual_weights
+        trained[weights] = set(outputs) if isinstance(outputs, dict) else None
+        return ready
+
+    monkeypatch.setattr(counterfactual.fit, "prepare", kept)
+    flags = ["--datasets", "digits", "--rounds", "1"]
+    parser = counterfactual.make_parser()
+    assert run_command(parser, counterfactual.main, flags) == 0
+    printed = capsys.readouterr().out
+    ms = {
+        name: float(text)
+        for name, text in re.findall(
+            r"(network|losses|loss) ([\d.]+) ms", printed
+        )
+    }
+    ratio = float(re.search(r"takes ([\d.]+) times", printed)[1])
+    assert ratio == pytest.approx(ms["losses"] / ms["loss"], rel=0.05)
+    plain, coupled, both = trained.values()
+    assert plain is None and coupled == {"lengths", "couplings"}
+    assert both == coupled | {"counterfactual"}
+
+
+@pytest.mark.slow
+def test_measures_of_faithfulness_are_compared_with_the_class_layer(capsys):
+    flags = ["--side", "8", "--images", "20", "--rounds", "1"]
+    parser = faithfulness.make_parser()
+    assert run_command(parser, faithfulness.main, flags) == 0
+    assert "dr_capsnet_small, 20 images" in capsys.readouterr().out
+
+
+def test_the_page_shows_the_table_of_aims():
+    speed = run.ROOT / "docs" / "guides" / "speed.md"
+    page = speed.read_text("utf-8")
+    _, _, rest = page.partition("<!-- aims: python -m benchmarks.run -->\n")
+    shown, _, _ = rest.partition("\n<!-- end of aims -->")
+    parts = run.read(run.ROOT / "results")
+    page = (run.ROOT / "results" / "benchmarks.md").read_text("utf-8")
+    assert shown and shown in tables.page(parts) == page
+
+
+@pytest.mark.slow
+def test_steps_on_images_and_on_kept_features_are_compared(capsys):
+    flags = "--backbone MobileNet --images 8 --side 32 --rounds 1".split()
+    assert run_command(backbone.make_parser(), backbone.main, flags) == 0
+    printed = capsys.readouterr().out
+    on_images, on_features, ratio = map(
+        float,
+        re.search(
+            r"images ([\d.]+) ms, .* features ([\d.]+) ms, ([\d.]+) times",
+            printed,
+        ).groups(),
+    )
+    assert ratio == pytest.approx(on_images / on_features, rel=0.1)

@@ -1,0 +1,261 @@
+"""The benchmark of whole steps: its page, and the network in PyTorch."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from benchmarks import gpu
+from benchmarks.aims import UNMEASURED
+from cli import run_command
+from tfcaps.losses import MarginLoss
+
+LONG = 3.0
+STEPS = {"network": {"ms": 100.0}, "floor": {"ms": 80.0}}
+RESULT = {
+    "machine": {
+        "date": "2026-01-02",
+        "commit": "abc",
+        "device": "a GPU",
+        "gpu": True,
+        "backend": "jax",
+        "versions": {"python": "3.12.1", "jax": "0.10.2"},
+    },
+    "command": "KERAS_BACKEND=jax python -m benchmarks.gpu --batch 128",
+    "settings": {"batch": 128, "rounds": 15, "quick": False},
+    "models": [
+        {
+            "name": "dr_capsnet",
+            "images": [128, 28, 28, 1],
+            "jit_compile": True,
+            "training": STEPS,
+            "prediction": {"network": {"ms": 20.0}, "floor": {"ms": 19.0}},
+            "peak_bytes": 1_234_000_000,
+        },
+        {
+            "name": "deepcaps",
+            "images": [128, 32, 32, 3],
+            "jit_compile": False,
+            "training": {"network": {"ms": 200.0}, "floor": {"ms": 100.0}},
+            "prediction": STEPS,
+            "peak_bytes": None,
+        },
+    ],
+    "pytorch": {
+        "times": {"tfcaps": {"ms": 64.0}, "PyTorch": {"ms": 160.0}},
+        "missing": None,
+        "peak_bytes": 3_000_000_000,
+    },
+}
+MISSING = {
+    "times": {"tfcaps": {"ms": 64.0}},
+    "missing": "torch is not installed",
+    "peak_bytes": None,
+}
+
+
+def changed(**parts):
+    """Returns the results with some entries of their parts replaced."""
+    result = copy.deepcopy(RESULT)
+    for name, part in parts.items():
+        is_update = isinstance(part, dict) and name != "pytorch"
+        result[name] = {**result[name], **part} if is_update else part
+    return result
+
+
+def cells(page, start):
+    """Returns the cells of the only table row that begins so."""
+    (line,) = [x for x in page.splitlines() if x.startswith(f"| {start} ")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def command(*flags):
+    return run_command(gpu.make_parser(), gpu.run, flags)
+
+
+def test_the_page_says_what_was_measured_and_where():
+    page = gpu.page(RESULT)
+    assert (
+        "\n2026-01-02, commit abc, a GPU, backend jax, python 3.12.1, jax "
+        "0.10.2.\n\n    KERAS_BACKEND=jax python -m benchmarks.gpu "
+        "--batch 128\n"
+    ) in page
+    assert cells(page, "GPU,")[1:] == [
+        "0.7",
+        "dr_capsnet 0.800, deepcaps 0.500",
+    ]
+    assert cells(page, "PyTorch formulation")[1:] == ["2x", "2.50x"]
+    assert cells(page, "dr_capsnet") == [
+        "dr_capsnet", "128x28x28x1", "whole", "1,234",
+        "100.00", "1,280.0", "80.00", "0.800",
+        "20.00", "6,400.0", "19.00", "0.950",
+    ]  # fmt: skip
+    assert cells(page, "deepcaps")[2:4] == ["not whole", UNMEASURED]
+    assert cells(page, "tfcaps")[1:] == ["64.00", "2,000.0", "", "1,234"]
+    assert cells(page, "PyTorch  ")[1:] == ["160.00", "800.0", "2.50", "3,000"]
+
+
+def test_figures_of_a_cpu_are_marked():
+    page = gpu.page(changed(machine={"device": "a CPU", "gpu": False}))
+    assert "abc, a CPU (a CPU: no GPU was found), backend jax" in page
+    reached = "dr_capsnet 0.800 (CPU), deepcaps 0.500 (CPU)"
+    assert cells(page, "GPU,")[2] == reached
+    assert cells(page, "PyTorch formulation")[2] == "2.50x (CPU)"
+    page = gpu.page(changed(settings={"quick": True}))
+    assert cells(page, "PyTorch formulation")[2] == "2.50x (quick)"
+
+
+def test_pytorch_that_is_missing_is_said_to_be():
+    page = gpu.page(changed(pytorch=MISSING))
+    assert cells(page, "PyTorch  ")[1] == "torch is not installed"
+    assert cells(page, "PyTorch formulation")[2] == UNMEASURED
+    page = gpu.page(changed(pytorch=None))
+    assert "\nNot run without dr_capsnet.\n" in page
+    assert cells(page, "PyTorch formulation")[2] == UNMEASURED
+
+
+@pytest.mark.slow
+def test_a_quick_run_writes_both_files(tmp_path, monkeypatch):
+    small = partial(
+        tfcaps.models.dr_capsnet, filters=4, primary_types=2, class_dim=4
+    )
+    monkeypatch.setattr(tfcaps.models, "dr_capsnet", small)
+    out = tmp_path / "new"
+    assert command("--quick", "--rounds", "1", "--out", str(out)) == 0
+    result = json.loads((out / "gpu.json").read_text("utf-8"))
+    assert (out / "gpu.md").read_text("utf-8") == gpu.page(result)
+    assert result["settings"] == {
+        "models": ["dr_capsnet"], "batch": 2, "rounds": 1, "quick": True,
+    }  # fmt: skip
+    assert result["command"] == (
+        f"KERAS_BACKEND={keras.backend.backend()} python -m benchmarks.gpu "
+        "--models dr_capsnet --batch 2 --rounds 1 --quick"
+    )
+    assert result["machine"]["versions"]["keras"] == keras.__version__
+    (row,) = result["models"]
+    assert row["images"] == [2, 28, 28, 1]
+    for times in (row["training"], row["prediction"]):
+        assert times["network"]["ms"] > 0
+        assert times["floor"]["ms"] > 0
+    measured = result["pytorch"]
+    assert ("PyTorch" in measured["times"]) == (measured["missing"] is None)
+
+
+def test_defaults_are_the_three_networks_in_batches_of_128():
+    options = gpu.make_parser().parse_args([])
+    assert gpu._settings(options) == {
+        "models": ["dr_capsnet", "gamma_capsnet", "deepcaps"],
+        "batch": 128,
+        "rounds": 15,
+        "quick": False,
+    }
+    assert gpu._size("deepcaps", 3) == ((32, 32, 3), 10, 3)
+
+
+def test_mistakes_are_one_sentence(tmp_path, capsys):
+    out = ("--out", str(tmp_path))
+    assert command("--models", "dr_capsnet,resnet", *out) == 2
+    assert "unknown model 'resnet'; the models are" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        command("--batch", "0", *out)
+    assert stopped.value.code == 2
+    assert "'0' is not a whole number at least 1" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_backends_are_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    assert command("--out", str(tmp_path)) == 2
+    needs = "needs KERAS_BACKEND=jax or tensorflow, not 'torch'"
+    assert needs in capsys.readouterr().err
+
+
+def test_memory_is_that_of_another_process(monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "_PEAK", "print('noise'); print(12{batch})")
+    assert gpu._peak("dr_capsnet", 3) == 123
+    monkeypatch.setattr(gpu, "_PEAK", "print(None)")
+    assert gpu._peak("dr_capsnet", 3) is None
+    monkeypatch.setattr(gpu, "_PEAK", "raise MemoryError({name!r})")
+    assert gpu._peak("dr_capsnet", 3) is None
+    assert "MemoryError: dr_capsnet" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_it_is_imported_without_tensorflow_and_torch():
+    # SciPy looks at a blocked torch as if it were there.
+    code = (
+        "import sys; sys.modules['tensorflow'] = None; import benchmarks.gpu; "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=gpu.ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        check=True,
+    )
+
+
+@pytest.fixture
+def capsnets():
+    """PyTorch's network and that of tfcaps, with the same weights."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from benchmarks import pytorch
+
+    model = tfcaps.models.dr_capsnet((28, 28, 1), 10, use_bias=False)
+    # As they start, all lengths are near zero and all couplings equal.
+    scales = (1, 1, LONG, 1, LONG)
+    pairs = zip(model.get_weights(), scales, strict=True)
+    model.set_weights([weight * scale for weight, scale in pairs])
+    weights = [torch.from_numpy(w.copy()) for w in model.get_weights()]
+    kernel, bias, primary_kernel, primary_bias, maps = weights
+    network = pytorch.CapsNet()
+    state = {
+        "conv.weight": kernel.permute(3, 2, 0, 1),
+        "conv.bias": bias,
+        "primary.weight": primary_kernel.permute(3, 2, 0, 1),
+        "primary.bias": primary_bias,
+        "maps": maps.permute(0, 1, 3, 2)[None],
+    }
+    network.load_state_dict(state)
+    return network, model
+
+
+def test_pytorch_computes_what_tfcaps_does_and_its_gradient(capsnets, rng):
+    import torch
+
+    from benchmarks import pytorch
+
+    network, model = capsnets
+    images = rng.random((2, 28, 28, 1), "float32")
+    labels = rng.integers(0, 10, 2)
+    expected = model.predict_on_batch(images)
+    with torch.no_grad():
+        lengths = network(torch.from_numpy(images).movedim(-1, 1)).numpy()
+    np.testing.assert_allclose(lengths, expected, atol=1e-4)
+    assert np.ptp(lengths) > 0.1
+    # A step of SGD shows the gradient, here that of constant couplings.
+    model.compile(keras.optimizers.SGD(1.0), MarginLoss())
+    before = model.get_weights()[-1]
+    expected = gpu._train(model, images, labels)
+    gradient = np.swapaxes(before - model.get_weights()[-1], 2, 3)
+    loss = pytorch.make_step(network, images, labels)()
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+    learned = network.maps.grad[0].numpy()
+    scale = np.abs(learned).max()
+    np.testing.assert_allclose(gradient, learned, atol=1e-3 * scale)
+
+
+def test_pytorch_without_a_gpu_beside_one_is_an_error(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from benchmarks import pytorch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="finds no GPU"):
+        pytorch.make_network(on_gpu=True)

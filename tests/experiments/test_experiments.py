@@ -1,0 +1,315 @@
+"""Experiments: what is run, resumed, skipped, and kept."""
+
+import fcntl
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from experiments import jobs as experiment_jobs
+from experiments.folder import ExperimentFolder
+from tests.experiment_runs import (
+    call,
+    cells,
+    command,
+    install,
+    once,
+    remember_processes,
+    row,
+    starts,
+    terminate,
+)
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    return install(tmp_path, monkeypatch)
+
+
+def test_finished_runs_are_not_repeated(tmp_path, fake, capsys):
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    assert "2 runs, 2 to do" in capsys.readouterr().out
+    assert call(tmp_path, "--jobs", 3) == 0
+    assert "3 runs, 1 to do" in capsys.readouterr().out
+    assert set(starts(tmp_path).values()) == {1} and len(starts(tmp_path)) == 3
+    assert cells(tmp_path)[2][11] == "3"
+
+
+def test_what_has_no_data_is_shown_and_the_others_go_on(tmp_path, fake):
+    fake[:] = [
+        row("absent", cells=("1.0", None, None)),
+        row("good"),
+    ]
+    assert call(tmp_path) == 0
+    absent, good = cells(tmp_path)[2:]
+    assert absent[-1] == "not run: absent is not in the --data-dir"
+    assert absent[2:5] == ["–", "1.0", "–"]
+    assert good[-1] == "done"
+    # The other seeds of what cannot begin are not tried.
+    assert [k for k in starts(tmp_path) if "absent" in k] == ["absent/seed-0"]
+    fake[:] = [row("absent"), row("good")]
+    assert call(tmp_path) == 0
+    assert starts(tmp_path)["absent/seed-0"] == 2
+
+
+@pytest.mark.parametrize(
+    ("dataset", "reason"),
+    [
+        ("broken", "failed with status 1: RuntimeError: it / broke"),
+        ("diverged", "failed: loss became nan"),
+    ],
+)
+def test_a_crash_loses_no_other_run(tmp_path, fake, capsys, dataset, reason):
+    fake[:] = [row(dataset), row("good")]
+    assert call(tmp_path) == 2
+    assert "3 of 6 runs failed; the table says why" in capsys.readouterr().err
+    broken, good = cells(tmp_path)[2:]
+    assert broken[-1] == reason
+    assert good[-1] == "done" and good[-5] == "3"
+
+
+def test_a_row_says_which_seeds_it_lacks(tmp_path, fake):
+    assert call(tmp_path) == 0
+    (tmp_path / "out/good/seed-0/rem.json").unlink()
+    (tmp_path / "out/good/seed-1/rem.json").unlink()
+    (tmp_path / "out/good/seed-1/status.json").write_text('{"status": "bad"}')
+    assert command("--tables", tmp_path / "out") == 0
+    assert cells(tmp_path)[2][-1] == "seed 0 not run yet; seed 1 bad"
+    assert cells(tmp_path)[2][2] == "82.00"
+
+
+def test_seeds_come_on_top_of_those_before(tmp_path, fake):
+    assert call(tmp_path, "--seeds", 5) == 0
+    assert call(tmp_path, "--seeds", 3) == 0
+    assert len(starts(tmp_path)) == 2
+    assert cells(tmp_path)[2][11] == "2"
+
+
+def test_what_failed_and_was_begun_again_is_not_said_to_have_failed(
+    tmp_path, fake
+):
+    fake[:] = [row("slow")]
+    run = tmp_path / "out" / "slow" / "seed-0"
+    run.mkdir(parents=True)
+    (run / "status.json").write_text('{"status": "failed: once"}')
+    with once((run / "slow").exists, terminate):
+        assert call(tmp_path, "--seeds", 0) == 130
+    assert command("--tables", tmp_path / "out") == 0
+    assert cells(tmp_path)[2][-1] == "not run yet"
+
+
+@pytest.mark.slow
+def test_a_table_without_its_data_says_what_is_lacking(tmp_path):
+    assert command("table_10", "--out", tmp_path / "out") == 0
+    assert all("tiny-imagenet-200" in line[-1] for line in cells(tmp_path)[2:])
+
+
+def test_a_run_with_other_settings_is_an_error(tmp_path, fake, capsys):
+    assert call(tmp_path, "--seeds", 0) == 0
+    fake[:] = [row("good", epochs=9)]
+    assert call(tmp_path, "--seeds", 0) == 2
+    message = capsys.readouterr().err
+    assert "out/good/seed-0 has epochs=8" in message
+    assert "run good has epochs=9" in message
+
+
+def test_settings_of_rem_do_not_matter_without_it(tmp_path, fake, capsys):
+    fake[:] = [row("good", rem=False, baseline=True)]
+    assert call(tmp_path, "--seeds", 0) == 0
+    fake[:] = [row("good", rem=False, baseline=True, coupling_spread=9.0)]
+    assert call(tmp_path, "--seeds", 0) == 0
+    fake[:] = [row("good", rem=True, baseline=True, coupling_spread=9.0)]
+    assert call(tmp_path, "--seeds", 0) == 2
+    assert "good/seed-0 has rem=False" in capsys.readouterr().err
+
+
+def test_a_setting_that_is_newer_than_a_run_does_not_matter(tmp_path, fake):
+    assert call(tmp_path, "--seeds", 0) == 0
+    path = tmp_path / "out/good/seed-0/config.json"
+    config = json.loads(path.read_text())
+    del config["mode"]
+    path.write_text(json.dumps({**config, "data_dir": "elsewhere"}))
+    assert command("--tables", tmp_path / "out") == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "before", "wanted"),
+    [("mode", "midtread", "midrise"), ("coupling_spread", 0.0, 1.0)],
+    ids=["as by default", "not as by default"],
+)
+def test_a_setting_that_is_newer_than_a_run_was_as_before(
+    tmp_path, fake, capsys, setting, before, wanted
+):
+    assert call(tmp_path, "--seeds", 0) == 0
+    path = tmp_path / "out/good/seed-0/config.json"
+    config = json.loads(path.read_text())
+    del config[setting]
+    path.write_text(json.dumps(config))
+    fake[:] = [row("good", **{setting: wanted})]
+    assert call(tmp_path, "--seeds", 0) == 2
+    assert f"seed-0 has {setting}={before!r}" in capsys.readouterr().err
+    fake[:] = [row("good", **{setting: before})]
+    assert call(tmp_path, "--seeds", 0) == 0
+
+
+def test_a_folder_of_another_experiment_is_an_error(tmp_path, fake, capsys):
+    assert call(tmp_path) == 0
+    assert call(tmp_path, "--recipe", "paper") == 2
+    assert "holds table_1 by the short recipe, not" in capsys.readouterr().err
+    assert call(tmp_path, "--quick") == 2
+    assert "recipe on a reduced budget; give" in capsys.readouterr().err
+
+
+def test_quick_is_reduced_and_says_so(tmp_path, fake, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command("table_1", "--quick", "--data-dir", "data") == 0
+    (run,) = Path("runs/table_1-short-quick/good").iterdir()
+    config = json.loads((run / "config.json").read_text())
+    assert (run.name, config["epochs"], config["samples"]) == ("seed-0", 1, 200)
+    text = Path("runs/table_1-short-quick/table.md").read_text("utf-8")
+    assert "**Reduced budget**: at most 200 images" in text
+
+
+def test_deterministic_runs_are_an_experiment_of_their_own(
+    tmp_path, fake, capsys
+):
+    assert call(tmp_path, "--deterministic") == 0
+    config = (tmp_path / "out/good/seed-0/config.json").read_text("utf-8")
+    assert json.loads(config)["deterministic"] is True
+    text = (tmp_path / "out/table.md").read_text("utf-8")
+    assert "experiments/run.py table_1 --recipe short --deterministic`" in text
+    assert call(tmp_path) == 2
+    assert "bit for bit, not table_1" in capsys.readouterr().err
+    collect = ("--collect", tmp_path / "out", "--to", tmp_path / "kept")
+    assert command(*collect) == 0
+    assert (tmp_path / "kept/table.md").read_text("utf-8") == text
+
+
+def test_patterns_choose_runs(tmp_path, fake, capsys):
+    fake[:] = [row("good"), row("gone"), row("other")]
+    assert call(tmp_path, "--seeds", 0, "--only", "go*") == 0
+    assert set(starts(tmp_path)) == {"good/seed-0", "gone/seed-0"}
+    assert cells(tmp_path)[4][-1] == "not run yet"
+    assert call(tmp_path, "--only", "nope") == 2
+    assert "no run 'nope'; it has good, gone, other" in capsys.readouterr().err
+
+
+def test_a_run_that_another_process_trains_is_waited_for(tmp_path, fake):
+    mine, other = (tmp_path / "out" / "good" / f"seed-{k}" for k in (0, 1))
+    mine.mkdir(parents=True)
+    lock = open(mine / ".lock", "w")  # noqa: SIM115
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+    def finish():
+        shutil.copyfile(other / "rem.json", mine / "rem.json")
+        lock.close()
+
+    with once((other / "rem.json").exists, finish):
+        assert call(tmp_path, "--seeds", 0, 1) == 0
+    assert starts(tmp_path) == {"good/seed-1": 1}
+
+
+def test_a_process_holds_the_lock_when_its_command_is_gone(tmp_path, fake):
+    fake[:] = [row("slow")]
+    folder = ExperimentFolder(tmp_path / "out", "x", None, False, [0])
+    (run,) = folder.runs()
+    job = experiment_jobs._Job.start(run, None)
+    assert experiment_jobs._Job.start(run, None) is None
+    job._process.kill()
+    job._process.wait()
+    again = experiment_jobs._Job.start(run, None)
+    again.stop()
+
+
+def test_stopping_leaves_no_process_and_keeps_the_time(
+    tmp_path, fake, monkeypatch
+):
+    fake[:] = [row("slow")]
+    run = tmp_path / "out" / "slow" / "seed-0"
+    processes = remember_processes(monkeypatch)
+    before = signal.getsignal(signal.SIGTERM)
+    with once((run / "slow").exists, terminate):
+        assert call(tmp_path, "--seeds", 0) == 130
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert [process.returncode for process in processes] == [-signal.SIGTERM]
+    (run / "seconds.json").write_text('{"seconds": 1000}')
+    assert cells(tmp_path)[2][-1] == "not run yet"
+    (run / "go").touch()
+    assert call(tmp_path, "--seeds", 0) == 0
+    assert 1000 <= json.loads((run / "seconds.json").read_text())["seconds"]
+    assert starts(tmp_path) == {"slow/seed-0": 2}
+    assert cells(tmp_path)[2][-1] == "done"
+
+
+def test_a_process_that_is_killed_is_said_to_be(tmp_path, fake, monkeypatch):
+    fake[:] = [row("slow")]
+    processes = remember_processes(monkeypatch)
+    run = tmp_path / "out" / "slow" / "seed-0"
+    with once((run / "slow").exists, lambda: processes[0].kill()):
+        assert call(tmp_path, "--seeds", 0) == 2
+    assert cells(tmp_path)[2][-1] == "failed: stopped by signal 9"
+
+
+def test_finished_runs_are_taken_from_another_experiment(tmp_path, fake):
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    taken = ("--take-from", tmp_path / "out")
+    assert command("table_9", "--out", tmp_path / "new", *taken) == 0
+    assert sorted((tmp_path / "new").glob("good/*/started")) == [
+        tmp_path / "new/good/seed-2/started"
+    ]
+    fake[:] = [row("good", epochs=9)]
+    assert command("table_9", "--out", tmp_path / "newer", *taken) == 2
+    assert not list((tmp_path / "newer").glob("*/*/rem.json"))
+
+
+def test_a_seed_that_is_given_twice_is_one_run(tmp_path, fake, capsys):
+    assert call(tmp_path, "--seeds", 7, 7) == 0
+    assert "1 runs, 1 to do" in capsys.readouterr().out
+    assert cells(tmp_path)[2][11] == "1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "give one of: an experiment, --collect, --tables"),
+        (["table_4"], "invalid choice: 'table_4'"),
+        (["table_1", "--tables", "x"], "give one of"),
+        (["--collect", "x"], "--collect and --to need each other"),
+        (["--collect", "x", "--to", "y"], "x is no experiment"),
+        (["--collect", "kept", "--to", "y"], "kept has no finished run"),
+        (["--tables", "x"], "no experiment.json in x"),
+        (["--tables", "odd"], "is not that of an experiment"),
+        (["--tables", "broken"], "is not that of an experiment"),
+        (["--collect", "kept", "--to", "kept"], "cannot be collected into"),
+        (["table_1", "--out", "o", "--take-from", "x"], "x is no experiment"),
+        (["--tables", "old"], "unknown experiment 'table_99'"),
+        (["strategies", "--recipe", "short"], "has settings of its own"),
+        (["table_1", "--data-dir", "x"], "--data-dir 'x' is not a folder"),
+        (["table_1", "--jobs", "0"], "'0' is not a whole number at least 1"),
+        (["table_1", "--only", "nope"], "table_1 has no run 'nope'"),
+        (["table_10", "--only", "a"], "no run 'a'; it has tiny_imagenet"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_one_line_and_write_nothing(
+    tmp_path, monkeypatch, capsys, flags, message
+):
+    monkeypatch.chdir(tmp_path)
+    about = {"recipe": None, "quick": False, "seeds": [0]}
+    for name, content in (
+        ("odd", {"title": 1}),
+        ("old", {**about, "name": "table_99"}),
+        ("kept", {**about, "name": "strategies"}),
+        ("o", {**about, "name": "table_1", "recipe": "short"}),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "experiment.json").write_text(json.dumps(content))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "experiment.json").write_text("{")
+    before = sorted(map(str, tmp_path.rglob("*")))
+    assert command(*flags) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert sorted(map(str, tmp_path.rglob("*"))) == before

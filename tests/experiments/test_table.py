@@ -1,0 +1,200 @@
+"""What the table of an experiment says, and which experiments there are."""
+
+import csv
+import dataclasses
+import json
+
+import pytest
+
+from cli import UserError
+from experiments import experiment, paper, published
+from experiments import table as experiment_table
+from experiments.folder import ExperimentFolder
+from tests.experiment_runs import ALL, call, cells, install, row, small
+from training.tables import Column
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    return install(tmp_path, monkeypatch)
+
+
+def test_a_table_has_ours_published_and_the_difference(tmp_path, fake):
+    assert call(tmp_path) == 0
+    head, _, q, rem = cells(tmp_path)
+    assert head == [
+        "data set", "model", "accuracy, %", "published", "difference",
+        "entropy, bits", "published", "difference", "sparsity, %",
+        "published", "difference", "seeds", "epochs", "seconds", "device",
+        "status",
+    ]  # fmt: skip
+    # Seeds 0, 1, 2: their deviation is sqrt(2/3). Classes of +Q have 2 and
+    # 2 * seed + 2 bits, turned round for seed 1: on average 8/3 and 10/3.
+    assert q[:11] == [
+        "good", "+Q", "81.00 ± 0.82", "82.00 ± 0.50", "-1.00",
+        "3.00 ± 0.82 (0.33)", "3.25 ± 0.10", "-0.25", "50.0", "–", "–",
+    ]  # fmt: skip
+    assert rem[2:11] == [
+        "81.00 ± 0.82", "–", "–", "1.00 ± 0.82 (0.33)", "0.50", "+0.50",
+        "50.0", "55.0", "-5.0",
+    ]  # fmt: skip
+    assert q[11:13] == ["3", "8"] and q[14:] == ["2 CPU cores", "done"]
+    text = (tmp_path / "out" / "table.md").read_text("utf-8")
+    assert text.startswith("# Small\n") and "\n- A note.\n" in text
+    assert "Reduced budget" not in text
+
+
+def test_the_table_names_the_gpus(tmp_path, fake):
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    for path in tmp_path.rglob("seed-1/environment.json"):
+        gpus = ["NVIDIA H100 80GB HBM3"] * 2
+        path.write_text(json.dumps({"cpus": 8, "accelerators": gpus}))
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    device = "2 CPU cores, 2 × NVIDIA H100 80GB HBM3"
+    assert {line[14] for line in cells(tmp_path)[2:]} == {device}
+
+
+def test_the_csv_has_plain_numbers(tmp_path, fake):
+    assert call(tmp_path) == 0
+    with open(tmp_path / "out" / "table.csv", encoding="utf-8") as file:
+        q, rem = csv.DictReader(file)
+    assert float(q["accuracy, %"]) == pytest.approx(81)
+    assert float(q["accuracy, % deviation over seeds"]) == 0.816497
+    assert float(q["accuracy, % published"]) == 82
+    assert float(q["accuracy, % published deviation"]) == 0.5
+    assert float(q["accuracy, % difference"]) == pytest.approx(-1)
+    assert float(q["entropy, bits deviation over classes"]) == 0.333333
+    assert rem["accuracy, % published"] == rem["accuracy, % difference"] == ""
+    assert float(rem["sparsity, % difference"]) == pytest.approx(-5)
+    assert "sparsity, % deviation over seeds" not in rem
+    assert (q["seeds"], q["status"]) == ("3", "done")
+
+
+def test_a_single_seed_has_no_deviation_over_seeds(tmp_path, fake):
+    assert call(tmp_path, "--seeds", 2) == 0
+    assert cells(tmp_path)[2][2] == "82.00"
+    assert cells(tmp_path)[2][5] == "4.00 (2.00)"
+    assert cells(tmp_path)[2][4] == "+0.00"
+
+
+def test_nothing_is_less_than_nothing():
+    column = Column("accuracy, %", "accuracy", 2)
+    assert experiment_table._signed(column, -0.001) == "+0.00"
+    assert experiment_table._signed(column, -0.006) == "-0.01"
+
+
+def test_vanilla_rows_have_no_trees(tmp_path, fake):
+    fake[:] = [row("good", "vanilla"), row("good", "pruned")]
+    assert call(tmp_path) == 0
+    vanilla, pruned = cells(tmp_path)[2:]
+    assert vanilla[2:5] == ["91.00 ± 0.82", "–", "50.0"]
+    assert pruned[2:5] == ["91.00 ± 0.82", "–", "50.0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "deviation"),
+    [
+        ("92.76 ± 0.21", 92.76, 0.21),
+        ("71.26", 71.26, None),
+        ("0", 0.0, None),
+        ("6.8M", 6.8e6, None),
+        ("161k", 161e3, None),
+    ],
+)
+def test_printed_numbers_are_read(text, value, deviation):
+    assert experiment_table.parse(text) == (text, value, deviation)
+
+
+@pytest.mark.parametrize("text", ["", "-", "about 3", "3 ±", "3%"])
+def test_what_is_not_a_printed_number_is_an_error(text):
+    with pytest.raises(ValueError, match="must be a printed number"):
+        experiment_table.parse(text)
+
+
+def test_published_tables_are_complete():
+    tables = {k: v for k, v in vars(published).items() if k.startswith("TABLE")}
+    cells_of = {
+        name: [len(row) for row in table.values()]
+        for name, table in tables.items()
+    }
+    assert cells_of == {
+        "TABLE_1": [6] * 14, "TABLE_2": [4] * 4, "TABLE_3": [5] * 4,
+        "TABLE_5": [5] * 12, "TABLE_6": [3] * 16, "TABLES_7_AND_8": [3] * 4,
+        "TABLE_9": [4] * 12, "TABLE_10": [3] * 3, "TABLE_11": [10] * 10,
+        "TABLE_12": [3] * 2,
+    }  # fmt: skip
+    for table in tables.values():
+        for printed in table.values():
+            for text in printed:
+                text is None or experiment_table.parse(text)
+    # The row that table 12 prints under the wrong name.
+    assert (
+        published.TABLE_12["as printed", "single-shot"]
+        == published.TABLE_1["CIFAR-10", "DR-CapsNet"][3:]
+    )
+
+
+@pytest.mark.parametrize(("name", "recipe"), ALL)
+def test_every_experiment_makes_an_empty_table(name, recipe, tmp_path):
+    folder = ExperimentFolder(tmp_path, name, recipe, quick=False)
+    text = experiment_table.write(folder)
+    assert folder.experiment.title in text
+    statuses = {row[-1] for row in cells(tmp_path.parent, tmp_path.name)[2:]}
+    assert statuses == {"not run yet"}
+    for config in folder.experiment.configs.values():
+        assert config.rem or config.baseline
+        needed = {
+            field.partition(".")[0]
+            for row in folder.experiment.rows
+            if row.config == config
+            for field in row.fields
+            if field
+        }
+        assert needed <= set(config.model_names)
+
+
+def test_tables_that_share_a_run_agree_on_its_settings():
+    for recipe in paper.RECIPES:
+        configs = {}
+        for name in experiment.TABLES_OF_THE_PAPER:
+            for run, config in experiment.load(name, recipe).configs.items():
+                assert configs.setdefault(run, config) == config, run
+        # Tables 6 and 11 have no runs of their own.
+        assert len(configs) == 16 + 3 + 2 + 6 + 3 + 4 + 1 + 1
+
+
+def test_recipes_are_those_of_the_paper():
+    short, full = (
+        experiment.load("table_1", recipe).configs["cifar10-dr_capsnet"]
+        for recipe in ("short", "paper")
+    )
+    assert short.final_sparsity == pytest.approx(0.8117)
+    assert (full.pruning, full.decay, full.decay_factor) == (
+        "iterative", 1e-4, 0.99,
+    )  # fmt: skip
+    assert full.learning_rate == 1e-3 and full.learning_rate_decay == 0.99
+    assert full.batch_size == 128 and full.patience == 200
+    # Its harder margins late in the training are those of DeepCaps alone.
+    assert full.hard_margin_from is None and full.model == "dr_capsnet_64"
+    for recipe, epoch in (("short", None), ("paper", 100)):
+        runs = experiment.load("table_1", recipe).configs
+        assert runs["cifar10-deepcaps_rem"].hard_margin_from == epoch
+    gamma = experiment.load("table_1").configs["svhn_cropped-gamma_capsnet"]
+    assert gamma.levels == (11, 6)
+    (tiny,) = experiment.load("table_10").configs.values()
+    assert (tiny.model, tiny.backbone) == ("dr_capsnet", "resnet18.keras")
+    assert (tiny.levels, tiny.mode, tiny.resize) == (128, "midrise", None)
+    assert tiny.final_sparsity == pytest.approx(0.4427)
+
+
+def test_wrong_experiments_are_errors():
+    with pytest.raises(ValueError, match="different runs good"):
+        small(row("good"), row("good", epochs=9))
+    with pytest.raises(ValueError, match="must have a field per column"):
+        small(dataclasses.replace(row("good"), fields=(None,)))
+    with pytest.raises(ValueError, match="must have a cell per column"):
+        small(row("good", cells=("1",)))
+    with pytest.raises(ValueError, match=r"must be \('data set', 'model'\)"):
+        small(dataclasses.replace(row("good"), labels=("good",)))
+    with pytest.raises(UserError, match="unknown experiment 'x'"):
+        experiment.load("x")

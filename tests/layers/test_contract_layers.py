@@ -1,0 +1,127 @@
+"""What holds for every public layer."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.backends import compiled
+from tests.gradients import value_and_gradients, with_weights
+from tests.registry import LAYERS, parametrize
+
+
+@parametrize(LAYERS)
+def test_layer_has_the_stated_number_of_parameters(case):
+    assert case.model().count_params() == case.num_parameters
+
+
+@parametrize(LAYERS)
+def test_symbolic_eager_and_compiled_outputs_agree(case, rng):
+    layer = case.make()
+    symbolic = keras.tree.flatten(case.apply(layer, case.symbolic_inputs()))
+    inputs = case.random_inputs(rng, 2)
+    eager = keras.tree.flatten(case.apply(layer, inputs))
+    jitted = compiled(lambda x: case.apply(layer, x))(inputs)
+    jitted = keras.tree.flatten(jitted)
+    for spec, value, twin in zip(symbolic, eager, jitted, strict=True):
+        assert (None, *value.shape[1:]) == tuple(spec.shape)
+        assert keras.backend.standardize_dtype(value.dtype) == spec.dtype
+        np.testing.assert_allclose(twin, value, atol=1e-5)
+
+
+@parametrize(LAYERS)
+def test_any_batch_size_is_predicted_row_by_row(case, rng):
+    model = case.model()
+    inputs = case.random_inputs(rng, 5)
+    expected = keras.tree.flatten(model(inputs))
+    # Two full batches and a last one of one sample.
+    batched = keras.tree.flatten(model.predict(inputs, batch_size=2, verbose=0))
+    for output, wanted in zip(batched, expected, strict=True):
+        np.testing.assert_allclose(output, wanted, atol=1e-6)
+
+
+@parametrize(LAYERS)
+def test_batch_rows_do_not_influence_each_other(case, rng):
+    layer = case.make()
+    inputs = case.random_inputs(rng, 3)
+    together = keras.tree.flatten(case.apply(layer, inputs))
+    first = keras.tree.map_structure(lambda array: array[:1], inputs)
+    # Large neighbours make a shared statistic visible.
+    others = keras.tree.map_structure(
+        lambda array: np.concatenate([array[:1], 10 * array[1:]]), inputs
+    )
+    for neighbours in (first, others):
+        outputs = keras.tree.flatten(case.apply(layer, neighbours))
+        for output, wanted in zip(outputs, together, strict=True):
+            np.testing.assert_allclose(output[0], wanted[0], atol=1e-6)
+
+
+@parametrize([case for case in LAYERS if case.num_parameters])
+def test_one_training_step_changes_every_weight(case, rng):
+    model = case.model()
+    model.compile(keras.optimizers.SGD(1.0), loss="mse", jit_compile=False)
+    inputs = case.random_inputs(rng, 2)
+    targets = keras.tree.map_structure(
+        lambda output: rng.normal(size=output.shape), model(inputs)
+    )
+    # Coefficients of routing move only with labels, of which there are none.
+    weights = [w for w in model.weights if w.name != "coefficients"]
+    before = [np.array(weight) for weight in weights]
+    model.train_on_batch(inputs, targets)
+    for weight, old in zip(weights, before, strict=True):
+        assert np.any(np.asarray(weight) != old), weight.path
+
+
+def kept(weight, share, rng):
+    """Returns the weight with zeros, but for a random share of its values."""
+    return np.where(rng.random(weight.shape) < share, weight, 0.0)
+
+
+@pytest.mark.parametrize("zero", ["inputs", "weights", "most_weights", "both"])
+@parametrize(LAYERS)
+def test_zeros_give_finite_outputs_and_gradients(case, zero, rng):
+    layer = case.make()
+    inputs = case.random_inputs(rng, 2)
+    case.apply(layer, inputs)
+    if zero != "inputs":
+        share = 0.01 if zero == "most_weights" else 0.0
+        layer.set_weights([kept(w, share, rng) for w in layer.get_weights()])
+    if zero in ("inputs", "both"):
+        inputs = keras.tree.map_structure(np.zeros_like, inputs)
+    weights = layer.trainable_variables
+    outputs, gradients = value_and_gradients(
+        with_weights(lambda x: case.apply(layer, x), weights),
+        [weight.value for weight in weights],
+        inputs,
+    )
+    for tensor in keras.tree.flatten([outputs, gradients]):
+        assert np.all(np.isfinite(tensor))
+
+
+@pytest.mark.parametrize(
+    "policy", ["mixed_float16", "mixed_bfloat16", "float64"]
+)
+@parametrize(LAYERS)
+def test_other_precisions_stay_finite_and_close(case, policy, rng):
+    layer, other = case.make(), case.make(dtype=policy)
+    inputs = case.random_inputs(rng, 2)
+    outputs = keras.tree.flatten(case.apply(layer, inputs))
+    symbolic = keras.tree.flatten(case.apply(other, case.symbolic_inputs()))
+    other.set_weights(layer.get_weights())
+    converted = keras.tree.flatten(case.apply(other, inputs))
+    for output, wanted, spec in zip(converted, outputs, symbolic, strict=True):
+        assert output.dtype.name == spec.dtype
+        # bfloat16 keeps 8 bits of a number.
+        np.testing.assert_allclose(
+            np.asarray(output, "float32"), wanted, atol=3e-2, rtol=3e-2
+        )
+
+
+@parametrize([case for case in LAYERS if case.num_parameters])
+def test_a_frozen_layer_is_still_frozen_once_it_is_loaded(case, tmp_path):
+    model = case.model()
+    for layer in model.layers:
+        layer.trainable = False
+    assert not model.trainable_variables
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert not loaded.trainable_variables

@@ -1,0 +1,198 @@
+"""The loss that wants trees to be used, and the output that it judges."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import tfcaps
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+from tfcaps.losses import CounterfactualLoss, CouplingLoss, MarginLoss
+
+
+def by_loops(outputs, labels, necessity, sufficiency):
+    """The formula of the docstring, sample by sample."""
+    losses = []
+    for (without, alone, lengths), y in zip(outputs, labels, strict=True):
+        stays = max(0.0, lengths[y] - 0.1) ** 2
+        missed = max(0.0, 0.9 - lengths[y]) ** 2
+        for j, length in enumerate(lengths):
+            if j != y:
+                missed += 0.5 * max(0.0, length - 0.1) ** 2
+        losses.append(
+            necessity * without[y] * stays + sufficiency * alone[y] * missed
+        )
+    return losses
+
+
+@pytest.mark.parametrize("weights", [(1, 0), (0, 1), (2.0, 0.5)])
+def test_it_is_the_formula(weights, rng):
+    outputs = rng.random((6, 3, 4)).astype("float32")
+    longest = np.eye(4)[[0, 1, 2, 3, 0, 1]]
+    outputs[:, 0] = np.array([4, 0, 4, 4, 0, 0])[:, None] * longest
+    outputs[:, 1] = np.array([0, 3, 0, 0, 0, 3])[:, None] * longest
+    # The fourth and the last are wrong, and the fifth is not asked.
+    labels = np.array([0, 1, 2, 0, 0, 2])
+    loss = CounterfactualLoss(*weights, reduction=None)
+    expected = by_loops(outputs, labels, *weights)
+    assert expected[3:] == [0.0, 0.0, 0.0] and max(expected[:3]) > 0.0
+    np.testing.assert_allclose(loss(labels, outputs), expected, rtol=1e-5)
+    one_hot = np.eye(4, dtype="float32")[labels]
+    np.testing.assert_allclose(loss(one_hot, outputs), expected, rtol=1e-5)
+
+
+def test_a_tree_that_is_everything_costs_nothing_and_an_empty_one_does():
+    without, alone = np.eye(2), [[0.0, 0.0], [1.0, 0.0]]
+    used = [[without[0], [0, 0], [0.05, 0.0]], [[0, 0], alone[1], [0.95, 0.05]]]
+    empty = [[without[0], [0, 0], [0.95, 0.0]], [[0, 0], alone[1], [0.0, 0.0]]]
+    loss = CounterfactualLoss(reduction="sum")
+    assert float(loss([0, 0], used)) == 0.0
+    assert float(loss([0, 0], empty)) == pytest.approx(0.85**2 + 0.9**2)
+
+
+def test_it_is_saved_and_loaded():
+    loss = keras.losses.deserialize(
+        keras.losses.serialize(CounterfactualLoss(2.0, 0.5, m_plus=0.8))
+    )
+    assert (loss.necessity, loss.sufficiency, loss.m_plus) == (2.0, 0.5, 0.8)
+
+
+def test_wrong_weights_are_errors():
+    with pytest.raises(ValueError, match="Received: necessity=-1"):
+        CounterfactualLoss(-1)
+    with pytest.raises(ValueError, match="Received: sufficiency=-2"):
+        CounterfactualLoss(1.0, -2)
+
+
+def silenced(model, images, place, children_mean):
+    """Routes one image, without its tree or with its tree alone."""
+    layer = model.get_layer("class_caps")
+    children = keras.Model(model.input, layer.input)(images)
+    capsules = ops.convert_to_numpy(children)[place]
+    poses, couplings = layer(capsules[None], return_couplings=True)
+    longest = np.linalg.norm(poses[0], axis=-1).argmax()
+    tree = np.asarray(couplings)[0, :, longest] > 1 / 3 + 1e-6
+    tree = tree.reshape(*capsules.shape[:-1], 1)
+    kept = tree if place % 2 else ~tree
+    poses = layer(np.where(kept, capsules, children_mean)[None])[0]
+    return np.eye(3)[longest], np.linalg.norm(poses, axis=-1)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 8])
+def test_the_output_is_what_silencing_does(batch, rng):
+    images = rng.random((batch, 8, 8, 1), dtype=np.float32)
+    model = tiny_capsnet()
+    weights = model.get_layer("class_caps").transformation
+    weights.assign(10 * weights)  # so that children choose
+    outputs = rem.add_couplings(model, counterfactual=True)(images)
+    assert set(outputs) == {"lengths", "couplings", "counterfactual"}
+    found = ops.convert_to_numpy(outputs["counterfactual"])
+    children = keras.Model(model.input, model.get_layer("class_caps").input)
+    mean = ops.convert_to_numpy(children(images)).mean(axis=0)
+    asked = (batch + 1) // 2
+    for place in range(asked):
+        other = mean if place in (2, 3) else np.zeros_like(mean)
+        longest, lengths = silenced(model, images, place, other)
+        alone = place % 2
+        stands_for = batch / len(range(alone, asked, 2))
+        np.testing.assert_allclose(found[place, 2], lengths, atol=1e-5)
+        np.testing.assert_allclose(found[place, alone], stands_for * longest)
+        assert not found[place, 1 - alone].any()
+    assert found.shape == (batch, 3, 3) and not found[asked:].any()
+    np.testing.assert_allclose(outputs["lengths"], model(images), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_training_on_it_makes_the_network_use_its_tree(rng):
+    children = rng.normal(size=(60, 12, 4)).astype("float32")
+    layer = tfcaps.layers.ClassCaps(3, 4)
+    model = keras.Sequential(
+        [keras.Input((12, 4)), layer, tfcaps.layers.Length()]
+    )
+    layer.transformation.assign(rng.normal(size=(12, 3, 4, 4)))
+    labels = model.predict(children, verbose=0).argmax(axis=-1)
+    training = rem.add_couplings(model, counterfactual=True)
+    training.compile(
+        keras.optimizers.Adam(0.05),
+        {
+            # Or it would take the images for other classes.
+            "lengths": MarginLoss(),
+            "couplings": None,
+            "counterfactual": CounterfactualLoss(sufficiency=0.0),
+        },
+    )
+
+    def without():
+        outputs = training.predict(children, batch_size=60, verbose=0)[
+            "counterfactual"
+        ]
+        return float(np.mean(np.sum(outputs[:, 0] * outputs[:, 2], axis=-1)))
+
+    before = without()
+    targets = dict.fromkeys(training.output, labels)
+    training.fit(children, targets, epochs=120, batch_size=12, verbose=0)
+    assert before > 0.5 and without() < before / 2
+
+
+@pytest.mark.parametrize("routing", ["em", "self_attention", "regularized"])
+def test_it_takes_any_routing_of_class_capsules(routing, rng):
+    if routing == "em":
+        model = em_capsules()
+        images = rng.random((2, 6, 16), dtype=np.float32)
+    else:
+        model = tiny_capsnet(routing=routing)
+        images = rng.random((2, 8, 8, 1), dtype=np.float32)
+    training = rem.add_couplings(model, ramp_steps=3, counterfactual=True)
+    inputs = images
+    if len(training.inputs) > 1:
+        inputs = {"images": images, "labels": None}
+    found = ops.convert_to_numpy(training(inputs)["counterfactual"])
+    assert found.shape == (2, 3, 3)
+    assert np.all(np.isfinite(found)) and np.all(found >= 0.0)
+
+
+def em_capsules():
+    poses = keras.Input((6, 16), name="images")
+    layer = tfcaps.layers.ClassCaps(3, 16, routing="em", matrix=True)
+    _, lengths = layer(poses, return_activations=True)
+    return keras.Model(poses, lengths)
+
+
+@pytest.mark.slow
+def test_it_is_trained_in_mixed_precision_and_saved(tmp_path, rng):
+    images = rng.random((4, 8, 8, 1), dtype=np.float32)
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = tiny_capsnet()
+        training = rem.add_couplings(model, ramp_steps=2, counterfactual=True)
+    finally:
+        keras.config.set_dtype_policy(before)
+    training.compile(
+        "adam",
+        {
+            "lengths": MarginLoss(),
+            "couplings": CouplingLoss(),
+            "counterfactual": CounterfactualLoss(),
+        },
+    )
+    targets = dict.fromkeys(training.output, np.arange(4) % 3)
+    history = training.fit(images, targets, epochs=2, verbose=0).history
+    assert np.all(np.isfinite(history["counterfactual_loss"]))
+    assert training.output["counterfactual"].dtype == "float32"
+    training.save(tmp_path / "training.keras")
+    loaded = keras.saving.load_model(tmp_path / "training.keras")
+    old, new = (m.predict(images, verbose=0) for m in (training, loaded))
+    for name, values in old.items():
+        np.testing.assert_allclose(new[name], values, atol=1e-5, err_msg=name)
+
+
+def test_class_capsules_must_be_at_the_end():
+    images = keras.Input((6, 6, 1))
+    capsules = tfcaps.layers.PrimaryCaps(2, 4, kernel_size=3)(images)
+    capsules = tfcaps.layers.ConvCaps(3, 4, kernel_size=4)(capsules)
+    capsules = keras.layers.Reshape((3, 4))(capsules)
+    model = keras.Model(images, tfcaps.layers.Length()(capsules))
+    with pytest.raises(ValueError, match="ends in a ConvCaps"):
+        rem.add_couplings(model, counterfactual=True)

@@ -1,0 +1,229 @@
+"""The loss that wants alike and clear couplings, and how it reaches votes."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.gradients import value_and_gradients
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+from tfcaps.losses import CouplingLoss
+from tfcaps.routing import DynamicRouting
+
+
+@pytest.fixture
+def couplings(rng):
+    raw = rng.random((6, 4, 3)).astype("float32")
+    return raw / raw.sum(-1, keepdims=True)
+
+
+def by_loops(couplings, labels, spread, polarization, crowding):
+    """The formula of the docstring, sample by sample."""
+    losses = []
+    right = couplings.mean(axis=1).argmax(axis=-1) == labels
+    assert {True, False} == set(right)
+    for sample, label, counts in zip(couplings, labels, right, strict=True):
+        if not counts:
+            losses.append(0.0)
+            continue
+        alike = couplings[right & (labels == label)][:, :, label].mean(axis=0)
+        deviation = np.mean(np.abs(sample[:, label] - alike))
+        entropy = np.mean(-np.sum(sample * np.log(sample), axis=-1))
+        excess = max(0.0, sample[:, label].mean() - 0.5)
+        losses.append(
+            spread * deviation
+            + polarization * entropy / math.log(sample.shape[-1])
+            + crowding * excess**2
+        )
+    return losses
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (3.0, 0.2, 2.0)],
+)
+def test_it_is_the_formula(couplings, weights):
+    labels = np.array([0, 2, 0, 1, 2, 0])
+    couplings[:3, :, 0] += 1.0  # some above a half, some below
+    couplings /= couplings.sum(-1, keepdims=True)
+    loss = CouplingLoss(*weights, reduction=None)
+    expected = by_loops(couplings, labels, *weights)
+    np.testing.assert_allclose(loss(labels, couplings), expected, rtol=1e-4)
+    one_hot = np.eye(3, dtype="float32")[labels]
+    np.testing.assert_allclose(loss(one_hot, couplings), expected, rtol=1e-4)
+
+
+def test_alike_and_clear_couplings_of_half_of_the_children_cost_nothing():
+    clear = np.zeros((5, 4, 3), "float32")
+    clear[:, :2, 1] = clear[:, 2:, 0] = 1.0
+    assert float(CouplingLoss()([1] * 5, clear)) == pytest.approx(0, abs=1e-6)
+    whole = np.zeros((5, 4, 3), "float32")
+    whole[..., 1] = 1.0
+    assert float(CouplingLoss()([1] * 5, whole)) == pytest.approx(2.0 / 4)
+    uniform = np.full((5, 4, 3), 1 / 3, "float32")
+    assert float(CouplingLoss()([1] * 5, uniform)) == pytest.approx(0.6)
+
+
+def test_gradients_are_finite_at_zero_couplings():
+    clear = np.eye(3, dtype="float32")[None, :, :].repeat(2, axis=0)
+    _, (gradient,) = value_and_gradients(
+        lambda c: CouplingLoss()(np.array([0, 1]), c), clear
+    )
+    assert np.all(np.isfinite(keras.ops.convert_to_numpy(gradient)))
+
+
+def test_it_is_saved_and_loaded():
+    loss = keras.losses.deserialize(
+        keras.losses.serialize(CouplingLoss(2.0, 0.5, 3.0))
+    )
+    assert (loss.spread, loss.polarization, loss.crowding) == (2.0, 0.5, 3.0)
+
+
+def test_wrong_weights_are_errors():
+    with pytest.raises(ValueError, match="Received: spread=-1"):
+        CouplingLoss(-1)
+    with pytest.raises(ValueError, match="Received: polarization=-2"):
+        CouplingLoss(1.0, -2)
+    with pytest.raises(ValueError, match="Received: crowding=-3"):
+        CouplingLoss(crowding=-3)
+
+
+@pytest.mark.parametrize("iterations", [2, 4])
+def test_with_last_gradient_couplings_reach_the_votes_once(rng, iterations):
+    """As a softmax of agreements with poses that are constants."""
+    votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    upstream = rng.normal(size=(2, 5, 3)).astype("float32")
+    routing = DynamicRouting(iterations)
+    agreed = np.zeros((2, 3, 4), "float32")
+    for t in range(1, iterations):
+        agreed = agreed + keras.ops.convert_to_numpy(
+            DynamicRouting(t)(votes).poses
+        )
+
+    def softmax_of_agreement(votes):
+        return keras.ops.softmax(
+            keras.ops.einsum("bijd,bjd->bij", votes, agreed)
+        )
+
+    value, (gradient,) = value_and_gradients(
+        lambda v: routing(v).couplings, votes, upstream=upstream
+    )
+    expected, (wanted,) = value_and_gradients(
+        softmax_of_agreement, votes, upstream=upstream
+    )
+    np.testing.assert_allclose(value, expected, atol=1e-5)
+    np.testing.assert_allclose(gradient, wanted, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_training_on_couplings_makes_them_alike_and_clear(rng):
+    images = rng.random((24, 8, 8, 1), dtype=np.float32)
+    labels = np.arange(24) % 3
+    measured = []
+    for spread, polarization in ((0.0, 0.0), (0.1, 1.0)):
+        keras.utils.set_random_seed(0)
+        model = tiny_capsnet()
+        training = rem.add_couplings(model)
+        training.compile(
+            keras.optimizers.Adam(1e-2),
+            {
+                "lengths": tfcaps.losses.MarginLoss(),
+                "couplings": CouplingLoss(spread, polarization, 0.0),
+            },
+        )
+        training.fit(
+            images,
+            {"lengths": labels, "couplings": labels},
+            batch_size=24,
+            epochs=60,
+            verbose=0,
+        )
+        measured.append(rem.evaluate(model, (images, labels), 11).t_score)
+    assert measured[1] > 1.3 * measured[0]
+
+
+def test_the_gradient_of_couplings_sets_in_over_the_ramp(rng):
+    images = rng.random((4, 8, 8, 1), dtype=np.float32)
+    labels = np.arange(4) % 3
+    model = tiny_capsnet()
+    start = model.get_weights()
+    training = rem.add_couplings(model, ramp_steps=4)
+    training.compile(
+        keras.optimizers.SGD(1e3),
+        {
+            "lengths": lambda y_true, y_pred: 0.0 * keras.ops.sum(y_pred),
+            "couplings": lambda y_true, y_pred: keras.ops.sum(y_pred**2),
+        },
+    )
+    moved = []
+    for _ in range(6):
+        model.set_weights(start)
+        training.train_on_batch(
+            images, {"lengths": labels, "couplings": labels}
+        )
+        pairs = zip(model.get_weights(), start, strict=True)
+        moved.append(sum(np.abs(new - old).sum() for new, old in pairs))
+        training.predict(images, verbose=0)  # no training, no step
+    np.testing.assert_allclose(
+        np.array(moved) / moved[-1], [0, 1 / 4, 2 / 4, 3 / 4, 1, 1], atol=1e-3
+    )
+
+
+def test_a_ramp_of_negative_steps_is_an_error():
+    with pytest.raises(ValueError, match="`ramp_steps` must be at least 1"):
+        rem.add_couplings(tiny_capsnet(), ramp_steps=-1)
+
+
+def test_a_model_with_a_decoder_gets_the_output_too():
+    model = rem.add_couplings(tiny_capsnet(decoder=True))
+    assert set(model.output) == {"lengths", "reconstruction", "couplings"}
+    assert [tensor.name for tensor in model.inputs] == ["images", "labels"]
+
+
+def test_a_sequential_model_that_was_never_called_gets_the_output(rng):
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            tfcaps.layers.PrimaryCaps(2, 4, kernel_size=5),
+            tfcaps.layers.ClassCaps(3, 4, routing=2),
+            tfcaps.layers.Length(),
+        ]
+    )
+    training = rem.add_couplings(model, ramp_steps=2)
+    assert set(training.output) == {"lengths", "couplings"}
+    images = rng.random((2, 8, 8, 1), dtype=np.float32)
+    np.testing.assert_allclose(training(images)["lengths"], model(images))
+
+
+def test_a_model_that_has_the_output_already_is_told_so():
+    model = rem.add_couplings(tiny_capsnet())
+    with pytest.raises(ValueError, match="has an output `couplings` already"):
+        rem.add_couplings(model)
+
+
+def test_wanting_couplings_changes_no_output(rng):
+    images = rng.random((4, 8, 8, 1), dtype=np.float32)
+    model = tiny_capsnet()
+    outputs = rem.add_couplings(model).predict(images, verbose=0)
+    np.testing.assert_allclose(
+        outputs["lengths"], model.predict(images, verbose=0), atol=1e-6
+    )
+    expected = rem.capsule_outputs(model).predict(images, verbose=0)
+    np.testing.assert_allclose(outputs["couplings"], expected["couplings"])
+
+
+def test_negative_coefficients_count_as_none():
+    couplings = np.full((2, 4, 3), -0.5, "float32")
+    assert float(CouplingLoss(0.0, 1.0)([0, 1], couplings)) == 0.0
+
+
+def test_zeros_have_a_finite_gradient_in_float16():
+    couplings = np.array([[[1.0, 0.0]], [[0.0, 0.0]]], "float16")
+    loss, (gradient,) = value_and_gradients(
+        lambda x: CouplingLoss(dtype="float16")([0, 1], x), couplings
+    )
+    assert loss.dtype.name == "float16" and np.isfinite(loss)
+    assert np.all(np.isfinite(gradient))

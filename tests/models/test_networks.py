@@ -1,0 +1,267 @@
+"""What holds for every public network, and how each refuses wrong images."""
+
+import inspect
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import SMALL_NETWORKS
+from tfcaps import models
+from tfcaps.losses import MarginLoss, ReconstructionLoss
+
+NETWORKS = pytest.mark.parametrize("name", SMALL_NETWORKS)
+LABELS = np.array([0, 2])
+
+
+@pytest.fixture(scope="module")
+def networks():
+    """Returns a function that builds each network once."""
+    built = {}
+
+    def get(name):
+        if name not in built:
+            built[name] = SMALL_NETWORKS[name](decoder=True)
+        return built[name]
+
+    return get
+
+
+def images_for(model, rng):
+    """Returns two random images."""
+    images = model.input["images"] if model.inputs[1:] else model.input
+    return rng.random((2, *images.shape[1:]), dtype=np.float32)
+
+
+def test_every_network_is_tried():
+    functions = dict(inspect.getmembers(models, inspect.isfunction))
+    others = {"with_decoder", "load_pretrained"}
+    assert set(functions) - others == set(SMALL_NETWORKS)
+
+
+@NETWORKS
+def test_network_gives_lengths_of_all_classes(name, rng):
+    model = SMALL_NETWORKS[name]()
+    assert model.name == name
+    assert [tensor.name for tensor in model.inputs] == ["images"]
+    assert model.output_names == ["lengths"]
+    assert model.output_shape == (None, 3)
+    # Before any training, DeepCaps needs the statistics of the batch.
+    lengths = np.asarray(model(images_for(model, rng), training=True))
+    assert np.all(lengths >= 0) and np.all(lengths < 1)
+    # Samples differ, so the image reaches the output.
+    assert np.any(lengths[0] != lengths[1])
+
+
+@NETWORKS
+def test_network_with_decoder_can_be_trained_saved_and_loaded(
+    name, networks, rng, tmp_path
+):
+    model = networks(name)
+    assert [tensor.name for tensor in model.inputs] == ["images", "labels"]
+    assert set(model.output) == {"lengths", "reconstruction"}
+    images = images_for(model, rng)
+    assert model.output["reconstruction"].shape == (None, *images.shape[1:])
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        {"lengths": MarginLoss(), "reconstruction": ReconstructionLoss()},
+        jit_compile=False,
+        run_eagerly=True,
+    )
+    before = [weight.numpy() for weight in model.trainable_weights]
+    loss = model.train_on_batch(
+        {"images": images, "labels": LABELS},
+        {"lengths": LABELS, "reconstruction": images},
+    )
+    assert np.all(np.isfinite(loss))
+    moved = [
+        np.any(weight.numpy() != old)
+        for weight, old in zip(model.trainable_weights, before, strict=True)
+    ]
+    assert np.mean(moved) > 0.9
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    inputs = {"images": images, "labels": LABELS}
+    expected = model(inputs)
+    for output, value in loaded(inputs).items():
+        np.testing.assert_allclose(value, expected[output], atol=1e-5)
+
+
+@NETWORKS
+def test_lengths_are_float32_under_mixed_precision(name, rng):
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = SMALL_NETWORKS[name]()
+    finally:
+        keras.config.set_dtype_policy(policy)
+    assert model.get_layer("class_caps").compute_dtype == "float16"
+    lengths = model(images_for(model, rng))
+    assert lengths.dtype.name == "float32"
+    assert np.all(np.isfinite(lengths))
+
+
+@pytest.mark.parametrize(
+    ("make", "smallest", "because"),
+    [
+        (
+            models.dr_capsnet,
+            17,
+            "for kernel_size=9 and primary_kernel_size=9",
+        ),
+        (
+            models.affine_capsnet,
+            17,
+            "for kernel_size=9 and primary_kernel_size=9",
+        ),
+        (
+            models.gamma_capsnet,
+            17,
+            "for kernel_size=9 and primary_kernel_size=9",
+        ),
+        (models.efficient_capsnet, 11, "for variant='mnist'"),
+        (models.efficient_conv_capsnet, 33, "for its five windows"),
+        (models.em_capsnet, 13, "for its windows"),
+        (models.multilayer_capsnet, 9, "for kernel_size=9"),
+        (models.parts_capsnet, 5, "for windows of 5x5"),
+        (models.deepcaps, 1, ""),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_images_of_a_wrong_shape_are_refused(make, smallest, because):
+    shapes = [(40, 40), (40, smallest - 1, 1), (smallest - 1, 40, 1)]
+    for shape in shapes:
+        message = (
+            "`input_shape` must be (rows, columns, channels) with at least "
+            f"{smallest} rows and {smallest} columns {because}. Received: "
+            f"input_shape={shape}."
+        )
+        with pytest.raises(ValueError, match=re.escape(message)):
+            make(shape, 3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: models.efficient_capsnet((11, 11, 1), 2),
+        lambda: models.efficient_capsnet((19, 20, 1), 2, variant="smallnorb"),
+        lambda: models.efficient_capsnet((29, 30, 1), 2, variant="multimnist"),
+        lambda: models.efficient_conv_capsnet((33, 33, 1), 2),
+        lambda: models.em_capsnet((13, 13, 1), 2, filters=2),
+        lambda: models.multilayer_capsnet((9, 9, 1), 2),
+        lambda: models.gamma_capsnet(
+            (17, 17, 1), 2, filters=2, primary_types=1
+        ),
+    ],
+    ids=["mnist", "smallnorb", "multimnist", "conv", "em", "multi", "gamma"],
+)
+def test_smallest_images_are_accepted(make):
+    model = make()
+    sides = model.input_shape[1:]
+    assert model(np.ones((1, *sides), "float32")).shape == (1, 2)
+
+
+def test_children_of_deepcaps_are_the_published_ones():
+    for side, children in ((28, 640), (32, 640), (64, 2560)):
+        for variant in ("corrected", "rem"):
+            model = models.deepcaps((side, side, 1), 2, variant=variant)
+            capsules = model.get_layer("children").output
+            assert capsules.shape == (None, children, 8)
+
+
+def test_variants_of_deepcaps_differ_as_published():
+    corrected, rem = (
+        models.deepcaps((8, 8, 1), 2, variant=variant)
+        for variant in ("corrected", "rem")
+    )
+    for model, activation, bias, depth, momentum in (
+        (corrected, "relu", False, None, 0.99),
+        (rem, "linear", True, 3, 0.01),
+    ):
+        assert model.get_layer("conv").activation.__name__ == activation
+        assert model.get_layer("cell1_conv1").use_bias is bias
+        assert model.get_layer("cell4_routed").depth == depth
+        assert model.get_layer("norm").momentum == momentum
+    first, last = (
+        model.get_layer("children").input[0]._keras_history.operation
+        for model in (corrected, rem)
+    )
+    assert first.input._keras_history.operation.name == "cell4_sum"
+    assert last.input._keras_history.operation.name == "cell3_sum"
+    # The convolutions of "rem" pad alike on both sides.
+    images = np.random.default_rng(0).random((1, 8, 8, 1)).astype("float32")
+    assert np.all(np.isfinite(rem(images)))
+
+
+def test_settings_reach_the_layers():
+    affine = SMALL_NETWORKS["affine_capsnet"]().get_layer("class_caps")
+    assert affine.share == "all"
+    assert type(affine.routing).__name__ == "UniformRouting"
+    model = SMALL_NETWORKS["affine_capsnet"](share=None, routing=2)
+    assert model.get_layer("class_caps").share is None
+    assert model.get_layer("class_caps").routing.iterations == 2
+    model = SMALL_NETWORKS["gamma_capsnet"](routing=2)
+    for layer in ("hidden_caps", "class_caps"):
+        assert model.get_layer(layer).routing.iterations == 2
+    model = SMALL_NETWORKS["efficient_conv_capsnet"](routing=1, share="all")
+    assert model.get_layer("conv_caps").routing.iterations == 1
+    assert model.get_layer("class_caps").share == "all"
+    model = SMALL_NETWORKS["multilayer_capsnet"](routing="self_attention")
+    for layer in ("hidden_caps1", "class_caps"):
+        routing = model.get_layer(layer).routing
+        assert type(routing).__name__ == "SelfAttentionRouting"
+    model = SMALL_NETWORKS["em_capsnet"](routing=2)
+    assert model.get_layer("conv_caps2").routing.iterations == 2
+    assert model.get_layer("class_caps").coordinates
+
+
+def test_initial_transformations_are_the_published_ones():
+    efficient = models.efficient_capsnet((12, 12, 1), 10)
+    weight = efficient.get_layer("class_caps").transformation
+    expected = keras.initializers.HeNormal(seed=0)(weight.shape)
+    assert np.std(weight) == pytest.approx(np.std(expected), rel=0.05)
+    em = SMALL_NETWORKS["em_capsnet"]().get_layer("conv_caps1")
+    assert 0.8 < np.std(em.transformation) < 1.1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: models.deepcaps((8, 8, 1), 3, variant="official"),
+            "`variant` must be one of ('corrected', 'rem'). Received: "
+            "variant='official'.",
+        ),
+        (
+            lambda: models.efficient_capsnet((28, 28, 1), 3, variant="svhn"),
+            "`variant` must be one of ('mnist', 'multimnist', 'smallnorb'). "
+            "Received: variant='svhn'.",
+        ),
+        (
+            lambda: models.multilayer_capsnet((9, 9, 1), 3, capsules=()),
+            "`capsules` must be one or more numbers of at least 1. Received: "
+            "capsules=().",
+        ),
+        (
+            lambda: models.deepcaps((10, 8, 1), 3, decoder=True),
+            'The network "deconvolution" needs sides divisible by 4.',
+        ),
+    ],
+    ids=["deepcaps", "efficient", "multilayer", "decoder"],
+)
+def test_wrong_settings_are_refused(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
+
+
+def test_strides_make_the_grid_of_parts_coarser():
+    def grid(**settings):
+        model = models.parts_capsnet((32, 32, 1), 2, **settings)
+        return model.get_layer("primary_caps").output.shape[1:3]
+
+    assert grid() == (8, 8)
+    assert grid(filters=(4, 4, 4)) == (4, 4)
+    assert grid(filters=(4, 4, 4), strides=(2, 2, 2)) == (2, 2)
+    with pytest.raises(ValueError, match="`strides` must be as many"):
+        grid(filters=(4, 4), strides=(2,))

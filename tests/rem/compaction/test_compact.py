@@ -1,0 +1,243 @@
+"""Compacted networks: the same outputs with fewer weights."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import tfcaps
+from tests.compaction import (
+    compacted,
+    fill,
+    filters,
+    inputs_of,
+    randomized,
+    silence,
+)
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tfcaps import rem
+from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
+from tfcaps.models import with_decoder
+from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
+
+
+def sharpen(model, factor):
+    """Makes votes longer, so that couplings differ from the uniform ones."""
+    transformation = model.get_layer("class_caps").transformation
+    transformation.assign(factor * transformation)
+
+
+def prune_units(model, share, rng):
+    """Zeroes output channels of kernels, and children of transformations."""
+    for variable in target_variables(model.variables, DEFAULT_TARGETS):
+        is_kernel = variable.name == "kernel"
+        shape = variable.shape
+        mask = rng.random(shape[-2:] if is_kernel else shape[:-3]) >= share
+        if not is_kernel:
+            mask = mask[..., None, None, None]
+        variable.assign(np.array(variable) * mask)
+
+
+def assert_same(outputs, expected):
+    """Compares dicts of outputs; those of EM round more than 1e-6."""
+    assert list(outputs) == list(expected)
+    for name, wanted in expected.items():
+        np.testing.assert_allclose(outputs[name], wanted, 1e-4, 1e-6)
+
+
+@pytest.fixture(scope="module")
+def pruned():
+    """Returns a function: a pruned network, what it was, compacted, images."""
+    known = {}
+
+    def get(name):
+        if name not in known:
+            keras.utils.set_random_seed(0)
+            rng = np.random.default_rng(0)
+            model = randomized(SMALL_NETWORKS[name](), rng)
+            prune_units(model, 0.5, rng)
+            if name != "em_capsnet":
+                sharpen(model, 5.0)
+            before = [np.array(weight) for weight in model.weights]
+            known[name] = model, before, rem.compact(model), inputs_of(model)
+        return known[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", SMALL_NETWORKS)
+def test_network_shows_the_same_with_fewer_parameters(name, pruned):
+    model, _, compact, images = pruned(name)
+    assert compact.name == model.name
+    assert compact.count_params() < model.count_params()
+    expected = rem.capsule_outputs(model)(images)
+    outputs = rem.capsule_outputs(compact)(images)
+    assert_same(outputs, expected)
+
+
+@pytest.mark.parametrize("name", SMALL_NETWORKS)
+def test_network_is_explained_in_the_same_way(name, pruned):
+    model, _, compact, images = pruned(name)
+    expected = rem.explanation(model)(images)
+    outputs = rem.explanation(compact)(images)
+    assert_same(outputs, expected)
+
+
+@pytest.mark.parametrize("name", SMALL_NETWORKS)
+def test_compacted_network_can_be_saved(name, pruned, tmp_path):
+    *_, compact, images = pruned(name)
+    compact.save(tmp_path / "compact.keras")
+    loaded = keras.models.load_model(tmp_path / "compact.keras")
+    assert loaded.count_params() == compact.count_params()
+    np.testing.assert_allclose(loaded(images), compact(images), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SMALL_NETWORKS)
+def test_weights_of_the_network_stay_its_own(name, pruned):
+    model, before, compact, _ = pruned(name)
+    ours = {id(weight) for weight in model.weights}
+    assert ours.isdisjoint(id(weight) for weight in compact.weights)
+    for weight, array in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, array)
+
+
+@pytest.mark.parametrize("name", SMALL_NETWORKS)
+def test_nothing_pruned_is_nothing_removed(name):
+    model = SMALL_NETWORKS[name]()
+    assert rem.compact(model).count_params() == model.count_params()
+
+
+@pytest.mark.parametrize(
+    "name", ["dr_capsnet", "em_capsnet", "gamma_capsnet", "multilayer_capsnet"]
+)
+def test_everything_pruned_is_still_a_network(name, rng):
+    model = randomized(SMALL_NETWORKS[name](), rng)
+    prune_units(model, 1.0, rng)
+    compact = compacted(model)
+    assert all(0 not in weight.shape for weight in compact.weights)
+    images = inputs_of(model)
+    expected = rem.capsule_outputs(model)(images)["couplings"]
+    couplings = rem.capsule_outputs(compact)(images)["couplings"]
+    np.testing.assert_allclose(couplings, expected, atol=1e-6)
+
+
+def test_compacting_twice_changes_nothing_more(pruned):
+    for name in ("dr_capsnet", "efficient_capsnet", "multilayer_capsnet"):
+        *_, compact, images = pruned(name)
+        again = rem.compact(compact)
+        assert again.count_params() == compact.count_params()
+        np.testing.assert_allclose(again(images), compact(images), atol=1e-6)
+
+
+def test_compacted_network_is_evaluated_as_before(rng):
+    model = tiny_capsnet()
+    prune_units(model, 0.3, rng)
+    for variable in target_variables(model.variables, DEFAULT_TARGETS):
+        variable.assign(8.0 * variable)
+    data = inputs_of(model, 40), np.arange(40) % 3
+    reports = (rem.evaluate(m, data, 7) for m in (model, rem.compact(model)))
+    before, after = reports
+    assert before.entropy_bits > 0.5
+    assert after.entropy_bits == before.entropy_bits
+    assert after.accuracy_quantized == before.accuracy_quantized
+    assert after.t_score == pytest.approx(before.t_score, abs=1e-6)
+    assert after.total_parameters < before.total_parameters
+    for label in range(3):
+        np.testing.assert_array_equal(
+            after.dictionary.keys(label), before.dictionary.keys(label)
+        )
+
+
+def test_unstructured_pruning_gives_the_same_in_less(rng):
+    sizes = {"primary_types": 8, "primary_dim": 2, "class_dim": 2}
+    model = randomized(tiny_capsnet(2, **sizes), rng)
+    targets = target_variables(model.variables, DEFAULT_TARGETS)
+    arrays = [np.array(variable) for variable in targets]
+    for variable, array, mask in zip(
+        targets, arrays, rem.magnitude_masks(arrays, 0.9), strict=True
+    ):
+        variable.assign(3.0 * array * mask)
+    compact = compacted(model)
+    assert compact.count_params() < 0.7 * model.count_params()
+    images = inputs_of(model)
+    expected = rem.capsule_outputs(model)(images)
+    outputs = rem.capsule_outputs(compact)(images)
+    assert_same(outputs, expected)
+
+
+def test_compacted_network_can_be_rounded_and_trained(pruned):
+    *_, compact, images = pruned("multilayer_capsnet")
+    model = rem.quantize_couplings(compact, 5)
+    assert model.get_layer("class_caps").routing.levels == 5
+    before = [np.array(weight) for weight in model.trainable_variables]
+    model.compile(keras.optimizers.SGD(1.0), tfcaps.losses.MarginLoss())
+    model.train_on_batch(images, np.arange(4) % 3)
+    for weight, old in zip(model.trainable_variables, before, strict=True):
+        assert np.any(np.asarray(weight) != old), weight.path
+
+
+def test_decoder_and_labels_stay(rng):
+    model = randomized(tiny_capsnet(decoder=True), rng)
+    fill(model.get_layer("class_caps").transformation, 3)
+    compact = rem.compact(model)
+    assert isinstance(compact.get_layer("class_caps"), CompactCaps)
+    inputs = {
+        "images": inputs_of(tiny_capsnet()),
+        "labels": np.array([2, 0, 1, 1], "int32"),
+    }
+    for training in (False, True):
+        expected = model(inputs, training=training)
+        outputs = compact(inputs, training=training)
+        assert_same(outputs, expected)
+
+
+def test_compacted_network_takes_a_decoder(pruned):
+    *_, compact, images = pruned("dr_capsnet")
+    outputs = with_decoder(compact)({"images": images, "labels": None})
+    assert outputs["reconstruction"].shape == images.shape
+
+
+def test_regularized_network_keeps_its_children(rng):
+    model = randomized(tiny_capsnet(routing="regularized"), rng)
+    fill(model.get_layer("class_caps").transformation, 3)
+    compact = rem.compact(model)
+    assert compact.count_params() == model.count_params()
+    inputs = {"images": inputs_of(tiny_capsnet()), "labels": None}
+    np.testing.assert_allclose(
+        compact(inputs)["lengths"], model(inputs)["lengths"], atol=1e-6
+    )
+
+
+def test_sequential_model(rng):
+    model = keras.Sequential(
+        [
+            keras.Input((7, 7, 2)),
+            layers.Conv2D(4, 3, activation="relu", name="first"),
+            PrimaryCaps(2, 4, 3, name="primary"),
+            ClassCaps(3, 4, name="class"),
+        ],
+        name="stack",
+    )
+    fill(model.get_layer("primary").conv.kernel, np.s_[:, :, 2])
+    fill(model.get_layer("class").transformation, 5)
+    compact = compacted(randomized(model, rng))
+    assert compact.name == "stack"
+    assert filters(compact) == 3
+    assert len(compact.get_layer("class").origins) == 17
+
+
+def test_half_precision_folds_nothing(rng):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = randomized(tiny_capsnet(), rng)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    conv = model.get_layer("conv")
+    silence(conv, 1, bias=0.7)
+    silence(conv, 2, bias=-0.7)
+    fill(model.get_layer("class_caps").transformation, 3)
+    compact = compacted(model, atol=1e-3)
+    kept = np.array(conv.bias)[[0, 1, 3]]
+    np.testing.assert_array_equal(compact.get_layer("conv").bias, kept)
+    assert compact.get_layer("class_caps").compute_dtype == "float16"
+    assert len(compact.get_layer("class_caps").origins) == 7

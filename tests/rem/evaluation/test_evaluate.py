@@ -1,0 +1,392 @@
+"""Coupling models, T-score, evaluation and its report."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.golden import load
+from tests.networks import draw_weights, tiny_capsnet
+from tfcaps import rem
+from tfcaps.ops import dequantize, quantize
+from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
+
+
+@pytest.fixture
+def model():
+    return tiny_capsnet(4, filters=6, primary_dim=8, primary_kernel_size=4)
+
+
+@pytest.fixture
+def images(rng):
+    return rng.random((23, 8, 8, 1), dtype=np.float32)
+
+
+def sharpen(model):
+    """Makes votes long, so that couplings differ from the uniform ones."""
+    transformation = model.get_layer("class_caps").transformation
+    transformation.assign(30.0 * transformation)
+
+
+def test_t_score_is_that_of_the_reference():
+    golden = load("09_rem_dictionary")
+    score = np.mean(rem.t_score(golden["couplings"]))
+    assert score == pytest.approx(float(golden["t_score"]), abs=1e-5)
+
+
+def test_t_score_limits():
+    uniform = np.full((2, 5, 4), 0.25, "float32")
+    np.testing.assert_allclose(rem.t_score(uniform), 0.0, atol=1e-6)
+    tree = np.eye(4, dtype="float32")[np.newaxis]
+    np.testing.assert_allclose(rem.t_score(tree), 1.0, atol=1e-6)
+    np.testing.assert_allclose(rem.t_score(np.ones((2, 3, 1))), 1.0)
+
+
+def test_capsule_outputs_shares_weights_and_shows_couplings(model, images):
+    outputs = rem.capsule_outputs(model)
+    sharpen(model)
+    shown = outputs.predict(images, verbose=0)
+    expected = model.predict(images, verbose=0)
+    np.testing.assert_allclose(shown["lengths"], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        np.linalg.norm(shown["poses"], axis=-1), expected, atol=1e-6
+    )
+    assert shown["couplings"].shape == (23, 8, 4)
+    np.testing.assert_allclose(shown["couplings"].sum(-1), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("show", [rem.capsule_outputs, rem.add_couplings])
+def test_models_with_couplings_are_saved_and_loaded(
+    show, model, images, tmp_path
+):
+    sharpen(model)
+    shown = show(model)
+    shown.save(tmp_path / "shown.keras")
+    loaded = keras.models.load_model(tmp_path / "shown.keras")
+    expected = shown.predict(images, verbose=0)
+    for name, values in loaded.predict(images, verbose=0).items():
+        np.testing.assert_allclose(values, expected[name], atol=1e-6)
+
+
+def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            tfcaps.layers.PrimaryCaps(2, 4, 4, strides=2),
+            tfcaps.layers.ClassCaps(3, 4),
+        ]
+    )
+    shown = rem.capsule_outputs(model).predict(images, verbose=0)
+    poses = model.predict(images, verbose=0)
+    np.testing.assert_allclose(shown["poses"], poses, atol=1e-6)
+    lengths = np.linalg.norm(poses, axis=-1)
+    np.testing.assert_allclose(shown["lengths"], lengths, atol=1e-6)
+
+
+def test_quantized_model_has_the_weights_but_few_couplings(model, images):
+    sharpen(model)
+    quantized = rem.quantize_couplings(model, 5)
+    for mine, theirs in zip(model.weights, quantized.weights, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    plain = rem.capsule_outputs(model).predict(images, verbose=0)
+    rounded = rem.capsule_outputs(quantized).predict(images, verbose=0)
+    codes = quantize(plain["couplings"], 5)
+    np.testing.assert_allclose(rounded["couplings"], dequantize(codes, 5))
+    assert np.abs(plain["lengths"] - rounded["lengths"]).max() > 1e-4
+
+
+def test_quantized_model_can_be_saved(model, images, tmp_path):
+    quantized = rem.quantize_couplings(model, 11)
+    quantized.save(tmp_path / "quantized.keras")
+    loaded = keras.models.load_model(tmp_path / "quantized.keras")
+    assert loaded.get_layer("class_caps").routing.levels == 11
+    np.testing.assert_allclose(
+        loaded.predict(images, verbose=0),
+        quantized.predict(images, verbose=0),
+        atol=1e-6,
+    )
+
+
+def test_evaluate_equals_a_computation_by_hand(model, images):
+    sharpen(model)
+    labels = np.arange(23) % 4
+    report = rem.evaluate(model, (images, labels), levels=6, batch_size=5)
+    plain = rem.capsule_outputs(model).predict(images, verbose=0)
+    quantized = rem.quantize_couplings(model, 6).predict(images, verbose=0)
+    predicted = quantized.argmax(-1)
+    codes = np.asarray(quantize(plain["couplings"], 6))
+    keys = codes[np.arange(23), :, predicted]
+    trees = rem.CouplingDictionary(4)
+    trees.update(keys, predicted)
+    assert report.accuracy == np.mean(plain["lengths"].argmax(-1) == labels)
+    assert report.accuracy_quantized == np.mean(predicted == labels)
+    assert report.entropy_bits == pytest.approx(trees.entropy_bits.mean())
+    assert report.dictionary.num_samples.sum() == 23
+    np.testing.assert_array_equal(report.dictionary.num_keys, trees.num_keys)
+    uniform = int(quantize(0.25, 6))
+    assert report.nonuniform_share == np.mean(keys != uniform) > 0
+    assert report.t_score == pytest.approx(
+        float(np.mean(rem.t_score(plain["couplings"]))), abs=1e-6
+    )
+    assert report.total_parameters == model.count_params()
+    own = codes[np.arange(23), :, labels]
+    right = predicted == labels
+    assert 0 < right.sum() < 23
+    expected = {
+        "predicted": (keys, predicted),
+        "true": (own, labels),
+        "correct": (keys[right], predicted[right]),
+    }
+    assert report.dictionaries.keys() == expected.keys()
+    for condition, samples in expected.items():
+        trees = rem.CouplingDictionary(4)
+        trees.update(*samples)
+        mine = report.dictionaries[condition]
+        assert mine.summary() == trees.summary()
+        for j in range(4):
+            np.testing.assert_array_equal(mine.keys(j), trees.keys(j))
+    assert report.dictionary is report.dictionaries["predicted"]
+
+
+def test_every_form_of_a_data_set_gives_the_same(model, images):
+    sharpen(model)
+    labels = np.arange(23) % 4
+    one_hot = np.eye(4)[labels]
+    parts = [slice(start, start + 6) for start in range(0, 23, 6)]
+    dataset = [(images[part], labels[part]) for part in parts]
+    reports = [
+        rem.evaluate(model, (images, labels)),
+        rem.evaluate(model, (images, one_hot)),
+        rem.evaluate(model, (images, labels[:, np.newaxis])),
+        rem.evaluate(model, dataset),
+    ]
+    first, *others = (report.to_dict() for report in reports)
+    for other in others:
+        # A sum of float32 scores, which depends on the size of the batches.
+        assert other.pop("t_score") == pytest.approx(first["t_score"], abs=1e-6)
+        assert other == {k: v for k, v in first.items() if k != "t_score"}
+
+
+def test_evaluator_follows_the_weights(model, images):
+    evaluator = rem.Evaluator(model)
+    labels = np.zeros(23, int)
+    before = evaluator.run((images, labels))
+    sharpen(model)
+    after = evaluator.run((images, labels))
+    fresh = rem.evaluate(model, (images, labels))
+    assert after.t_score > before.t_score
+    assert after.to_dict() == fresh.to_dict()
+
+
+def test_report_prints_saves_and_warns_of_trivial_trees(
+    model, images, tmp_path
+):
+    transformation = model.get_layer("class_caps").transformation
+    transformation.assign(0.0 * transformation)
+    report = rem.evaluate(model, (images, np.zeros(23, int)))
+    assert report.trivial and report.entropy_bits == 0.0
+    text = str(report)
+    assert "The trees are trivial: 0.0 % of the codes differ" in text
+    assert "0.00 of at most" in text
+    report.save(tmp_path / "rem.json")
+    saved = json.loads((tmp_path / "rem.json").read_text())
+    assert saved == json.loads(json.dumps(report.to_dict()))
+    assert saved["per_class"]["num_keys"] == report.dictionary.num_keys.tolist()
+    nonzero = sum(np.count_nonzero(w) for w in model.get_weights())
+    assert saved["nonzero_parameters"] == nonzero < saved["total_parameters"]
+
+
+def report_of(**changes):
+    """Returns a report of a network with two routed layers."""
+    measures = {
+        "levels": 11,
+        "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},
+        "mode": "midtread",
+        "accuracy": 0.9,
+        "accuracy_quantized": 0.9,
+        "nonuniform_share": 0.5,
+        "strong_share": 0.3,
+        "whole_share": 0.1,
+        "t_score": 0.2,
+        "zero_layers": [],
+        "sparsity": 0.8,
+        "sparsity_paper": 0.7,
+        "sparsity_all": 0.6,
+        "nonzero_parameters": 1,
+        "total_parameters": 5,
+        "dictionaries": {
+            name: rem.CouplingDictionary(2)
+            for name in ("predicted", "true", "correct")
+        },
+    }
+    return rem.Report(**{**measures, **changes})
+
+
+@pytest.mark.parametrize(
+    ("nonuniform_share", "score", "trivial"),
+    [(0.5, 0.2, False), (0.001, 0.2, True), (0.5, 0.001, True)],
+)
+def test_trees_are_trivial_if_either_measure_is_low(
+    nonuniform_share, score, trivial
+):
+    report = report_of(nonuniform_share=nonuniform_share, t_score=score)
+    assert report.trivial == trivial
+    assert ("not trivial" in report.verdict) != trivial
+    # What says nothing need not be used.
+    assert ("uses them was not measured." in report.verdict) != trivial
+    assert report.empty is None
+
+
+def test_trees_are_trivial_if_most_have_every_child():
+    assert not report_of(whole_share=0.5).trivial
+    report = report_of(whole_share=0.51)
+    assert report.trivial
+    assert "51.0 % of the samples couple every child" in report.verdict
+    assert "repeat the class" in report.verdict
+
+
+def test_children_in_a_tree_are_those_above_the_uniform_code():
+    counts = EvaluationCounts(3, 4, ["class_caps"])
+    keys = np.array([[5, 10, 6], [4, 5, 3], [0, 4, 1]], np.uint8)
+    counts.add(
+        {
+            "keys": keys,
+            "true_keys": keys,
+            "predicted": np.array([0, 1, 2]),
+            "lengths": np.eye(3),
+            "t_score": np.zeros(3),
+            "largest": np.ones((3, 1)),
+        },
+        np.array([0, 1, 1]),
+    )
+    measures = counts.measures()
+    assert measures["strong_share"] == pytest.approx(4 / 9)
+    assert measures["whole_share"] == pytest.approx(1 / 3)
+    assert measures["nonuniform_share"] == pytest.approx(7 / 9)
+
+
+def test_trees_are_trivial_if_the_last_couplings_are_all_zero():
+    assert not report_of(zero_layers=["hidden_caps"]).trivial
+    report = report_of(zero_layers=["class_caps"])
+    assert report.trivial
+    assert report.verdict == (
+        "The trees are trivial: all couplings are rounded to 0, 11 levels are "
+        "too few."
+    )
+
+
+def test_report_shows_every_measure_as_table_and_as_json():
+    trees = {
+        name: rem.CouplingDictionary(3)
+        for name in ("predicted", "true", "correct")
+    }
+    trees["predicted"].update(
+        [[1], [2], [3], [4], [1], [1]], [0, 0, 0, 0, 1, 1]
+    )
+    trees["true"].update([[1], [2], [1], [1]], [0, 0, 1, 2])
+    trees["correct"].update([[1], [1], [2], [2], [2], [2]], [0] * 6)
+    report = report_of(dictionaries=trees)
+    text = str(report)
+    for line in (
+        "entropy                  0.67 of at most 1.00 bits",
+        "entropy over ceiling     0.333",
+        "deviation over classes   0.94 bits, 1.7 keys",
+        "entropy, true classes    0.33 bits, 1 keys",
+        "entropy, right samples   0.31 bits, 0 keys",
+        "classes never predicted  1 of 3",
+        "sparsity                 80.0 %",
+        "sparsity, with biases    70.0 %",
+        "sparsity, everything     60.0 %",
+    ):
+        assert line in text.splitlines()
+    saved = json.loads(json.dumps(report.to_dict()))
+    assert "dictionaries" not in saved
+    assert saved["levels_per_layer"] == {"hidden_caps": 5, "class_caps": 11}
+    assert saved["entropy_bits"] == pytest.approx(2 / 3)
+    assert saved["normalized_entropy"] == report.normalized_entropy
+    assert set(saved["conditions"]) == {"predicted", "true", "correct"}
+    assert saved["conditions"]["true"]["num_samples"] == 4
+    assert saved["conditions"]["correct"]["empty_classes"] == 2
+
+
+def test_codes_of_keys_are_those_of_the_mode(model, images):
+    draw_weights(model, 1, class_caps=3.0)
+    labels = np.arange(23) % 4
+    report = rem.evaluate(model, (images, labels), 4, mode="midrise")
+    assert report.mode == report.to_dict()["mode"] == "midrise"
+    rounded = rem.quantize_couplings(model, 4, mode="midrise")
+    outputs = rem.capsule_outputs(rounded).predict(images, verbose=0)
+    np.testing.assert_array_equal(
+        np.unique(outputs["couplings"]), [0.125, 0.375, 0.625, 0.875]
+    )
+    predicted = outputs["lengths"].argmax(-1)
+    codes = np.rint(outputs["couplings"] * 4 - 0.5).astype(int)
+    trees = rem.CouplingDictionary(4)
+    trees.update(codes, predicted)
+    assert report.dictionary.summary() == trees.summary()
+    for j in range(4):
+        np.testing.assert_array_equal(report.dictionary.keys(j), trees.keys(j))
+    # 1/4 is the upper end of the first bin.
+    keys = codes[np.arange(23), :, predicted]
+    assert report.nonuniform_share == np.mean(keys != 0)
+    assert report.accuracy_quantized == np.mean(predicted == labels)
+    assert 0 < report.nonuniform_share < 1
+
+
+def test_layer_with_couplings_of_zero_is_named(model, images):
+    # Four classes at 3 levels: 1/4 is half way to the first level.
+    transformation = model.get_layer("class_caps").transformation
+    transformation.assign(0.0 * transformation)
+    report = rem.evaluate(model, (images, np.zeros(23, int)), 3)
+    assert report.zero_layers == ["class_caps"]
+    assert rem.evaluate(model, (images, np.zeros(23, int)), 5).zero_layers == []
+
+
+def test_labels_may_be_whole_floats(model, images):
+    labels = np.arange(23) % 4
+    report = rem.evaluate(model, (images, labels.astype("float32")))
+    assert 0 < report.accuracy < 1
+    expected = rem.evaluate(model, (images, labels))
+    assert report.to_dict() == expected.to_dict()
+
+
+def test_labels_of_some_classes_are_enough(model, images):
+    report = rem.evaluate(model, (images, np.full(23, 2)))
+    trees = report.dictionaries["true"]
+    assert trees.num_samples.tolist() == [0, 0, 23, 0]
+
+
+def test_wrong_input_is_an_error(model, images):
+    labels = np.zeros(23, int)
+    with pytest.raises(ValueError, match='`mode` must be "midtread" or "midr'):
+        rem.evaluate(model, (images, labels), mode="middle")
+    with pytest.raises(ValueError, match=r"in \[2, 256\], and whole. Received"):
+        rem.evaluate(model, (images, labels), levels=257)
+    with pytest.raises(ValueError, match=r"`levels` must be in \[2, 256\]"):
+        rem.evaluate(model, (images, labels), levels=1)
+    with pytest.raises(ValueError, match="There must be one label for each"):
+        rem.evaluate(model, (images, labels[:-1]))
+    with pytest.raises(ValueError, match=r"Labels must be in \[0, 3\]"):
+        rem.evaluate(model, (images, labels + 4))
+    with pytest.raises(ValueError, match="The data set has no samples"):
+        rem.evaluate(model, [])
+    with pytest.raises(ValueError, match="must be .images, labels. or an iter"):
+        rem.evaluate(model, 3)
+    with pytest.raises(ValueError, match="Labels must be whole numbers.*0.5"):
+        rem.evaluate(model, (images, labels + 0.5))
+    with pytest.raises(ValueError, match="must be a pair .images, labels., w"):
+        rem.evaluate(model, [(images, labels, np.ones(23))])
+    with pytest.raises(ValueError, match="must yield batches, not single im"):
+        rem.evaluate(model, list(zip(images, labels, strict=True)))
+    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+        rem.evaluate(model, (images, labels), batch_size=0)
+    unbuilt = keras.Sequential([tfcaps.layers.ClassCaps(3, 4)])
+    with pytest.raises(ValueError, match="must be a functional model, or a"):
+        rem.evaluate(unbuilt, (images, labels))
+    pair = keras.Model([model.input, keras.Input((2,))], model.output)
+    with pytest.raises(ValueError, match="of several inputs must be made of a"):
+        rem.encoder(pair)
+    with pytest.raises(ValueError, match="has no routed capsule layer"):
+        rem.evaluate(keras.Sequential([keras.Input((3,))]), (images, labels))

@@ -1,0 +1,340 @@
+"""Measures of faithfulness against loops over images and sets of children."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import draw_weights, tiny_capsnet
+from tfcaps import rem
+from tfcaps.layers import ClassCaps, Length
+
+IMAGES = np.random.default_rng(3).random((20, 8, 8, 1), dtype=np.float32)
+LABELS = np.arange(20) % 3
+# As many draws as make random measures those of all sets, but for chance.
+DRAWS = 60
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = tiny_capsnet()
+    draw_weights(model, 4, class_caps=3.0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def report(model):
+    return rem.faithfulness(model, (IMAGES, LABELS), draws=DRAWS)
+
+
+class Loop:
+    """Three iterations of dynamic routing in NumPy, one image at a time."""
+
+    def __init__(self, model, images=IMAGES):
+        inside = keras.Model(
+            model.input, model.get_layer("primary_caps").output
+        )
+        layer = model.get_layer("class_caps")
+        self.transformation = np.asarray(layer.transformation, "float64")
+        self.bias = np.asarray(layer.bias, "float64")
+        self.children = self.of(inside, images)
+        self.mean = self.children.mean(axis=0)
+        self.inside = inside
+        routed = [self.route(child) for child in self.children]
+        self.lengths = np.stack([lengths for lengths, _ in routed])
+        self.classes = self.lengths.argmax(axis=-1)
+        self.couplings = np.stack(
+            [c[:, j] for (_, c), j in zip(routed, self.classes, strict=True)]
+        )
+        self.trees = self.couplings > 1 / 3 + 1e-6
+        self.before = self.lengths.max(axis=-1)
+
+    @staticmethod
+    def of(inside, images):
+        poses = np.asarray(inside(images), "float64")
+        return poses.reshape(len(images), -1, poses.shape[-1])
+
+    def route(self, children):
+        """Returns lengths `[j]` and couplings `[i, j]`."""
+        votes = np.einsum("ik,ijkd->ijd", children, self.transformation)
+        logits = np.zeros(votes.shape[:2])
+        for _ in range(3):
+            couplings = np.exp(logits)
+            couplings /= couplings.sum(axis=-1, keepdims=True)
+            sums = np.einsum("ij,ijd->jd", couplings, votes) + self.bias
+            square = (sums**2).sum(axis=-1, keepdims=True)
+            poses = square / (1 + square) * sums / np.sqrt(square + 1e-7)
+            logits = logits + np.einsum("ijd,jd->ij", votes, poses)
+        return np.linalg.norm(poses, axis=-1), couplings
+
+    def without(self, n, silenced, mean=False):
+        """Returns the lengths of image n without some children."""
+        other = self.mean if mean else np.zeros_like(self.mean)
+        children = np.where(silenced[:, None], other, self.children[n])
+        return self.route(children)[0]
+
+    def relative(self, n, silenced):
+        lengths = self.without(n, np.asarray(silenced))
+        return lengths[self.classes[n]] / self.before[n]
+
+    def kept(self, n, silenced, mean):
+        lengths = self.without(n, silenced, mean)
+        return lengths.argmax() == self.classes[n]
+
+    def lost(self, n, silenced, mean):
+        lengths = self.without(n, silenced, mean)
+        now = lengths[self.classes[n]]
+        return now < lengths.max() or now < 0.5 * self.before[n]
+
+    def sets(self, n):
+        """Returns all sets with as many children as the tree of image n."""
+        size = self.trees[n].sum()
+        for chosen in itertools.combinations(range(8), size):
+            yield np.isin(np.arange(8), chosen)
+
+
+@pytest.fixture(scope="module")
+def loop(model):
+    return Loop(model)
+
+
+def test_the_loop_has_all_kinds_of_images(loop):
+    """Otherwise the tests below might pass with anything."""
+    assert len(np.unique(loop.classes)) == 3
+    assert len(np.unique(loop.trees.sum(axis=-1))) >= 3
+
+
+def shares(share):
+    return {"zero": share(False), "mean": share(True)}
+
+
+def test_necessity_and_sufficiency_are_those_of_a_loop(report, loop):
+    every = range(20)
+    trees = loop.trees
+    assert report.sufficiency == pytest.approx(
+        shares(lambda m: np.mean([loop.kept(n, ~trees[n], m) for n in every]))
+    )
+    assert report.necessity == pytest.approx(
+        shares(lambda m: np.mean([loop.lost(n, trees[n], m) for n in every]))
+    )
+    assert report.same_without_tree == pytest.approx(
+        shares(lambda m: np.mean([loop.kept(n, trees[n], m) for n in every]))
+    )
+    assert report.size == pytest.approx(np.mean(trees))
+    assert report.empty_trees == 0.0
+    assert 0.1 < report.necessity["mean"] < 0.9
+
+
+def test_random_controls_are_those_of_all_sets(report, loop):
+    def mean(share):
+        return np.mean(
+            [np.mean([share(n, s) for s in loop.sets(n)]) for n in range(20)]
+        )
+
+    for name, is_mean in (("zero", False), ("mean", True)):
+        kept = mean(lambda n, s, m=is_mean: loop.kept(n, ~s, m))
+        lost = mean(lambda n, s, m=is_mean: loop.lost(n, s, m))
+        found = report.sufficiency_random[name], report.necessity_random[name]
+        # 20 images with 60 draws; the deviation of a share is at most 0.5.
+        assert found == pytest.approx((kept, lost), abs=3 * 0.5 / 1200**0.5)
+
+    def overlap(n, s):
+        return (s & loop.trees[n]).sum() / (s | loop.trees[n]).sum()
+
+    assert report.randomisation_random == pytest.approx(mean(overlap), abs=0.03)
+
+
+def area(heights):
+    """Returns the area by trapezoids of a curve over [0, 1]."""
+    return (sum(heights) - 0.5 * (heights[0] + heights[-1])) / 8
+
+
+def effects_of(loop):
+    alone = [
+        [loop.relative(n, np.arange(8) == i) for i in range(8)]
+        for n in range(20)
+    ]
+    return (1 - np.array(alone)) * loop.before[:, None]
+
+
+def test_deletion_and_insertion_are_those_of_a_loop(report, loop):
+    for name, scores in (
+        ("coupling", loop.couplings),
+        ("effect", effects_of(loop)),
+    ):
+        deletion, insertion = [], []
+        for n in range(20):
+            order = np.argsort(-scores[n])
+            first = [np.isin(np.arange(8), order[:k]) for k in range(9)]
+            deletion.append(area([loop.relative(n, s) for s in first]))
+            insertion.append(area([loop.relative(n, ~s) for s in first]))
+        for found, expected in (
+            (report.child_deletion, deletion),
+            (report.child_insertion, insertion),
+        ):
+            assert found[name] == pytest.approx(np.mean(expected), abs=1e-5)
+
+
+def test_random_orders_are_those_of_all_sets(report, loop):
+    heights = []
+    for k in range(9):
+        sets = [
+            np.isin(np.arange(8), chosen)
+            for chosen in itertools.combinations(range(8), k)
+        ]
+        heights.append(
+            np.mean([loop.relative(n, s) for s in sets for n in range(20)])
+        )
+    # Of a random order every set of k children is as likely as any other.
+    expected = area(heights)
+    assert report.child_deletion["random"] == pytest.approx(expected, abs=0.05)
+    expected = area(heights[::-1])
+    assert report.child_insertion["random"] == pytest.approx(expected, abs=0.05)
+
+
+def test_rank_agreement_is_that_of_a_loop(report, loop):
+    effects = effects_of(loop)
+    found = []
+    for couplings, effect in zip(loop.couplings, effects, strict=True):
+        ranks = [np.argsort(np.argsort(x)) for x in (couplings, effect)]
+        gaps = ((ranks[0] - ranks[1]) ** 2).sum()
+        found.append(1 - 6 * gaps / (8 * 63))
+    assert report.rank_agreement == pytest.approx(np.mean(found), abs=1e-6)
+    assert abs(np.mean(found)) > 0.05
+
+
+def test_class_share_is_that_of_a_loop(report, loop):
+    within = total = 0.0
+    for i in range(8):
+        values = loop.couplings[:, i]
+        total += ((values - values.mean()) ** 2).sum()
+        for j in range(3):
+            own = values[loop.classes == j]
+            within += ((own - own.mean()) ** 2).sum()
+    assert report.class_share == pytest.approx(1 - within / total, abs=1e-4)
+
+
+def test_stability_is_that_of_shifted_images(report, loop):
+    found = []
+    for axis, step in itertools.product((1, 2), (-1, 1)):
+        shifted = np.roll(IMAGES, step, axis)
+        edge = {1: np.s_[:, [0, -1]], 2: np.s_[:, :, [0, -1]]}[axis]
+        for border in (0, 1):  # the one that came in is the old border
+            if border == (step < 0):
+                where = list(edge)
+                where[axis] = -border
+                shifted[tuple(where)] = IMAGES[tuple(where)]
+        for n, children in enumerate(Loop.of(loop.inside, shifted)):
+            lengths, couplings = loop.route(children)
+            tree = couplings[:, lengths.argmax()] > 1 / 3 + 1e-6
+            both = (tree & loop.trees[n]).sum()
+            found.append(both / (tree | loop.trees[n]).sum())
+    assert report.stability == pytest.approx(np.mean(found), abs=1e-6)
+    assert report.stability < 0.95
+
+
+def test_batches_change_nothing(model, report):
+    batches = [
+        (IMAGES[:13], LABELS[:13]),
+        (IMAGES[13:], LABELS[13:]),
+    ]
+    other = rem.faithfulness(model, batches, draws=DRAWS, batch_size=7)
+    found, expected = other.to_dict(), report.to_dict()
+    for name, value in expected.items():
+        if isinstance(value, (float, dict)):
+            value = pytest.approx(value, abs=1e-5)
+        assert found[name] == value, name
+
+
+def test_weights_are_drawn_anew_elsewhere(model, report):
+    before = [np.array(weight) for weight in model.weights]
+    found = [
+        rem.faithfulness(model, (IMAGES, LABELS), seed=seed).randomisation
+        for seed in (0, 0, 1)
+    ]
+    for weight, value in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, value)
+    assert found[0] == found[1] != found[2]
+    assert 0.0 < report.randomisation < 1.0
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Same(keras.initializers.Initializer):
+    """Draws the same numbers for all layers of the shape."""
+
+    def __call__(self, shape, dtype=None):
+        values = np.random.default_rng(5).normal(size=shape)
+        return keras.ops.convert_to_tensor(4.0 * values, dtype)
+
+
+def test_the_same_weights_drawn_anew_make_the_same_trees():
+    images = keras.Input((8, 4), name="images")
+    layer = ClassCaps(3, 4, transformation_initializer=Same())
+    model = keras.Model(images, Length()(layer(images)))
+    data = IMAGES[:, :, :4, 0] - 0.5, LABELS
+    report = rem.faithfulness(model, data)
+    assert report.randomisation == 1.0
+    assert report.randomisation_random < 1.0
+    assert report.stability is None  # capsules have no pixels
+    layer.transformation.assign(layer.transformation[::-1])
+    assert rem.faithfulness(model, data).randomisation < 1.0
+
+
+def test_silent_capsules_are_counted_by_layer(model):
+    silenced = keras.models.clone_model(model)
+    silenced.set_weights(model.get_weights())
+    kernel, bias = silenced.get_layer("primary_caps").weights
+    kernel.assign(np.array(kernel) * np.repeat([1, 0], 4))
+    bias.assign(np.array(bias) * np.repeat([1, 0], 4))
+    found = rem.faithfulness(silenced, (IMAGES, LABELS)).silent_capsules
+    assert found == {"primary_caps": 0.5, "class_caps": 0.0}
+
+
+def test_the_network_below_runs_once_and_the_cost_is_named(model, monkeypatch):
+    from tfcaps.rem.evaluation.silencing import Silencer
+
+    seen = {"below": 0, "silence": 0, "above": 0}
+    for name in ("below", "silence"):
+        method = getattr(Silencer, name)
+
+        def counting(self, first, *args, name=name, method=method):
+            rows = first if name == "below" else first[0]
+            seen[name] += len(rows)
+            return method(self, first, *args)
+
+        monkeypatch.setattr(Silencer, name, counting)
+    report = rem.faithfulness(
+        model,
+        (IMAGES, LABELS),
+        samples=16,
+        random_samples=4,
+        effect_samples=3,
+        stability_samples=2,
+    )
+    assert report.samples == 16
+    assert seen["below"] == 16 + 4 * 2
+    # See the formula in the docstring of `faithfulness`.
+    rows = 5 * 16 + (4 * 5 + 1) * 4 + (8 + 6 * 7 + 1) * 3 + 4 * 2
+    assert report.cost == rows / 16
+    assert seen["silence"] == rows - 16 - 4 - 4 * 2
+
+
+def test_with_many_children_orders_are_silenced_in_sixteen_steps():
+    model = tiny_capsnet(primary_types=5)
+    draw_weights(model, 4, class_caps=3.0)
+    data = IMAGES[:6], LABELS[:6]
+    report = rem.faithfulness(model, data, effect_samples=6)
+    rows = 5 * 6 + (4 * 5 + 1) * 6 + (20 + 6 * 15 + 1) * 6 + 4 * 6
+    assert report.cost == rows / 6
+    loop = Loop(model, IMAGES[:6])
+    steps = np.arange(17) * 20 // 16
+    expected = []
+    for n in range(6):
+        order = np.argsort(-loop.couplings[n])
+        first = [np.isin(np.arange(20), order[:k]) for k in steps]
+        heights = np.array([loop.relative(n, s) for s in first])
+        middles = 0.5 * (heights[1:] + heights[:-1])
+        expected.append((np.diff(steps) / 20 * middles).sum())
+    found = report.child_deletion["coupling"]
+    assert found == pytest.approx(np.mean(expected), abs=1e-5)

@@ -1,0 +1,373 @@
+"""Faithfulness with known answers, and of every kind of network."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tfcaps import rem
+from tfcaps.layers import ClassCaps, Length, PrimaryMatrixCaps
+from tfcaps.rem.evaluation import faithfulness_measures as measures
+
+IMAGES = np.random.default_rng(3).random((12, 8, 8, 1), dtype=np.float32)
+LABELS = np.arange(12) % 3
+# For tests that look at the measures of all images only.
+FEW = {"random_samples": 2, "effect_samples": 1, "stability_samples": 1}
+
+
+def of_capsules(layer, capsules, components):
+    """Returns a model from capsules to the lengths of a layer's classes."""
+    images = keras.Input((capsules, components), name="images")
+    return keras.Model(images, Length()(layer(images)))
+
+
+def test_of_a_network_whose_tree_is_everything():
+    """Child 2j and child 2j + 1 vote for class j, if they are there."""
+    layer = ClassCaps(4, 2, use_bias=False, name="classes")
+    model = of_capsules(layer, 8, 2)
+    maps = np.zeros((8, 4, 2, 2), "float32")
+    maps[np.arange(8), np.arange(8) // 2] = 2.0 * np.eye(2)
+    layer.transformation.assign(maps)
+    classes = np.arange(20) % 4
+    poses = np.zeros((20, 8, 2), "float32")
+    poses[:, :, 0] = np.arange(8) // 2 == classes[:, None]
+    report = rem.faithfulness(model, (poses, classes), draws=20)
+    for name in ("sufficiency", "necessity"):
+        assert getattr(report, name)["zero"] == 1.0
+    # Of 28 pairs of children, 15 have none of the tree; one is the tree.
+    assert 0.0 < report.necessity_random["zero"] < 13 / 28
+    assert report.necessity["mean"] == 1.0
+    assert (report.size, report.empty_trees) == (0.25, 0.0)
+    assert report.class_share == pytest.approx(1.0)
+    # Each of the two children is missed, and none of the others.
+    assert report.rank_agreement == pytest.approx(1.0)
+    deletion, insertion = report.child_deletion, report.child_insertion
+    assert deletion["coupling"] == deletion["effect"] < deletion["random"]
+    assert insertion["coupling"] == insertion["effect"] > insertion["random"]
+    assert deletion["coupling"] < 0.2 < 0.8 < insertion["coupling"]
+    assert report.silent_capsules == {"classes": 0.0}
+    assert not report.empty
+    assert report.verdict == (
+        "The trees are used: without its tree, 100.0 % of the images lose "
+        "their class, without as many random children "
+        f"{100 * report.necessity_random['zero']:.1f} %."
+    )
+
+
+def test_of_a_network_whose_tree_is_nothing():
+    """The four children of the tree are always there and vote for nothing."""
+    layer = ClassCaps(3, 3, routing="regularized", use_bias=False, name="caps")
+    model = of_capsules(layer, 8, 3)
+    maps = np.zeros((8, 3, 3, 3), "float32")
+    for j in range(3):  # the other four vote for the class that they show
+        maps[4:, j, j] = 1.0
+    layer.transformation.assign(maps)
+    coefficients = np.full((8, 3), 0.3, "float32")
+    coefficients[:4] = 0.9
+    layer.coefficients.assign(coefficients)
+    poses = np.tile(np.eye(3, dtype="float32")[LABELS, None], (1, 8, 1))
+    report = rem.faithfulness(model, (poses, LABELS))
+    assert report.necessity == {"zero": 0.0, "mean": 0.0}
+    assert report.same_without_tree == {"zero": 1.0, "mean": 1.0}
+    assert report.sufficiency["zero"] == 1 / 3  # the first of equal classes
+    assert report.size == 0.5
+    assert report.necessity_random["zero"] > 0.0
+    assert report.empty
+    assert report.verdict == (
+        "The trees are empty: without its tree, 100.0 % of the images are "
+        "still taken for the same class."
+    )
+    assert report.class_share == 1.0  # couplings never vary
+    assert report.rank_agreement == pytest.approx(-1.0)
+
+
+def test_of_a_network_without_trees():
+    layer = ClassCaps(3, 4, routing="uniform")
+    model = of_capsules(layer, 6, 4)
+    data = np.random.default_rng(0).normal(size=(9, 6, 4)), LABELS[:9]
+    report = rem.faithfulness(model, data)
+    assert (report.size, report.empty_trees) == (0.0, 1.0)
+    assert report.necessity == {"zero": 0.0, "mean": 0.0}
+    assert report.necessity_random == {"zero": 0.0, "mean": 0.0}
+    assert report.sufficiency == report.sufficiency_random
+    # Empty trees are the same.
+    assert report.randomisation == report.randomisation_random == 1.0
+    assert report.empty
+
+
+def test_the_verdict_has_the_number_and_names_the_reason():
+    layer = ClassCaps(3, 4)
+    data = np.random.default_rng(0).normal(size=(9, 6, 4)), LABELS[:9]
+    report = rem.faithfulness(of_capsules(layer, 6, 4), data)
+
+    def changed(zero, mean, random, same=0.125):
+        return dataclasses.replace(
+            report,
+            necessity={"zero": zero, "mean": mean},
+            necessity_random={"zero": random, "mean": random},
+            same_without_tree={"zero": same, "mean": same},
+        )
+
+    assert changed(0.27, 0.9, 0.1, 0.85).verdict == (
+        "The trees are empty: without its tree, 85.0 % of the images are "
+        "still taken for the same class."
+    )
+    assert changed(0.9, 0.27, 0.1, 0.85).verdict == (
+        "The trees are empty: without its tree (its children at their mean "
+        "poses), 85.0 % of the images are still taken for the same class."
+    )
+    assert changed(1.0, 1.0, 0.96).verdict == (
+        "The trees are empty: without its tree, 100.0 % of the images lose "
+        "their class, and without as many random children 96.0 %, so that it "
+        "hardly matters which children are in a tree."
+    )
+    assert "96.0 %" in changed(1.0, 1.0, 0.96).verdict
+    assert changed(1.0, 1.0, 0.96).empty
+    assert not changed(0.5, 0.5, 0.4).empty
+    assert changed(0.49, 0.5, 0.1).empty
+
+
+def test_a_class_half_as_long_is_lost():
+    lengths = np.array([[0.6, 0.5], [0.4, 0.3], [0.4, 0.5], [0.0, 0.0]])
+    classes, before = np.zeros(4, int), np.array([0.9, 0.9, 0.5, 0.9])
+    found = measures.lost(lengths, classes, before)
+    np.testing.assert_array_equal(found, [False, True, True, True])
+
+
+def test_measures_of_nothing_are_defined():
+    none, some = np.zeros((1, 3), bool), np.array([[True, False, False]])
+    assert measures.jaccard(none, none) == 1.0
+    assert measures.jaccard(none, some) == 0.0
+    same, scores = np.ones((2, 3)), np.array([[1.0, 2, 3], [3, 2, 1]])
+    assert measures.rank_agreement(same, scores) == 0.0
+    # Equal scores share their mean rank.
+    tied, others = np.array([[1.0, 1, 2, 3]]), np.array([[3.0, 2, 0, 1]])
+    expected = np.corrcoef([1.5, 1.5, 3, 4], [4, 3, 1, 2])[0, 1]
+    found = measures.rank_agreement(tied, others)
+    assert found == pytest.approx(expected)
+    assert measures.class_share(same, np.arange(2)) == 1.0
+    assert measures.class_share(scores, np.zeros(2)) == 0.0
+    assert measures.class_share(scores, np.arange(2)) == 1.0
+
+
+def lengths_of(model, names, taken, **arguments):
+    """Returns lengths and couplings of layers, called one after another."""
+    couplings = []
+    for name in names:
+        *taken, found = model.get_layer(name)(
+            *taken, return_couplings=True, **arguments
+        )
+        couplings.append(np.asarray(found))
+    last = np.asarray(taken[-1])
+    return np.linalg.norm(last, axis=-1) if last.ndim == 3 else last, couplings
+
+
+def trees_of(lengths, couplings):
+    """Follows couplings down; returns bool `[b, i]`."""
+    trees = []
+    for n, j in enumerate(lengths.argmax(axis=-1)):
+        inside = [int(j)]
+        for links in reversed(couplings):
+            count, parents = links[n].shape
+            inside = [
+                i
+                for i in range(count)
+                if any(links[n][i, j] > 1 / parents + 1e-6 for j in inside)
+            ]
+        trees.append(np.isin(np.arange(count), inside))
+    return np.array(trees)
+
+
+def check(model, inside, names, layer=None, **arguments):
+    """Compares the measures with calls of the layers themselves."""
+    shape = model.input["images"] if isinstance(model.input, dict) else None
+    shape = (model.input if shape is None else shape).shape[1:]
+    images = np.random.default_rng(1).random((12, *shape), dtype="float32")
+    report = rem.faithfulness(model, (images, LABELS), layer=layer, **FEW)
+    rows = keras.Model(
+        rem.encoder(model).input, model.get_layer(inside).output
+    )(images)
+    taken = [np.asarray(x) for x in keras.tree.flatten(rows)]
+    lengths, couplings = lengths_of(model, names, taken, **arguments)
+    trees = trees_of(lengths, couplings)
+    classes, before = lengths.argmax(axis=-1), lengths.max(axis=-1)
+    grid = trees.reshape(taken[0].shape[:-1])
+    # All of them at once, since JAX compiles each call anew.
+    silenced = np.concatenate([grid, ~grid, grid, ~grid])
+    other = []
+    for k, x in enumerate(taken):
+        zero, mean = np.zeros_like(x), 0 * x + x.mean(axis=0)
+        where = silenced[..., None] if k == 0 else silenced
+        values = np.concatenate([zero, zero, mean, mean])
+        other.append(np.where(where, values, np.concatenate([x] * 4)))
+    found = lengths_of(model, names, other, **arguments)[0]
+    for name, (without, alone) in zip(
+        ("zero", "mean"), found.reshape(2, 2, 12, -1), strict=True
+    ):
+        assert report.sufficiency[name] == np.mean(
+            alone.argmax(axis=-1) == classes
+        )
+        same = without.argmax(axis=-1) == classes
+        now = without[np.arange(12), classes]
+        assert report.same_without_tree[name] == np.mean(same)
+        assert report.necessity[name] == np.mean(~same | (now < 0.5 * before))
+    assert report.size == np.mean(trees)
+    return report
+
+
+NETWORKS = {
+    "dr_capsnet": ({}, "primary_caps"),
+    "with a decoder": ({"decoder": True}, "primary_caps"),
+    "sharp": ({"routing": "scaled_distance"}, "primary_caps"),
+    "self-attention": ({"routing": "self_attention"}, "primary_caps"),
+    "regularized": ({"routing": "regularized"}, "primary_caps"),
+}
+
+
+@pytest.mark.parametrize("case", NETWORKS.values(), ids=NETWORKS)
+def test_measures_with_every_routing(case):
+    settings, inside = case
+    model = tiny_capsnet(**settings)
+    draw_weights(
+        model, 4, class_caps=3.0, **{f"decoder{k}": 0.1 for k in range(9)}
+    )
+    report = check(model, inside, ["class_caps"])
+    assert 0.0 < report.size < 1.0
+
+
+def test_measures_with_activations_of_their_own():
+    images = keras.Input((3, 3, 2), name="images")
+    capsules = PrimaryMatrixCaps(2, name="primary_caps")(images)
+    layer = ClassCaps(
+        3, 16, "em", share="type", matrix=True, coordinates=True, name="classes"
+    )
+    _, activations = layer(*capsules, return_activations=True)
+    model = keras.Model(images, activations)
+    draw_weights(model, 4, classes=1.0, primary_caps=1.0)
+    names = ["classes"]
+    report = check(model, "primary_caps", names, return_activations=True)
+    assert 0.0 < report.size < 1.0
+    assert report.necessity != {"zero": 1.0, "mean": 1.0}
+    assert [*report.silent_capsules] == ["primary_caps", "classes"]
+
+
+def test_measures_of_children_below_several_layers():
+    model = SMALL_NETWORKS["multilayer_capsnet"]()
+    draw_weights(model, 2, hidden_caps1=8.0, class_caps=30.0)
+    names = ["hidden_caps1", "class_caps"]
+    report = check(model, "primary_caps", names, layer="hidden_caps1")
+    assert report.layer == "hidden_caps1"
+    assert 0.0 < report.necessity["zero"] < 1.0
+
+
+def test_couplings_rounded_to_the_uniform_one_are_in_no_tree():
+    layer = ClassCaps(3, 4, routing=1)
+    data = np.random.default_rng(0).normal(size=(9, 6, 4)), LABELS[:9]
+    model = of_capsules(layer, 6, 4)
+    # With eight levels 1/3 becomes 2/7, with six 2/5, which is more.
+    for levels in (8, 6):
+        rounded = rem.quantize_couplings(model, levels)
+        assert rem.faithfulness(rounded, data).empty_trees == 1.0
+
+
+def test_a_compact_model_has_the_measures_of_the_whole_one():
+    model = tiny_capsnet()
+    draw_weights(model, 4, class_caps=3.0)
+    layer = model.get_layer("class_caps")
+    maps = np.array(layer.transformation)
+    maps[::2] = 0.0  # a type, which its convolution then does not make
+    maps[3] = 0.0  # and a child that is made nevertheless
+    layer.transformation.assign(maps)
+    data = IMAGES, LABELS
+    compact = rem.compact(model)
+    small = compact.get_layer("class_caps")
+    assert (small.sources, small.origins) == ((0, 2, 3), (1, 5, 7))
+    found, expected = (
+        rem.faithfulness(network, data).to_dict()
+        for network in (compact, model)
+    )
+    # The class capsules that are drawn anew have no silent children.
+    for name in ("randomisation", "silent_capsules"):
+        found.pop(name), expected.pop(name)
+    for name, value in expected.items():
+        if isinstance(value, (float, dict)):
+            value = pytest.approx(value, abs=1e-5)
+        assert found[name] == value, name
+
+
+def test_report_prints_and_saves(tmp_path):
+    model = tiny_capsnet()
+    draw_weights(model, 4, class_caps=3.0)
+    report = rem.faithfulness(model, (IMAGES, LABELS))
+    text = str(report)
+    assert (
+        f"sufficiency, zero            {100 * report.sufficiency['zero']:.1f}"
+    )
+    assert "by coupling" in text and text.endswith(report.verdict)
+    report.save(tmp_path / "faithfulness.json")
+    saved = json.loads((tmp_path / "faithfulness.json").read_text())
+    assert saved == report.to_dict()
+    assert saved["necessity"] == report.necessity
+    assert saved["empty"] is report.empty
+
+
+def test_two_thousand_images_cost_at_most_fifteen_passes():
+    images = np.tile(IMAGES, (167, 1, 1, 1))
+    report = rem.faithfulness(tiny_capsnet(), (images, np.zeros(2004)))
+    assert report.samples == 2000
+    assert report.cost == pytest.approx(11.344)
+    large = rem.faithfulness(tiny_capsnet(), (images[:24], np.zeros(24)))
+    assert large.cost > 15  # few images are all looked at
+
+
+def test_evaluate_has_faithfulness_if_asked_for():
+    model = tiny_capsnet()
+    draw_weights(model, 4, class_caps=3.0)
+    data = IMAGES, LABELS
+    used = rem.faithfulness(model, data)
+    plain = rem.evaluate(model, data)
+    report = rem.evaluate(model, data, faithfulness=True)
+    assert plain.faithfulness is None
+    assert report.faithfulness == used
+    found = report.to_dict()
+    assert {**plain.to_dict(), **used.to_dict(), **found} == found
+    for name, value in used.to_dict().items():
+        if name != "verdict":
+            assert found[name] == value
+    assert found["verdict"] == report.verdict
+    assert report.verdict.endswith(used.verdict)
+    assert "trivial: " in report.verdict
+    assert report.empty is used.empty
+    assert report.trivial is plain.trivial
+    rows = [" ".join(line.split()) for line in str(report).splitlines()]
+    assert {" ".join(row) for row in used.rows()} <= {*rows}
+
+
+def test_wrong_arguments_are_errors():
+    model = tiny_capsnet()
+    data = IMAGES, LABELS
+    for name in ("samples", "draws", "random_samples", "effect_samples"):
+        message = f"`{name}` must be at least 1. Received: {name}=0"
+        with pytest.raises(ValueError, match=message):
+            rem.faithfulness(model, data, **{name: 0})
+    with pytest.raises(ValueError, match="The data set has no samples"):
+        rem.faithfulness(model, [])
+    with pytest.raises(ValueError, match="has no routed capsule layer"):
+        rem.faithfulness(keras.Sequential([keras.Input((4,))]), data)
+    with pytest.raises(
+        ValueError,
+        match="must be the name of a routed layer, one of .'class_caps'.. "
+        "Received: layer='primary_caps'",
+    ):
+        rem.faithfulness(model, data, layer="primary_caps")
+    em = SMALL_NETWORKS["em_capsnet"]()
+    with pytest.raises(ValueError, match="layer='conv_caps1', whose capsules"):
+        rem.faithfulness(em, data, layer="conv_caps1")
+    inside = keras.Model(em.input, em.get_layer("conv_caps2").output)
+    with pytest.raises(
+        ValueError, match="is a ConvCaps, whose children differ"
+    ):
+        rem.faithfulness(inside, data)

@@ -1,0 +1,210 @@
+"""The search for the fewest levels that keep the accuracy."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tfcaps import rem
+from tfcaps.layers import ClassCaps, Length
+
+CANDIDATES = (11, 2, 5)
+# What is not looked at here.
+FEW = {"random_samples": 1, "effect_samples": 1, "stability_samples": 1}
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = tiny_capsnet(4, filters=6, primary_dim=8, primary_kernel_size=4)
+    draw_weights(model, 1, class_caps=3.0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def data(model):
+    images = np.random.default_rng(0).random((60, 8, 8, 1), dtype=np.float32)
+    # What the model says, so that its own accuracy is 1.
+    return images, model.predict(images, verbose=0).argmax(-1)
+
+
+@pytest.fixture(scope="module")
+def search(model, data):
+    return rem.find_levels(model, data, CANDIDATES, batch_size=25)
+
+
+def necessity(model, data, **few):
+    """Returns that of trees, silenced by zeros."""
+    return rem.faithfulness(model, data, **{**FEW, **few}).necessity["zero"]
+
+
+@pytest.mark.slow
+def test_rows_are_those_of_evaluate(model, data, search):
+    assert [row["levels"] for row in search.rows] == [2, 5, 11]
+    assert search.accuracy == 1.0
+    for row in search.rows:
+        report = rem.evaluate(model, data, row["levels"], batch_size=25)
+        expected = report.to_dict()
+        expected["t_score"] = pytest.approx(report.t_score, abs=1e-6)
+        rounded = rem.quantize_couplings(model, row["levels"])
+        expected["necessity"] = necessity(rounded, data)
+        assert row == {name: expected[name] for name in row}
+        assert set(row) == {
+            "necessity",
+            "levels",
+            "accuracy_quantized",
+            "entropy_bits",
+            "normalized_entropy",
+            "median_keys",
+            "type_entropy_bits",
+            "nonuniform_share",
+            "t_score",
+            "zero_layers",
+        }
+    assert search.necessity == necessity(model, data)
+    assert 0.5 < search.necessity < 1.0
+
+
+@pytest.mark.parametrize(
+    ("lost", "levels"),
+    [(1, 11), (1.9, 11), (2, 5), (6, 2)],
+)
+def test_fewest_levels_within_the_tolerance_are_found(
+    lost, levels, model, data, search
+):
+    wrong = [
+        round(60 * (1.0 - row["accuracy_quantized"])) for row in search.rows
+    ]
+    assert wrong == [6, 2, 1]
+    found = rem.find_levels(
+        model, data, CANDIDATES, tolerance=lost / 60, batch_size=60
+    )
+    assert (found.levels, found.tolerance) == (levels, lost / 60)
+
+
+def test_tolerance_is_not_missed_by_a_rounding_error(model, data):
+    images, labels = data
+    five = rem.quantize_couplings(model, 5).predict(images, verbose=0)
+    same = np.flatnonzero(five.argmax(-1) == labels)
+    labels = labels.copy()
+    labels[same[:14]] = (labels[same[:14]] + 1) % 4
+    assert 46 / 60 - 2 / 60 > 44 / 60
+    found = rem.find_levels(model, (images, labels), (5,), tolerance=2 / 60)
+    assert found.accuracy == 46 / 60
+    assert found.rows[0]["accuracy_quantized"] == 44 / 60
+    assert found.levels == 5
+
+
+def test_search_prints_and_saves(search, tmp_path):
+    assert search.levels is None
+    text = str(search)
+    assert "     2       90.00" in text
+    assert text.endswith(
+        "No number of levels keeps the accuracy of 100.00 % but for 0.1 points."
+    )
+    found = dataclasses.replace(search, levels=5)
+    assert "\n5 levels keep the accuracy of 100.00 %" in str(found)
+    search.save(tmp_path / "levels.json")
+    saved = json.loads((tmp_path / "levels.json").read_text())
+    assert saved == search.to_dict()
+    assert saved["rows"] == search.rows
+    assert (saved["levels"], saved["mode"]) == (None, "midtread")
+
+
+def test_levels_may_be_midrise_and_data_read_once(model, data):
+    images, labels = data
+    batches = ((images[k : k + 20], labels[k : k + 20]) for k in (0, 20, 40))
+    search = rem.find_levels(model, batches, (4,), mode="midrise")
+    report = rem.evaluate(model, data, 4, mode="midrise")
+    assert search.mode == "midrise"
+    assert search.rows[0]["entropy_bits"] == report.entropy_bits
+    assert search.rows[0]["accuracy_quantized"] == report.accuracy_quantized
+
+
+def test_what_is_not_rounded_is_computed_once(model):
+    before, plain, rounded = rem.Evaluator(model, 5).parts()
+    names = [
+        {layer.name for layer in part.layers} for part in (before, rounded)
+    ]
+    for name in ("conv", "primary_caps"):
+        assert name in names[0] and name not in names[1]
+    assert not any(name.startswith("class_caps") for name in names[0])
+    assert "conv" not in {layer.name for layer in plain.layers}
+
+
+def test_of_several_classes_the_longest_counts(model, data):
+    lengths = model.predict(data[0], verbose=0)
+    longest = lengths >= np.sort(lengths, axis=1)[:, -2:-1]
+    search = rem.find_levels(model, (data[0], longest.astype("float32")), (2,))
+    assert search.accuracy == 1.0
+    report = rem.evaluate(model, (data[0], longest.astype("float32")), 2)
+    (row,) = search.rows
+    assert row["accuracy_quantized"] == report.accuracy_quantized < 1.0
+
+
+def test_every_routed_layer_is_rounded(rng):
+    model = SMALL_NETWORKS["multilayer_capsnet"]()
+    draw_weights(model, 2, hidden_caps1=8.0, class_caps=30.0)
+    shape = (20, *model.input_shape[1:])
+    data = rng.random(shape, dtype=np.float32), np.arange(20) % 3
+    search = rem.find_levels(model, data, (3,))
+    expected = rem.evaluate(model, data, (3, 3)).to_dict()
+    (row,) = search.rows
+    expected["t_score"] = pytest.approx(expected["t_score"], abs=1e-6)
+    expected["necessity"] = necessity(rem.quantize_couplings(model, 3), data)
+    assert row == {name: expected[name] for name in row}
+    assert 0.0 < row["necessity"] < 1.0
+    assert expected["levels_per_layer"] == {"hidden_caps1": 3, "class_caps": 3}
+
+
+@pytest.mark.slow
+def test_levels_with_which_trees_are_empty_are_not_chosen():
+    capsules = keras.Input((8, 2), name="images")
+    layer = ClassCaps(4, 2, use_bias=False)
+    model = keras.Model(capsules, Length()(layer(capsules)))
+    maps = np.zeros((8, 4, 2, 2), "float32")
+    maps[np.arange(8), np.arange(8) // 2] = np.eye(2)
+    layer.transformation.assign(maps)
+    classes = np.arange(12) % 4
+    poses = np.zeros((12, 8, 2), "float32")
+    poses[:, :, 0] = np.arange(8) // 2 == classes[:, None]
+    # Of two levels, 1/4 and 3/4, the lower one is that of all children.
+    search = rem.find_levels(model, (poses, classes), (2, 21), mode="midrise")
+    assert [row["accuracy_quantized"] for row in search.rows] == [1.0, 1.0]
+    assert [row["necessity"] for row in search.rows] == [0.0, 1.0]
+    assert (search.levels, search.necessity) == (21, 1.0)
+    assert str(search).endswith("points; trees are empty with 2 levels.")
+    # Trees that are empty anyway keep nothing from being chosen.
+    layer.transformation.assign(np.zeros_like(maps))
+    search = rem.find_levels(model, (poses, classes), (2, 21), mode="midrise")
+    assert (search.levels, search.necessity) == (2, 0.0)
+    assert str(search).endswith("points, with trees that are empty anyway.")
+
+
+def test_levels_that_make_all_couplings_zero_are_named():
+    capsules = keras.Input((6, 4), name="images")
+    poses = ClassCaps(8, 4, routing="self_attention", name="classes")(capsules)
+    model = keras.Model(capsules, Length()(poses))
+    layer = model.get_layer("classes")
+    layer.transformation.assign(0.01 * np.ones(layer.transformation.shape))
+    layer.bias.assign(np.tile(np.arange(8.0), (6, 1)))
+    data = np.ones((10, 6, 4), "float32"), np.full(10, 7)
+    search = rem.find_levels(model, data, (2, 11))
+    # A bias added to couplings keeps the accuracy nevertheless.
+    assert search.levels == 2
+    assert [row["zero_layers"] for row in search.rows] == [["classes"], []]
+    assert "all couplings zero: classes" in str(search)
+
+
+def test_wrong_arguments_are_errors(model, data):
+    with pytest.raises(ValueError, match="`candidates` must be some numbers"):
+        rem.find_levels(model, data, ())
+    with pytest.raises(ValueError, match=r"in \[2, 256\].* Received: levels=1"):
+        rem.find_levels(model, data, (5, 1))
+    for tolerance in (-0.1, float("nan")):
+        with pytest.raises(ValueError, match="`tolerance` must be at least 0"):
+            rem.find_levels(model, data, (5,), tolerance=tolerance)
+    with pytest.raises(ValueError, match="The data set has no samples"):
+        rem.find_levels(model, [], (5,))

@@ -1,0 +1,192 @@
+"""Couplings, rounding and evaluation on every kind of network."""
+
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tfcaps import rem
+from tfcaps.layers import ConvCaps, ConvCaps3D, Length, PrimaryCaps
+from tfcaps.ops import dequantize, quantize
+from tfcaps.routing import EMRouting, RegularizedRouting
+
+NETWORKS = {
+    "decoder": partial(tiny_capsnet, decoder=True),
+    "regularized": partial(tiny_capsnet, routing="regularized"),
+    "regularized-decoder": partial(
+        tiny_capsnet, routing=RegularizedRouting("l1"), decoder=True
+    ),
+    "em": partial(
+        SMALL_NETWORKS["em_capsnet"], routing=EMRouting(2), decoder=True
+    ),
+    "deepcaps": partial(SMALL_NETWORKS["deepcaps"], decoder=True),
+    "efficient": partial(SMALL_NETWORKS["efficient_capsnet"], decoder=True),
+    "efficient_conv": SMALL_NETWORKS["efficient_conv_capsnet"],
+    "multilayer": SMALL_NETWORKS["multilayer_capsnet"],
+}
+# What is slow to build twice more and differs in nothing from the others.
+EVALUATED = [name for name in NETWORKS if not name.startswith("efficient")]
+
+
+@pytest.fixture(scope="module")
+def built():
+    """Returns a function that builds each network once, with sharp votes."""
+    networks = {}
+
+    def get(name):
+        if name not in networks:
+            keras.utils.set_random_seed(0)
+            model = NETWORKS[name]()
+            weight = model.get_layer("class_caps").transformation
+            if "em" not in name:
+                weight.assign(10.0 * weight)
+            networks[name] = model
+        return networks[name]
+
+    return get
+
+
+def images_of(model, count=7):
+    images = model.input
+    if isinstance(images, dict):
+        images = images["images"]
+    shape = (count, *images.shape[1:])
+    return np.random.default_rng(0).random(shape, dtype=np.float32)
+
+
+def lengths_of(model, images):
+    """Returns what the model itself predicts."""
+    inputs = images
+    if isinstance(model.input, dict):
+        inputs = {"images": images, "labels": None}
+    outputs = model(inputs)
+    outputs = outputs["lengths"] if isinstance(outputs, dict) else outputs
+    return np.asarray(outputs)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_encoder_and_couplings_share_the_network(name, built):
+    model = built(name)
+    images = images_of(model)
+    expected = lengths_of(model, images)
+    encoder = rem.encoder(model)
+    assert encoder.name == model.name
+    assert len(encoder.inputs) == len(encoder.outputs) == 1
+    assert "reconstruction" not in [layer.name for layer in encoder.layers]
+    ours = {id(weight) for weight in encoder.weights}
+    assert ours <= {id(weight) for weight in model.weights}
+    np.testing.assert_allclose(encoder(images), expected, atol=1e-5)
+    shown = rem.capsule_outputs(model)(images)
+    np.testing.assert_allclose(shown["lengths"], expected, atol=1e-5)
+    layer = model.get_layer("class_caps")
+    poses, *_ = keras.tree.flatten(layer.input)
+    children = np.prod(poses.shape[1:-1])
+    assert shown["couplings"].shape == (7, children, 3)
+    assert shown["poses"].shape == (7, 3, layer.dim)
+    if not layer.routing.explicit_activations:
+        np.testing.assert_allclose(
+            np.linalg.norm(shown["poses"], axis=-1), expected, atol=1e-5
+        )
+    totals = np.sum(shown["couplings"], axis=-1)
+    np.testing.assert_allclose(totals, 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_rounded_copy_changes_class_couplings(name, built):
+    model = built(name)
+    images = images_of(model)
+    rounded = rem.quantize_couplings(model, 5)
+    for mine, theirs in zip(model.weights, rounded.weights, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    for layer in rounded.layers:
+        if hasattr(layer, "routing"):
+            levels = None if isinstance(layer, ConvCaps3D) else 5
+            assert layer.routing.levels == levels
+    couplings = rem.capsule_outputs(rounded)(images)["couplings"]
+    codes = quantize(couplings, 5)
+    np.testing.assert_allclose(couplings, dequantize(codes, 5), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "em" else ())
+        for name in EVALUATED
+    ],
+)
+def test_network_is_evaluated_as_its_encoder(name, built):
+    model = built(name)
+    images = images_of(model)
+    labels = np.arange(7) % 3
+    report = rem.evaluate(model, (images, labels), levels=6, batch_size=4)
+    expected = np.mean(lengths_of(model, images).argmax(-1) == labels)
+    assert report.accuracy == pytest.approx(expected)
+    assert report.dictionary.num_samples.sum() == 7
+    encoder = rem.encoder(model)
+    assert report.total_parameters == encoder.count_params()
+    assert np.isfinite(report.entropy_bits) and np.isfinite(report.t_score)
+
+
+def test_regularized_coefficients_have_one_key_each(built):
+    report = rem.evaluate(
+        built("regularized"),
+        (images_of(built("regularized"), 20), np.zeros(20, int)),
+    )
+    assert report.entropy_bits == 0.0
+    assert np.max(report.dictionary.num_keys) == 1
+
+
+def test_labels_are_no_input_of_the_encoder(built):
+    model = built("regularized")
+    encoder = rem.encoder(model)
+    coefficients = model.get_layer("class_caps").coefficients
+    before = coefficients.numpy()
+    encoder(images_of(model), training=True)
+    np.testing.assert_array_equal(coefficients, before)
+
+
+def test_network_that_ends_in_conv_caps_shows_couplings_but_has_no_trees():
+    images = keras.Input((8, 8, 1), name="images")
+    children = PrimaryCaps(2, 4, 4, strides=2)(images)
+    poses = ConvCaps(3, 4, 3)(children)
+    lengths = Length()(keras.layers.Reshape((3, 4))(poses))
+    model = keras.Model(images, lengths)
+    data = images_of(model)
+    shown = rem.capsule_outputs(model).predict(data, verbose=0)
+    assert shown["couplings"].shape == (7, 1, 1, 3, 3, 2, 3)
+    np.testing.assert_allclose(
+        shown["lengths"], model.predict(data, verbose=0), atol=1e-6
+    )
+    with pytest.raises(ValueError, match="ConvCaps"):
+        rem.evaluate(model, (data, np.zeros(7, int)))
+
+
+def test_network_that_ends_in_conv_caps_3d_is_not_rounded():
+    images = keras.Input((4, 4, 1), name="images")
+    children = PrimaryCaps(2, 4, 4)(images)
+    poses = ConvCaps3D(3, 4)(children)
+    lengths = Length()(keras.layers.Reshape((3, 4))(poses))
+    model = keras.Model(images, lengths)
+    data = images_of(model)
+    rounded = rem.quantize_couplings(model, 3)
+    np.testing.assert_allclose(
+        rounded.predict(data, verbose=0),
+        model.predict(data, verbose=0),
+        atol=1e-6,
+    )
+
+
+def test_several_inputs_or_outputs_need_their_names():
+    first, second = (keras.Input((6, 4), name=name) for name in "ab")
+    poses = tfcaps.layers.ClassCaps(3, 4)(first + second)
+    lengths = Length()(poses)
+    model = keras.Model({"a": first, "b": second}, lengths)
+    with pytest.raises(ValueError, match="must call one 'images'. Received: "):
+        rem.encoder(model)
+    poses = tfcaps.layers.ClassCaps(3, 4)(first)
+    model = keras.Model(first, {"a": Length()(poses), "b": poses})
+    with pytest.raises(ValueError, match="must call one 'lengths'. Received"):
+        rem.encoder(model)

@@ -1,0 +1,243 @@
+"""The paper's pruning: the search for a threshold, and what it prunes."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+from tfcaps.rem.pruning.iterative import largest_threshold
+
+
+@pytest.fixture
+def images(rng):
+    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
+
+
+@pytest.fixture
+def trained(images):
+    """A network that needs some of its weights."""
+    keras.utils.set_random_seed(1)
+    model = compiled(tiny_capsnet(), keras.optimizers.Adam(2e-2))
+    model.fit(*images, epochs=30, batch_size=8, verbose=0)
+    return compiled(model, keras.optimizers.SGD(0.0))
+
+
+def compiled(model, optimizer="adam"):
+    model.compile(optimizer, loss=tfcaps.losses.MarginLoss(), jit_compile=False)
+    return model
+
+
+def reference(loss_at, most, low, start, high):
+    """The search as `algorithms.md` writes it."""
+    lo, t, hi = low, start, high
+    ok, previous_t, previous_loss, same = 0.0, np.inf, np.inf, 0
+    tried = []
+    while True:
+        tried.append(t)
+        loss = loss_at(t)
+        if loss <= most:
+            ok = t
+        if loss > most:
+            hi, t = t, (t + lo) / 2
+        else:
+            lo, t = t, (hi + t) / 2
+        same = same + 1 if loss == previous_loss else 0
+        if abs(previous_t - t) < 1e-10 or same == 10:
+            return ok, tried
+        previous_t, previous_loss = t, loss
+
+
+@pytest.mark.parametrize(
+    "loss_at",
+    [
+        lambda t: 1.0 if t <= 0.3 else 2.0,
+        lambda t: 1.0 + t if t > 0.123 else 1.0,
+        lambda t: t,
+        lambda t: 1.0,
+        lambda t: 5.0,
+        lambda t: 2.0 if 0.2 < t < 0.25 else 1.0,
+        lambda t: 0.5 + abs(np.sin(9 * t)),
+    ],
+    ids=["step", "ramp", "identity", "flat", "never", "hole", "waves"],
+)
+def test_the_search_is_that_of_the_paper(loss_at):
+    tried = []
+
+    def counted(threshold):
+        tried.append(threshold)
+        return loss_at(threshold)
+
+    found = largest_threshold(counted, 1.0, 0.0, 0.1, 1.7)
+    expected, sequence = reference(loss_at, 1.0, 0.0, 0.1, 1.7)
+    assert (found, tried) == (expected, sequence)
+    assert found == 0.0 or loss_at(found) <= 1.0
+
+
+def test_the_number_of_searches_can_be_limited():
+    calls = []
+
+    def loss_at(threshold):
+        calls.append(threshold)
+        return 1.0 if threshold <= 0.3 else 2.0
+
+    found = largest_threshold(loss_at, 1.0, 0.0, 0.1, 1.7, 12)
+    assert len(calls) == 12
+    assert found == pytest.approx(0.3, abs=2e-3)
+
+
+def test_a_loss_that_is_no_number_is_too_high():
+    def loss_at(threshold):
+        return float("nan") if threshold > 0.2 else 0.0
+
+    assert largest_threshold(loss_at, 1.0, 0.0, 0.1, 1.0, 20) <= 0.2
+
+
+def prune(model, images, epochs=1, **settings):
+    rem.prune_iteratively(model, images, **settings)
+    return model.fit(
+        *images,
+        epochs=epochs,
+        batch_size=8,
+        verbose=0,
+        callbacks=[rem.UpdatePruningStep()],
+    ).history
+
+
+def loss_of(model, images):
+    lengths = model.predict(images[0], verbose=0)
+    return float(tfcaps.losses.MarginLoss()(images[1], lengths))
+
+
+@pytest.mark.slow
+def test_pruning_does_not_raise_the_validation_loss(images, trained):
+    model = compiled(trained, keras.optimizers.Adam(3e-3))
+    losses = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            losses.append(loss_of(self.model, images))
+
+    rem.prune_iteratively(model, images)
+    prune_now = rem.UpdatePruningStep()
+    history = model.fit(
+        *images,
+        epochs=3,
+        batch_size=8,
+        verbose=0,
+        callbacks=[Watch(), prune_now, Watch()],
+    ).history
+    before, after = losses[::2], losses[1::2]
+    assert all(a <= b + 1e-6 for a, b in zip(after, before, strict=True))
+    assert 0.0 < history["sparsity"][0] <= history["sparsity"][-1] < 1.0
+    assert rem.sparsity(model) == pytest.approx(history["sparsity"][-1])
+
+
+def test_what_was_pruned_never_comes_back(images):
+    model = compiled(tiny_capsnet())
+    zeros = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            arrays = [v.numpy() == 0 for v in self.model.pruning.variables]
+            zeros.append(np.concatenate([a.ravel() for a in arrays]))
+
+    rem.prune_iteratively(model, images, tolerance=0.01)
+    model.fit(
+        *images,
+        epochs=3,
+        batch_size=8,
+        verbose=0,
+        callbacks=[rem.UpdatePruningStep(), Watch()],
+    )
+    assert zeros[0].any()
+    for earlier, later in zip(zeros, zeros[1:], strict=False):
+        assert later[earlier].all()
+
+
+@pytest.mark.slow
+def test_one_threshold_holds_for_all_weights(images, trained):
+    model = trained
+    before = [v.numpy() for v in model.trainable_variables]
+    prune(model, images, tolerance=0.2)
+    threshold = max(
+        np.abs(old[v.numpy() != old]).max(initial=0.0)
+        for v, old in zip(model.trainable_variables, before, strict=True)
+    )
+    assert threshold > 0
+    for variable, old in zip(model.trainable_variables, before, strict=True):
+        kept = np.abs(variable.numpy()[variable.numpy() != 0])
+        if variable.name in ("kernel", "transformation"):
+            assert kept.min() > threshold
+        else:
+            np.testing.assert_array_equal(variable.numpy(), old)
+
+
+@pytest.mark.slow
+def test_a_higher_tolerance_prunes_more(images, trained):
+    before = trained.get_weights()
+    shares = []
+    for tolerance in (0.0, 0.5):
+        trained.set_weights(before)
+        shares += prune(trained, images, tolerance=tolerance)["sparsity"]
+        rem.strip_pruning(trained)
+        compiled(trained, keras.optimizers.SGD(0.0))
+    assert 0.0 <= shares[0] < shares[1] < 0.99
+
+
+@pytest.mark.slow
+def test_the_sparsity_can_be_limited(images, trained):
+    settings = {"tolerance": 100.0, "max_sparsity": 0.3}
+    shares = prune(trained, images, 2, **settings)["sparsity"]
+    assert shares == pytest.approx([0.3, 0.3], abs=1e-3)
+
+
+def test_searches_can_be_rare_and_wait_for_an_accuracy(images):
+    every = prune(compiled(tiny_capsnet()), images, 4, every=2, tolerance=0.1)
+    assert every["sparsity"][0] == 0.0 < every["sparsity"][1]
+    assert every["sparsity"][1] == every["sparsity"][2]
+    never = prune(compiled(tiny_capsnet()), images, 2, min_accuracy=1.0)
+    assert never["sparsity"] == [0.0, 0.0]
+
+
+def test_the_decoders_loss_does_not_count(images):
+    model = tfcaps.models.with_decoder(tiny_capsnet())
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        {
+            "lengths": tfcaps.losses.MarginLoss(),
+            "reconstruction": tfcaps.losses.ReconstructionLoss(1e3),
+        },
+        jit_compile=False,
+    )
+    rem.prune_iteratively(model, images, tolerance=0.2)
+    loss, _ = model.pruning._measure(model)
+    assert loss == pytest.approx(loss_of(rem.encoder(model), images), rel=1e-5)
+
+
+def test_one_hot_labels_are_understood(images):
+    one_hot = np.eye(3, dtype=np.float32)[images[1]]
+    results = []
+    for labels in (images[1], one_hot):
+        keras.utils.set_random_seed(0)
+        model = compiled(tiny_capsnet())
+        rem.prune_iteratively(model, (images[0], labels))
+        results.append(model.pruning._measure(model))
+    assert results[0] == pytest.approx(results[1])
+
+
+def test_wrong_arguments_are_errors(images):
+    model = compiled(tiny_capsnet())
+    for settings, message in (
+        ({"tolerance": -0.1}, "tolerance=-0.1"),
+        ({"max_searches": 0}, "max_searches=0"),
+        ({"every": 0}, "every=0"),
+        ({"max_sparsity": 1.0}, "max_sparsity=1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rem.prune_iteratively(model, images, **settings)
+    with pytest.raises(ValueError, match="24 images, 3 labels"):
+        rem.prune_iteratively(model, (images[0], images[1][:3]))
+    with pytest.raises(ValueError, match="at least one"):
+        rem.prune_iteratively(model, (images[0][:0], images[1][:0]))

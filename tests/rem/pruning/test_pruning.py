@@ -1,0 +1,358 @@
+"""Pruning during training: schedules, masks, replicas, resumption."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow_model_optimization as tfmot
+
+import tfcaps
+from tests.golden import load
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+
+_PRUNING = load("11_pruning")
+_SCHEDULES = json.loads(str(_PRUNING["schedules_json"]))
+
+
+def compiled(model, optimizer="adam", **options):
+    model.compile(
+        optimizer,
+        loss=tfcaps.losses.MarginLoss(),
+        jit_compile=False,
+        **options,
+    )
+    return model
+
+
+@pytest.fixture
+def images(rng):
+    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
+
+
+def prunable(model):
+    return {
+        variable.path: keras.ops.convert_to_numpy(variable)
+        for variable in model.trainable_variables
+        if variable.name in ("kernel", "transformation")
+    }
+
+
+@pytest.mark.parametrize("setting", _SCHEDULES, ids=lambda s: str(s["index"]))
+def test_tfmot_schedules_are_read_as_they_are(setting):
+    kind = getattr(tfmot.sparsity.keras, setting["kind"])
+    arguments = {k: v for k, v in setting.items() if k not in ("index", "kind")}
+    schedule = kind(**arguments)
+    pruning = rem.prune_low_magnitude(tiny_capsnet(), schedule).pruning
+    name = f"schedule{setting['index']}"
+    for step, sparsity, update in zip(
+        _PRUNING[f"{name}_steps"],
+        _PRUNING[f"{name}_sparsity"],
+        _PRUNING[f"{name}_update"],
+        strict=True,
+    ):
+        target = pruning._target(int(step))
+        assert (target is not None) == update
+        if update:
+            assert target == pytest.approx(sparsity, abs=1e-6)
+
+
+def test_masks_during_training_equal_those_of_tfmots_wrapper():
+    weights = _PRUNING["wrapper_weights"]
+    model = keras.Sequential(
+        [keras.Input((weights.shape[0],)), keras.layers.Dense(weights.shape[1])]
+    )
+    model.layers[0].kernel.assign(weights)
+    bias = np.linspace(-0.1, 0.1, weights.shape[1], dtype="float32")
+    model.layers[0].bias.assign(bias)
+    model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
+    setting = json.loads(str(_PRUNING["wrapper_schedule_json"]))
+    schedule = tfmot.sparsity.keras.PolynomialDecay(**setting)
+    rem.prune_low_magnitude(model, schedule)
+    steps, kept = [], []
+
+    def count_kept(batch, logs):
+        steps.append(int(model.optimizer.iterations))
+        kept.append(np.count_nonzero(model.layers[0].kernel))
+
+    count = keras.callbacks.LambdaCallback(on_train_batch_end=count_kept)
+    batches = len(_PRUNING["wrapper_batch"])
+    model.fit(
+        np.ones((batches, weights.shape[0]), "float32"),
+        np.ones((batches, weights.shape[1]), "float32"),
+        batch_size=1,
+        verbose=0,
+        callbacks=[rem.UpdatePruningStep(), count],
+    )
+    assert steps == _PRUNING["wrapper_pruning_step"].tolist()
+    assert kept == _PRUNING["wrapper_kept"].tolist()
+    # The wrapper does not prune the bias.
+    np.testing.assert_array_equal(model.layers[0].bias, bias)
+    np.testing.assert_array_equal(
+        model.layers[0].kernel.numpy() != 0, _PRUNING["wrapper_final_mask"] != 0
+    )
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_pruned_weights_stay_zero_under_momentum(images, jit_compile):
+    model = tiny_capsnet()
+    model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=jit_compile)
+    biases = [v for v in model.trainable_variables if v.name == "bias"]
+    before = [bias.numpy() for bias in biases]
+    rem.prune_low_magnitude(model, lambda step: 0.5 if step >= 3 else 0.0)
+    model.fit(
+        *images,
+        epochs=3,
+        batch_size=8,
+        verbose=0,
+        callbacks=[rem.UpdatePruningStep()],
+    )
+    for array in prunable(model).values():
+        assert np.mean(array == 0) == pytest.approx(0.5, abs=0.02)
+    for bias, old in zip(biases, before, strict=True):
+        assert np.all(bias.numpy() != old)
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
+
+
+def test_epoch_logs_show_the_sparsity(images):
+    model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.75)
+    history = model.fit(
+        *images, verbose=0, callbacks=[rem.UpdatePruningStep()]
+    ).history
+    assert history["sparsity"] == [pytest.approx(0.75, abs=0.02)]
+
+
+def test_targets_choose_what_is_pruned(images):
+    model = compiled(tiny_capsnet())
+    rem.prune_low_magnitude(model, lambda s: 0.9, targets="transformations")
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    assert rem.sparsity(model, targets="transformations") > 0.85
+    assert rem.sparsity(model, targets="kernels") == 0.0
+
+
+def test_global_scope_prunes_across_weights(images):
+    model = compiled(tiny_capsnet())
+    kernel = model.get_layer("conv").kernel
+    kernel.assign(kernel.numpy() + 10.0)
+    rem.prune_low_magnitude(model, lambda step: 0.5, scope="global")
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    assert np.all(kernel.numpy() != 0)
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
+
+
+def test_keras_schedules_and_frequency_work(images):
+    model = compiled(tiny_capsnet())
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 4, 0.8, power=3)
+    rem.prune_low_magnitude(model, schedule, frequency=2)
+    pruning = model.pruning
+    targets = [pruning._target(step) for step in range(1, 8)]
+    assert [target is not None for target in targets] == [
+        True, False, True, False, True, False, False,
+    ]  # fmt: skip
+    assert targets[4] == pytest.approx(0.8)
+
+
+def test_model_may_be_compiled_after_pruning_is_set_up(images):
+    model = rem.prune_low_magnitude(tiny_capsnet(), lambda step: 0.5)
+    compiled(model).fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
+    masks = [v for v in model.optimizer.variables if "pruning_mask" in v.name]
+    assert len(masks) == 3
+
+
+def test_masks_move_to_a_new_optimizer(images):
+    model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.5)
+    callbacks = [rem.UpdatePruningStep()]
+    model.fit(*images, verbose=0, callbacks=callbacks)
+    zeros = {path: array == 0 for path, array in prunable(model).items()}
+    compiled(model).fit(*images, verbose=0, callbacks=callbacks)
+    for path, array in prunable(model).items():
+        np.testing.assert_array_equal(array == 0, zeros[path])
+
+
+def test_a_trained_model_can_be_pruned(images):
+    model = compiled(tiny_capsnet())
+    model.fit(*images, verbose=0)
+    rem.prune_low_magnitude(model, lambda step: 0.5)
+    model.fit(
+        *images, batch_size=8, verbose=0, callbacks=[rem.UpdatePruningStep()]
+    )
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
+
+
+def test_strip_pruning_frees_the_weights_and_keeps_the_zeros(images):
+    model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.5)
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    zeros = rem.sparsity(model)
+    assert rem.strip_pruning(model) is model
+    assert rem.sparsity(model) == zeros
+    assert all(v.constraint is None for v in model.trainable_variables)
+    model.fit(*images, verbose=0)
+    assert rem.sparsity(model) < 0.1
+
+
+def decay_to_a_half(end):
+    return tfmot.sparsity.keras.PolynomialDecay(0.0, 0.5, 0, end, frequency=1)
+
+
+@pytest.mark.slow
+def test_pruning_that_did_not_come_to_its_end_is_told(images):
+    model = rem.prune_low_magnitude(tiny_capsnet(), decay_to_a_half(6))
+    with pytest.warns(UserWarning, match=r"^0\.0% .* not the 50\.0% of the"):
+        rem.strip_pruning(model)  # not even compiled
+    compiled(model)
+    for epochs, callbacks, reached in (
+        (4, [], "0.0%"),
+        (1, [rem.UpdatePruningStep()], "43.[0-9]%"),
+    ):
+        rem.prune_low_magnitude(model, decay_to_a_half(6))
+        compiled(model).fit(
+            *images, batch_size=8, epochs=epochs, verbose=0, callbacks=callbacks
+        )
+        with pytest.warns(UserWarning, match=f"^{reached} of the weights"):
+            rem.strip_pruning(model)
+    rem.prune_low_magnitude(model, decay_to_a_half(3))
+    compiled(model).fit(
+        *images, batch_size=8, verbose=0, callbacks=[rem.UpdatePruningStep()]
+    )
+    rem.strip_pruning(model)  # a warning would be an error here
+
+
+def test_own_constraints_act_too_and_come_back(images):
+    model = compiled(tiny_capsnet())
+    kernel = model.get_layer("conv").kernel
+    kernel.constraint = keras.constraints.NonNeg()
+    rem.prune_low_magnitude(model, lambda step: 0.3)
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    assert np.all(kernel.numpy() >= 0)
+    rem.strip_pruning(model)
+    assert isinstance(kernel.constraint, keras.constraints.NonNeg)
+
+
+def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
+    def run(epochs, stop_after=None):
+        keras.utils.set_random_seed(3)
+        model = rem.prune_low_magnitude(
+            compiled(tiny_capsnet()), lambda step: min(step / 12, 0.8)
+        )
+        callbacks = [rem.UpdatePruningStep()]
+        if stop_after is not None:
+            callbacks.append(
+                keras.callbacks.BackupAndRestore(
+                    str(tmp_path), delete_checkpoint=False
+                )
+            )
+        model.fit(
+            *images,
+            epochs=stop_after or epochs,
+            batch_size=8,
+            shuffle=False,
+            verbose=0,
+            callbacks=callbacks,
+        )
+        return model
+
+    whole = run(4)
+    run(4, stop_after=2)
+    resumed = run(4, stop_after=4)
+    for path, array in prunable(whole).items():
+        np.testing.assert_allclose(prunable(resumed)[path], array, atol=1e-6)
+
+
+def test_mixed_precision_trains_with_masks(images):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = compiled(tiny_capsnet())
+    finally:
+        keras.config.set_dtype_policy("float32")
+    rem.prune_low_magnitude(model, lambda step: 0.5)
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.slow
+def test_replicas_hold_the_same_masks_and_weights(images, two_replicas):
+    assert two_replicas.num_replicas_in_sync == 2
+    with two_replicas.scope():
+        optimizer = rem.sensitivity_decay(keras.optimizers.Adam(), 1e-3)
+        model = compiled(tiny_capsnet(), optimizer)
+        rem.prune_low_magnitude(model, lambda step: 0.5)
+        model.fit(
+            *images,
+            epochs=2,
+            batch_size=8,
+            verbose=0,
+            callbacks=[rem.UpdatePruningStep()],
+        )
+    variables = [*model.trainable_variables, *model.optimizer.variables]
+    masks = [v for v in model.optimizer.variables if "pruning_mask" in v.name]
+    assert len(masks) == 3
+    for variable in variables:
+        first, *others = two_replicas.experimental_local_results(variable.value)
+        for other in others:
+            np.testing.assert_array_equal(first.numpy(), other.numpy())
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
+
+
+def test_wrong_arguments_are_errors():
+    model = tiny_capsnet()
+    with pytest.raises(ValueError, match="`pruning_schedule` must be a funct"):
+        rem.prune_low_magnitude(model, 0.5)
+    with pytest.raises(ValueError, match="`targets` must name groups out of"):
+        rem.prune_low_magnitude(model, lambda s: 0.5, targets="biases")
+    with pytest.raises(ValueError, match="`scope` must be one of"):
+        rem.prune_low_magnitude(model, lambda s: 0.5, scope="layer")
+    with pytest.raises(ValueError, match="`frequency` must be at least 1"):
+        rem.prune_low_magnitude(model, lambda s: 0.5, frequency=0)
+    with pytest.raises(ValueError, match="no trainable variable in the groups"):
+        rem.prune_low_magnitude(
+            keras.Sequential([keras.Input((3,)), keras.layers.ReLU()]),
+            lambda s: 0.5,
+        )
+    rem.prune_low_magnitude(model, lambda s: 0.5)
+    with pytest.raises(ValueError, match="is being pruned already"):
+        rem.prune_low_magnitude(model, lambda s: 0.5)
+
+
+def test_callback_without_pruning_is_an_error(images):
+    with pytest.raises(ValueError, match="is not being pruned"):
+        compiled(tiny_capsnet()).fit(
+            *images, verbose=0, callbacks=[rem.UpdatePruningStep()]
+        )
+
+
+@pytest.mark.parametrize("steps_per_execution", [3, 4])
+def test_no_update_is_missed_between_executions(images, steps_per_execution):
+    schedule = tfmot.sparsity.keras.PolynomialDecay(
+        0.0, 0.8, 0, 24, frequency=8
+    )
+    model = compiled(tiny_capsnet(), steps_per_execution=steps_per_execution)
+    rem.prune_low_magnitude(model, schedule)
+    callbacks = [rem.UpdatePruningStep()]
+    history = model.fit(
+        *images, epochs=2, batch_size=2, verbose=0, callbacks=callbacks
+    )
+    first, last = history.history["sparsity"]
+    assert first == pytest.approx(float(schedule(8)[1]), abs=0.02)
+    assert last == pytest.approx(0.8, abs=0.02)
+
+
+def test_the_optimiser_goes_on_after_stripping_saving_and_loading(
+    images, tmp_path
+):
+    model = compiled(tiny_capsnet())
+    rem.prune_low_magnitude(model, lambda step: 0.5)
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    before = len(model.optimizer.variables)
+    rem.strip_pruning(model)
+    assert len(model.optimizer.variables) == before - 3
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for each in (model, loaded):
+        each.fit(*images, shuffle=False, verbose=0)
+        assert int(each.optimizer.iterations) == 2
+    for left, right in zip(
+        model.optimizer.variables, loaded.optimizer.variables, strict=True
+    ):
+        np.testing.assert_allclose(left.numpy(), right.numpy(), atol=1e-6)

@@ -1,0 +1,136 @@
+"""Sensitivity-gated decay: the rule, schedules, saving."""
+
+import inspect
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tfcaps import rem
+
+
+def one_layer():
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+
+
+def step(optimizer, model, kernel_gradient):
+    kernel, bias = model.trainable_variables
+    gradients = [kernel_gradient, np.zeros(bias.shape, "float32")]
+    tensors = [keras.ops.convert_to_tensor(g) for g in gradients]
+    optimizer.apply(tensors, [kernel, bias])
+
+
+def test_weights_shrink_by_the_gated_rate_before_the_update(rng):
+    model = one_layer()
+    model.set_weights([rng.normal(size=(3, 2)), np.ones(2)])
+    before = model.layers[0].kernel.numpy()
+    gradient = rng.normal(size=(3, 2)).astype("float32")
+    sgd = rem.sensitivity_decay(keras.optimizers.SGD(0.1), 0.05)
+    step(sgd, model, gradient)
+    gate = np.maximum(0.0, 1.0 - np.abs(gradient))
+    expected = before - 0.05 * before * gate - 0.1 * gradient
+    np.testing.assert_allclose(model.layers[0].kernel, expected, atol=1e-6)
+    np.testing.assert_array_equal(model.layers[0].bias, np.ones(2))
+
+
+def test_adam_sees_the_gradient_without_the_decay(rng):
+    gradient = rng.normal(size=(3, 2)).astype("float32")
+    start = [rng.normal(size=(3, 2)), np.zeros(2)]
+    results = []
+    for wrap in (False, True):
+        model = one_layer()
+        model.set_weights(start)
+        adam = keras.optimizers.Adam(0.1)
+        step(
+            rem.sensitivity_decay(adam, 0.0) if wrap else adam, model, gradient
+        )
+        results.append(model.layers[0].kernel.numpy())
+    np.testing.assert_array_equal(*results)
+
+
+def test_rate_may_follow_a_schedule():
+    model = one_layer()
+    model.set_weights([np.ones((3, 2)), np.zeros(2)])
+    rate = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.0])
+    sgd = rem.sensitivity_decay(keras.optimizers.SGD(0.0), rate)
+    step(sgd, model, np.zeros((3, 2), "float32"))
+    np.testing.assert_allclose(model.layers[0].kernel, 0.5)
+    step(sgd, model, np.zeros((3, 2), "float32"))
+    np.testing.assert_allclose(model.layers[0].kernel, 0.5)
+
+
+def test_targets_choose_what_decays():
+    model = one_layer()
+    model.set_weights([np.ones((3, 2)), np.zeros(2)])
+    sgd = rem.sensitivity_decay(
+        keras.optimizers.SGD(0.0), 0.5, targets="transformations"
+    )
+    step(sgd, model, np.zeros((3, 2), "float32"))
+    np.testing.assert_array_equal(model.layers[0].kernel, np.ones((3, 2)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, cls in inspect.getmembers(keras.optimizers, inspect.isclass)
+        if issubclass(cls, keras.optimizers.Optimizer)
+        and name not in ("Optimizer", "LossScaleOptimizer", "MultiOptimizer")
+    ],
+)
+def test_every_keras_optimizer_can_have_it(name):
+    if name == "Muon" and keras.__version__.startswith("3.12."):
+        pytest.skip("Keras 3.12's own Muon trains nothing on TensorFlow")
+    model = one_layer()
+    optimizer = rem.sensitivity_decay(getattr(keras.optimizers, name)(), 0.1)
+    step(optimizer, model, np.full((3, 2), 0.1, "float32"))
+    assert np.all(np.isfinite(model.layers[0].kernel))
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is type(optimizer)
+    assert copy.get_config() == optimizer.get_config()
+
+
+@pytest.mark.slow
+def test_it_is_saved_and_loaded_with_the_model_in_a_fresh_process(tmp_path):
+    model = one_layer()
+    rate = keras.optimizers.schedules.ExponentialDecay(1e-3, 10, 0.9)
+    adam = rem.sensitivity_decay(
+        keras.optimizers.Adam(0.01), rate, targets="kernels"
+    )
+    model.compile(adam, "mse")
+    model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+    model.save(tmp_path / "model.keras")
+    code = (
+        "import sys, keras, tfcaps\n"
+        "o = keras.models.load_model(sys.argv[1]).optimizer\n"
+        "print(type(o).__name__, o.rate.decay_rate, o.targets,"
+        " int(o.iterations))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "model.keras")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert printed.split("\n")[-2] == (
+        "SensitivityDecayAdam 0.9 ('kernels',) 1"
+    )
+
+
+def test_wrong_use_is_an_error():
+    with pytest.raises(ValueError, match=r"`rate` must be in \[0, 1\]"):
+        rem.sensitivity_decay(keras.optimizers.SGD(), 2.0)
+    with pytest.raises(ValueError, match="rate='x'"):
+        rem.sensitivity_decay(keras.optimizers.SGD(), "x")
+    with pytest.raises(ValueError, match="must be an object such as"):
+        rem.sensitivity_decay("adam", 0.1)
+    with pytest.raises(ValueError, match="inside LossScaleOptimizer"):
+        rem.sensitivity_decay(
+            keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), 0.1
+        )
+    used = keras.optimizers.SGD()
+    used.build(one_layer().trainable_variables)
+    with pytest.raises(ValueError, match="has been used"):
+        rem.sensitivity_decay(used, 0.1)

@@ -1,0 +1,163 @@
+"""SNIP: saliencies, masks, and that pruning once lasts."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.gradients import value_and_gradients, with_weights
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+from tfcaps.rem.pruning.single_shot import _saliencies
+
+
+@pytest.fixture
+def images(rng):
+    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
+
+
+def compiled(model, loss=None, optimizer="adam"):
+    loss = loss or tfcaps.losses.MarginLoss()
+    model.compile(optimizer, loss=loss, jit_compile=False)
+    return model
+
+
+def batches(images, labels, size=8):
+    starts = range(0, len(labels), size)
+    return [(images[k : k + size], labels[k : k + size]) for k in starts]
+
+
+def test_the_most_salient_weights_of_all_survive():
+    # loss = mean (w . x - y)^2 with one input, so dL/dw_k = 2 x_k (w . x - y)
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(1, use_bias=False)]
+    )
+    kernel = model.layers[0].kernel
+    kernel.assign(np.float32([[0.1], [-2.0], [0.5], [1.0]]))
+    compiled(model, "mse", keras.optimizers.SGD(0.1))
+    x = np.float32([[5.0, 0.1, 1.0, -0.4]])
+    # |w x| is 0.5, 0.2, 0.5, 0.4; the factor 2 (w . x - y) is common.
+    rem.prune_single_shot(model, [(x, np.float32([[3.0]]))], 0.5)
+    np.testing.assert_array_equal(
+        kernel.numpy(), np.float32([[0.1], [0.0], [0.5], [0.0]])
+    )
+
+
+def test_saliencies_are_summed_over_batches(images):
+    model = compiled(tiny_capsnet())
+    conv = model.get_layer("conv").kernel
+    class_caps = model.get_layer("class_caps").transformation
+    weights = [conv, class_caps]
+    expected = [np.zeros(w.shape, np.float32) for w in weights]
+    before = [w.numpy() for w in weights]
+    loss = tfcaps.losses.MarginLoss()
+    for x, y in batches(*images):
+        _, gradients = value_and_gradients(
+            with_weights(
+                lambda x, y: loss(y, model(x, training=True)), weights
+            ),
+            before,
+            x,
+            y.astype("float32"),
+        )
+        for total, w, g in zip(expected, before, gradients[0], strict=True):
+            total += np.abs(w * keras.ops.convert_to_numpy(g))
+    came = _saliencies(model, batches(*images), weights)
+    for one, other, w, old in zip(came, expected, weights, before, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-9)
+        np.testing.assert_array_equal(w.numpy(), old)
+
+
+def test_the_weights_of_the_losses_count(images):
+    expected = {"lengths": 3.0, "couplings": 0.5}
+    totals = []
+    for weights in ({"lengths": 0.0, "couplings": 0.5}, expected):
+        keras.utils.set_random_seed(0)
+        model = rem.add_couplings(tiny_capsnet())
+        model.compile(
+            "adam",
+            loss={
+                "lengths": tfcaps.losses.MarginLoss(),
+                "couplings": tfcaps.losses.CouplingLoss(),
+            },
+            loss_weights=weights,
+            jit_compile=False,
+        )
+        labels = {"lengths": images[1], "couplings": images[1]}
+        kernel = [v for v in model.trainable_variables if v.name == "kernel"]
+        (saliency, *_) = _saliencies(model, [(images[0], labels)], kernel)
+        totals.append(saliency.sum())
+    assert totals[1] > 2 * totals[0] > 0
+
+
+def test_masks_stay_for_the_whole_training(images):
+    model = compiled(tiny_capsnet())
+    rem.prune_single_shot(model, batches(*images), 0.75)
+    zeros = [array.numpy() == 0 for array in model.pruning.variables]
+    assert rem.sparsity(model) == pytest.approx(0.75, abs=0.01)
+    history = model.fit(
+        *images,
+        epochs=3,
+        batch_size=8,
+        verbose=0,
+        callbacks=[rem.UpdatePruningStep()],
+    ).history
+    assert history["sparsity"] == [pytest.approx(0.75, abs=0.01)] * 3
+    for array, zero in zip(model.pruning.variables, zeros, strict=True):
+        np.testing.assert_array_equal(array.numpy() == 0, zero)
+    rem.strip_pruning(model)
+    assert rem.sparsity(model) == pytest.approx(0.75, abs=0.01)
+
+
+def test_moving_averages_are_left_as_they_were(images):
+    inputs = keras.Input((8, 8, 1))
+    features = keras.layers.Conv2D(4, 3)(inputs)
+    features = keras.layers.BatchNormalization()(features)
+    outputs = keras.layers.Dense(3)(keras.layers.Flatten()(features))
+    model = compiled(keras.Model(inputs, outputs))
+    before = [w.copy() for w in model.get_weights()]
+    rem.prune_single_shot(model, batches(*images), 0.0)
+    for new, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+def test_every_tensor_keeps_a_weight():
+    saliencies = [np.arange(1.0, 9.0), np.array([[0.0, 0.2], [0.1, 0.0]])]
+    masks = rem.saliency_masks(saliencies, 0.75)
+    np.testing.assert_array_equal(masks[0], np.arange(8) >= 5)
+    np.testing.assert_array_equal(masks[1], [[False, True], [False, False]])
+
+
+def test_equal_saliencies_do_not_change_the_sparsity():
+    (mask,) = rem.saliency_masks([np.zeros((4, 5))], 0.75)
+    assert mask.sum() == 5
+
+
+def test_wrong_arguments_are_errors(images):
+    model = compiled(tiny_capsnet())
+    with pytest.raises(ValueError, match=r"in \[0, 1\). Received: sparsity=1"):
+        rem.prune_single_shot(model, batches(*images), 1.0)
+    with pytest.raises(ValueError, match="at least one batch"):
+        rem.prune_single_shot(model, [], 0.5)
+    with pytest.raises(ValueError, match="Compile the model"):
+        rem.prune_single_shot(tiny_capsnet(), batches(*images), 0.5)
+    dead = compiled(tiny_capsnet())
+    for variable in dead.trainable_variables:
+        variable.assign(np.zeros(variable.shape))
+    with pytest.raises(ValueError, match="their sum is 0.0"):
+        rem.prune_single_shot(dead, batches(*images), 0.5)
+    rem.prune_single_shot(model, batches(*images), 0.5)
+    with pytest.raises(ValueError, match="being pruned already"):
+        rem.prune_single_shot(model, batches(*images), 0.5)
+
+
+def test_loss_scaling_leaves_no_batch_out_and_masks_hold(images):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = tiny_capsnet()
+        model.compile("adam", tfcaps.losses.MarginLoss(), loss_weights=1e3)
+        rem.prune_single_shot(model, batches(*images), 0.5)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)

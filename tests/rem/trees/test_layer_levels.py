@@ -1,0 +1,209 @@
+"""Levels of each layer of a network with several routed layers."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.networks import SMALL_NETWORKS, draw_weights
+from tfcaps import rem
+from tfcaps.layers import ClassCaps, ConvCaps3D, FcCaps, Length, PrimaryCaps
+
+HIDDEN, LAST = 6, 11
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = SMALL_NETWORKS["multilayer_capsnet"]()
+    draw_weights(model, 2, hidden_caps1=4.0, class_caps=2.0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def images(model):
+    shape = (12, *model.input_shape[1:])
+    return np.random.default_rng(0).random(shape, dtype=np.float32)
+
+
+def rounded(couplings, levels):
+    steps = couplings * (levels - 1) - 0.5
+    # None is so near an edge that float32 decides.
+    assert np.min(np.abs(steps - np.rint(steps))) > 1e-4
+    codes = np.ceil(steps).astype(int)
+    return codes, codes / (levels - 1)
+
+
+def routed(layer, children, levels):
+    """Returns poses and codes `[b, i, j]` of a layer with rounded couplings."""
+    weight = layer.transformation.numpy().astype("float64")
+    bias = layer.bias.numpy().astype("float64")
+    votes = np.einsum("ijkd,bik->bijd", weight, children)
+    _, couplings = reference.dynamic_routing(votes, bias, 3)
+    codes, couplings = rounded(couplings, levels)
+    sums = np.einsum("bij,bijd->bjd", couplings, votes) + bias
+    poses = np.zeros(sums.shape)
+    for b, j in np.ndindex(sums.shape[:2]):
+        poses[b, j] = reference.squash(sums[b, j])
+    return poses, codes
+
+
+@pytest.fixture(scope="module")
+def by_hand(model, images):
+    """Returns class lengths and codes with 6 and 11 levels."""
+    primary = model.get_layer("primary_caps")
+    poses = keras.Model(model.input, primary.output)(images)
+    poses = np.reshape(poses, (len(images), -1, primary.dim)).astype("float64")
+    hidden, _ = routed(model.get_layer("hidden_caps1"), poses, HIDDEN)
+    classes, codes = routed(model.get_layer("class_caps"), hidden, LAST)
+    return np.linalg.norm(classes, axis=-1), codes
+
+
+LEVELS = {
+    "tuple": (HIDDEN, LAST),
+    "list": [HIDDEN, LAST],
+    "array": tuple(np.array([HIDDEN, LAST])),
+    "mapping": {"class_caps": LAST, "hidden_caps1": HIDDEN},
+}
+
+
+@pytest.mark.parametrize("levels", LEVELS.values(), ids=LEVELS)
+def test_every_layer_is_rounded_to_its_own_levels(
+    levels, model, images, by_hand
+):
+    copy = rem.quantize_couplings(model, levels)
+    assert copy.get_layer("hidden_caps1").routing.levels == HIDDEN
+    assert copy.get_layer("class_caps").routing.levels == LAST
+    lengths, _ = by_hand
+    np.testing.assert_allclose(copy(images), lengths, atol=1e-5)
+
+
+def keys_of(trees):
+    return [trees.keys(j).tolist() for j in range(trees.num_classes)]
+
+
+def test_dictionary_is_that_of_the_last_layer(model, images, by_hand):
+    lengths, codes = by_hand
+    labels = np.arange(len(images)) % 3
+    report = rem.evaluate(model, (images, labels), (HIDDEN, LAST))
+    predicted = lengths.argmax(-1)
+    assert report.accuracy_quantized == np.mean(predicted == labels)
+    trees = rem.CouplingDictionary(3)
+    trees.update(codes, predicted)
+    assert report.dictionary.key_length == codes.shape[1]
+    assert np.all(trees.num_keys > 0)
+    assert keys_of(report.dictionary) == keys_of(trees)
+    assert report.levels == LAST
+    expected = {"hidden_caps1": HIDDEN, "class_caps": LAST}
+    assert report.levels_per_layer == expected
+    # The levels of either layer make a difference.
+    for other in ((3, LAST), {"class_caps": LAST}, (HIDDEN, 9)):
+        changed = rem.evaluate(model, (images, labels), other).dictionary
+        assert keys_of(changed) != keys_of(report.dictionary)
+
+
+def test_layers_that_are_not_named_stay_as_they_are(model, images):
+    copy = rem.quantize_couplings(model, {"hidden_caps1": 5}, mode="midrise")
+    hidden = copy.get_layer("hidden_caps1").routing
+    assert (hidden.levels, hidden.levels_mode) == (5, "midrise")
+    assert copy.get_layer("class_caps").routing.levels is None
+    again = rem.quantize_couplings(copy, {"class_caps": 7})
+    hidden, last = (
+        again.get_layer(name).routing for name in ("hidden_caps1", "class_caps")
+    )
+    assert (hidden.levels, hidden.levels_mode) == (5, "midrise")
+    assert (last.levels, last.levels_mode) == (7, "midtread")
+
+
+def test_one_number_is_for_all_layers(model, images):
+    labels = np.zeros(len(images), int)
+    one, each = (
+        rem.evaluate(model, (images, labels), levels).to_dict()
+        for levels in (5, (5, 5))
+    )
+    assert one == each
+
+
+@pytest.fixture(scope="module")
+def with_conv_caps_3d():
+    images = keras.Input((4, 4, 1), name="images")
+    children = PrimaryCaps(2, 4, 4, padding="same")(images)
+    poses = ConvCaps3D(3, 4, name="spatial")(children)
+    poses = ClassCaps(3, 4, name="classes")(poses)
+    return keras.Model(images, Length()(poses))
+
+
+@pytest.mark.slow
+def test_conv_caps_3d_is_rounded_only_if_it_is_named(with_conv_caps_3d, rng):
+    model = with_conv_caps_3d
+    data = rng.random((5, 4, 4, 1), dtype=np.float32), np.zeros(5, int)
+    for levels in (5, (5,)):
+        copy = rem.quantize_couplings(model, levels)
+        assert copy.get_layer("spatial").routing.levels is None
+        report = rem.evaluate(model, data, levels)
+        assert report.levels_per_layer == {"classes": 5}
+    levels = {"classes": 5, "spatial": 3}
+    copy = rem.quantize_couplings(model, levels)
+    assert copy.get_layer("spatial").routing.levels == 3
+    report = rem.evaluate(model, data, levels)
+    assert list(report.levels_per_layer.items()) == [
+        ("spatial", 3),
+        ("classes", 5),
+    ]
+    # A coupling there is one of 48.
+    assert report.zero_layers == ["spatial"]
+    assert report.accuracy_quantized == np.mean(
+        np.argmax(copy.predict(data[0], verbose=0), axis=-1) == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        (
+            (5,),
+            r"one for each of the 2 layers \['hidden_caps1', 'class_caps'\]. "
+            r"Received: levels=\(5,\)",
+        ),
+        ((5, 5, 5), "one for each of the 2 layers"),
+        (
+            {"conv": 5, "class_caps": 5},
+            r"must name routed layers of the model, which are \['hidden_caps1',"
+            r" 'class_caps'\]. Received: \['conv'\]",
+        ),
+        ((1, 11), "`levels` must be at least 2, and whole. Received: levels=1"),
+        ({"class_caps": 2.5}, "at least 2, and whole. Received: levels=2.5"),
+        (True, "at least 2, and whole. Received: levels=True"),
+        ("11", "at least 2, and whole. Received: levels=11"),
+    ],
+)
+def test_levels_that_do_not_fit_are_an_error(levels, message, model):
+    with pytest.raises(ValueError, match=message):
+        rem.quantize_couplings(model, levels)
+
+
+def test_evaluation_needs_levels_of_the_last_layer(model):
+    message = (
+        "`levels` must name the last routed layer, whose couplings make the "
+        "parse trees, 'class_caps'. Received: levels={'hidden_caps1': 5}"
+    )
+    with pytest.raises(ValueError, match=message):
+        rem.Evaluator(model, {"hidden_caps1": 5})
+    with pytest.raises(ValueError, match=r"\[2, 256\].* Received: levels=300"):
+        rem.Evaluator(model, (300, 11))
+
+
+def test_wrong_mode_is_an_error(model):
+    with pytest.raises(ValueError, match="Received: mode='middle'"):
+        rem.quantize_couplings(model, 5, mode="middle")
+
+
+def test_layer_that_is_routed_twice_keeps_its_couplings_apart(rng):
+    images = keras.Input((6, 4), name="images")
+    hidden = FcCaps(6, 4, name="hidden")
+    poses = ClassCaps(3, 4, name="classes")(hidden(hidden(images)))
+    model = keras.Model(images, Length()(poses))
+    data = rng.normal(size=(5, 6, 4)).astype("float32")
+    report = rem.evaluate(model, (data, np.zeros(5, int)), 3)
+    copy = rem.quantize_couplings(model, 3)
+    predicted = np.argmax(copy.predict(data, verbose=0), axis=-1)
+    assert report.accuracy_quantized == np.mean(predicted == 0)

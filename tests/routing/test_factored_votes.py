@@ -1,0 +1,194 @@
+"""Votes that are never made do what votes do."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.backends import on_tensorflow
+from tests.gradients import value_and_gradients
+from tests.registry import ROUTINGS, parametrize
+from tfcaps.layers import ClassCaps, ConvCaps
+from tfcaps.routing import (
+    Block,
+    FactoredVotes,
+    Votes,
+    execution,
+    materialize_votes,
+)
+
+# Blocks, positions and types of six children.
+FORMS = {
+    "nothing_shared": (1, 1, 6),
+    "types_shared": (1, 3, 2),
+    "all_shared": (1, 6, 1),
+    "blocks": (2, 1, 3),
+    "blocks_all_shared": (3, 2, 1),
+}
+
+
+def random_blocks(rng, form, dtype="float32"):
+    count, positions, types = FORMS[form]
+    return [
+        Block(
+            rng.normal(size=(2, positions, types, 3)).astype(dtype),
+            rng.normal(size=(types, 3, 3, 4)).astype(dtype),
+        )
+        for _ in range(count)
+    ]
+
+
+def both(blocks):
+    return FactoredVotes(blocks), Votes(
+        materialize_votes(blocks), parents_first=True
+    )
+
+
+def test_votes_are_poses_times_maps(rng):
+    poses, maps = random_blocks(rng, "types_shared")[0]
+    votes = np.asarray(materialize_votes([Block(poses, maps)]))
+    assert votes.shape == (2, 3, 6, 4)
+    # Child 3 is of type 1 at position 1.
+    np.testing.assert_allclose(
+        votes[1, 2, 3], poses[1, 1, 1] @ maps[1, 2], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["", "scaled"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_contraction_is_that_of_made_votes(form, scaled, rng):
+    factored, whole = both(random_blocks(rng, form, "float64"))
+    if scaled:
+        for _ in range(2):
+            factors = rng.normal(size=(2, 6, 3))
+            factored, whole = factored.scale(factors), whole.scale(factors)
+    couplings = rng.random((2, 6, 3))
+    poses = rng.normal(size=(2, 3, 4))
+
+    def results(votes):
+        lengths = votes.lengths()
+        return {
+            "sum": votes.sum(),
+            "weighted_sum": votes.weighted_sum(couplings),
+            "agreement": votes.agreement(poses),
+            "lengths": lengths,
+            "distances": votes.distances(poses, lengths),
+            "squared_deviations": votes.squared_deviations(poses).agreement(
+                poses
+            ),
+            "zero_poses": votes.zero_poses(),
+            "zero_couplings": votes.zero_couplings(),
+            "num_parents": votes.num_parents,
+        }
+
+    wanted = results(whole)
+    assert factored.dtype == whole.dtype
+    for name, result in results(factored).items():
+        np.testing.assert_allclose(
+            result, wanted[name], atol=1e-9, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@parametrize([case for case in ROUTINGS if case.make().levels is None])
+def test_routing_and_its_gradients_are_the_same(case, form, rng):
+    blocks = random_blocks(rng, form)
+    _, activations, weights = case.random_arguments(rng)
+    factors = [part for block in blocks for part in block]
+    starts = range(0, len(factors), 2)
+    weighting = rng.normal(size=(2, 3, 4)).astype("float32")
+
+    def results(form):
+        def route(*factors):
+            pairs = [Block(*factors[k : k + 2]) for k in starts]
+            routed = case.make()(both(pairs)[form], activations, **weights)
+            return [*routed, routed.poses * weighting]
+
+        zeros = [np.zeros(1, "float32")] * 3
+        outputs, gradients = value_and_gradients(
+            route, *factors, upstream=[*zeros, np.float32(1.0)]
+        )
+        return [*outputs, *gradients]
+
+    for result, wanted in zip(results(0), results(1), strict=True):
+        scale = max(np.max(np.abs(wanted)), 1.0)
+        np.testing.assert_allclose(result, wanted, atol=2e-5 * scale)
+
+
+def test_gradients_stop(rng):
+    _, gradients = value_and_gradients(
+        lambda *factors: FactoredVotes([Block(*factors)]).stop_gradient().sum(),
+        *random_blocks(rng, "types_shared")[0],
+    )
+    for gradient in gradients:
+        assert not np.any(gradient)
+
+
+def test_distances_of_equal_votes_are_finite(rng):
+    blocks = random_blocks(rng, "nothing_shared")
+    votes = both(blocks)[0]
+    target = np.asarray(materialize_votes(blocks))[:, :, 0]
+    distances = np.asarray(votes.distances(target, votes.lengths()))
+    assert np.all(distances[:, 0] < 2e-3) and np.all(distances >= 0)
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+# Those that share nothing have many votes.
+@pytest.mark.parametrize(
+    ("layer", "shape", "expected"),
+    [
+        slow(ClassCaps(256, 64), (64, 64), FactoredVotes),
+        slow(ClassCaps(255, 64), (64, 64), Votes),
+        slow(ClassCaps(256, 64), (64, 65), Votes),
+        (ClassCaps(3, 4, share="all"), (6, 8), FactoredVotes),
+        (ClassCaps(3, 4, share="type"), (2, 2, 3, 8), FactoredVotes),
+        (ClassCaps(3, 16, "em", matrix=True), (6, 16), Votes),
+        slow(ConvCaps(64, 64, 2), (5, 5, 4, 8), FactoredVotes),
+        slow(ConvCaps(64, 64, 2), (4, 5, 4, 8), Votes),
+        (ConvCaps(3, 4, 2, share_types=True), (4, 4, 2, 8), FactoredVotes),
+    ],
+)
+@on_tensorflow
+def test_layers_choose_by_shape(layer, shape, expected, monkeypatch):
+    chosen = []
+    call = type(layer.routing).__call__
+    monkeypatch.setattr(
+        type(layer.routing),
+        "__call__",
+        lambda self, votes, *args, **kwargs: (
+            chosen.append(type(votes)) or call(self, votes, *args, **kwargs)
+        ),
+    )
+    layer(np.zeros((1, *shape), "float32"))
+    assert (chosen[0] is FactoredVotes) == (expected is FactoredVotes)
+    # In a step of Keras fewer votes are many.
+    chosen.clear()
+    monkeypatch.setattr(execution, "MANY_VOTES", 1)
+    keras.Sequential([keras.Input(shape), layer]).predict(
+        np.zeros((1, *shape), "float32"), verbose=0
+    )
+    small = layer.routing.vote_free and layer.dim >= shape[-1]
+    assert (chosen[-1] is FactoredVotes) == (small or expected is FactoredVotes)
+
+
+@pytest.mark.parametrize("padding", ["valid", "same"])
+@pytest.mark.parametrize("share_types", [False, True])
+def test_windows_vote_alike_in_both_forms(
+    padding, share_types, rng, monkeypatch
+):
+    layer = ConvCaps(
+        3, 6, (3, 2), (2, 1), padding=padding, share_types=share_types
+    )
+    maps = rng.normal(size=(2, 6, 5, 4, 5)).astype("float32")
+    results = []
+    for factored in (False, True):
+        monkeypatch.setattr(
+            execution, "stay_factored", lambda *_, f=factored: f
+        )
+        results.append(layer(maps, return_couplings=True))
+    for result, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(result), wanted, atol=1e-5
+        )

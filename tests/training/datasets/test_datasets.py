@@ -1,0 +1,292 @@
+"""Sources of images: what is read, and what is refused."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cli import UserError
+from training import datasets, images
+
+_REAL_DATA = Path(
+    os.environ.get(
+        "TFDS_DATA_DIR",
+        Path(__file__).parents[4] / "shared" / "tensorflow_datasets",
+    )
+)
+_BILINEAR = Image.Resampling.BILINEAR
+
+
+def arrays(**changes):
+    """Arrays of a usable `.npz` file; `None` leaves one out."""
+    rng = np.random.default_rng(0)
+    usable = {
+        "x_train": rng.integers(0, 256, (12, 6, 5), dtype=np.uint8),
+        "y_train": np.arange(12) % 3,
+        "x_test": rng.integers(0, 256, (6, 6, 5), dtype=np.uint8),
+        "y_test": np.arange(6) % 3,
+    }
+    return {k: v for k, v in {**usable, **changes}.items() if v is not None}
+
+
+def write_image(path, size=(5, 6), mode="RGB"):
+    """Writes a picture that no other path has."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw = np.random.default_rng(list(str(path).encode()))
+    pixels = draw.integers(0, 256, (*size[::-1], 3), np.uint8)
+    Image.fromarray(pixels).convert(mode).save(path)
+
+
+def test_digits_are_split_in_halves_of_the_same_classes():
+    data = datasets.load("digits")
+    assert data.image_shape == (8, 8, 1)
+    assert data.num_classes == 10
+    data = datasets.load("digits", validation=0.0)
+    assert len(data.train[1]) + len(data.test[1]) == 1797
+    counts = np.bincount(data.train[1]) - np.bincount(data.test[1])
+    assert np.abs(counts).max() <= 1
+    assert 0.0 <= data.train[0].min() < data.train[0].max() == 1.0
+
+
+def test_npz_files_are_read(tmp_path):
+    column = (np.arange(12) % 3)[:, np.newaxis]  # as in Keras' own CIFAR
+    np.savez(tmp_path / "mine.npz", **arrays(y_train=column))
+    data = datasets.load(str(tmp_path / "mine.npz"), validation=0.0)
+    assert data.image_shape == (6, 5, 1)
+    assert data.class_names == ("0", "1", "2")
+    np.testing.assert_array_equal(data.train[0][..., 0], arrays()["x_train"])
+    np.testing.assert_array_equal(data.train[1], column[:, 0])
+
+
+_FLOATS = np.random.default_rng(0).random((12, 6, 5))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y_test": None}, "must have the arrays x_train, y_train, x_test"),
+        ({"y_train": np.arange(12) % 3 - 1}, "but one label is -1"),
+        ({"y_train": 2 * (np.arange(12) % 3)}, "but one label is 2"),
+        ({"y_test": np.full(6, 3)}, "test labels must be in 0 to 2"),
+        ({"y_test": np.zeros(6)}, "test labels must be integers from 0"),
+        ({"y_test": np.zeros(5, int)}, "must be one label for each test"),
+        ({"y_test": np.zeros((6, 2), int)}, "must be one label for each test"),
+        ({"y_train": np.zeros(12, int)}, "labels must be in 0 to 0"),
+        ({"x_test": np.zeros((6, 5, 5), np.uint8)}, "they must have one shape"),
+        ({"x_train": np.zeros((12, 30))}, "training images must have the sha"),
+        ({"x_train": np.zeros((12, 6, 5, 4))}, "1 to 3 channels"),
+        ({"x_train": 255 * _FLOATS}, "must be uint8, or floats in 0 to 1"),
+        ({"x_train": np.full((12, 6, 5), np.nan)}, "floats in 0 to 1"),
+        ({"x_train": np.zeros((12, 6, 5), int)}, "must be uint8, or floats"),
+        ({"x_train": np.zeros((0, 6, 5))}, "training images must have the sha"),
+    ],
+)
+def test_unusable_npz_files_are_refused(tmp_path, changes, message):
+    np.savez(tmp_path / "mine.npz", **arrays(**changes))
+    with pytest.raises(UserError, match=message):
+        datasets.load(str(tmp_path / "mine.npz"))
+
+
+def test_broken_and_pickled_npz_files_are_refused(tmp_path):
+    path = tmp_path / "mine.npz"
+    with pytest.raises(UserError, match="there is no file"):
+        datasets.load(str(path))
+    np.savez(path, **arrays())
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(UserError, match="is not a readable .npz file"):
+        datasets.load(str(path))
+    np.savez(path, **arrays(x_train=np.array([{}], object)))
+    with pytest.raises(UserError, match="is not a readable .npz file"):
+        datasets.load(str(path))
+
+
+def test_folders_of_class_folders_are_read(tmp_path):
+    for name, count in (("cats", 10), ("dogs", 5)):
+        for k in range(count):
+            write_image(tmp_path / name / f"{k}.png")
+    data = datasets.load(str(tmp_path), validation=0.0)
+    assert data.class_names == ("cats", "dogs")
+    assert data.image_shape == (6, 5, 3)
+    assert np.bincount(data.test[1]).tolist() == [2, 1]
+    assert np.bincount(data.train[1]).tolist() == [8, 4]
+
+
+def test_unusable_folders_are_refused(tmp_path):
+    with pytest.raises(UserError, match="at least two folders"):
+        datasets.load(str(tmp_path))
+    for name in ("cats", "dogs"):
+        write_image(tmp_path / name / "1.png")
+    with pytest.raises(UserError, match="cats must have at least two images"):
+        datasets.load(str(tmp_path))
+    for name in ("cats", "dogs"):
+        write_image(tmp_path / name / "2.png")
+    write_image(tmp_path / "dogs" / "3.png", size=(6, 6))
+    with pytest.raises(UserError, match="must have one size"):
+        datasets.load(str(tmp_path))
+    assert datasets.load(str(tmp_path), resize=4).image_shape == (4, 4, 3)
+    (tmp_path / "dogs" / "3.png").write_text("no image")
+    with pytest.raises(UserError, match="3.png is not a readable image"):
+        datasets.load(str(tmp_path))
+
+
+def test_broken_files_are_left_out_on_demand_and_named(tmp_path):
+    for name in ("cats", "dogs"):
+        for k in range(3):
+            write_image(tmp_path / name / f"{k}.png")
+    (tmp_path / "dogs" / "1.png").write_bytes(b"no image")
+    whole = (tmp_path / "cats" / "2.png").read_bytes()
+    (tmp_path / "cats" / "2.png").write_bytes(whole[:45])  # cut off
+    with pytest.raises(UserError, match="[12].png is not .* add --skip-br"):
+        datasets.load(str(tmp_path))
+    data = datasets.load(str(tmp_path), validation=0.0, skip_broken=True)
+    assert len(data.train[1]) + len(data.test[1]) == 4
+    cats, dogs = data.left_out
+    assert cats == f"{tmp_path / 'cats' / '2.png'} is not a readable image."
+    assert dogs == f"{tmp_path / 'dogs' / '1.png'} is not a readable image."
+    (tmp_path / "dogs" / "2.png").write_bytes(b"nor this one")
+    with pytest.raises(UserError, match="dogs must have at least two images"):
+        datasets.load(str(tmp_path), skip_broken=True)
+
+
+def test_grey_images_among_coloured_ones_get_three_channels(tmp_path, rng):
+    grey = rng.integers(0, 256, (6, 5), np.uint8)
+    for name in ("cats", "dogs"):
+        for number in range(2):
+            write_image(tmp_path / name / f"{number}.png")
+    Image.fromarray(grey).save(tmp_path / "dogs" / "2.png")
+    data = datasets.load(str(tmp_path), validation=0.0)
+    assert data.image_shape[2] == 3
+    every = np.concatenate([data.train[0], data.test[0]])
+    wanted = np.stack([grey] * 3, axis=-1)
+    assert any(np.array_equal(image, wanted) for image in every)
+
+
+def test_unknown_names_and_folders_are_refused(tmp_path):
+    with pytest.raises(UserError, match="unknown data set 'no_such_set'"):
+        datasets.load("no_such_set", str(tmp_path))
+    with pytest.raises(UserError, match="neither a folder nor an .npz file"):
+        datasets.load(str(tmp_path / "missing" / "folder"))
+    with pytest.raises(UserError, match="neither a folder nor an .npz file"):
+        datasets.load("photos/")
+    with pytest.raises(UserError, match="neither a folder nor an .npz file"):
+        datasets.load("")
+    with pytest.raises(UserError, match="unknown data set 'a/b'"):
+        datasets.load("a/b", str(tmp_path))
+    with pytest.raises(UserError, match="--data-dir .* is not a folder"):
+        datasets.load("mnist", str(tmp_path / "missing"))
+    with pytest.raises(UserError, match="mnist is not prepared in"):
+        datasets.load("mnist", str(tmp_path))
+
+
+@pytest.mark.skipif(
+    not (_REAL_DATA / "cifar10").is_dir(),
+    reason="no prepared cifar10 in TFDS_DATA_DIR",
+)
+def test_tensorflow_datasets_are_read():
+    data = datasets.load("cifar10", str(_REAL_DATA))
+    assert data.image_shape == (32, 32, 3)
+    assert data.class_names[0] == "airplane"
+    assert np.bincount(data.train[1]).tolist() == 10 * [4500]
+    assert np.bincount(data.validation[1]).tolist() == 10 * [500]
+    assert len(data.test[1]) == 10_000
+    assert data.train[0].dtype == np.uint8
+
+
+def rows_of(part):
+    """Images and labels as bytes, one for each image."""
+    images, labels = part
+    return [
+        i.tobytes() + bytes([k]) for i, k in zip(images, labels, strict=True)
+    ]
+
+
+def test_validation_is_held_out_of_training_the_same_at_every_call(tmp_path):
+    rng = np.random.default_rng(0)
+    usable = {
+        "x_train": rng.integers(0, 256, (60, 6, 5), dtype=np.uint8),
+        "y_train": np.repeat([0, 1, 2], [40, 19, 1]),
+    }
+    path = str(tmp_path / "mine.npz")
+    np.savez(path, **arrays(**usable))
+    data = datasets.load(path, validation=0.25)
+    assert np.bincount(data.validation[1]).tolist() == [10, 5]
+    assert np.bincount(data.train[1]).tolist() == [30, 14, 1]
+    kept, held = rows_of(data.train), rows_of(data.validation)
+    assert not set(kept) & set(held)
+    whole = datasets.load(path, validation=0.0)
+    assert whole.validation[0].shape == (0, 6, 5, 1)
+    assert whole.validation[1].shape == (0,)
+    assert sorted(rows_of(whole.train)) == sorted(kept + held)
+    assert rows_of(datasets.load(path, validation=0.25).validation) == held
+    assert len(datasets.load(path).validation[1]) == 6  # a tenth
+    assert rows_of(whole.test) == rows_of(data.test)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_validation_shares_out_of_range_are_refused(share):
+    with pytest.raises(UserError, match="least 0 and less than 1; it is"):
+        datasets.load("digits", validation=share)
+
+
+def test_every_part_is_reduced(tmp_path):
+    data = datasets.load("digits")
+    more = dataclasses.replace(data, others={"more": data.test})
+    few = more.reduced(20)
+    for part in (few.train, few.validation, few.test, few.others["more"]):
+        assert len(part[0]) == len(part[1]) == 20
+    assert len(more.reduced(100).validation[1]) == 90
+    assert set(rows_of(few.validation)) <= set(rows_of(data.validation))
+
+
+def test_every_part_is_resized_and_all_but_training_cropped():
+    data = datasets.load("digits", resize=16, crop=6)
+    assert data.train[0].shape[1:] == (16, 16, 1)
+    assert data.validation[0].shape[1:] == data.image_shape == (6, 6, 1)
+    np.testing.assert_array_equal(
+        data.test[0],
+        datasets.load("digits", resize=16).test[0][:, 5:11, 5:11],
+    )
+    with pytest.raises(UserError, match="9 rows and columns cannot be cut"):
+        datasets.load("digits", crop=9)
+
+
+def test_options_belong_to_data_sets_that_have_them():
+    with pytest.raises(TypeError, match="digits has no options"):
+        datasets.load("digits", maps=2)
+
+
+@pytest.mark.parametrize("shape", [(32, 48, 3), (20, 20, 2), (7, 9, 1)])
+def test_resizing_is_pillows(shape):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (70, *shape), dtype=np.uint8)
+    wanted = np.stack(
+        [
+            np.asarray(Image.fromarray(plane).resize((24, 24), _BILINEAR))
+            for plane in np.moveaxis(pixels, -1, 1).reshape(-1, *shape[:2])
+        ]
+    ).reshape(70, shape[2], 24, 24)
+    wanted = np.moveaxis(wanted, 1, -1).astype(int)
+    resized = images.resize(pixels, 24)
+    assert resized.dtype == np.uint8
+    assert np.abs(resized - wanted).max() <= 1  # Pillow rounds twice
+    floats = images.resize(pixels / 255.0, 24)
+    assert floats.dtype == np.float32 and floats.max() <= 1.0
+    assert np.abs(255 * floats - wanted).max() < 1.001
+
+
+def test_images_are_put_in_the_middle_and_cut_out_of_it():
+    small = np.ones((1, 3, 4, 1), np.uint8)
+    large = images.centred(small, 6)
+    assert large.shape == (1, 6, 6, 1) and large.sum() == 12
+    assert large[0, 1:4, 1:5].all()
+    assert images.centre_crop(large, 2).tolist() == [2 * [2 * [[1]]]]
+
+
+def test_channel_statistics_are_of_pixels_in_0_to_1():
+    pixels = np.array([[0, 255], [255, 255]], np.uint8).reshape(1, 1, 2, 2)
+    mean, std = datasets.channel_statistics(pixels)
+    assert mean == (0.5, 1.0) and std == (0.5, 0.0)
+    assert datasets.channel_statistics(pixels / 255.0) == (mean, std)

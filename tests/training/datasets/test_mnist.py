@@ -1,0 +1,229 @@
+"""What is made of MNIST: affNIST, our affine MNIST and MultiMNIST."""
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from cli import UserError
+from tests.prepared_data import tfds_folder
+from training import datasets
+from training import images as pixels
+from training.datasets import affnist, multimnist
+from training.datasets.data import Data, checked
+
+
+def digits(count):
+    """Images of 28x28 pixels: a bar, a lying L, and a T, upright and thin."""
+    images = np.zeros((count, 28, 28, 1), np.uint8)
+    labels = np.arange(count) % 3
+    images[:, 5:23, 12:15] = 255
+    images[labels == 1, 20:23, 12:24] = 250
+    images[labels == 2, 5:8, 6:22] = 250
+    return images, labels
+
+
+@pytest.fixture
+def mnist() -> Data:
+    return checked("mnist", digits(30), digits(12), ["bar", "L", "T"])
+
+
+def write_affnist(path, images, labels, **changes):
+    fields = {
+        "affine_human_readable": np.zeros((6, len(images))),
+        "image": images.reshape(len(images), -1).T,
+        "label_int": labels[np.newaxis].astype(np.uint8),
+        **changes,
+    }
+    savemat(path, {"affNISTdata": fields})
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_affnist_is_read_upright(mnist, tmp_path, transposed):
+    made = affnist.generate(mnist, None, 0.1, maps=2)
+    images, labels = made.test
+    written = images.swapaxes(1, 2) if transposed else images
+    write_affnist(tmp_path / "test.mat", written, labels)
+    data = affnist.load(mnist, str(tmp_path), 0.1)
+    assert data.name == "affnist"
+    assert data.image_shape == (40, 40, 1)
+    np.testing.assert_array_equal(data.test[0], images)
+    np.testing.assert_array_equal(data.test[1], labels)
+
+
+def test_numbered_affnist_files_are_joined_in_their_order(mnist, tmp_path):
+    images, labels = affnist.generate(mnist, None, 0.1).test
+    (tmp_path / "test_batches").mkdir()
+    for number in (1, 2, 10):
+        part = slice(number, number + 1)
+        path = tmp_path / "test_batches" / f"{number}.mat"
+        write_affnist(path, images[part], labels[part])
+    data = affnist.load(mnist, str(tmp_path), 0.1)
+    np.testing.assert_array_equal(data.test[0], images[[1, 2, 10]])
+    np.testing.assert_array_equal(data.test[1], labels[[1, 2, 10]])
+
+
+@pytest.mark.parametrize("make", [affnist.load, affnist.generate])
+def test_expanded_mnist_is_for_training_and_validation(mnist, tmp_path, make):
+    write_affnist(
+        tmp_path / "test.mat", *affnist.generate(mnist, None, 0.1).test
+    )
+    data = make(mnist, str(tmp_path), 0.1)
+    np.testing.assert_array_equal(data.train[0][:, 6:34, 6:34], mnist.train[0])
+    assert data.train[0].shape == (30, 40, 40, 1)
+    assert data.train[0].sum() == mnist.train[0].sum()
+    for images, labels in (data.validation, data.others["expanded"]):
+        np.testing.assert_array_equal(images, pixels.centred(mnist.test[0], 40))
+        np.testing.assert_array_equal(labels, mnist.test[1])
+    none = make(mnist, str(tmp_path), 0.0)
+    assert none.validation[0].shape == (0, 40, 40, 1)
+    assert len(none.train[1]) == 30
+
+
+def test_unusable_affnist_files_are_refused(mnist, tmp_path):
+    with pytest.raises(UserError, match="affnist needs test.mat, or 1.mat"):
+        affnist.load(mnist, str(tmp_path), 0.1)
+    with pytest.raises(UserError, match="no folder is given"):
+        affnist.load(mnist, None, 0.1)
+    path = tmp_path / "test.mat"
+    images, labels = np.zeros((3, 40, 40), np.uint8), np.arange(3)
+    for write in (
+        lambda: path.write_bytes(b""),
+        lambda: path.write_bytes(b"no MATLAB" * 100),
+        lambda: savemat(path, {"digits": images}),
+        lambda: savemat(path, {"affNISTdata": {"image": images}}),
+        lambda: write_affnist(path, images[:, :28], labels),
+        lambda: write_affnist(path, images, labels[:2]),
+    ):
+        write()
+        with pytest.raises(UserError, match="test.mat is not a file of affNI"):
+            affnist.load(mnist, str(tmp_path), 0.1)
+
+
+def test_affine_maps_are_of_affnists_ranges():
+    draw = np.random.default_rng(0)
+    maps = np.array([affnist.random_map(draw) for _ in range(2000)])
+    # A step to the right is scaled and turned, and not sheared.
+    down, right = maps[:, :, 1].T
+    angles = np.arctan2(-down, right)
+    degrees = np.degrees(angles)
+    assert -20.0 <= degrees.min() < -19.5 and 19.5 < degrees.max() <= 20.0
+    # Turned back, a step down is scaled, and sheared to the side.
+    heights = np.cos(angles) * maps[:, 0, 0] + np.sin(angles) * maps[:, 1, 0]
+    aside = np.cos(angles) * maps[:, 1, 0] - np.sin(angles) * maps[:, 0, 0]
+    shears = aside / heights
+    assert -0.2 <= shears.min() < -0.19 and 0.19 < shears.max() <= 0.2001
+    scales = np.stack([heights, np.hypot(down, right)])
+    assert 0.7999 < scales.min() and (scales.min(axis=1) < 0.81).all()
+    assert scales.max() < 1.2001 and (scales.max(axis=1) > 1.19).all()
+    drawn = np.stack([degrees, shears, *scales])
+    off_diagonal = np.corrcoef(drawn)[np.triu_indices(4, 1)]
+    assert np.abs(off_diagonal).max() < 0.1  # 4 standard deviations
+
+
+def test_digits_are_sent_through_a_map_to_places_where_they_are_whole():
+    blocks = np.zeros((28, 28, 1), np.uint8)
+    blocks[4:8, 4:8] = 100
+    blocks[14:18, 20:24] = 200
+    forward = np.array([[0.9, -0.3], [0.2, 1.1]])
+    draw = np.random.default_rng(0)
+    steps, places, areas = [], [], []
+    for _ in range(300):
+        moved = affnist.transform(blocks, forward, draw)
+        assert moved.shape == (40, 40, 1) and moved.dtype == np.uint8
+        # Two blocks, each 16 pixels large, by the determinant 1.05.
+        areas.append(moved.sum() / 300 / 16 / 1.05)
+        bright = np.argwhere(moved[..., 0] > 120)[:, :2].mean(axis=0)
+        others = (moved[..., 0] > 50) & (moved[..., 0] <= 110)
+        dark = np.argwhere(others & near(others, bright)).mean(axis=0)
+        steps.append(bright - dark)
+        places.append(bright)
+    wanted = forward @ [10, 16]
+    np.testing.assert_allclose(np.mean(steps, axis=0), wanted, atol=0.3)
+    np.testing.assert_allclose(areas, 1.0, atol=0.1)
+    reach = np.ptp(places, axis=0)
+    # What is left of 40 by the blocks and their distance.
+    sides = np.abs(wanted) + np.abs(forward) @ [4, 4]
+    np.testing.assert_allclose(reach, 40 - sides, atol=0.7)
+
+
+def near(mask, point):
+    """Leaves out the pale rim of a bright block."""
+    return np.hypot(*(np.indices(mask.shape) - point[:, None, None])) > 6
+
+
+def test_affine_mnist_has_so_many_maps_of_each_digit_at_every_call(mnist):
+    data = affnist.generate(mnist, None, 0.1, maps=3)
+    assert data.name == "affine_mnist"
+    assert data.test[0].shape == (36, 40, 40, 1)
+    assert data.test[1].tolist() == 3 * mnist.test[1].tolist()
+    again = affnist.generate(mnist, None, 0.1, maps=3)
+    np.testing.assert_array_equal(data.test[0], again.test[0])
+    assert len({image.tobytes() for image in data.test[0]}) == 36
+
+
+def test_multimnist_has_fixed_pairs_for_validation_and_test(mnist):
+    data = multimnist.generate(mnist, None, 0.2, shift=2, partners=3)
+    assert data.name == "multimnist"
+    assert data.train[0].shape == (24, 36, 36, 1)
+    assert data.train[1].shape == (24,)
+    assert data.validation[0].shape == (6, 36, 36, 1)
+    assert data.test[0].shape == (36, 36, 36, 1)
+    for _, labels in (data.validation, data.test):
+        assert (labels.sum(axis=1) == 2).all() and labels.max() == 1
+    base = np.tile(mnist.test[1], 3)
+    assert (data.test[1][np.arange(36), base] == 1).all()
+    again = multimnist.generate(mnist, None, 0.2, shift=2, partners=3)
+    np.testing.assert_array_equal(data.test[0], again.test[0])
+    # The bar is 18 pixels long, from row 5 + 4, and moves by up to 2.
+    assert not data.test[0][:, :7].any() and data.test[0][:, 7].any()
+    none = multimnist.generate(mnist, None, 0.0)
+    assert none.validation[0].shape == (0, 36, 36, 1)
+    assert none.validation[1].shape == (0, 3)
+    assert len(none.train[1]) == 30
+
+
+def test_multimnist_knows_the_pixels_of_each_digit(mnist):
+    data = multimnist.generate(mnist, None, 0.2, shift=2, partners=2)
+    for (images, labels), masks in (
+        (data.test, data.masks),
+        (data.validation, data.validation_masks),
+    ):
+        count = len(labels)
+        assert masks.parts.shape == (count, 2, 36, 36)
+        assert masks.loose.shape == (count, 0, 36, 36)
+        for digits, classes, label in zip(
+            masks.parts, masks.of_classes, labels, strict=True
+        ):
+            assert sorted(classes) == np.flatnonzero(label).tolist()
+            for digit, kind in zip(digits, classes, strict=True):
+                assert shape_of(digit) == shape_of(drawn(kind))
+        shown = images[..., 0] > 0
+        np.testing.assert_array_equal(masks.object, shown)
+        np.testing.assert_array_equal(masks.parts.any(axis=1), shown)
+
+
+def drawn(kind):
+    """Where a digit of a class has ink, see `digits`."""
+    return digits(3)[0][kind, ..., 0] > 0
+
+
+def shape_of(mask):
+    """A mask without the empty rows and columns around it."""
+    rows, columns = mask.any(axis=1), mask.any(axis=0)
+    return mask[rows][:, columns].tolist()
+
+
+def test_what_is_made_of_mnist_is_loaded_by_name(tmp_path):
+    images, labels = digits(30)
+    examples = [
+        {"image": image, "label": label}
+        for image, label in zip(images, labels.astype(np.int64), strict=True)
+    ]
+    folder = tfds_folder(tmp_path, "mnist", train=examples, test=examples[:6])
+    data = datasets.load("multimnist", folder, shift=6, partners=2)
+    assert data.test[0].shape == (12, 36, 36, 1)
+    assert len(data.validation[1]) == 3 and len(data.train[1]) == 27
+    data = datasets.load("affine_mnist", folder, maps=2)
+    assert data.test[0].shape == (12, 40, 40, 1)
+    write_affnist(tmp_path / "test.mat", *data.test)
+    assert len(datasets.load("affnist", folder).test[1]) == 12

@@ -1,0 +1,384 @@
+"""Wrong input of every kind: one clear sentence, status 2, nothing changed."""
+
+import hashlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cli import run_command
+from experiments import run as experiments
+from export import check as export_check
+from export import run as export_run
+from tests import bad_files
+from tests.training.datasets.test_datasets import arrays
+from tests.training.test_run import tiny_data
+from training import explain, run, tables
+
+COMMANDS = {
+    "run": run.main,
+    "explain": explain.main,
+    "experiments": lambda argv: run_command(
+        experiments.make_parser(), experiments.main, argv
+    ),
+    "tables": lambda argv: run_command(tables.make_parser(), tables.main, argv),
+    "export": export_run.main,
+    "check": export_check.main,
+}
+
+
+# The run that the cases start from takes half a minute.
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run, exported, in a folder that the cases copy."""
+    folder = tmp_path_factory.mktemp("good")
+    data = tiny_data(folder / "tiny.npz")
+    flags = (
+        "--rem", "--dataset", data, "--epochs", "1", "--batch-size", "8",
+        "--decoder", "frozen", "--out", str(folder / "done"),
+    )  # fmt: skip
+    assert run.main(flags) == 0
+    served = next((folder / "done/served").glob("*/1"))
+    shutil.copytree(served, folder / "exported")
+    shutil.rmtree(folder / "done/served")
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (folder / "photos" / name).mkdir(parents=True)
+        for k in range(3):
+            pixels = rng.integers(0, 256, (8, 8), np.uint8)
+            Image.fromarray(pixels).save(folder / f"photos/{name}/{k}.png")
+    shutil.copy(folder / "photos/a/0.png", folder / "own.png")
+    return folder
+
+
+@pytest.fixture
+def work(finished, tmp_path, monkeypatch):
+    """A copy of all that is good, in which the commands run."""
+    folder = tmp_path / "work"
+    shutil.copytree(finished, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def snapshot(folder):
+    """Returns every file with a digest, also what is beside the folder."""
+    return {
+        str(path.relative_to(folder.parent)): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
+        if path.is_file()
+        else ""
+        for path in folder.parent.rglob("*")
+    }
+
+
+def assert_refused(capsys, folder, line, message):
+    """Runs a command line and checks how it ends."""
+    name, *arguments = line.split()
+    main = COMMANDS[name]
+    before = snapshot(folder)
+    capsys.readouterr()
+    try:
+        status = main(arguments)
+    except SystemExit as stopped:
+        status = stopped.code
+    error = capsys.readouterr().err
+    sentences = [x for x in error.splitlines() if ": error: " in x]
+    assert status == 2, error
+    assert len(sentences) == 1 and error.splitlines()[-1] == sentences[0]
+    assert message in sentences[0]
+    assert len(sentences[0]) < 1000
+    assert snapshot(folder) == before
+
+
+FLAGS = [
+    ("run --epochs 0", "'0' is not a whole number at least 1"),
+    ("run --epochs 1.5", "'1.5' is not a whole number"),
+    ("run --epochs", "expected one argument"),
+    ("run --batch-size -1", "'-1' is not a whole number at least 1"),
+    ("run --samples 0", "'0' is not a whole number at least 1"),
+    ("run --seed 4294967296", "from 0 to 4294967295"),
+    ("run --validation 0.6", "from 0.0 to 0.5"),
+    ("run --final-sparsity inf", "from 0.0 to 0.999"),
+    ("run --coupling-spread inf", "from 0.0 to 1000000.0"),
+    ("run --learning-rate -1", "from 0.0 to 1000.0"),
+    ("run --decay -0.1", "from 0.0 to 1.0"),
+    ("run --levels 257", "from 2 to 256"),
+    ("run --levels 11,", "'' is not a whole number from 2 to 256"),
+    ("run --levels 11,11", "one for each of the 1 layers"),
+    ("run --resize 9000", "from 1 to 8192"),
+    ("run --resize 2", "at least 5 rows and 5 columns"),
+    ("run --dataset digits --resize 2", "sides must be from 3 to 40 pixels"),
+    ("run --routing 0", "'0' is neither a number of iterations nor one of"),
+    ("run --routing magic", "magic"),
+    ("run --pruning all", "invalid choice: 'all'"),
+    ("run --decoder both", "invalid choice: 'both'"),
+    ("run --strategy data-parallel", "KERAS_BACKEND=jax"),
+    ("run --model resnet", "unknown model 'resnet'"),
+    ("run --dataset digits --model em_capsnet", "em_capsnet does not fit"),
+    (
+        "run --dataset digits --backbone nowhere.keras",
+        "there is no backbone 'nowhere.keras'",
+    ),
+    (
+        "run --dataset digits --backbone own.png",
+        "own.png is not a readable Keras model",
+    ),
+    (
+        "run --dataset digits --backbone done/model.keras",
+        "does not stand on a backbone; parts_capsnet, parts_capsnet_unshared, "
+        "parts_capsnet_pictures, parts_capsnet_photos, "
+        "parts_capsnet_photos_unshared, dr_capsnet do",
+    ),
+    (
+        "run --dataset digits --backbone done/model.keras --model dr_capsnet",
+        "`backbone` must be a built model from images",
+    ),
+    ("run --decay 0.1", "--decay need --rem, as only REM uses them"),
+    ("run --pruning snip --no-baseline", "--pruning, --no-baseline need --rem"),
+    ("run --unknown", "unrecognized arguments: --unknown"),
+    ("run --data-dir nowhere", "--data-dir 'nowhere' is not a folder"),
+    ("run --dataset nowhere.npz", "there is no file nowhere.npz"),
+    ("run --dataset ../nowhere", "neither a folder nor an .npz file"),
+    ("run --dataset own.png", "neither a folder nor an .npz file"),
+    ("run --dataset affnist --data-dir .", "test.mat"),
+    ("run --dataset smallnorb --data-dir .", "small"),
+    ("run --dataset tiny_imagenet --data-dir .", "tiny"),
+    ("run --dataset mnist --data-dir .", "mnist"),
+    ("run --out done", "done exists and is not overwritten"),
+    ("run --out own.png/x", "own.png/x cannot be made"),
+    ("run --resume", "--resume needs --out"),
+    ("run --resume --out nowhere", "there is no run in nowhere"),
+    ("run --resume --out own.png", "own.png"),
+    ("run --resume --out done --epochs 9", "has epochs=1, not 9"),
+    ("explain --run done", "required: PICTURE"),
+    ("explain own.png", "required: --run"),
+    ("explain --run nowhere own.png", "there is no run in nowhere"),
+    ("explain --run done nowhere.png", "nowhere.png"),
+    ("explain --run done own.png --out own.png", "own.png"),
+    ("experiments", "give one of: an experiment, --collect, --tables"),
+    ("experiments table_4", "invalid choice: 'table_4'"),
+    ("experiments table_9 --only nothing*", "has no run 'nothing*'"),
+    ("experiments table_9 --seeds -1", "is not a whole number from 0"),
+    ("experiments table_9 --jobs 0", "at least 1"),
+    ("experiments table_9 --data-dir nowhere", "is not a folder"),
+    ("experiments --collect done", "--collect and --to need each other"),
+    ("experiments --collect done --to x", "has no experiment.json"),
+    ("experiments --tables done", "none of them is an experiment"),
+    ("tables nowhere", "nowhere"),
+    ("tables photos", "photos"),
+    ("tables done own.png", "own.png"),
+    ("export --run done", "required: --to"),
+    ("export --run nowhere --to s", "nowhere is neither a run folder"),
+    ("export --run photos --to s", "photos is neither a run folder"),
+    ("export --run own.png --to s", "own.png is not a readable Keras model"),
+    ("export --run done --to own.png", "--to own.png is not a folder"),
+    ("export --run done --to s --model-name ../s", "must be a plain folder"),
+    ("export --run done --to s --model-name .s", "must be a plain folder"),
+    ("export --run done --to s --version 0", "from 1 to"),
+    ("export --run done --to s --levels 1", "from 2 to 256"),
+    ("export --run done --to s --images int8", "invalid choice: 'int8'"),
+    ("check nowhere", "nowhere is not a folder"),
+    ("check done", "done has no manifest.json"),
+    ("check own.png", "own.png is not a folder"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), FLAGS, ids=lambda v: v[:40])
+def test_wrong_flags(work, capsys, line, message):
+    assert_refused(capsys, work, line, message)
+
+
+NPZ = {
+    "x_train": (
+        np.zeros((9, 8), np.uint8),
+        np.zeros((9, 8, 8, 4), np.uint8),
+        np.zeros((0, 8, 8), np.uint8),
+        np.zeros((9, 8, 8, 1, 1), np.uint8),
+        np.full((9, 8, 8), 2.0),
+        np.full((9, 8, 8), np.nan),
+        np.full((9, 8, 8), -np.inf),
+        np.full((9, 8, 8), "pixel"),
+        np.full((9, 8, 8), None),
+        np.zeros((9, 8, 8), np.complex64),
+        None,
+    ),
+    "y_train": (
+        np.zeros(8, int),
+        np.zeros(9, int),
+        np.arange(9.0),
+        np.arange(9) * 2,
+        np.arange(9) - 1,
+        np.zeros((9, 3), int),
+        np.full(9, 2**62),
+        np.array(["cat"] * 9),
+        None,
+    ),
+    "x_test": (np.zeros((6, 7, 7), np.uint8), np.zeros((5, 8, 8), np.uint8)),
+    "y_test": (np.full(6, 3), np.full(6, -1), np.zeros(7, int)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [(name, k) for name, values in NPZ.items() for k in range(len(values))],
+)
+def test_wrong_arrays(work, capsys, name, index):
+    np.savez(work / "bad.npz", **arrays(**{name: NPZ[name][index]}))
+    assert_refused(capsys, work, "run --dataset bad.npz", "bad")
+
+
+@pytest.mark.parametrize(
+    "spoil", [*bad_files.EVERY, bad_files.huge_array], ids=lambda f: f.__name__
+)
+def test_wrong_npz_files(work, capsys, spoil):
+    spoil(work / "tiny.npz")
+    assert_refused(capsys, work, "run --dataset tiny.npz", "tiny")
+
+
+def _only_one_class(photos):
+    shutil.rmtree(photos / "b")
+
+
+def _a_class_of_one_image(photos):
+    for path in sorted((photos / "b").iterdir())[1:]:
+        path.unlink()
+
+
+def _another_size(photos):
+    Image.new("L", (9, 8)).save(photos / "b/9.png")
+
+
+def _floats(photos):
+    Image.new("F", (8, 8)).save(photos / "b/9.tif")
+
+
+PHOTOS = [
+    (_only_one_class, "at least two folders"),
+    (_a_class_of_one_image, "at least two images"),
+    (_another_size, "all images must have one size"),
+    (_floats, "9.tif has more than 16 bits per channel, or floats"),
+    *(
+        (lambda photos, spoil=spoil: spoil(photos / "b/1.png"), "1.png")
+        for spoil in (*bad_files.EVERY[1:3], *bad_files.EVERY[4:])
+    ),
+    (lambda photos: bad_files.png_bomb(photos / "b/1.png"), "1.png"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"), PHOTOS, ids=map(str, range(len(PHOTOS)))
+)
+def test_wrong_image_folders(work, capsys, spoil, message):
+    spoil(work / "photos")
+    assert_refused(capsys, work, "run --dataset photos", message)
+
+
+# File of a run -> commands that read it.
+OF_A_RUN = {
+    "config.json": ("run --resume --out", "explain own.png --run"),
+    "data.json": ("explain own.png --run",),
+    "model.keras": (
+        "run --resume --out",
+        "explain own.png --run",
+        "export --to s --run",
+    ),
+    "dictionary.npz": ("explain own.png --run",),
+    "rem.json": ("tables",),
+}
+
+
+@pytest.mark.parametrize("spoil", bad_files.EVERY, ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [(name, line) for name, lines in OF_A_RUN.items() for line in lines],
+)
+def test_wrong_files_of_a_run(work, capsys, name, line, spoil):
+    path = work / "done" / name
+    if (name, spoil) == ("model.keras", bad_files.missing) and "run" in line:
+        pytest.skip("a missing model is trained")
+    if path.suffix == ".json" and spoil is bad_files.flipped:
+        pytest.skip("a changed letter may still be JSON")
+    spoil(path)
+    assert_refused(capsys, work, f"{line} done", "done")
+
+
+SETTINGS = [
+    ("epochs", 0, "epochs is 0"),
+    ("epochs", "two", "epochs is 'two'"),
+    ("epochs", 1e9, "epochs is"),
+    ("batch_size", -1, "batch_size is -1"),
+    ("dataset", None, "dataset is None"),
+    ("learning_rate", -1.0, "learning_rate is -1.0"),
+    ("learning_rate", float("nan"), "learning_rate is nan"),
+    ("validation", 0.9, "validation is 0.9"),
+    ("final_sparsity", 1.5, "final_sparsity is 1.5"),
+    ("pruning", "everything", "pruning is 'everything'"),
+    ("pruning_begin", 0.9, "pruning_begin is after pruning_end"),
+    ("decay_targets", ["biases"], "`targets` must name groups"),
+    ("levels", 1, "levels is 1"),
+    ("levels", [11, 300], "levels is 300"),
+    ("mode", "mid", "mode is 'mid'"),
+    ("strategy", "tpu", "strategy is 'tpu'"),
+    ("decoder", True, "decoder is True"),
+    ("model", "resnet", "unknown model 'resnet'"),
+    ("routing", "magic", "magic"),
+    ("seed", -5, "seed is -5"),
+    ("rem", "yes", "rem is 'yes'"),
+    ("of_tomorrow", 1, "which this version does not know"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"), SETTINGS, ids=lambda v: str(v)[:20]
+)
+def test_wrong_settings(work, capsys, name, value, message):
+    path = work / "done/config.json"
+    settings = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**settings, name: value}))
+    assert_refused(capsys, work, "run --resume --out done", message)
+
+
+@pytest.mark.parametrize("spoil", bad_files.EVERY, ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "saved_model.pb",
+        "variables/variables.index",
+        "variables/variables.data-00000-of-00001",
+        "manifest.json",
+        "assets.extra/reference.npz",
+    ],
+)
+def test_wrong_exported_files(work, capsys, name, spoil):
+    spoil(work / "exported" / name)
+    assert_refused(capsys, work, "check exported", "exported")
+
+
+@pytest.mark.parametrize("name", ["../own.png", "/etc/hostname", "a/../../x"])
+def test_a_manifest_that_points_outside(work, capsys, name):
+    path = work / "exported/manifest.json"
+    about = json.loads(path.read_text("utf-8"))
+    about["files"][name] = "0" * 64
+    path.write_text(json.dumps(about))
+    assert_refused(capsys, work, "check exported", "was changed")
+
+
+@pytest.mark.filterwarnings("ignore:Skipping invalid path:UserWarning")
+def test_archives_write_nothing_outside(work):
+    bad_files.outside(work / "done/model.keras")
+    before = snapshot(work)
+    arguments = ["--run", "done", "--to", "s"]
+    export_run.main(arguments)
+    new = snapshot(work).keys() - before.keys()
+    assert all(path.split("/")[:2] == ["work", "s"] for path in new)
+
+
+def test_there_are_more_than_a_hundred_cases():
+    count = len(FLAGS) + sum(map(len, NPZ.values())) + len(SETTINGS)
+    assert count > 100

@@ -1,0 +1,44 @@
+"""The plain network that capsules are compared with."""
+
+import json
+import re
+
+import keras
+import pytest
+
+from tests.training.test_run import command, tiny_data
+from training import dense_head, networks
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [
+        ("parts_capsnet", (16, 16, 32)),
+        ("dr_capsnet_small", (24, 24, 64)),
+        ("efficient_capsnet", (11, 11, 128)),
+    ],
+)
+def test_a_dense_layer_stands_where_capsules_stood(name, features):
+    network = networks.build(name, (32, 32, 1), 5, decoder=True)
+    model = dense_head.build(network)
+    assert model.output_shape == (None, 5)
+    assert model.get_layer("flat").input.shape[1:] == features
+    below = [w.path for w in model.weights if "logits" not in w.path]
+    assert set(below) < {w.path for w in network.weights}
+    assert not [w for w in below if "caps" in w]
+
+
+@pytest.mark.slow
+def test_a_run_compares_with_it_once(tmp_path, capsys, monkeypatch):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flags = ("--dataset", data, "--epochs", 1, "--bare", "--dense-head")
+    assert command(*flags, "--out", tmp_path / "run") == 0
+    result = json.loads((tmp_path / "run" / "dense_head.json").read_text())
+    printed = capsys.readouterr().out
+    accuracy = f"{100 * result['accuracy']:.2f}"
+    row = re.compile(rf"\| Dense head *\| *{accuracy} \| *– \|")
+    assert row.search(printed)
+    assert f"capsules: {accuracy}% of the test images right." in printed
+    monkeypatch.setattr(keras.Model, "fit", lambda *a, **k: pytest.fail())
+    assert command("--resume", "--bare", "--out", tmp_path / "run") == 0
+    assert row.search(capsys.readouterr().out)

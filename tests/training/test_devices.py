@@ -1,0 +1,218 @@
+"""Several devices and several processes train what one device trains."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from unittest import mock
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from cli import UserError
+from tests.backends import on_tensorflow
+from tfcaps import rem
+from tfcaps.routing import execution
+from training import configs, datasets, devices, fit
+from training.batches import Batches
+from training.folder import RunFolder
+
+# Trains on the devices of its arguments, in files named like them.
+TRAIN = """
+import pathlib, sys
+sys.modules["tensorflow"] = None
+from tests.training import test_devices
+folder, strategies = pathlib.Path(sys.argv[1]), sys.argv[2:]
+for strategy in strategies:
+    test_devices.train(folder / strategy, strategy)
+"""
+TEN_STEPS = {
+    "epochs": 2,
+    "batch_size": 16,
+    "samples": 75,
+    "rem": True,
+    # The mean of a class is that of the images that a replica sees.
+    "coupling_spread": 0.0,
+    # So is the mean pose that silenced children have.
+    "counterfactual_necessity": 0.0,
+    "counterfactual_sufficiency": 0.0,
+}
+
+
+def train(path, strategy):
+    """Trains a REM model for ten steps, the last one of eleven images."""
+    config = dataclasses.replace(
+        configs.load("digits"), strategy=strategy, **TEN_STEPS
+    )
+    folder = RunFolder(path, config)
+    made = devices.make_strategy(strategy)
+    if devices.process() == 0:
+        folder.create()
+    data = datasets.load("digits").reduced(config.samples)
+    if strategy != "none" or keras.backend.backend() == "jax":
+        # The same images everywhere: two devices cut batches in halves.
+        train = tuple(part[:74] for part in data.train)
+        data = dataclasses.replace(data, train=train)
+    model = fit.train("rem", data, folder, made)
+    devices.wait()
+    return model
+
+
+def saved(path):
+    weights = keras.saving.load_model(path / "model.keras").get_weights()
+    lines = (path / "metrics.jsonl").read_text("utf-8").splitlines()
+    return weights, [json.loads(line) for line in lines]
+
+
+def assert_same(path, other):
+    (weights, rows), (wanted, wanted_rows) = saved(path), saved(other)
+    assert len(rows) == TEN_STEPS["epochs"]
+    for row, wanted_row in zip(rows, wanted_rows, strict=True):
+        for name in ("loss", "accuracy", "sparsity"):
+            assert row[name] == pytest.approx(wanted_row[name], abs=1e-5)
+        # A coupling half way between two levels may go either way.
+        for name in ("test_accuracy_quantized", "entropy_bits"):
+            assert row[name] == pytest.approx(wanted_row[name], abs=0.05)
+    for mine, theirs in zip(weights, wanted, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def jax_process(folder, *strategies, **variables):
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_ENABLE_X64": "0",
+        "PYTHONPATH": os.pathsep.join(["."]),
+        **variables,
+    }
+    command = [sys.executable, "-c", TRAIN, str(folder), *strategies]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.slow
+def test_data_parallel_training_equals_one_device(tmp_path):
+    one = tmp_path / "one"
+    one.mkdir()
+    two_devices = {
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} "
+        "--xla_force_host_platform_device_count=2"
+    }
+    process = jax_process(one, "none", "data-parallel", **two_devices)
+    two = tmp_path / "two"
+    two.mkdir()
+    processes = [
+        jax_process(
+            two,
+            "data-parallel",
+            KERAS_DISTRIBUTION_JOB_ADDRESSES="localhost:12357",
+            KERAS_DISTRIBUTION_NUM_PROCESSES="2",
+            KERAS_DISTRIBUTION_PROCESS_ID=str(number),
+        )
+        for number in range(2)
+    ]
+    assert [p.wait() for p in (process, *processes)] == [0, 0, 0]
+    assert_same(one / "data-parallel", one / "none")
+    assert_same(two / "data-parallel", one / "none")
+
+
+@pytest.mark.slow
+@on_tensorflow
+def test_two_replicas_equal_one(tmp_path, monkeypatch, two_replicas):
+    strategies = {"none": None, "mirrored": two_replicas}
+    monkeypatch.setattr(devices, "make_strategy", strategies.get)
+    monkeypatch.setattr(execution, "MANY_VOTES", 0)
+    monkeypatch.setitem(TEN_STEPS, "samples", 74)
+    models = [train(tmp_path / name, name) for name in strategies]
+    assert_same(tmp_path / "mirrored", tmp_path / "none")
+    test = datasets.load("digits").reduced(75).test
+    reports = [rem.evaluate(m, Batches(*test, 16)).to_dict() for m in models]
+    for report in reports:
+        report.pop("t_score")
+    assert reports[0] == reports[1]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "backend"), [("mirrored", "jax"), ("data-parallel", "torch")]
+)
+def test_strategy_of_another_backend_is_an_error(
+    strategy, backend, monkeypatch
+):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    with pytest.raises(UserError, match="needs the environment variable"):
+        devices.make_strategy(strategy)
+
+
+def test_gpus_are_named(monkeypatch):
+    assert devices.accelerators() == []
+    if keras.backend.backend() == "jax":
+        import jax
+
+        cpu, gpu = jax.devices()[0], mock.Mock(platform="gpu")
+        gpu.device_kind = "NVIDIA H100 80GB HBM3"
+        monkeypatch.setattr(jax, "devices", lambda: [cpu, gpu])
+    else:
+        import tensorflow as tf
+
+        details = {"device_name": "NVIDIA H100 80GB HBM3"}
+        experimental = tf.config.experimental
+        monkeypatch.setattr(
+            tf.config, "list_physical_devices", lambda kind: [kind]
+        )
+        monkeypatch.setattr(
+            experimental, "get_device_details", lambda gpu: details
+        )
+    assert devices.accelerators() == ["NVIDIA H100 80GB HBM3"]
+
+
+def test_processes_share_batches_of_a_multiple_of_all_devices():
+    images, labels = np.arange(11.0)[:, None, None, None], np.arange(11)
+    parts = [
+        Batches(images, labels, 4, seed=1, shards=2, process=(number, 2))
+        for number in range(2)
+    ]
+    whole = Batches(images, labels, 4, seed=1)
+    assert parts[0].num_batches == 3
+    for index in range(3):
+        seen = np.concatenate([part[index][1] for part in parts])
+        expected = whole[index][1]
+        if index == 2:
+            expected = expected[:2]
+        assert sorted(seen) == sorted(expected)
+        for part in parts:
+            np.testing.assert_array_equal(
+                part[index][0].ravel(), part[index][1]
+            )
+
+
+@pytest.mark.slow
+@on_tensorflow
+def test_replicas_learn_the_use_of_trees_and_sharpness_alike(two_replicas, rng):
+    with two_replicas.scope():
+        routing = tfcaps.routing.DynamicRouting(
+            sharpness=2.0, sharpness_mode="learned"
+        )
+        layer = tfcaps.layers.ClassCaps(3, 4, routing=routing)
+        children = [keras.Input((12, 4)), layer, tfcaps.layers.Length()]
+        training = rem.add_couplings(
+            keras.Sequential(children), counterfactual=True
+        )
+        training.compile(
+            "adam",
+            {
+                "lengths": tfcaps.losses.MarginLoss(),
+                "couplings": tfcaps.losses.CouplingLoss(),
+                "counterfactual": tfcaps.losses.CounterfactualLoss(),
+            },
+        )
+    before = training.get_weights()
+    targets = dict.fromkeys(training.output, np.arange(16) % 3)
+    poses = rng.normal(size=(16, 12, 4)).astype("float32")
+    history = training.fit(poses, targets, batch_size=8, epochs=2, verbose=0)
+    assert 0 < history.history["counterfactual_loss"][-1] < np.inf
+    for weight, old in zip(training.trainable_weights, before, strict=True):
+        one, other = two_replicas.experimental_local_results(weight.value)
+        np.testing.assert_array_equal(one, other)
+        assert np.any(one.numpy() != old), weight.path

@@ -1,0 +1,304 @@
+"""Features of a frozen backbone that are computed once and kept."""
+
+import contextlib
+import dataclasses
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from tests.nightly import nightly
+from tests.training.test_run import command, tiny_data
+from tfcaps import rem
+from training import configs, features, fit
+from training.datasets import Data
+from training.folder import RunFolder
+
+
+def save_backbone(folder):
+    """Writes a network for 12x12 pixels, whose statistics are not 0."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            keras.Input((12, 12, 1)),
+            keras.layers.Conv2D(6, 3, 2, activation="relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5),
+        ]
+    )
+    for weight, value in zip(
+        model.layers[1].weights, (1.5, 0.1, 0.2, 0.5), strict=True
+    ):
+        weight.assign(np.full(6, value))
+    model.save(folder / "features.keras")
+    return str(folder / "features.keras")
+
+
+def make_data():
+    rng = np.random.default_rng(0)
+
+    def part(count):
+        images = rng.integers(0, 256, (count, 12, 12, 1), dtype=np.uint8)
+        return images, np.arange(count) % 3
+
+    return Data("three", part(20), part(6), part(9), ("a", "b", "c"))
+
+
+def settings(backbone, **changes):
+    return configs.Config(
+        **{
+            "model": "parts_capsnet",
+            "backbone": backbone,
+            "epochs": 2,
+            "batch_size": 8,
+            "shift": 1,
+            "rotation": 10.0,
+            "brightness": (0.8, 1.2),
+            "rem": True,
+            "baseline": False,
+            "pruning_end": 0.9,
+            "final_sparsity": 0.5,
+            "counterfactual_necessity": 0.1,
+            "sharpness_start": 4.0,
+            **changes,
+        }
+    )
+
+
+@contextlib.contextmanager
+def not_compiled():
+    """Leaves out XLA, which takes longer than these trainings."""
+    plain = functools.partialmethod(keras.Model.compile, jit_compile=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keras.Model, "compile", plain)
+        yield
+
+
+@pytest.fixture
+def backbone(tmp_path):
+    return save_backbone(tmp_path)
+
+
+@pytest.fixture
+def data():
+    return make_data()
+
+
+@pytest.fixture
+def config(backbone):
+    return settings(backbone)
+
+
+@pytest.fixture
+def exact(monkeypatch):
+    monkeypatch.setattr(features, "_DTYPE", np.float32)
+
+
+def prepared(name, data, config, path):
+    return fit.prepare(
+        name,
+        data,
+        config,
+        None,
+        lambda model: features.keep(model, data, config, path, 0),
+    )
+
+
+def test_the_head_on_kept_features_is_the_network(data, config, tmp_path):
+    ready = prepared("baseline", data, config, tmp_path)
+    for part in ("validation", "test"):
+        images, labels = getattr(data, part)
+        maps, kept_labels = getattr(ready.data, part)
+        assert maps.dtype == np.float16 and maps.shape[1:] == (5, 5, 6)
+        np.testing.assert_allclose(
+            ready.network.predict(maps.astype(np.float32), verbose=0),
+            ready.model.predict(images.astype(np.float32) / 255, verbose=0),
+            atol=2e-3,
+        )
+        np.testing.assert_array_equal(kept_labels, labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("baseline", {}),
+        pytest.param("rem", {}, marks=nightly),
+        pytest.param("rem", {"pruning": "iterative"}, marks=nightly),
+        # It looks at images before they are changed at random.
+        pytest.param(
+            "rem",
+            {"pruning": "snip", "shift": 0, "rotation": 0.0, "brightness": ()},
+            marks=nightly,
+        ),
+    ],
+)
+def test_training_on_features_is_training_on_images(
+    name, changes, data, config, tmp_path, exact
+):
+    config = dataclasses.replace(config, **changes)
+    with not_compiled():
+        on_images = fit.prepare(name, data, config, None)
+        on_features = prepared(name, data, config, tmp_path)
+    frozen = on_features.model.get_layer("backbone").model.get_weights()
+    for ready in (on_images, on_features):
+        callbacks = fit._callbacks(ready.trained, config, ready.batches)
+        ready.trained.fit(
+            ready.batches, epochs=2, shuffle=False, verbose=0,
+            callbacks=callbacks,
+        )  # fmt: skip
+        rem.strip_pruning(ready.trained)
+    weights = on_features.model.get_weights()
+    for mine, theirs in zip(
+        weights, on_images.model.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs, atol=2e-3)
+    after = on_features.model.get_layer("backbone").model.get_weights()
+    for mine, theirs in zip(after, frozen, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_epochs_go_through_the_copies(data, config, tmp_path):
+    config = dataclasses.replace(config, epochs=9)
+    ready = prepared("baseline", data, config, tmp_path)
+    first = []
+    for epoch in range(6):
+        ready.batches.start_epoch(epoch)
+        order = ready.batches._order
+        first.append(ready.batches.images[0])
+        assert sorted(order) == list(range(20))
+    assert len(ready.batches.copies) == features.COPIES == 4
+    assert np.any(first[0] != first[1])
+    np.testing.assert_array_equal(first[0], first[4])
+    plain = dataclasses.replace(config, shift=0, rotation=0.0, brightness=())
+    assert features.num_copies(plain) == 1
+
+
+def test_what_is_kept_is_computed_once(data, config, tmp_path, monkeypatch):
+    prepared("baseline", data, config, tmp_path)
+    assert len(list((tmp_path / "features").iterdir())) == 2 + 2
+    calls = []
+    compute = features._maps_of
+    monkeypatch.setattr(
+        features, "_maps_of", lambda *args: calls.append(1) or compute(*args)
+    )
+    prepared("rem", data, config, tmp_path)
+    assert not calls
+    fewer = dataclasses.replace(data, test=data.validation)
+    prepared("rem", fewer, config, tmp_path)
+    assert calls
+
+
+def test_nothing_is_kept_where_it_cannot_be(data, config, tmp_path, capsys):
+    for changes, why in (
+        ({"decoder": "joint", "rem": False}, "needs images"),
+        ({"routing": "regularized"}, "learns from labels"),
+        ({"pairs": True}, "merged in each epoch"),
+    ):
+        changed = dataclasses.replace(config, **changes)
+        joint = changed.decoder == "joint"
+        model = fit.build(data, changed, decoder=joint)
+        assert why in features.obstacle(model, changed)
+        assert features.keep(model, data, changed, tmp_path, 0) is None
+        assert why in capsys.readouterr().out
+        assert features.imagined(model, data, changed) is None
+    assert not (tmp_path / "features").exists()
+
+
+def flags(tmp_path, backbone, *more):
+    return (
+        "--dataset", tiny_data(tmp_path / "tiny.npz", size=12),
+        "--model", "parts_capsnet", "--backbone", backbone,
+        "--batch-size", 8, "--epochs", 2,
+        "--out", tmp_path / "run", *more,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A run that was stopped in fine-tuning and went on; its backbone."""
+    path = tmp_path_factory.mktemp("tuned")
+    file = save_backbone(path)
+    # Without losses of its own REM is pruning, and takes seconds.
+    plain = dict.fromkeys(
+        ("coupling_spread", "coupling_polarization", "coupling_crowding"), 0.0
+    )
+    config = settings(
+        file, fine_tune_epochs=2, counterfactual_necessity=0.0, **plain
+    )
+    folder = RunFolder(path / "run", config)
+    folder.create()
+    on_epoch_end = fit.BackUp.on_epoch_end
+
+    def stop(self, epoch, logs=None):
+        on_epoch_end(self, epoch, logs)
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, not_compiled():
+        patch.setattr(fit.BackUp, "on_epoch_end", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(folder)
+    assert (folder.path / "features").is_dir()
+    assert (folder.path / "backup-rem-tuned").is_dir()
+    with not_compiled():
+        return train(RunFolder.resume(folder.path)), folder, file
+
+
+def train(folder):
+    with features.removed_after(folder.path):
+        return fit.train("rem", make_data(), folder, None)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_in_fine_tuning_goes_on(tuned):
+    _, folder, _ = tuned
+    left = {path.name for path in folder.path.iterdir()}
+    assert not {"features", "backup-rem", "backup-rem-tuned"} & left
+    rows = folder.read_metrics()
+    assert [row["epoch"] for row in rows] == [0, 1, 2, 3]
+
+
+@nightly
+def test_it_ends_like_one_that_was_not_stopped(tuned, tmp_path):
+    model, folder, _ = tuned
+    whole = RunFolder(tmp_path / "run", folder.config)
+    whole.create()
+    with not_compiled():
+        other = train(whole)
+    for mine, theirs in zip(
+        model.get_weights(), other.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_fine_tuning_trains_all_but_statistics_and_zeros(tuned):
+    _, folder, file = tuned
+    before = keras.models.load_model(file)
+    model = folder.load_model("rem")
+    layer = model.get_layer("backbone")
+    assert not layer.trainable_variables
+    for old, new in zip(before.weights, layer.model.weights, strict=True):
+        same = np.array_equal(old, new)
+        assert same == new.path.split("/")[-1].startswith("moving"), new.path
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.slow
+def test_the_plan_tells_of_the_backbone(tmp_path, backbone, capsys):
+    asked = flags(tmp_path, backbone, "--fine-tune", 3, "--dry-run")
+    with not_compiled():
+        assert command(*asked) == 0
+    printed = capsys.readouterr().out
+    assert "5x5x6 features, 84 parameters, frozen" in printed
+    # 16 training images twice, 3 for validation and 8 for testing.
+    assert "features of 43 images are computed once and kept, 2 for" in printed
+    assert "Baseline: 2 epochs of 2 steps" in printed
+    assert "Baseline, fine-tuning: 3 epochs of 2 steps" in printed
+    assert not (tmp_path / "run").exists()
+
+
+def test_only_a_backbone_is_fine_tuned(tmp_path, capsys):
+    data = tiny_data(tmp_path / "tiny.npz")
+    assert command("--dataset", data, "--fine-tune", 2) == 2
+    assert "--fine-tune needs a --backbone" in capsys.readouterr().err

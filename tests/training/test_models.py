@@ -1,0 +1,191 @@
+"""Standardisation inside the network, and the strategies of `--pruning`."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from cli import UserError
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+from training import configs, fit, networks, objectives, pruning
+from training.augmentation import Augmentation
+from training.batches import Batches
+from training.datasets.data import Data
+from training.folder import RunFolder
+
+_MEAN, _STD = (0.2, 0.4, 0.6), (0.5, 0.25, 0.1)
+
+
+@pytest.fixture
+def data(rng):
+    images = rng.random((48, 8, 8, 1), dtype=np.float32)
+    part = images, np.arange(48) % 3
+    return Data("noise", part, part, part, ("a", "b", "c"))
+
+
+def built(mean=(), std=(), **settings):
+    keras.utils.set_random_seed(0)
+    return networks.build(
+        "dr_capsnet_small", (12, 12, 3), 4, mean=mean, std=std, **settings
+    )
+
+
+@pytest.mark.parametrize("settings", [{}, {"decoder": True}], ids=str)
+def test_the_network_standardises_its_images(rng, settings):
+    images = rng.random((5, 12, 12, 3), dtype=np.float32)
+    wanted = built()((images - _MEAN) / _STD)
+    model = rem.encoder(built(_MEAN, _STD, **settings))
+    np.testing.assert_allclose(model(images), wanted, atol=1e-5)
+
+
+def test_one_number_stands_for_all_channels(rng):
+    images = rng.random((5, 12, 12, 3), dtype=np.float32)
+    np.testing.assert_allclose(
+        built((0.3,), (0.5,))(images), built()((images - 0.3) / 0.5), atol=1e-5
+    )
+
+
+def test_a_standardising_network_is_saved_and_compacted(rng, tmp_path):
+    images = rng.random((5, 12, 12, 3), dtype=np.float32)
+    model = built(_MEAN, _STD)
+    transformation = model.get_layer("class_caps").transformation
+    transformation.assign(
+        transformation * (np.arange(8) > 3)[:, None, None, None]
+        if transformation.shape[0] == 8
+        else transformation
+    )
+    wanted = model(images)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded(images), wanted, atol=1e-6)
+    np.testing.assert_allclose(rem.compact(model)(images), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std"), [((0.1, 0.2), (1.0, 1.0)), ((0.1,), (0.0,)), ((0.1,), ())]
+)
+def test_wrong_statistics_are_errors(mean, std):
+    with pytest.raises(UserError, match="for each of 3 channels"):
+        built(mean, std)
+
+
+def test_statistics_are_measured_on_the_training_images(data):
+    config = configs.Config(measured=True)
+    model = fit.build(data, config, decoder=False)
+    layer = model.get_layer("standardize")
+    images = data.train[0]
+    standardized = keras.ops.convert_to_numpy(layer(images))
+    assert standardized.mean() == pytest.approx(0, abs=1e-5)
+    assert standardized.std() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reached"),
+    [
+        ("polynomial", 0.6),
+        ("one_shot", 0.6),
+        ("snip", 0.6),
+        ("iterative", None),
+        ("none", 0.0),
+    ],
+)
+def test_each_strategy_prunes_what_it_should(data, strategy, reached):
+    assert set(pruning.STRATEGIES) == {
+        "polynomial", "one_shot", "snip", "iterative", "none",
+    }  # fmt: skip
+    keras.utils.set_random_seed(0)
+    model = tiny_capsnet()
+    model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
+    config = configs.Config(
+        pruning=strategy,
+        final_sparsity=0.6,
+        epochs=4,
+        batch_size=16,
+        tolerance=0.5,
+    )
+    batches = Batches(*data.train, 16)
+    pruning.begin(model, config, data, batches)
+    assert (rem.sparsity(model) > 0.5) == (strategy == "snip")
+    callbacks = [] if strategy == "none" else [rem.UpdatePruningStep()]
+    model.fit(batches, epochs=4, verbose=0, callbacks=callbacks)
+    sparsity = rem.sparsity(model)
+    if reached is None:
+        assert 0.1 < sparsity <= 0.61
+    else:
+        assert sparsity == pytest.approx(reached, abs=0.01)
+
+
+def test_snip_sees_images_of_the_size_that_the_network_takes(data):
+    keras.utils.set_random_seed(0)
+    model = tiny_capsnet()
+    model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
+    config = configs.Config(pruning="snip", final_sparsity=0.6, crop=8)
+    images, labels = data.train
+    wide = np.pad(images, [(0, 0), (2, 2), (2, 2), (0, 0)])
+    batches = Batches(wide, labels, 16, augment=Augmentation(crop=8))
+    whole = dataclasses.replace(data, train=(wide, labels))
+    pruning.begin(model, config, whole, batches)
+    assert rem.sparsity(model) == pytest.approx(0.6, abs=0.01)
+
+
+def test_the_search_needs_validation_images(data):
+    nothing = data.train[0][:0], data.train[1][:0]
+    without = dataclasses.replace(data, validation=nothing)
+    with pytest.raises(UserError, match="needs validation images"):
+        pruning.begin(
+            tiny_capsnet(),
+            configs.Config(pruning="iterative"),
+            without,
+            Batches(*data.train, 16),
+        )
+
+
+def test_rates_fall_by_a_factor_where_one_is_given():
+    config = configs.Config(
+        learning_rate=1e-3,
+        learning_rate_decay=0.5,
+        decay=0.1,
+        decay_factor=0.9,
+    )
+    rates = objectives.learning_rate(config, 10)
+    assert [float(rates(step)) for step in (0, 9, 10, 25)] == pytest.approx(
+        [1e-3, 1e-3, 5e-4, 2.5e-4]
+    )
+    decays = objectives.decay_rate(config, 10)
+    assert float(decays(20)) == pytest.approx(0.081)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decoder", ["none", "joint"])
+def test_the_margin_is_hard_from_the_epoch_of_the_settings(data, decoder):
+    config = configs.Config(
+        decoder=decoder, hard_margin_from=1, batch_size=16, shift=0
+    )
+    ready = fit.prepare("baseline", data, config, None)
+    trained, batches = ready.trained, ready.batches
+    callbacks = fit._callbacks(trained, config, batches)
+    trained.fit(batches, epochs=2, verbose=0, callbacks=callbacks)
+    loss = trained.loss if decoder == "none" else trained.loss["lengths"]
+    assert (loss.m_plus, loss.m_minus, loss.down_weight) == (0.95, 0.05, 0.8)
+    without = fit._callbacks(trained, configs.Config(), batches)
+    assert len(without) == len(callbacks) - 1
+
+
+def test_a_hard_margin_needs_the_margin_loss(data):
+    config = configs.Config(model="em_capsnet", hard_margin_from=1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", tfcaps.losses.SpreadLoss())
+    with pytest.raises(UserError, match="which em_capsnet does not have"):
+        fit._callbacks(model, config, Batches(*data.train, 16))
+
+
+def test_losses_are_compared_from_the_hard_margin_on(data, tmp_path):
+    config = configs.Config(hard_margin_from=7, patience=2)
+    folder = RunFolder(tmp_path, config)
+    batches = Batches(*data.train, 16)
+    ready = fit.Ready(None, None, batches, None, data, config)
+    stop = fit._stop_on_validation("baseline", ready, folder)
+    assert stop.compare_from == 7

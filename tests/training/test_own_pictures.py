@@ -1,0 +1,132 @@
+"""A user's folder of pictures: what counts, and what is told of the rest."""
+
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cli import UserError
+from tests.training.datasets.test_datasets import write_image
+from training import datasets
+
+
+def load(folder, **options):
+    return datasets.load(str(folder), **options)
+
+
+def counts(data):
+    parts = (data.train, data.validation, data.test)
+    return [len(labels) for _, labels in parts]
+
+
+def test_hidden_files_and_folders_are_no_pictures(photos):
+    (photos / ".DS_Store").write_bytes(b"of macOS")
+    (photos / "cats" / "._1.png").write_bytes(b"of macOS")
+    (photos / "cats" / "Thumbs.db").write_bytes(b"of Windows")
+    for name in (".git", "__MACOSX", "dogs/.thumbnails"):
+        (photos / name).mkdir()
+        (photos / name / "1.png").write_bytes(b"no picture")
+    data = load(photos)
+    assert data.class_names == ("cats", "dogs") and not data.left_out
+    assert counts(data) == [14, 2, 4]
+
+
+def test_empty_and_nested_folders_get_a_sentence(photos):
+    (photos / "emus").mkdir()
+    with pytest.raises(UserError, match=r"emus must .*; it has 0 \(.png, .jpg"):
+        load(photos)
+    shutil.copytree(photos / "cats", photos / "emus" / "small")
+    with pytest.raises(UserError) as refused:
+        load(photos)
+    inside = photos / "emus" / "small" / "0.png"
+    assert (
+        f"it has 0. There are some in folders inside it, such as {inside}"
+        in (str(refused.value))
+    )
+
+
+def test_pictures_deeper_beside_others_are_told(photos):
+    write_image(photos / "cats" / "old" / "1.png")
+    (told,) = load(photos).left_out
+    assert str(photos / "cats" / "old" / "1.png") in told
+
+
+def test_broken_files_among_good_ones_are_listed(photos):
+    (photos / "cats" / "3.png").write_bytes(b"")
+    whole = (photos / "dogs" / "4.png").read_bytes()
+    (photos / "dogs" / "4.png").write_bytes(whole[:-30])
+    (photos / "dogs" / "5.png").write_bytes(b"no picture")
+    Image.new("F", (5, 6)).save(photos / "dogs" / "deep.tif")
+    with pytest.raises(UserError, match="add --skip-broken"):
+        load(photos)
+    data = load(photos, skip_broken=True)
+    assert sum(counts(data)) == 17
+    names = ("3.png", "4.png", "5.png", "deep.tif")
+    for name, told in zip(names, data.left_out, strict=True):
+        assert name in told
+
+
+def test_a_class_that_loses_a_part_is_split_again(photos):
+    # Whichever are good, each part gets one.
+    for path in sorted((photos / "cats").iterdir())[:7]:
+        path.write_bytes(b"no picture")
+    data = load(photos, skip_broken=True)
+    for _, labels in (data.train, data.validation, data.test):
+        assert set(labels) == {0, 1}
+
+
+def test_the_same_picture_in_two_classes_gets_a_sentence(photos):
+    shutil.copy(photos / "cats" / "3.png", photos / "dogs" / "copy.png")
+    with pytest.raises(UserError) as refused:
+        load(photos)
+    told = (
+        f"{photos / 'cats' / '3.png'} and {photos / 'dogs' / 'copy.png'} are "
+        "the same picture in two classes, 'cats' and 'dogs'."
+    )
+    assert str(refused.value).startswith(told)
+    assert "several labels for one are not supported" in str(refused.value)
+    data = load(photos, skip_broken=True)
+    assert sum(counts(data)) == 19
+    assert [sentence.startswith(told) for sentence in data.left_out] == [True]
+
+
+def test_the_same_picture_twice_in_a_class_counts_once(photos):
+    for k in range(10):
+        shutil.copy(photos / "cats" / f"{k}.png", photos / "cats" / f"x{k}.png")
+    data = load(photos)
+    assert counts(data) == [14, 2, 4] and len(data.left_out) == 10
+    assert data.left_out[0] == (
+        f"{photos / 'cats' / 'x0.png'} is the same picture as "
+        f"{photos / 'cats' / '0.png'}."
+    )
+    parts = [data.train, data.validation, data.test]
+    every = [image.tobytes() for part in parts for image in part[0]]
+    assert len(set(every)) == len(every) == 20
+
+
+def test_the_same_broken_bytes_are_broken_and_no_pictures(photos):
+    for name in ("cats", "dogs"):
+        (photos / name / "404.jpg").write_bytes(b"<html>not found</html>")
+    with pytest.raises(UserError, match="404.jpg is not a readable image"):
+        load(photos)
+
+
+def test_parts_are_those_of_a_split_after_reading(photos):
+    data = load(photos)
+    stacked = np.stack(
+        [
+            np.asarray(Image.open(path))
+            for name in ("cats", "dogs")
+            for path in sorted((photos / name).iterdir())
+        ]
+    )
+    labels = np.repeat([0, 1], 10)
+    train, test = datasets.data.hold_out(stacked, labels, 0.2)
+    train, validation = datasets.data.hold_out(*train, 0.1)
+    expected = (train, validation, test)
+    for found, part in zip(
+        (data.train, data.validation, data.test), expected, strict=True
+    ):
+        np.testing.assert_array_equal(found[0], part[0])
+        np.testing.assert_array_equal(found[1], part[1])

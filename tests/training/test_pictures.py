@@ -1,0 +1,123 @@
+"""Settings for a folder of pictures, which follow from what is in it."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from tests.nightly import nightly
+from tests.pictures import KINDS, write_shapes
+from tests.training.test_run import command
+from training import configs
+from training.configs import Config, photos, pictures
+
+
+def write_empty(folder, count, size):
+    for name in ("cats", "dogs"):
+        (folder / name).mkdir(parents=True)
+        for number in range(count // 2):
+            Image.new("L", size).save(folder / name / f"{number}.png")
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "expected"),
+    [
+        # Four fifths are for training: 32 in 2 steps of 16.
+        (40, (50, 70), {"batch_size": 16, "epochs": 1100, "resize": 32}),
+        (40, (64, 64), {"batch_size": 16, "epochs": 1100, "resize": None}),
+        (40, (300, 200), {"batch_size": 16, "epochs": 1100, "resize": 64}),
+        # 800 in 25 steps of 32.
+        (1000, (32, 32), {"batch_size": 32, "epochs": 88, "resize": None}),
+        # 4,000 in 63 steps of 64.
+        (5000, (16, 16), {"batch_size": 64, "epochs": 35, "resize": None}),
+    ],
+)
+def test_steps_batches_and_size_follow_from_the_pictures(
+    tmp_path, count, size, expected
+):
+    write_empty(tmp_path, count, size)
+    config = configs.load(str(tmp_path))
+    assert {name: getattr(config, name) for name in expected} == expected
+    small = min(size) < 128
+    assert config.model == (pictures.MODEL if small else pictures._PHOTOS)
+    assert config.measured
+    assert config.counterfactual_necessity > 0
+    steps = -(-round(0.8 * count) // config.batch_size)
+    assert config.epochs * steps >= 1500
+
+
+def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
+    counts = {"bar": 4, "cross": 20, "ring": 40}
+    write_shapes(tmp_path / "shapes", counts, seed=4)
+    config = configs.load(str(tmp_path / "shapes"))
+    assert (config.balanced, config.flip, config.recolour) == (True, True, 0.5)
+    assert config.dense_head and config.fill == "edge" and config.shift == 3
+    # 0.8 * 3 * 40 pictures, with those that are repeated, in 6 steps of 16.
+    assert config.epochs == 367
+    text = pictures.about(config)
+    assert "of about 6 steps of 16" in text
+    assert "some are mirrored (--no-flip) and recoloured (--recolour 0)" in text
+    assert "rare classes are seen more often (--no-balanced)" in text
+    write_empty(tmp_path / "even", 40, (40, 40))
+    assert not configs.load(str(tmp_path / "even")).balanced
+
+
+def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
+    write_empty(tmp_path / "large", 40, (40, 40))
+    other = configs.load(str(tmp_path / "large"), "dr_capsnet_small")
+    assert other.epochs == 1100 and not other.coupling_types
+    assert other.sharpness_start is None
+    write_empty(tmp_path / "small", 40, (9, 30))
+    assert configs.load(str(tmp_path / "small")) == Config(
+        dataset=str(tmp_path / "small")
+    )
+    (tmp_path / "none").mkdir()
+    assert configs.load(str(tmp_path / "none")).epochs == Config().epochs
+
+
+def test_many_pictures_are_seen_eight_times(tmp_path, monkeypatch):
+    write_empty(tmp_path, 40, (40, 40))
+    monkeypatch.setattr(pictures, "_STEPS", 10)
+    assert configs.load(str(tmp_path)).epochs == 8
+
+
+def test_a_plan_tells_what_is_done_with_pictures(tmp_path, capsys):
+    write_shapes(tmp_path / "shapes", dict.fromkeys(KINDS, 10), seed=1)
+    (tmp_path / "shapes" / "ring" / "1.png").write_bytes(b"broken")
+    flags = ("--dataset", tmp_path / "shapes", "--dry-run", "--skip-broken")
+    assert command(*flags, "--out", tmp_path / "run", "--epochs", 3) == 0
+    printed = capsys.readouterr().out
+    assert "left out  " in printed and "1.png is not a readable" in printed
+    assert "pictures  29, sides of 4" in printed
+    assert "pixels, resized to 32x32 (--resize); 3 epochs" in printed
+    assert "of about 2 steps of 16" in printed
+    assert "images of 32x32x3, 3 classes" in printed
+
+
+@nightly
+@pytest.mark.parametrize(
+    ("counts", "sides"),
+    [
+        (dict.fromkeys(KINDS, 60), (40, 121)),
+        ({"bar": 15, "ring": 15}, (40, 121)),
+        ({"bar": 20, "cross": 20, "ring": 200}, (40, 121)),
+        (dict.fromkeys(KINDS, 60), (160, 481)),
+    ],
+    ids=["few", "very few", "unbalanced", "large"],
+)
+def test_shapes_are_learnt_without_any_flag(tmp_path, counts, sides):
+    write_shapes(tmp_path / "shapes", counts, seed=2, sides=sides)
+    flags = ("--rem", "--dataset", tmp_path / "shapes", "--bare")
+    assert command(*flags, "--out", tmp_path / "run") == 0
+    saved = json.loads((tmp_path / "run" / "rem.json").read_text("utf-8"))
+    for model in saved["models"].values():
+        assert model["accuracy_quantized"] >= 0.95
+
+
+def test_photos_that_have_a_name_get_a_network_that_takes_them():
+    for name in ("imagenette_128px", "cats_vs_dogs"):
+        config = configs.load(name)
+        assert (config.model, config.resize) == (photos.MODEL, photos.SIDE)
+        # Of other networks the protocol's, as in the paper's tables.
+        other = configs.load(name, "efficient_conv_capsnet")
+        assert (other.resize, other.measured) == (128, False)

@@ -1,0 +1,200 @@
+"""What the main job tells before it does anything, and its logs."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+import tfcaps
+from tests.training.test_run import command, metrics, tiny_data
+from training import (
+    devices,
+    models,
+    plan,
+    pruning,
+    runs_file,
+    sources,
+    tensorboard,
+)
+from training.configs import Config, config_from, network_settings
+from training.configs.setting import settings_of
+from training.datasets import protocols
+
+
+@pytest.mark.parametrize(
+    ("flag", "lines"),
+    [
+        ("--list-models", models.MODELS),
+        ("--list-datasets", sources.SOURCES),
+    ],
+)
+def test_names_are_listed_with_what_they_are(capsys, flag, lines):
+    assert command(flag) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == list(lines)
+    assert all(len(line.split()) > 3 for line in printed)
+
+
+def test_every_data_set_with_a_protocol_of_its_own_is_listed():
+    variants = {"cats_vs_dogs_128px_subset", "imagenette_128px"}
+    assert protocols._PROTOCOLS.keys() - variants <= sources.SOURCES.keys()
+    for source in sources.SOURCES.values():
+        assert source.loader is None or callable(source.load)
+
+
+def test_settings_may_be_what_there_is():
+    known = settings_of(Config)
+    assert known["pruning"].choices == tuple(pruning.STRATEGIES)
+    assert set(known["strategy"].choices) == set(devices.STRATEGIES)
+    names = tfcaps.routing.get
+    for name in network_settings.names_of_routings():
+        assert isinstance(names(name), tfcaps.routing.Routing)
+    with pytest.raises(ValueError) as error:
+        names("unknown")
+    assert str(network_settings.names_of_routings()) in str(error.value)
+    assert config_from(dataclasses.asdict(Config())) == Config()
+
+
+def test_settings_of_kept_runs_are_known():
+    kept = list((Path(__file__).parents[2] / "results").glob("*/runs.jsonl"))
+    for path in kept:
+        for run in runs_file.read_file(path):
+            config_from(run.parts["config"])
+    assert kept
+
+
+def test_help_has_groups_and_examples(capsys):
+    assert command("--help") == 0
+    printed = capsys.readouterr().out
+    for heading in ("data:", "network:", "training:", "the run:", "examples:"):
+        assert f"\n{heading}\n" in printed
+    assert max(map(len, printed.splitlines())) <= 100
+
+
+@pytest.mark.slow
+def test_a_dry_run_tells_the_plan_and_writes_nothing(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    tiny_data("tiny.npz")
+    flags = ("--rem", "--dataset", "tiny.npz", "--batch-size", 8)
+    assert command(*flags, "--epochs", 5, "--dry-run") == 0
+    printed = capsys.readouterr().out
+    assert "16 training, 3 validation, 8 test images of 8x8x1" in printed
+    assert "Baseline: 5 epochs of 2 steps of 8 images" in printed
+    assert "at most" not in printed
+    assert "REM: 5 epochs of 2 steps" in printed
+    assert "class_caps: 3 capsules of 8, DynamicRouting" in printed
+    assert "No run folder has been made." in printed
+    assert command(*flags, "--recipe", "paper", "--dry-run") == 0
+    assert "Training takes at most about" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.npz"]
+
+
+@pytest.mark.slow
+def test_a_dry_run_tells_what_is_left_of_a_run(tmp_path, capsys):
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    flags = ("--rem", "--bare", "--dataset", data, "--epochs", 3, "--out", out)
+    assert command(*flags) == 0
+    (out / "model.keras").unlink()
+    (out / "backup-rem").mkdir()
+    (out / "backup-rem/epoch-1.weights.h5").touch()
+    capsys.readouterr()
+    assert command("--resume", "--out", out, "--dry-run") == 0
+    printed = capsys.readouterr().out
+    assert "Baseline: has been trained" in printed
+    assert "REM: 2 more epochs" in printed
+    assert printed.endswith("Nothing was written.\n")
+
+
+@pytest.mark.slow
+def test_a_long_training_says_first_how_long_it_takes(
+    tmp_path, monkeypatch, capsys
+):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flags = ("--bare", "--dataset", data, "--epochs", 2)
+    assert command(*flags, "--out", tmp_path / "short") == 0
+    assert "Training takes" not in capsys.readouterr().out
+    monkeypatch.setattr(plan, "_LONG", 0)
+    assert command(*flags, "--out", tmp_path / "long") == 0
+    printed = capsys.readouterr().out
+    cost = printed.index("Training takes about")
+    assert cost < printed.index("Baseline on tiny")
+    # What was timed leaves no trace.
+    rows = [metrics(tmp_path / name) for name in ("short", "long")]
+    losses = [[row["loss"] for row in run] for run in rows]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_dry_run_trains_as_the_run_would(tmp_path, monkeypatch):
+    """What was timed leaves no trace in the run that follows."""
+    monkeypatch.chdir(tmp_path)
+    tiny_data("tiny.npz")
+    flags = ("--bare", "--dataset", "tiny.npz", "--epochs", 2)
+    losses = []
+    for name in ("first", "second"):
+        assert command(*flags, "--out", name) == 0
+        losses.append([row["loss"] for row in metrics(tmp_path / name)])
+        assert command(*flags, "--dry-run") == 0
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_tensorboard_gets_what_is_measured(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing import event_accumulator
+
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    status = command(
+        "--bare", "--tensorboard", "--dataset", data, "--epochs", 3,
+        "--out", out,
+    )  # fmt: skip
+    assert status == 0
+    logs = event_accumulator.EventAccumulator(
+        str(out / "tensorboard/baseline/train"), {"tensors": 0}
+    )
+    logs.Reload()
+    tags = logs.Tags()["tensors"]
+    assert {"epoch_loss", "epoch_entropy_bits", "epoch_t_score"} <= set(tags)
+    from tensorflow import make_ndarray
+
+    logged = [
+        float(make_ndarray(event.tensor_proto))
+        for event in logs.Tensors("epoch_entropy_bits")
+    ]
+    rows = metrics(out)
+    assert logged == pytest.approx([row["entropy_bits"] for row in rows])
+
+
+def test_without_tensorboard_the_flag_is_an_error(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        tensorboard.importlib.util, "find_spec", lambda name: None
+    )
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    assert command("--tensorboard", "--dataset", data, "--out", out) == 2
+    assert "pip install 'tfcaps[tensorboard]'" in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_an_older_run_lacks_settings_and_a_newer_one_has_unknown_ones(
+    tmp_path, capsys
+):
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    flags = ("--bare", "--dataset", data, "--epochs", 1)
+    assert command(*flags, "--out", out) == 0
+    settings = json.loads((out / "config.json").read_text())
+    older = {k: v for k, v in settings.items() if k != "deterministic"}
+    (out / "config.json").write_text(json.dumps(older))
+    assert command("--resume", "--bare", "--out", out) == 0
+    capsys.readouterr()
+    (out / "config.json").write_text(json.dumps({**settings, "warp": 9}))
+    assert command("--resume", "--bare", "--out", out) == 2
+    assert "the settings warp, which this version" in capsys.readouterr().err

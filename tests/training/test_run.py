@@ -1,0 +1,396 @@
+"""The main job, end to end on tiny data, and its mistakes."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.training.datasets.test_datasets import arrays
+from tfcaps import rem
+from training import configs, devices, fit, run, run_job
+from training.folder import RunFolder
+from training.pruning.polynomial import polynomial_schedule
+
+_ROOT = Path(__file__).parents[2]
+
+
+def tiny_data(path, size=8, test=8):
+    rng = np.random.default_rng(0)
+    labels = np.arange(19) % 3  # three of them are for validation
+    np.savez(
+        path,
+        x_train=rng.random((19, size, size), dtype=np.float32),
+        y_train=labels,
+        x_test=rng.random((test, size, size), dtype=np.float32),
+        y_test=np.arange(test) % 3,
+    )
+    return str(path)
+
+
+def command(*arguments):
+    try:
+        return run.main(list(map(str, arguments)))
+    except SystemExit as stopped:
+        return stopped.code
+
+
+def metrics(folder):
+    lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of two epochs of two steps with REM."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = tiny_data(folder / "tiny.npz")
+    status = command(
+        "--rem", "--dataset", data, "--epochs", 2, "--batch-size", 8,
+        "--final-sparsity", 0.5, "--decay", 0.01, "--out", folder / "run",
+    )  # fmt: skip
+    assert status == 0
+    return folder / "run"
+
+
+@pytest.mark.slow
+def test_a_run_leaves_everything_it_promises(finished):
+    names = {p.name for p in finished.iterdir()}
+    assert names >= {
+        "config.json", "data.json", "environment.json", "metrics.jsonl",
+        "model.keras", "baseline.keras", "rem.json", "dictionary.npz",
+        "figures", "report.html", "served", "levels.json", "epochs",
+    }  # fmt: skip
+    assert not [n for n in names if n.startswith((".", "backup"))]
+    figures = {p.name for p in (finished / "figures").iterdir()}
+    names = {
+        "curves", "layer_curves", "tradeoff_epoch", "tradeoff_sparsity",
+        "keys_per_class",
+        "tradeoff_levels", "coupling_histograms", "parse_trees",
+        "epochs_baseline", "epochs_rem", "parse_tree_images",
+        "parse_tree_overall", "parse_tree_classes", "dictionary_images",
+        "tree_fields", "vote_distances",
+    }  # fmt: skip
+    assert figures == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
+    served = list((finished / "served").glob("*/*/saved_model.pb"))
+    assert [p.parent.name for p in served] == ["1"]
+    about = json.loads((served[0].parent / "manifest.json").read_text())
+    assert about["classes"] == ["0", "1", "2"]
+    report = json.loads((finished / "rem.json").read_text())["models"]["rem"]
+    assert about["metrics"]["accuracy"] == report["accuracy"]
+    page = (finished / "report.html").read_text("utf-8")
+    assert page.count("data:image/png;base64,") == len(names)
+    environment = json.loads((finished / "environment.json").read_text())
+    assert environment["packages"]["keras"] == keras.__version__
+
+
+def test_the_saved_model_and_dictionary_are_those_of_the_report(finished):
+    reports = json.loads((finished / "rem.json").read_text())["models"]
+    assert set(reports) == {"baseline", "rem"}
+    model = keras.models.load_model(finished / "model.keras")
+    assert model.optimizer is None if hasattr(model, "optimizer") else True
+    with np.load(finished.parent / "tiny.npz") as data:
+        report = rem.evaluate(
+            model, (data["x_test"][..., None], data["y_test"])
+        )
+    saved = reports["rem"]
+    assert report.accuracy_quantized == saved["accuracy_quantized"]
+    assert report.sparsity == pytest.approx(0.5, abs=0.01)
+    trees = rem.CouplingDictionary.load(finished / "dictionary.npz")
+    assert trees.num_keys.tolist() == saved["per_class"]["num_keys"]
+    assert reports["baseline"]["sparsity"] == 0.0
+
+
+def test_metrics_have_a_line_for_each_model_and_epoch(finished):
+    rows = metrics(finished)
+    assert [(row["model"], row["epoch"]) for row in rows] == [
+        ("baseline", 0), ("baseline", 1), ("rem", 0), ("rem", 1),
+    ]  # fmt: skip
+    assert rows[-1]["sparsity"] == pytest.approx(0.5, abs=0.01)
+    assert all(np.isfinite(row["loss"]) for row in rows)
+
+
+@pytest.mark.slow
+def test_the_closing_table_stands_on_stdout(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run_job, "export", lambda folder, to: None)
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "plain"
+    assert command("--dataset", data, "--epochs", 1, "--out", out) == 0
+    printed = capsys.readouterr().out
+    assert "| Baseline |" in printed and "| REM" not in printed
+    assert f"report: {out / 'report.html'}" in printed
+    assert not (out / "baseline.keras").exists()
+    assert (out / "model.keras").is_file()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".rem.json-a1_b2c3d",
+        ".staged-model.keras",
+        "figures/.curves.png-tjz7y9ci",
+        "epochs/.rem-1.npz-tjz7y9ci",
+        "served/.models.config-tjz7y9ci",
+        "served/tiny/.publish-tjz7y9ci/variables",
+    ],
+)
+def test_resuming_removes_what_was_being_written(finished, tmp_path, name):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    notes = folder / "figures" / ".my-notes"
+    notes.touch()
+    before = set(folder.rglob("*"))
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).touch()
+    RunFolder.resume(folder)
+    assert set(folder.rglob("*")) - {folder / "served" / "tiny"} == before
+
+
+@pytest.mark.slow
+def test_a_stopped_run_resumes_to_the_same_result(
+    tmp_path, monkeypatch, capsys
+):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flags = ("--rem", "--dataset", data, "--epochs", 3, "--batch-size", 8)
+    assert command(*flags, "--out", tmp_path / "whole") == 0
+    monkeypatch.setattr(run_job, "export", lambda folder, to: None)
+    append = fit.RunFolder.append_metrics
+
+    def stop(folder, row):
+        append(folder, row)
+        if (row["model"], row["epoch"]) == ("rem", 1):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fit.RunFolder, "append_metrics", stop)
+    assert command(*flags, "--out", tmp_path / "cut") == 130
+    hint = f"python training/run.py --resume --out {tmp_path / 'cut'}"
+    assert hint in capsys.readouterr().out
+    assert not (tmp_path / "cut" / "model.keras").exists()
+    monkeypatch.setattr(fit.RunFolder, "append_metrics", append)
+    started = []
+    start_epoch = fit.Batches.start_epoch
+    monkeypatch.setattr(
+        fit.Batches,
+        "start_epoch",
+        lambda self, epoch: (started.append(epoch), start_epoch(self, epoch)),
+    )
+    assert command("--resume", "--out", tmp_path / "cut") == 0
+    assert [epoch for epoch in started if epoch > 0] == [1, 2]
+    whole, cut = (
+        keras.models.load_model(tmp_path / name / "model.keras").get_weights()
+        for name in ("whole", "cut")
+    )
+    for mine, theirs in zip(whole, cut, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_mirrored_training_equals_one_replica(
+    tmp_path, monkeypatch, two_replicas
+):
+    strategies = {"none": None, "mirrored": two_replicas}
+    monkeypatch.setattr(devices, "make_strategy", strategies.get)
+    monkeypatch.setattr(run_job, "export", lambda folder, to: None)
+    data = tiny_data(tmp_path / "tiny.npz")
+    for strategy in ("none", "mirrored"):
+        status = command(
+            "--rem", "--dataset", data, "--epochs", 2, "--batch-size", 8,
+            "--strategy", strategy, "--out", tmp_path / strategy,
+        )  # fmt: skip
+        assert status == 0
+    single, mirrored = (
+        keras.models.load_model(tmp_path / name / "model.keras").get_weights()
+        for name in ("none", "mirrored")
+    )
+    for mine, theirs in zip(single, mirrored, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        (["--epochs", "0"], "'0' is not a whole number at least 1"),
+        (["--epochs", "two"], "'two' is not a whole number at least 1"),
+        (["--batch-size", "-3"], "'-3' is not a whole number at least 1"),
+        (["--seed", "-1"], "is not a whole number from 0 to 4294967295"),
+        (["--final-sparsity", "1"], "is not a number from 0.0 to 0.999"),
+        (["--epoch", "1"], "unrecognized arguments: --epoch 1"),
+        (["--decay", "nan"], "'nan' is not a number from 0.0 to 1.0"),
+        (["--levels", "1"], "'1' is not a whole number from 2 to 256"),
+        (["--strategy", "tpu"], "invalid choice: 'tpu'"),
+        (["--model", "resnet"], "unknown model 'resnet'; the models are"),
+        (
+            ["--dataset", "digits", "--model", "dr_capsnet"],
+            "at least 17 rows and 17 columns",
+        ),
+        (["--dataset", "no_such_set"], "unknown data set 'no_such_set'"),
+        (["--dataset", "missing.npz"], "there is no file missing.npz"),
+        (["--dataset", "./a/b"], "is neither a folder nor an .npz file"),
+        (["--dataset", "few.npz"], "few.npz must have the arrays x_train"),
+        (["--dataset", "label.npz"], "test labels must be in 0 to 2"),
+        (["--dataset", "shape.npz"], "they must have one shape"),
+        (["--dataset", "small.npz"], "sides must be from 3 to 40 pixels"),
+        (["--data-dir", "missing"], "--data-dir 'missing' is not a folder"),
+        (["--out", "taken"], "taken exists and is not overwritten"),
+        (["--out", "few.npz/x"], "few.npz/x cannot be made"),
+        (["--resume"], "--resume needs --out"),
+        (["--resume", "--out", "taken"], "there is no run in taken"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_one_line_and_status_2(
+    tmp_path, monkeypatch, capsys, flags, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    np.savez("few.npz", **arrays(y_test=None))
+    np.savez("label.npz", **arrays(y_test=np.full(6, 3)))
+    np.savez("shape.npz", **arrays(x_test=np.zeros((6, 7, 7), np.uint8)))
+    tiny_data("small.npz", size=2)
+    before = sorted(str(p) for p in tmp_path.rglob("*"))
+    assert command("--rem", *flags) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("training/run.py: error: ")
+    assert sorted(str(p) for p in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_resuming_a_finished_run_changes_no_number(finished):
+    before = json.loads((finished / "rem.json").read_text())
+    assert command("--resume", "--out", finished) == 0
+    after = json.loads((finished / "rem.json").read_text())
+    assert after["models"] == before["models"]
+    assert after["seconds"] == before["seconds"] > 0
+    versions = [p.parent.name for p in finished.glob("served/*/*/*.pb")]
+    assert set(versions) == {"1"}
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", None], ids=["cut", "list", "empty", "wrong type"]
+)
+def test_resuming_from_a_broken_config_is_an_error(
+    finished, tmp_path, capsys, text
+):
+    config = json.loads((finished / "config.json").read_text())
+    broken = json.dumps({**config, "epochs": "two"}) if text is None else text
+    (tmp_path / "config.json").write_text(broken)
+    assert command("--resume", "--out", tmp_path) == 2
+    assert "is not the config of a run" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_zero_is_a_setting():
+    options = run.make_parser().parse_args(
+        ["--rem", "--decay", "0", "--final-sparsity", "0", "--seed", "0"]
+    )
+    config = run_job.open_folder(options).config
+    assert (config.decay, config.final_sparsity, config.rem) == (0, 0, True)
+
+
+def test_resuming_with_other_settings_is_an_error(finished, capsys):
+    assert command("--resume", "--out", finished, "--epochs", 7) == 2
+    assert "has epochs=2, not 7" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_mistake_prints_nothing_else_in_a_real_process(tmp_path):
+    done = subprocess.run(
+        [sys.executable, _ROOT / "training" / "run.py", "--dataset", "x.npz"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "training/run.py: error: there is no file x.npz.\n"
+    assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_an_accuracy_ends_a_training_but_not_before_its_pruning(
+    tmp_path, monkeypatch
+):
+    load = configs.load
+    monkeypatch.setattr(
+        configs,
+        "load",
+        lambda *of: dataclasses.replace(load(*of), stop_accuracy=0.0),
+    )
+    out = tmp_path / "run"
+    assert command(
+        "--rem", "--bare", "--dataset", tiny_data(tmp_path / "tiny.npz"),
+        "--epochs", 4, "--out", out,
+    ) == 0  # fmt: skip
+    epochs = [(row["model"], row["epoch"]) for row in metrics(out)]
+    # Pruning ends at 60 % of four epochs.
+    assert epochs == [("baseline", 0), ("rem", 0), ("rem", 1), ("rem", 2)]
+
+
+@pytest.mark.slow
+def test_mixed_precision_trains_and_leaves_a_network_in_float32(
+    tmp_path, monkeypatch
+):
+    prepared = []
+    prepare = fit.prepare
+
+    def spy(*args):
+        prepared.append(prepare(*args))
+        return prepared[-1]
+
+    monkeypatch.setattr(fit, "prepare", spy)
+    out = tmp_path / "run"
+    assert command(
+        "--rem", "--bare", "--dataset", tiny_data(tmp_path / "tiny.npz"),
+        "--epochs", 2, "--batch-size", 8, "--final-sparsity", 0.5,
+        "--dtype-policy", "mixed_bfloat16", "--out", out,
+    ) == 0  # fmt: skip
+    assert keras.config.dtype_policy().name == "float32"
+    folder = RunFolder.resume(out)
+    for name, ready in zip(("baseline", "rem"), prepared, strict=True):
+        left = folder.load_model(name)
+        for layer in ready.model.layers:
+            assert layer.compute_dtype == "bfloat16" or not layer.weights
+        assert all(x.compute_dtype == "float32" for x in left.layers)
+        for array, trained in zip(
+            left.get_weights(), ready.model.get_weights(), strict=True
+        ):
+            np.testing.assert_array_equal(array, trained)
+    assert rem.sparsity(left) == pytest.approx(0.5, abs=0.01)
+
+
+def test_an_epoch_that_is_not_finite_is_not_backed_up(
+    tmp_path, monkeypatch, capsys
+):
+    data = tiny_data(tmp_path / "tiny.npz")
+    monkeypatch.setattr(
+        tfcaps.losses.MarginLoss,
+        "call",
+        lambda self, y_true, y_pred: keras.ops.sum(np.nan * y_pred, axis=-1),
+    )
+    out = tmp_path / "run"
+    assert command("--dataset", data, "--epochs", 1, "--out", out) == 2
+    assert "loss became nan in step 1 of epoch 1" in capsys.readouterr().err
+    assert not list(out.rglob("*.h5")) and not list(out.glob("*.keras"))
+
+
+def test_pruning_reaches_its_final_sparsity():
+    for epochs, steps in ((1, 1), (1, 29), (12, 422), (40, 29)):
+        config = configs.Config(epochs=epochs, final_sparsity=0.8)
+        schedule = polynomial_schedule(config, steps)
+        updates = [
+            float(sparsity)
+            for step in range(1, epochs * steps + 1)
+            for is_time, sparsity in [schedule(step)]
+            if is_time
+        ]
+        assert updates[-1] == pytest.approx(0.8, abs=1e-6)
+        assert len(updates) <= 201

@@ -1,0 +1,239 @@
+"""The main job with every network, with decoders, and with other routings."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from export.model import export_model
+from export.run_job import load_model
+from tests.nightly import nightly
+from tests.training.test_run import command, metrics, tiny_data
+from tfcaps import rem
+from training import models, run_job
+
+# Sides of the smallest images that each network takes.
+SMALLEST = {
+    "dr_capsnet_small": 3,
+    "dr_capsnet": 17,
+    "dr_capsnet_64": 17,
+    "affine_capsnet": 17,
+    "multilayer_capsnet": 9,
+    "parts_capsnet": 5,
+    "parts_capsnet_unshared": 5,
+    "parts_capsnet_pictures": 3,
+    "parts_capsnet_photos": 3,
+    "parts_capsnet_photos_unshared": 3,
+    "gamma_capsnet": 17,
+    "efficient_capsnet": 11,
+    "efficient_capsnet_smallnorb": 19,
+    "efficient_capsnet_multimnist": 29,
+    "efficient_conv_capsnet": 33,
+    "deepcaps": 1,
+    "deepcaps_rem": 1,
+    "em_capsnet": 13,
+}
+
+
+# Nearly all train a network as the command does.
+pytestmark = pytest.mark.slow
+
+
+# Without validation images no levels are searched, which takes long.
+NO_SEARCH = ("--validation", 0)
+
+
+@pytest.fixture
+def quick_export(monkeypatch):
+    """Exports in this process, and leaves out the timing of variants."""
+    monkeypatch.setattr("export.sizes.measure", lambda *args: {})
+    monkeypatch.setattr("export.sizes.table", lambda rows: "")
+
+    def export(folder, to):
+        model = load_model(folder)
+        export_model(model, to, name=model.name, version=1)
+
+    monkeypatch.setattr(run_job, "export", export)
+
+
+# One of each kind of layers; the others differ from one of them in sizes.
+IN_CI = (
+    "gamma_capsnet",
+    "efficient_capsnet",
+    "efficient_conv_capsnet",
+    "deepcaps_rem",
+    "em_capsnet",
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in IN_CI else nightly)
+        for name in models.MODELS
+    ],
+)
+def test_every_network_runs_to_its_report_and_export(
+    name, tmp_path, quick_export
+):
+    data = tiny_data(tmp_path / "tiny.npz", size=max(SMALLEST[name], 8))
+    out = tmp_path / "run"
+    status = command(
+        "--rem", "--model", name, "--dataset", data, "--epochs", 2,
+        "--batch-size", 8, *NO_SEARCH, "--out", out,
+    )  # fmt: skip
+    assert status == 0
+    assert (out / "report.html").is_file()
+    assert list(out.glob("served/*/1/saved_model.pb"))
+    reports = json.loads((out / "rem.json").read_text())["models"]
+    assert reports["rem"]["sparsity"] == pytest.approx(0.8, abs=0.02)
+    for row in metrics(out):
+        assert np.isfinite(row["loss"])
+        assert row["seconds_per_step"] > 0
+
+
+def test_capsules_on_a_backbone_leave_it_as_it_was(tmp_path, quick_export):
+    backbone = keras.Sequential(
+        [
+            keras.Input((12, 12, 1)),
+            keras.layers.Conv2D(64, 3, 2, data_format="channels_last"),
+            keras.layers.Conv2D(64, 1, data_format="channels_last"),
+            keras.layers.BatchNormalization(),
+        ]
+    )
+    backbone.save(tmp_path / "features.keras")
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    status = command(
+        "--rem", "--no-baseline", "--model", "dr_capsnet",
+        "--backbone", "features.keras", "--data-dir", tmp_path,
+        "--dataset", data, "--epochs", 2, "--batch-size", 8, *NO_SEARCH,
+        "--out", out,
+    )  # fmt: skip
+    assert status == 0
+    assert list(out.glob("served/*/1/saved_model.pb"))
+    model = keras.models.load_model(out / "model.keras")
+    assert model.name == "backbone_capsnet"
+    after = model.get_layer("backbone")
+    for weight, wanted in zip(after.weights, backbone.weights, strict=True):
+        np.testing.assert_array_equal(weight, wanted)
+    # What is pruned are the capsules, not the backbone.
+    assert rem.sparsity(model) == pytest.approx(0.8, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_smaller_images_are_refused_in_one_line(name, tmp_path, capsys):
+    size = SMALLEST[name] - 1
+    if size < 2:
+        pytest.skip("takes images of any size")
+    data = tiny_data(tmp_path / "tiny.npz", size=size)
+    assert command("--model", name, "--dataset", data) == 2
+    assert f"{name} does not fit: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("decoder", ["joint", "frozen"])
+def test_decoder_is_trained_drawn_and_left_out_of_serving(
+    decoder, tmp_path, capsys
+):
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    flags = ("--dataset", data, "--epochs", 2, "--batch-size", 8, *NO_SEARCH)
+    assert command(*flags, "--rem", "--decoder", decoder, "--out", out) == 0
+    names = {path.stem for path in (out / "figures").iterdir()}
+    assert {"reconstructions", "perturbations"} <= names
+    name = "decoder" if decoder == "frozen" else "model"
+    decoded = keras.models.load_model(out / f"{name}.keras")
+    images = np.zeros((2, 8, 8, 1), "float32")
+    outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
+    assert outputs["reconstruction"].shape == images.shape
+    # Pruning and its report are about the capsules.
+    report = json.loads((out / "rem.json").read_text())["models"]["rem"]
+    assert report["total_parameters"] == rem.encoder(decoded).count_params()
+    decoder_kernel = decoded.get_layer("reconstruction").get_weights()[0]
+    assert np.mean(decoder_kernel == 0) < 0.01
+    if decoder == "frozen":
+        plain = keras.models.load_model(out / "model.keras").get_weights()
+        frozen = rem.encoder(decoded).get_weights()
+        for mine, theirs in zip(plain, frozen, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        capsys.readouterr()
+        assert command("--resume", "--out", out) == 0
+        assert "frozen capsules" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "routing", ["em", "scaled_distance", "self_attention", "uniform", "2"]
+)
+def test_routing_replaces_the_network_s_own(routing, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_job, "export", lambda folder, to: None)
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    status = command(
+        "--dataset",
+        data,
+        "--epochs",
+        1,
+        "--routing",
+        routing,
+        *NO_SEARCH,
+        "--out",
+        out,
+    )
+    assert status == 0
+    layer = keras.models.load_model(out / "model.keras").get_layer("class_caps")
+    config = layer.get_config()["routing"]
+    name = "DynamicRouting" if routing == "2" else config["class_name"]
+    assert config["class_name"].endswith(name)
+    assert routing != "2" or config["config"]["iterations"] == 2
+
+
+def test_regularized_routing_learns_its_coefficients(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_job, "export", lambda folder, to: None)
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    flags = (
+        "--dataset",
+        data,
+        "--epochs",
+        2,
+        "--routing",
+        "regularized",
+        *NO_SEARCH,
+    )
+    assert command(*flags, "--out", out) == 0
+    layer = keras.models.load_model(out / "model.keras").get_layer("class_caps")
+    coefficients = np.asarray(layer.coefficients)
+    assert np.any(coefficients != coefficients[0, 0])
+
+
+def test_samples_limits_training_and_test_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_job, "export", lambda folder, to: None)
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    flags = ("--dataset", data, "--epochs", 1, "--samples", 5, *NO_SEARCH)
+    assert command(*flags, "--out", out) == 0
+    report = json.loads((out / "rem.json").read_text())["models"]["baseline"]
+    assert report["num_samples"] == 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--routing", "nearest"], "'nearest' is neither a number of iter"),
+        (["--routing", "0"], "'0' is neither a number of iterations nor"),
+        (["--decoder", "both"], "invalid choice: 'both'"),
+        (["--samples", "0"], "'0' is not a whole number at least 1"),
+        (
+            ["--model", "deepcaps", "--routing", "em"],
+            "deepcaps does not fit: ConvCaps3D takes a routing whose only",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(flags, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command("--dataset", "digits", *flags) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,222 @@
+"""Whether a run's trees and maps lie on true parts, in its report."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tfcaps import rem
+from training import parts, report, run_job
+from training.configs import Config
+from training.datasets import Data
+from training.datasets.masks import Masks
+from training.folder import RunFolder
+
+MARGIN = 2
+
+
+@pytest.fixture(scope="module")
+def model():
+    made = tiny_capsnet()
+    draw_weights(made, 0, class_caps=3.0)
+    return made
+
+
+def data_of(count=12, *, pairs=False):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, 8, 8, 1), np.uint8)
+    first = np.arange(count) % 3
+    classes = np.stack([first, (first + 1 + rng.integers(2, size=count)) % 3])
+    labels = np.eye(3, dtype=np.float32)[classes].sum(axis=0)
+    drawn = np.zeros((count, 3, 8, 8), bool)
+    corners = rng.integers(0, 8, (count, 3, 2))
+    for image, things in enumerate(corners):
+        for thing, (row, column) in enumerate(things):
+            drawn[image, thing, row, column] = True
+    masks = Masks(
+        drawn[:, :2].any(axis=1),
+        drawn[:, :2],
+        drawn[:, 2:],
+        classes.T if pairs else None,
+    )
+    part = images, labels if pairs else first
+    return Data("tiny", part, part, part, ("a", "b", "c"), masks=masks)
+
+
+def floats(data):
+    return data.test[0].astype(np.float32) / 255
+
+
+def close(place, mask):
+    """Tells whether a place is on a mask or at most two pixels beside it."""
+    return any(
+        max(abs(place[0] - row), abs(place[1] - column)) <= MARGIN
+        for row, column in np.argwhere(mask)
+    )
+
+
+def shares_of(model, data):
+    """Returns the shares of trees and of activations, by loops."""
+    images = floats(data)
+    shown = rem.capsule_outputs(model)(images)
+    classes = np.argmax(np.asarray(shown["lengths"]), axis=-1)
+    couplings = np.asarray(shown["couplings"])
+    primary = keras.Model(model.input, model.get_layer("primary_caps").output)
+    poses = np.asarray(primary(images))
+    active = np.linalg.norm(poses, axis=-1).reshape(len(images), -1)
+    centres = rem.receptive_fields(model).child_centres
+    shares = {"tree": [], "all": [], "active": []}
+    for image, j in enumerate(classes):
+        own = list(data.masks.parts[image])
+        loose = list(data.masks.loose[image])
+        if data.masks.of_classes is not None:
+            of = data.masks.of_classes[image]
+            loose += [m for m, k in zip(own, of, strict=True) if k != j]
+            own = [m for m, k in zip(own, of, strict=True) if k == j]
+            if not own:
+                continue
+        sums = {name: np.zeros(3) for name in shares}
+        for child, centre in enumerate(centres):
+            place = np.floor(centre + 0.5)
+            kind = 2
+            if any(close(place, mask) for mask in loose):
+                kind = 1
+            if any(close(place, mask) for mask in own):
+                kind = 0
+            coupling = couplings[image, child, j]
+            if coupling > (1 + 1e-5) / 3:
+                sums["tree"][kind] += coupling * active[image, child]
+            sums["all"][kind] += 1
+            sums["active"][kind] += active[image, child]
+        for name, weight in sums.items():
+            if weight.sum():
+                shares[name].append(weight / weight.sum())
+    return {name: np.mean(each, axis=0) for name, each in shares.items()}, len(
+        shares["all"]
+    )
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["one", "two objects"])
+def test_trees_lie_on_parts_as_a_loop_says(model, pairs):
+    data = data_of(pairs=pairs)
+    found = parts.trees(model, data)
+    shares, count = shares_of(model, data)
+    assert found.samples == count and (count < 12) == pairs
+    expected = {
+        ("own", "loose", "nothing"): shares["tree"],
+        ("own_of_all", "loose_of_all"): shares["all"][:2],
+        ("own_of_active", "loose_of_active"): shares["active"][:2],
+    }
+    for names, values in expected.items():
+        own = [getattr(found, name) for name in names]
+        np.testing.assert_allclose(own, values, atol=1e-5)
+    assert abs(found.own - found.own_of_active) > 0.005
+
+
+def test_maps_of_each_digit_are_compared_with_both(model):
+    data = data_of(pairs=True)
+    lost = data.masks.parts.copy()
+    lost[5, 1] = False  # a digit that cannot be seen
+    data = dataclasses.replace(
+        data, masks=dataclasses.replace(data.masks, parts=lost)
+    )
+    right, other = [], []
+    maps = [
+        rem.coupling_maps(model, floats(data), classes)
+        for classes in data.masks.of_classes.T
+    ]
+    for image in [k for k in range(12) if k != 5]:
+        for digit in (0, 1):
+            highest = maps[digit][image]
+            highest = np.unravel_index(highest.argmax(), highest.shape)
+            right.append(close(highest, lost[image, digit]))
+            other.append(close(highest, lost[image, 1 - digit]))
+    measured = parts.maps_of_pairs(model, data)
+    both = np.reshape(right, (-1, 2)).all(axis=1)
+    assert measured == {
+        "pointing": pytest.approx(np.mean(right)),
+        "pointing_both": pytest.approx(np.mean(both)),
+        "pointing_other": pytest.approx(np.mean(other)),
+    }
+    assert len(set(measured.values())) == 3
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["one", "two objects"])
+def test_maps_of_the_predicted_class_are_compared_with_its_object(model, pairs):
+    data = data_of(pairs=pairs)
+    images, masks = floats(data), data.masks
+    classes = np.asarray(model(images)).argmax(axis=-1)
+    found, mass, even = [], [], []
+    for image, each in enumerate(rem.coupling_maps(model, images)):
+        mask = masks.object[image]
+        if pairs:
+            of = masks.of_classes[image] == classes[image]
+            mask = masks.parts[image][of].any(axis=0)
+        if not mask.any():
+            continue
+        on = np.array(
+            [[close((row, column), mask) for column in range(8)]
+             for row in range(8)]
+        )  # fmt: skip
+        found.append(on[np.unravel_index(each.argmax(), each.shape)])
+        mass.append(each[on].sum() / each.sum())
+        even.append(on.mean())
+    assert (len(found) < 12) == pairs
+    measured = parts.maps(model, data)
+    assert measured == {
+        "relevance_mass": pytest.approx(np.mean(mass), abs=1e-5),
+        "pointing": pytest.approx(np.mean(found)),
+        "relevance_mass_uniform": pytest.approx(np.mean(even)),
+    }
+    assert len(set(measured.values())) == 3
+
+
+def test_nothing_is_measured_without_masks_places_or_parts(model):
+    data = data_of(pairs=True)
+    unknown = dataclasses.replace(data, masks=None)
+    hidden = dataclasses.replace(
+        data.masks, parts=np.zeros_like(data.masks.parts)
+    )
+    unseen = dataclasses.replace(data, masks=hidden)
+    flat = SMALL_NETWORKS["multilayer_capsnet"]()
+    for network, part in ((model, unknown), (model, unseen), (flat, data)):
+        assert parts.trees(network, part) is None
+        assert parts.maps_of_pairs(network, part) == {}
+        assert parts.maps(network, part) == {}
+    assert parts.maps_of_pairs(model, data_of()) == {}
+
+
+def test_a_run_measures_parts_and_shows_them(
+    model, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(run_job, "_faithfulness", lambda *args: None)  # slow
+    data = data_of(pairs=True)
+    config = Config(pairs=True, rem=True, baseline=False)
+    reports, others = run_job.measure(config, data, {"rem": model})
+    expected = parts.trees(model, data)
+    assert reports["rem"].parts == expected
+    assert parts.sentence(expected) in capsys.readouterr().out
+    assert f"{expected.own:.1%} of the trees'" in parts.sentence(expected)
+    RunFolder(tmp_path, config).save_reports(reports, others)
+    saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
+    saved = saved["models"]["rem"]
+    assert saved["parts"] == expected.to_dict()
+    measured = parts.maps_of_pairs(model, data)
+    assert saved["tests"]["pairs"].items() >= measured.items()
+    on_maps = parts.maps(model, data)
+    assert saved["tests"]["maps"] == on_maps
+    of_maps, sentence = report.others(others)
+    assert f"{on_maps['relevance_mass']:.1%} of a map is on" in of_maps
+    assert f"{measured['pointing']:.2%} of the digits' maps" in sentence
+    head, _, row = report.table(reports).splitlines()
+    cells = dict(zip(head.split(" | "), row.split(" | "), strict=True))
+    cells = {
+        title.strip(" |"): text.strip(" |") for title, text in cells.items()
+    }
+    assert cells["tree on own parts, %"] == f"{100 * expected.own:.1f}"
+    assert cells["parts found, %"] == f"{100 * expected.parts_found:.1f}"
+    unknown = {"rem": dataclasses.replace(reports["rem"], parts=None)}
+    assert report.table(unknown).splitlines()[-1].endswith("– |")

@@ -1,0 +1,96 @@
+"""The paper's recipe in the main job: `--recipe paper`."""
+
+import json
+
+import pytest
+
+import tfcaps
+from tests.training.test_run import command, metrics, tiny_data
+from training import configs, datasets, devices, fit
+from training.batches import Batches
+from training.configs import recipe
+from training.flags import make_parser
+from training.folder import RunFolder
+from training.run_job import open_folder
+
+_SETTINGS = {
+    "pruning": "iterative",
+    "final_sparsity": 0.999,
+    "patience": 200,
+    "learning_rate": 1e-3,
+    "learning_rate_decay": 0.99,
+    "decay": 1e-4,
+    "decay_factor": 0.99,
+    "decay_targets": ["transformations", "kernels"],
+    "coupling_spread": 0.0,
+    "coupling_polarization": 0.0,
+    "coupling_crowding": 0.0,
+}
+
+
+@pytest.mark.slow
+def test_a_run_takes_the_recipe_for_ones_own_data(tmp_path, capsys):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flags = ("--rem", "--recipe", "paper", "--dataset", data, "--bare")
+    out = tmp_path / "run"
+    assert command(*flags, "--epochs", 2, "--batch-size", 8, "--out", out) == 0
+    config = json.loads((out / "config.json").read_text())
+    wanted = {**_SETTINGS, "epochs": 2, "batch_size": 8}
+    assert {name: config[name] for name in wanted} == wanted
+    assert not list(out.glob("best-*")) and not list(out.glob(".best-*"))
+    assert command("--resume", "--recipe", "paper", "--out", out) == 2
+    assert "leave out --recipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pruning", ["polynomial", "one_shot", "snip"])
+def test_no_limit_of_the_recipe_is_a_target(tmp_path, pruning):
+    out = tmp_path / "run"
+    options = make_parser().parse_args(
+        ["--rem", "--dataset", "digits", "--recipe", "paper"]
+        + ["--pruning", pruning, "--out", str(out)]
+    )
+    assert open_folder(options).config.final_sparsity == 0.8
+    options.final_sparsity = 0.5
+    assert open_folder(options).config.final_sparsity == 0.5
+
+
+def test_the_recipe_has_what_a_network_needs():
+    config = configs.load("affnist")
+    deep = recipe.published(config, "deepcaps_rem")
+    assert deep.hard_margin_from == 100 and deep.min_accuracy == 0.5
+    assert recipe.published(config, "gamma_capsnet").levels == (11, 6)
+    assert recipe.published(config).levels == 11
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("patience", [2, None])
+def test_the_baseline_is_that_of_the_lowest_validation_loss(tmp_path, patience):
+    path = tiny_data(tmp_path / "tiny.npz")
+    config = configs.Config(
+        dataset=path,
+        batch_size=8,
+        epochs=91 if patience else 5,
+        learning_rate=0.5,  # so that the loss goes up and down
+        learning_rate_decay=1.0,
+        patience=patience,
+        stop_accuracy=None if patience else 1.0,
+    )
+    folder = RunFolder(tmp_path / "run", config)
+    folder.create()
+    data = datasets.load(path, None, validation=config.validation)
+    strategy = devices.make_strategy("none")
+    model = fit.train("baseline", data, folder, strategy)
+    losses = [
+        row["loss"]
+        for row in json.loads(
+            (folder.path / "validation-baseline.json").read_text()
+        )
+    ]
+    model.compile(loss=tfcaps.losses.MarginLoss(), jit_compile=False)
+    loss, *_ = model.evaluate(Batches(*data.validation, 8), verbose=0)
+    assert min(losses) < losses[-1] and len(losses) < 91
+    wanted = min(losses) if patience else losses[-1]
+    assert loss == pytest.approx(wanted, rel=1e-4)
+    # The last epoch is measured, also where it was not known before.
+    assert metrics(folder.path)[-1]["epoch"] == len(losses) - 1
+    assert not list(folder.path.glob("best-*"))

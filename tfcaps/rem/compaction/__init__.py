@@ -1,0 +1,1 @@
+"""Models without the units that pruning left unused."""

@@ -1,0 +1,1 @@
+"""Measures of trees and of what a network does with them."""

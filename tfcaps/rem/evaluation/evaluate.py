@@ -1,0 +1,252 @@
+"""Measures a capsule network: accuracy, parse trees, entropy, sparsity."""
+
+import dataclasses
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.graphs import encoder, routed_layers
+from tfcaps.ops import Tensor, quantize
+from tfcaps.rem.batches import (
+    batches_of,
+    class_indices,
+    has_several_classes,
+    longest_of,
+)
+from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
+from tfcaps.rem.evaluation.faithfulness import (
+    faithfulness as measure_faithfulness,
+)
+from tfcaps.rem.evaluation.metrics import t_score
+from tfcaps.rem.evaluation.report import Report
+from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
+from tfcaps.rem.trees.couplings import QuantizedComparison
+from tfcaps.rem.trees.layer_levels import Levels, layer_levels
+from tfcaps.rem.trees.type_keys import children_grid
+
+# Keys are bytes.
+_MOST_LEVELS = 256
+
+
+def evaluate(
+    model: keras.Model,
+    dataset: Any,
+    levels: Levels = 11,
+    *,
+    mode: str = "midtread",
+    batch_size: int = 256,
+    faithfulness: bool = False,
+    verbose: int = 0,
+) -> Report:
+    """Measures what REM is about.
+
+    Runs the model as it is, for the accuracy and the T-score, and with
+    quantised couplings in all routed layers, for the accuracy and the
+    dictionaries of parse trees, which are those of the last layer.
+
+    Args:
+        model: A functional or sequential model with a routed layer, from images
+            to class lengths or poses.
+        dataset: A tuple `(images, labels)` of arrays, or an iterable of such
+            batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a list.
+            Labels are class indices or one-hot. Every sample counts, so do not
+            drop the last partial batch.
+        levels: Int in [2, 256], or several, one for each routed layer, as in
+            `quantize_couplings`; the last routed layer must have some. The
+            uniform coupling 1/J should be a level, as with 11 levels and ten
+            classes. Defaults to `11`.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
+        batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
+        faithfulness: Bool. Also measure whether the network uses its trees, by
+            `tfcaps.rem.faithfulness` with its defaults, for which the data set
+            is read a second time. Defaults to `False`.
+        verbose: 0 or 1. Show a progress bar. Defaults to `0`.
+
+    Returns:
+        A `Report`, which prints as a table and saves as JSON.
+
+    Raises:
+        ValueError: If the model has no routed layer, the data set is empty, a
+            label is out of range, or `levels` is.
+    """
+    report = Evaluator(model, levels, mode=mode).run(
+        dataset, batch_size=batch_size, verbose=verbose
+    )
+    if not faithfulness:
+        return report
+    used = measure_faithfulness(
+        model, dataset, batch_size=batch_size, verbose=verbose
+    )
+    return dataclasses.replace(report, faithfulness=used)
+
+
+class Evaluator:
+    """`evaluate` for repeated use on one model, compiled once.
+
+    Args:
+        model: As in `evaluate`. Its weights may change between runs.
+        levels: As in `evaluate`.
+        mode: As in `evaluate`.
+
+    Attributes:
+        levels: Levels of the last routed layer.
+        levels_per_layer: Levels of each layer that is rounded, by its name.
+        mode: As given.
+        grid: Rows, columns and types of the children, or `None` where they have
+            no positions.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        levels: Levels = 11,
+        *,
+        mode: str = "midtread",
+    ):
+        routed_layers(model)  # their absence is the clearer error
+        self.model = encoder(model)
+        layers = routed_layers(self.model)
+        self.levels_per_layer = layer_levels(layers, levels, most=_MOST_LEVELS)
+        self.mode = mode
+        self._outputs = QuantizedComparison(
+            self.model, self.levels_per_layer, mode
+        )
+        couplings = self._outputs.plain["couplings"]
+        last = layers[-1]
+        if len(couplings.shape) != 3:
+            raise ValueError(
+                f"The last routed layer of {self.model.name!r} is a "
+                f"{type(last).__name__}, whose children differ from window to "
+                "window. Parse trees need class capsules, such as "
+                "`tfcaps.layers.ClassCaps`, at the end."
+            )
+        if last.name not in self.levels_per_layer:
+            raise ValueError(
+                "`levels` must name the last routed layer, whose couplings "
+                f"make the parse trees, {last.name!r}. Received: "
+                f"levels={levels}."
+            )
+        self.levels = self.levels_per_layer[last.name]
+        self.num_classes = int(couplings.shape[-1])
+        self.grid = children_grid(self.model)
+        self._labels = keras.Input((), dtype="int32", name="labels")
+        self._plain = self._plain_measures()
+        self._rounded = self._rounded_measures()
+        self._network = _compiled(
+            [self._outputs.input, self._labels],
+            {**self._plain, **self._rounded},
+        )
+
+    def run(
+        self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
+    ) -> Report:
+        """Measures the model on a data set, see `evaluate`."""
+        self._outputs.update()
+        counts = self.counts()
+        batches, count = batches_of(dataset, batch_size)
+        bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
+        for images, labels in batches:
+            if has_several_classes(labels, self.num_classes):
+                # Of these the longest counts as the true one.
+                lengths = self.model.predict_on_batch(images)
+                labels = longest_of(labels, lengths)
+            labels = class_indices(labels, self.num_classes)
+            batch = predict(self._network, [images, labels.astype("int32")])
+            counts.add(batch, labels)
+            bar.add(1)
+        return self.report(counts)
+
+    def parts(self) -> tuple[keras.Model, keras.Model, keras.Model]:
+        """Returns the network in three parts, with the newest weights.
+
+        The first goes from images to a list of what is the same however
+        couplings are rounded. From that list the second makes those measures
+        for which they are not, and from the list and class indices the third
+        makes all others. `EvaluationCounts` takes both. They also say whether
+        the class is lost without its tree, `lost` and `lost_rounded` `[b]`.
+        """
+        self._outputs.update()
+        shared = self._outputs.shared
+        lost, lost_rounded = self._outputs.lost
+        rounded = {**self._rounded, "lost_rounded": lost_rounded}
+        return (
+            _compiled(self._outputs.input, shared),
+            _compiled(shared, {**self._plain, "lost": lost}),
+            _compiled([*shared, self._labels], rounded),
+        )
+
+    def counts(self) -> EvaluationCounts:
+        """Returns a count of nothing yet."""
+        uniform = quantize(1.0 / self.num_classes, self.levels, mode=self.mode)
+        return EvaluationCounts(
+            self.num_classes, int(uniform), list(self.levels_per_layer)
+        )
+
+    def report(self, counts: EvaluationCounts) -> Report:
+        """Returns what was counted, and the sizes of the model."""
+        nonzero, total = count_parameters(self.model.weights)
+        return Report(
+            levels=self.levels,
+            levels_per_layer=self.levels_per_layer,
+            mode=self.mode,
+            sparsity=sparsity(self.model),
+            sparsity_paper=sparsity(self.model, scope="paper"),
+            sparsity_all=1.0 - nonzero / total,
+            nonzero_parameters=nonzero,
+            total_parameters=total,
+            grid=self.grid,
+            **counts.measures(),
+        )
+
+    def _plain_measures(self) -> dict[str, Tensor]:
+        """Returns `lengths` `[b, j]` and `t_score` `[b]`."""
+        plain = self._outputs.plain
+        return {
+            "lengths": plain["lengths"],
+            "t_score": t_score(plain["couplings"]),
+        }
+
+    def _rounded_measures(self) -> dict[str, Tensor]:
+        """Returns what there is with quantised couplings.
+
+        `predicted` `[b]`, `keys` and `true_keys` `[b, i]` (uint8) towards the
+        predicted and the true class, and `largest` `[b, layers]`, the largest
+        rounded coupling of each layer.
+        """
+        quantized = self._outputs.quantized
+        predicted = ops.argmax(quantized["lengths"], axis=-1)
+        of_layers = [self._outputs.rounded[n] for n in self.levels_per_layer]
+        largest = [
+            ops.max(couplings, axis=tuple(range(1, len(couplings.shape))))
+            for couplings in of_layers
+        ]
+        return {
+            "predicted": predicted,
+            "keys": self._keys(quantized["couplings"], predicted),
+            "true_keys": self._keys(quantized["couplings"], self._labels),
+            "largest": ops.stack(largest, axis=-1),
+        }
+
+    def _keys(self, couplings: Tensor, classes: Tensor) -> Tensor:
+        column = ops.expand_dims(ops.expand_dims(classes, -1), -1)
+        towards = ops.take_along_axis(couplings, column, axis=-1)
+        towards = ops.squeeze(towards, axis=-1)
+        codes = quantize(towards, self.levels, mode=self.mode)
+        return ops.cast(codes, "uint8")
+
+
+def predict(model: keras.Model, inputs: Any) -> Any:
+    """Returns the outputs for one batch."""
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is not None and strategy.num_replicas_in_sync > 1:
+        # `predict_on_batch` would give every replica the whole batch.
+        return model.predict(inputs, verbose=0)
+    return model.predict_on_batch(inputs)
+
+
+def _compiled(inputs: Any, outputs: Any) -> keras.Model:
+    model = keras.Model(inputs, outputs)
+    model.compile()
+    return model

@@ -1,0 +1,93 @@
+"""Counts accuracy and couplings while a model sees a data set."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfcaps.rem.trees.dictionary import CouplingDictionary
+
+Array = NDArray[Any]
+
+
+class EvaluationCounts:
+    """Adds up the measures of batches.
+
+    A sample's key is counted once: under its class if that is predicted right,
+    else under the predicted class and, another key, under the true one.
+
+    Args:
+        num_classes: Int.
+        uniform: The code of the uniform coupling.
+        layers: Names of the layers that round their couplings.
+    """
+
+    def __init__(self, num_classes: int, uniform: int, layers: list[str]):
+        self._num_classes = num_classes
+        self._uniform = uniform
+        self._layers = layers
+        self._correct, self._mistaken, self._missed = (
+            CouplingDictionary(num_classes) for _ in range(3)
+        )
+        self._samples = self._right = self._right_quantized = 0
+        self._nonuniform = self._strong = self._codes = self._whole = 0
+        self._t_scores = 0.0
+        self._largest = np.zeros(len(layers))
+
+    def add(self, batch: dict[str, Array], labels: Array) -> None:
+        """Adds the measures of a batch, as `Evaluator` makes them."""
+        keys, predicted = batch["keys"], batch["predicted"]
+        right = predicted == labels
+        wrong = ~right
+        self._correct.update(keys[right], predicted[right])
+        self._mistaken.update(keys[wrong], predicted[wrong])
+        self._missed.update(batch["true_keys"][wrong], labels[wrong])
+        self._samples += len(labels)
+        self._right += int(np.sum(batch["lengths"].argmax(axis=-1) == labels))
+        self._right_quantized += int(np.sum(right))
+        self._nonuniform += int(np.sum(keys != self._uniform))
+        strong = keys > self._uniform
+        self._strong += int(np.sum(strong))
+        self._whole += int(np.sum(np.all(strong, axis=-1)))
+        self._codes += keys.size
+        self._t_scores += float(np.sum(batch["t_score"], dtype=np.float64))
+        largest = np.max(batch["largest"], axis=0, initial=0.0)
+        self._largest = np.maximum(self._largest, largest)
+
+    def measures(self) -> dict[str, Any]:
+        """Returns fields of `Report`.
+
+        Raises:
+            ValueError: If there was no sample.
+        """
+        if not self._samples:
+            raise ValueError(
+                "The data set has no samples. A generator can be read only "
+                "once; pass arrays or a `tf.data.Dataset`."
+            )
+        zero = [
+            name
+            for name, largest in zip(self._layers, self._largest, strict=True)
+            if largest == 0
+        ]
+        return {
+            "accuracy": self._right / self._samples,
+            "accuracy_quantized": self._right_quantized / self._samples,
+            "nonuniform_share": self._nonuniform / self._codes,
+            "strong_share": self._strong / self._codes,
+            "whole_share": self._whole / self._samples,
+            "t_score": self._t_scores / self._samples,
+            "zero_layers": zero,
+            "dictionaries": {
+                "predicted": self._merged(self._mistaken),
+                "true": self._merged(self._missed),
+                "correct": self._merged(),
+            },
+        }
+
+    def _merged(self, *others: CouplingDictionary) -> CouplingDictionary:
+        """Returns a dictionary of the right predictions and others."""
+        trees = CouplingDictionary(self._num_classes)
+        for part in (self._correct, *others):
+            trees.merge(part)
+        return trees

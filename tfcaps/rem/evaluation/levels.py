@@ -1,0 +1,229 @@
+"""The search for the fewest levels that keep the accuracy."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfcaps.files import write_atomically
+from tfcaps.rem.batches import (
+    batches_of,
+    class_indices,
+    has_several_classes,
+    longest_of,
+)
+from tfcaps.rem.evaluation.evaluate import Evaluator, predict
+from tfcaps.rem.evaluation.faithfulness_report import EMPTY_NECESSITY
+
+# Those of the paper's networks, and some around.
+CANDIDATES = (2, 3, 5, 6, 11, 21, 51, 101, 129)
+
+# What a row of the search says of a number of levels, from `Report`.
+_COLUMNS = (
+    "levels",
+    "accuracy_quantized",
+    "entropy_bits",
+    "normalized_entropy",
+    "median_keys",
+    "type_entropy_bits",
+    "nonuniform_share",
+    "t_score",
+    "zero_layers",
+)
+
+# Accuracies are ratios; their difference is not exact.
+_ROUNDING_ERROR = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class LevelSearch:
+    """The result of `find_levels`.
+
+    Attributes:
+        levels: The fewest levels that keep the accuracy, and the trees from
+            being empty if they are not anyway, or `None`.
+        accuracy: Accuracy with couplings as they are.
+        rows: What each number of levels does, from few to many, by the names of
+            `Report`; `zero_layers` are the layers whose couplings were all
+            rounded to 0. The T-score is that of couplings as they are.
+            `necessity` is the share of images that lose their class when the
+            children whose rounded coupling is above the uniform one get pose
+            and activation 0, see `tfcaps.rem.faithfulness`.
+        tolerance: How much accuracy might be lost.
+        mode: Kind of levels.
+        necessity: The same share with couplings as they are.
+    """
+
+    levels: int | None
+    accuracy: float
+    rows: list[dict[str, Any]] = dataclasses.field(repr=False)
+    tolerance: float
+    mode: str
+    necessity: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all attributes, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_dict()` to a JSON file, which appears complete."""
+        with write_atomically(Path(path), "w") as file:
+            json.dump(self.to_dict(), file, indent=2)
+            file.write("\n")
+
+    def __str__(self) -> str:
+        lines = [
+            "levels  accuracy %  entropy (bits)  keys  off uniform %  "
+            "necessity %"
+        ]
+        of_types = any(
+            row["type_entropy_bits"] is not None for row in self.rows
+        )
+        if of_types:
+            lines[0] += "  entropy of types"
+        for row in self.rows:
+            zero = ", ".join(row["zero_layers"])
+            lines.append(
+                f"{row['levels']:>6}  {100 * row['accuracy_quantized']:>10.2f}"
+                f"  {row['entropy_bits']:>14.2f}  {row['median_keys']:>4g}"
+                f"  {100 * row['nonuniform_share']:>13.1f}"
+                f"  {100 * row['necessity']:>11.1f}"
+                + (f"  {row['type_entropy_bits']:>16.2f}" if of_types else "")
+                + (f"  all couplings zero: {zero}" if zero else "")
+            )
+        found = f"{self.levels} levels keep"
+        if self.levels is None:
+            found = "No number of levels keeps"
+        return "\n".join(
+            [
+                *lines,
+                "",
+                f"{found} the accuracy of {100 * self.accuracy:.2f} % but for "
+                f"{100 * self.tolerance:g} points{self._use}.",
+            ]
+        )
+
+    @property
+    def _use(self) -> str:
+        """What the last sentence says of empty trees."""
+        if self.necessity < EMPTY_NECESSITY:
+            return ", with trees that are empty anyway"
+        empty = [
+            str(row["levels"])
+            for row in self.rows
+            if row["necessity"] < EMPTY_NECESSITY
+        ]
+        if not empty:
+            return ""
+        return f"; trees are empty with {', '.join(empty)} levels"
+
+
+def find_levels(
+    model: keras.Model,
+    dataset: Any,
+    candidates: Sequence[int] = CANDIDATES,
+    *,
+    tolerance: float = 0.001,
+    mode: str = "midtread",
+    batch_size: int = 256,
+    verbose: int = 0,
+) -> LevelSearch:
+    """Finds the fewest levels of couplings that keep the accuracy.
+
+    All routed layers but `ConvCaps3D` get the same number. Use validation data:
+    the test set would be fitted otherwise. What comes before the
+    first rounded layer is computed once for all candidates.
+
+    Levels that do not resolve the uniform coupling 1/J round small couplings of
+    a layer of J parents to 0: with up to J/2 + 1 mid-tread levels, a uniform
+    layer passes on nothing but its bias. (Mid-rise levels are never 0, and a
+    few of them make it pass on far too much.) Entropy is then low, and says
+    nothing. Accuracy mostly shows it, but not where routing adds a bias to
+    couplings; see `zero_layers` and `nonuniform_share`. Levels with which less
+    than half of the images lose their class without their tree are not chosen,
+    unless that is so with couplings as they are.
+
+    Args:
+        model: As in `evaluate`.
+        dataset: As in `evaluate`; read once.
+        candidates: Ints in [2, 256]. Numbers of levels to try. Defaults to
+            2, 3, 5, 6, 11, 21, 51, 101 and 129.
+        tolerance: Float, at least 0. Accuracy that may be lost, as a share.
+            Defaults to `0.001`.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
+        batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
+        verbose: 0 or 1. Show a progress bar. Defaults to `0`.
+
+    Returns:
+        A `LevelSearch`, which prints as a table and saves as JSON.
+
+    Raises:
+        ValueError: If there is no candidate, or an argument is out of range.
+
+    References:
+        - "Capsule Networks Do Not Need to Model Everything" (REM), figure 7
+    """
+    if not candidates:
+        raise ValueError("`candidates` must be some numbers. Received: none.")
+    if not tolerance >= 0:
+        raise ValueError(
+            f"`tolerance` must be at least 0. Received: tolerance={tolerance}."
+        )
+    evaluators = [
+        Evaluator(model, levels, mode=mode) for levels in sorted({*candidates})
+    ]
+    parts = [evaluator.parts() for evaluator in evaluators]
+    before, plain, _ = parts[0]
+    num_classes = evaluators[0].num_classes
+    all_counts = [evaluator.counts() for evaluator in evaluators]
+    batches, count = batches_of(dataset, batch_size)
+    bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
+    samples = lost = 0
+    lost_rounded = np.zeros(len(parts), int)
+    for images, labels in batches:
+        shared = keras.tree.flatten(predict(before, images))
+        batch = predict(plain, shared)
+        if has_several_classes(labels, num_classes):
+            labels = longest_of(labels, batch["lengths"])
+        labels = class_indices(labels, num_classes)
+        inputs = [*shared, labels.astype("int32")]
+        samples += len(labels)
+        lost += int(np.sum(batch["lost"]))
+        for k, (*_, rounded) in enumerate(parts):
+            measured = predict(rounded, inputs)
+            all_counts[k].add({**batch, **measured}, labels)
+            lost_rounded[k] += np.sum(measured["lost_rounded"])
+        bar.add(1)
+    reports = [
+        evaluator.report(counts)
+        for evaluator, counts in zip(evaluators, all_counts, strict=True)
+    ]
+    accuracy = reports[0].accuracy
+    least = accuracy - tolerance - _ROUNDING_ERROR
+    necessity = [float(number) / samples for number in lost_rounded]
+    fitting = [
+        report.levels
+        for report, share in zip(reports, necessity, strict=True)
+        if report.accuracy_quantized >= least
+        and (share >= EMPTY_NECESSITY or lost / samples < EMPTY_NECESSITY)
+    ]
+    rows = [
+        {**{name: row[name] for name in _COLUMNS}, "necessity": share}
+        for row, share in zip(
+            (report.to_dict() for report in reports), necessity, strict=True
+        )
+    ]
+    return LevelSearch(
+        levels=min(fitting, default=None),
+        accuracy=accuracy,
+        rows=rows,
+        necessity=lost / samples,
+        tolerance=tolerance,
+        mode=mode,
+    )

@@ -1,0 +1,367 @@
+"""Report of a REM evaluation, as a table and as JSON."""
+
+import dataclasses
+import functools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfcaps.files import write_atomically
+from tfcaps.rem.evaluation.faithfulness_report import Faithfulness
+from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts
+from tfcaps.rem.trees.dictionary import CouplingDictionary
+from tfcaps.rem.trees.type_keys import Grid, type_dictionary
+
+# Below either, couplings are uniform but for noise, and trees say nothing. Too
+# strong a decay leaves 0.1 % of the codes off the uniform coupling.
+TRIVIAL_SHARE = 0.01
+TRIVIAL_T_SCORE = 0.01
+# Above it, most trees have every child: they repeat the class. That is where a
+# reward of clear couplings alone ends.
+TRIVIAL_WHOLE_SHARE = 0.5
+# Fewer samples cannot tell whether a network has learnt anything.
+_FEWEST_SAMPLES = 30
+# Standard deviations above the most frequent class; by chance it is 1 in 100.
+_CLEARLY = 2.33
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The result of `tfcaps.rem.evaluate`.
+
+    Entropy is never to be read alone: it cannot exceed the ceiling log2 of the
+    samples, and it is 0 for a network that does not route at all.
+
+    Attributes:
+        levels: Levels of the last routed layer's couplings.
+        levels_per_layer: Levels of each layer whose couplings were rounded, by
+            its name.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
+        accuracy: Share of right predictions, couplings as they are.
+        accuracy_quantized: The same with quantised couplings.
+        nonuniform_share: Share of the keys' codes that differ from the code of
+            the uniform coupling 1/J.
+        strong_share: Share of the keys' codes above that of the uniform
+            coupling: of the children, those in a sample's tree.
+        whole_share: Share of samples whose tree has every child, and so says no
+            more than the class.
+        t_score: Mean T-score of the unquantised couplings, see
+            `tfcaps.rem.t_score`.
+        zero_layers: Names of the layers whose couplings were all rounded to 0,
+            for every sample.
+        sparsity: Share of zeros among transformations and kernels.
+        sparsity_paper: The same with the biases of these layers, see
+            `tfcaps.rem.sparsity`.
+        sparsity_all: Share of zeros among all parameters.
+        nonzero_parameters: Parameters that are not zero.
+        total_parameters: All parameters.
+        dictionaries: The parse trees of each class by what counts as a sample's
+            class: the `"predicted"` one, as in the paper, the `"true"` one, or
+            either for samples that are predicted right (`"correct"`). Keys are
+            those towards that class.
+        grid: Rows, columns and types of the children, or `None` where they have
+            no positions. Without, there are no trees of types either: what is
+            called `type_...` is `None`.
+        faithfulness: Whether the network uses its trees, or `None` where that
+            was not measured.
+        parts: How much of the trees lies on true parts of objects, or `None`
+            where that was not measured, see `tfcaps.rem.trees_on_parts`.
+    """
+
+    levels: int
+    levels_per_layer: dict[str, int]
+    mode: str
+    accuracy: float
+    accuracy_quantized: float
+    nonuniform_share: float
+    strong_share: float
+    whole_share: float
+    t_score: float
+    zero_layers: list[str]
+    sparsity: float
+    sparsity_paper: float
+    sparsity_all: float
+    nonzero_parameters: int
+    total_parameters: int
+    dictionaries: dict[str, CouplingDictionary] = dataclasses.field(repr=False)
+    grid: Grid | None = None
+    faithfulness: Faithfulness | None = None
+    parts: TreesOnParts | None = None
+
+    @property
+    def dictionary(self) -> CouplingDictionary:
+        """The parse trees of each predicted class."""
+        return self.dictionaries["predicted"]
+
+    @property
+    def entropy_bits(self) -> float:
+        """Mean over classes of the entropy in bits."""
+        return float(np.mean(self.dictionary.entropy_bits))
+
+    @property
+    def ceiling_bits(self) -> float:
+        """Mean over classes of the highest possible entropy in bits."""
+        return float(np.mean(self.dictionary.ceiling_bits))
+
+    @property
+    def normalized_entropy(self) -> float:
+        """Mean over classes of the entropy over its ceiling, in [0, 1]."""
+        return float(np.mean(self.dictionary.normalized_entropy))
+
+    @property
+    def median_keys(self) -> float:
+        """Median over classes of the number of distinct keys."""
+        return float(np.median(self.dictionary.num_keys))
+
+    @functools.cached_property
+    def type_dictionaries(self) -> dict[str, CouplingDictionary] | None:
+        """The trees of types, see `tfcaps.rem.pool_types`, by condition."""
+        if self.grid is None:
+            return None
+        return {
+            name: type_dictionary(trees, self.grid)
+            for name, trees in self.dictionaries.items()
+        }
+
+    @property
+    def type_dictionary(self) -> CouplingDictionary | None:
+        """The trees of types of each predicted class."""
+        trees = self.type_dictionaries
+        return None if trees is None else trees["predicted"]
+
+    @property
+    def type_entropy_bits(self) -> float | None:
+        """Mean over classes of the entropy of keys of types, in bits."""
+        trees = self.type_dictionary
+        return None if trees is None else float(np.mean(trees.entropy_bits))
+
+    @property
+    def type_ceiling_bits(self) -> float | None:
+        """The ceiling of that entropy: that of the same samples' trees."""
+        return None if self.grid is None else self.ceiling_bits
+
+    @property
+    def type_median_keys(self) -> float | None:
+        """Median over classes of the number of distinct keys of types."""
+        trees = self.type_dictionary
+        return None if trees is None else float(np.median(trees.num_keys))
+
+    @property
+    def majority_share(self) -> float:
+        """Share of the most frequent class: right if it is always named."""
+        counts = self.dictionaries["true"].num_samples
+        return int(np.max(counts)) / max(int(np.sum(counts)), 1)
+
+    @property
+    def learnt(self) -> bool | None:
+        """Whether the accuracy is clearly above `majority_share`.
+
+        By 2.33 standard deviations of a constant answer's accuracy. `None` of
+        fewer than 30 samples, and of samples of one class.
+        """
+        count = int(np.sum(self.dictionaries["true"].num_samples))
+        share = self.majority_share
+        if count < _FEWEST_SAMPLES or share == 1.0:
+            return None
+        deviation = np.sqrt(share * (1.0 - share) / count)
+        return bool(self.accuracy_quantized > share + _CLEARLY * deviation)
+
+    @property
+    def trivial(self) -> bool:
+        """Whether the trees say no more than the class.
+
+        The couplings are uniform but for noise, or all zero, or most trees have
+        every child.
+        """
+        return self._unrouted or self._all_zero or self._repetitive
+
+    @property
+    def _unrouted(self) -> bool:
+        return (
+            self.nonuniform_share < TRIVIAL_SHARE
+            or self.t_score < TRIVIAL_T_SCORE
+        )
+
+    @property
+    def _repetitive(self) -> bool:
+        return self.whole_share > TRIVIAL_WHOLE_SHARE
+
+    @property
+    def _all_zero(self) -> bool:
+        return [*self.levels_per_layer][-1] in self.zero_layers
+
+    @property
+    def empty(self) -> bool | None:
+        """Whether the network does not use its trees, see `Faithfulness`.
+
+        `None` where that was not measured.
+        """
+        return None if self.faithfulness is None else self.faithfulness.empty
+
+    @property
+    def verdict(self) -> str:
+        """Whether the trees say anything, and whether they are used.
+
+        Nothing is said of the trees of a network that has learnt nothing.
+        """
+        if self.learnt is False:
+            return (
+                f"{self.accuracy_quantized:.1%} of the samples are right, and "
+                "always naming the most frequent class would be right for "
+                f"{self.majority_share:.1%}: the network has learnt nothing, "
+                "and its trees mean nothing."
+            )
+        if self.faithfulness is not None:
+            return f"{self._triviality} {self.faithfulness.verdict}"
+        if self.trivial:
+            return self._triviality
+        return (
+            f"{self._triviality} Whether the network uses them was not "
+            "measured."
+        )
+
+    @property
+    def _triviality(self) -> str:
+        if self._all_zero:
+            return (
+                "The trees are trivial: all couplings are rounded to 0, "
+                f"{self.levels} levels are too few."
+            )
+        measured = (
+            f"{100 * self.nonuniform_share:.1f} % of the codes differ from the "
+            f"uniform coupling, T-score {self.t_score:.3f}"
+        )
+        if self._unrouted:
+            return (
+                f"The trees are trivial: {measured}, so that there is hardly "
+                "any routing and the entropy says nothing."
+            )
+        whole = (
+            f"{100 * self.whole_share:.1f} % of the samples couple every child "
+            "with their class"
+        )
+        if self._repetitive:
+            return (
+                f"The trees are trivial: {whole}, so that they repeat the "
+                "class and the entropy says nothing."
+            )
+        return f"The trees are not trivial: {measured}; {whole}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything but the keys themselves, ready for JSON."""
+        measures = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("dictionaries", "faithfulness", "parts")
+        }
+        if self.faithfulness is not None:
+            measures |= self.faithfulness.to_dict()
+        summaries = _summaries(self.dictionaries)
+        types = self.type_dictionaries
+        return {
+            **measures,
+            "parts": None if self.parts is None else self.parts.to_dict(),
+            **summaries["predicted"],
+            "majority_share": self.majority_share,
+            "learnt": self.learnt,
+            "trivial": self.trivial,
+            "empty": self.empty,
+            "verdict": self.verdict,
+            "conditions": summaries,
+            "type_entropy_bits": self.type_entropy_bits,
+            "type_ceiling_bits": self.type_ceiling_bits,
+            "type_median_keys": self.type_median_keys,
+            "type_conditions": None if types is None else _summaries(types),
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_dict()` to a JSON file, which appears complete."""
+        with write_atomically(Path(path), "w") as file:
+            json.dump(self.to_dict(), file, indent=2)
+            file.write("\n")
+
+    def __str__(self) -> str:
+        trees = self.dictionary
+        about = _summaries(self.dictionaries)
+        predicted = about["predicted"]
+        rows = [
+            ("accuracy", f"{100 * self.accuracy:.2f} %"),
+            ("accuracy, quantised", f"{100 * self.accuracy_quantized:.2f} %"),
+            ("most frequent class", f"{100 * self.majority_share:.2f} %"),
+            (
+                "entropy",
+                f"{self.entropy_bits:.2f} of at most "
+                f"{self.ceiling_bits:.2f} bits",
+            ),
+            ("entropy over ceiling", f"{self.normalized_entropy:.3f}"),
+            ("keys per class, median", f"{self.median_keys:g}"),
+            *self._type_rows(),
+            (
+                "deviation over classes",
+                f"{predicted['entropy_deviation_bits']:.2f} bits, "
+                f"{predicted['keys_deviation']:.1f} keys",
+            ),
+            *(
+                (
+                    f"entropy, {name}",
+                    f"{about[condition]['entropy_bits']:.2f} bits, "
+                    f"{about[condition]['median_keys']:g} keys",
+                )
+                for condition, name in (
+                    ("true", "true classes"),
+                    ("correct", "right samples"),
+                )
+            ),
+            (
+                "classes never predicted",
+                f"{predicted['empty_classes']} of {trees.num_classes}",
+            ),
+            ("codes off uniform", f"{100 * self.nonuniform_share:.1f} %"),
+            ("children in a tree", f"{100 * self.strong_share:.1f} %"),
+            ("trees of every child", f"{100 * self.whole_share:.1f} %"),
+            ("T-score", f"{self.t_score:.3f}"),
+            ("sparsity", f"{100 * self.sparsity:.1f} %"),
+            ("sparsity, with biases", f"{100 * self.sparsity_paper:.1f} %"),
+            ("sparsity, everything", f"{100 * self.sparsity_all:.1f} %"),
+            (
+                "parameters, non-zero",
+                f"{self.nonzero_parameters:,} of {self.total_parameters:,}",
+            ),
+        ]
+        if self.faithfulness is not None:
+            rows += self.faithfulness.rows()
+        width = max(len(name) for name, _ in rows)
+        table = [f"{name:<{width}}  {value}" for name, value in rows]
+        table += ["", "class  samples  keys  entropy  ceiling (bits)"]
+        table += [
+            f"{j:>5}  {n:>7}  {keys:>4}  {bits:>7.2f}  {top:>7.2f}"
+            for j, (n, keys, bits, top) in enumerate(
+                zip(
+                    trees.num_samples,
+                    trees.num_keys,
+                    trees.entropy_bits,
+                    trees.ceiling_bits,
+                    strict=True,
+                )
+            )
+        ]
+        return "\n".join([*table, "", self.verdict])
+
+    def _type_rows(self) -> list[tuple[str, str]]:
+        """Returns what the table says of keys of types, if there are any."""
+        if self.grid is None:
+            return []
+        bits, ceiling = self.type_entropy_bits, self.type_ceiling_bits
+        return [
+            ("entropy of types", f"{bits:.2f} of at most {ceiling:.2f} bits"),
+            ("keys of types, median", f"{self.type_median_keys:g}"),
+        ]
+
+
+def _summaries(
+    dictionaries: dict[str, CouplingDictionary],
+) -> dict[str, dict[str, Any]]:
+    return {name: trees.summary() for name, trees in dictionaries.items()}

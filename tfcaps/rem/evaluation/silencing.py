@@ -1,0 +1,370 @@
+"""A network cut below its children, so that some of them can be silenced."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+from numpy.typing import NDArray
+
+from tfcaps.graphs import (
+    encoder,
+    is_routed,
+    last_routed_layer,
+    routed_layers,
+    same_layers,
+)
+from tfcaps.layers import Length, PrimaryCaps, PrimaryMatrixCaps
+from tfcaps.ops import Tensor, length
+from tfcaps.rem.evaluation.without_trees import taken_children, tree_threshold
+from tfcaps.rem.trees.with_couplings import WithCouplings
+
+Array = NDArray[Any]
+
+# Rows of a step have at most about so many votes (numbers), unless the batches
+# of the user are larger: 64 MiB in float32.
+_VOTES_PER_STEP = 2**24
+_MOST_ROWS = 2048
+
+
+class Above(NamedTuple):
+    """What the routed layers make of children.
+
+    Attributes:
+        lengths: Class lengths `[b, j]`.
+        towards: The couplings that count, `[b, i]`: those of the children
+            towards the predicted class, or, with routed layers in between, the
+            largest towards a capsule that is in the tree.
+        trees: Which children are in the tree, bool `[b, i]`.
+        active: How active the capsules of each layer are, `[b, n]`, by the name
+            of the layer.
+    """
+
+    lengths: Array
+    towards: Array
+    trees: Array
+    active: dict[str, Array]
+
+
+class Silencer:
+    """Runs a network once up to the children, and routes these repeatedly.
+
+    It shares the layers, and so the weights, of the model. Children are those
+    of a routed layer; what this layer takes from below is called `taken`, a
+    list of arrays: poses, activations if they are an input, and what layers
+    above take besides.
+
+    Args:
+        model: As in `capsule_outputs`.
+        layer: Name of the `ClassCaps` whose children are silenced. Defaults to
+            the last routed layer.
+        batch_size: Int. Rows of a step, more where they are small. Defaults to
+            `256`.
+
+    Attributes:
+        layer: The layer whose children are silenced.
+        model: The network from images to lengths.
+        num_children: Int, `i`.
+        num_classes: Int.
+        rows: Int. Rows of a step.
+        votes: Int. Rows that were routed so far.
+
+    Raises:
+        ValueError: If the model has no routed layer, its last one makes no
+            class capsules, or no chain of `ClassCaps` leads from `layer` to it.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        layer: str | None = None,
+        *,
+        batch_size: int = 256,
+    ):
+        routed_layers(model)  # their absence is the clearer error
+        self.model = encoder(model)
+        self._last = last_routed_layer(self.model)
+        self.layer = self._named(layer)
+        cut = _Cut(self.layer, self._last)
+        copy = same_layers(self.model, cut.call)
+        lengths = copy.outputs[0]
+        if len(lengths.shape) != 2:
+            lengths = Length(dtype="float32")(lengths)
+        chain = self._chain(cut)
+        self._thresholds = [
+            tree_threshold(routed.layer, routed.couplings.shape[-1])
+            for routed in chain
+        ]
+        self._has_activations = cut.has_activations
+        self._children_shape = tuple(cut.taken[0].shape[1:-1])
+        self.num_children = int(chain[0].couplings.shape[1])
+        self._taken_children = taken_children(
+            self.layer, cut.taken[0].shape, self.num_children
+        )
+        self.num_classes = int(lengths.shape[-1])
+        self._below = keras.Model(
+            copy.input, {"taken": cut.taken, "active": cut.active(above=False)}
+        )
+        shown = {
+            "lengths": lengths,
+            "couplings": [routed.couplings for routed in chain],
+            "active": cut.active(above=True),
+        }
+        self._above = keras.Model(cut.taken, shown)
+        self._lengths = keras.Model(cut.taken, lengths)
+        numbers = self.num_children * int(np.prod(cut.parents))
+        most = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
+        self.rows = max(batch_size, most)
+        self.votes = 0
+
+    def below(self, images: Any) -> tuple[list[Array], dict[str, Array]]:
+        """Runs the network below on a batch of images.
+
+        Returns:
+            `taken`, and how active the capsules of each layer are, `[b, n]`.
+        """
+        outputs = _run(self._below, images)
+        return outputs["taken"], _flat(outputs["active"])
+
+    def above(self, taken: list[Array]) -> Above:
+        """Routes children as they are."""
+        return self._shown(self._above, taken)
+
+    def silence(
+        self, taken: list[Array], silenced: Array, values: list[Array] | None
+    ) -> Array:
+        """Returns the lengths `[b, j]` without some of the children.
+
+        Args:
+            taken: What the routed layers take of `b` images.
+            silenced: Which children, bool `[b, i]`.
+            values: What takes their place, `taken` without the axis of the
+                batch: the mean over images. `None` for 0.
+        """
+        shape = (len(silenced), *self._children_shape)
+        # One more child, which is never silenced: see `taken_children`.
+        silenced = np.pad(silenced, ((0, 0), (0, 1)))
+        silenced = silenced[:, self._taken_children].reshape(shape)
+        replaced = list(taken)
+        for k in range(1 + self._has_activations):
+            value = 0.0 if values is None else values[k]
+            where = silenced[..., None] if k == 0 else silenced
+            replaced[k] = np.where(where, value, taken[k]).astype("float32")
+        self.votes += len(silenced)
+        lengths: Array = self._padded(self._lengths, replaced)
+        return lengths
+
+    def redrawn(self) -> Callable[..., Above]:
+        """Returns `above` with class capsules of other weights.
+
+        They are drawn from the initialisers of the last routed layer, with the
+        argument `seed`. The model keeps its own.
+        """
+        last = self._last
+        config = {**last.get_config(), "name": f"{last.name}_redrawn"}
+        copy = type(last).from_config(config)
+        copy.build_from_config(last.get_build_config())
+
+        def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(layer, WithCouplings) and layer.layer is last:
+                layer = WithCouplings(copy)
+            return layer(*args, **kwargs)
+
+        network = same_layers(self._above, call)
+
+        def above(taken: list[Array], seed: int) -> Above:
+            _draw(copy, self.num_children, seed)
+            return self._shown(network, taken)
+
+        return above
+
+    def _shown(self, network: keras.Model, taken: list[Array]) -> Above:
+        self.votes += len(taken[0])
+        outputs = self._padded(network, taken)
+        lengths = outputs["lengths"]
+        towards, trees = self._traced(lengths, outputs["couplings"])
+        return Above(lengths, towards, trees, _flat(outputs["active"]))
+
+    def _traced(
+        self, lengths: Array, couplings: list[Array]
+    ) -> tuple[Array, Array]:
+        """Follows couplings above the uniform one down from the class."""
+        classes = lengths.argmax(axis=-1)
+        inside = np.arange(self.num_classes) == classes[:, None]
+        towards = np.zeros_like(couplings[0][..., 0])
+        for links, least in zip(
+            reversed(couplings), reversed(self._thresholds), strict=True
+        ):
+            # Couplings may be negative; those to other capsules do not count.
+            to_tree = np.where(inside[:, None], links, -np.inf).max(axis=-1)
+            inside = to_tree > least
+            towards = np.where(np.isfinite(to_tree), to_tree, 0.0)
+        return towards, inside
+
+    def _padded(self, network: keras.Model, taken: list[Array]) -> Any:
+        """Runs a network on rows; compilers see one number of rows only."""
+        count = len(taken[0])
+        missing = self.rows - count
+        if missing > 0 and keras.backend.backend() != "tensorflow":
+            taken = [
+                np.concatenate([x, np.repeat(x[-1:], missing, axis=0)])
+                for x in taken
+            ]
+        outputs = _run(network, taken)
+        return keras.tree.map_structure(lambda x: x[:count], outputs)
+
+    def _named(self, name: str | None) -> Any:
+        layers = routed_layers(self.model)
+        if name is None:
+            return self._last
+        found = [layer for layer in layers if layer.name == name]
+        if not found:
+            raise ValueError(
+                "`layer` must be the name of a routed layer, one of "
+                f"{[layer.name for layer in layers]}. Received: layer={name!r}."
+            )
+        return found[0]
+
+    def _chain(self, cut: "_Cut") -> list["_Routed"]:
+        """Returns the calls from the layer to the last one."""
+        found = [cut.calls[-1]]
+        if len(found[0].couplings.shape) != 3:
+            raise ValueError(
+                f"The last routed layer of {self.model.name!r} is a "
+                f"{type(self._last).__name__}, whose children differ from "
+                "window to window. Faithfulness needs class capsules, such as "
+                "`tfcaps.layers.ClassCaps`, at the end."
+            )
+        made = {id(routed.poses): routed for routed in cut.calls}
+        while found[0].layer is not self.layer:
+            before = made.get(id(found[0].children))
+            if before is None or before.couplings.shape[2:] != (
+                found[0].couplings.shape[1],
+            ):
+                raise ValueError(
+                    "`layer` must be a `tfcaps.layers.ClassCaps` whose "
+                    "capsules are directly the children of the next one, up "
+                    "to the last routed layer. Received: "
+                    f"layer={self.layer.name!r}, whose capsules no "
+                    f"{found[0].layer.name!r} takes as they are."
+                )
+            found.insert(0, before)
+        return found
+
+
+class _Routed(NamedTuple):
+    """A routed layer, what it was called with and what it made."""
+
+    layer: Any
+    children: Tensor
+    poses: Tensor
+    couplings: Tensor
+
+
+class _Cut:
+    """Calls layers, and notes what passes from below a layer to above it."""
+
+    def __init__(self, layer: Any, last: Any):
+        self._layer = layer
+        self._last = last
+        self._tensors: dict[int, Tensor] = {}  # made above
+        self._active: list[tuple[str, bool, Tensor]] = []
+        self.taken: list[Tensor] = []
+        self.has_activations = False
+        self.calls: list[_Routed] = []
+        self.parents: tuple[int, ...] = ()
+
+    def active(self, *, above: bool) -> dict[str, Tensor]:
+        """Returns how active capsules are, of the layers above or below."""
+        return {n: x for n, is_above, x in self._active if is_above == above}
+
+    def call(self, layer: Any, *args: Any, **kwargs: Any) -> Any:
+        leaves = keras.tree.flatten((args, kwargs))
+        if layer is self._layer:  # of several calls the last one counts
+            self._start(args, kwargs)
+        elif not any(id(x) in self._tensors for x in leaves):
+            outputs = layer(*args, **kwargs)
+            self._note_active(layer, outputs, above=False)
+            return outputs
+        known = {*self._tensors, *map(id, self.taken)}
+        tensors = [x for x in leaves if isinstance(x, keras.KerasTensor)]
+        self.taken += [x for x in tensors if id(x) not in known]
+        if not is_routed(layer):
+            outputs = layer(*args, **kwargs)
+        else:
+            *made, couplings = WithCouplings(layer)(*args, **kwargs)
+            self.calls.append(_Routed(layer, args[0], made[0], couplings))
+            if layer is self._layer:
+                self.parents = tuple(made[0].shape[1:])
+            outputs = tuple(made) if made[1:] else made[0]
+        for x in keras.tree.flatten(outputs):
+            self._tensors[id(x)] = x
+        self._note_active(layer, outputs, above=True)
+        return outputs
+
+    def _start(self, args: Any, kwargs: Any) -> None:
+        self._tensors.clear()
+        self.calls.clear()
+        activations = args[1] if args[1:] else kwargs.get("activations")
+        self.has_activations = activations is not None
+        self.taken = [args[0]]
+        if self.has_activations:
+            self.taken.append(activations)
+
+    def _note_active(self, layer: Any, outputs: Any, *, above: bool) -> None:
+        if not (
+            is_routed(layer)
+            or isinstance(layer, (PrimaryCaps, PrimaryMatrixCaps))
+        ):
+            return
+        if isinstance(outputs, (tuple, list)):
+            # Keras 3.15 builds no model from inside another one with a tensor
+            # that is an output twice, here perhaps as the class lengths.
+            active = ops.stop_gradient(outputs[1])
+        else:
+            active = length(outputs)
+        self._active = [x for x in self._active if x[0] != layer.name]
+        self._active.append((layer.name, above, active))
+
+
+def in_steps(
+    count: int, rows: int, bar: keras.utils.Progbar
+) -> Iterable[slice]:
+    """Yields parts of `count` rows, and moves a progress bar on."""
+    for start in range(0, count, rows):
+        part = slice(start, min(start + rows, count))
+        yield part
+        bar.add(part.stop - part.start)
+
+
+def _draw(layer: Any, children: int, seed: int) -> None:
+    """Draws all weights of a routed layer anew, the same for each seed."""
+    bias = layer.bias_initializer
+    parents = layer.num_capsules
+    weights = layer.routing.weights(children, parents, layer.dim)
+    initializers = {name: w.initializer for name, w in weights.items()}
+    if bias is not None:
+        initializers["bias"] = bias
+    initializers["transformation"] = layer.transformation_initializer
+    for number, weight in enumerate(layer.weights):
+        initializer = keras.initializers.get(initializers[weight.name])
+        config = initializer.get_config()
+        if "seed" in config:
+            config["seed"] = seed + number
+            initializer = type(initializer).from_config(config)
+        weight.assign(initializer(weight.shape, dtype=weight.dtype))
+
+
+def _run(network: keras.Model, inputs: Any) -> Any:
+    """Returns the outputs for one batch as float32 arrays."""
+    # As in `predict_batches`: tracing takes longer than it saves.
+    eager = keras.backend.backend() == "tensorflow"
+    outputs = network(inputs) if eager else network.predict_on_batch(inputs)
+    return keras.tree.map_structure(
+        lambda x: ops.convert_to_numpy(x).astype("float32"), outputs
+    )
+
+
+def _flat(active: dict[str, Array]) -> dict[str, Array]:
+    return {name: x.reshape(len(x), -1) for name, x in active.items()}

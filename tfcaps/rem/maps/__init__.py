@@ -1,0 +1,1 @@
+"""Maps of what in an image moves a class."""

@@ -1,0 +1,263 @@
+"""Explains predictions by the couplings of the predicted class, and by maps."""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+from numpy.typing import ArrayLike, NDArray
+
+from tfcaps.graphs import (
+    encoder,
+    last_routed_layer,
+    same_layers,
+)
+from tfcaps.layers import ClassCaps
+from tfcaps.ops import Tensor
+from tfcaps.rem.trees.couplings import show_last, shown_outputs
+from tfcaps.rem.trees.receptive_fields import receptive_fields
+
+_ALIGN = ("field", "grid")
+
+
+def saliency_map(
+    activations: Tensor,
+    couplings: Tensor,
+    image_shape: tuple[int, int],
+    *,
+    centres: ArrayLike | None = None,
+    align: str = "field",
+) -> Tensor:
+    """Returns where in the image the children of a class are.
+
+    `E_mn = mean_t a_mnt c_mnt`, enlarged to the image bilinearly.
+
+    With `align="field"` the value `E_mn` is drawn at the centre of what these
+    children see, and pixels between centres are interpolated. Beyond the
+    outermost centres the map falls to 0 within one step of the grid, so that a
+    child there counts no more than one in the middle. (Along an axis of one
+    position the map is constant.)
+
+    `align="grid"` is the paper's: the grid is stretched over the whole image,
+    so that the first child lies in the corner, wherever it looks. After
+    convolutions without padding this is off by some pixels: the cells of a
+    window of 17 pixels that moves by 2 are at pixels 8, 10, ..., 18 of 28, but
+    would be drawn at 1.8, 6.5, ..., 25.2.
+
+    Args:
+        activations: Activations `[b, h, w, t]` of the children, the lengths of
+            vector capsules.
+        couplings: Their couplings `[b, h, w, t]` towards one class.
+        image_shape: Rows and columns of an image.
+        centres: Row and column `[h, w, 2]` in the image of each position, in
+            pixels, of which the first is at 0; those of `receptive_fields`.
+            Rows must depend on rows alone, columns on columns, and both
+            increase. Defaults to `None`, not known, for which the grid is
+            stretched.
+        align: `"field"` or `"grid"`. Defaults to `"field"`.
+
+    Returns:
+        Tensor `[b, rows, columns]`.
+
+    Raises:
+        ValueError: If `align` is unknown, or `centres` are not those of such a
+            grid.
+
+    Example:
+
+    >>> halves = ops.full((1, 2, 2, 1), 0.5)
+    >>> centres = [[[1, 1], [1, 3]], [[3, 1], [3, 3]]]
+    >>> shown = saliency_map(halves, halves, (5, 5), centres=centres)
+    >>> ops.convert_to_numpy(shown)[0, 1].tolist()
+    [0.125, 0.25, 0.25, 0.25, 0.125]
+
+    References:
+        - "Capsule Networks Do Not Need to Model Everything", eq. 16
+    """
+    _check_align(align)
+    grid = ops.mean(activations * couplings, axis=-1, keepdims=True)
+    if align == "field" and centres is not None:
+        places = _places(centres, tuple(grid.shape[1:3]))
+        rows, columns = (
+            ops.convert_to_tensor(_weights(along, side), grid.dtype)
+            for along, side in zip(places, image_shape, strict=True)
+        )
+        grid = ops.matmul(rows, ops.squeeze(grid, axis=-1))
+        return ops.matmul(grid, ops.transpose(columns))
+    enlarged = ops.image.resize(
+        grid,
+        image_shape,
+        interpolation="bilinear",
+        data_format="channels_last",
+    )
+    return ops.squeeze(enlarged, axis=-1)
+
+
+def _check_align(align: str) -> None:
+    if align not in _ALIGN:
+        raise ValueError(
+            f"`align` must be one of {_ALIGN}. Received: align={align!r}."
+        )
+
+
+def _places(
+    centres: ArrayLike, grid: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns the rows `[h]` and columns `[w]` of the centres of a grid."""
+    centres = np.asarray(centres, np.float64)
+    if centres.shape == (*grid, 2):
+        rows, columns = centres[:, 0, 0], centres[0, :, 1]
+        straight = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
+        increase = min([*np.diff(rows), *np.diff(columns), 1.0]) > 0
+        if increase and np.allclose(centres, straight, rtol=0, atol=1e-6):
+            return rows, columns
+    raise ValueError(
+        f"`centres` must be [{grid[0]}, {grid[1]}, 2], rows and columns of a "
+        "grid that run downwards and to the right. Received: centres of shape "
+        f"{centres.shape}. Use those of `tfcaps.rem.receptive_fields`, or "
+        '`align="grid"`.'
+    )
+
+
+def _weights(places: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+    """Returns how much of the value at each place a pixel has, `[side, n]`."""
+    if len(places) == 1:
+        return np.ones((side, 1))
+    first, last = 2 * places[:1] - places[1:2], 2 * places[-1:] - places[-2:-1]
+    around = np.concatenate([first, places, last])
+    pixels = np.arange(side)
+    each = np.eye(len(around))[1:-1]
+    return np.stack([np.interp(pixels, around, one) for one in each], axis=-1)
+
+
+def explanation(
+    model: keras.Model,
+    *,
+    weight_by_activation: bool = True,
+    align: str = "field",
+) -> keras.Model:
+    """Returns a model that shows why a class was predicted.
+
+    It shares the layers, and so the weights, of `model`. In the saliency map
+    children that cast no vote, because their transformation is zero, count
+    nothing: they have no influence on any class. (Their couplings are not zero
+    for that; dynamic routing gives them all classes in equal shares.)
+
+    Args:
+        model: As in `capsule_outputs`.
+        weight_by_activation: Bool. Multiply couplings by activations in the
+            saliency map; otherwise it is that of the couplings alone, which say
+            where a class looks, whether something is there or not. Defaults to
+            `True`.
+        align: `"field"` draws each child where it looks, see
+            `receptive_fields`; `"grid"` stretches the grid of children over the
+            image, as in the paper. See `saliency_map`. Defaults to `"field"`.
+
+    Returns:
+        A functional model from images to a dict: `lengths` `[b, j]`, `classes`
+        `[b]` (int32, the longest), `couplings` `[b, i]` towards that class, and
+        `saliency` `[b, rows, columns]`, see `saliency_map`, if the children of
+        the last routed layer, a `ClassCaps`, have more than one position.
+
+    Raises:
+        ValueError: If the model has no routed layer, the last one does not make
+            classes, or `align` is unknown.
+    """
+    return explained(model, weight_by_activation, align)
+
+
+def explained(
+    model: keras.Model,
+    weight_by_activation: bool,
+    align: str,
+    classes: Tensor | None = None,
+) -> keras.Model:
+    """Returns the model of `explanation`.
+
+    Args:
+        model: As in `explanation`.
+        weight_by_activation: As in `explanation`.
+        align: As in `explanation`.
+        classes: Input `[b]` of the classes to explain, the second one of the
+            model. Defaults to the predicted ones, and the images alone.
+    """
+    _check_align(align)
+    model = encoder(model)
+    layer = last_routed_layer(model)
+    shown: dict[str, Tensor] = {}
+    copy = same_layers(model, show_last(model, shown))
+    outputs = shown_outputs(copy, shown)
+    if len(outputs["couplings"].shape) != 3:
+        raise ValueError(
+            f"The last routed layer of {model.name!r} is a "
+            f"{type(layer).__name__}, whose children differ from window to "
+            "window. An explanation needs class capsules, such as "
+            "`tfcaps.layers.ClassCaps`, at the end."
+        )
+    towards = TowardsClass(name="towards_class", dtype="float32")
+    lengths = outputs["lengths"]
+    inputs = copy.input if classes is None else [copy.inputs[0], classes]
+    classes, couplings = towards(lengths, outputs["couplings"], classes)
+    outputs = {"lengths": lengths, "classes": classes, "couplings": couplings}
+    children = shown["children"]
+    grid: tuple[int, ...] = ()
+    if isinstance(layer, ClassCaps):
+        grid = layer.children_shape(children.shape)
+    if math.prod(grid[:-1]) > 1:
+        centres = None
+        if align == "field":
+            centres = receptive_fields(model).centres
+        saliency = Saliency(layer, copy.inputs[0].shape[1:3], centres)
+        activations = shown.get("activations")
+        if not weight_by_activation:
+            activations = ops.ones_like(children[..., 0])
+        outputs["saliency"] = saliency(couplings, children, activations)
+    return keras.Model(inputs, outputs, name=model.name)
+
+
+class TowardsClass(keras.layers.Layer):
+    """Picks each sample's couplings towards a class, or the longest one."""
+
+    def call(
+        self,
+        lengths: Tensor,
+        couplings: Tensor,
+        classes: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        if classes is None:
+            classes = ops.argmax(lengths, axis=-1)
+        classes = ops.cast(classes, "int32")
+        where = ops.expand_dims(ops.expand_dims(classes, -1), -1)
+        towards = ops.take_along_axis(couplings, where, axis=-1)
+        return classes, ops.squeeze(towards, axis=-1)
+
+
+class Saliency(keras.layers.Layer):
+    """Draws the saliency map of the children of a `ClassCaps`."""
+
+    def __init__(
+        self,
+        layer: Any,
+        image_shape: tuple[int, int],
+        centres: NDArray[Any] | None,
+    ):
+        super().__init__(name="saliency", dtype="float32")
+        self.layer = layer
+        self.image_shape = image_shape
+        self.centres = centres
+
+    def call(
+        self,
+        couplings: Tensor,
+        children: Tensor,
+        activations: Tensor | None = None,
+    ) -> Tensor:
+        voting = self.layer.voting_activations(children, activations)
+        grid = (-1, *self.layer.children_shape(children.shape))
+        return saliency_map(
+            ops.reshape(voting, grid),
+            ops.reshape(couplings, grid),
+            self.image_shape,
+            centres=self.centres,
+        )

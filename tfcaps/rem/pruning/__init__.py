@@ -1,0 +1,1 @@
+"""Pruning of weights while a model trains."""

@@ -1,0 +1,251 @@
+"""Iterative pruning guarded by the validation loss, as in the REM paper.
+
+After an epoch, the largest magnitude threshold is searched below which all
+weights can be set to zero without a higher loss on validation images. Together
+with `sensitivity_decay`, which shrinks weights in every step, this is LOBSTER.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfcaps.graphs import encoder
+from tfcaps.rem.pruning.masks import magnitude_threshold
+from tfcaps.rem.pruning.pruning import Array, Pruning, begin, check_unpruned
+from tfcaps.rem.pruning.targets import DEFAULT_TARGETS
+
+# The search ends when the threshold moves by less, or when the loss was the
+# same so many times in a row; the numbers of the paper's code.
+_PRECISION = 1e-10
+_REPEATS = 10
+
+
+def prune_iteratively(
+    model: keras.Model,
+    validation_data: tuple[Any, Any],
+    *,
+    targets: str | Sequence[str] = DEFAULT_TARGETS,
+    tolerance: float = 0.0,
+    max_searches: int | None = None,
+    every: int = 1,
+    min_accuracy: float = 0.0,
+    max_sparsity: float | None = None,
+    batch_size: int = 256,
+    loss: Any = None,
+) -> keras.Model:
+    """Prepares a model for the REM paper's pruning during `fit`.
+
+    Train with an optimiser that has the `sensitivity_decay` and with the
+    callback `UpdatePruningStep()`, which prunes after each epoch; then call
+    `strip_pruning`. There is no target: how sparse the model gets depends on
+    the rate of the decay and on how long it trains; `max_sparsity` limits it.
+    One threshold holds for all weights together, and what was pruned never
+    comes back.
+
+    Args:
+        model: A built `keras.Model`. It is changed in place.
+        validation_data: Images `[n, ...]` and labels `[n]` or one-hot, which
+            are not trained on.
+        targets: Groups of weights, as in `prune_low_magnitude`.
+        tolerance: Float. The loss may grow by this share. Defaults to `0.0`.
+        max_searches: Int. Most passes over the validation data in one epoch;
+            without it about 35. Twelve find nearly the same threshold. Defaults
+            to `None`.
+        every: Int. Epochs between two searches. Defaults to `1`.
+        min_accuracy: Float. Nothing is pruned while the accuracy on the
+            validation data is not above it; the paper's code has 0.5 for
+            affNIST. Defaults to `0.0`.
+        max_sparsity: Float. No more than this share of the weights is pruned,
+            as to compare strategies at the same sparsity. Defaults to `None`.
+        batch_size: Int. Images in a pass's batch. Defaults to `256`.
+        loss: Loss of labels and lengths. Defaults to the one for the lengths
+            with which the model is compiled; a decoder's loss does not count.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: If an argument is out of range, or the model has no weight
+            to prune or is pruned already.
+
+    References:
+        - Tartaglione et al., 2022 (LOBSTER),
+          https://arxiv.org/abs/2011.09905
+        - "Capsule Networks Do Not Need to Model Everything"
+    """
+    check_unpruned(model)
+    if tolerance < 0.0:
+        raise ValueError(
+            f"`tolerance` must be at least 0. Received: tolerance={tolerance}."
+        )
+    for name, value in (("max_searches", max_searches), ("every", every)):
+        if value is not None and value < 1:
+            raise ValueError(
+                f"`{name}` must be at least 1. Received: {name}={value}."
+            )
+    if max_sparsity is not None and not 0.0 <= max_sparsity < 1.0:
+        raise ValueError(
+            "`max_sparsity` must be at least 0 and less than 1. Received: "
+            f"max_sparsity={max_sparsity}."
+        )
+    images, labels = validation_data
+    if not len(images) == len(labels) > 0:
+        raise ValueError(
+            "`validation_data` must have one label for each image, and at "
+            f"least one. Received: {len(images)} images, {len(labels)} labels."
+        )
+    return begin(
+        model,
+        _LossGuarded(
+            model,
+            targets,
+            (np.asarray(images), np.asarray(labels)),
+            _Settings(
+                tolerance,
+                max_searches,
+                every,
+                min_accuracy,
+                max_sparsity,
+                batch_size,
+                loss,
+            ),
+        ),
+    )
+
+
+class _Settings(NamedTuple):
+    """The arguments of `prune_iteratively`."""
+
+    tolerance: float
+    max_searches: int | None
+    every: int
+    min_accuracy: float
+    max_sparsity: float | None
+    batch_size: int
+    loss: Any
+
+
+class _LossGuarded(Pruning):
+    """Prunes after an epoch what the validation loss does not need."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        targets: str | Sequence[str],
+        data: tuple[Array, Array],
+        settings: _Settings,
+    ):
+        super().__init__(model, targets)
+        self.data = data
+        self.settings = settings
+        self._encoder = encoder(model)
+
+    def end_epoch(self, model: keras.Model, epoch: int) -> None:
+        settings = self.settings
+        if (epoch + 1) % settings.every:
+            return
+        weights = self.weights(model)
+        loss, accuracy = self._measure(model)
+        if not math.isfinite(loss) or accuracy <= settings.min_accuracy:
+            return
+        magnitudes = np.concatenate([np.abs(w).ravel() for w in weights])
+
+        def loss_at(threshold: float) -> float:
+            for variable, array in zip(self.variables, weights, strict=True):
+                variable.assign(array * (np.abs(array) >= threshold))
+            return self._measure(model)[0]
+
+        threshold = largest_threshold(
+            loss_at,
+            loss * (1.0 + settings.tolerance),
+            float(magnitudes.min()),
+            float(magnitudes.mean()),
+            float(magnitudes.max()),
+            settings.max_searches,
+        )
+        if settings.max_sparsity is not None:
+            limit = magnitude_threshold(magnitudes, settings.max_sparsity)
+            threshold = min(threshold, float(limit))
+        masks = [
+            mask & (np.abs(array) >= threshold)
+            for mask, array in zip(self.masks(), weights, strict=True)
+        ]
+        self.prune(weights, masks)
+
+    def _measure(self, model: keras.Model) -> tuple[float, float]:
+        """Returns loss and accuracy on the validation data."""
+        loss = self.settings.loss or _loss_of_lengths(model)
+        size = self.settings.batch_size
+        images, labels = self.data
+        total, right = 0.0, 0
+        for start in range(0, len(labels), size):
+            part = slice(start, start + size)
+            lengths = self._encoder.predict_on_batch(images[part])
+            wanted = labels[part]
+            value = ops.convert_to_numpy(ops.mean(loss(wanted, lengths)))
+            total += float(value) * len(wanted)
+            if wanted.ndim > 1 and wanted.shape[-1] > 1:
+                wanted = np.argmax(wanted, axis=-1)
+            right += np.sum(np.argmax(lengths, axis=-1) == wanted.reshape(-1))
+        return total / len(labels), float(right / len(labels))
+
+
+def largest_threshold(
+    loss_at: Callable[[float], float],
+    most: float,
+    low: float,
+    start: float,
+    high: float,
+    max_searches: int | None = None,
+) -> float:
+    """Returns the largest threshold found at which a loss is low enough.
+
+    Bisects from `start` between `low` and `high`. The loss need not grow with
+    the threshold everywhere, so this is a good threshold, not the largest.
+
+    Args:
+        loss_at: Function from a threshold to the loss.
+        most: Float. The highest loss that is accepted.
+        low: Float. The smallest magnitude.
+        start: Float. The first threshold tried.
+        high: Float. The largest magnitude.
+        max_searches: Int. Most calls of `loss_at`. Defaults to `None`, until
+            the threshold no longer moves or the loss is the same eleven times.
+
+    Returns:
+        Float. The threshold, 0 if none was good enough.
+    """
+    good, threshold = 0.0, start
+    before, loss_before, repeats = math.inf, math.inf, 0
+    calls = 0
+    while max_searches is None or calls < max_searches:
+        calls += 1
+        loss = loss_at(threshold)
+        if loss <= most:
+            good = low = threshold
+            threshold = (high + threshold) / 2
+        else:  # also if it is not a number
+            high = threshold
+            threshold = (threshold + low) / 2
+        repeats = repeats + 1 if loss == loss_before else 0
+        if abs(before - threshold) < _PRECISION or repeats == _REPEATS:
+            break
+        before, loss_before = threshold, loss
+    return good
+
+
+def _loss_of_lengths(model: keras.Model) -> Any:
+    loss = model.loss
+    if isinstance(loss, dict):
+        loss = loss.get("lengths", next(iter(loss.values())))
+    elif isinstance(loss, list | tuple):
+        loss = loss[0]
+    if loss is None:
+        raise ValueError(
+            "Compile the model with a loss, or give `prune_iteratively` one."
+        )
+    return keras.losses.get(loss)

@@ -1,0 +1,232 @@
+"""The masks of a model that is being pruned, whatever the strategy.
+
+A mask is a variable of the optimiser and acts as a constraint of its weight:
+Keras applies constraints after every update, on every backend and replica, so
+the model itself stays as it was and stripping is removing the constraints.
+
+| strategy | how to begin it |
+|---|---|
+| magnitude on a schedule (polynomial, one-shot) | `prune_low_magnitude` |
+| SNIP, once before the training | `prune_single_shot` |
+| the REM paper's, guarded by the validation loss | `prune_iteratively` |
+
+All are driven by the callback `UpdatePruningStep` and end with `strip_pruning`.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+from numpy.typing import NDArray
+
+from tfcaps.ops import Tensor
+from tfcaps.rem.pruning.targets import target_variables
+
+Array = NDArray[Any]
+
+
+def strip_pruning(model: keras.Model) -> keras.Model:
+    """Ends pruning: the zeros stay, the masks no longer act.
+
+    The optimiser forgets its masks and keeps its moments, so that the model can
+    be saved, loaded and trained on. (A file that is saved before holds the
+    masks; Keras loads it with a fresh optimiser.)
+
+    Warns if a schedule of tfmot or Keras has not come to its sparsity, because
+    the training was too short or `UpdatePruningStep()` was missing.
+
+    Args:
+        model: A model given to one of the functions above. It is changed in
+            place; a model that is not being pruned stays as it is.
+
+    Returns:
+        The same model.
+    """
+    pruning = getattr(model, "pruning", None)
+    if pruning is not None:
+        pruning.detach(model)
+        model.pruning = None
+        if pruning.goal > (reached := pruning.sparsity()) + 0.01:
+            warnings.warn(
+                f"{reached:.1%} of the weights are pruned, not the "
+                f"{pruning.goal:.1%} of the schedule. Train until its end, "
+                "with the callback `tfcaps.rem.UpdatePruningStep()`.",
+                stacklevel=2,
+            )
+    return model
+
+
+class UpdatePruningStep(keras.callbacks.Callback):
+    """Lets a strategy rewrite its masks during `fit`.
+
+    Before each batch for strategies that go by the step. As in tfmot, the masks
+    during batch `b` (counted from 0) are those of the schedule's step `b + 1`.
+    Steps are the optimiser's, so that a resumed run goes on where it stopped.
+    After each epoch for strategies that go by the loss. Adds `sparsity` to the
+    logs of each epoch.
+
+    With `steps_per_execution` above 1 callbacks are called once for several
+    steps: all of these have the masks of the last one.
+    """
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        pruning = getattr(self.model, "pruning", None)
+        if pruning is None:
+            raise ValueError(
+                f"The model {self.model.name!r} is not being pruned. Call "
+                "`tfcaps.rem.prune_low_magnitude(model, schedule)`, or begin "
+                "another strategy, before `fit`."
+            )
+        pruning.attach(self.model)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        optimizer = self.model.optimizer
+        self._first_step = int(ops.convert_to_numpy(optimizer.iterations)) + 1
+        self._batches_per_step = optimizer.gradient_accumulation_steps or 1
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        step = self._first_step + batch // self._batches_per_step
+        self.model.pruning.begin_step(self.model, step)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.pruning.end_epoch(self.model, epoch)
+        if logs is not None:
+            logs["sparsity"] = self.model.pruning.sparsity()
+
+
+class Pruning:
+    """The masks of one model. A strategy overrides one of the two hooks.
+
+    Args:
+        model: A built `keras.Model`.
+        targets: Groups of weights, as in `prune_low_magnitude`.
+        masks: Boolean arrays to begin with, in the order of the weights.
+            Defaults to all ones.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        targets: str | Sequence[str],
+        masks: Sequence[Array] | None = None,
+    ):
+        self.variables = target_variables(model.trainable_variables, targets)
+        self._own_constraints = [v.constraint for v in self.variables]
+        self._optimizer: Any = None
+        self._masks: list[Any] = list(masks or [])
+        self.goal = 0.0  # the sparsity at the end, as far as that is known
+
+    def begin_step(self, model: keras.Model, step: int) -> None:
+        """Is called before each step, counted from 1."""
+
+    def end_epoch(self, model: keras.Model, epoch: int) -> None:
+        """Is called after each epoch, counted from 0."""
+
+    def attach(self, model: keras.Model) -> None:
+        """Puts masks into the model's optimiser, unless they are there."""
+        optimizer = model.optimizer
+        if optimizer is self._optimizer:
+            return
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        # JAX runs an optimiser within one that scales losses by itself.
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        masks = [
+            inner.add_variable_from_reference(
+                variable, name="pruning_mask", initializer="ones"
+            )
+            for variable in self.variables
+        ]
+        for new, old in zip(masks, self._masks, strict=False):
+            new.assign(ops.convert_to_numpy(old).astype(new.dtype))
+        self._optimizer, self._masks = optimizer, masks
+        for variable, mask, own in zip(
+            self.variables, masks, self._own_constraints, strict=True
+        ):
+            variable.constraint = _Masked(mask, own)
+        _retrace(model)
+
+    def detach(self, model: keras.Model) -> None:
+        """Gives the weights their own constraints back."""
+        for variable, own in zip(
+            self.variables, self._own_constraints, strict=True
+        ):
+            variable.constraint = own
+        if self._optimizer is None:
+            return
+        inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
+        for mask in self._masks:
+            inner._untrack_variable(mask)
+        self._optimizer = None
+        _retrace(model)
+
+    def weights(self, model: keras.Model) -> list[Array]:
+        """Returns the weights that can be pruned as they are now."""
+        if keras.backend.backend() == "jax":
+            # During `fit` the live state is outside the variables.
+            model.jax_state_sync()
+        return [ops.convert_to_numpy(v) for v in self.variables]
+
+    def masks(self) -> list[Array]:
+        """Returns the masks, True where a weight is kept."""
+        return [ops.convert_to_numpy(mask) != 0 for mask in self._masks]
+
+    def prune(self, weights: Sequence[Array], masks: Sequence[Array]) -> None:
+        """Sets the masks, and stores the unmasked `weights`."""
+        for variable, mask, array, keep in zip(
+            self.variables, self._masks, weights, masks, strict=True
+        ):
+            mask.assign(keep.astype(array.dtype))
+            variable.assign(array * keep)
+
+    def sparsity(self) -> float:
+        """Returns the share of zeros in the masks."""
+        masks = self.masks()
+        if not masks:  # before the model is compiled
+            return 0.0
+        kept = sum(int(np.count_nonzero(mask)) for mask in masks)
+        return 1.0 - kept / sum(mask.size for mask in masks)
+
+
+def begin(model: keras.Model, pruning: Pruning) -> keras.Model:
+    """Makes `pruning` the strategy of a model, see `strip_pruning`.
+
+    Raises:
+        ValueError: If the model is being pruned already.
+    """
+    check_unpruned(model)
+    model.pruning = pruning
+    if getattr(model, "optimizer", None) is not None:
+        pruning.attach(model)
+    return model
+
+
+def check_unpruned(model: keras.Model) -> None:
+    """Raises `ValueError` if a model is being pruned already."""
+    if getattr(model, "pruning", None) is not None:
+        raise ValueError(
+            f"The model {model.name!r} is being pruned already. Call "
+            "`strip_pruning` first."
+        )
+
+
+def _retrace(model: keras.Model) -> None:
+    """Drops a compiled training step, which keeps the constraints it saw."""
+    if model.train_function is not None:
+        model.make_train_function(force=True)
+
+
+class _Masked(keras.constraints.Constraint):
+    """Multiplies a weight with its mask, after the weight's own constraint."""
+
+    def __init__(self, mask: Any, own: Any):
+        self.mask = mask
+        self.own = own
+
+    def __call__(self, weight: Tensor) -> Tensor:
+        if self.own is not None:
+            weight = self.own(weight)
+        return ops.multiply(weight, self.mask)

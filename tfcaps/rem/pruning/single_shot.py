@@ -1,0 +1,117 @@
+"""SNIP: single-shot pruning before the training, by connection sensitivity."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfcaps.graphs import functional
+from tfcaps.ops import Tensor
+from tfcaps.rem.pruning.masks import saliency_masks
+from tfcaps.rem.pruning.pruning import Array, Pruning, begin, check_unpruned
+from tfcaps.rem.pruning.targets import DEFAULT_TARGETS
+
+
+def prune_single_shot(
+    model: keras.Model,
+    batches: Iterable[tuple[Any, Any]],
+    sparsity: float,
+    *,
+    targets: str | Sequence[str] = DEFAULT_TARGETS,
+) -> keras.Model:
+    """Prunes a model once, before it is trained, and keeps the masks.
+
+    A weight's saliency is `|w dL/dw|`, summed over the batches; the largest of
+    all weights together survive, at least one of each tensor. Train with
+    `UpdatePruningStep()`, then call `strip_pruning`.
+
+    Args:
+        model: A compiled, built `keras.Model` that has not been trained. It is
+            changed in place.
+        batches: Pairs of inputs and targets, as for `train_on_batch`; together
+            they should show every class, and be neither shifted nor dropped.
+        sparsity: Float in [0, 1). Share of weights to prune.
+        targets: Groups of weights, as in `prune_low_magnitude`.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: If `sparsity` is out of range, the model is not compiled or
+            pruned already, or the loss depends on no weight.
+
+    References:
+        - Lee, Ajanthan, Torr, 2019, https://arxiv.org/abs/1810.02340
+    """
+    check_unpruned(model)
+    if not 0.0 <= sparsity < 1.0:
+        raise ValueError(
+            f"`sparsity` must be in [0, 1). Received: sparsity={sparsity}."
+        )
+    if getattr(model, "optimizer", None) is None:
+        raise ValueError(
+            f"Compile the model {model.name!r} before `prune_single_shot`, "
+            "which takes the gradient of its loss."
+        )
+    pruning = Pruning(model, targets)
+    saliencies = _saliencies(model, batches, pruning.variables)
+    total = sum(float(s.sum(dtype=np.float64)) for s in saliencies)
+    if not 0.0 < total < np.inf:
+        raise ValueError(
+            "Saliencies must be finite and some above 0; their sum is "
+            f"{total}. Check the batches and the loss."
+        )
+    masks = saliency_masks(saliencies, sparsity)
+    begin(model, pruning)
+    pruning.prune(pruning.weights(model), masks)
+    return model
+
+
+def _saliencies(
+    model: keras.Model, batches: Iterable[Any], variables: Sequence[Any]
+) -> list[Array]:
+    """Returns the saliency of each weight; the model stays as it was."""
+    before = model.get_weights()
+    optimizer = _Saliency()
+    # The same layers, trained by an optimiser that moves nothing.
+    whole = functional(model)
+    probe = keras.Model(whole.input, whole.output, name=model.name)
+    probe.compile(
+        optimizer,
+        loss=model.loss,
+        loss_weights=model.get_compile_config()["loss_weights"],
+        auto_scale_loss=False,  # which leaves batches out
+    )
+    for x, y in batches:
+        probe.train_on_batch(x, y)
+    model.set_weights(before)  # moving averages, and what constraints did
+    if not optimizer.built:
+        raise ValueError("`batches` must have at least one batch.")
+    return [optimizer.saliency_of(variable) for variable in variables]
+
+
+class _Saliency(keras.optimizers.Optimizer):
+    """Adds up `|w dL/dw|` and leaves the weights alone."""
+
+    def __init__(self) -> None:
+        super().__init__(learning_rate=0.0, name="saliency")
+
+    def build(self, variables: list[Any]) -> None:
+        super().build(variables)
+        self._saliencies = [
+            self.add_variable_from_reference(variable, name="saliency")
+            for variable in variables
+        ]
+
+    def update_step(
+        self, gradient: Tensor, variable: Any, learning_rate: Tensor
+    ) -> None:
+        index = self._get_variable_index(variable)
+        saliency = ops.abs(ops.multiply(gradient, variable))
+        self.assign_add(self._saliencies[index], saliency)
+
+    def saliency_of(self, variable: Any) -> Array:
+        saliency = self._saliencies[self._get_variable_index(variable)]
+        return ops.convert_to_numpy(saliency)

@@ -1,0 +1,1 @@
+"""Parse trees: their couplings, keys, dictionaries and receptive fields."""

@@ -1,0 +1,329 @@
+"""Models that quantise couplings, and models that return them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from tfcaps.graphs import (
+    encoder,
+    functional,
+    is_routed,
+    last_routed_layer,
+    only_one,
+    routed_layers,
+    same_layers,
+)
+from tfcaps.layers import ClassCaps, Length
+from tfcaps.ops import Tensor, check_mode
+from tfcaps.rem.evaluation.without_trees import LostWithoutTree
+from tfcaps.rem.gradient_ramp import GradientRamp
+from tfcaps.rem.trees.layer_levels import Levels, layer_levels
+from tfcaps.rem.trees.with_couplings import (
+    WithCouplings,
+    with_couplings,
+)
+
+
+def quantize_couplings(
+    model: keras.Model, levels: Levels, *, mode: str = "midtread"
+) -> keras.Model:
+    """Returns a copy of a model whose couplings take `levels` values.
+
+    Routed layers round the couplings of their last iteration, see
+    `tfcaps.rem.quantize`. Weights are copied; later changes of one model do not
+    reach the other.
+
+    Args:
+        model: A functional or sequential model with at least one routed layer.
+        levels: Int, at least 2, for all routed layers but `ConvCaps3D`, whose
+            couplings are too small for it; a sequence with an int for each of
+            these layers, from input to output; or a mapping from names of
+            layers to ints, in which a `ConvCaps3D` may be named. Layers that it
+            does not name stay as they are.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
+
+    Returns:
+        A `keras.Model` with the same inputs and outputs.
+
+    Raises:
+        ValueError: If the model has no routed layer, or an argument is out of
+            range or does not fit the layers.
+    """
+    chosen = layer_levels(routed_layers(model), levels)
+    check_mode(mode)
+
+    def copied(layer: Any) -> Any:
+        if is_routed(layer) and layer.name in chosen:
+            return _with_levels(layer, chosen[layer.name], mode)
+        return type(layer).from_config(layer.get_config())
+
+    copy = keras.models.clone_model(model, clone_function=copied)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def capsule_outputs(
+    model: keras.Model, *, couplings: bool = True
+) -> keras.Model:
+    """Returns a model that shows what the last routed layer does.
+
+    It shares the layers, and so the weights, of `model`.
+
+    Args:
+        model: A functional or sequential model from images to class lengths
+            `[b, j]`, or to class poses `[b, j, d]`; see `encoder` for models of
+            several inputs and outputs.
+        couplings: Bool. Show couplings too. Defaults to `True`.
+
+    Returns:
+        A functional model with the same input images and the outputs `lengths`
+        `[b, j]`, `poses` `[b, j, d]` and `couplings` `[b, i, j]`, a dict.
+
+    Raises:
+        ValueError: If the model has no routed layer.
+    """
+    model = encoder(model)
+    shown: dict[str, Tensor] = {}
+    call = show_last(model, shown, couplings=couplings)
+    copy = same_layers(model, call)
+    return keras.Model(copy.input, shown_outputs(copy, shown))
+
+
+def add_couplings(
+    model: keras.Model, *, ramp_steps: int = 0, counterfactual: bool = False
+) -> keras.Model:
+    """Returns a model with the further output `couplings`, to be trained on.
+
+    It shares the layers, and so the weights, of `model`. Train it with
+    `tfcaps.losses.CouplingLoss` on that output, and use `model` afterwards.
+    With `counterfactual` there is one more output, to be trained on with
+    `tfcaps.losses.CounterfactualLoss`; a loss of either may be left out.
+
+    Args:
+        model: A functional or sequential model with a routed layer and the
+            output `lengths`, alone or among others.
+        ramp_steps: Int. Training steps in which the gradient of the couplings
+            grows linearly from 0 to its whole, so that a loss of large weight
+            finds capsules that tell the classes apart already. Defaults to 0,
+            whole from the start.
+        counterfactual: Bool. Also route without the tree of the longest class
+            and with that tree alone. Needs a `tfcaps.layers.ClassCaps` as the
+            last routed layer. Defaults to `False`.
+
+    Returns:
+        A functional model with the same inputs and a dict of outputs: those of
+        `model`, `couplings` `[b, i, j]` of its last routed layer, and with
+        `counterfactual` the output of that name, `[b, 3, j]`, which
+        `tfcaps.losses.CounterfactualLoss` explains: for half of the images of a
+        batch, the lengths without the tree of the longest class (the children
+        that are coupled with it by more than `1 / j`), or with that tree alone.
+
+    Raises:
+        ValueError: If the model has no routed layer, or an output `couplings`
+            already, or `ramp_steps` is negative, or the last routed layer is no
+            `ClassCaps` for `counterfactual`.
+    """
+    model = functional(model)
+    if isinstance(model.output, dict) and "couplings" in model.output:
+        raise ValueError(
+            f"The model {model.name!r} has an output `couplings` already; "
+            "train on that one."
+        )
+    last = last_routed_layer(model)
+    if counterfactual and not isinstance(last, ClassCaps):
+        raise ValueError(
+            "`counterfactual` needs fully connected capsules, "
+            "`tfcaps.layers.ClassCaps`, as the last routed layer, whose "
+            "children it silences. Received: a model that ends in a "
+            f"{type(last).__name__}."
+        )
+    shown: dict[str, Tensor] = {}
+    show = show_last(model, shown, counterfactual=counterfactual)
+    copy = same_layers(model, show)
+    outputs = copy.output
+    further = {
+        name: shown[name]
+        for name in ("couplings", "counterfactual")
+        if name in shown
+    }
+    if ramp_steps:
+        further = {
+            name: GradientRamp(ramp_steps, dtype="float32")(tensor)
+            for name, tensor in further.items()
+        }
+    if not isinstance(outputs, dict):
+        outputs = {"lengths": only_one(outputs, "lengths")}
+    return keras.Model(copy.input, {**outputs, **further}, name=model.name)
+
+
+class QuantizedComparison:
+    """A model run as it is and with quantised couplings, in one pass.
+
+    What comes before the first layer that rounds its couplings is computed
+    once.
+
+    Args:
+        model: As in `capsule_outputs`.
+        levels: As in `quantize_couplings`.
+        mode: As in `quantize_couplings`.
+
+    Attributes:
+        levels: Levels of each layer that rounds its couplings, by its name.
+        input: The images.
+        shared: The tensors that both take from what is computed once.
+        plain: The outputs of `capsule_outputs`.
+        quantized: The same with quantised couplings.
+        rounded: The rounded couplings of each layer in `levels`, by its name.
+        lost: Whether classes are lost without their trees, `[b]`, with
+            couplings as they are and with rounded ones.
+    """
+
+    def __init__(self, model: keras.Model, levels: Levels, mode: str):
+        model = encoder(model)
+        self.levels = layer_levels(routed_layers(model), levels)
+        self.rounded: dict[str, Tensor] = {}
+        self._mode = check_mode(mode)
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        known: dict[Any, Any] = {}
+        once: dict[int, Tensor] = {}
+        shared: dict[int, Tensor] = {}
+        shown: dict[str, Tensor] = {}
+        call_plain = show_last(model, shown)
+        call_rounding = show_last(model, shown, replace=self._rounding)
+
+        def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            outputs = call_plain(layer, *args, **kwargs)
+            known[_call_key(layer, args, kwargs)] = outputs
+            return outputs
+
+        def differ(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            rounds = self._rounds(layer)
+            key = _call_key(layer, args, kwargs)
+            if key in known and not rounds:
+                outputs = known[key]
+                once.update((id(x), x) for x in keras.tree.flatten(outputs))
+                return outputs
+            for leaf in keras.tree.flatten((args, kwargs)):
+                if id(leaf) in once:
+                    shared[id(leaf)] = leaf
+            if rounds and layer is not last:
+                called = self._rounding(layer)
+                outputs, couplings = with_couplings(called, args, kwargs)
+                self.rounded[layer.name] = couplings
+                return outputs
+            return call_rounding(layer, *args, **kwargs)
+
+        last = last_routed_layer(model)
+        copy = same_layers(model, record)
+        self.input = copy.input
+        once.update((id(x), x) for x in copy.inputs)
+        self.plain = shown_outputs(copy, shown)
+        lost = _lost(last, shown, self.plain)
+        self.quantized = shown_outputs(same_layers(model, differ), shown)
+        called = self._rounding(last)
+        self.lost = lost, _lost(called, shown, self.quantized)
+        self.shared = list(shared.values())
+        if last.name in self.levels:
+            self.rounded[last.name] = self.quantized["couplings"]
+
+    def update(self) -> None:
+        """Gives the quantised layers the newest weights of the model."""
+        for layer, copy in self._copies.values():
+            copy.set_weights(layer.get_weights())
+
+    def _rounds(self, layer: Any) -> bool:
+        return is_routed(layer) and layer.name in self.levels
+
+    def _rounding(self, layer: Any) -> Any:
+        """Returns a copy that rounds, for layers that do, or the layer."""
+        if not self._rounds(layer):
+            return layer
+        if id(layer) in self._copies:  # it is called more than once
+            return self._copies[id(layer)][1]
+        name = f"{layer.name}_rounded"  # the two are in one model
+        levels = self.levels[layer.name]
+        copy = _with_levels(layer, levels, self._mode, name=name)
+        copy.build_from_config(layer.get_build_config())
+        self._copies[id(layer)] = layer, copy
+        return copy
+
+
+def _lost(
+    layer: Any, shown: dict[str, Tensor], outputs: dict[str, Tensor]
+) -> Tensor | None:
+    """Returns whether classes are lost without trees, if there are any."""
+    lengths, couplings = outputs["lengths"], outputs["couplings"]
+    if len(couplings.shape) != 3:
+        return None
+    return LostWithoutTree(layer, int(couplings.shape[-1]))(
+        shown["children"], lengths, couplings, shown.get("activations")
+    )
+
+
+def shown_outputs(
+    model: keras.Model, shown: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns lengths, and poses and couplings of the last routed layer."""
+    lengths = model.outputs[0]
+    if len(lengths.shape) != 2:
+        lengths = Length(dtype="float32")(shown["poses"])
+    names = [name for name in ("poses", "couplings") if name in shown]
+    return {"lengths": lengths, **{name: shown[name] for name in names}}
+
+
+def show_last(
+    model: keras.Model,
+    shown: dict[str, Tensor],
+    *,
+    couplings: bool = True,
+    counterfactual: bool = False,
+    replace: Callable[[Any], Any] = lambda layer: layer,
+) -> Callable[..., Any]:
+    """Returns a caller of layers that notes what the last routed one does.
+
+    That is `children`, and `activations` if they are an input, `poses`,
+    `couplings` unless they are not wanted, and `counterfactual` if it is, see
+    `WithCouplings`.
+    """
+    last = last_routed_layer(model)
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        called = replace(layer)
+        if layer is not last:
+            return called(*args, **kwargs)
+        shown.clear()  # what an earlier call of the same layer did
+        shown.update(zip(("children", "activations"), args, strict=False))
+        if "activations" in kwargs:
+            shown["activations"] = kwargs["activations"]
+        if not couplings:
+            outputs = called(*args, **kwargs)
+            shown["poses"] = keras.tree.flatten(outputs)[0]
+            return outputs
+        if counterfactual:
+            *results, shown["couplings"], shown["counterfactual"] = (
+                WithCouplings(called, counterfactual=True)(*args, **kwargs)
+            )
+            outputs = tuple(results) if results[1:] else results[0]
+        else:
+            outputs, shown["couplings"] = with_couplings(called, args, kwargs)
+        shown["poses"] = keras.tree.flatten(outputs)[0]
+        return outputs
+
+    return call
+
+
+def _call_key(layer: Any, args: Any, kwargs: Any) -> Any:
+    """Tells calls of one layer on the same tensors from others."""
+    leaves = keras.tree.flatten((args, kwargs))
+    return id(layer), tuple(id(leaf) for leaf in leaves)
+
+
+def _with_levels(layer: Any, levels: int, mode: str, **settings: Any) -> Any:
+    """Returns a layer like this one that rounds its couplings."""
+    config = {**layer.get_config(), **settings}
+    routing = config["routing"]
+    rounding = {"levels": levels, "levels_mode": mode}
+    routing["config"] = {**routing["config"], **rounding}
+    return type(layer).from_config(config)

@@ -1,0 +1,130 @@
+"""Decides how votes are routed: materialised or factored, with XLA or without.
+
+All routed layers ask here; votes of a convolution, as in `ConvCaps3D`, exist
+already and cannot be factored.
+"""
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor
+from tfcaps.routing.factored_votes import Block
+from tfcaps.routing.routing import Routing
+
+# Votes of a sample (i * j * d) from which routing gains more than it costs to
+# compile it, a few seconds for each size of batch.
+MANY_VOTES = 2**17
+# Above so many votes of a sample they stay factored in eager calls too.
+_TOO_MANY_VOTES = 2**20
+
+
+def stay_factored(routing: Routing, blocks: list[Block], votes: int) -> bool:
+    """Tells whether votes are better never held in memory.
+
+    Measured on a CPU: children that share matrices are summed before they
+    vote, 4 to 14 times as fast. Others save memory, and half of the time in
+    a training step, unless a child has more components than its votes. A
+    single image is served faster with its votes in memory.
+
+    Args:
+        routing: The routing, which may need the votes themselves.
+        blocks: The children and their maps.
+        votes: Int. How many numbers the votes of one sample are.
+    """
+    if not routing.vote_free:
+        return False
+    (_, positions, _, components), (*_, dim) = map(ops.shape, blocks[0])
+    if positions > 1:
+        return True
+    many = MANY_VOTES if in_step() else _TOO_MANY_VOTES
+    return components <= dim and votes >= many
+
+
+def call(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    votes: int,
+    differentiates_loop: bool,
+) -> Any:
+    """Returns `function(*arguments)`, compiled by XLA where that pays.
+
+    That is on TensorFlow, in the steps of Keras' `fit`, `evaluate` and
+    `predict`. An exported signature must run without XLA, and is traced
+    elsewhere. On JAX the whole step is compiled.
+
+    Args:
+        function: From tensors to tensors, without variables.
+        arguments: Nested structures of tensors.
+        votes: Int. How many numbers the votes of one sample are.
+        differentiates_loop: Bool. Whether gradients go through a loop, which
+            XLA must then see together with its gradient: the forward pass is
+            repeated in the backward pass, and keeps nothing in between.
+    """
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    if votes < MANY_VOTES or not (on_tensorflow and in_step()):
+        return function(*arguments)
+
+    import tensorflow as tf
+
+    # Variables are read outside, and the gradient of each tensor is returned
+    # by its place.
+    tensors = [tf.convert_to_tensor(leaf) for leaf in _flatten(arguments)]
+    jit = functools.partial(tf.function, jit_compile=True, autograph=False)
+
+    def forward(*tensors: Tensor) -> Any:
+        return function(*keras.tree.pack_sequence_as(arguments, tensors))
+
+    if not differentiates_loop:
+        return jit(forward)(*tensors)
+
+    def backward(tensors: list[Tensor], upstream: list[Tensor]) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = _flatten(forward(*tensors))
+        return tape.gradient(
+            outputs, tensors, upstream, unconnected_gradients="zero"
+        )
+
+    @tf.custom_gradient
+    def differentiable(*tensors: Tensor) -> Any:
+        def gradient(*upstream: Tensor) -> Any:
+            return jit(backward)(list(tensors), list(upstream))
+
+        return jit(forward)(*tensors), gradient
+
+    return differentiable(*tensors)
+
+
+def _flatten(structure: Any) -> list[Any]:
+    leaves: list[Any] = keras.tree.flatten(structure)
+    return leaves
+
+
+def in_step() -> bool:
+    """Tells whether a step of Keras is being traced.
+
+    On TensorFlow that is something else than an eager call, or the tracing of a
+    signature. On JAX there is no such difference.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return True
+
+    import tensorflow as tf
+
+    # Keras runs steps by `Strategy.run`, with or without a strategy.
+    context = tf.distribute.get_replica_context()
+    return not tf.executing_eagerly() and context not in (None, _outside())
+
+
+@functools.cache
+def _outside() -> Any:
+    """Returns the replica context of a thread that runs no step."""
+    import tensorflow as tf
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(tf.distribute.get_replica_context).result()

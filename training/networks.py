@@ -1,0 +1,144 @@
+"""Builds the network of a run, with what stands before and behind it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+import tfcaps
+from cli import UserError
+from tfcaps import graphs
+from training.models import MODELS, network
+
+Shape = tuple[int, int, int]
+
+# Above it, a window of the whole map has too many weights.
+_LARGEST = 40
+
+
+def build(
+    name: str,
+    shape: Shape,
+    classes: int,
+    *,
+    routing: str | None = None,
+    backbone: keras.Model | None = None,
+    decoder: bool = False,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
+) -> keras.Model:
+    """Builds the network called `name`.
+
+    Args:
+        name: A name in `MODELS`.
+        shape: Rows, columns and channels of an image.
+        classes: Int. Number of classes.
+        routing: Name of a routing, or a number of iterations of dynamic
+            routing. Defaults to the network's own.
+        backbone: Trained network whose feature map takes the place of the first
+            convolution, frozen. Defaults to none.
+        decoder: Bool. Add the network's decoder. Defaults to `False`.
+        mean: Mean of each channel, or of all; with it the network standardises
+            its images, so that whoever asks it sends raw ones. Defaults to no
+            standardisation.
+        std: Standard deviation of each channel, or of all.
+
+    Raises:
+        UserError: If a name is unknown or the images do not fit.
+    """
+    chosen = network(name)
+    settings: dict[str, Any] = {}
+    if routing is not None:
+        settings["routing"] = int(routing) if routing.isdigit() else routing
+    try:
+        if backbone is None:
+            model = chosen.build(shape, classes, **settings)
+        elif chosen.on_backbone is None:
+            able = [key for key, known in MODELS.items() if known.on_backbone]
+            raise UserError(
+                f"{name} does not stand on a backbone; {', '.join(able)} do."
+            )
+        else:
+            model = chosen.on_backbone(
+                backbone, classes, input_shape=shape, **settings
+            )
+        if mean:
+            model = _standardizing(model, mean, std)
+        return with_decoder(name, model) if decoder else model
+    except ValueError as error:
+        raise UserError(f"{name} does not fit: {error}") from error
+
+
+def _standardizing(
+    model: keras.Model, mean: Sequence[float], std: Sequence[float]
+) -> keras.Model:
+    """Returns the model with a layer that standardises the images first."""
+    images = next(t for t in model.inputs if t.name == "images")
+    channels = images.shape[-1]
+    if len({len(mean), len(std)} - {1, channels}) or min(std) <= 0:
+        raise ValueError(
+            f"standardisation needs a mean and a positive deviation for each "
+            f"of {channels} channels, or one for all. Received: mean={mean}, "
+            f"std={std}."
+        )
+    scale = np.broadcast_to(1.0 / np.asarray(std), channels)
+    offset = -np.broadcast_to(mean, channels) * scale
+    standardized = keras.layers.Rescaling(
+        scale.tolist(), offset.tolist(), name="standardize"
+    )(images)
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        args = keras.tree.map_structure(
+            lambda tensor: standardized if tensor is images else tensor, args
+        )
+        return layer(*args, **kwargs)
+
+    return graphs.same_layers(model, call)
+
+
+def with_decoder(
+    name: str, model: keras.Model, *, frozen: bool = False
+) -> keras.Model:
+    """Adds the decoder of the network called `name` to a model of it.
+
+    Raises:
+        ValueError: If the decoder does not fit the images.
+    """
+    arguments = network(name).decoder
+    return tfcaps.models.with_decoder(model, frozen=frozen, **arguments)
+
+
+def dr_capsnet_small(
+    shape: Shape, classes: int, routing: Any = None
+) -> keras.Model:
+    """DR-CapsNet for two cores, with few children and long votes.
+
+    Votes must be long to disagree: logits are votes times poses, which are
+    shorter than 1. The more children share the work of making a class capsule
+    long, the shorter their votes, and the nearer all couplings to uniform. So
+    the window of PrimaryCaps is the whole map, which leaves one position with
+    eight capsules, and routing takes more iterations.
+    """
+    rows, columns, _ = shape
+    kernel_size = 3 if min(rows, columns) < 16 else 9
+    if not kernel_size <= min(rows, columns) <= max(rows, columns) <= _LARGEST:
+        raise ValueError(
+            f"sides must be from 3 to {_LARGEST} pixels. Received: {rows} rows "
+            f"and {columns} columns. Resize the images."
+        )
+    if routing is None:
+        routing = tfcaps.routing.DynamicRouting(iterations=12)
+    return tfcaps.models.dr_capsnet(
+        shape,
+        classes,
+        filters=64,
+        kernel_size=kernel_size,
+        primary_types=8,
+        primary_kernel_size=(rows - kernel_size + 1, columns - kernel_size + 1),
+        primary_strides=1,
+        class_dim=8,
+        routing=routing,
+        use_bias=False,
+        name="dr_capsnet_small",
+    )

@@ -1,0 +1,34 @@
+"""Prunes the least salient weights before the training (SNIP)."""
+
+import keras
+import numpy as np
+
+from tfcaps import rem
+from training import images as pixels
+from training.batches import Batches, to_float
+from training.configs import Config
+from training.datasets.data import Data
+
+# Images on which SNIP measures saliencies, an equal part of each class.
+_SAMPLES = 1024
+
+
+def begin(
+    model: keras.Model, config: Config, data: Data, batches: Batches
+) -> None:
+    """Prunes, and keeps what is pruned."""
+    images, labels = data.train
+    draw = np.random.default_rng(config.seed).permutation(len(labels))
+    # In turn one image of each class, so that every batch shows all of them.
+    rank = np.empty(len(labels), int)
+    for j in range(data.num_classes):
+        members = draw[labels[draw] == j]
+        rank[members] = np.arange(len(members)) * data.num_classes + j
+    chosen = np.argsort(rank)[:_SAMPLES]
+    if batches.augment.crop is not None:  # `Batches` cuts them at random places
+        images = pixels.centre_crop(images, batches.augment.crop)
+    arranged = (
+        batches.arrange(to_float(images[part]), labels[part])
+        for part in np.array_split(chosen, -(-len(chosen) // config.batch_size))
+    )
+    rem.prune_single_shot(model, arranged, config.final_sparsity)

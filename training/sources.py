@@ -1,0 +1,125 @@
+"""Lists the data sets by name; to add one, add its module and its line here.
+
+This file loads nothing, so that a command can say at once what there is.
+"""
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cli import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A data set that `--list-datasets` names.
+
+    Attributes:
+        about: A line about it.
+        loader: `"module:function"` of `training/datasets/`, with the arguments
+            `data_dir` and `validation` and its own options; or `None` for what
+            TensorFlow Datasets have under that name.
+        options: Options of this source.
+        needs_mnist: It is made of MNIST, its argument `mnist`.
+    """
+
+    about: str
+    loader: str | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    needs_mnist: bool = False
+
+    @property
+    def load(self) -> Callable[..., Any]:
+        """The function that returns the `Data`."""
+        if self.loader is None:
+            raise TypeError("TensorFlow Datasets load this one.")
+        module, _, function = self.loader.partition(":")
+        loader: Callable[..., Any] = getattr(
+            importlib.import_module(f"training.datasets.{module}"), function
+        )
+        return functools.partial(loader, **self.options)
+
+
+SOURCES = {
+    "digits": Source(
+        "scikit-learn's 8x8 digits, part of that package",
+        "digits:load",
+    ),
+    "cluttered_digits": Source(
+        "the same, enlarged, among pieces of other digits",
+        "cluttered:digits",
+    ),
+    "figures": Source(
+        "arrangements of five parts among loose ones, made here",
+        "figures:generate",
+    ),
+    "mnist": Source("28x28 handwritten digits (TensorFlow Datasets)"),
+    "fashion_mnist": Source("28x28 clothes (TensorFlow Datasets)"),
+    "cifar10": Source("32x32 photos of ten kinds (TensorFlow Datasets)"),
+    "svhn_cropped": Source("32x32 house numbers (TensorFlow Datasets)"),
+    "cats_vs_dogs": Source("photos, resized to 128x128 (TensorFlow Datasets)"),
+    "imagenette": Source(
+        "photos of ten kinds, at 128x128 (TensorFlow Datasets)"
+    ),
+    "affnist": Source(
+        "shifted MNIST, tested on affNIST's distorted digits",
+        "affnist:load",
+        needs_mnist=True,
+    ),
+    "affine_mnist": Source(
+        "the same with a test set that is made here",
+        "affnist:generate",
+        needs_mnist=True,
+    ),
+    "cluttered_mnist": Source(
+        "shifted MNIST among pieces of other digits",
+        "cluttered:mnist",
+        needs_mnist=True,
+    ),
+    "multimnist": Source(
+        "two digits of MNIST on top of each other",
+        "multimnist:generate",
+        needs_mnist=True,
+    ),
+    "smallnorb": Source(
+        "toys seen by two cameras",
+        "small_norb:load",
+    ),
+    "smallnorb-azimuth": Source(
+        "the same, tested on new azimuths",
+        "small_norb:load",
+        {"viewpoint": "azimuth"},
+    ),
+    "smallnorb-elevation": Source(
+        "the same, tested on new elevations",
+        "small_norb:load",
+        {"viewpoint": "elevation"},
+    ),
+    "tiny_imagenet": Source(
+        "200 classes of photos",
+        "tiny_imagenet:load",
+    ),
+}
+
+
+def check(name: str, data_dir: str | None) -> None:
+    """Raises `UserError` if a data set or a folder is named that is not there.
+
+    Args:
+        name: What `--dataset` names.
+        data_dir: What `--data-dir` names, or `None`.
+    """
+    if data_dir is not None and not Path(data_dir).is_dir():
+        raise UserError(f"--data-dir {data_dir!r} is not a folder.")
+    if name in SOURCES:
+        return
+    path = Path(name)
+    if name and path.is_dir() or path.suffix in (".csv", ".npz"):
+        return  # what reads them says more
+    if not name or path.exists() or name[0] in "/.~" or name[-1] == "/":
+        raise UserError(
+            f"data set {name!r} is neither a folder nor an .npz file."
+        )
