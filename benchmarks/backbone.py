@@ -8,27 +8,28 @@ features, what the features take once, and after how many epochs they pay.
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import keras
-import numpy as np
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.measure import interleaved
-from cli import Parser, at_least_one, run_command
-from training import applications, configs, datasets, features, fit
+from cli import Parser, UserError, at_least_one, check_installed, run_loading
+from training.quiet import start_quietly
 
 
 def measure(name: str, images: int, side: int, rounds: int) -> dict[str, float]:
     """Returns milliseconds of a step, and the seconds of the features."""
+    from training import applications, configs, features, fit
+
     data = _pictures(images, side)
     config = configs.Config(
         model="parts_capsnet",
@@ -42,9 +43,9 @@ def measure(name: str, images: int, side: int, rounds: int) -> dict[str, float]:
         mock.patch.object(applications, "build", untrained),
         tempfile.TemporaryDirectory() as folder,
     ):
-        took = []
+        took: list[float] = []
 
-        def keep(model: keras.Model) -> features.Kept | None:
+        def keep(model: Any) -> features.Kept | None:
             started = time.perf_counter()
             kept = features.keep(model, data, config, Path(folder), 0)
             took.append(time.perf_counter() - started)
@@ -69,10 +70,15 @@ def measure(name: str, images: int, side: int, rounds: int) -> dict[str, float]:
     }
 
 
-def _pictures(count: int, side: int) -> datasets.Data:
+def _pictures(count: int, side: int) -> Any:
+    """Returns a data set of noise."""
+    import numpy as np
+
+    from training import datasets
+
     draw = np.random.default_rng(0)
 
-    def part(number: int):
+    def part(number: int) -> tuple[Any, Any]:
         shape = (number, side, side, 3)
         return draw.integers(0, 256, shape, np.uint8), np.arange(number) % 2
 
@@ -80,7 +86,7 @@ def _pictures(count: int, side: int) -> datasets.Data:
     return datasets.Data("noise", part(count), few, few, ("a", "b"))
 
 
-def _step(ready: fit.Ready) -> None:
+def _step(ready: Any) -> None:
     """Trains on one batch, which is made as in each epoch."""
     ready.trained.train_on_batch(*ready.batches[0])
 
@@ -91,15 +97,37 @@ def make_parser() -> Parser:
         prog="benchmarks/backbone.py", description=__doc__.splitlines()[0]
     )
     add = parser.add_argument
-    add("--backbone", choices=applications.NAMES, default="MobileNetV3Small")
+    add(
+        "--backbone",
+        default="MobileNetV3Small",
+        help="a network of keras.applications (default: %(default)s)",
+    )
     add("--images", type=at_least_one, default=400)
     add("--side", type=at_least_one, default=128)
     add("--rounds", type=at_least_one, default=20)
     return parser
 
 
+def _check(options: argparse.Namespace) -> None:
+    check_installed(data="PIL")
+
+
+def _load() -> Callable[[argparse.Namespace], None]:
+    start_quietly()
+    return main
+
+
 def main(options: argparse.Namespace) -> None:
     """Prints the times and their ratio."""
+    import keras
+
+    from training import applications
+
+    if options.backbone not in applications.NAMES:
+        raise UserError(
+            f"--backbone {options.backbone} is none of "
+            f"{', '.join(applications.NAMES)}."
+        )
     times = measure(
         options.backbone, options.images, options.side, options.rounds
     )
@@ -115,4 +143,4 @@ def main(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(make_parser(), main))
+    sys.exit(run_loading(make_parser(), _load, _check))

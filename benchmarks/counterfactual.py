@@ -8,19 +8,19 @@ step of the network alone, with the coupling loss, and with both losses.
 
 import argparse
 import dataclasses
-import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import keras
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.measure import interleaved
-from cli import Parser, at_least_one, run_command
-from training import configs, datasets, fit
+from cli import Parser, at_least_one, check_installed, run_loading
+from training import configs, sources
+from training.quiet import start_quietly
 
 _NO_COUPLING = dict.fromkeys(
     ("coupling_spread", "coupling_polarization", "coupling_crowding"), 0.0
@@ -37,6 +37,8 @@ CANDIDATES: dict[str, dict[str, float]] = {
 
 def measure(dataset: str, rounds: int) -> dict[str, float]:
     """Returns milliseconds of a step by candidate."""
+    from training import datasets
+
     config = configs.load(dataset)
     data = datasets.load(dataset)
     steps = {
@@ -47,8 +49,10 @@ def measure(dataset: str, rounds: int) -> dict[str, float]:
     return {name: timing["ms"] for name, timing in timings.items()}
 
 
-def _step(data: datasets.Data, config: configs.Config) -> Callable[[], Any]:
+def _step(data: Any, config: configs.Config) -> Callable[[], Any]:
     """Returns a call that trains on one batch, the same each time."""
+    from training import fit
+
     ready = fit.prepare("rem", data, config, None)
     inputs, targets = ready.batches[0]
 
@@ -70,8 +74,21 @@ def make_parser() -> Parser:
     return parser
 
 
+def _check(options: argparse.Namespace) -> None:
+    for dataset in options.datasets.split(","):
+        sources.check(dataset, None)
+    check_installed(data="PIL")
+
+
+def _load() -> Callable[[argparse.Namespace], None]:
+    start_quietly()
+    return main
+
+
 def main(options: argparse.Namespace) -> None:
     """Prints the milliseconds and their ratio, a line for each data set."""
+    import keras
+
     for dataset in options.datasets.split(","):
         ms = measure(dataset, options.rounds)
         ratio = ms["both losses"] / ms["coupling loss"]
@@ -85,4 +102,4 @@ def main(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(make_parser(), main))
+    sys.exit(run_loading(make_parser(), _load, _check))

@@ -7,20 +7,19 @@ layer, of the class layer, and of `tfcaps.rem.faithfulness`.
 """
 
 import argparse
-import os
 import sys
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import keras
-import numpy as np
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.measure import interleaved
-from cli import Parser, at_least_one, run_command
-from tfcaps import rem
-from training.networks import build
+from cli import Parser, at_least_one, run_loading
+from training.models import network
+from training.quiet import start_quietly
 
 _BATCH = 256
 _CLASSES = 10
@@ -28,6 +27,12 @@ _CLASSES = 10
 
 def measure(name: str, side: int, images: int, rounds: int) -> dict[str, float]:
     """Returns seconds by name, and `cost`, the passes of the class layer."""
+    import keras
+    import numpy as np
+
+    from tfcaps import rem
+    from training.networks import build
+
     model = build(name, (side, side, 1), _CLASSES)
     data = np.random.default_rng(0).random((images, side, side, 1), "float32")
     labels = np.arange(images) % _CLASSES
@@ -63,6 +68,15 @@ def make_parser() -> Parser:
     return parser
 
 
+def _check(options: argparse.Namespace) -> None:
+    network(options.model)
+
+
+def _load() -> Callable[[argparse.Namespace], None]:
+    start_quietly()
+    return main
+
+
 def main(options: argparse.Namespace) -> None:
     """Prints what was measured in one line."""
     found = measure(options.model, options.side, options.images, options.rounds)
@@ -76,4 +90,4 @@ def main(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(make_parser(), main))
+    sys.exit(run_loading(make_parser(), _load, _check))

@@ -7,49 +7,42 @@ writes results/benchmarks.json and, from it alone, results/benchmarks.md. With
 """
 
 import argparse
+import importlib
 import json
-import logging
-import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-# The repository's own folders, wherever the command is called from.
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
 if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Each candidate is a traced function of its own.
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-import keras  # noqa: E402
-
-from benchmarks import (  # noqa: E402
-    figure,
-    formulations,
-    growth,
-    layers,
-    machine,
-    models,
-    rem,
-    tables,
-)
-from benchmarks.measure import Settings  # noqa: E402
-from cli import (  # noqa: E402
+from benchmarks import machine, tables
+from benchmarks.measure import Settings
+from cli import (
     Parser,
     UserError,
     at_least_one,
-    run_command,
+    check_installed,
+    run_loading,
 )
-from tfcaps.files import write_atomically  # noqa: E402
+from training.quiet import start_quietly
 
-PARTS = {
-    "formulations": formulations.measure,
-    "layers": layers.measure,
-    "models": models.measure,
-    "growth": growth.measure,
-    "rem": rem.measure,
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _measure(part: str, settings: Settings) -> dict[str, Any]:
+    measured: dict[str, Any] = importlib.import_module(
+        f"benchmarks.{part}"
+    ).measure(settings)
+    return measured
+
+
+PARTS: dict[str, Callable[[Settings], dict[str, Any]]] = {
+    name: partial(_measure, name)
+    for name in ("formulations", "layers", "models", "growth", "rem")
 }
 _QUICK_ROUNDS = 2
 
@@ -89,8 +82,21 @@ def make_parser() -> Parser:
     return parser
 
 
+def _check(options: argparse.Namespace) -> None:
+    read(options.out)
+    # What the networks are trained with reads pictures.
+    check_installed(data="PIL", viz="matplotlib")
+
+
+def _load() -> Callable[[argparse.Namespace], None]:
+    start_quietly()
+    return run
+
+
 def run(options: argparse.Namespace) -> None:
     """Runs the parts and writes the files after each of them."""
+    import keras
+
     if keras.backend.backend() != "tensorflow":
         raise UserError(
             "the benchmarks need the TensorFlow backend, not "
@@ -135,6 +141,9 @@ def read(folder: Path) -> dict[str, Any]:
 
 def write(folder: Path, parts: dict[str, Any]) -> None:
     """Writes the data, the page and the figure."""
+    from benchmarks import figure
+    from tfcaps.files import write_atomically
+
     with write_atomically(folder / "benchmarks.json", "w") as file:
         json.dump(parts, file, indent=1)
         file.write("\n")
@@ -155,4 +164,4 @@ def _parts(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(make_parser(), run))
+    sys.exit(run_loading(make_parser(), _load, _check))

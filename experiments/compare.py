@@ -18,14 +18,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+if __name__ == "__main__":
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, run_command  # noqa: E402
-from experiments.table import device  # noqa: E402
-from tfcaps.files import write_atomically  # noqa: E402
-from training.configs import config_from  # noqa: E402
-from training.tables import markdown  # noqa: E402
+from cli import Parser, UserError, check_installed, run_command
+from training.configs import config_from
+from training.quiet import start_quietly
+from training.tables import markdown
+
+ROOT = Path(__file__).resolve().parents[1]
 
 _NETWORKS = (
     "dr_capsnet_small",
@@ -74,6 +76,9 @@ def compare(options: argparse.Namespace) -> None:
         options.to.with_name(options.to.name + end) for end in (".md", ".json")
     )
     results = _read(data_path) if options.page else _train(options)
+    start_quietly()
+    from tfcaps.files import write_atomically
+
     text = page(results)
     with write_atomically(page_path, "w") as file:
         file.write(text)
@@ -85,6 +90,9 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> list[dict[str, Any]]:
+    if options.data_dir is not None and not Path(options.data_dir).is_dir():
+        raise UserError(f"--data-dir {options.data_dir!r} is not a folder.")
+    check_installed(data="PIL", serving="tensorflow_serving", viz="matplotlib")
     for name in options.networks:
         folder = options.runs / name
         if folder.exists():
@@ -105,6 +113,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
     """Returns the table in Markdown, made of what the JSON file holds."""
+    from experiments.table import device
+
     config = results[0]["config"]
     devices = {device(result["environment"]) for result in results}
     budget = (

@@ -13,32 +13,24 @@ python experiments/run.py --tables results/*         from runs.jsonl alone
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
 if __name__ == "__main__":
-    from training.quiet import start_quietly
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-    start_quietly()
-
-from cli import (  # noqa: E402
+from cli import (
     Parser,
     UserError,
     at_least_one,
+    check_installed,
     number,
-    run_command,
+    run_loading,
 )
-from experiments import figures as experiment_figures  # noqa: E402
-from experiments import table as experiment_table  # noqa: E402
-from experiments.experiment import (  # noqa: E402
-    NAMES,
-    TABLES_OF_THE_PAPER,
-)
-from experiments.folder import ExperimentFolder  # noqa: E402
-from experiments.jobs import Jobs  # noqa: E402
-from experiments.paper import RECIPES  # noqa: E402
+from experiments.experiment import NAMES
+from experiments.paper import RECIPES
+from training.quiet import start_quietly
 
 
 def make_parser() -> Parser:
@@ -108,80 +100,44 @@ def _seed(text: str) -> int:
     return number(text, int, 0, 2**32 - 1)
 
 
-def main(options: argparse.Namespace) -> None:
-    """Does the one of the three things that the flags ask for."""
+def _check(options: argparse.Namespace) -> None:
+    """Raises `UserError` where nothing need be read to see a mistake."""
     asked = [options.name, options.collect, options.tables]
     if sum(thing is not None for thing in asked) != 1:
         raise UserError("give one of: an experiment, --collect, --tables.")
     if (options.collect is None) != (options.to is None):
         raise UserError("--collect and --to need each other.")
-    if options.name is not None:
-        run(options)
-    elif options.collect is not None:
-        folder = ExperimentFolder.open(options.collect).collect(options.to)
-        print(experiment_table.write(folder))
-        experiment_figures.write(folder)
-    else:
-        write_tables(options.tables)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Runs what is not finished, and writes the table."""
     data_dir = options.data_dir
     if data_dir is not None and not Path(data_dir).is_dir():
         raise UserError(f"--data-dir {data_dir!r} is not a folder.")
-    recipe = options.recipe
-    if recipe is None and options.name in TABLES_OF_THE_PAPER:
-        recipe = next(iter(RECIPES))
-    folder = ExperimentFolder(
-        options.out or _default_path(options, recipe),
-        options.name,
-        recipe,
-        options.quick,
-        options.seeds,
-        options.deterministic,
-    )
-    # Before anything is written: a wrong name is an error.
-    wanted = folder.runs(options.only)
-    folder.begin()
-    for path in options.take_from:
-        folder.take_from(path)
-    # It compares settings, and shows what is still to be run.
-    experiment_table.write(folder)
-    jobs = Jobs(wanted, data_dir, options.jobs)
-    jobs.run(after_each=lambda: experiment_table.write(folder))
-    print(f"\n{experiment_table.write(folder)}\ntable: {folder.path}/table.md")
-    for picture in experiment_figures.write(folder):
-        print(f"figure: {folder.path}/{picture}")
-    failed = [one for one in wanted if one.status.startswith("failed")]
-    if failed:
+    given = [*filter(None, [options.collect]), *options.take_from]
+    for path in given:
+        if not (path / "experiment.json").is_file():
+            raise UserError(
+                f"{path} is no experiment: it has no experiment.json."
+            )
+    tables = options.tables
+    if tables and not any(
+        (path / "experiment.json").exists() for path in tables
+    ):
         raise UserError(
-            f"{len(failed)} of {len(wanted)} runs failed; the table says why."
+            f"no experiment.json in {', '.join(map(str, tables))}: none of "
+            "them is an experiment."
         )
+    check_installed(data="PIL", viz="matplotlib")
 
 
-def _default_path(options: argparse.Namespace, recipe: str | None) -> Path:
-    words = [options.name, *([recipe] if recipe else [])]
-    words += [
-        name for name in ("quick", "deterministic") if getattr(options, name)
-    ]
-    return Path("runs") / "-".join(words)
+def _load() -> Callable[[argparse.Namespace], None]:
+    start_quietly()
+    from experiments.run_job import main
+
+    return main
 
 
-def write_tables(paths: list[Path]) -> None:
-    """Writes the tables of all experiments among the folders."""
-    found = [path for path in paths if (path / "experiment.json").exists()]
-    if not found:
-        raise UserError(
-            f"no experiment.json in {', '.join(map(str, paths))}: none of them "
-            "is an experiment."
-        )
-    for path in found:
-        folder = ExperimentFolder.open(path)
-        experiment_table.write(folder)
-        experiment_figures.write(folder)
-        print(path / "table.md")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    return run_loading(make_parser(), _load, _check, argv)
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(make_parser(), main))
+    sys.exit(main())

@@ -46,10 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(options: Any) -> None:
-    from cli import UserError
+    from cli import UserError, check_installed
 
     if not options.folder.is_dir():
         raise UserError(f"{options.folder} is not a folder.")
+    check_installed(serving="tensorflow_serving")
 
 
 def _load() -> Callable[..., None]:

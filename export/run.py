@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(options: Any) -> None:
-    from cli import UserError
+    from cli import UserError, check_installed
 
     path = options.run
     file = path / "model.keras" if path.is_dir() else path
@@ -87,6 +87,7 @@ def _check(options: Any) -> None:
             f"{path} is neither a run folder with a model.keras nor a .keras "
             "file."
         )
+    check_installed(serving="tensorflow_serving")
 
 
 def _load() -> Callable[..., None]:

@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 
-from cli import run_command
 from experiments import experiment, paper
 from experiments import folder as experiment_folder
 from experiments import jobs as experiment_jobs
@@ -105,9 +104,7 @@ def install(tmp_path, monkeypatch):
 
 def command(*arguments):
     try:
-        return run_command(
-            experiments.make_parser(), experiments.main, map(str, arguments)
-        )
+        return experiments.main([*map(str, arguments)])
     except SystemExit as stopped:
         return stopped.code
 

@@ -1,50 +1,31 @@
-"""Checks the versions of the packages that tfcaps needs."""
+"""Refuses, in a sentence, a Keras that tfcaps cannot work with.
 
-import sys
-from typing import NamedTuple
+`pip` keeps to the versions of `setup.cfg`. But a package that is installed
+later may replace Keras, of which pip merely warns: TensorFlow 2.15 brings Keras
+2. The first layer would then fail with an error that tells nothing.
+"""
 
+try:
+    import keras
+except ModuleNotFoundError as error:
+    if error.name != "jax":
+        raise
+    raise ImportError(
+        'The backend jax is not installed. Run: pip install "tfcaps[jax]"'
+    ) from error
 
-class Range(NamedTuple):
-    """From the first version on, before the second."""
-
-    first: str
-    end: str
-
-
-# As in setup.cfg; the lowest and the newest are tested, see noxfile.py.
-SUPPORTED = {
-    "keras": Range("3.12", "4"),
-    "numpy": Range("2.0", "3"),
-    "tensorflow": Range("2.20", "2.22"),
-}
-
-
-def check(versions: dict[str, str]) -> None:
-    """Raises `ImportError` if a version is not supported.
-
-    Args:
-        versions: Name of a package to its version; those that are not in
-            `SUPPORTED` do not matter.
-    """
-    for name, (first, end) in SUPPORTED.items():
-        version = versions.get(name)
-        if version is None:
-            continue
-        if not _numbers(first) <= _numbers(version) < _numbers(end):
-            raise ImportError(
-                f"tfcaps works with {name} >= {first}, < {end}. Found: {name} "
-                f"{version}. Run: pip install '{name}>={first},<{end}'"
-            )
+# As in setup.cfg: from the first on, before the second.
+KERAS = ("3.12", "4")
 
 
-def loaded() -> dict[str, str]:
-    """Returns the versions of what has been imported."""
-    modules = {name: sys.modules.get(name) for name in SUPPORTED}
-    return {
-        name: str(module.__version__)
-        for name, module in modules.items()
-        if module is not None
-    }
+def check(version: str) -> None:
+    """Raises `ImportError` if a version of Keras is not supported."""
+    first, end = KERAS
+    if not _numbers(first) <= _numbers(version) < _numbers(end):
+        raise ImportError(
+            f"tfcaps works with keras >= {first}, < {end}. Found: keras "
+            f'{version}. Run: pip install "keras>={first},<{end}"'
+        )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -52,3 +33,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     parts = version.split(".")[:2]
     digits = ["".join(c for c in part if c.isdigit()) for part in parts]
     return tuple(int(number or 0) for number in digits)
+
+
+check(keras.__version__)

@@ -67,13 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(options: Any) -> None:
-    from cli import UserError
+    from cli import UserError, check_installed
 
     if not (options.run / "config.json").is_file():
         raise UserError(f"there is no run in {options.run}: no config.json.")
     for path in options.images:
         if not path.exists():
             raise UserError(f"there is no file {path}.")
+    check_installed(data="PIL", viz="matplotlib")
 
 
 def _load() -> Callable[..., None]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cli import Parser, UserError
+from cli import Parser, UserError, check_installed
 from training import models, sources
 from training.configs import Config
 from training.configs.data_settings import DATA
@@ -62,6 +62,17 @@ def check(options: argparse.Namespace) -> None:
         raise UserError("--resume needs --out, the folder of the run.")
     if options.resume and not (options.out / "config.json").is_file():
         raise UserError(f"there is no run in {options.out}: no config.json.")
+    _check_extras(options)
+
+
+def _check_extras(options: argparse.Namespace) -> None:
+    """Raises `UserError` if a part of the run could not be done in the end."""
+    extras = {"data": "PIL"}
+    if not options.bare:
+        extras |= {"serving": "tensorflow_serving", "viz": "matplotlib"}
+    if options.tensorboard:
+        extras["tensorboard"] = "tensorboard tensorflow"
+    check_installed(**extras)
 
 
 def _add_list_of_datasets(add: Callable[..., Any]) -> None:

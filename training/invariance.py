@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cli import UserError
+from cli import UserError, check_installed
 from training import images as pixels
 from training.augmentation import recoloured
 from training.datasets.listing import Picture
@@ -61,6 +61,7 @@ def _matters(
     draw: np.random.Generator,
 ) -> bool:
     """Compares how many are right before and after (McNemar's test)."""
+    check_installed(data="sklearn")
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

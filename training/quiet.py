@@ -4,6 +4,8 @@ import logging
 import os
 import sys
 
+from cli import check_installed
+
 
 def start_quietly() -> None:
     """Imports TensorFlow, where it is the backend, before anything else does.
@@ -11,6 +13,7 @@ def start_quietly() -> None:
     TensorFlow 2.21 writes notes at start-up before its log level counts.
     """
     if os.environ.get("KERAS_BACKEND") == "jax":
+        check_installed(jax="jax")
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stderr = os.dup(2)

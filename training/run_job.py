@@ -26,7 +26,6 @@ from training import (
     parts,
     plan,
     report,
-    tensorboard,
 )
 from training.batches import Batches, to_float
 from training.configs import pictures, recipe
@@ -107,8 +106,6 @@ def run(options) -> None:
     started = time.monotonic()
     folder = open_folder(options)
     config = folder.config
-    if options.tensorboard:
-        tensorboard.check_installed()
     strategy = devices.make_strategy(config.strategy)
     if config.deterministic:
         devices.make_deterministic()

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from cli import UserError
-from tfcaps.files import write_atomically
 
 FILE_NAME = "runs.jsonl"
 # The JSON files of a run folder that are kept, without their suffix.
@@ -138,6 +137,9 @@ def add(path: Path, runs: Iterable[FinishedRun]) -> None:
     for run in runs:
         _check_parts(run)
         merged[run.key] = run
+    # Who only reads such files need not wait for TensorFlow.
+    from tfcaps.files import write_atomically
+
     with write_atomically(path, "w") as file:
         file.writelines(_line(merged[key]) for key in sorted(merged))
 

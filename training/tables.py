@@ -17,17 +17,14 @@ from pathlib import Path
 from statistics import mean, median, pstdev
 from typing import Any, NamedTuple
 
-# The repository's own folders, wherever the command is called from.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 if __name__ == "__main__":
-    from training.quiet import start_quietly
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-    start_quietly()
-
-from cli import Parser, UserError, run_command  # noqa: E402
-from training import runs_file  # noqa: E402
-from training.runs_file import FinishedRun  # noqa: E402
+from cli import Parser, UserError, run_command
+from training import runs_file
+from training.quiet import start_quietly
+from training.runs_file import FinishedRun
 
 TITLES = {"baseline": "Baseline", "rem": "REM"}
 NOTHING = "–"
@@ -272,6 +269,7 @@ def main(options: argparse.Namespace) -> None:
         raise UserError("--name needs --to.")
     text = table(options.runs)
     if options.to is not None:
+        start_quietly()
         keep(options.runs, options.to, options.name)
     print(text)
 

@@ -1,27 +1,11 @@
 """Logs of a training for `tensorboard --logdir runs`."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from cli import UserError
 from training.measure import Measure
-
-
-def check_installed() -> None:
-    """Raises `UserError` unless what writes the logs is installed."""
-    missing = [
-        name
-        for name in ("tensorboard", "tensorflow")
-        if importlib.util.find_spec(name) is None
-    ]
-    if missing:
-        raise UserError(
-            f"--tensorboard needs {' and '.join(missing)}: pip install "
-            "'tfcaps[tensorboard]'."
-        )
 
 
 class TensorBoard(keras.callbacks.TensorBoard):

@@ -24,6 +24,7 @@ from cli import run_command
 from tests.networks import SMALL_NETWORKS
 from tfcaps.graphs import is_routed
 from tfcaps.rem import CouplingDictionary
+from training import fit
 
 SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)._asdict()
 MACHINE = {
@@ -309,7 +310,7 @@ def test_steps_with_and_without_the_counterfactual_loss_are_compared(
     capsys, monkeypatch
 ):
     trained = {}
-    prepare = counterfactual.fit.prepare
+    prepare = fit.prepare
 
     def kept(name, data, config, folder):
         ready = prepare(name, data, config, folder)
@@ -318,7 +319,7 @@ def test_steps_with_and_without_the_counterfactual_loss_are_compared(
         trained[weights] = set(outputs) if isinstance(outputs, dict) else None
         return ready
 
-    monkeypatch.setattr(counterfactual.fit, "prepare", kept)
+    monkeypatch.setattr(fit, "prepare", kept)
     flags = ["--datasets", "digits", "--rounds", "1"]
     parser = counterfactual.make_parser()
     assert run_command(parser, counterfactual.main, flags) == 0

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import tfcaps
-from benchmarks import gpu
+from benchmarks import gpu, gpu_job
 from benchmarks.aims import UNMEASURED
-from cli import run_command
 from tfcaps.losses import MarginLoss
 
 LONG = 3.0
@@ -77,11 +76,11 @@ def cells(page, start):
 
 
 def command(*flags):
-    return run_command(gpu.make_parser(), gpu.run, flags)
+    return gpu.main(flags)
 
 
 def test_the_page_says_what_was_measured_and_where():
-    page = gpu.page(RESULT)
+    page = gpu_job.page(RESULT)
     assert (
         "\n2026-01-02, commit abc, a GPU, backend jax, python 3.12.1, jax "
         "0.10.2.\n\n    KERAS_BACKEND=jax python -m benchmarks.gpu "
@@ -103,20 +102,20 @@ def test_the_page_says_what_was_measured_and_where():
 
 
 def test_figures_of_a_cpu_are_marked():
-    page = gpu.page(changed(machine={"device": "a CPU", "gpu": False}))
+    page = gpu_job.page(changed(machine={"device": "a CPU", "gpu": False}))
     assert "abc, a CPU (a CPU: no GPU was found), backend jax" in page
     reached = "dr_capsnet 0.800 (CPU), deepcaps 0.500 (CPU)"
     assert cells(page, "GPU,")[2] == reached
     assert cells(page, "PyTorch formulation")[2] == "2.50x (CPU)"
-    page = gpu.page(changed(settings={"quick": True}))
+    page = gpu_job.page(changed(settings={"quick": True}))
     assert cells(page, "PyTorch formulation")[2] == "2.50x (quick)"
 
 
 def test_pytorch_that_is_missing_is_said_to_be():
-    page = gpu.page(changed(pytorch=MISSING))
+    page = gpu_job.page(changed(pytorch=MISSING))
     assert cells(page, "PyTorch  ")[1] == "torch is not installed"
     assert cells(page, "PyTorch formulation")[2] == UNMEASURED
-    page = gpu.page(changed(pytorch=None))
+    page = gpu_job.page(changed(pytorch=None))
     assert "\nNot run without dr_capsnet.\n" in page
     assert cells(page, "PyTorch formulation")[2] == UNMEASURED
 
@@ -130,7 +129,7 @@ def test_a_quick_run_writes_both_files(tmp_path, monkeypatch):
     out = tmp_path / "new"
     assert command("--quick", "--rounds", "1", "--out", str(out)) == 0
     result = json.loads((out / "gpu.json").read_text("utf-8"))
-    assert (out / "gpu.md").read_text("utf-8") == gpu.page(result)
+    assert (out / "gpu.md").read_text("utf-8") == gpu_job.page(result)
     assert result["settings"] == {
         "models": ["dr_capsnet"], "batch": 2, "rounds": 1, "quick": True,
     }  # fmt: skip
@@ -150,13 +149,13 @@ def test_a_quick_run_writes_both_files(tmp_path, monkeypatch):
 
 def test_defaults_are_the_three_networks_in_batches_of_128():
     options = gpu.make_parser().parse_args([])
-    assert gpu._settings(options) == {
+    assert gpu.settings_of(options) == {
         "models": ["dr_capsnet", "gamma_capsnet", "deepcaps"],
         "batch": 128,
         "rounds": 15,
         "quick": False,
     }
-    assert gpu._size("deepcaps", 3) == ((32, 32, 3), 10, 3)
+    assert gpu_job._size("deepcaps", 3) == ((32, 32, 3), 10, 3)
 
 
 def test_mistakes_are_one_sentence(tmp_path, capsys):
@@ -178,12 +177,12 @@ def test_other_backends_are_refused(tmp_path, monkeypatch, capsys):
 
 
 def test_memory_is_that_of_another_process(monkeypatch, capsys):
-    monkeypatch.setattr(gpu, "_PEAK", "print('noise'); print(12{batch})")
-    assert gpu._peak("dr_capsnet", 3) == 123
-    monkeypatch.setattr(gpu, "_PEAK", "print(None)")
-    assert gpu._peak("dr_capsnet", 3) is None
-    monkeypatch.setattr(gpu, "_PEAK", "raise MemoryError({name!r})")
-    assert gpu._peak("dr_capsnet", 3) is None
+    monkeypatch.setattr(gpu_job, "_PEAK", "print('noise'); print(12{batch})")
+    assert gpu_job._peak("dr_capsnet", 3) == 123
+    monkeypatch.setattr(gpu_job, "_PEAK", "print(None)")
+    assert gpu_job._peak("dr_capsnet", 3) is None
+    monkeypatch.setattr(gpu_job, "_PEAK", "raise MemoryError({name!r})")
+    assert gpu_job._peak("dr_capsnet", 3) is None
     assert "MemoryError: dr_capsnet" in capsys.readouterr().out
 
 
@@ -191,7 +190,8 @@ def test_memory_is_that_of_another_process(monkeypatch, capsys):
 def test_it_is_imported_without_tensorflow_and_torch():
     # SciPy looks at a blocked torch as if it were there.
     code = (
-        "import sys; sys.modules['tensorflow'] = None; import benchmarks.gpu; "
+        "import sys; sys.modules['tensorflow'] = None; "
+        "import benchmarks.gpu_job; "
         "assert 'torch' not in sys.modules"
     )
     subprocess.run(
@@ -243,7 +243,7 @@ def test_pytorch_computes_what_tfcaps_does_and_its_gradient(capsnets, rng):
     # A step of SGD shows the gradient, here that of constant couplings.
     model.compile(keras.optimizers.SGD(1.0), MarginLoss())
     before = model.get_weights()[-1]
-    expected = gpu._train(model, images, labels)
+    expected = gpu_job._train(model, images, labels)
     gradient = np.swapaxes(before - model.get_weights()[-1], 2, 3)
     loss = pytorch.make_step(network, images, labels)()
     np.testing.assert_allclose(loss, expected, rtol=1e-4)

@@ -13,7 +13,7 @@ import pytest
 import tfcaps
 from tests import hub
 from tfcaps.models import load_pretrained
-from training import datasets, pretrained
+from training import datasets, pretrained_job
 from training.batches import to_float
 from training.pretrained_card import ABOUT, card
 
@@ -54,7 +54,7 @@ def test_each_has_its_three_files():
 def test_network_is_small_float32_and_what_its_card_says(name):
     model, facts = load_pretrained(name), facts_of(name)
     path = FOLDER / f"{name}.keras"
-    assert path.stat().st_size == facts["bytes"] <= pretrained.LARGEST
+    assert path.stat().st_size == facts["bytes"] <= pretrained_job.LARGEST
     assert list(model.input.shape[1:]) == facts["image"]
     assert model.output_shape == (None, len(facts["classes"]))
     assert model.count_params() == facts["parameters"]
@@ -82,9 +82,9 @@ def test_network_is_as_good_as_its_card_says(name):
     images, labels = to_float(data.test[0]), data.test[1]
     model = load_pretrained(name)
     packed = facts_of(name)["packed"]
-    right = pretrained.accuracy(model, images, labels)
+    right = pretrained_job.accuracy(model, images, labels)
     assert right == pytest.approx(packed["accuracy"], abs=_ROUNDING)
-    inverted = pretrained.accuracy(model, 1.0 - images, labels)
+    inverted = pretrained_job.accuracy(model, 1.0 - images, labels)
     assert inverted == pytest.approx(packed["inverted"], abs=_ROUNDING)
 
 
@@ -130,7 +130,7 @@ def test_packing_changes_no_weight_and_makes_the_same_file_again(tmp_path):
     model = load_pretrained("figures")
     model.save(tmp_path / "model.keras")
     for name in ("one.keras", "two.keras"):
-        pretrained.pack(tmp_path / "model.keras", tmp_path / name)
+        pretrained_job.pack(tmp_path / "model.keras", tmp_path / name)
     one, two = ((tmp_path / f"{n}.keras").read_bytes() for n in ("one", "two"))
     assert one == two
     assert len(one) < (tmp_path / "model.keras").stat().st_size / 2
@@ -141,9 +141,9 @@ def test_packing_changes_no_weight_and_makes_the_same_file_again(tmp_path):
 
 def test_images_are_moved_and_their_edge_is_repeated():
     image = np.arange(9.0).reshape(1, 3, 3, 1)
-    moved = pretrained.shifted(image, 1, 0)[0, ..., 0]
+    moved = pretrained_job.shifted(image, 1, 0)[0, ..., 0]
     np.testing.assert_array_equal(moved, [[0, 1, 2], [0, 1, 2], [3, 4, 5]])
-    moved = pretrained.shifted(image, 0, -2)[0, ..., 0]
+    moved = pretrained_job.shifted(image, 0, -2)[0, ..., 0]
     np.testing.assert_array_equal(moved, [[2, 2, 2], [5, 5, 5], [8, 8, 8]])
 
 

@@ -20,9 +20,7 @@ from training import explain, run, tables
 COMMANDS = {
     "run": run.main,
     "explain": explain.main,
-    "experiments": lambda argv: run_command(
-        experiments.make_parser(), experiments.main, argv
-    ),
+    "experiments": experiments.main,
     "tables": lambda argv: run_command(tables.make_parser(), tables.main, argv),
     "export": export_run.main,
     "check": export_check.main,

@@ -6,6 +6,14 @@ what a run leaves behind, or what functions of `tfcaps.rem` make of a model, and
 need no model.
 """
 
+from importlib.util import find_spec
+
+if find_spec("matplotlib") is None:
+    raise ImportError(
+        "tfcaps.viz draws with matplotlib, which is not installed. Run: "
+        'pip install "tfcaps[viz]"'
+    )
+
 from tfcaps.viz.comparison import comparison
 from tfcaps.viz.curves import curves
 from tfcaps.viz.dictionary import dictionary_images

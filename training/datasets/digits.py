@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cli import check_installed
 from training.datasets.data import Data, checked, hold_out
 
 _TEST_SHARE = 0.5  # 90 samples a class: entropies up to 6.5 bits
@@ -17,6 +18,7 @@ def load(data_dir: str | None = None, validation: float = 0.0) -> Data:
     Returns:
         Images `[n, 8, 8, 1]`, float in [0, 1].
     """
+    check_installed(data="sklearn")
     from sklearn.datasets import load_digits
 
     digits = load_digits()

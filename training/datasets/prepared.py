@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cli import UserError
+from cli import UserError, check_installed
 from training import images as pixels
 from training.datasets.data import Array, Data, Part, checked, hold_out
 
@@ -40,9 +40,9 @@ def load(name: str, data_dir: str | None, size: int | None = None) -> Data:
     Raises:
         UserError: If there is no such data set or it is not usable.
     """
+    builder = builder_of(name, data_dir)
     import tensorflow_datasets as tfds
 
-    builder = builder_of(name, data_dir)
     features = builder.info.features
     if not {"image", "label"} <= set(features) or not isinstance(
         features["label"], tfds.features.ClassLabel
@@ -67,6 +67,7 @@ def load(name: str, data_dir: str | None, size: int | None = None) -> Data:
 
 def builder_of(name: str, data_dir: str | None) -> Any:
     """Returns the builder of a data set that is prepared or downloaded now."""
+    check_installed(data="tensorflow_datasets importlib_resources")
     import tensorflow_datasets as tfds
 
     try:
