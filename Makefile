@@ -35,7 +35,7 @@ test-jax: $(VENV)/installed
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(RUN) -m mypy tfcaps
+	$(RUN) -m mypy tfcaps training export experiments benchmarks cli.py
 
 docs: $(VENV)/installed
 	$(RUN) -m pip install --quiet --editable ".[docs]"

@@ -33,7 +33,7 @@ def check_installed(**extras: str) -> None:
         if (absent := [m for m in modules.split() if not _is_installed(m)])
     }
     if missing:
-        names = " and ".join(name for part in missing.values() for name in part)
+        names = ", ".join(name for part in missing.values() for name in part)
         raise UserError(
             f"this needs {names}, not installed here. In the folder of tfcaps "
             f'run: pip install --editable ".[{",".join(missing)}]"'

@@ -65,7 +65,10 @@ def lowest(python: str) -> list[str]:
     """Returns a pin of the lowest version of each requirement on a Python."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    lines = config["options"]["install_requires"].splitlines()
+    extras = config["options.extras_require"]
+    needed = [extras[extra] for extra in ("data", "serving", "viz")]
+    needed.append(config["options"]["install_requires"])
+    lines = "\n".join(needed).splitlines()
     pins = {}
     for line in filter(None, lines):
         wanted = Requirement(line)

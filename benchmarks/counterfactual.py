@@ -22,13 +22,13 @@ from cli import Parser, at_least_one, check_installed, run_loading
 from training import configs, sources
 from training.quiet import start_quietly
 
-_NO_COUPLING = dict.fromkeys(
+_NO_COUPLING: dict[str, Any] = dict.fromkeys(
     ("coupling_spread", "coupling_polarization", "coupling_crowding"), 0.0
 )
-_NO_COUNTERFACTUAL = dict.fromkeys(
+_NO_COUNTERFACTUAL: dict[str, Any] = dict.fromkeys(
     ("counterfactual_necessity", "counterfactual_sufficiency"), 0.0
 )
-CANDIDATES: dict[str, dict[str, float]] = {
+CANDIDATES: dict[str, dict[str, Any]] = {
     "network": {**_NO_COUPLING, **_NO_COUNTERFACTUAL},
     "coupling loss": _NO_COUNTERFACTUAL,
     "both losses": {},

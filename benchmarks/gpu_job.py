@@ -6,7 +6,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -193,7 +193,9 @@ def _beside_pytorch(settings: Any, on_gpu: bool) -> dict[str, Any]:
     model = tfcaps.models.dr_capsnet(size.shape, size.classes, use_bias=False)
     models.compile_network(model, _COMPARED)
     data = models.random_data(size)
-    steps = {"tfcaps": partial(_train, model, *data)}
+    steps: dict[str, Callable[[], float]] = {
+        "tfcaps": partial(_train, model, *data)
+    }
     missing, peak_bytes = None, None
     try:
         from benchmarks import pytorch

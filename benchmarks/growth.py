@@ -38,7 +38,7 @@ def measure(settings: Settings) -> dict[str, Any]:
 
 
 def _point(title: str, size: Size, settings: Settings) -> dict[str, Any]:
-    arguments = {"gradient": _GRADIENT, "size": size._asdict()}
+    arguments: dict[str, Any] = {"gradient": _GRADIENT, "size": size._asdict()}
     timings = interleaved(
         f"growth, {title}",
         {name: make_step(name, **arguments) for name in CANDIDATES},

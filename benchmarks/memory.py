@@ -86,8 +86,9 @@ def _measure(step: Callable[[], Any], steps: int) -> Use:
         return Use(needed, needed, seconds)
     step()
     peaks = [_run(step, 1)[1] for _ in range(steps)]
+    known = [peak for peak in peaks if peak is not None]
     seconds, process_mb = _run(step, 4 * steps)
-    peak_mb = None if process_mb is None else statistics.median(peaks)
+    peak_mb = statistics.median(known) if known else None
     return Use(peak_mb, process_mb, seconds)
 
 

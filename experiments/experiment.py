@@ -85,7 +85,7 @@ class Experiment:
     figures: tuple[str, ...] = ()
     group: str = "model"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for row in self.rows:
             if len(row.labels) != len(self.labels):
                 raise ValueError(f"{row.labels} must be {self.labels}.")

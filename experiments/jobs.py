@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
+from types import FrameType
 from typing import IO
 
 from cli import USAGE_STATUS
@@ -118,7 +119,7 @@ class Jobs:
 class _Job:
     """A process that trains a run."""
 
-    def __init__(self, run: Run, process: subprocess.Popen):
+    def __init__(self, run: Run, process: subprocess.Popen[bytes]):
         self.run = run
         self.log = _log(run)
         self._process = process
@@ -186,7 +187,9 @@ def _log(run: Run) -> Path:
     return run.path / "log.txt"
 
 
-def _process(run: Run, log: IO[bytes], lock: IO[str]) -> subprocess.Popen:
+def _process(
+    run: Run, log: IO[bytes], lock: IO[str]
+) -> subprocess.Popen[bytes]:
     flags = ["--resume", "--bare", "--force", "--out", str(run.path)]
     return subprocess.Popen(
         [sys.executable, str(_COMMAND), *flags],
@@ -201,7 +204,7 @@ def _process(run: Run, log: IO[bytes], lock: IO[str]) -> subprocess.Popen:
 def _terminable() -> Iterator[None]:
     """Turns a signal to terminate into what Ctrl-C does."""
 
-    def interrupt(number, frame):
+    def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)

@@ -11,7 +11,9 @@ import ctypes
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 _POINTER = ctypes.c_void_p
 _TEXT = ctypes.c_char_p
@@ -30,7 +32,7 @@ class Library:
         folder: Where its shared libraries are.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: str):
         for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
             self.c = ctypes.CDLL(str(Path(folder) / name), ctypes.RTLD_GLOBAL)
         self.c._ZN10tensorflow21DisableXlaCompilationEv()
@@ -44,12 +46,14 @@ class Library:
         self.c.TF_TensorByteSize.restype = ctypes.c_size_t
         self.status = _POINTER(self.c.TF_NewStatus())
 
-    def check(self):
+    def check(self) -> None:
         """Raises `RuntimeError` with TensorFlow's message if a call failed."""
         if self.c.TF_GetCode(self.status):
             raise RuntimeError(self.c.TF_Message(self.status).decode())
 
-    def tensor(self, dtype, shape, content):
+    def tensor(
+        self, dtype: int, shape: Sequence[int], content: bytes
+    ) -> ctypes.c_void_p:
         """Returns a new TF_Tensor of bytes."""
         dims = (ctypes.c_int64 * len(shape))(*shape)
         size = ctypes.c_size_t(len(content))
@@ -59,7 +63,7 @@ class Library:
         ctypes.memmove(self.c.TF_TensorData(tensor), content, len(content))
         return tensor
 
-    def read(self, tensor):
+    def read(self, tensor: ctypes.c_void_p) -> tuple[int, list[int], bytes]:
         """Returns type, shape and bytes of a TF_Tensor."""
         axes = self.c.TF_NumDims(tensor)
         shape = [self.c.TF_Dim(tensor, axis) for axis in range(axes)]
@@ -71,7 +75,7 @@ class Library:
 class Model:
     """A loaded SavedModel."""
 
-    def __init__(self, library, folder):
+    def __init__(self, library: Library, folder: str):
         self.library = library
         self.graph = _POINTER(library.c.TF_NewGraph())
         tags = (_TEXT * 1)(b"serve")
@@ -89,7 +93,9 @@ class Model:
         )
         library.check()
 
-    def run(self, inputs, names):
+    def run(
+        self, inputs: Mapping[str, ctypes.c_void_p], names: Sequence[str]
+    ) -> list[ctypes.c_void_p]:
         """Returns the TF_Tensors of the named outputs.
 
         Args:
@@ -117,7 +123,7 @@ class Model:
         self.library.check()
         return [_POINTER(tensor) for tensor in fetched]
 
-    def _output(self, name):
+    def _output(self, name: str) -> _Output:
         operation, _, index = name.partition(":")
         found = self.library.c.TF_GraphOperationByName(
             self.graph, operation.encode()
@@ -127,7 +133,7 @@ class Model:
         return _Output(found, int(index or 0))
 
 
-def main():
+def main() -> None:
     """Reads a job from stdin and writes its answer to stdout.
 
     A job has `libraries`, `models` (folders), `rounds`, and `runs`, each with
@@ -142,7 +148,9 @@ def main():
     try:
         models = [Model(library, folder) for folder in job["models"]]
         stage = "run"
-        answers = [{"outputs": [], "seconds": []} for _ in job["runs"]]
+        answers: list[dict[str, Any]] = [
+            {"outputs": [], "seconds": []} for _ in job["runs"]
+        ]
         for round_number in range(job["rounds"]):
             for run, answer in zip(job["runs"], answers, strict=True):
                 _run(library, models, run, answer, round_number == 0)
@@ -152,7 +160,13 @@ def main():
     print(json.dumps({"runs": answers}))
 
 
-def _run(library, models, run, answer, keep):
+def _run(
+    library: Library,
+    models: Sequence[Model],
+    run: Mapping[str, Any],
+    answer: dict[str, Any],
+    keep: bool,
+) -> None:
     inputs = {
         given["name"]: library.tensor(
             given["dtype"], given["shape"], Path(given["file"]).read_bytes()

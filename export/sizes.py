@@ -35,7 +35,7 @@ def measure(
         SavedModel of the signature `serving_default` alone, and
         `milliseconds`, the median for batches of 1 and 32.
     """
-    rows = {}
+    rows: dict[str, dict[str, Any]] = {}
     requests = []
     with tempfile.TemporaryDirectory() as work:
         for name, model in models.items():

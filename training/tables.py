@@ -214,7 +214,7 @@ def _seconds(results: Iterable[Mapping[str, Any]]) -> str:
     return f"{mean(known):.0f}" if known else NOTHING
 
 
-def markdown(rows: list[tuple[str, ...]], *, left: int = 1) -> str:
+def markdown(rows: Sequence[tuple[str, ...]], *, left: int = 1) -> str:
     """Returns rows, the first of them the head, as a Markdown table.
 
     Args:

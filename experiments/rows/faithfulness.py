@@ -23,7 +23,7 @@ from training import configs
 from training.configs import Config
 from training.tables import Column
 
-_NO_COUPLING_LOSS = dict.fromkeys(
+_NO_COUPLING_LOSS: dict[str, Any] = dict.fromkeys(
     ("coupling_spread", "coupling_polarization", "coupling_crowding"), 0.0
 )
 # Only known where children have positions and images have masks.
@@ -57,7 +57,10 @@ COLUMNS = (
 def get_experiment() -> Experiment:
     """Returns the experiment."""
     digits, figures = configs.load("digits"), configs.load("figures")
-    none = {"counterfactual_necessity": 0.0, "counterfactual_sufficiency": 0.0}
+    none: dict[str, Any] = {
+        "counterfactual_necessity": 0.0,
+        "counterfactual_sufficiency": 0.0,
+    }
     rows = [
         _row("digits", "–", digits, rem=False),
         _row("digits", "as before", before_faithfulness(digits)),

@@ -10,6 +10,7 @@ figures, about 99 % of MNIST and about 89 % of Fashion-MNIST.
 """
 
 import dataclasses
+from typing import Any
 
 from experiments.experiment import Experiment, Row, fields_of
 from experiments.rows.faithfulness import COLUMNS
@@ -18,7 +19,7 @@ from training import configs
 LABELS = ("data set", "model")
 # Of MNIST and Fashion-MNIST; on images in the middle, with other matrices at
 # each place. Pruned so far that a file is below a megabyte.
-_CENTRED = {
+_CENTRED: dict[str, Any] = {
     "model": "parts_capsnet_unshared",
     "epochs": 6,
     "batch_size": 128,

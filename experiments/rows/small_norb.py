@@ -2,7 +2,7 @@
 
 from experiments import paper
 from experiments.experiment import Row
-from experiments.published import TABLE_3, TABLE_5
+from experiments.published import TABLE_3, TABLE_5, Table
 from training.tables import Column
 
 LABELS = ("viewpoint", "network", "model")
@@ -53,13 +53,13 @@ def rows(
     return paper.rows(
         (viewpoint, network),
         paper.run_name(viewpoint, network),
-        paper.config(recipe, viewpoint, network, sparsity),
+        paper.config(recipe, viewpoint, network, sparsity or 0),
         columns,
         published,
     )
 
 
-def quantized_rows(recipe: str, table: dict, networks: list[str]) -> list[Row]:
+def quantized_rows(recipe: str, table: Table, networks: list[str]) -> list[Row]:
     """Returns the rows of table 3 or 5."""
     return [
         row

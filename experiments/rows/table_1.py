@@ -10,7 +10,7 @@ Expected result: the published column.
 """
 
 from experiments import paper
-from experiments.experiment import Experiment
+from experiments.experiment import Experiment, Row
 from experiments.published import TABLE_1
 
 # Copies that are smaller than those of TensorFlow Datasets.
@@ -75,13 +75,15 @@ def get_experiment(recipe: str = "short") -> Experiment:
     )
 
 
-def _prepared(recipe, dataset, network, sparsity):
+def _prepared(
+    recipe: str, dataset: str, network: str, sparsity: str | None
+) -> list[Row]:
     """What was prepared for this project; the paper has no numbers for it."""
     name, label = _PREPARED[dataset]
     return paper.rows(
         (label, network),
         f"{name}-{paper.NETWORKS[network]}",
-        paper.config(recipe, dataset, network, sparsity, dataset=name),
+        paper.config(recipe, dataset, network, sparsity or 0, dataset=name),
         COLUMNS,
         {"vanilla": (), "+Q": (), "+REM": ()},
     )

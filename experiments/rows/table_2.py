@@ -31,7 +31,7 @@ def get_experiment(recipe: str = "short") -> Experiment:
     sparsity = TABLE_2["well trained", "+REM"][3]
     trained = {m: TABLE_2["well trained", m] for m in ("+Q", "+REM")}
     ours = paper.config(
-        recipe, "affNIST", "DR-CapsNet", sparsity, dataset="affine_mnist"
+        recipe, "affNIST", "DR-CapsNet", sparsity or 0, dataset="affine_mnist"
     )
     under = {m: TABLE_2["under-trained", m] for m in ("+Q", "+REM")}
     rows = paper.rows(
@@ -41,7 +41,7 @@ def get_experiment(recipe: str = "short") -> Experiment:
             recipe,
             "affNIST",
             "DR-CapsNet",
-            under["+REM"][3],
+            under["+REM"][3] or 0,
             stop_accuracy=_UNDER_TRAINED,
         ),
         COLUMNS,
@@ -50,7 +50,7 @@ def get_experiment(recipe: str = "short") -> Experiment:
     rows += paper.rows(
         ("affNIST", "well trained"),
         paper.run_name("affNIST", "DR-CapsNet"),
-        paper.config(recipe, "affNIST", "DR-CapsNet", sparsity),
+        paper.config(recipe, "affNIST", "DR-CapsNet", sparsity or 0),
         COLUMNS,
         trained,
     )

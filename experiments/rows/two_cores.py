@@ -12,7 +12,6 @@ of them in four classes that are taken for each other. Pruned to 90 % it is 2.8
 bits with 99.2 % and 5.8 bits with 90.0 %.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,14 +51,25 @@ def get_experiment() -> Experiment:
         target = float(cells["+REM"][2] or 0)
         unpruned = {m: cells[m] for m in ("vanilla", "+Q")}
         pruned = {"+REM": cells["+REM"]}
-        budget = {
+        budget: dict[str, Any] = {
             "epochs": _EPOCHS[dataset],
             "learning_rate": _LEARNING_RATE,
         }
-        run = functools.partial(part, dataset, _NETWORK, **budget)
-        rows += run("–", 0.0, unpruned, "-baseline", rem=False)
-        rows += run(f"{target} %", target, pruned)
-        rows += run("90 %", 90.0, {"+REM": ()}, "-90")
+        for label, percent, shown, suffix, changes in (
+            ("–", 0.0, unpruned, "-baseline", {"rem": False}),
+            (f"{target} %", target, pruned, "", {}),
+            ("90 %", 90.0, {"+REM": ()}, "-90", {}),
+        ):
+            rows += part(
+                dataset,
+                _NETWORK,
+                label,
+                percent,
+                shown,
+                suffix,
+                **budget,
+                **changes,
+            )
     return Experiment(
         "Efficient-CapsNet on two CPU cores",
         LABELS,
