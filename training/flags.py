@@ -133,7 +133,7 @@ def _add_run(add: Callable[..., Any]) -> None:
     add(
         "--tensorboard",
         action="store_true",
-        help="also write logs to OUT/tensorboard (needs tfcaps[tensorboard])",
+        help="also write logs to OUT/tensorboard (needs the extra tensorboard)",
     )
 
 

@@ -1,0 +1,167 @@
+"""A missing extra is one sentence, with the command that installs it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli import UserError, check_installed
+from training import datasets
+
+ROOT = Path(__file__).parents[1]
+# Runs a command as if some modules were not installed.
+_WITHOUT = """
+import runpy, sys
+sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))
+sys.argv = sys.argv[2:]
+sys.path.insert(0, "replaced by the command")
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def without(modules, command, **more):
+    script, *flags = command.split()
+    return subprocess.run(
+        [sys.executable, "-c", _WITHOUT, modules, ROOT / script, *flags],
+        capture_output=True,
+        text=True,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "missing", "extras"),
+    [
+        ("training/run.py --rem", "matplotlib", "viz"),
+        ("training/run.py", "PIL,tensorflow_serving", "data,serving"),
+        ("training/run.py --bare", "PIL", "data"),
+        ("training/run.py --bare --tensorboard", "tensorboard", "tensorboard"),
+        ("training/explain.py --run run picture", "matplotlib", "viz"),
+        ("training/pretrained.py run", "PIL", "data"),
+        ("export/run.py --run model.keras --to s", "tensorflow_serving",
+         "serving"),
+        ("export/check.py run", "tensorflow_serving", "serving"),
+        ("experiments/run.py table_9", "matplotlib", "viz"),
+        ("experiments/compare.py", "PIL,matplotlib", "data,viz"),
+        ("benchmarks/run.py", "matplotlib", "viz"),
+    ],
+)  # fmt: skip
+def test_commands_say_at_once_what_is_missing(
+    command, missing, extras, tmp_path
+):
+    (tmp_path / "run").mkdir()
+    for name in ("run/config.json", "model.keras", "picture"):
+        (tmp_path / name).touch()
+    before = sorted(tmp_path.rglob("*"))
+    done = without(missing, command, cwd=tmp_path)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr == (
+        f"{command.split()[0]}: error: this needs "
+        f"{missing.replace(',', ', ')}, not installed here. In the folder of "
+        f'tfcaps run: pip install --editable ".[{extras}]"\n'
+    )
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_python_without_keras_is_the_wrong_one(tmp_path):
+    done = without("keras", "training/run.py --rem", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "training/run.py: error: Keras is not installed in this Python, "
+        f"{sys.executable}. Use .venv/bin/python, or first: source "
+        ".venv/bin/activate\n"
+    )
+
+
+def test_a_bare_run_needs_nothing_to_draw_and_export():
+    hidden = "matplotlib,tensorflow_serving,tensorboard"
+    command = "training/run.py --bare --resume --out nowhere"
+    done = without(hidden, command)
+    assert "there is no run in nowhere" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("dataset", "module"),
+    [
+        ("digits", "sklearn"),
+        ("cluttered_digits", "sklearn"),
+        ("mnist", "tensorflow_datasets"),
+        ("affine_mnist", "tensorflow_datasets"),
+    ],
+)
+def test_data_sets_say_what_they_lack(dataset, module, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=rf'{module}, .* "\.\[data\]"'):
+        datasets.load(dataset)
+
+
+def test_what_is_installed_is_not_missed():
+    check_installed(data="PIL sklearn", viz="matplotlib")
+
+
+def test_figures_of_the_package_say_what_they_lack(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in [n for n in sys.modules if n.startswith("tfcaps.viz")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=r'Run: pip install "tfcaps\[viz\]"'):
+        import tfcaps.viz  # noqa: F401
+
+
+def test_a_missing_backend_is_named(tmp_path):
+    (tmp_path / "keras.py").write_text("import jax\n")
+    code = "import sys; sys.modules['jax'] = None; import tfcaps"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+    )
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "ImportError: The backend jax is not installed. Run: pip install "
+        '"tfcaps[jax]"\n'
+    )
+
+
+def test_without_jax_commands_say_so(tmp_path):
+    done = without(
+        "jax",
+        "benchmarks/faithfulness.py",
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+    )
+    assert done.returncode == 2
+    assert "this needs jax, not installed here." in done.stderr
+    assert '".[jax]"' in done.stderr
+
+
+@pytest.mark.slow
+def test_the_package_needs_its_core_alone(tmp_path):
+    hidden = "matplotlib PIL sklearn tensorflow_datasets tensorflow_serving jax"
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({hidden.split()!r}))
+import numpy as np, tfcaps
+from tfcaps import rem
+model = tfcaps.models.efficient_capsnet((28, 28, 1), 10)
+images = np.random.default_rng(0).random((8, 28, 28, 1), "float32")
+labels = np.arange(8)
+report = rem.evaluate(model, (images, labels), faithfulness=True)
+assert report.faithfulness is not None
+maps = rem.integrated_gradients(model, images)
+rem.mu_fidelity(model, images, maps, num_subsets=5, fill="blurred")
+rem.compact(model)
+print("done")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "KERAS_BACKEND": "tensorflow",
+        },
+    )
+    assert done.stdout == "done\n", done.stderr
