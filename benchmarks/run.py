@@ -83,9 +83,8 @@ def make_parser() -> Parser:
 
 
 def _check(options: argparse.Namespace) -> None:
-    read(options.out)
-    # What the networks are trained with reads pictures.
-    check_installed(data="PIL", viz="matplotlib")
+    if "growth" in (*options.only, *read(options.out)):
+        check_installed(viz="matplotlib")  # which draws it
 
 
 def _load() -> Callable[[argparse.Namespace], None]:
