@@ -142,7 +142,7 @@ def test_training_on_features_is_training_on_images(
         on_features = prepared(name, data, config, tmp_path)
     frozen = on_features.model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
-        callbacks = fit._callbacks(ready.trained, config, ready.batches)
+        callbacks = callbacks.of_training(ready.trained, config, ready.batches)
         ready.trained.fit(
             ready.batches, epochs=2, shuffle=False, verbose=0,
             callbacks=callbacks,

@@ -166,11 +166,11 @@ def test_the_margin_is_hard_from_the_epoch_of_the_settings(data, decoder):
     )
     ready = fit.prepare("baseline", data, config, None)
     trained, batches = ready.trained, ready.batches
-    callbacks = fit._callbacks(trained, config, batches)
+    callbacks = callbacks.of_training(trained, config, batches)
     trained.fit(batches, epochs=2, verbose=0, callbacks=callbacks)
     loss = trained.loss if decoder == "none" else trained.loss["lengths"]
     assert (loss.m_plus, loss.m_minus, loss.down_weight) == (0.95, 0.05, 0.8)
-    without = fit._callbacks(trained, configs.Config(), batches)
+    without = callbacks.of_training(trained, configs.Config(), batches)
     assert len(without) == len(callbacks) - 1
 
 
@@ -179,7 +179,7 @@ def test_a_hard_margin_needs_the_margin_loss(data):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile("sgd", tfcaps.losses.SpreadLoss())
     with pytest.raises(UserError, match="which em_capsnet does not have"):
-        fit._callbacks(model, config, Batches(*data.train, 16))
+        callbacks.of_training(model, config, Batches(*data.train, 16))
 
 
 def test_losses_are_compared_from_the_hard_margin_on(data, tmp_path):
