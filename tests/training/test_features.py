@@ -11,9 +11,10 @@ import pytest
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
-from training import configs, features, fit
+from training import callbacks, configs, features, fit
 from training.datasets import Data
 from training.folder import RunFolder
+from training.image_data import Images, Split
 
 
 def save_backbone(folder):
@@ -40,7 +41,7 @@ def make_data():
 
     def part(count):
         images = rng.integers(0, 256, (count, 12, 12, 1), dtype=np.uint8)
-        return images, np.arange(count) % 3
+        return Split(Images(images), np.arange(count) % 3)
 
     return Data("three", part(20), part(6), part(9), ("a", "b", "c"))
 
@@ -142,10 +143,10 @@ def test_training_on_features_is_training_on_images(
         on_features = prepared(name, data, config, tmp_path)
     frozen = on_features.model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
-        callbacks = callbacks.of_training(ready.trained, config, ready.batches)
+        used = callbacks.of_training(ready.trained, config, ready.batches)
         ready.trained.fit(
             ready.batches, epochs=2, shuffle=False, verbose=0,
-            callbacks=callbacks,
+            callbacks=used,
         )  # fmt: skip
         rem.strip_pruning(ready.trained)
     weights = on_features.model.get_weights()
