@@ -111,10 +111,12 @@ def test_the_head_on_kept_features_is_the_network(data, config, tmp_path):
     for part in ("validation", "test"):
         images, labels = getattr(data, part)
         maps, kept_labels = getattr(ready.data, part)
-        assert maps.dtype == np.float16 and maps.shape[1:] == (5, 5, 6)
+        assert maps.pixels.dtype == np.float16
+        assert maps.shape[1:] == (5, 5, 6)
+        seen = images.pixels.astype(np.float32) / 255
         np.testing.assert_allclose(
-            ready.network.predict(maps.astype(np.float32), verbose=0),
-            ready.model.predict(images.astype(np.float32) / 255, verbose=0),
+            ready.network.predict(maps.pixels.astype(np.float32), verbose=0),
+            ready.model.predict(seen, verbose=0),
             atol=2e-3,
         )
         np.testing.assert_array_equal(kept_labels, labels)
@@ -166,7 +168,7 @@ def test_epochs_go_through_the_copies(data, config, tmp_path):
     for epoch in range(6):
         ready.batches.start_epoch(epoch)
         order = ready.batches._order
-        first.append(ready.batches.images[0])
+        first.append(ready.batches.images.pixels[0])
         assert sorted(order) == list(range(20))
     assert len(ready.batches.copies) == features.COPIES == 4
     assert np.any(first[0] != first[1])

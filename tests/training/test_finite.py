@@ -106,7 +106,7 @@ def test_weights_that_overflow_and_bad_images_are_named():
     with pytest.raises(UserError, match="is the weight .*last/kernel"):
         fit(model, data())
     batches = data()
-    batches.images[4] = np.nan
+    batches.images.pixels[4] = np.nan
     with pytest.raises(UserError, match="is the input 'images'"):
         fit(network(lambda x: x), batches)
 
