@@ -202,6 +202,7 @@ def _shapes(
 
 
 def _kept(head: keras.Model, data: Data, maps: dict[str, Array]) -> Kept:
+    # The maps stay on disk as float16; taken, they are float32 as images are.
     images = {name: Images(array) for name, array in maps.items()}
     copies = [images[name] for name in images if name.startswith("train")]
     seen = Data(
