@@ -25,6 +25,7 @@ import numpy as np
 from benchmarks.measure import interleaved
 from cli import Parser, at_least_one, run_command
 from training import applications, configs, datasets, features, fit
+from training.image_data import Images, Split
 
 
 def measure(name: str, images: int, side: int, rounds: int) -> dict[str, float]:
@@ -72,9 +73,9 @@ def measure(name: str, images: int, side: int, rounds: int) -> dict[str, float]:
 def _pictures(count: int, side: int) -> datasets.Data:
     draw = np.random.default_rng(0)
 
-    def part(number: int):
-        shape = (number, side, side, 3)
-        return draw.integers(0, 256, shape, np.uint8), np.arange(number) % 2
+    def part(number: int) -> Split:
+        pixels = draw.integers(0, 256, (number, side, side, 3), np.uint8)
+        return Split(Images(pixels), np.arange(number) % 2)
 
     few = part(min(count, 32))
     return datasets.Data("noise", part(count), few, few, ("a", "b"))
