@@ -75,12 +75,13 @@ def _pictures(count: int, side: int) -> Any:
     import numpy as np
 
     from training import datasets
+    from training.image_data import Images, Split
 
     draw = np.random.default_rng(0)
 
-    def part(number: int) -> tuple[Any, Any]:
-        shape = (number, side, side, 3)
-        return draw.integers(0, 256, shape, np.uint8), np.arange(number) % 2
+    def part(number: int) -> Split:
+        pixels = draw.integers(0, 256, (number, side, side, 3), np.uint8)
+        return Split(Images(pixels), np.arange(number) % 2)
 
     few = part(min(count, 32))
     return datasets.Data("noise", part(count), few, few, ("a", "b"))

@@ -1,17 +1,14 @@
 """Answers of a run's network to pictures, and who shares their trees."""
 
 import dataclasses
-from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from tfcaps import rem
 from training.folder import RunFolder
+from training.image_data import Array, Floats
 from training.own_pictures import Picture
-
-Array = NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +58,8 @@ class Answerer:
         wanted = {n: shown.output[n] for n in ("lengths", "couplings")}
         self._model = keras.Model(shown.input, wanted)
 
-    def ask(self, pictures: list[Picture], images: Array) -> list[Answer]:
-        """Returns an answer for each of some images `[n, h, w, c]`, float."""
+    def ask(self, pictures: list[Picture], images: Floats) -> list[Answer]:
+        """Returns an answer for each of some images."""
         shown = self._model.predict(images, batch_size=256, verbose=0)
         codes = keras.ops.convert_to_numpy(
             rem.quantize(
@@ -72,7 +69,7 @@ class Answerer:
             )
         )
         order = np.argsort(-shown["lengths"], axis=-1, kind="stable")
-        told = self._same_trees(codes, order[:, 0])
+        sentences = self._same_trees(codes, order[:, 0])
         return [
             Answer(
                 picture,
@@ -83,25 +80,25 @@ class Answerer:
                 same,
             )
             for picture, lengths, (best, second), same in zip(
-                pictures, shown["lengths"], order[:, :2], told, strict=True
+                pictures, shown["lengths"], order[:, :2], sentences, strict=True
             )
         ]
 
     def _same_trees(self, codes: Array, named: Array) -> list[str]:
         """Tells how many test images have the lines, and the tree, of each."""
-        told = [
+        of_places = [
             f"of {samples:,} test images of this class {lines:,} have lines to "
             f"the same children, {same:,} the very same tree"
             for samples, lines, same in self._counts(codes, named, self._trees)
         ]
         if self._types is None:
-            return told
+            return of_places
         pooled = keras.ops.convert_to_numpy(rem.pool_types(codes, self._grid))
         return [
-            f"{of_places}; wherever they are, {lines:,} have lines to the same "
+            f"{sentence}; wherever they are, {lines:,} have lines to the same "
             f"types of children, {same:,} the very same tree of types"
-            for of_places, (_, lines, same) in zip(
-                told, self._counts(pooled, named, self._types), strict=True
+            for sentence, (_, lines, same) in zip(
+                of_places, self._counts(pooled, named, self._types), strict=True
             )
         ]
 

@@ -79,8 +79,10 @@ def preprocessed(name: str, images: Any) -> Any:
     black_and_colours = 255.0 * np.eye(4, 3, k=-1, dtype=np.float32)
     family = getattr(keras.applications, name).__module__.rpartition(".")[-1]
     module = getattr(keras.applications, family)
-    told = module.preprocess_input(black_and_colours[np.newaxis, :, np.newaxis])
-    offset, *scales = told[0, :, 0]
+    wanted = module.preprocess_input(
+        black_and_colours[np.newaxis, :, np.newaxis]
+    )
+    offset, *scales = wanted[0, :, 0]
     matrix = np.stack(scales) - offset
     if not matrix[0, 0]:
         images = ReverseChannels(name="reverse_channels")(images)
@@ -115,6 +117,8 @@ def feature_map(network: keras.Model) -> tuple[str, Any]:
                 joined = joined or operation
         sources = keras.tree.flatten(operation.input)
         earliest = min(earliest, *(made[id(source)] for source in sources))
+    if joined is None:
+        raise ValueError(f"{network.name} has no map with enough positions.")
     return joined.name, joined.output
 
 
@@ -132,7 +136,10 @@ def _application(name: str, shape: Shape) -> keras.Model:
     try:
         return build(name, shape)
     except ValueError as error:
-        side = int(_TOO_SMALL.search(str(error))[1])
+        too_small = _TOO_SMALL.search(str(error))
+        if too_small is None:
+            raise
+        side = int(too_small[1])
     rows, columns, channels = shape
     return build(name, (max(rows, side), max(columns, side), channels))
 

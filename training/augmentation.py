@@ -1,16 +1,14 @@
 """Random changes of training images."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-Array = NDArray[Any]
-Floats = NDArray[np.float32]
+from training.image_data import Array, Floats, Pixels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +46,11 @@ class Augmentation:
     recolour: float = 0.0
     pairs: bool = False
 
-    def move(self, images: Array, draw: np.random.Generator) -> Array:
+    def move(self, images: Pixels, draw: np.random.Generator) -> Pixels:
         """Moves pixels to other places.
 
         Args:
-            images: Images `[n, h, w, c]`, uint8, or float in [0, 1].
+            images: Images as they were read.
             draw: Where the random numbers come from.
         """
         if self.fill == "edge" and self.crop is None and not self.pairs:
@@ -69,7 +67,7 @@ class Augmentation:
             images = rotated(images, self.rotation, draw)
         return images
 
-    def _moved(self, images: Array, draw: np.random.Generator) -> Array:
+    def _moved(self, images: Pixels, draw: np.random.Generator) -> Pixels:
         """Does all at once, so that pixels are interpolated once."""
         count = len(images)
         zoom = draw.uniform(*(self.zoom or (1.0, 1.0)), count)
@@ -113,39 +111,41 @@ def _clipped(images: Floats) -> Floats:
     return np.clip(images, 0.0, 1.0, out=images)
 
 
-def shifted(images: Array, limit: int, draw: np.random.Generator) -> Array:
+def shifted(images: Pixels, limit: int, draw: np.random.Generator) -> Pixels:
     """Moves each image by up to `limit` pixels; what comes in is 0."""
     sides = (limit, limit)
     padded = np.pad(images, ((0, 0), sides, sides, (0, 0)))
     return _cut(padded, images.shape[1:3], draw)
 
 
-def cropped(images: Array, size: int, draw: np.random.Generator) -> Array:
+def cropped(images: Pixels, size: int, draw: np.random.Generator) -> Pixels:
     """Cuts `size` rows and columns out of each image, at a random place."""
     return _cut(images, (size, size), draw)
 
 
-def rotated(images: Array, limit: float, draw: np.random.Generator) -> Array:
+def rotated(images: Pixels, limit: float, draw: np.random.Generator) -> Pixels:
     """Turns each image by up to `limit` degrees; what comes in is 0."""
     angles = draw.uniform(-limit, limit, len(images))
     turned = np.empty_like(images)
     for new, image, angle in zip(turned, images, angles, strict=True):
         new[:] = _by_pillow(
             image,
-            lambda picture, angle=angle: picture.rotate(
-                angle, Image.Resampling.BILINEAR
+            functools.partial(
+                Image.Image.rotate,
+                angle=angle,
+                resample=Image.Resampling.BILINEAR,
             ),
         )
     return turned
 
 
-def warped(images: Array, maps: Array, offsets: Array) -> Array:
+def warped(images: Pixels, maps: Array, offsets: Array) -> Pixels:
     """Looks up the pixels of new images in old ones; bilinear.
 
     Places outside of an image show the nearest pixel of it.
 
     Args:
-        images: Images `[n, h, w, c]`, uint8 or float.
+        images: Images as they were read.
         maps: For each image `[n, 2, 2]`: a new place, row and column from the
             middle, times it is the old place.
         offsets: What is added to old places, `[n, 2]`, in pixels.
@@ -166,11 +166,12 @@ def warped(images: Array, maps: Array, offsets: Array) -> Array:
         numbers = np.column_stack([linear, constant]).ravel().tolist()
         new[k] = _by_pillow(
             np.pad(image, rims, mode="edge"),
-            lambda picture, numbers=numbers: picture.transform(
-                (sides[1], sides[0]),
-                Image.Transform.AFFINE,
-                numbers,
-                Image.Resampling.BILINEAR,
+            functools.partial(
+                Image.Image.transform,
+                size=(sides[1], sides[0]),
+                method=Image.Transform.AFFINE,
+                data=numbers,
+                resample=Image.Resampling.BILINEAR,
             ),
         )
     return new
@@ -193,11 +194,11 @@ def recoloured(
 
 
 def _by_pillow(
-    image: Array, change: Callable[[Image.Image], Image.Image]
-) -> Array:
+    image: Pixels, change: Callable[[Image.Image], Image.Image]
+) -> Pixels:
     """Returns what becomes of an image, colours at once or each channel."""
 
-    def changed(array: Array) -> Array:
+    def changed(array: Pixels) -> Pixels:
         picture = Image.fromarray(np.ascontiguousarray(array))
         return np.asarray(change(picture))
 
@@ -208,8 +209,8 @@ def _by_pillow(
 
 
 def _cut(
-    images: Array, shape: tuple[int, int], draw: np.random.Generator
-) -> Array:
+    images: Pixels, shape: tuple[int, int], draw: np.random.Generator
+) -> Pixels:
     """Cuts a window of a shape out of each image, at a random place."""
     rows, columns = shape
     tops, lefts = draw.integers(

@@ -1,6 +1,7 @@
 """The back-up of a training, from which it goes on after it was stopped."""
 
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -39,7 +40,7 @@ class BackUp(keras.callbacks.Callback):
         """How many epochs have been trained."""
         return max(map(_epoch, self._files()), default=0)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Any = None) -> None:
         done = self.epochs
         # As Keras' own callback does: `fit` begins with this epoch. It stays
         # with the model, so one of an earlier `fit` is taken away.
@@ -57,7 +58,7 @@ class BackUp(keras.callbacks.Callback):
                 "train this model from its first epoch."
             ) from error
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         epochs, done = self.params["epochs"], epoch + 1
         is_over = done == epochs or self.model.stop_training
         is_due = is_over or done % max(epochs // _MOST, 1) == 0

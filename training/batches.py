@@ -5,30 +5,23 @@ from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from training.augmentation import Augmentation
+from training.image_data import Array, Floats, Images
 from training.pairs import Partners
-
-Array = NDArray[Any]
-
-
-def to_float(images: Array) -> NDArray[np.float32]:
-    """Returns images as float32 in [0, 1]."""
-    if images.dtype == np.uint8:
-        return images.astype(np.float32) / np.float32(255)
-    return images.astype(np.float32)
 
 
 class Batches(keras.utils.PyDataset):
-    """Cuts arrays into batches.
+    """Cuts a part of a data set into batches.
+
+    The images of a batch are float32 in [0, 1].
 
     With a seed, the order and the augmentation depend on nothing but seed,
     epoch and batch, so that a resumed run sees what an uninterrupted one would
     have seen.
 
     Args:
-        images: Images `[n, h, w, c]`, uint8, or float in [0, 1].
+        images: The images.
         labels: Class indices `[n]`.
         batch_size: Images in a batch; the last one may have fewer.
         seed: Seed of order and augmentation, or `None` to keep the order.
@@ -48,7 +41,7 @@ class Batches(keras.utils.PyDataset):
 
     def __init__(
         self,
-        images: Array,
+        images: Images,
         labels: Array,
         batch_size: int,
         *,
@@ -56,7 +49,7 @@ class Batches(keras.utils.PyDataset):
         augment: Augmentation | None = None,
         shards: int = 1,
         process: tuple[int, int] = (0, 1),
-        arrange: Callable[[Array, Array], tuple[Any, Any]] | None = None,
+        arrange: Callable[[Floats, Array], tuple[Any, Any]] | None = None,
         balanced: bool = False,
         num_classes: int | None = None,
     ):
@@ -96,15 +89,15 @@ class Batches(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         start = index * self.batch_size
         end = min(start + self.batch_size, self._num_images)
-        chosen = self._order[start:end]
+        rows = self._order[start:end]
         draw = np.random.default_rng([self.seed or 0, self._epoch, index])
         if self._partners is not None:
-            merged = self._partners.merge(chosen, self.augment.shift, draw)
-            images, labels = merged
+            merged = self._partners.merge(rows, self.augment.shift, draw)
+            pixels, labels = merged
         else:
-            images, labels = self.images[chosen], self.labels[chosen]
-        images = to_float(self.augment.move(images, draw))
-        images = self.augment.colour(images, draw)
+            pixels, labels = self.images.pixels[rows], self.labels[rows]
+        moved = Images(self.augment.move(pixels, draw))
+        images = self.augment.colour(moved[:], draw)
         number, count = self.process
         part = slice(number, None, count)
         return self.arrange(images[part], labels[part])

@@ -5,13 +5,17 @@ import keras
 import tfcaps
 from training import devices, fit, networks, objectives
 from training.datasets import Data
+from training.devices import Strategy
 from training.feeding import epoch_starter, training_batches
 from training.finite import StopIfNotFinite, guarded
 from training.folder import RunFolder
 
 
 def decoded_model(
-    model: keras.Model, data: Data, folder: RunFolder, strategy
+    model: keras.Model,
+    data: Data,
+    folder: RunFolder,
+    strategy: Strategy | None,
 ) -> keras.Model | None:
     """Returns the model with its decoder, or None if there is to be none.
 

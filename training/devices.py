@@ -15,7 +15,8 @@ files, measures and draws.
 
 import contextlib
 import os
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import keras
 
@@ -26,7 +27,14 @@ _PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
 _XLA_FLAG = "--xla_gpu_deterministic_ops"
 
 
-def make_strategy(name: str) -> Any:
+class Strategy(Protocol):
+    """What TensorFlow's and Keras' strategies have in common."""
+
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Returns the context in which models are made and trained."""
+
+
+def make_strategy(name: str) -> Strategy | None:
     """Returns the strategy for all models of a run, or None for one device.
 
     Two strategies in one process would mix up their collective operations.
@@ -77,13 +85,13 @@ def make_deterministic() -> None:
         )
 
 
-def scope(strategy: Any) -> Any:
+def scope(strategy: Strategy | None) -> contextlib.AbstractContextManager[Any]:
     """Returns the context in which models are made and trained."""
     return strategy.scope() if strategy else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def dtype_policy(name: str):
+def dtype_policy(name: str) -> Iterator[None]:
     """Sets Keras' dtype policy for the layers that are made within."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
@@ -93,7 +101,7 @@ def dtype_policy(name: str):
         keras.config.set_dtype_policy(before)
 
 
-def num_shards(strategy: Any) -> int:
+def num_shards(strategy: Strategy | None) -> int:
     """Returns into how many equal parts JAX cuts a batch."""
     if isinstance(strategy, keras.distribution.DataParallel):
         return strategy.num_model_replicas
@@ -158,7 +166,7 @@ class Local:
 
 
 @contextlib.contextmanager
-def alone():
+def alone() -> Iterator[None]:
     """Leaves data parallelism for a while."""
     distribution = keras.distribution.distribution()
     keras.distribution.set_distribution(None)

@@ -14,7 +14,6 @@ from cli import (
 from tfcaps import rem
 from training import explained, own_pictures
 from training.answers import Answer, Answerer
-from training.batches import to_float
 from training.folder import RunFolder
 
 # Most numbers in a batch of images, 64 MB, and most images.
@@ -75,10 +74,9 @@ def _ask(
     size = int(np.clip(_BATCH_SIZE // np.prod(shape), 1, _BATCH))
     answers: list[Answer] = []
     for start in range(0, len(pictures), size):
-        images = reader.read(pictures[start : start + size])
-        if images:
-            stacked = to_float(np.stack(list(images.values())))
-            answers += answerer.ask(list(images), stacked)
+        readable, images = reader.read(pictures[start : start + size])
+        if readable:
+            answers += answerer.ask(readable, images[:])
         if len(pictures) > size:
             done = min(start + size, len(pictures))
             print(f"{done:,} of {len(pictures):,} pictures", flush=True)
@@ -101,15 +99,15 @@ def _sentences(
     known = [a for a in answers if a.picture.truth is not None]
     if known:
         wrong = [a for a in known if a.is_wrong]
-        told = (
+        text = (
             f"{len(known) - len(wrong):,} of the {len(known):,} pictures in "
             "folders named like classes are right"
         )
         if wrong:
-            told += "; wrong: " + _listed(
+            text += "; wrong: " + _listed(
                 [f"{a.picture.name} taken for {a.named}" for a in wrong]
             )
-        sentences.append((f"{told}.", bool(wrong)))
+        sentences.append((f"{text}.", bool(wrong)))
     sentences += [(f"left out: {text}", True) for text in reader.left_out]
     return sentences
 
@@ -139,9 +137,8 @@ def _draw(
     for number, page in enumerate(pages, 1):
         if len(pages) > 1:
             print(f"drawing {number} of {len(pages)} pages", flush=True)
-        images = reader.read([answer.picture for answer in page])
-        stacked = to_float(np.stack(list(images.values())))
-        drawings = explained.draw(folder, model, stacked, page)
+        _, images = reader.read([answer.picture for answer in page])
+        drawings = explained.draw(folder, model, images[:], page)
         for name, drawing in drawings.items():
             suffix = f"-{number}" if len(pages) > 1 else ""
             files.append((name, drawing.save(out / f"{name}{suffix}")))

@@ -4,17 +4,14 @@ import csv
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
-from numpy.typing import NDArray
 
 from tfcaps import rem, viz
 from tfcaps.files import write_atomically
 from training.answers import Answer
 from training.folder import RunFolder
-
-Array = NDArray[Any]
+from training.image_data import Floats
 
 # Panels in a figure; more would be too small to read.
 PANELS = 12
@@ -47,17 +44,17 @@ _FIGURES = {
 def draw(
     folder: RunFolder,
     model: keras.Model,
-    images: Array,
+    images: Floats,
     answers: Sequence[Answer],
 ) -> dict[str, viz.Drawing]:
-    """Returns a page of drawings of images `[n, h, w, c]`, float."""
+    """Returns a page of drawings of images."""
     config, names = folder.config, folder.class_names()
-    how = {"levels": config.levels, "mode": config.mode}
-    trees = rem.ParseTrees(model, **how).each(images)
+    levels, mode = config.levels, config.mode
+    trees = rem.ParseTrees(model, levels=levels, mode=mode).each(images)
     drawings = {
         "tree_fields": viz.tree_fields(
             images,
-            rem.tree_fields(model, images, **how),
+            rem.tree_fields(model, images, levels=levels, mode=mode),
             titles=[_line(answer) for answer in answers],
             class_names=names,
         ),
@@ -66,11 +63,12 @@ def draw(
                 textwrap.fill(f"{a.picture.name}: {a.named}", _WIDE): tree
                 for a, tree in zip(answers, trees, strict=True)
             },
-            images=images,
+            images=list(images),
             class_names=names,
         ),
     }
-    shown = rem.explanation(rem.quantize_couplings(model, **how))(images)
+    rounded = rem.quantize_couplings(model, levels, mode=mode)
+    shown = rem.explanation(rounded)(images)
     if "saliency" in shown:
         shown = {n: keras.ops.convert_to_numpy(v) for n, v in shown.items()}
         drawings["saliency"] = viz.saliency(

@@ -17,18 +17,16 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from cli import UserError
 from tfcaps import graphs
 from tfcaps.models.backbone import FrozenModel
 from training import devices, feeding
 from training.augmentation import Augmentation
-from training.batches import Batches, to_float
+from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
-
-Array = NDArray[Any]
+from training.image_data import Array, Floats, Images, Split
 
 # Copies of each training image that are changed at random, at most.
 COPIES = 4
@@ -54,13 +52,15 @@ class FeatureBatches(Batches):
     """Batches of feature maps, in each epoch those of the next copy.
 
     Args:
-        copies: Maps `[n, h, w, c]` of the images, one for each copy.
+        copies: Maps `[n, h, w, c]` of the images, float16, for each copy.
         images: Ignored, as is `augment`: the copies have been changed.
         *args: As of `Batches`.
         **kwargs: As of `Batches`.
     """
 
-    def __init__(self, copies: list[Array], images: Array, *args, **kwargs):
+    def __init__(
+        self, copies: list[Images], images: Images, *args: Any, **kwargs: Any
+    ):
         self.copies = copies
         super().__init__(images, *args, **{**kwargs, "augment": None})
 
@@ -126,7 +126,7 @@ def keep(
     maps = _read(folder, shapes)
     if maps is None:
         _write(folder, shapes, front, data, config, verbose)
-        maps = _read(folder, shapes)
+        maps = _opened(folder, shapes)
     return _kept(head, data, maps)
 
 
@@ -154,7 +154,7 @@ def plan(
     if front is None:
         return None
     shapes = _shapes(front, data, config).values()
-    images = to_float(data.train[0][: config.batch_size])
+    images = data.train.images[: config.batch_size]
     return (
         sum(shape[0] for shape in shapes),
         sum(map(math.prod, shapes)) * np.dtype(_DTYPE).itemsize,
@@ -193,21 +193,23 @@ def _shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of all maps by the names of their files."""
     counts = {
-        f"train-{copy}": len(data.train[1])
+        f"train-{copy}": len(data.train.labels)
         for copy in range(num_copies(config))
     }
-    counts["validation"] = len(data.validation[1])
-    counts["test"] = len(data.test[1])
+    counts["validation"] = len(data.validation.labels)
+    counts["test"] = len(data.test.labels)
     return {k: (n, *front.output_shape[1:]) for k, n in counts.items()}
 
 
 def _kept(head: keras.Model, data: Data, maps: dict[str, Array]) -> Kept:
-    copies = [array for name, array in maps.items() if name.startswith("train")]
+    # The maps stay on disk as float16; taken, they are float32 as images are.
+    images = {name: Images(array) for name, array in maps.items()}
+    copies = [images[name] for name in images if name.startswith("train")]
     seen = Data(
         data.name,
-        (copies[0], data.train[1]),
-        (maps["validation"], data.validation[1]),
-        (maps["test"], data.test[1]),
+        Split(copies[0], data.train.labels),
+        Split(images["validation"], data.validation.labels),
+        Split(images["test"], data.test.labels),
         data.class_names,
     )
     return Kept(head, seen, partial(FeatureBatches, copies))
@@ -219,14 +221,21 @@ def _read(
     """Returns the maps, or `None` unless those of these shapes are there."""
     if not folder.is_dir():
         return None
-    maps = {
+    maps = _opened(folder, shapes)
+    found = {name: array.shape for name, array in maps.items()}
+    return maps if found == shapes else None
+
+
+def _opened(
+    folder: Path, shapes: dict[str, tuple[int, ...]]
+) -> dict[str, Array]:
+    """Returns the maps, which stay on disk."""
+    return {
         name: np.load(folder / f"{name}.npy", mmap_mode="r")
         if shape[0]
         else np.zeros(shape, _DTYPE)
         for name, shape in shapes.items()
     }
-    found = {name: array.shape for name, array in maps.items()}
-    return maps if found == shapes else None
 
 
 def _write(
@@ -266,10 +275,10 @@ def _write(
 
 def _images(
     name: str, data: Data, config: Config
-) -> Iterator[tuple[Array, Array]]:
+) -> Iterator[tuple[Floats, Array]]:
     """Yields images and their numbers, in batches."""
     if name.startswith("train-"):
-        images = data.train[0]
+        images = data.train.images
         # As the training would draw them in this epoch.
         batches = Batches(
             images,
@@ -280,13 +289,13 @@ def _images(
         )
         batches.start_epoch(int(name.removeprefix("train-")))
     else:
-        images, _ = getattr(data, name)
+        images = {"validation": data.validation, "test": data.test}[name].images
         batches = Batches(images, np.arange(len(images)), config.batch_size)
     for k in range(batches.num_batches):
         yield batches[k]
 
 
-def _maps_of(front: keras.Model, images: Array, size: int) -> Array:
+def _maps_of(front: keras.Model, images: Floats, size: int) -> Array:
     """Returns the maps of a batch, computed for as many images as the others.
 
     A graph is traced for each size, which takes as long as many batches.

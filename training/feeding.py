@@ -11,6 +11,7 @@ from training.augmentation import Augmentation
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
+from training.image_data import Array, Floats
 
 
 def training_batches(
@@ -48,7 +49,7 @@ def training_batches(
             f"for each image; those of {data.name} show two."
         )
 
-    def arrange(images, labels):
+    def arrange(images: Floats, labels: Array) -> tuple[Any, Any]:
         known = {"images": images, "labels": labels.astype(np.int32)}
         wanted = {
             "lengths": labels,
@@ -56,10 +57,10 @@ def training_batches(
             "couplings": labels,
             "counterfactual": labels,
         }
-        x = images
+        x: Any = images
         if len(inputs) > 1:
             x = {name: known[name] for name in inputs}
-        y = labels
+        y: Any = labels
         if isinstance(model.output, dict):
             y = {name: wanted[name] for name in model.output}
         return x, y
@@ -80,10 +81,11 @@ def training_batches(
 def augmentation(config: Config) -> Augmentation:
     """Returns what may happen to a training image."""
     names = [field.name for field in dataclasses.fields(Augmentation)]
-    settings = {name: getattr(config, name) for name in names}
-    return Augmentation(
-        **{k: None if value == () else value for k, value in settings.items()}
-    )
+    given = {name: getattr(config, name) for name in names}
+    settings: dict[str, Any] = {
+        name: None if value == () else value for name, value in given.items()
+    }
+    return Augmentation(**settings)
 
 
 def epoch_starter(batches: Batches) -> keras.callbacks.Callback:

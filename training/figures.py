@@ -10,7 +10,6 @@ import numpy as np
 from tfcaps import rem, viz
 from tfcaps.layers import perturb_dimensions
 from tfcaps.rem import CouplingDictionary, Report
-from training.batches import to_float
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
@@ -115,7 +114,7 @@ def _layers(rows: list[dict[str, Any]], model: str) -> dict[str, Shown]:
 
 def _types(config: Config, report: Report, names: Any) -> dict[str, Shown]:
     """Returns trees of types, where the children have positions."""
-    if report.type_dictionary is None:
+    if report.type_dictionary is None or report.grid is None:
         return {}
     rows, columns, types = report.grid
     drawing = viz.parse_trees(
@@ -255,7 +254,7 @@ def _parse_trees(
     models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
     images, labels = one_of_each(data)
-    averaged = to_float(data.test[0][:_AVERAGED])
+    averaged = data.test.images[:_AVERAGED]
     trees = {
         name: rem.ParseTrees(model, levels=config.levels, mode=config.mode)
         for name, model in models.items()
@@ -305,12 +304,12 @@ def _dictionary_images(
     models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
     title, model = list(models.items())[-1]
-    images = data.test[0][:_SORTED]
+    images = data.test.images.take(slice(_SORTED))
     keys, predicted = rem.sample_keys(
-        model, to_float(images), config.levels, mode=config.mode
+        model, images[:], config.levels, mode=config.mode
     )
     drawing = viz.dictionary_images(
-        images,
+        images.pixels,
         keys,
         predicted,
         data.num_classes,
@@ -329,7 +328,7 @@ def _dictionary_images(
 def _vote_distances(
     models: Mapping[str, keras.Model], data: Data
 ) -> dict[str, Shown]:
-    images = to_float(data.test[0][:_MEASURED])
+    images = data.test.images[:_MEASURED]
     distances = {
         name: rem.vote_distances(model, images)
         for name, model in models.items()
@@ -356,12 +355,12 @@ def one_of_each(data: Data) -> tuple[Any, Any]:
         labels = np.argmax(labels, axis=-1)
     _, first = np.unique(labels, return_index=True)
     first = first[:_CLASSES]
-    return to_float(images[first]), labels[first]
+    return images[first], labels[first]
 
 
 def of_decoder(decoded: keras.Model, data: Data) -> dict[str, Shown]:
     """Returns what the decoder makes of the first test images."""
-    images = to_float(data.test[0][:_SHOWN])
+    images = data.test.images[:_SHOWN]
     outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
     decoder = decoded.get_layer("reconstruction")
     shown = rem.capsule_outputs(decoded).predict(images[:1], verbose=0)

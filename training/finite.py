@@ -65,7 +65,8 @@ def _guarded_class(base: type) -> Any:
 
 def guarded(optimizer: keras.optimizers.Optimizer) -> Any:
     """Returns an unused optimiser anew, so that it is never fed NaN."""
-    cls = _guarded_class(type(optimizer))
+    base: Any = type(optimizer)
+    cls = _guarded_class(base)
     return cls.from_config(optimizer.get_config())
 
 

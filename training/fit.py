@@ -2,20 +2,18 @@
 
 import contextlib
 import dataclasses
-import math
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import keras
 
-import tfcaps
 from cli import UserError
 from tfcaps import rem
-from tfcaps.rem import sharpness
 from training import (
     backbone,
+    callbacks,
     devices,
     features,
     fine_tuning,
@@ -28,8 +26,8 @@ from training.backup import BackUp
 from training.batches import Batches, repeated
 from training.configs import Config
 from training.datasets import Data, channel_statistics
-from training.feeding import epoch_starter, training_batches
-from training.finite import StopIfNotFinite
+from training.devices import Strategy
+from training.feeding import training_batches
 from training.folder import RunFolder
 from training.measure import Measure
 from training.stopping import StopOnValidation
@@ -62,7 +60,7 @@ def train(
     name: str,
     data: Data,
     folder: RunFolder,
-    strategy,
+    strategy: Strategy | None,
     *,
     tensorboard: bool = False,
 ) -> keras.Model | None:
@@ -105,7 +103,8 @@ def train(
         )
         stops, epochs = [], config.epochs
         if (config.patience, config.stop_accuracy) != (None, None):
-            stops.append(_stop_on_validation(name, ready, folder))
+            validation = _validation_batches(ready)
+            stops.append(callbacks.stop_on_validation(name, folder, validation))
             epochs = stops[0].epochs(epochs)
         _fit(name, ready, folder, (0, epochs), stops, tensorboard=tensorboard)
         for stop in stops:
@@ -146,7 +145,7 @@ def _fit(
     ready: Ready,
     folder: RunFolder,
     span: tuple[int, int],
-    stops=(),
+    stops: Sequence[StopOnValidation] = (),
     *,
     backup: str | None = None,
     tensorboard: bool,
@@ -159,8 +158,10 @@ def _fit(
     measure = Measure(
         name,
         rem.encoder(ready.network),
-        ready.data,
-        RunFolder(folder.path, whole),
+        ready.data.test,
+        whole,
+        folder.append_metrics,
+        folder.save_epoch,
     )
     logs = []
     if tensorboard and devices.process() == 0:
@@ -173,7 +174,7 @@ def _fit(
         shuffle=False,  # the batches have an order of their own
         callbacks=[
             *stops,  # before the epoch's pruning, as in the paper
-            *_callbacks(ready.trained, ready.config, ready.batches),
+            *callbacks.of_training(ready.trained, ready.config, ready.batches),
             measure,
             *logs,
             # After these: it backs up only epochs that are measured and
@@ -214,7 +215,7 @@ def prepare(
     name: str,
     data: Data,
     config: Config,
-    strategy,
+    strategy: Strategy | None,
     keep: Callable[[keras.Model], features.Kept | None] = lambda model: None,
     start: keras.Model | None = None,
 ) -> Ready:
@@ -245,7 +246,11 @@ def prepare(
 
 @contextlib.contextmanager
 def tuned(
-    name: str, model: keras.Model, data: Data, config: Config, strategy
+    name: str,
+    model: keras.Model,
+    data: Data,
+    config: Config,
+    strategy: Strategy | None,
 ) -> Iterator[Ready]:
     """Gives what trains a whole network, its backbone too, in a block.
 
@@ -256,7 +261,10 @@ def tuned(
         config: What `fine_tuning.settings` returned.
         strategy: What `make_strategy` returned.
     """
-    with features.backbone_of(model).thawed():
+    layer = features.backbone_of(model)
+    if layer is None:
+        raise ValueError(f"{model.name} has no frozen backbone to be tuned.")
+    with layer.thawed():
         kept = features.Kept(model, data, Batches)
         ready = _compiled(name, model, kept, config, strategy)
         if name == "rem":
@@ -265,12 +273,16 @@ def tuned(
 
 
 def _compiled(
-    name: str, model: keras.Model, kept: features.Kept, config: Config, strategy
+    name: str,
+    model: keras.Model,
+    kept: features.Kept,
+    config: Config,
+    strategy: Strategy | None,
 ) -> Ready:
     trained = kept.head
     counterfactual = any(config.counterfactual_weights)
     if name == "rem" and (counterfactual or any(config.coupling_weights)):
-        labels = kept.data.train[1]
+        labels = kept.data.train.labels
         seen = len(repeated(labels) if config.balanced else labels)
         images = config.epochs * seen
         ramp = config.coupling_ramp * images / config.batch_size
@@ -309,7 +321,7 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
     if backbone.is_application(config.backbone):
         mean, std = (), ()  # it scales images as it has learnt to
     elif config.measured:
-        mean, std = channel_statistics(data.train[0])
+        mean, std = channel_statistics(data.train.images.pixels)
     network = None
     if config.backbone is not None:
         network = backbone.load(
@@ -331,9 +343,9 @@ def _in_float32(model: keras.Model, data: Data, config: Config) -> keras.Model:
     """Returns the network with the weights of `model`, which are float32."""
     if config.dtype_policy == "float32":
         return model
-    plain = build(data, config, decoder=config.decoder == "joint")
-    plain.set_weights(model.get_weights())
-    return plain
+    in_float32 = build(data, config, decoder=config.decoder == "joint")
+    in_float32.set_weights(model.get_weights())
+    return in_float32
 
 
 def progress() -> int:
@@ -341,57 +353,8 @@ def progress() -> int:
     return 1 if sys.stdout.isatty() else 2
 
 
-def _stop_on_validation(
-    name: str, ready: Ready, folder: RunFolder
-) -> StopOnValidation:
-    config = folder.config
-    if not len(ready.data.validation[1]):
-        raise UserError(
-            "patience and stop_accuracy need validation images; give "
-            "--validation a share above 0."
-        )
-    takes_best = name == "baseline" and config.patience is not None
-    ends = name == "rem" and config.pruning in ("polynomial", "one_shot")
-    return StopOnValidation(
-        _validation_batches(ready),
-        folder.path / f"validation-{name}.json",
-        patience=config.patience,
-        accuracy=config.stop_accuracy,
-        not_before=math.ceil(config.pruning_end * config.epochs) if ends else 0,
-        compare_from=config.hard_margin_from or 0,
-        best=folder.best_path(name) if takes_best else None,
-    )
-
-
 def _validation_batches(ready: Ready) -> Batches:
     batches = ready.batches
     return Batches(
         *ready.data.validation, batches.batch_size, arrange=batches.arrange
     )
-
-
-def _callbacks(
-    model: keras.Model, config: Config, batches: Batches
-) -> list[keras.callbacks.Callback]:
-    callbacks = [epoch_starter(batches), StopIfNotFinite(batches)]
-    if getattr(model, "pruning", None) is not None:
-        callbacks.insert(0, rem.UpdatePruningStep())
-    if (sharp := sharpness.scheduled_layers(model)) and config.sharpness_start:
-        final = max(layer.routing.sharpness for layer in sharp)
-        schedule = objectives.sharpness(config, final)
-        callbacks.append(rem.SharpnessSchedule(schedule))
-    loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
-    # On JAX the margin is a constant, and stays where it begins.
-    is_constant = keras.backend.backend() == "jax"
-    if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
-        callbacks.append(tfcaps.losses.IncreaseMargin(loss))
-    if config.hard_margin_from is not None:
-        if not isinstance(loss, tfcaps.losses.MarginLoss):
-            raise UserError(
-                "hard_margin_from needs a network with the margin loss, which "
-                f"{config.model} does not have."
-            )
-        callbacks.append(
-            tfcaps.losses.HardenMargin(loss, config.hard_margin_from)
-        )
-    return callbacks

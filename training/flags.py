@@ -1,7 +1,7 @@
 """The flags of the main job."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,8 @@ def make_parser() -> Parser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # Besides the settings of a run.
-    others = {
+    # What a group has besides the settings of a run.
+    lists = {
         DATA: _add_list_of_datasets,
         NETWORK: _add_list_of_models,
         TRAINING: _add_recipe,
@@ -43,8 +43,8 @@ def make_parser() -> Parser:
     for group in (DATA, NETWORK, TRAINING, REM):
         add = parser.add_argument_group(group).add_argument
         add_flags(Config, group, add)
-        if group in others:
-            others[group](add)
+        if group in lists:
+            lists[group](add)
     _add_run(parser.add_argument_group("the run").add_argument)
     return parser
 
@@ -140,8 +140,14 @@ def _add_run(add: Callable[..., Any]) -> None:
 class _Print(argparse.Action):
     """Prints names and what they mean, and ends the command."""
 
-    def __init__(self, *args: Any, lines: dict[str, str], **kwargs: Any):
-        super().__init__(*args, nargs=0, **kwargs)
+    def __init__(
+        self,
+        option_strings: Sequence[str],
+        dest: str,
+        lines: Mapping[str, str],
+        help: str,
+    ):
+        super().__init__(option_strings, dest, nargs=0, help=help)
         self.lines = lines
 
     def __call__(self, parser: Any, *args: Any) -> None:

@@ -198,7 +198,7 @@ class RunFolder:
     def save_reports(
         self,
         reports: Mapping[str, Report],
-        others: Mapping[str, Mapping[str, Any]],
+        tests: Mapping[str, Mapping[str, Any]],
         seconds: float | None = None,
     ) -> None:
         """Writes `rem.json`, and the dictionaries of each model.
@@ -207,16 +207,16 @@ class RunFolder:
 
         Args:
             reports: One for each model, on the test images.
-            others: For each model what was measured elsewhere, by the name of
-                the test set.
-            seconds: What the run took, if that is known.
+            tests: For each model what was measured besides, by the name of the
+                test set.
+            seconds: What training and measuring took, if that is known.
         """
         result = self.path / "rem.json"
         if seconds is None and result.exists():
             seconds = json.loads(result.read_text("utf-8"))["seconds"]
         models = {}
         for name, report in reports.items():
-            models[name] = {**report.to_dict(), "tests": others[name]}
+            models[name] = {**report.to_dict(), "tests": tests[name]}
         main = self.config.model_names[-1]
         for name, report in reports.items():
             prefix = "" if name == main else f"{name}_"

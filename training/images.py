@@ -6,15 +6,16 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cli import UserError
+from training.image_data import Array, Pixels
 
-Array = NDArray[Any]
+_Number = TypeVar("_Number", bound=np.generic)
 _BILINEAR = Image.Resampling.BILINEAR
 _CHUNK = 64  # images that are worked on at a time
 # What Pillow raises for files that are no images, or broken ones.
@@ -67,7 +68,9 @@ def header(path: Path) -> Header | None:
         return None
 
 
-def read(path: Path, mode: str | None = None, size: int | None = None) -> Array:
+def read(
+    path: Path, mode: str | None = None, size: int | None = None
+) -> NDArray[np.uint8]:
     """Reads a file as `[h, w]` if it is grey, else as `[h, w, 3]`.
 
     What is transparent becomes white; a camera's picture stands upright; of an
@@ -139,14 +142,14 @@ def _on_white(image: Image.Image) -> Image.Image:
     return Image.alpha_composite(ground, layer)
 
 
-def resize(images: Array, size: int | tuple[int, int]) -> Array:
+def resize(images: Pixels, size: int | tuple[int, int]) -> Pixels:
     """Returns images `[n, h, w, c]` in another size, bilinear.
 
     The whole image is kept; where it becomes smaller, all the pixels that fall
     together are averaged, as by Pillow.
 
     Args:
-        images: uint8, or float in [0, 1].
+        images: As they were read.
         size: Rows and columns, or both in one number.
     """
     count, height, width, channels = images.shape
@@ -175,13 +178,13 @@ def _weights(old: int, new: int) -> NDArray[np.float32]:
     return np.asarray(each.resize((old, new), _BILINEAR))
 
 
-def centre_crop(images: Array, size: int) -> Array:
+def centre_crop(images: NDArray[_Number], size: int) -> NDArray[_Number]:
     """Returns the middle of images `[n, h, w, c]` as `[n, size, size, c]`."""
     top, left = ((side - size) // 2 for side in images.shape[1:3])
     return images[:, top : top + size, left : left + size]
 
 
-def centred(images: Array, size: int) -> Array:
+def centred(images: Pixels, size: int) -> Pixels:
     """Returns images `[n, h, w, c]` in the middle of `size` rows and columns.
 
     What is around them is 0.
@@ -192,9 +195,12 @@ def centred(images: Array, size: int) -> Array:
 
 
 def channel_statistics(
-    images: Array,
+    images: Pixels,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns mean and standard deviation of each channel, as in [0, 1]."""
+    """Returns mean and standard deviation of each channel, as in [0, 1].
+
+    Both are computed in float64.
+    """
     scale = 255.0 if images.dtype == np.uint8 else 1.0
     pixels = images[..., 0].size
 

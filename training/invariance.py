@@ -7,17 +7,14 @@ changed ones: if it is right for clearly fewer, the change matters.
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cli import UserError, check_installed
 from training import images as pixels
 from training.augmentation import recoloured
 from training.datasets.listing import Picture
-
-Array = NDArray[Any]
+from training.image_data import Array, Floats, Images
 
 _SIDE = 16
 # Most pictures that are looked at.
@@ -42,21 +39,21 @@ def unchanged_by(pictures: Sequence[Picture]) -> dict[str, bool]:
             file = pictures[index].file
             thumbnails.append(pixels.read(file, "RGB", _SIDE))
             classes.append(pictures[index].label)
-    shown = np.array(thumbnails, np.float32).reshape(-1, _SIDE, _SIDE, 3) / 255
+    shown = np.array(thumbnails, np.uint8).reshape(-1, _SIDE, _SIDE, 3)
     known = np.array(classes)
-    changes: dict[str, Callable[[Array], Array]] = {
+    changes: dict[str, Callable[[Floats], Floats]] = {
         "flip": lambda images: images[:, :, ::-1],
         "recolour": lambda images: recoloured(images, 1.0, draw),
     }
     return {
-        name: not _matters(change, shown, known, draw)
+        name: not _matters(change, Images(shown)[:], known, draw)
         for name, change in changes.items()
     }
 
 
 def _matters(
-    change: Callable[[Array], Array],
-    images: Array,
+    change: Callable[[Floats], Floats],
+    images: Floats,
     labels: Array,
     draw: np.random.Generator,
 ) -> bool:
@@ -66,7 +63,7 @@ def _matters(
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    plain, changed = _features(images), _features(change(images))
+    unchanged, changed = _features(images), _features(change(images))
     parts = draw.permutation(len(labels)) % _FOLDS
     lost = won = 0
     for fold in range(_FOLDS):
@@ -75,17 +72,17 @@ def _matters(
             continue
         classifier = make_pipeline(
             StandardScaler(), LogisticRegression(C=0.1, max_iter=500)
-        ).fit(plain[train], labels[train])
+        ).fit(unchanged[train], labels[train])
         right, still = (
             classifier.predict(x[test]) == labels[test]
-            for x in (plain, changed)
+            for x in (unchanged, changed)
         )
         lost += int(np.sum(right & ~still))
         won += int(np.sum(still & ~right))
     return lost - won > _CLEAR * np.sqrt(lost + won)
 
 
-def _features(images: Array) -> Array:
+def _features(images: Floats) -> Floats:
     """Returns colours, and shapes whatever their colours."""
     count, side = len(images), _SIDE // 2
     grey = images.mean(axis=-1)

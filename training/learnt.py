@@ -117,15 +117,15 @@ def _of_layers(layers: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def _of_comparison(majority_share: float, compared: float) -> str:
-    told = (
+    text = (
         f"a dense head in the place of the capsules is right for {compared:.1%}"
     )
     if compared > majority_share + (1 - majority_share) / 3:
         return (
-            f"{told}, so the labels can be told from the images, and another "
+            f"{text}, so the labels can be told from the images, and another "
             "--model or --routing may tell them"
         )
     return (
-        f"{told} too, so look whether the labels can be told from images of "
+        f"{text} too, so look whether the labels can be told from images of "
         "this size (--resize)"
     )

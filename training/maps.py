@@ -7,10 +7,10 @@ import keras
 import numpy as np
 
 from tfcaps import rem, viz
-from training.batches import to_float
 from training.datasets import Data
 from training.figures import Shown
 from training.folder import RunFolder
+from training.image_data import Array
 from training.tables import TITLES
 
 # Most images that are measured, and fewest, of those that are larger than
@@ -53,12 +53,10 @@ def of_models(
     if not models:
         return {}
     drawn = _with_object(_one_of_each(data), data)
-    chosen = np.union1d(drawn, _with_object(_spread(data), data))
+    rows = np.union1d(drawn, _with_object(_spread(data), data))
     if not len(drawn):
         return {}
-    measured = {
-        n: _Measured(model, data, chosen) for n, model in models.items()
-    }
+    measured = {n: _Measured(model, data, rows) for n, model in models.items()}
     folder.write_json(
         "maps.json",
         {"models": {n: m.comparison.to_dict() for n, m in measured.items()}},
@@ -66,11 +64,11 @@ def of_models(
     name, last = list(measured.items())[-1]
     text = _TEXT.format(
         title=TITLES[name],
-        count=len(chosen),
+        count=len(rows),
         outline=_OUTLINE if data.masks else "",
         masked=_MASKED if data.masks else "",
     )
-    drawing = last.drawing(np.searchsorted(chosen, drawn))
+    drawing = last.drawing(np.searchsorted(rows, drawn))
     heading = f"Maps of several methods, {TITLES[name]}"
     return {"maps": Shown(drawing, heading, text, _table(measured))}
 
@@ -78,13 +76,13 @@ def of_models(
 class _Measured:
     """What the maps of a model are, on some of the test images."""
 
-    def __init__(self, model: keras.Model, data: Data, chosen: Any):
-        self._images = to_float(data.test[0][chosen])
+    def __init__(self, model: keras.Model, data: Data, rows: Array):
+        self._images = data.test.images[rows]
         self._names = data.class_names
         shown = rem.capsule_outputs(model, couplings=False)
         lengths = shown.predict(self._images, verbose=0)["lengths"]
         self._classes = np.argmax(lengths, axis=-1)
-        self._masks = _masks_of(self._classes, data, chosen)
+        self._masks = _masks_of(self._classes, data, rows)
         self._maps = rem.attribution_maps(model, self._images)
         self.comparison = rem.compare_maps(
             model,
@@ -94,7 +92,7 @@ class _Measured:
             num_subsets=_SUBSETS,
         )
 
-    def drawing(self, drawn: Any) -> viz.Drawing:
+    def drawing(self, drawn: Array) -> viz.Drawing:
         return viz.maps(
             self._images[drawn],
             {name: maps[drawn] for name, maps in self._maps.items()},
@@ -108,36 +106,36 @@ def _has_map(model: keras.Model) -> bool:
     return "saliency" in rem.explanation(model).output
 
 
-def _one_of_each(data: Data) -> Any:
+def _one_of_each(data: Data) -> Array:
     """Returns the first test image of each of the first classes."""
-    labels = data.test[1]
+    labels = data.test.labels
     if labels.ndim == 2:
         labels = np.argmax(labels, axis=-1)
     return np.unique(labels, return_index=True)[1][:_DRAWN]
 
 
-def _spread(data: Data) -> Any:
+def _spread(data: Data) -> Array:
     """Returns test images from all over, fewer if they are large."""
     rows, columns, _ = data.image_shape
     count = min(_MOST, max(_FEWEST, _MOST * _PIXELS // (rows * columns)))
-    return np.linspace(0, len(data.test[1]) - 1, count).astype(int)
+    return np.linspace(0, len(data.test.labels) - 1, count).astype(int)
 
 
-def _with_object(chosen: Any, data: Data) -> Any:
+def _with_object(rows: Array, data: Data) -> Array:
     """Leaves out images whose object has no pixel, cut off or too thin."""
     if data.masks is None:
-        return chosen
-    return chosen[data.masks.object[chosen].any(axis=(1, 2))]
+        return rows
+    return rows[data.masks.object[rows].any(axis=(1, 2))]
 
 
-def _masks_of(classes: Any, data: Data, chosen: Any) -> Any:
+def _masks_of(classes: Array, data: Data, rows: Array) -> Array | None:
     """Returns where the object of each class is, or `None` if not known.
 
     Of several objects that of the class, or all if none is.
     """
     if data.masks is None:
         return None
-    masks = data.masks[chosen]
+    masks = data.masks[rows]
     if masks.of_classes is None:
         return masks.object
     own = (masks.of_classes == classes[:, None])[..., None, None]

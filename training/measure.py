@@ -2,14 +2,19 @@
 
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 
 from tfcaps import rem
+from tfcaps.rem import CouplingDictionary
 from training import devices
 from training.activity import Activity
-from training.batches import Batches, to_float
+from training.batches import Batches
+from training.configs import Config
+from training.image_data import Split
 
 # The curves have about this many points, each of this many test images at most.
 _CURVE_POINTS = 40
@@ -30,48 +35,71 @@ def _measured_epochs(epochs: int) -> list[int]:
 
 
 class Measure(keras.callbacks.Callback):
-    """Writes a line of `metrics.jsonl` every few epochs.
+    """Measures a network every few epochs.
 
     It does after the first epoch and the last one too, also where the training
     stops early: what stops it must stand before this callback.
+
+    Args:
+        name: Name of the model.
+        network: From images to class lengths.
+        test: The test images, of which some are measured.
+        config: Settings of the run; `epochs` is the last one of the training.
+        save_row: Called with each line of `metrics.jsonl`.
+        save_trees: Called with the name of the model, the epoch (from 0) and
+            its parse trees, at four epochs.
+
+    Attributes:
+        row: The latest line, or `None`.
     """
 
-    def __init__(self, name, network, data, folder):
+    def __init__(
+        self,
+        name: str,
+        network: keras.Model,
+        test: Split,
+        config: Config,
+        save_row: Callable[[dict[str, Any]], None],
+        save_trees: Callable[[str, int, CouplingDictionary], None],
+    ):
         super().__init__()
-        images, labels = data.test
         draw = np.random.default_rng(0)
-        chosen = draw.permutation(len(labels))[:_CURVE_SAMPLES]
+        rows = draw.permutation(len(test.labels))[:_CURVE_SAMPLES]
         self.name = name
         self.network = network
-        self.test = Batches(images[chosen], labels[chosen], batch_size=256)
-        self.folder = folder
-        self.row = None  # the latest
+        self.test = Batches(*test.take(rows), batch_size=256)
+        self.config = config
+        self.save_row = save_row
+        self.save_trees = save_trees
+        self.row: dict[str, Any] | None = None
 
-    def on_train_begin(self, logs=None):
-        config = self.folder.config
+    def on_train_begin(self, logs: Any = None) -> None:
         self.local = devices.Local(self.network)
         with devices.alone():
             self.evaluator = rem.Evaluator(
-                self.local.model, config.levels, mode=config.mode
+                self.local.model, self.config.levels, mode=self.config.mode
             )
             self.activity = Activity(self.local.model)
-        self.step_seconds = []
+        self.step_seconds: list[float] = []
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self.started = time.perf_counter()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.step_seconds.append(time.perf_counter() - self.started)
 
-    def on_epoch_end(self, epoch, logs=None):
-        measured = _measured_epochs(self.folder.config.epochs)
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, float] | None = None
+    ) -> None:
+        logs = {} if logs is None else logs
+        measured = _measured_epochs(self.config.epochs)
         if epoch not in measured and not self.model.stop_training:
             return
         self.local.update()
         with devices.alone():
             report = self.evaluator.run(self.test)
             layers = self.activity.measure(
-                to_float(self.test.images[:_ACTIVE_SAMPLES]),
+                self.test.images[:_ACTIVE_SAMPLES],
                 self.model.optimizer,
             )
         # Keras shows what is added to the logs beside its progress bar.
@@ -81,7 +109,7 @@ class Measure(keras.callbacks.Callback):
         last = len(measured) - 1
         kept = {measured[k] for k in (0, last // 4, last // 2, last)}
         if epoch in kept or self.model.stop_training:
-            self.folder.save_epoch(self.name, epoch, report.dictionary)
+            self.save_trees(self.name, epoch, report.dictionary)
         self.row = {
             "model": self.name,
             "epoch": epoch,
@@ -102,4 +130,4 @@ class Measure(keras.callbacks.Callback):
             # The median leaves out the first step, which is compiled.
             "seconds_per_step": statistics.median(self.step_seconds),
         }
-        self.folder.append_metrics(self.row)
+        self.save_row(self.row)

@@ -47,20 +47,20 @@ def build(
     Raises:
         UserError: If a name is unknown or the images do not fit.
     """
-    chosen = network(name)
+    known = network(name)
     settings: dict[str, Any] = {}
     if routing is not None:
         settings["routing"] = int(routing) if routing.isdigit() else routing
     try:
         if backbone is None:
-            model = chosen.build(shape, classes, **settings)
-        elif chosen.on_backbone is None:
-            able = [key for key, known in MODELS.items() if known.on_backbone]
+            model = known.build(shape, classes, **settings)
+        elif known.on_backbone is None:
+            able = [key for key, other in MODELS.items() if other.on_backbone]
             raise UserError(
                 f"{name} does not stand on a backbone; {', '.join(able)} do."
             )
         else:
-            model = chosen.on_backbone(
+            model = known.on_backbone(
                 backbone, classes, input_shape=shape, **settings
             )
         if mean:

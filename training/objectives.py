@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -42,13 +43,20 @@ def compile_model(
         )
     minimised = losses(model, config, network)
     # The accuracies of Sabour et al. and of Efficient-CapsNet's code.
-    metrics = [both_found, share_found] if config.pairs else ["accuracy"]
-    if isinstance(minimised, dict):
-        metrics = {"lengths": metrics}
-    model.compile(guarded(optimizer), loss=minimised, metrics=metrics)
+    accuracies: list[Any] = (
+        [both_found, share_found] if config.pairs else ["accuracy"]
+    )
+    has_several = isinstance(minimised, dict)
+    model.compile(
+        guarded(optimizer),
+        loss=minimised,
+        metrics={"lengths": accuracies} if has_several else accuracies,
+    )
 
 
-def losses(model: keras.Model, config: Config, network: keras.Model):
+def losses(
+    model: keras.Model, config: Config, network: keras.Model
+) -> keras.losses.Loss | dict[str, keras.losses.Loss]:
     """Returns the loss of the lengths, or a dict for several outputs.
 
     Args:
@@ -94,7 +102,9 @@ def _places(model: keras.Model) -> int:
     return math.prod(grid)
 
 
-def learning_rate(config: Config, steps_per_epoch: int):
+def learning_rate(
+    config: Config, steps_per_epoch: int
+) -> keras.optimizers.schedules.LearningRateSchedule:
     """It falls to 0 as a cosine, or by a factor from epoch to epoch."""
     if config.learning_rate_decay is not None:
         return keras.optimizers.schedules.ExponentialDecay(
@@ -108,7 +118,9 @@ def learning_rate(config: Config, steps_per_epoch: int):
     )
 
 
-def decay_rate(config: Config, steps_per_epoch: int):
+def decay_rate(
+    config: Config, steps_per_epoch: int
+) -> keras.optimizers.schedules.LearningRateSchedule:
     """It falls to 0, so that the last steps only fit what is left.
 
     Or by a factor from epoch to epoch, as in the paper.

@@ -4,15 +4,13 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cli import UserError
 from training import images as pixels
-
-Array = NDArray[Any]
+from training.image_data import Images
 
 _MODES = {1: "L", 3: "RGB"}
 
@@ -71,15 +69,15 @@ def _told_apart(pictures: list[Picture]) -> list[Picture]:
     """Gives whole paths to those that share a name, numbers to equal paths."""
     names = Counter(picture.name for picture in pictures)
     paths = Counter(picture.path for picture in pictures)
-    told = []
+    renamed = []
     for number, picture in enumerate(pictures, 1):
         name = picture.name
         if names[name] > 1:
             name = picture.path.as_posix()
         if paths[picture.path] > 1:
             name = f"{number} {name}"
-        told.append(dataclasses.replace(picture, name=name))
-    return told
+        renamed.append(dataclasses.replace(picture, name=name))
+    return renamed
 
 
 class Reader:
@@ -111,21 +109,23 @@ class Reader:
         self.dark: list[str] = []
         self.left_out: list[str] = []
 
-    def read(self, pictures: Sequence[Picture]) -> dict[Picture, Array]:
-        """Returns an image `[h, w, c]`, uint8, of each that can be read."""
-        images = {}
+    def read(self, pictures: Sequence[Picture]) -> tuple[list[Picture], Images]:
+        """Returns the pictures that can be read, and their images."""
+        readable: list[Picture] = []
+        images = np.empty((len(pictures), *self._shape), np.uint8)
         for picture in pictures:
             try:
-                images[picture] = self._read(picture.path)
+                images[len(readable)] = self._read(picture.path)
+                readable.append(picture)
             except UserError as error:
                 if not self._skip_broken:
                     raise UserError(
                         f"{error} To leave such files out, add --skip-broken."
                     ) from error
                 self.left_out.append(str(error))
-        return images
+        return readable, Images(images[: len(readable)])
 
-    def _read(self, path: Path) -> Array:
+    def _read(self, path: Path) -> NDArray[np.uint8]:
         rows, columns, channels = self._shape
         image = pixels.read(path, _MODES[channels])
         height, width = image.shape[:2]
@@ -146,7 +146,7 @@ class Reader:
         return image
 
 
-def _border(image: Array) -> Array:
+def _border(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     inner = np.zeros(image.shape, bool)
     inner[1:-1, 1:-1] = True
     return image[~inner]

@@ -1,22 +1,19 @@
 """Two digits in one image: how they are merged, and how many were found."""
 
-from typing import Any
-
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
 from cli import UserError
+from tfcaps.ops import Tensor
 from training.augmentation import shifted
-
-Array = NDArray[Any]
+from training.image_data import Array, Images, Pixels
 
 
 class Partners:
     """Merges digits with others of another class.
 
     Args:
-        images: Digits `[n, h, w, c]`, uint8, or float in [0, 1].
+        images: Digits.
         labels: Class indices `[n]`, of two classes at least.
         num_classes: Length of the two-hot labels.
 
@@ -24,8 +21,8 @@ class Partners:
         UserError: If there is one class alone.
     """
 
-    def __init__(self, images: Array, labels: Array, num_classes: int):
-        self.images = images
+    def __init__(self, images: Images, labels: Array, num_classes: int):
+        self.pixels = images.pixels
         self.labels = labels
         self.num_classes = num_classes
         self._by_class = np.argsort(labels, kind="stable")
@@ -38,20 +35,20 @@ class Partners:
         self._starts = np.cumsum(self._sizes) - self._sizes
 
     def merge(
-        self, chosen: Array, shift: int, draw: np.random.Generator
-    ) -> tuple[Array, Array]:
+        self, rows: Array, shift: int, draw: np.random.Generator
+    ) -> tuple[Pixels, Array]:
         """Shifts digits, and adds to each another one, shifted as well.
 
         Args:
-            chosen: Which digits, `[b]`.
+            rows: Which digits, `[b]`.
             shift: Largest shift in pixels, to each side.
             draw: Where shifts and partners come from.
 
         Returns:
-            Images `[b, h, w, c]`, at most as bright as one can be, and two-hot
+            Pixels `[b, h, w, c]`, at most as bright as one can be, and two-hot
             labels `[b, num_classes]`, float32.
         """
-        digits, classes = self.choose(chosen, shift, draw)
+        digits, classes = self.choose(rows, shift, draw)
         first, second = digits
         brightest = first.dtype.type(255 if first.dtype == np.uint8 else 1)
         merged = first + np.minimum(second, brightest - first)
@@ -59,27 +56,28 @@ class Partners:
         return merged, one_hot[classes].sum(axis=0)
 
     def choose(
-        self, chosen: Array, shift: int, draw: np.random.Generator
-    ) -> tuple[Array, Array]:
+        self, rows: Array, shift: int, draw: np.random.Generator
+    ) -> tuple[Pixels, Array]:
         """Shifts digits, and for each another one, as `merge` does.
 
         Returns:
-            The digits `[2, b, h, w, c]` and their classes `[2, b]`.
+            The pixels `[2, b, h, w, c]` of the digits, and their classes
+            `[2, b]`.
         """
-        both = np.stack([chosen, self._draw_others(chosen, draw)])
-        digits = [shifted(self.images[each], shift, draw) for each in both]
+        both = np.stack([rows, self._draw_partners(rows, draw)])
+        digits = [shifted(self.pixels[each], shift, draw) for each in both]
         return np.stack(digits), self.labels[both]
 
-    def _draw_others(self, chosen: Array, draw: np.random.Generator) -> Array:
+    def _draw_partners(self, rows: Array, draw: np.random.Generator) -> Array:
         """Draws for each digit one among all those of other classes."""
-        own = self.labels[chosen]
+        own = self.labels[rows]
         size, start = self._sizes[own], self._starts[own]
         # A place in the images by class, the own class left out.
         place = draw.integers(0, len(self.labels) - size)
         return self._by_class[np.where(place < start, place, place + size)]
 
 
-def both_found(labels, lengths):
+def both_found(labels: Tensor, lengths: Tensor) -> Tensor:
     """Tells whether the two longest capsules are the two digits.
 
     This and `share_found` are also metrics for `model.compile`, which shows
@@ -96,7 +94,7 @@ def both_found(labels, lengths):
     return ops.cast(share_found(labels, lengths) == 1.0, "float32")
 
 
-def share_found(labels, lengths):
+def share_found(labels: Tensor, lengths: Tensor) -> Tensor:
     """Returns the share of the two digits among the two longest capsules.
 
     Its mean is the accuracy of Efficient-CapsNet's code. See `both_found`.

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps import rem
-from training.batches import to_float
 from training.datasets import Data
 from training.datasets.masks import Masks
 
@@ -29,10 +28,11 @@ def trees(model: keras.Model, data: Data) -> rem.TreesOnParts | None:
         The measures of the first 2,000 test images at most, or `None` if the
         data have no masks, the children no positions, or no image a part.
     """
-    fields = _placed(model, data)
-    if fields is None:
+    placed = _placed(model, data)
+    if placed is None:
         return None
-    found = rem.ParseTrees(model).each(to_float(data.test[0][:_MOST]))
+    fields, masks = placed
+    found = rem.ParseTrees(model).each(data.test.images[:_MOST])
     predicted = np.array([tree.roots[0] for tree in found])
     activations = np.stack([tree.activations[-2] for tree in found])
     weights = np.zeros_like(activations)
@@ -41,7 +41,7 @@ def trees(model: keras.Model, data: Data) -> rem.TreesOnParts | None:
         for layer, child, _, coupling in tree.edges:
             if layer == last:
                 weights[image, child] = coupling * activations[image, child]
-    own, loose = _by_class(data.masks[:_MOST], predicted)
+    own, loose = _by_class(masks, predicted)
     there = own.any(axis=(1, 2, 3))
     if not there.any():
         return None
@@ -66,14 +66,16 @@ def maps(model: keras.Model, data: Data) -> dict[str, float]:
         a map that is the same everywhere. Nothing if the data have no masks,
         the children no positions, or no image an object.
     """
-    if _placed(model, data) is None:
+    placed = _placed(model, data)
+    if placed is None:
         return {}
-    images, masks = to_float(data.test[0][:_MOST]), data.masks[:_MOST]
+    images, (_, masks) = data.test.images[:_MOST], placed
     shown = rem.explanation(model).predict(images, batch_size=256, verbose=0)
     objects = masks.object
     if masks.of_classes is not None:
-        objects = _by_class(masks, shown["classes"])[0].any(axis=1)
-    there = objects.any(axis=(1, 2))
+        own, _ = _by_class(masks, shown["classes"])
+        objects = np.any(own, axis=1)
+    there = np.any(objects, axis=(1, 2))
     if not there.any():
         return {}
     found, objects = shown["saliency"][there], objects[there]
@@ -101,18 +103,22 @@ def maps_of_pairs(model: keras.Model, data: Data) -> dict[str, float]:
         pixel may be on both. Nothing if the data have no masks or the children
         no positions.
     """
-    if _placed(model, data) is None or data.masks.of_classes is None:
+    placed = _placed(model, data)
+    if placed is None:
         return {}
-    images, masks = to_float(data.test[0][:_MOST]), data.masks[:_MOST]
-    there = masks.parts.any(axis=(2, 3)).all(axis=1)
+    _, masks = placed
+    if masks.of_classes is None:
+        return {}
+    there = np.all(np.any(masks.parts, axis=(2, 3)), axis=1)
     if not there.any():
         return {}
-    images, masks = images[there], masks[there]
+    images, digits = data.test.images[:_MOST][there], masks.parts[there]
+    classes = masks.of_classes[there]
     own, other = [], []
     for k in range(2):
-        maps = rem.coupling_maps(model, images, masks.of_classes[:, k])
-        own.append(rem.pointing(maps, masks.parts[:, k]))
-        other.append(rem.pointing(maps, masks.parts[:, 1 - k]))
+        maps = rem.coupling_maps(model, images, classes[:, k])
+        own.append(rem.pointing(maps, digits[:, k]))
+        other.append(rem.pointing(maps, digits[:, 1 - k]))
     return {
         "pointing": float(np.mean(own)),
         "pointing_both": float(np.mean(np.prod(own, axis=0))),
@@ -134,13 +140,20 @@ def sentence(measured: rem.TreesOnParts) -> str:
     )
 
 
-def _placed(model: keras.Model, data: Data) -> rem.ReceptiveFields | None:
-    """Returns where children look, if they and the parts have a place."""
-    if data.masks is None or not len(data.test[1]):
+def _placed(
+    model: keras.Model, data: Data
+) -> tuple[rem.ReceptiveFields, Masks] | None:
+    """Returns where children look, and where the parts are, if both is known.
+
+    The masks are those of the images that are measured.
+    """
+    if data.masks is None or not len(data.test.labels):
         return None
     fields = rem.receptive_fields(model)
     rows, columns, _ = fields.grid
-    return fields if rows * columns > 1 else None
+    if rows * columns == 1:
+        return None
+    return fields, data.masks[:_MOST]
 
 
 def _by_class(masks: Masks, predicted: Array) -> tuple[Array, Array]:
@@ -148,5 +161,6 @@ def _by_class(masks: Masks, predicted: Array) -> tuple[Array, Array]:
     if masks.of_classes is None:
         return masks.parts, masks.loose
     own = (masks.of_classes == predicted[:, None])[..., None, None]
-    others = masks.parts & ~own
-    return masks.parts & own, np.concatenate([others, masks.loose], axis=1)
+    of_others = masks.parts & ~own
+    loose = np.concatenate([of_others, masks.loose], axis=1)
+    return masks.parts & own, loose

@@ -2,6 +2,7 @@
 
 import math
 import time
+from typing import Any
 
 import keras
 
@@ -10,6 +11,7 @@ from training import devices, features, fine_tuning, fit, rounds
 from training.backup import BackUp
 from training.configs import Config
 from training.datasets import Data
+from training.devices import Strategy
 from training.folder import RunFolder
 from training.tables import TITLES
 
@@ -22,13 +24,13 @@ _MODEL_BYTES = 4
 _MOMENT_BYTES = 8
 
 
-def cost(data: Data, folder: RunFolder, strategy) -> None:
+def cost(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
     """Prints how long a long training takes; of a short one, nothing.
 
     As for `show`, a few steps are trained and forgotten.
     """
     config = folder.config
-    seen = len(data.train[1]) * math.prod(data.image_shape) * config.epochs
+    seen = len(data.train.labels) * math.prod(data.image_shape) * config.epochs
     if seen * len(config.model_names) < _LONG:
         return
     total = sum(
@@ -41,7 +43,7 @@ def cost(data: Data, folder: RunFolder, strategy) -> None:
     )
 
 
-def show(data: Data, folder: RunFolder, strategy) -> None:
+def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
     """Prints the plan of a run, with its size and an estimate of its time.
 
     A few steps of each model are trained for it, and forgotten.
@@ -134,7 +136,11 @@ def _show_backbone(model: keras.Model, data: Data, folder: RunFolder) -> float:
 
 
 def _show_training(
-    name: str, data: Data, folder: RunFolder, strategy, about: str
+    name: str,
+    data: Data,
+    folder: RunFolder,
+    strategy: Strategy | None,
+    about: str,
 ) -> float:
     """Prints how a model is trained, and returns the seconds."""
     config = folder.config
@@ -163,7 +169,9 @@ def _show_training(
     return total
 
 
-def _time(name, data, config, strategy) -> list[tuple[int, float]]:
+def _time(
+    name: str, data: Data, config: Config, strategy: Strategy | None
+) -> list[tuple[int, float]]:
     """Returns the steps of an epoch, and the seconds of one.
 
     Of the capsules, and of the fine-tuning if there is to be any.
@@ -203,14 +211,14 @@ def _time_of(ready: fit.Ready) -> tuple[int, float]:
 class _Clock(keras.callbacks.Callback):
     """Notes how long each step takes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.seconds = []
+        self.seconds: list[float] = []
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self.started = time.perf_counter()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         # Keras has waited for the step, because the loss is shown.
         self.seconds.append(time.perf_counter() - self.started)
 

@@ -163,25 +163,29 @@ def _training(facts: Mapping[str, Any], about: About) -> str:
 
 
 def _numbers(facts: Mapping[str, Any]) -> str:
-    told, packed = facts["measured"], facts["packed"]
-    bits, ceiling = told["type_entropy_bits"], told["type_ceiling_bits"]
+    measured, packed = facts["measured"], facts["packed"]
+    bits, ceiling = measured["type_entropy_bits"], measured["type_ceiling_bits"]
     rows = [
-        (f"right, of {facts['tested_on']:,} test images", told["accuracy"]),
-        ("right with quantised couplings", told["accuracy_quantized"]),
+        (f"right, of {facts['tested_on']:,} test images", measured["accuracy"]),
+        ("right with quantised couplings", measured["accuracy_quantized"]),
         ("entropy of trees of types", f"{bits:.2f} of {ceiling:.2f} bits"),
-        ("trees of types a class, median", f"{told['type_median_keys']:.0f}"),
+        (
+            "trees of types a class, median",
+            f"{measured['type_median_keys']:.0f}",
+        ),
         (
             "entropy of trees of places",
-            f"{told['entropy_bits']:.2f} of {told['ceiling_bits']:.2f} bits",
+            f"{measured['entropy_bits']:.2f} of "
+            f"{measured['ceiling_bits']:.2f} bits",
         ),
-        ("T-score", f"{told['t_score']:.3f}"),
-        ("lose their class without their tree", told["necessity"]["zero"]),
-        ("without random children", told["necessity_random"]["zero"]),
-        ("keep it with the tree alone", told["sufficiency"]["zero"]),
-        ("with random children", told["sufficiency_random"]["zero"]),
-        ("children in a tree", told["size"]),
+        ("T-score", f"{measured['t_score']:.3f}"),
+        ("lose their class without their tree", measured["necessity"]["zero"]),
+        ("without random children", measured["necessity_random"]["zero"]),
+        ("keep it with the tree alone", measured["sufficiency"]["zero"]),
+        ("with random children", measured["sufficiency_random"]["zero"]),
+        ("children in a tree", measured["size"]),
     ]
-    if parts := told["parts"]:
+    if parts := measured["parts"]:
         rows.append(("weight of a tree on own parts", parts["own"]))
         rows.append(("on loose parts", parts["loose"]))
     rows.append(("right, inverted", packed["inverted"]))

@@ -15,7 +15,6 @@ from cli import UserError
 from tfcaps import rem
 from tfcaps.files import put_in_place, write_atomically
 from training import datasets
-from training.batches import to_float
 from training.folder import RunFolder
 from training.pretrained_card import card, check_known
 
@@ -113,9 +112,9 @@ def of_run(folder: RunFolder, data: datasets.Data) -> dict[str, Any]:
     return {
         "dataset": folder.config.dataset,
         "classes": list(data.class_names),
-        "trained_on": len(data.train[1]),
-        "held_out": len(data.validation[1]),
-        "tested_on": len(data.test[1]),
+        "trained_on": len(data.train.labels),
+        "held_out": len(data.validation.labels),
+        "tested_on": len(data.test.labels),
         "epochs": folder.config.epochs,
         "seed": folder.config.seed,
         "seconds": round(measured["seconds"]),
@@ -139,7 +138,7 @@ def of_data(path: Path, data: datasets.Data) -> dict[str, Any]:
         `types_in_tree`, the mean.
     """
     model = keras.saving.load_model(path, compile=False)
-    images, labels = to_float(data.test[0]), data.test[1]
+    images, labels = data.test.images[:], data.test.labels
     return {
         "packed": {
             "accuracy": accuracy(model, images, labels),
@@ -166,10 +165,10 @@ def _of_shifts(
         for rows, columns in ((1, 0), (-1, 0), (0, 1), (0, -1)):
             moved = shifted(images, pixels * rows, pixels * columns)
             right.append(accuracy(model, moved, labels))
-            others, _ = rem.sample_keys(
+            moved_keys, _ = rem.sample_keys(
                 model, moved, levels=_LEVELS, of_types=True
             )
-            same.append(np.mean((others == keys).all(axis=-1)))
+            same.append(np.mean((moved_keys == keys).all(axis=-1)))
         found[str(pixels)] = {
             "accuracy": float(np.mean(right)),
             "same_types": float(np.mean(same)),

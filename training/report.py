@@ -47,7 +47,7 @@ def write(
     reports: Mapping[str, Report],
     decoded: keras.Model | None = None,
     models: Mapping[str, keras.Model] | None = None,
-    further: Iterable[str] = (),
+    notes: Iterable[str] = (),
     compared: float | None = None,
 ) -> Path:
     """Draws the figures and writes `report.html`; returns its path.
@@ -61,11 +61,12 @@ def write(
         decoded: The model with its decoder, or `None`.
         models: The models by name. Defaults to `None`, which leaves out figures
             for which models look at images.
-        further: What `others` returns. Defaults to nothing.
+        notes: More sentences, such as those that `sentences` returns. Defaults
+            to nothing.
         compared: Accuracy with a dense head. Defaults to `None`, not measured.
     """
     folder.figures.mkdir(exist_ok=True)
-    shown = {}
+    shown: dict[str, figures.Shown] = {}
     if models:
         shown |= tree_figures.of_models(models, folder.config, data)
     shown |= figures.of_dictionaries(folder, data, reports)
@@ -90,7 +91,7 @@ def write(
                 )
                 for name, report in reports.items()
             ),
-            *((sentence, False) for sentence in further),
+            *((sentence, False) for sentence in notes),
         ],
         figures=[
             (drawing.save(folder.figures / name), *about)
@@ -107,15 +108,16 @@ def table(reports: Mapping[str, Report], compared: float | None = None) -> str:
     return markdown([head, *rows])
 
 
-def others(
+def sentences(
     measured: Mapping[str, Mapping[str, Mapping[str, float]]],
 ) -> list[str]:
-    """Returns a sentence for each model and further measurement.
+    """Returns a sentence for each measurement of `tests` of each model.
 
     Args:
-        measured: For each model what `measure` of `training/run.py` returns.
+        measured: For each model what `measure` of `training/run_job.py` returns
+            besides its report.
     """
-    sentences = []
+    texts = []
     for name, tests in measured.items():
         for test, values in tests.items():
             if test == "pairs":
@@ -145,8 +147,8 @@ def others(
                     f"{values['accuracy_quantized']:.2%} quantised, "
                     f"{values['entropy_bits']:.2f} bits"
                 )
-            sentences.append(f"{TITLES[name]}, {text}.")
-    return sentences
+            texts.append(f"{TITLES[name]}, {text}.")
+    return texts
 
 
 def _cells(
@@ -170,12 +172,12 @@ def _cells(
 def _subtitle(data: Data, reports: Mapping[str, Report]) -> str:
     levels = next(iter(reports.values())).levels
     return (
-        f"{len(data.train[1]):,} training and {len(data.test[1]):,} test "
-        f"images, {data.num_classes} classes; couplings at {levels} levels. "
-        "Entropy is the mean over classes, its ceiling log2 of the images "
-        "predicted as a class; keys are the median over classes; the entropy "
-        "of types is that of trees that do not tell where in the image things "
-        "are, for networks whose children have positions; parameters "
+        f"{len(data.train.labels):,} training and {len(data.test.labels):,} "
+        f"test images, {data.num_classes} classes; couplings at {levels} "
+        "levels. Entropy is the mean over classes, its ceiling log2 of the "
+        "images predicted as a class; keys are the median over classes; the "
+        "entropy of types is that of trees that do not tell where in the image "
+        "things are, for networks whose children have positions; parameters "
         "are those that are not zero; sparsity is that of the weights that are "
         "pruned, then with the biases of their layers, as in the REM paper, "
         "and of all parameters. Necessity is the share of images that lose "

@@ -1,5 +1,6 @@
 """Trains, measures, draws and exports: what `training/run.py` does."""
 
+import argparse
 import dataclasses
 import itertools
 import subprocess
@@ -27,9 +28,10 @@ from training import (
     plan,
     report,
 )
-from training.batches import Batches, to_float
+from training.batches import Batches
 from training.configs import pictures, recipe
 from training.folder import RunFolder
+from training.image_data import Split
 from training.pairs import both_found, share_found
 from training.tables import TITLES
 
@@ -43,7 +45,7 @@ _NOT_KEPT = ("bare", "force", "tensorboard")
 # ------------------------------------------------------------------ settings
 
 
-def open_folder(options) -> RunFolder:
+def open_folder(options: argparse.Namespace) -> RunFolder:
     """Returns the folder of a new run, or that of the run to resume."""
     given = {
         field.name: value
@@ -101,7 +103,61 @@ def _free_name(config: configs.Config) -> Path:
 # ---------------------------------------------------------------- the stages
 
 
-def run(options) -> None:
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What a run works on.
+
+    Attributes:
+        options: The flags of the command.
+        folder: Where the run is, and its settings.
+        data: Images and labels.
+        strategy: What `make_strategy` returned.
+        started: When it began, as `time.monotonic` tells; `None` if a part of
+            it was done before, in a time that is not known.
+    """
+
+    options: argparse.Namespace
+    folder: RunFolder
+    data: datasets.Data
+    strategy: devices.Strategy | None
+    started: float | None
+
+    @property
+    def num_images(self) -> int:
+        """Number of training images."""
+        return len(self.data.train.labels)
+
+    def seconds(self) -> float | None:
+        """Returns what it took so far, if that is known."""
+        return None if self.started is None else time.monotonic() - self.started
+
+
+@dataclasses.dataclass(frozen=True)
+class _Results:
+    """What a run has measured.
+
+    Attributes:
+        models: The trained models by name.
+        reports: One for each model, on the test images.
+        tests: For each model what was measured besides, by test.
+        compared: Accuracy with a dense head, or `None`.
+    """
+
+    models: Mapping[str, keras.Model]
+    reports: Reports
+    tests: Mapping[str, Mapping[str, Any]]
+    compared: float | None
+
+    @property
+    def sentences(self) -> list[str]:
+        """What is said of all that is not in `reports`."""
+        sentences = report.sentences(self.tests)
+        if self.compared is not None:
+            sentences.append(dense_head.sentence(self.compared))
+        return sentences
+
+
+def run(options: argparse.Namespace) -> None:
     """Trains, measures, draws and exports."""
     started = time.monotonic()
     folder = open_folder(options)
@@ -141,17 +197,16 @@ def run(options) -> None:
         folder.create()
     if is_first:
         folder.save_data(data.name, data.class_names)
-    # The time of a run that was stopped half way is not known.
     begun_before = (folder.path / "metrics.jsonl").exists()
-
+    since = None if begun_before else started
     try:
-        _work(options, folder, data, strategy, begun_before, started)
+        _work(_Job(options, folder, data, strategy, since))
     except KeyboardInterrupt:
         print(f"\n\nstopped; go on with: {_resuming(options, folder.path)}")
         raise
 
 
-def _resuming(options, path: Path) -> str:
+def _resuming(options: argparse.Namespace, path: Path) -> str:
     """Returns the command that goes on with a run."""
     backend = keras.backend.backend()
     words = [f"KERAS_BACKEND={backend}"] if backend != "tensorflow" else []
@@ -160,69 +215,68 @@ def _resuming(options, path: Path) -> str:
     return " ".join(words)
 
 
-def _work(options, folder, data, strategy, begun_before, started) -> None:
+def _work(job: _Job) -> None:
     """Trains, measures and shows, as far as it has not been done."""
-    config, count = folder.config, len(data.train[1])
-    compared = None
-    trained = {}
-    with features.removed_after(folder.path):
-        if config.dense_head and devices.num_processes() == 1:
-            compared = dense_head.accuracy(data, folder)
-        for name in config.model_names:
-            print(f"\n{TITLES[name]} on {data.name}", flush=True)
-            trained[name] = fit.train(
-                name, data, folder, strategy, tensorboard=options.tensorboard
-            )
-            if name == "baseline" and config.rem and not options.force:
-                rows = folder.read_metrics(name)
-                learnt.check(config, count, rows, compared)
+    models, compared = _train(job)
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
-        reports, others = measure(config, data, trained)
-        further = report.others(others)
-        if compared is not None:
-            further.append(dense_head.sentence(compared))
-        folder.save_reports(reports, others)  # the manifest tells of them
-        if not options.bare:
-            _show(data, folder, trained, reports, further, compared, strategy)
-        if not begun_before:
-            folder.save_reports(reports, others, time.monotonic() - started)
-        print()
-        print(report.table(reports, compared))
-        for name in config.model_names:
-            print(f"{TITLES[name]}: {reports[name].verdict}")
-            if reports[name].learnt is False:
-                rows = folder.read_metrics(name)
-                print(learnt.advice(config, count, rows, compared))
-        for sentence in further:
-            print(sentence)
-        print(f"\nfiles of the run: {folder.path}")
+        reports, tests = measure(job.folder.config, job.data, models)
+        results = _Results(models, reports, tests, compared)
+        job.folder.save_reports(reports, tests, job.seconds())
+        if not job.options.bare:
+            _show(job, results)
+        _print_results(job, results)
     devices.wait()
 
 
+def _train(job: _Job) -> tuple[dict[str, Any], float | None]:
+    """Returns the models, and the accuracy with a dense head if measured."""
+    folder, config = job.folder, job.folder.config
+    compared = None
+    models = {}
+    with features.removed_after(folder.path):
+        if config.dense_head and devices.num_processes() == 1:
+            compared = dense_head.accuracy(job.data, folder)
+        for name in config.model_names:
+            print(f"\n{TITLES[name]} on {job.data.name}", flush=True)
+            models[name] = fit.train(
+                name,
+                job.data,
+                folder,
+                job.strategy,
+                tensorboard=job.options.tensorboard,
+            )
+            if name == "baseline" and config.rem and not job.options.force:
+                rows = folder.read_metrics(name)
+                learnt.check(config, job.num_images, rows, compared)
+    return models, compared
+
+
 def measure(
-    config: configs.Config, data: datasets.Data, trained: Mapping[str, Any]
+    config: configs.Config,
+    data: datasets.Data,
+    models: Mapping[str, keras.Model],
 ) -> tuple[Reports, dict[str, dict[str, Any]]]:
-    """Measures each model on the test images, and on further test sets.
+    """Measures each model on the test images, and on the other test sets.
 
     Of images of two digits, `pairs` has the accuracies for both, and whether
     the map of each lies on it.
     """
     reports: Reports = {}
-    others: dict[str, dict[str, Any]] = {name: {} for name in trained}
-    for name, model in trained.items():
+    tests: dict[str, dict[str, Any]] = {name: {} for name in models}
+    for name, model in models.items():
         evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
-        for test, (images, labels) in [("", data.test), *data.others.items()]:
+        for test, split in [("", data.test), *data.others.items()]:
             print(
                 f"\n{TITLES[name]}: parse trees of the {test or 'test'} images",
                 flush=True,
             )
-            batches = Batches(images, labels, batch_size=256)
+            batches = Batches(*split, batch_size=256)
             measured = evaluator.run(batches, verbose=fit.progress() % 2)
             if test:
-                others[name][test] = measured.to_dict()
+                tests[name][test] = measured.to_dict()
                 continue
-            used = _faithfulness(name, model, images, labels)
+            used = _faithfulness(name, model, split)
             on_parts = parts.trees(model, data)
             if on_parts is not None:
                 print(parts.sentence(on_parts), flush=True)
@@ -230,38 +284,39 @@ def measure(
                 measured, faithfulness=used, parts=on_parts
             )
             if on_maps := parts.maps(model, data):
-                others[name]["maps"] = on_maps
+                tests[name]["maps"] = on_maps
         if config.pairs:
             images, labels = data.test
-            lengths = model.predict(to_float(images), verbose=0)
-            others[name]["pairs"] = {
+            lengths = model.predict(images[:], verbose=0)
+            tests[name]["pairs"] = {
                 "both_found": float(np.mean(both_found(labels, lengths))),
                 "share_found": float(np.mean(share_found(labels, lengths))),
                 **parts.maps_of_pairs(model, data),
             }
-    return reports, others
+    return reports, tests
 
 
-def _faithfulness(name, model, images, labels) -> rem.Faithfulness:
+def _faithfulness(
+    name: str, model: keras.Model, split: Split
+) -> rem.Faithfulness:
     """Measures whether the model uses its trees, on 2,000 images at most."""
     print(f"\n{TITLES[name]}: what it does without its trees", flush=True)
     # Drawn, as images may come class by class.
-    batches = Batches(images, labels, batch_size=256, seed=0)
+    batches = Batches(*split, batch_size=256, seed=0)
     used = rem.faithfulness(model, batches, verbose=fit.progress() % 2)
     print(used.verdict, flush=True)
     return used
 
 
-def _show(data, folder, trained, reports, further, compared, strategy) -> None:
+def _show(job: _Job, results: _Results) -> None:
     """Searches the levels, exports and draws, in one process."""
-    config = folder.config
+    data, folder, config = job.data, job.folder, job.folder.config
     main = config.model_names[-1]
-    model = trained[main]
+    model = results.models[main]
     # A decoder on frozen capsules is small enough for one process.
-    if config.strategy == "data-parallel":
-        strategy = None
+    strategy = None if config.strategy == "data-parallel" else job.strategy
     decoded = decoding.decoded_model(model, data, folder, strategy)
-    if len(data.validation[1]):
+    if len(data.validation.labels):
         print("\nsearching the fewest levels", flush=True)
         search = rem.find_levels(
             model, Batches(*data.validation, batch_size=256), mode=config.mode
@@ -273,10 +328,30 @@ def _show(data, folder, trained, reports, further, compared, strategy) -> None:
         export(folder.path, folder.served)
     print("\ndrawing the figures of the report", flush=True)
     page = report.write(
-        folder, data, reports, decoded, trained, further, compared
+        folder,
+        data,
+        results.reports,
+        decoded,
+        results.models,
+        results.sentences,
+        results.compared,
     )
     print(f"\nmodel for TensorFlow Serving: {served}")
     print(f"report: {page}")
+
+
+def _print_results(job: _Job, results: _Results) -> None:
+    folder, config = job.folder, job.folder.config
+    print()
+    print(report.table(results.reports, results.compared))
+    for name in config.model_names:
+        print(f"{TITLES[name]}: {results.reports[name].verdict}")
+        if results.reports[name].learnt is False:
+            rows = folder.read_metrics(name)
+            print(learnt.advice(config, job.num_images, rows, results.compared))
+    for sentence in results.sentences:
+        print(sentence)
+    print(f"\nfiles of the run: {folder.path}")
 
 
 def export(run: Path, to: Path) -> None:

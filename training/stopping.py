@@ -8,6 +8,7 @@ import numpy as np
 
 from tfcaps.files import put_in_place, write_atomically
 from training import devices
+from training.batches import Batches
 
 
 class StopOnValidation(keras.callbacks.Callback):
@@ -31,7 +32,7 @@ class StopOnValidation(keras.callbacks.Callback):
 
     def __init__(
         self,
-        batches,
+        batches: Batches,
         path: Path,
         *,
         patience: int | None = None,
@@ -64,7 +65,9 @@ class StopOnValidation(keras.callbacks.Callback):
                 return min(done, most)
         return most
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, float] | None = None
+    ) -> None:
         values = self.model.evaluate(self.batches, verbose=0, return_dict=True)
         row = {"loss": values["loss"]}
         if self.accuracy is not None:

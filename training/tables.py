@@ -223,7 +223,7 @@ def markdown(rows: Sequence[tuple[str, ...]], *, left: int = 1) -> str:
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
-    def line(cells) -> str:
+    def line(cells: Iterable[str]) -> str:
         padded = (
             cell.ljust(width) if k < left else cell.rjust(width)
             for k, (cell, width) in enumerate(zip(cells, widths, strict=True))

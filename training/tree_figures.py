@@ -2,20 +2,17 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from tfcaps import rem, viz
-from training.batches import Batches, to_float
+from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
 from training.figures import Shown
+from training.image_data import Array, Split
 from training.tables import TITLES
-
-Array = NDArray[Any]
 
 # Images that are shown of those that are right, and of those that are wrong.
 _EACH = 4
@@ -58,23 +55,23 @@ def of_models(
         Batches(images, labels, batch_size=256), verbose=0
     )["lengths"]
     right = _is_right(lengths, labels)
-    chosen = choose(right, _classes(labels), lengths.max(axis=-1))
-    pictures = to_float(images[chosen])
+    rows = choose(right, _classes(labels), lengths.max(axis=-1))
+    pictures = images[rows]
     trees = rem.tree_fields(
         model, pictures, levels=config.levels, mode=config.mode
     )
     drawing = viz.tree_fields(
         pictures,
         trees,
-        labels=_classes(labels)[chosen],
+        labels=_classes(labels)[rows],
         titles=[
             f"{'right' if right[k] else 'WRONG'}: "
             + longest(lengths[k], data.class_names)
-            for k in chosen
+            for k in rows
         ],
         class_names=data.class_names,
     )
-    for shown, k in zip(drawing.data["images"], chosen, strict=True):
+    for shown, k in zip(drawing.data["images"], rows, strict=True):
         shown["right"] = bool(right[k])
         shown["lengths"] = lengths[k].round(6).tolist()
     fields, text = trees[0].fields, _TEXT + _told(right)
@@ -118,11 +115,11 @@ def _spread(order: Array, classes: Array) -> Array:
     return order[np.argsort(rounds, kind="stable")][:_EACH]
 
 
-def _drawn(data: Data) -> tuple[Array, Array]:
+def _drawn(data: Data) -> Split:
     """Returns some test images, all if they are few."""
-    images, labels = data.test
-    chosen = np.random.default_rng(0).permutation(len(labels))[:_MOST]
-    return images[np.sort(chosen)], labels[np.sort(chosen)]
+    count = len(data.test.labels)
+    drawn = np.random.default_rng(0).permutation(count)[:_MOST]
+    return data.test.take(np.sort(drawn))
 
 
 def _classes(labels: Array) -> Array:
@@ -143,10 +140,10 @@ def _told(right: Array) -> str:
     count, wrong = len(right), int(np.sum(~right))
     if not wrong:
         return f"None of the {count:,} test images looked at is wrong."
-    told = f"{wrong:,} of the {count:,} test images looked at are wrong"
+    text = f"{wrong:,} of the {count:,} test images looked at are wrong"
     if wrong == count:
-        return f"All {told}."
+        return f"All {text}."
     return (
-        f"{told}; of these the ones that the network is most certain of are "
+        f"{text}; of these the ones that the network is most certain of are "
         "shown, of the others some that are drawn at random."
     )

@@ -14,7 +14,6 @@ import tfcaps
 from tests import hub
 from tfcaps.models import load_pretrained
 from training import datasets, pretrained_job
-from training.batches import to_float
 from training.pretrained_card import ABOUT, card
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +78,7 @@ def test_network_is_as_good_as_its_card_says(name):
     data_dir = str(DATA) if DATA.is_dir() else None
     data = datasets.load(name, data_dir)
     assert list(data.class_names) == facts_of(name)["classes"]
-    images, labels = to_float(data.test[0]), data.test[1]
+    images, labels = data.test.images[:], data.test.labels
     model = load_pretrained(name)
     packed = facts_of(name)["packed"]
     right = pretrained_job.accuracy(model, images, labels)

@@ -12,6 +12,7 @@ from tests.training.test_run import command, tiny_data
 from tfcaps import models, rem
 from training import applications, backbone, configs, fit
 from training.datasets import Data
+from training.image_data import Images, Split
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +98,8 @@ def test_trees_on_a_gated_network_have_places_all_over_the_image():
 
 
 def test_no_other_scale_is_put_before_it():
-    part = np.zeros((4, 32, 32, 3), np.uint8), np.arange(4) % 2
+    images = Images(np.zeros((4, 32, 32, 3), np.uint8))
+    part = Split(images, np.arange(4) % 2)
     data = Data("two", part, part, part, ("a", "b"))
     config = configs.Config(
         model="parts_capsnet", backbone="MobileNetV2", measured=True

@@ -7,8 +7,9 @@ import pytest
 
 from training import images as pixels
 from training.augmentation import Augmentation, recoloured, rotated, warped
-from training.batches import Batches, to_float
+from training.batches import Batches
 from training.datasets import Protocol, protocol
+from training.image_data import Images
 from training.pairs import Partners, both_found, share_found
 
 _EVERYTHING = Augmentation(
@@ -31,12 +32,13 @@ def augmented(images, **settings):
     """Returns what one batch makes of images; its order is theirs."""
     augment = Augmentation(**settings)
     labels = np.arange(len(images))
-    return Batches(images, labels, len(images), augment=augment)[0][0]
+    batches = Batches(Images(images), labels, len(images), augment=augment)
+    return batches[0][0]
 
 
 def test_batches_cover_every_image_once_in_an_order_of_the_epoch():
     images = np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1)
-    batches = Batches(images, np.arange(10), 4, seed=1)
+    batches = Batches(Images(images), np.arange(10), 4, seed=1)
     seen = []
     for epoch in (0, 1, 0):
         batches.start_epoch(epoch)
@@ -51,7 +53,7 @@ def test_batches_cover_every_image_once_in_an_order_of_the_epoch():
 
 
 def test_batches_without_a_seed_keep_the_order():
-    batches = Batches(np.zeros((5, 2, 2, 1)), np.arange(5), 2)
+    batches = Batches(Images(np.zeros((5, 2, 2, 1))), np.arange(5), 2)
     labels = [batches[k][1].tolist() for k in range(3)]
     assert labels == [[0, 1], [2, 3], [4]]
 
@@ -59,8 +61,9 @@ def test_batches_without_a_seed_keep_the_order():
 def test_shifts_move_images_and_bring_in_zeros():
     images = np.zeros((50, 5, 5, 1), np.float32)
     images[:, 2, 2] = 1.0
+    augment = Augmentation(shift=1)
     shifted, _ = Batches(
-        images, np.arange(50), 50, seed=0, augment=Augmentation(shift=1)
+        Images(images), np.arange(50), 50, seed=0, augment=augment
     )[0]
     assert shifted.shape == images.shape
     np.testing.assert_array_equal(shifted.sum(axis=(1, 2, 3)), 1.0)
@@ -68,14 +71,13 @@ def test_shifts_move_images_and_bring_in_zeros():
     assert places == {(r, c) for r in (1, 2, 3) for c in (1, 2, 3)}
     edges = np.ones((50, 5, 5, 1), np.float32)
     shifted, _ = Batches(
-        edges, np.arange(50), 50, seed=0, augment=Augmentation(shift=1)
+        Images(edges), np.arange(50), 50, seed=0, augment=augment
     )[0]
     assert {int(image.sum()) for image in shifted} == {16, 20, 25}
 
 
-def test_images_become_floats_in_0_to_1():
-    assert to_float(np.array([0, 255], np.uint8)).tolist() == [0.0, 1.0]
-    assert to_float(np.array([0.5])).dtype == np.float32
+def to_float(pixels):
+    return pixels.astype(np.float32) / np.float32(255)
 
 
 def test_no_augmentation_changes_nothing():
@@ -91,7 +93,9 @@ def test_augmentation_depends_on_seed_epoch_and_batch_alone(channels, convert):
     labels = np.arange(40) % 2
 
     def drawn(seed, epoch, index):
-        batches = Batches(images, labels, 20, seed=seed, augment=_EVERYTHING)
+        batches = Batches(
+            Images(images), labels, 20, seed=seed, augment=_EVERYTHING
+        )
         batches.start_epoch(epoch)
         return batches[index][0]
 
@@ -181,7 +185,8 @@ def test_expanded_mnist_moves_a_digit_to_every_place_where_it_is_whole():
     digit = np.ones((3000, 28, 28, 1), np.uint8)
     augment = Augmentation(shift=protocol("affnist").shift)
     labels = np.zeros(3000, int)
-    placed = Batches(pixels.centred(digit, 40), labels, 3000, augment=augment)
+    images = Images(pixels.centred(digit, 40))
+    placed = Batches(images, labels, 3000, augment=augment)
     ink = placed[0][0][..., 0] > 0
     assert (ink.sum(axis=(1, 2)) == 28 * 28).all()
     tops, lefts = ink.any(axis=2).argmax(1), ink.any(axis=1).argmax(1)
@@ -196,9 +201,8 @@ def test_pairs_are_two_digits_of_different_classes():
     images = np.zeros((6, 5, 5, 1), np.uint8)
     images[:, 2, 2, 0] = values
     labels = np.array([0, 0, 0, 1, 1, 2])
-    batches = Batches(
-        images, labels, 6, augment=Augmentation(shift=1, pairs=True)
-    )
+    augment = Augmentation(shift=1, pairs=True)
+    batches = Batches(Images(images), labels, 6, augment=augment)
     drawn = set()
     for epoch in range(100):
         batches.start_epoch(epoch)
@@ -219,10 +223,10 @@ def test_pairs_are_two_digits_of_different_classes():
 def test_merged_digits_are_shifted_apart_and_not_brighter_than_white(convert):
     images = np.zeros((2, 7, 7, 1), np.uint8)
     images[:, 3, 3] = 200
-    partners = Partners(convert(images), np.array([0, 1]), 2)
+    partners = Partners(Images(convert(images)), np.array([0, 1]), 2)
     chosen = np.zeros(500, int)
     merged, _ = partners.merge(chosen, 2, np.random.default_rng(0))
-    merged = np.rint(255 * to_float(merged))
+    merged = np.rint(255 * Images(merged)[:])
     places = {tuple(place[1:3]) for place in np.argwhere(merged)}
     assert places == {(r, c) for r in range(1, 6) for c in range(1, 6)}
     assert set(merged.max(axis=(1, 2, 3))) == {200.0, 255.0}
@@ -248,7 +252,7 @@ def test_protocols_name_augmentations():
 def test_rare_classes_are_repeated_until_all_are_equally_frequent():
     labels = np.array([0] * 7 + [1] * 2 + [3])
     images = np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1)
-    batches = Batches(images, labels, 4, seed=0, balanced=True)
+    batches = Batches(Images(images), labels, 4, seed=0, balanced=True)
     assert batches.num_batches == 6
     seen = np.concatenate([batches[k][1] for k in range(6)])
     np.testing.assert_array_equal(np.bincount(seen), [7, 7, 0, 7])

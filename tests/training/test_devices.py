@@ -19,6 +19,7 @@ from tfcaps.routing import execution
 from training import configs, datasets, devices, fit
 from training.batches import Batches
 from training.folder import RunFolder
+from training.image_data import Images
 
 # Trains on the devices of its arguments, in files named like them.
 TRAIN = """
@@ -54,7 +55,7 @@ def train(path, strategy):
     data = datasets.load("digits").reduced(config.samples)
     if strategy != "none" or keras.backend.backend() == "jax":
         # The same images everywhere: two devices cut batches in halves.
-        train = tuple(part[:74] for part in data.train)
+        train = data.train.take(slice(74))
         data = dataclasses.replace(data, train=train)
     model = fit.train("rem", data, folder, made)
     devices.wait()
@@ -168,7 +169,8 @@ def test_gpus_are_named(monkeypatch):
 
 
 def test_processes_share_batches_of_a_multiple_of_all_devices():
-    images, labels = np.arange(11.0)[:, None, None, None], np.arange(11)
+    images = Images(np.arange(11.0)[:, None, None, None])
+    labels = np.arange(11)
     parts = [
         Batches(images, labels, 4, seed=1, shards=2, process=(number, 2))
         for number in range(2)

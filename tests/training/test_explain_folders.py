@@ -192,7 +192,9 @@ def test_pictures_are_found_and_told_apart(photos, tmp_path):
 def test_pictures_get_the_sides_and_channels_of_the_network(photos):
     picture = own_pictures.Picture(photos / "ant" / "0.png", "0.png")
     reader = own_pictures.Reader((6, 9, 3), False, False)
-    [image] = reader.read([picture]).values()
+    readable, read = reader.read([picture])
+    assert readable == [picture]
+    [image] = read.pixels
     grey = images.read(picture.path)[None, ..., None]
     wanted = images.resize(np.repeat(grey, 3, axis=-1), (6, 9))[0]
     np.testing.assert_array_equal(image, wanted)

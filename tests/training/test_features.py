@@ -11,9 +11,10 @@ import pytest
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
-from training import configs, features, fit
+from training import callbacks, configs, features, fit
 from training.datasets import Data
 from training.folder import RunFolder
+from training.image_data import Images, Split
 
 
 def save_backbone(folder):
@@ -40,7 +41,7 @@ def make_data():
 
     def part(count):
         images = rng.integers(0, 256, (count, 12, 12, 1), dtype=np.uint8)
-        return images, np.arange(count) % 3
+        return Split(Images(images), np.arange(count) % 3)
 
     return Data("three", part(20), part(6), part(9), ("a", "b", "c"))
 
@@ -110,10 +111,12 @@ def test_the_head_on_kept_features_is_the_network(data, config, tmp_path):
     for part in ("validation", "test"):
         images, labels = getattr(data, part)
         maps, kept_labels = getattr(ready.data, part)
-        assert maps.dtype == np.float16 and maps.shape[1:] == (5, 5, 6)
+        assert maps.pixels.dtype == np.float16
+        assert maps.shape[1:] == (5, 5, 6)
+        seen = images.pixels.astype(np.float32) / 255
         np.testing.assert_allclose(
-            ready.network.predict(maps.astype(np.float32), verbose=0),
-            ready.model.predict(images.astype(np.float32) / 255, verbose=0),
+            ready.network.predict(maps.pixels.astype(np.float32), verbose=0),
+            ready.model.predict(seen, verbose=0),
             atol=2e-3,
         )
         np.testing.assert_array_equal(kept_labels, labels)
@@ -142,10 +145,10 @@ def test_training_on_features_is_training_on_images(
         on_features = prepared(name, data, config, tmp_path)
     frozen = on_features.model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
-        callbacks = fit._callbacks(ready.trained, config, ready.batches)
+        used = callbacks.of_training(ready.trained, config, ready.batches)
         ready.trained.fit(
             ready.batches, epochs=2, shuffle=False, verbose=0,
-            callbacks=callbacks,
+            callbacks=used,
         )  # fmt: skip
         rem.strip_pruning(ready.trained)
     weights = on_features.model.get_weights()
@@ -165,7 +168,7 @@ def test_epochs_go_through_the_copies(data, config, tmp_path):
     for epoch in range(6):
         ready.batches.start_epoch(epoch)
         order = ready.batches._order
-        first.append(ready.batches.images[0])
+        first.append(ready.batches.images.pixels[0])
         assert sorted(order) == list(range(20))
     assert len(ready.batches.copies) == features.COPIES == 4
     assert np.any(first[0] != first[1])

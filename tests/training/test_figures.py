@@ -13,6 +13,7 @@ from training import figures, report, tree_figures
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
+from training.image_data import Images, Split
 
 ALWAYS = {
     "curves", "tradeoff_epoch", "keys_per_class", "coupling_histograms",
@@ -29,7 +30,7 @@ def data():
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (12, 8, 8, 1), np.uint8)
     labels = np.array([2, 1, 1, 0, 2, 0, 1, 2, 0, 0, 1, 2])
-    part = images, labels
+    part = Split(Images(images), labels)
     names = ("cat", "dog", "bee")
     return Data("tiny", part, part, part, names)
 
@@ -45,9 +46,9 @@ def models():
 
 
 def measured(models, data):
-    images = data.test[0].astype(np.float32) / 255
+    images = data.test.images.pixels.astype(np.float32) / 255
     return {
-        name: rem.evaluate(model, (images, data.test[1]))
+        name: rem.evaluate(model, (images, data.test.labels))
         for name, model in models.items()
     }
 
@@ -135,8 +136,8 @@ def test_an_image_of_each_class_is_shown(written, data, models):
     saliency = read(folder, "saliency")
     assert saliency["labels"] == [0, 1, 2]
     for shown, index in zip(saliency["images"], (3, 1, 0), strict=True):
-        assert shown == data.test[0][index, ..., 0].tolist()
-    images = data.test[0][[3, 1, 0]].astype(np.float32) / 255
+        assert shown == data.test.images.pixels[index, ..., 0].tolist()
+    images = data.test.images.pixels[[3, 1, 0]].astype(np.float32) / 255
     rounded = rem.quantize_couplings(models["rem"], 11)
     maps = rem.explanation(rounded)(images)["saliency"]
     np.testing.assert_allclose(
@@ -154,15 +155,17 @@ def test_right_and_wrong_images_are_shown_with_their_trees(
     written, data, models
 ):
     folder, page = written
-    images = data.test[0].astype(np.float32) / 255
+    images = data.test.images.pixels.astype(np.float32) / 255
     everything = rem.tree_fields(models["rem"], images, levels=11)
     by_picture = {
         json.dumps(image[..., 0].tolist()): (int(label), tree)
-        for image, label, tree in zip(*data.test, everything, strict=True)
+        for image, label, tree in zip(
+            data.test.images.pixels, data.test.labels, everything, strict=True
+        )
     }
     shown = read(folder, "tree_fields")["images"]
     named = np.array([tree.predicted for tree in everything])
-    right = named == data.test[1]
+    right = named == data.test.labels
     assert [part["right"] for part in shown] == [True] * min(4, right.sum()) + [
         False
     ] * min(4, (~right).sum())
@@ -212,9 +215,9 @@ def test_every_class_is_shown_before_one_comes_twice():
 
 def test_that_none_is_wrong_is_said(data, models):
     named = rem.sample_keys(
-        models["rem"], data.test[0].astype(np.float32) / 255
+        models["rem"], data.test.images.pixels.astype(np.float32) / 255
     )[1]
-    part = data.test[0], named
+    part = Split(data.test.images, named)
     caption = tree_figures.of_models(
         models, Config(), dataclasses.replace(data, test=part)
     )["tree_fields"].caption
@@ -225,7 +228,9 @@ def test_of_images_of_two_classes_either_is_right(data, models):
     both = np.ones((12, 3), np.int64)
     both[:, 0] = 0
     shown = tree_figures.of_models(
-        models, Config(), dataclasses.replace(data, test=(data.test[0], both))
+        models,
+        Config(),
+        dataclasses.replace(data, test=Split(data.test.images, both)),
     )["tree_fields"].drawing.data["images"]
     assert {part["label"] for part in shown} == {1}
     assert all(part["right"] == (part["predicted"] in (1, 2)) for part in shown)
@@ -233,7 +238,7 @@ def test_of_images_of_two_classes_either_is_right(data, models):
 
 def test_trees_of_the_test_set_are_of_both_models(written, data, models):
     folder, _ = written
-    images = data.test[0].astype(np.float32) / 255
+    images = data.test.images.pixels.astype(np.float32) / 255
     shown = read(folder, "parse_tree_overall")
     for name, title in (("baseline", "Baseline"), ("rem", "REM")):
         tree = rem.ParseTrees(models[name], levels=11).overall(images)
@@ -267,7 +272,7 @@ def test_trees_of_types_are_those_of_the_last_model(written, data, models):
 def test_of_two_digits_the_lower_one_is_the_class(data, models):
     images, labels = data.test
     pairs = np.eye(3)[labels] + np.eye(3)[(labels + 1) % 3]
-    both = dataclasses.replace(data, test=(images, pairs))
+    both = dataclasses.replace(data, test=Split(images, pairs))
     shown = figures.of_models(models, Config(), both)
     labels = shown["saliency"].drawing.data["labels"]
     assert labels == [0, 1]

@@ -8,6 +8,7 @@ from keras import ops
 from cli import UserError
 from training.batches import Batches
 from training.finite import StopIfNotFinite, guarded
+from training.image_data import Images
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -30,7 +31,8 @@ def data(zeros=()):
     images = np.full((12, 1, 1, 1), 0.5, "float32")
     labels = np.arange(12)
     images[list(zeros)] = 0.0
-    return Batches(images, labels, 4, seed=3, arrange=lambda x, y: (x, y % 2))
+    batches = Images(images), labels
+    return Batches(*batches, 4, seed=3, arrange=lambda x, y: (x, y % 2))
 
 
 def network(function, optimizer=None, wrap=guarded):
@@ -104,7 +106,7 @@ def test_weights_that_overflow_and_bad_images_are_named():
     with pytest.raises(UserError, match="is the weight .*last/kernel"):
         fit(model, data())
     batches = data()
-    batches.images[4] = np.nan
+    batches.images.pixels[4] = np.nan
     with pytest.raises(UserError, match="is the input 'images'"):
         fit(network(lambda x: x), batches)
 

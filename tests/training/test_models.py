@@ -10,11 +10,12 @@ import tfcaps
 from cli import UserError
 from tests.networks import tiny_capsnet
 from tfcaps import rem
-from training import configs, fit, networks, objectives, pruning
+from training import callbacks, configs, fit, networks, objectives, pruning
 from training.augmentation import Augmentation
 from training.batches import Batches
 from training.datasets.data import Data
 from training.folder import RunFolder
+from training.image_data import Images, Split
 
 _MEAN, _STD = (0.2, 0.4, 0.6), (0.5, 0.25, 0.1)
 
@@ -22,7 +23,7 @@ _MEAN, _STD = (0.2, 0.4, 0.6), (0.5, 0.25, 0.1)
 @pytest.fixture
 def data(rng):
     images = rng.random((48, 8, 8, 1), dtype=np.float32)
-    part = images, np.arange(48) % 3
+    part = Split(Images(images), np.arange(48) % 3)
     return Data("noise", part, part, part, ("a", "b", "c"))
 
 
@@ -76,7 +77,7 @@ def test_statistics_are_measured_on_the_training_images(data):
     config = configs.Config(measured=True)
     model = fit.build(data, config, decoder=False)
     layer = model.get_layer("standardize")
-    images = data.train[0]
+    images = data.train.images.pixels
     standardized = keras.ops.convert_to_numpy(layer(images))
     assert standardized.mean() == pytest.approx(0, abs=1e-5)
     assert standardized.std() == pytest.approx(1, abs=1e-5)
@@ -109,8 +110,8 @@ def test_each_strategy_prunes_what_it_should(data, strategy, reached):
     batches = Batches(*data.train, 16)
     pruning.begin(model, config, data, batches)
     assert (rem.sparsity(model) > 0.5) == (strategy == "snip")
-    callbacks = [] if strategy == "none" else [rem.UpdatePruningStep()]
-    model.fit(batches, epochs=4, verbose=0, callbacks=callbacks)
+    steps = [] if strategy == "none" else [rem.UpdatePruningStep()]
+    model.fit(batches, epochs=4, verbose=0, callbacks=steps)
     sparsity = rem.sparsity(model)
     if reached is None:
         assert 0.1 < sparsity <= 0.61
@@ -124,15 +125,16 @@ def test_snip_sees_images_of_the_size_that_the_network_takes(data):
     model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
     config = configs.Config(pruning="snip", final_sparsity=0.6, crop=8)
     images, labels = data.train
-    wide = np.pad(images, [(0, 0), (2, 2), (2, 2), (0, 0)])
+    margins = [(0, 0), (2, 2), (2, 2), (0, 0)]
+    wide = Images(np.pad(images.pixels, margins))
     batches = Batches(wide, labels, 16, augment=Augmentation(crop=8))
-    whole = dataclasses.replace(data, train=(wide, labels))
+    whole = dataclasses.replace(data, train=Split(wide, labels))
     pruning.begin(model, config, whole, batches)
     assert rem.sparsity(model) == pytest.approx(0.6, abs=0.01)
 
 
 def test_the_search_needs_validation_images(data):
-    nothing = data.train[0][:0], data.train[1][:0]
+    nothing = data.train.take(slice(0))
     without = dataclasses.replace(data, validation=nothing)
     with pytest.raises(UserError, match="needs validation images"):
         pruning.begin(
@@ -166,12 +168,12 @@ def test_the_margin_is_hard_from_the_epoch_of_the_settings(data, decoder):
     )
     ready = fit.prepare("baseline", data, config, None)
     trained, batches = ready.trained, ready.batches
-    callbacks = fit._callbacks(trained, config, batches)
-    trained.fit(batches, epochs=2, verbose=0, callbacks=callbacks)
+    used = callbacks.of_training(trained, config, batches)
+    trained.fit(batches, epochs=2, verbose=0, callbacks=used)
     loss = trained.loss if decoder == "none" else trained.loss["lengths"]
     assert (loss.m_plus, loss.m_minus, loss.down_weight) == (0.95, 0.05, 0.8)
-    without = fit._callbacks(trained, configs.Config(), batches)
-    assert len(without) == len(callbacks) - 1
+    without = callbacks.of_training(trained, configs.Config(), batches)
+    assert len(without) == len(used) - 1
 
 
 def test_a_hard_margin_needs_the_margin_loss(data):
@@ -179,13 +181,13 @@ def test_a_hard_margin_needs_the_margin_loss(data):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile("sgd", tfcaps.losses.SpreadLoss())
     with pytest.raises(UserError, match="which em_capsnet does not have"):
-        fit._callbacks(model, config, Batches(*data.train, 16))
+        callbacks.of_training(model, config, Batches(*data.train, 16))
 
 
 def test_losses_are_compared_from_the_hard_margin_on(data, tmp_path):
     config = configs.Config(hard_margin_from=7, patience=2)
     folder = RunFolder(tmp_path, config)
-    batches = Batches(*data.train, 16)
-    ready = fit.Ready(None, None, batches, None, data, config)
-    stop = fit._stop_on_validation("baseline", ready, folder)
+    stop = callbacks.stop_on_validation(
+        "baseline", folder, Batches(*data.validation, 16)
+    )
     assert stop.compare_from == 7

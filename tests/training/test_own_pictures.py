@@ -101,7 +101,7 @@ def test_the_same_picture_twice_in_a_class_counts_once(photos):
         f"{photos / 'cats' / '0.png'}."
     )
     parts = [data.train, data.validation, data.test]
-    every = [image.tobytes() for part in parts for image in part[0]]
+    every = [image.tobytes() for part in parts for image in part.images.pixels]
     assert len(set(every)) == len(every) == 20
 
 
@@ -128,5 +128,5 @@ def test_parts_are_those_of_a_split_after_reading(photos):
     for found, part in zip(
         (data.train, data.validation, data.test), expected, strict=True
     ):
-        np.testing.assert_array_equal(found[0], part[0])
-        np.testing.assert_array_equal(found[1], part[1])
+        np.testing.assert_array_equal(found.images.pixels, part[0])
+        np.testing.assert_array_equal(found.labels, part[1])

@@ -13,6 +13,7 @@ from training.configs import Config
 from training.datasets import Data
 from training.datasets.masks import Masks
 from training.folder import RunFolder
+from training.image_data import Images, Split
 
 METHODS = [
     "couplings", "integrated gradients", "Grad-CAM", "occlusion", "random",
@@ -22,7 +23,7 @@ METHODS = [
 def data_of(masks=None, count=8):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (count, 8, 8, 1), np.uint8)
-    part = images, np.arange(count)[::-1] % 3
+    part = Split(Images(images), np.arange(count)[::-1] % 3)
     return Data("tiny", part, part, part, ("cat", "dog", "bee"), masks=masks)
 
 
@@ -44,7 +45,7 @@ def written(tmp_path_factory):
 def test_measures_of_all_models_are_written_and_in_the_table(written):
     folder, data, models, shown = written
     stored = json.loads((folder.path / "maps.json").read_text("utf-8"))
-    images = data.test[0].astype(np.float32) / 255
+    images = data.test.images.pixels.astype(np.float32) / 255
     assert list(stored["models"]) == ["baseline", "rem"]
     expected = rem.compare_maps(
         models["rem"], images, data.masks.object, num_subsets=100
@@ -66,9 +67,11 @@ def test_maps_of_the_last_model_are_drawn_for_an_image_of_each_class(written):
     drawn = shown.drawing.data
     assert list(drawn["maps"]) == METHODS
     first = [1, 0, 2]  # labels run 1, 0, 2, 1 ...
-    np.testing.assert_array_equal(drawn["images"], data.test[0][first, ..., 0])
+    np.testing.assert_array_equal(
+        drawn["images"], data.test.images.pixels[first, ..., 0]
+    )
     np.testing.assert_array_equal(drawn["masks"], data.masks.object[first])
-    images = data.test[0].astype(np.float32) / 255
+    images = data.test.images.pixels.astype(np.float32) / 255
     explained = rem.explanation(models["rem"])(images)
     np.testing.assert_allclose(
         drawn["maps"]["couplings"],
@@ -123,7 +126,8 @@ def test_of_two_objects_the_mask_is_that_of_the_predicted_class():
 
 def test_fewer_images_are_measured_where_they_are_large():
     def chosen(side, count):
-        part = np.zeros((count, side, side, 1), np.uint8), np.zeros(count, int)
+        images = Images(np.zeros((count, side, side, 1), np.uint8))
+        part = Split(images, np.zeros(count, int))
         return maps._spread(Data("x", part, part, part, ("a",)))
 
     assert len(chosen(28, 1000)) == len(chosen(8, 1000)) == 50

@@ -10,10 +10,20 @@ from tests.nightly import NIGHTLY
 from tests.pictures import write_shapes
 from tests.training.test_features import not_compiled
 from tests.training.test_run import command, tiny_data
-from training import configs, dense_head, fit, plan, rounds, run, run_job
+from training import (
+    callbacks,
+    configs,
+    dense_head,
+    fit,
+    plan,
+    rounds,
+    run,
+    run_job,
+)
 from training.batches import Batches
 from training.datasets import Data
 from training.folder import RunFolder
+from training.image_data import Images, Split
 
 
 class Measured:
@@ -43,7 +53,7 @@ class Measured:
 def test_a_round_follows_while_the_loss_falls(most, values, expected, capsys):
     trained = []
     model = Measured(*values)
-    validation = Batches(np.zeros((4, 2, 2, 1)), np.zeros(4, int), 2)
+    validation = Batches(Images(np.zeros((4, 2, 2, 1))), np.zeros(4, int), 2)
     assert rounds.go_on(model, validation, trained.append, most) == expected
     assert trained == list(range(1, expected))
     assert not model.values
@@ -51,7 +61,7 @@ def test_a_round_follows_while_the_loss_falls(most, values, expected, capsys):
 
 
 def test_without_validation_images_there_is_one_round():
-    nothing = Batches(np.zeros((0, 2, 2, 1)), np.zeros(0, int), 2)
+    nothing = Batches(Images(np.zeros((0, 2, 2, 1))), np.zeros(0, int), 2)
     assert rounds.go_on(Measured(), nothing, pytest.fail, 3) == 1
 
 
@@ -61,7 +71,7 @@ def make_data():
 
     def part(count):
         images = rng.integers(0, 256, (count, 8, 8, 1), dtype=np.uint8)
-        return images, np.arange(count) % 3
+        return Split(Images(images), np.arange(count) % 3)
 
     return Data("three", part(20), part(9), part(9), ("a", "b", "c"))
 
@@ -83,9 +93,11 @@ def note_epochs(monkeypatch):
         def on_epoch_begin(self, epoch, logs=None):
             begun.append((epoch, float(self.model.optimizer.learning_rate)))
 
-    callbacks = fit._callbacks
+    of_training = callbacks.of_training
     monkeypatch.setattr(
-        fit, "_callbacks", lambda *given: [*callbacks(*given), Note()]
+        callbacks,
+        "of_training",
+        lambda *given: [*of_training(*given), Note()],
     )
     return begun
 

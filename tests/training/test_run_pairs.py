@@ -11,6 +11,7 @@ from tests.training.test_run import command, metrics
 from tfcaps import rem
 from training.datasets import prepared
 from training.datasets.data import Data
+from training.image_data import Images, Split
 from training.pairs import both_found, share_found
 
 
@@ -18,12 +19,11 @@ from training.pairs import both_found, share_found
 def small_mnist(monkeypatch, rng):
     def part(count):
         images = rng.integers(0, 256, (count, 28, 28, 1), dtype=np.uint8)
-        return images, np.arange(count) % 10
+        return Split(Images(images), np.arange(count) % 10)
 
     train, test = part(40), part(20)
     digits = tuple(str(k) for k in range(10))
-    nothing = train[0][:0], train[1][:0]
-    data = Data("mnist", train, nothing, test, digits)
+    data = Data("mnist", train, train.take(slice(0)), test, digits)
     monkeypatch.setattr(prepared, "load", lambda *args: data)
 
 

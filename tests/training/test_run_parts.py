@@ -14,6 +14,7 @@ from training.configs import Config
 from training.datasets import Data
 from training.datasets.masks import Masks
 from training.folder import RunFolder
+from training.image_data import Images, Split
 
 MARGIN = 2
 
@@ -42,12 +43,12 @@ def data_of(count=12, *, pairs=False):
         drawn[:, 2:],
         classes.T if pairs else None,
     )
-    part = images, labels if pairs else first
+    part = Split(Images(images), labels if pairs else first)
     return Data("tiny", part, part, part, ("a", "b", "c"), masks=masks)
 
 
 def floats(data):
-    return data.test[0].astype(np.float32) / 255
+    return data.test.images.pixels.astype(np.float32) / 255
 
 
 def close(place, mask):
@@ -195,12 +196,12 @@ def test_a_run_measures_parts_and_shows_them(
     monkeypatch.setattr(run_job, "_faithfulness", lambda *args: None)  # slow
     data = data_of(pairs=True)
     config = Config(pairs=True, rem=True, baseline=False)
-    reports, others = run_job.measure(config, data, {"rem": model})
+    reports, tests = run_job.measure(config, data, {"rem": model})
     expected = parts.trees(model, data)
     assert reports["rem"].parts == expected
     assert parts.sentence(expected) in capsys.readouterr().out
     assert f"{expected.own:.1%} of the trees'" in parts.sentence(expected)
-    RunFolder(tmp_path, config).save_reports(reports, others)
+    RunFolder(tmp_path, config).save_reports(reports, tests)
     saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
     saved = saved["models"]["rem"]
     assert saved["parts"] == expected.to_dict()
@@ -208,7 +209,7 @@ def test_a_run_measures_parts_and_shows_them(
     assert saved["tests"]["pairs"].items() >= measured.items()
     on_maps = parts.maps(model, data)
     assert saved["tests"]["maps"] == on_maps
-    of_maps, sentence = report.others(others)
+    of_maps, sentence = report.sentences(tests)
     assert f"{on_maps['relevance_mass']:.1%} of a map is on" in of_maps
     assert f"{measured['pointing']:.2%} of the digits' maps" in sentence
     head, _, row = report.table(reports).splitlines()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from training.batches import Batches
+from training.image_data import Images
 from training.stopping import StopOnValidation
 
 
@@ -36,7 +37,7 @@ def model():
 
 def train(path, losses, initial_epoch=0, **settings):
     ones, zeros = np.ones((4, 1), "float32"), np.zeros(4, int)
-    stop = StopOnValidation(Batches(ones, zeros, 2), path, **settings)
+    stop = StopOnValidation(Batches(Images(ones), zeros, 2), path, **settings)
     history = (
         model()
         .fit(

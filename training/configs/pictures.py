@@ -9,6 +9,7 @@ may be few. Pruning and the ramps of losses are shares of it.
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,10 +59,10 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     balanced = bool(counts.max() > _UNBALANCED * counts.min())
     steps = _steps(found, balanced, batch_size)
     large = found.shorter_side >= _LARGE_FROM
-    chosen = _PHOTOS if large else MODEL
+    own_model = _PHOTOS if large else MODEL
     size = photos.SIDE if large else _side(found)
     harmless = invariance.unchanged_by(found.training)
-    settings = {
+    settings: dict[str, Any] = {
         "dataset": dataset,
         "epochs": max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
         "rounds": _ROUNDS,
@@ -82,7 +83,7 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     if model not in (None, MODEL, _PHOTOS):
         return Config(**settings)
     return dataclasses.replace(
-        photos.rem_settings(figures.get_config()), model=chosen, **settings
+        photos.rem_settings(figures.get_config()), model=own_model, **settings
     )
 
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from cli import UserError
 from training import images as pixels
-from training.datasets.data import Array, Data, Part, checked, empty_like
+from training.datasets.data import Arrays, Data, checked
+from training.image_data import Array, Split
 
 _SIZE = 40
 # Images enough to tell a digit from its mirror image at the diagonal.
@@ -60,7 +61,7 @@ def generate(
         validation: Not 0 to have a validation set.
         maps: How many random maps each test digit goes through.
     """
-    images, labels = mnist.test
+    images, labels = mnist.test.images.pixels, mnist.test.labels
     draw = np.random.default_rng(0)
     moved = [
         transform(image, random_map(draw), draw)
@@ -118,7 +119,7 @@ def transform(image: Array, forward: Array, draw: np.random.Generator) -> Array:
 
 
 def _data(
-    name: str, mnist: Data, test: Part, expanded: Part, validation: float
+    name: str, mnist: Data, test: Arrays, expanded: Arrays, validation: float
 ) -> Data:
     data = checked(
         name,
@@ -127,13 +128,14 @@ def _data(
         list(mnist.class_names),
         {"expanded": expanded},
     )
-    held_out = expanded if validation else empty_like(expanded)
-    return dataclasses.replace(data, validation=held_out)
+    if not validation:
+        return data
+    return dataclasses.replace(data, validation=data.others["expanded"])
 
 
-def _expanded(part: Part) -> Part:
-    images, labels = part
-    return pixels.centred(images, _SIZE), labels
+def _expanded(split: Split) -> Arrays:
+    images, labels = split
+    return pixels.centred(images.pixels, _SIZE), labels
 
 
 def files(data_dir: str | None) -> list[Path]:
@@ -154,7 +156,7 @@ def files(data_dir: str | None) -> list[Path]:
     )
 
 
-def _read(path: Path) -> Part:
+def _read(path: Path) -> Arrays:
     """Reads images `[n, 40, 40, 1]` and labels `[n]` of a MATLAB file."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
@@ -184,12 +186,12 @@ def _read(path: Path) -> Part:
     return images, labels
 
 
-def _join(parts: list[Part]) -> Part:
+def _join(parts: list[Arrays]) -> Arrays:
     images, labels = zip(*parts, strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
 
-def _is_transposed(images: Array, labels: Array, upright: Part) -> bool:
+def _is_transposed(images: Array, labels: Array, upright: Arrays) -> bool:
     """Tells whether rows and columns are those of MNIST or exchanged."""
     looked_at = slice(_LOOKED_AT)
     wanted = _class_means(upright[0][looked_at], upright[1][looked_at])

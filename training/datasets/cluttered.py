@@ -15,8 +15,9 @@ import dataclasses
 import numpy as np
 
 from training.datasets import digits as small_digits
-from training.datasets.data import Array, Data, Part
+from training.datasets.data import Data
 from training.datasets.masks import Masks, inked
+from training.image_data import Array, Images, Pixels, Split
 
 _PIECES = 6
 _GAP = 2  # dark pixels around a piece
@@ -69,15 +70,15 @@ def mnist(
 
 
 def _data(
-    name: str, split: Data, sizes: _Sizes, copies: int, others: int
+    name: str, split: Data, sizes: _Sizes, copies: int, held_out_copies: int
 ) -> Data:
     train, _ = _cluttered(
         split.train, sizes, copies, _SEEDS["train"], masked=False
     )
     validation, held = _cluttered(
-        split.validation, sizes, others, _SEEDS["validation"]
+        split.validation, sizes, held_out_copies, _SEEDS["validation"]
     )
-    test, masks = _cluttered(split.test, sizes, others, _SEEDS["test"])
+    test, masks = _cluttered(split.test, sizes, held_out_copies, _SEEDS["test"])
     return dataclasses.replace(
         split,
         name=name,
@@ -90,65 +91,68 @@ def _data(
 
 
 def _cluttered(
-    part: Part, sizes: _Sizes, copies: int, seed: int, *, masked: bool = True
-) -> tuple[Part, Masks | None]:
+    split: Split, sizes: _Sizes, copies: int, seed: int, *, masked: bool = True
+) -> tuple[Split, Masks | None]:
     """Puts each digit on so many canvases, with pieces of others around it."""
     rng = np.random.default_rng(seed)
-    images, labels = part
-    chosen = rng.permutation(np.tile(np.arange(len(labels)), copies))
+    labels = split.labels
+    rows = rng.permutation(np.tile(np.arange(len(labels)), copies))
     sides = (sizes.canvas, sizes.canvas)
-    made = np.zeros((len(chosen), *sides, 1), images.dtype)
-    drawn = np.zeros((len(chosen) * masked, 1 + _PIECES, *sides), bool)
-    for start in range(0, len(chosen), _CHUNK):
+    made = np.zeros((len(rows), *sides, 1), split.images.pixels.dtype)
+    drawn = np.zeros((len(rows) * masked, 1 + _PIECES, *sides), bool)
+    for start in range(0, len(rows), _CHUNK):
         some = slice(start, start + _CHUNK)
-        made[some], masks = _made(part, chosen[some], sizes, rng)
+        made[some], masks = _made(split, rows[some], sizes, rng)
         if masked:
             drawn[some] = masks
     digits, loose = drawn[:, :1], drawn[:, 1:]
-    masks = Masks(digits[:, 0], digits, loose) if masked else None
-    return (made, labels[chosen]), masks
+    return Split(Images(made), labels[rows]), (
+        Masks(digits[:, 0], digits, loose) if masked else None
+    )
 
 
 def _made(
-    part: Part, chosen: Array, sizes: _Sizes, rng: np.random.Generator
-) -> tuple[Array, Array]:
+    split: Split, rows: Array, sizes: _Sizes, rng: np.random.Generator
+) -> tuple[Pixels, Array]:
     """Returns images of some digits, and masks of digit and pieces."""
-    images, labels = part
+    images, labels = split.images.pixels, split.labels
     sides = (sizes.canvas, sizes.canvas)
-    made = np.zeros((len(chosen), *sides, 1), images.dtype)
-    masks = np.zeros((len(chosen), 1 + _PIECES, *sides), bool)
-    _put(made, images[chosen], _anywhere(made, images, rng))
+    made = np.zeros((len(rows), *sides, 1), images.dtype)
+    masks = np.zeros((len(rows), 1 + _PIECES, *sides), bool)
+    _put(made, images[rows], _anywhere(made, images, rng))
     masks[:, 0] = inked(made)
     for number in range(1, 1 + _PIECES):
         before = made.copy()
-        cut = _cut(part, labels[chosen], sizes.piece, rng)
+        cut = _cut(split, labels[rows], sizes.piece, rng)
         _put(made, cut, _free(made, sizes.piece, rng))
         masks[:, number] = inked(made - before)
     return made, masks
 
 
-def _anywhere(canvas: Array, digits: Array, rng: np.random.Generator) -> Array:
+def _anywhere(
+    canvas: Pixels, digits: Pixels, rng: np.random.Generator
+) -> Array:
     """Draws the first row and column of a digit on each canvas, `[n, 2]`."""
     room = canvas.shape[1] - digits.shape[1]
     return rng.integers(0, room + 1, size=(len(canvas), 2))
 
 
 def _cut(
-    part: Part, classes: Array, size: int, rng: np.random.Generator
-) -> Array:
+    split: Split, classes: Array, size: int, rng: np.random.Generator
+) -> Pixels:
     """Cuts a piece out of a digit of another class for each image."""
-    images, labels = part
-    others = rng.integers(len(labels), size=len(classes))
-    while (same := labels[others] == classes).any():
-        others[same] = rng.integers(len(labels), size=np.count_nonzero(same))
+    images, labels = split.images.pixels, split.labels
+    cut_up = rng.integers(len(labels), size=len(classes))
+    while (same := labels[cut_up] == classes).any():
+        cut_up[same] = rng.integers(len(labels), size=np.count_nonzero(same))
     room = images.shape[1] - size
     places = rng.integers(0, room + 1, size=(_CUTS, len(classes), 2))
-    cuts = np.stack([_windows(images[others], p, size) for p in places])
+    cuts = np.stack([_windows(images[cut_up], p, size) for p in places])
     best = cuts.sum(axis=(2, 3, 4), dtype=np.float64).argmax(axis=0)
     return cuts[best, np.arange(len(classes))]
 
 
-def _free(canvas: Array, size: int, rng: np.random.Generator) -> Array:
+def _free(canvas: Pixels, size: int, rng: np.random.Generator) -> Array:
     """Draws where a piece touches nothing, `[n, 2]`; -1 where it cannot."""
     side = canvas.shape[1]
     # The first row of a window and its rows, with those of the gap around it.
@@ -165,14 +169,14 @@ def _free(canvas: Array, size: int, rng: np.random.Generator) -> Array:
     return np.where(drawn.max(axis=1)[:, np.newaxis] >= 0.0, places, -1)
 
 
-def _windows(images: Array, places: Array, size: int) -> Array:
+def _windows(images: Pixels, places: Array, size: int) -> Pixels:
     """Cuts a window of `size` rows and columns out of each image."""
     row, column = places[:, :, np.newaxis].swapaxes(0, 1) + np.arange(size)
     each = np.arange(len(images))[:, np.newaxis, np.newaxis]
     return images[each, row[:, :, np.newaxis], column[:, np.newaxis]]
 
 
-def _put(canvas: Array, things: Array, places: Array) -> None:
+def _put(canvas: Pixels, things: Pixels, places: Array) -> None:
     """Puts things on empty ground of each canvas, none at place -1."""
     size = things.shape[1]
     for ground, thing, (top, left) in zip(canvas, things, places, strict=True):

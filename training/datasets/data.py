@@ -2,18 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cli import UserError
 from training import images as pixels
 from training.datasets.masks import Masks
+from training.image_data import Array, Images, Pixels, Split
 
-Array = NDArray[Any]
-Part = tuple[Array, Array]
-_Masked = tuple[Part, Masks | None]
+# Images and labels of a file, before `checked`.
+Arrays = tuple[Array, Array]
+_Masked = tuple[Split, Masks | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Data:
 
     Attributes:
         name: What to call it.
-        train: Images `[n, h, w, c]`, uint8, or float in [0, 1]; labels `[n]`.
+        train: Images and labels.
         validation: The same, held out of the training images; it may be empty.
         test: The same for testing.
         class_names: One for each class.
@@ -34,11 +33,11 @@ class Data:
     """
 
     name: str
-    train: Part
-    validation: Part
-    test: Part
+    train: Split
+    validation: Split
+    test: Split
     class_names: tuple[str, ...]
-    others: Mapping[str, Part] = dataclasses.field(default_factory=dict)
+    others: Mapping[str, Split] = dataclasses.field(default_factory=dict)
     masks: Masks | None = None
     validation_masks: Masks | None = None
     left_out: tuple[str, ...] = ()
@@ -46,7 +45,7 @@ class Data:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """What a network sees: the shape of a test image."""
-        rows, columns, channels = self.test[0].shape[1:]
+        rows, columns, channels = self.test.images.shape[1:]
         return rows, columns, channels
 
     @property
@@ -57,25 +56,27 @@ class Data:
         """Moves a share of each class from training to validation."""
         if not share:
             return self
-        train, validation = hold_out(*self.train, share)
-        return dataclasses.replace(self, train=train, validation=validation)
+        kept, held = held_out(self.train.labels, share)
+        return dataclasses.replace(
+            self, train=self.train.take(kept), validation=self.train.take(held)
+        )
 
     def reduced(self, samples: int) -> "Data":
         """Returns at most so many images of each part, drawn at random."""
         draw = np.random.default_rng(0)
 
-        def some(part: Part, masks: Masks | None) -> _Masked:
-            images, labels = part
-            chosen = np.sort(draw.permutation(len(labels))[:samples])
-            return (images[chosen], labels[chosen]), masks and masks[chosen]
+        def some(split: Split, masks: Masks | None) -> _Masked:
+            drawn = draw.permutation(len(split.labels))[:samples]
+            rows = np.sort(drawn)
+            return split.take(rows), masks and masks[rows]
 
         return self._each(some)
 
     def resized(self, size: int) -> "Data":
         """Returns the images with so many rows and columns, bilinear."""
         return self._each(
-            lambda part, masks: (
-                (pixels.resize(part[0], size), part[1]),
+            lambda split, masks: (
+                _changed(split, lambda images: pixels.resize(images, size)),
                 masks and masks.resized(size),
             )
         )
@@ -86,14 +87,16 @@ class Data:
         The training images are cut at random places, by `Batches`.
         """
         cut = self._each(
-            lambda part, masks: (
-                (pixels.centre_crop(part[0], size), part[1]),
+            lambda split, masks: (
+                _changed(
+                    split, lambda images: pixels.centre_crop(images, size)
+                ),
                 masks and masks.centre_cropped(size),
             )
         )
         return dataclasses.replace(cut, train=self.train)
 
-    def _each(self, change: Callable[[Part, Masks | None], _Masked]) -> "Data":
+    def _each(self, change: Callable[[Split, Masks | None], _Masked]) -> "Data":
         train, _ = change(self.train, None)
         test, masks = change(self.test, self.masks)
         validation, validation_masks = change(
@@ -105,15 +108,22 @@ class Data:
             test=test,
             validation=validation,
             others={
-                name: change(part, None)[0]
-                for name, part in self.others.items()
+                name: change(split, None)[0]
+                for name, split in self.others.items()
             },
             masks=masks,
             validation_masks=validation_masks,
         )
 
 
-def hold_out(images: Array, labels: Array, share: float) -> tuple[Part, Part]:
+def _changed(split: Split, change: Callable[[Pixels], Pixels]) -> Split:
+    """Returns a split whose pixels are changed."""
+    return Split(Images(change(split.images.pixels)), split.labels)
+
+
+def hold_out(
+    images: Array, labels: Array, share: float
+) -> tuple[Arrays, Arrays]:
     """Splits off the same share of each class, the same at every call.
 
     A class gives at least one image and keeps at least one.
@@ -136,20 +146,16 @@ def held_out(labels: Array, share: float) -> tuple[Array, Array]:
     return np.setdiff1d(order, held), held
 
 
-def empty_like(part: Part) -> Part:
-    """Returns no images and no labels, of the shapes and types of a part."""
-    images, labels = part
-    return images[:0], labels[:0]
-
-
 def checked(
     name: str,
-    train: Part,
-    test: Part,
+    train: Arrays,
+    test: Arrays,
     class_names: list[str] | None,
-    others: Mapping[str, Part] | None = None,
+    others: Mapping[str, Arrays] | None = None,
 ) -> Data:
     """Returns `Data` if images and labels can be used together.
+
+    Images that are not uint8 become float32.
 
     Raises:
         UserError: If they cannot.
@@ -189,12 +195,20 @@ def checked(
     if classes < 2:
         raise UserError(f"{name}: there must be at least two classes.")
     names = class_names or [str(j) for j in range(classes)]
-    del parts["training"]
-    test = parts.pop("test")
-    return Data(name, train, empty_like(train), test, tuple(names), parts)
+    splits = {title: _split(part) for title, part in parts.items()}
+    known, tested = splits.pop("training"), splits.pop("test")
+    nothing = known.take(slice(0))
+    return Data(name, known, nothing, tested, tuple(names), splits)
 
 
-def _in_shape(part: Part) -> Part:
+def _split(part: Arrays) -> Split:
+    images, labels = part
+    if images.dtype != np.uint8:
+        images = images.astype(np.float32, copy=False)
+    return Split(Images(images), labels)
+
+
+def _in_shape(part: Arrays) -> Arrays:
     """Adds a channel to grey images; makes a column of labels a vector."""
     images, labels = part
     if images.ndim == 3:
@@ -224,9 +238,9 @@ def _check_images(name: str, part: str, images: Array) -> None:
         )
     if images.dtype == np.uint8:
         return
-    told = f"{name}: the {part} images must be uint8, or floats in 0 to 1; they"
+    text = f"{name}: the {part} images must be uint8, or floats in 0 to 1; they"
     if images.dtype.kind != "f":
-        raise UserError(f"{told} are {images.dtype}.")
+        raise UserError(f"{text} are {images.dtype}.")
     low, high = images.min(), images.max()
     if not (low >= 0.0 and high <= 1.0):  # NaN, too
-        raise UserError(f"{told} go from {low} to {high}.")
+        raise UserError(f"{text} go from {low} to {high}.")

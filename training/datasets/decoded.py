@@ -19,8 +19,9 @@ import numpy as np
 from cli import UserError
 from tfcaps.files import write_atomically
 from training import images as pixels
-from training.datasets.data import Array, Part
+from training.datasets.data import Arrays
 from training.datasets.listing import Listing, Picture
+from training.image_data import Array
 
 LARGEST_IN_MEMORY = 512 * 2**20  # bytes
 _VERSION = 1  # of what this module makes of the same pictures
@@ -43,7 +44,7 @@ class Decoded:
     counts: tuple[int, ...]
     left_out: tuple[str, ...]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Arrays]:
         """Returns those for training, validation and testing, not copied."""
         ends = np.cumsum(self.counts)[:-1]
         images, labels = (

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.datasets.data import Data, Part, checked, hold_out
+from training.datasets.data import Arrays, Data, checked, held_out
 from training.datasets.masks import Masks
 
 __all__ = ["FIGURES", "KINDS", "LOOSE_GAP", "SIZE", "SLOTS", "draw", "generate"]
@@ -84,24 +84,21 @@ def generate(
         Images `[n, 32, 32, 1]`, uint8, with masks. A class is called by the
         initials of its upper row and of its lower one, such as `BD-TRS`.
     """
-    (images, labels), masks = _drawn(train, _SEEDS["train"])
-    seen, shown = _drawn(test, _SEEDS["test"])
+    seen, masks = _drawn(train, _SEEDS["train"])
+    unseen, test_masks = _drawn(test, _SEEDS["test"])
     names = [_initials(figure) for figure in FIGURES]
-    data = checked("figures", (images, labels), seen, names)
-    data = dataclasses.replace(data, masks=shown)
+    data = checked("figures", seen, unseen, names)
+    data = dataclasses.replace(data, masks=test_masks)
     if not validation:
         return data
-    (kept, _), (held, _) = hold_out(np.arange(train), labels, validation)
+    _, held = held_out(data.train.labels, validation)
     return dataclasses.replace(
-        data,
-        train=(images[kept], labels[kept]),
-        validation=(images[held], labels[held]),
-        validation_masks=masks[held],
+        data.with_validation(validation), validation_masks=masks[held]
     )
 
 
 @functools.lru_cache(maxsize=2)
-def _drawn(count: int, seed: int) -> tuple[Part, Masks]:
+def _drawn(count: int, seed: int) -> tuple[Arrays, Masks]:
     """Returns what `draw` does, once for a process, and not to be changed."""
     part, masks = draw(count, seed)
     for array in (*part, masks.object, masks.parts, masks.loose):
@@ -116,7 +113,7 @@ def _initials(figure: tuple[str, ...]) -> str:
     return f"{upper}-{lower}".upper()
 
 
-def draw(count: int, seed: int) -> tuple[Part, Masks]:
+def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
     """Draws images of all classes, equally many, in random order.
 
     Args:
@@ -150,7 +147,7 @@ def draw(count: int, seed: int) -> tuple[Part, Masks]:
         shown = grounds[part] + lit.max(axis=1) + noise[part]
         images[part, ..., 0] = np.rint(255.0 * np.clip(shown, 0.0, 1.0))
     own, loose = things[:, : len(SLOTS)], things[:, len(SLOTS) :]
-    return (images, labels), Masks(own.any(axis=1), own, loose)
+    return (images, labels), Masks(np.any(own, axis=1), own, loose)
 
 
 def _arranged(
@@ -195,12 +192,12 @@ def _placed(wanted: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         first = free.argmax(axis=1)[:, np.newaxis, np.newaxis]
         there = free.any(axis=1) & (number < wanted)
         # A part that is not there keeps no other away.
-        chosen = np.where(
+        free_place = np.where(
             there[:, np.newaxis, np.newaxis],
             np.take_along_axis(places, first, axis=1),
             -SIZE,
         )
-        centres = np.concatenate([centres, chosen], axis=1)
+        centres = np.concatenate([centres, free_place], axis=1)
         present.append(there[:, np.newaxis])
     return centres, np.concatenate(present, axis=1)
 
@@ -212,19 +209,19 @@ def _coverage(
     covered = np.empty((*kinds.shape, SIZE, SIZE))
     grid = np.arange(SIZE)
     for number, kind in enumerate(KINDS):
-        chosen = kinds == number
-        middle = centres[chosen]
+        of_kind = kinds == number
+        middle = centres[of_kind]
         down = (grid - middle[:, :1])[:, :, np.newaxis]
         right = (grid - middle[:, 1:])[:, np.newaxis]
-        angle = angles[chosen][:, np.newaxis, np.newaxis]
-        scale = scales[chosen][:, np.newaxis, np.newaxis]
+        angle = angles[of_kind][:, np.newaxis, np.newaxis]
+        scale = scales[of_kind][:, np.newaxis, np.newaxis]
         sine, cosine = np.sin(angle), np.cos(angle)
         outside = scale * _distance(
             kind,
             (cosine * down - sine * right) / scale,
             (sine * down + cosine * right) / scale,
         )
-        covered[chosen] = np.clip(0.5 - outside, 0.0, 1.0)
+        covered[of_kind] = np.clip(0.5 - outside, 0.0, 1.0)
     return covered
 
 

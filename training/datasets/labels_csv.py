@@ -6,7 +6,7 @@ or `test`. Others are not looked at.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cli import UserError
@@ -42,7 +42,7 @@ def read(path: Path) -> Listing:
     return Listing(path, pictures, tuple(names))
 
 
-def _pictures(path: Path, lines) -> Iterator[Picture]:
+def _pictures(path: Path, lines: Iterable[str]) -> Iterator[Picture]:
     rows = csv.DictReader(lines, strict=True)
     columns = [name.strip() for name in rows.fieldnames or ()]
     if not {"file", "label"} <= set(columns):

@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -62,11 +62,11 @@ class Listing:
 
     def without(self, sentences: dict[Picture, str]) -> "Listing":
         """Returns the listing without some pictures, and why."""
-        told = [sentences[p] for p in self.pictures if p in sentences]
+        reasons = [sentences[p] for p in self.pictures if p in sentences]
         return dataclasses.replace(
             self,
             pictures=tuple(p for p in self.pictures if p not in sentences),
-            left_out=(*self.left_out, *dict.fromkeys(told)),
+            left_out=(*self.left_out, *dict.fromkeys(reasons)),
         )
 
     def check(self) -> None:
@@ -117,12 +117,12 @@ class Listing:
             UserError: If the same picture is of several classes.
         """
         sentences = {}
-        for first, *others in self._alike():
-            strangers = [p for p in others if p.label != first.label]
+        for first, *copies in self._alike():
+            strangers = [p for p in copies if p.label != first.label]
             if not strangers:
-                for other in others:
-                    text = f"{other} is the same picture as {first}."
-                    sentences[other] = text
+                for copy in copies:
+                    text = f"{copy} is the same picture as {first}."
+                    sentences[copy] = text
                 continue
             text = (
                 f"{first} and {strangers[0]} are the same picture in two "
@@ -133,7 +133,7 @@ class Listing:
                 raise UserError(
                     f"{text} Leave one out, or both by --skip-broken."
                 )
-            sentences.update(dict.fromkeys((first, *others), text))
+            sentences.update(dict.fromkeys((first, *copies), text))
         return self.without(sentences)
 
     def _alike(self) -> Iterator[list[Picture]]:
@@ -178,7 +178,9 @@ def _deeper(folder: Path) -> Iterator[Path]:
             yield from itertools.islice(found, 1)
 
 
-def _groups(pictures: Iterable[Picture], key) -> Iterator[list[Picture]]:
+def _groups(
+    pictures: Iterable[Picture], key: Callable[[Path], Hashable]
+) -> Iterator[list[Picture]]:
     """Yields pictures of one key, where they are several."""
     groups = collections.defaultdict(list)
     for picture in pictures:

@@ -2,14 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training import images as pixels
-
-Array = NDArray[Any]
+from training.image_data import Array, Pixels, Rows
 
 _INK = 0.3  # of white; the pale rim of a stroke is darker
 
@@ -37,14 +34,14 @@ class Masks:
     loose: Array
     of_classes: Array | None = None
 
-    def __getitem__(self, chosen: Array | slice) -> "Masks":
+    def __getitem__(self, rows: Rows) -> "Masks":
         """Returns the masks of some images."""
         classes = self.of_classes
         return Masks(
-            self.object[chosen],
-            self.parts[chosen],
-            self.loose[chosen],
-            None if classes is None else classes[chosen],
+            self.object[rows],
+            self.parts[rows],
+            self.loose[rows],
+            None if classes is None else classes[rows],
         )
 
     def resized(self, size: int) -> "Masks":
@@ -77,7 +74,7 @@ class Masks:
         )
 
 
-def inked(images: Array) -> Array:
+def inked(images: Pixels) -> Array:
     """Returns where images `[..., h, w, c]` are drawn on, `[..., h, w]`."""
     white = 255.0 if images.dtype == np.uint8 else 1.0
-    return (images >= _INK * white).any(axis=-1)
+    return np.any(images >= _INK * white, axis=-1)

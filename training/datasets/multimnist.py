@@ -14,8 +14,9 @@ import dataclasses
 import numpy as np
 
 from training import images as pixels
-from training.datasets.data import Data, Part
+from training.datasets.data import Data
 from training.datasets.masks import Masks, inked
+from training.image_data import Images, Split
 from training.pairs import Partners
 
 _SIZE = 36
@@ -48,7 +49,7 @@ def generate(
     """
     split = mnist.with_validation(validation)
     train, held_out, test = (
-        (pixels.centred(images, _SIZE), labels)
+        Split(Images(pixels.centred(images.pixels, _SIZE)), labels)
         for images, labels in (split.train, split.validation, split.test)
     )
     count = mnist.num_classes
@@ -68,17 +69,17 @@ def generate(
 
 
 def _paired(
-    part: Part, shift: int, partners: int, num_classes: int, seed: int
-) -> tuple[Part, Masks]:
-    """Returns each digit with so many others, two-hot labels, and masks."""
-    base = np.tile(np.arange(len(part[1])), partners)
-    pairs = Partners(*part, num_classes)
-    merged = pairs.merge(base, shift, np.random.default_rng(seed))
+    split: Split, shift: int, partners: int, num_classes: int, seed: int
+) -> tuple[Split, Masks]:
+    """Returns each digit with so many partners, two-hot labels, and masks."""
+    base = np.tile(np.arange(len(split.labels)), partners)
+    pairs = Partners(*split, num_classes)
+    merged, two_hot = pairs.merge(base, shift, np.random.default_rng(seed))
     # The same draw: the same digits at the same places.
     digits, classes = pairs.choose(base, shift, np.random.default_rng(seed))
     drawn = inked(digits).swapaxes(0, 1)
-    return merged, Masks(
-        object=drawn.any(axis=1),
+    return Split(Images(merged), two_hot), Masks(
+        object=np.any(drawn, axis=1),
         parts=drawn,
         loose=np.zeros((len(base), 0, *drawn.shape[2:]), bool),
         of_classes=classes.T,

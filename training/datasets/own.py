@@ -10,10 +10,11 @@ import numpy as np
 from cli import UserError
 from training import images as pixels
 from training.datasets import decoded, labels_csv, listing
-from training.datasets.data import Array, Data, checked, held_out
+from training.datasets.data import Data, checked, held_out
 from training.datasets.decoded import Decoded
 from training.datasets.listing import PARTS, Listing, Picture
 from training.datasets.prepared import TEST_SHARE
+from training.image_data import Array, Images, Split
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -117,19 +118,26 @@ def pictures(
     """
     found = _listed(path)
     found.check()
-    settings = {
-        "size": size,
-        "validation": validation,
-        "skip_broken": skip_broken,
-    }
-    kept = decoded.path_of(found, settings)
-    read = decoded.load(kept)
-    if read is None:
-        read = _decode(found, kept, **settings)
+    kept = decoded.path_of(
+        found,
+        {"size": size, "validation": validation, "skip_broken": skip_broken},
+    )
+    read = decoded.load(kept) or _decode(
+        found,
+        kept,
+        size=size,
+        validation=validation,
+        skip_broken=skip_broken,
+    )
     train, held, test = read.parts()
     name = path.name if path.is_dir() else path.stem
     data = checked(name, train, test, list(found.class_names))
-    return dataclasses.replace(data, validation=held, left_out=read.left_out)
+    images, labels = held
+    return dataclasses.replace(
+        data,
+        validation=Split(Images(images), labels),
+        left_out=read.left_out,
+    )
 
 
 def _listed(path: Path) -> Listing:

@@ -8,7 +8,8 @@ import numpy as np
 
 from cli import UserError, check_installed
 from training import images as pixels
-from training.datasets.data import Array, Data, Part, checked, hold_out
+from training.datasets.data import Arrays, Data, checked, hold_out
+from training.image_data import Array
 
 # Share of the images held out where a source has no test split of its own.
 TEST_SHARE = 0.2
@@ -112,23 +113,24 @@ def read(builder: Any, split: str, features: Iterable[str]) -> list[Array]:
     return [np.concatenate(parts) for parts in batches.values()]
 
 
-def _labelled_images(builder: Any, split: str, size: int | None) -> Part:
+def _labelled_images(builder: Any, split: str, size: int | None) -> Arrays:
     if None not in builder.info.features["image"].shape:
         images, labels = read(builder, split, ("image", "label"))
         return images, labels
-    images, labels = [], []
+    pictures: list[Array] = []
+    classes: list[Array] = []
     for example in _examples(builder, split, batch_size=None):
         image = example["image"]
         if size is not None:
             image = pixels.resize(image[np.newaxis], size)[0]
-        if images and image.shape != images[0].shape:
+        if pictures and image.shape != pictures[0].shape:
             raise UserError(
                 f"{builder.name} has images of different sizes; tfcaps needs "
                 "one. Choose it by --resize."
             )
-        images.append(image)
-        labels.append(example["label"])
-    return np.stack(images), np.array(labels)
+        pictures.append(image)
+        classes.append(example["label"])
+    return np.stack(pictures), np.array(classes)
 
 
 def _examples(

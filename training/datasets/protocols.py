@@ -36,11 +36,11 @@ class Protocol(Augmentation):
     min_accuracy: float = 0.0
 
 
-_IMAGENET: dict[str, Channels] = {
-    "mean": (0.485, 0.456, 0.406),
-    "std": (0.229, 0.224, 0.225),
-}
-_PHOTOS = Protocol(**_IMAGENET, resize=128, shift=0)  # size: section 4.1
+_IMAGENET = Protocol(
+    mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), shift=0
+)
+# The size: section 4.1.
+_PHOTOS = dataclasses.replace(_IMAGENET, resize=128)
 # Expanded MNIST: see `training/datasets/affnist.py`.
 _EXPANDED = Protocol(shift=6, min_accuracy=0.5)
 # As Efficient-CapsNet has it: brightness by up to 2 standard deviations, which
@@ -82,8 +82,8 @@ _PROTOCOLS = {
     "cluttered_digits": Protocol(shift=0),
     "cluttered_mnist": Protocol(shift=0),
     "multimnist": Protocol(shift=4, pairs=True),
-    "tiny_imagenet": Protocol(
-        **_IMAGENET, resize=224, shift=0, flip=True, rotation=20.0
+    "tiny_imagenet": dataclasses.replace(
+        _IMAGENET, resize=224, flip=True, rotation=20.0
     ),
     "cats_vs_dogs": _PHOTOS,
     "cats_vs_dogs_128px_subset": _PHOTOS,

@@ -12,12 +12,14 @@ import dataclasses
 import gzip
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cli import UserError
 from training.datasets import prepared
-from training.datasets.data import Array, Data, checked
+from training.datasets.data import Arrays, Data, checked
+from training.image_data import Array, Rows
 
 _CLASS_NAMES = ["animal", "human", "airplane", "truck", "car"]
 _FILES = {
@@ -25,7 +27,10 @@ _FILES = {
     "test": "smallnorb-5x01235x9x18x6x2x96x96-testing-{}.mat",
 }
 # The first four bytes of a file say what its numbers are.
-_NUMBERS = {0x1E3D4C55: np.dtype("u1"), 0x1E3D4C54: np.dtype("<i4")}
+_NUMBERS: dict[int, np.dtype[Any]] = {
+    0x1E3D4C55: np.dtype("u1"),
+    0x1E3D4C54: np.dtype("<i4"),
+}
 # Degrees that are trained on: a third of the images.
 _TRAINED = {
     "azimuth": (300, 320, 340, 0, 20, 40),
@@ -42,8 +47,8 @@ class _Split:
     azimuth: Array
     elevation: Array
 
-    def where(self, chosen: Array) -> tuple[Array, Array]:
-        return self.images[chosen], self.labels[chosen]
+    def where(self, rows: Rows) -> Arrays:
+        return self.images[rows], self.labels[rows]
 
 
 def load(
@@ -103,7 +108,7 @@ def _read(data_dir: str | None) -> tuple[_Split, _Split]:
     return _from_builder(builder, "train"), _from_builder(builder, "test")
 
 
-def _from_builder(builder, split: str) -> _Split:
+def _from_builder(builder: Any, split: str) -> _Split:
     left, right, labels, azimuth, elevation = prepared.read(
         builder,
         split,

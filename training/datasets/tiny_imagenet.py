@@ -10,7 +10,8 @@ import numpy as np
 
 from cli import UserError
 from training import images as pixels
-from training.datasets.data import Array, Data, Part, checked
+from training.datasets.data import Arrays, Data, checked
+from training.image_data import Array
 
 _FOLDER = "tiny-imagenet-200"
 
@@ -57,7 +58,7 @@ def _class_names(folder: Path, ids: list[str]) -> list[str]:
     return [names.get(wnid, wnid).split(",")[0] for wnid in ids]
 
 
-def _train(folder: Path, numbers: dict[str, int]) -> Part:
+def _train(folder: Path, numbers: dict[str, int]) -> Arrays:
     images, labels = [], []
     for wnid, number in numbers.items():
         of_class = folder / "train" / wnid / "images"
@@ -69,7 +70,7 @@ def _train(folder: Path, numbers: dict[str, int]) -> Part:
     return _read(images), np.array(labels)
 
 
-def _validation(folder: Path, numbers: dict[str, int]) -> Part:
+def _validation(folder: Path, numbers: dict[str, int]) -> Arrays:
     annotations = folder / "val" / "val_annotations.txt"
     if not annotations.is_file():
         raise UserError(f"there is no file {annotations}.")

@@ -5,7 +5,7 @@ import numpy as np
 
 from cli import UserError
 from tfcaps import rem
-from training.batches import Batches, to_float
+from training.batches import Batches
 from training.configs import Config
 from training.datasets.data import Data
 
@@ -20,11 +20,11 @@ def begin(
             "--pruning iterative needs validation images; give --validation "
             "a share above 0."
         )
-    chosen = np.random.default_rng(0).permutation(len(labels))
-    chosen = np.sort(chosen[: config.search_samples])
+    drawn = np.random.default_rng(0).permutation(len(labels))
+    rows = np.sort(drawn[: config.search_samples])
     rem.prune_iteratively(
         model,
-        (to_float(images[chosen]), labels[chosen]),
+        (images[rows], labels[rows]),
         tolerance=config.tolerance,
         max_searches=config.max_searches,
         min_accuracy=config.min_accuracy,

@@ -5,9 +5,10 @@ import numpy as np
 
 from tfcaps import rem
 from training import images as pixels
-from training.batches import Batches, to_float
+from training.batches import Batches
 from training.configs import Config
 from training.datasets.data import Data
+from training.image_data import Images
 
 # Images on which SNIP measures saliencies, an equal part of each class.
 _SAMPLES = 1024
@@ -24,11 +25,12 @@ def begin(
     for j in range(data.num_classes):
         members = draw[labels[draw] == j]
         rank[members] = np.arange(len(members)) * data.num_classes + j
-    chosen = np.argsort(rank)[:_SAMPLES]
+    rows = np.argsort(rank)[:_SAMPLES]
     if batches.augment.crop is not None:  # `Batches` cuts them at random places
-        images = pixels.centre_crop(images, batches.augment.crop)
+        crop = batches.augment.crop
+        images = Images(pixels.centre_crop(images.pixels, crop))
     arranged = (
-        batches.arrange(to_float(images[part]), labels[part])
-        for part in np.array_split(chosen, -(-len(chosen) // config.batch_size))
+        batches.arrange(images[part], labels[part])
+        for part in np.array_split(rows, -(-len(rows) // config.batch_size))
     )
     rem.prune_single_shot(model, arranged, config.final_sparsity)

@@ -34,14 +34,18 @@ def test_a_digit_stands_whole_among_pieces_of_other_classes(mnist):
     data = cluttered.mnist(mnist, None, 0.2, copies=2)
     assert data.name == "cluttered_mnist"
     assert data.image_shape == (40, 40, 1)
-    assert [len(part[1]) for part in (data.train, data.test)] == [48, 12]
-    assert len(data.validation[1]) == 6
+    assert [len(part.labels) for part in (data.train, data.test)] == [48, 12]
+    assert len(data.validation.labels) == 6
     for part, masks in (
         (data.test, data.masks),
         (data.validation, data.validation_masks),
     ):
         for image, label, own, pieces in zip(
-            *part, masks.object, masks.loose, strict=True
+            part.images.pixels,
+            part.labels,
+            masks.object,
+            masks.loose,
+            strict=True,
         ):
             kinds = classes_of(image)
             inside = np.argwhere(own)
@@ -84,27 +88,29 @@ def test_no_place_is_taken_where_there_is_no_room():
 
 def test_each_training_digit_has_so_many_images(mnist):
     data = cluttered.mnist(mnist, None, 0.0, copies=3)
-    assert np.bincount(data.train[1]).tolist() == [30, 30, 30]
-    assert len({image.tobytes() for image in data.train[0]}) == 90
-    assert data.validation[0].shape == (0, 40, 40, 1)
+    assert np.bincount(data.train.labels).tolist() == [30, 30, 30]
+    assert len({image.tobytes() for image in data.train.images.pixels}) == 90
+    assert data.validation.images.shape == (0, 40, 40, 1)
     assert data.validation_masks.object.shape == (0, 40, 40)
     again = cluttered.mnist(mnist, None, 0.0, copies=3)
-    np.testing.assert_array_equal(again.train[0], data.train[0])
+    np.testing.assert_array_equal(
+        again.train.images.pixels, data.train.images.pixels
+    )
     np.testing.assert_array_equal(again.masks.loose, data.masks.loose)
 
 
 def test_cluttered_digits_are_loaded_by_name(monkeypatch, mnist):
     data = datasets.load("cluttered_digits", copies=1)
     assert data.image_shape == (32, 32, 1)
-    assert data.test[0].dtype == np.float32
-    assert len(data.train[1]) == 809 and len(data.test[1]) == 2 * 898
+    assert data.test.images.pixels.dtype == np.float32
+    assert len(data.train.labels) == 809 and len(data.test.labels) == 2 * 898
     assert data.masks.parts.shape == (1796, 1, 32, 32)
     assert 4 < data.masks.loose.any(axis=(2, 3)).sum(axis=1).mean() <= 6
     ink = data.masks.object.sum(axis=(1, 2))
     assert ink.min() > 20 and ink.max() < 200
     monkeypatch.setattr(prepared, "load", lambda *args: mnist)
     loaded = datasets.load("cluttered_mnist", validation=0.0, copies=2)
-    assert len(loaded.train[1]) == 60 and loaded.masks is not None
+    assert len(loaded.train.labels) == 60 and loaded.masks is not None
 
 
 @pytest.mark.parametrize("name", ["cluttered_digits", "cluttered_mnist"])

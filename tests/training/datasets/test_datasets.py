@@ -45,10 +45,15 @@ def test_digits_are_split_in_halves_of_the_same_classes():
     assert data.image_shape == (8, 8, 1)
     assert data.num_classes == 10
     data = datasets.load("digits", validation=0.0)
-    assert len(data.train[1]) + len(data.test[1]) == 1797
-    counts = np.bincount(data.train[1]) - np.bincount(data.test[1])
+    assert len(data.train.labels) + len(data.test.labels) == 1797
+    counts = np.bincount(data.train.labels) - np.bincount(data.test.labels)
     assert np.abs(counts).max() <= 1
-    assert 0.0 <= data.train[0].min() < data.train[0].max() == 1.0
+    assert (
+        0.0
+        <= data.train.images.pixels.min()
+        < data.train.images.pixels.max()
+        == 1.0
+    )
 
 
 def test_npz_files_are_read(tmp_path):
@@ -57,8 +62,10 @@ def test_npz_files_are_read(tmp_path):
     data = datasets.load(str(tmp_path / "mine.npz"), validation=0.0)
     assert data.image_shape == (6, 5, 1)
     assert data.class_names == ("0", "1", "2")
-    np.testing.assert_array_equal(data.train[0][..., 0], arrays()["x_train"])
-    np.testing.assert_array_equal(data.train[1], column[:, 0])
+    np.testing.assert_array_equal(
+        data.train.images.pixels[..., 0], arrays()["x_train"]
+    )
+    np.testing.assert_array_equal(data.train.labels, column[:, 0])
 
 
 _FLOATS = np.random.default_rng(0).random((12, 6, 5))
@@ -110,8 +117,8 @@ def test_folders_of_class_folders_are_read(tmp_path):
     data = datasets.load(str(tmp_path), validation=0.0)
     assert data.class_names == ("cats", "dogs")
     assert data.image_shape == (6, 5, 3)
-    assert np.bincount(data.test[1]).tolist() == [2, 1]
-    assert np.bincount(data.train[1]).tolist() == [8, 4]
+    assert np.bincount(data.test.labels).tolist() == [2, 1]
+    assert np.bincount(data.train.labels).tolist() == [8, 4]
 
 
 def test_unusable_folders_are_refused(tmp_path):
@@ -142,7 +149,7 @@ def test_broken_files_are_left_out_on_demand_and_named(tmp_path):
     with pytest.raises(UserError, match="[12].png is not .* add --skip-br"):
         datasets.load(str(tmp_path))
     data = datasets.load(str(tmp_path), validation=0.0, skip_broken=True)
-    assert len(data.train[1]) + len(data.test[1]) == 4
+    assert len(data.train.labels) + len(data.test.labels) == 4
     cats, dogs = data.left_out
     assert cats == f"{tmp_path / 'cats' / '2.png'} is not a readable image."
     assert dogs == f"{tmp_path / 'dogs' / '1.png'} is not a readable image."
@@ -159,7 +166,7 @@ def test_grey_images_among_coloured_ones_get_three_channels(tmp_path, rng):
     Image.fromarray(grey).save(tmp_path / "dogs" / "2.png")
     data = datasets.load(str(tmp_path), validation=0.0)
     assert data.image_shape[2] == 3
-    every = np.concatenate([data.train[0], data.test[0]])
+    every = np.concatenate([data.train.images.pixels, data.test.images.pixels])
     wanted = np.stack([grey] * 3, axis=-1)
     assert any(np.array_equal(image, wanted) for image in every)
 
@@ -189,17 +196,17 @@ def test_tensorflow_datasets_are_read():
     data = datasets.load("cifar10", str(_REAL_DATA))
     assert data.image_shape == (32, 32, 3)
     assert data.class_names[0] == "airplane"
-    assert np.bincount(data.train[1]).tolist() == 10 * [4500]
-    assert np.bincount(data.validation[1]).tolist() == 10 * [500]
-    assert len(data.test[1]) == 10_000
-    assert data.train[0].dtype == np.uint8
+    assert np.bincount(data.train.labels).tolist() == 10 * [4500]
+    assert np.bincount(data.validation.labels).tolist() == 10 * [500]
+    assert len(data.test.labels) == 10_000
+    assert data.train.images.pixels.dtype == np.uint8
 
 
 def rows_of(part):
     """Images and labels as bytes, one for each image."""
-    images, labels = part
     return [
-        i.tobytes() + bytes([k]) for i, k in zip(images, labels, strict=True)
+        image.tobytes() + bytes([label])
+        for image, label in zip(part.images.pixels, part.labels, strict=True)
     ]
 
 
@@ -212,16 +219,16 @@ def test_validation_is_held_out_of_training_the_same_at_every_call(tmp_path):
     path = str(tmp_path / "mine.npz")
     np.savez(path, **arrays(**usable))
     data = datasets.load(path, validation=0.25)
-    assert np.bincount(data.validation[1]).tolist() == [10, 5]
-    assert np.bincount(data.train[1]).tolist() == [30, 14, 1]
+    assert np.bincount(data.validation.labels).tolist() == [10, 5]
+    assert np.bincount(data.train.labels).tolist() == [30, 14, 1]
     kept, held = rows_of(data.train), rows_of(data.validation)
     assert not set(kept) & set(held)
     whole = datasets.load(path, validation=0.0)
-    assert whole.validation[0].shape == (0, 6, 5, 1)
-    assert whole.validation[1].shape == (0,)
+    assert whole.validation.images.shape == (0, 6, 5, 1)
+    assert whole.validation.labels.shape == (0,)
     assert sorted(rows_of(whole.train)) == sorted(kept + held)
     assert rows_of(datasets.load(path, validation=0.25).validation) == held
-    assert len(datasets.load(path).validation[1]) == 6  # a tenth
+    assert len(datasets.load(path).validation.labels) == 6  # a tenth
     assert rows_of(whole.test) == rows_of(data.test)
 
 
@@ -236,18 +243,18 @@ def test_every_part_is_reduced(tmp_path):
     more = dataclasses.replace(data, others={"more": data.test})
     few = more.reduced(20)
     for part in (few.train, few.validation, few.test, few.others["more"]):
-        assert len(part[0]) == len(part[1]) == 20
-    assert len(more.reduced(100).validation[1]) == 90
+        assert len(part.images) == len(part.labels) == 20
+    assert len(more.reduced(100).validation.labels) == 90
     assert set(rows_of(few.validation)) <= set(rows_of(data.validation))
 
 
 def test_every_part_is_resized_and_all_but_training_cropped():
     data = datasets.load("digits", resize=16, crop=6)
-    assert data.train[0].shape[1:] == (16, 16, 1)
-    assert data.validation[0].shape[1:] == data.image_shape == (6, 6, 1)
+    assert data.train.images.shape[1:] == (16, 16, 1)
+    assert data.validation.images.shape[1:] == data.image_shape == (6, 6, 1)
     np.testing.assert_array_equal(
-        data.test[0],
-        datasets.load("digits", resize=16).test[0][:, 5:11, 5:11],
+        data.test.images.pixels,
+        datasets.load("digits", resize=16).test.images.pixels[:, 5:11, 5:11],
     )
     with pytest.raises(UserError, match="9 rows and columns cannot be cut"):
         datasets.load("digits", crop=9)

@@ -25,8 +25,9 @@ def cache(tmp_path, monkeypatch):
 def assert_same(one, other):
     assert one.left_out == other.left_out
     for name in ("train", "validation", "test"):
-        for a, b in zip(getattr(one, name), getattr(other, name), strict=True):
-            np.testing.assert_array_equal(a, b)
+        a, b = getattr(one, name), getattr(other, name)
+        np.testing.assert_array_equal(a.images.pixels, b.images.pixels)
+        np.testing.assert_array_equal(a.labels, b.labels)
 
 
 def is_on_disk(array):
@@ -42,7 +43,10 @@ def never(*args, **kwargs):
 def test_few_pictures_are_in_memory(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("TFCAPS_CACHE", str(tmp_path / "cache"))
     data = load(photos)
-    assert not is_on_disk(data.train[0]) and not (tmp_path / "cache").exists()
+    assert (
+        not is_on_disk(data.train.images.pixels)
+        and not (tmp_path / "cache").exists()
+    )
 
 
 def test_many_are_on_disk_and_decoded_once(photos, cache, monkeypatch, capsys):
@@ -59,8 +63,8 @@ def test_many_are_on_disk_and_decoded_once(photos, cache, monkeypatch, capsys):
     for data in (first, again):
         assert_same(data, in_memory)
         for images_of, _ in (data.train, data.validation, data.test):
-            assert is_on_disk(images_of)
-    assert is_on_disk(again.resized(4).train[0])
+            assert is_on_disk(images_of.pixels)
+    assert is_on_disk(again.resized(4).train.images.pixels)
     batch, _ = Batches(*again.train, 8, seed=1)[0]
     np.testing.assert_array_equal(
         batch, Batches(*in_memory.train, 8, seed=1)[0][0]
@@ -99,7 +103,7 @@ def test_labels_may_change_while_the_pictures_stay(photos, cache):
     for classes in ("ab", "ba"):
         rows = [f"{file},{classes[file[0] == 'd']}\n" for file in files]
         path.write_text("file,label\n" + "".join(rows))
-        labels.append(load(path, resize=4).train[1])
+        labels.append(load(path, resize=4).train.labels)
     assert (labels[0] == 1 - labels[1]).all()
 
 

@@ -155,20 +155,25 @@ def test_figures_are_loaded_with_masks_of_test_and_validation():
     data = datasets.load("figures", validation=0.25, train=80, test=40)
     assert data.image_shape == (32, 32, 1)
     assert data.class_names[0] == "BD-TRS" and len(set(data.class_names)) == 10
-    assert [len(part[1]) for part in (data.train, data.validation)] == [60, 20]
+    assert [len(part.labels) for part in (data.train, data.validation)] == [
+        60,
+        20,
+    ]
     for part, masks in (
         (data.test, data.masks),
         (data.validation, data.validation_masks),
     ):
-        assert len(masks.object) == len(part[1])
-        bright = part[0][..., 0] >= 0.3 * 255
+        assert len(masks.object) == len(part.labels)
+        bright = part.images.pixels[..., 0] >= 0.3 * 255
         shown = masks.object | masks.loose.any(axis=1)
         assert (bright == shown).mean() > 0.97
     whole = datasets.load("figures", validation=0.0, train=80, test=40)
-    assert len(whole.train[1]) == 80 and whole.validation_masks is None
-    np.testing.assert_array_equal(whole.test[0], data.test[0])
-    held = {image.tobytes() for image in data.validation[0]}
-    assert not held & {image.tobytes() for image in data.train[0]}
+    assert len(whole.train.labels) == 80 and whole.validation_masks is None
+    np.testing.assert_array_equal(
+        whole.test.images.pixels, data.test.images.pixels
+    )
+    held = {image.tobytes() for image in data.validation.images.pixels}
+    assert not held & {image.tobytes() for image in data.train.images.pixels}
 
 
 def test_figures_are_not_shifted_further():

@@ -7,6 +7,7 @@ import pytest
 
 from training.datasets.data import Data
 from training.datasets.masks import Masks, inked
+from training.image_data import Images, Split
 
 
 @pytest.fixture
@@ -14,14 +15,14 @@ def data():
     """Images from whose brightness the masks can be told."""
     rng = np.random.default_rng(0)
     kinds = rng.choice([0.0, 0.4, 0.5, 0.9], (20, 6, 6, 1)).astype(np.float32)
-    labels = np.arange(20) % 2
+    every = Split(Images(kinds), np.arange(20) % 2)
     return Data(
         "materialize_votes",
-        (kinds, labels),
-        (kinds[:4], labels[:4]),
-        (kinds, labels),
+        every,
+        every.take(slice(4)),
+        every,
         ("a", "b"),
-        {"more": (kinds, labels)},
+        {"more": every},
         masks=masks_of(kinds),
         validation_masks=masks_of(kinds[:4]),
     )
@@ -46,22 +47,22 @@ def test_masks_are_reduced_with_their_images(data):
     few = data.reduced(7)
     assert few.masks.object.shape == (7, 6, 6)
     assert few.masks.of_classes.shape == (7, 1)
-    assert_same(few.masks, masks_of(few.test[0]))
-    assert_same(few.validation_masks, masks_of(few.validation[0]))
+    assert_same(few.masks, masks_of(few.test.images.pixels))
+    assert_same(few.validation_masks, masks_of(few.validation.images.pixels))
 
 
 def test_masks_are_cropped_with_their_images(data):
     cut = data.centre_cropped(4)
     assert cut.masks.loose.shape == (20, 2, 4, 4)
-    assert_same(cut.masks, masks_of(cut.test[0]))
-    assert_same(cut.validation_masks, masks_of(cut.validation[0]))
+    assert_same(cut.masks, masks_of(cut.test.images.pixels))
+    assert_same(cut.validation_masks, masks_of(cut.validation.images.pixels))
 
 
 def test_masks_are_resized_with_their_images(data):
     twice = data.resized(12).masks
     assert twice.parts.shape == (20, 1, 12, 12) and twice.parts.dtype == bool
     half = data.resized(3)
-    assert half.test[0].shape == half.masks.object.shape + (1,)
+    assert half.test.images.shape == half.masks.object.shape + (1,)
     # A pixel whose mask all around is the same keeps it.
     all_around = np.ones((20, 2, 5, 5), bool)
     for row in range(5):
@@ -88,7 +89,7 @@ def test_data_without_masks_have_none_afterwards(data):
     bare = dataclasses.replace(data, masks=None, validation_masks=None)
     for changed in (bare.reduced(3), bare.resized(3), bare.centre_cropped(2)):
         assert changed.masks is None and changed.validation_masks is None
-        assert len(changed.others["more"][1]) == len(changed.test[1])
+        assert len(changed.others["more"].labels) == len(changed.test.labels)
 
 
 @pytest.mark.parametrize(

@@ -40,43 +40,46 @@ def write_affnist(path, images, labels, **changes):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_affnist_is_read_upright(mnist, tmp_path, transposed):
     made = affnist.generate(mnist, None, 0.1, maps=2)
-    images, labels = made.test
+    images, labels = made.test.images.pixels, made.test.labels
     written = images.swapaxes(1, 2) if transposed else images
     write_affnist(tmp_path / "test.mat", written, labels)
     data = affnist.load(mnist, str(tmp_path), 0.1)
     assert data.name == "affnist"
     assert data.image_shape == (40, 40, 1)
-    np.testing.assert_array_equal(data.test[0], images)
-    np.testing.assert_array_equal(data.test[1], labels)
+    np.testing.assert_array_equal(data.test.images.pixels, images)
+    np.testing.assert_array_equal(data.test.labels, labels)
 
 
 def test_numbered_affnist_files_are_joined_in_their_order(mnist, tmp_path):
-    images, labels = affnist.generate(mnist, None, 0.1).test
+    made = affnist.generate(mnist, None, 0.1).test
+    images, labels = made.images.pixels, made.labels
     (tmp_path / "test_batches").mkdir()
     for number in (1, 2, 10):
         part = slice(number, number + 1)
         path = tmp_path / "test_batches" / f"{number}.mat"
         write_affnist(path, images[part], labels[part])
     data = affnist.load(mnist, str(tmp_path), 0.1)
-    np.testing.assert_array_equal(data.test[0], images[[1, 2, 10]])
-    np.testing.assert_array_equal(data.test[1], labels[[1, 2, 10]])
+    np.testing.assert_array_equal(data.test.images.pixels, images[[1, 2, 10]])
+    np.testing.assert_array_equal(data.test.labels, labels[[1, 2, 10]])
 
 
 @pytest.mark.parametrize("make", [affnist.load, affnist.generate])
 def test_expanded_mnist_is_for_training_and_validation(mnist, tmp_path, make):
-    write_affnist(
-        tmp_path / "test.mat", *affnist.generate(mnist, None, 0.1).test
-    )
+    made = affnist.generate(mnist, None, 0.1).test
+    write_affnist(tmp_path / "test.mat", made.images.pixels, made.labels)
     data = make(mnist, str(tmp_path), 0.1)
-    np.testing.assert_array_equal(data.train[0][:, 6:34, 6:34], mnist.train[0])
-    assert data.train[0].shape == (30, 40, 40, 1)
-    assert data.train[0].sum() == mnist.train[0].sum()
+    np.testing.assert_array_equal(
+        data.train.images.pixels[:, 6:34, 6:34], mnist.train.images.pixels
+    )
+    assert data.train.images.shape == (30, 40, 40, 1)
+    assert data.train.images.pixels.sum() == mnist.train.images.pixels.sum()
     for images, labels in (data.validation, data.others["expanded"]):
-        np.testing.assert_array_equal(images, pixels.centred(mnist.test[0], 40))
-        np.testing.assert_array_equal(labels, mnist.test[1])
+        centred = pixels.centred(mnist.test.images.pixels, 40)
+        np.testing.assert_array_equal(images.pixels, centred)
+        np.testing.assert_array_equal(labels, mnist.test.labels)
     none = make(mnist, str(tmp_path), 0.0)
-    assert none.validation[0].shape == (0, 40, 40, 1)
-    assert len(none.train[1]) == 30
+    assert none.validation.images.shape == (0, 40, 40, 1)
+    assert len(none.train.labels) == 30
 
 
 def test_unusable_affnist_files_are_refused(mnist, tmp_path):
@@ -154,32 +157,39 @@ def near(mask, point):
 def test_affine_mnist_has_so_many_maps_of_each_digit_at_every_call(mnist):
     data = affnist.generate(mnist, None, 0.1, maps=3)
     assert data.name == "affine_mnist"
-    assert data.test[0].shape == (36, 40, 40, 1)
-    assert data.test[1].tolist() == 3 * mnist.test[1].tolist()
+    assert data.test.images.shape == (36, 40, 40, 1)
+    assert data.test.labels.tolist() == 3 * mnist.test.labels.tolist()
     again = affnist.generate(mnist, None, 0.1, maps=3)
-    np.testing.assert_array_equal(data.test[0], again.test[0])
-    assert len({image.tobytes() for image in data.test[0]}) == 36
+    np.testing.assert_array_equal(
+        data.test.images.pixels, again.test.images.pixels
+    )
+    assert len({image.tobytes() for image in data.test.images.pixels}) == 36
 
 
 def test_multimnist_has_fixed_pairs_for_validation_and_test(mnist):
     data = multimnist.generate(mnist, None, 0.2, shift=2, partners=3)
     assert data.name == "multimnist"
-    assert data.train[0].shape == (24, 36, 36, 1)
-    assert data.train[1].shape == (24,)
-    assert data.validation[0].shape == (6, 36, 36, 1)
-    assert data.test[0].shape == (36, 36, 36, 1)
+    assert data.train.images.shape == (24, 36, 36, 1)
+    assert data.train.labels.shape == (24,)
+    assert data.validation.images.shape == (6, 36, 36, 1)
+    assert data.test.images.shape == (36, 36, 36, 1)
     for _, labels in (data.validation, data.test):
         assert (labels.sum(axis=1) == 2).all() and labels.max() == 1
-    base = np.tile(mnist.test[1], 3)
-    assert (data.test[1][np.arange(36), base] == 1).all()
+    base = np.tile(mnist.test.labels, 3)
+    assert (data.test.labels[np.arange(36), base] == 1).all()
     again = multimnist.generate(mnist, None, 0.2, shift=2, partners=3)
-    np.testing.assert_array_equal(data.test[0], again.test[0])
+    np.testing.assert_array_equal(
+        data.test.images.pixels, again.test.images.pixels
+    )
     # The bar is 18 pixels long, from row 5 + 4, and moves by up to 2.
-    assert not data.test[0][:, :7].any() and data.test[0][:, 7].any()
+    assert (
+        not data.test.images.pixels[:, :7].any()
+        and data.test.images.pixels[:, 7].any()
+    )
     none = multimnist.generate(mnist, None, 0.0)
-    assert none.validation[0].shape == (0, 36, 36, 1)
-    assert none.validation[1].shape == (0, 3)
-    assert len(none.train[1]) == 30
+    assert none.validation.images.shape == (0, 36, 36, 1)
+    assert none.validation.labels.shape == (0, 3)
+    assert len(none.train.labels) == 30
 
 
 def test_multimnist_knows_the_pixels_of_each_digit(mnist):
@@ -197,7 +207,7 @@ def test_multimnist_knows_the_pixels_of_each_digit(mnist):
             assert sorted(classes) == np.flatnonzero(label).tolist()
             for digit, kind in zip(digits, classes, strict=True):
                 assert shape_of(digit) == shape_of(drawn(kind))
-        shown = images[..., 0] > 0
+        shown = images.pixels[..., 0] > 0
         np.testing.assert_array_equal(masks.object, shown)
         np.testing.assert_array_equal(masks.parts.any(axis=1), shown)
 
@@ -221,9 +231,10 @@ def test_what_is_made_of_mnist_is_loaded_by_name(tmp_path):
     ]
     folder = tfds_folder(tmp_path, "mnist", train=examples, test=examples[:6])
     data = datasets.load("multimnist", folder, shift=6, partners=2)
-    assert data.test[0].shape == (12, 36, 36, 1)
-    assert len(data.validation[1]) == 3 and len(data.train[1]) == 27
+    assert data.test.images.shape == (12, 36, 36, 1)
+    assert len(data.validation.labels) == 3 and len(data.train.labels) == 27
     data = datasets.load("affine_mnist", folder, maps=2)
-    assert data.test[0].shape == (12, 40, 40, 1)
-    write_affnist(tmp_path / "test.mat", *data.test)
-    assert len(datasets.load("affnist", folder).test[1]) == 12
+    assert data.test.images.shape == (12, 40, 40, 1)
+    images, labels = data.test
+    write_affnist(tmp_path / "test.mat", images.pixels, labels)
+    assert len(datasets.load("affnist", folder).test.labels) == 12

@@ -40,13 +40,15 @@ def test_tiny_imagenet_is_read_from_its_own_folder(tmp_path):
     data = datasets.load("tiny_imagenet", str(tmp_path))
     assert data.class_names == ("n02", "goldfish")
     assert data.image_shape == (64, 64, 3)
-    assert np.bincount(data.train[1]).tolist() == [9, 9]
-    assert np.bincount(data.validation[1]).tolist() == [1, 1]
+    assert np.bincount(data.train.labels).tolist() == [9, 9]
+    assert np.bincount(data.validation.labels).tolist() == [1, 1]
     for images, labels in (data.train, data.validation):
-        brightness = images.mean(axis=(1, 2, 3))
+        brightness = images.pixels.mean(axis=(1, 2, 3))
         np.testing.assert_allclose(brightness, 100 * labels, atol=3)
-    assert data.test[1].tolist() == [1, 0, 1]
-    np.testing.assert_allclose(data.test[0][:, 0, 0, 0], [0, 10, 20], atol=3)
+    assert data.test.labels.tolist() == [1, 0, 1]
+    np.testing.assert_allclose(
+        data.test.images.pixels[:, 0, 0, 0], [0, 10, 20], atol=3
+    )
     inside = datasets.load(
         "tiny_imagenet", str(tmp_path / "tiny-imagenet-200"), resize=20
     )
@@ -100,11 +102,13 @@ def test_photos_of_different_sizes_are_resized_and_split(tmp_path):
     assert data.class_names == ("cat", "dog")
     assert data.image_shape == (6, 6, 3)
     # A tenth for testing, then a tenth of the rest for validation.
-    assert np.bincount(data.test[1]).tolist() == [2, 2]
-    assert np.bincount(data.validation[1]).tolist() == [2, 2]
-    assert np.bincount(data.train[1]).tolist() == [16, 16]
+    assert np.bincount(data.test.labels).tolist() == [2, 2]
+    assert np.bincount(data.validation.labels).tolist() == [2, 2]
+    assert np.bincount(data.train.labels).tolist() == [16, 16]
     again = datasets.load("cats_vs_dogs", folder, resize=6)
-    np.testing.assert_array_equal(data.test[0], again.test[0])
+    np.testing.assert_array_equal(
+        data.test.images.pixels, again.test.images.pixels
+    )
 
 
 def test_imagenettes_validation_split_is_the_test_set(tmp_path):
@@ -117,8 +121,8 @@ def test_imagenettes_validation_split_is_the_test_set(tmp_path):
     data = datasets.load("imagenette/160px-v2", folder)
     assert data.num_classes == 10
     assert data.class_names[::9] == ("tench", "parachute")
-    assert len(data.train[1]) == 18 and len(data.validation[1]) == 2
-    assert len(data.test[1]) == 6
+    assert len(data.train.labels) == 18 and len(data.validation.labels) == 2
+    assert len(data.test.labels) == 6
 
 
 def test_house_numbers_are_labelled_by_their_digits(tmp_path):
@@ -136,5 +140,5 @@ def test_house_numbers_are_labelled_by_their_digits(tmp_path):
     data = datasets.load("svhn_cropped", folder, validation=0.0)
     assert data.class_names == tuple("0123456789")
     for images, labels in (data.train, data.test):
-        np.testing.assert_array_equal(images[:, 0, 0, 0], labels)
-    assert len(data.test[1]) == 3 and len(data.train[1]) == 10
+        np.testing.assert_array_equal(images.pixels[:, 0, 0, 0], labels)
+    assert len(data.test.labels) == 3 and len(data.train.labels) == 10

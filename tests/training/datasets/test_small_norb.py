@@ -80,7 +80,7 @@ def small_norb_prepared(tmp_path_factory):
 
 def viewpoints(part):
     """The degrees of azimuth and elevation that images show, and classes."""
-    images, labels = part
+    images, labels = part.images.pixels, part.labels
     assert (images == images[:, :1, :1]).all()
     azimuth, elevation = images[:, 0, 0].T
     return (
@@ -100,27 +100,27 @@ def test_small_norb_is_split_by_viewpoint(source, request):
     assert data.name == "smallnorb" and not data.others
     assert data.image_shape == (96, 96, 2) and data.num_classes == 5
     for part in (data.train, data.test):
-        assert len(part[1]) == 5 * 9 * 18 and viewpoints(part) == every
+        assert len(part.labels) == 5 * 9 * 18 and viewpoints(part) == every
 
     trained = {300, 320, 340, 0, 20, 40}
     data = datasets.load("smallnorb-azimuth", folder, validation=0.0)
     assert data.name == "smallnorb-azimuth"
     for part in (data.train, data.others["familiar"]):
-        assert len(part[1]) == 5 * 9 * 6
+        assert len(part.labels) == 5 * 9 * 6
         assert viewpoints(part) == (trained, *every[1:])
-    assert len(data.test[1]) == 5 * 9 * 12
+    assert len(data.test.labels) == 5 * 9 * 12
     assert viewpoints(data.test) == (every[0] - trained, *every[1:])
 
     trained = {30, 35, 40}
     data = datasets.load("smallnorb-elevation", folder, resize=8, crop=6)
     for part in (data.train, data.validation, data.others["familiar"]):
         assert viewpoints(part)[1:] == (trained, every[2])
-    assert len(data.validation[1]) == 5 * 5  # a tenth of each class's 54
-    assert len(data.train[1]) + 25 == len(data.others["familiar"][1])
-    assert len(data.test[1]) == 5 * 6 * 18
+    assert len(data.validation.labels) == 5 * 5  # a tenth of each class's 54
+    assert len(data.train.labels) + 25 == len(data.others["familiar"].labels)
+    assert len(data.test.labels) == 5 * 6 * 18
     assert viewpoints(data.test)[1] == every[1] - trained
-    assert data.train[0].shape[1:] == (8, 8, 2)
-    assert data.others["familiar"][0].shape[1:] == (6, 6, 2)
+    assert data.train.images.shape[1:] == (8, 8, 2)
+    assert data.others["familiar"].images.shape[1:] == (6, 6, 2)
 
 
 def test_unusable_small_norb_files_are_refused(small_norb_files, tmp_path):
