@@ -174,8 +174,9 @@ def test_mistakes_are_one_line_and_status_2(
 )
 def test_wrong_flags_are_told(capfd, arguments, message):
     assert run("--model", "grey", "digit.png", *arguments) == 2
-    last = capfd.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"client.py: error: {message}")
+    printed = capfd.readouterr().err
+    assert printed.startswith(f"client.py: error: {message}")
+    assert printed.count("\n") == 1
 
 
 def test_a_picture_of_too_many_pixels(url, work, capfd, monkeypatch):
