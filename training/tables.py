@@ -26,6 +26,7 @@ if __name__ == "__main__":
     start_quietly()
 
 from cli import Parser, UserError, run_command  # noqa: E402
+from markdown_table import markdown as markdown  # noqa: E402
 from training import runs_file  # noqa: E402
 from training.runs_file import FinishedRun  # noqa: E402
 
@@ -215,29 +216,6 @@ def _seconds(results: Iterable[Mapping[str, Any]]) -> str:
     """Returns the mean; a run that was resumed does not know its time."""
     known = [r["seconds"] for r in results if r["seconds"] is not None]
     return f"{mean(known):.0f}" if known else NOTHING
-
-
-def markdown(rows: list[tuple[str, ...]], *, left: int = 1) -> str:
-    """Returns rows, the first of them the head, as a Markdown table.
-
-    Args:
-        rows: Cells as text.
-        left: Int. How many columns are aligned to the left. Defaults to `1`.
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-    def line(cells) -> str:
-        padded = (
-            cell.ljust(width) if k < left else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return f"| {' | '.join(padded)} |"
-
-    rule = [
-        "-" * width if k < left else "-" * (width - 1) + ":"
-        for k, width in enumerate(widths)
-    ]
-    return "\n".join(map(line, [rows[0], rule, *rows[1:]]))
 
 
 def make_parser() -> Parser:
