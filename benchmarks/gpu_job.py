@@ -19,9 +19,9 @@ from benchmarks import machine, models
 from benchmarks.aims import UNMEASURED
 from benchmarks.measure import interleaved
 from cli import UserError
+from markdown_table import markdown
 from tfcaps.files import write_atomically
 from training.models import network
-from training.tables import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 _BACKENDS = ("jax", "tensorflow")

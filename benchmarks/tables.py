@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks import aims
-from training.tables import markdown
+from markdown_table import markdown
 
 FIGURE = "benchmarks_growth.png"
 

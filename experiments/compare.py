@@ -23,9 +23,9 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, check_installed, run_command
+from markdown_table import markdown
 from training.configs import config_from
 from training.quiet import start_quietly
-from training.tables import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 

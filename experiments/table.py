@@ -12,8 +12,9 @@ from cli import UserError
 from experiments.experiment import Experiment, Row
 from experiments.folder import QUICK_EPOCHS, QUICK_SAMPLES, ExperimentFolder
 from experiments.one_run import Run
+from markdown_table import markdown
 from tfcaps.files import write_atomically
-from training.tables import NOTHING, Column, Summary, look_up, markdown
+from training.tables import NOTHING, Column, Summary, look_up
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6}
 _HOW = (

@@ -140,22 +140,21 @@ def main() -> None:
     `model` (index), `inputs` (name, type, shape, file) and `outputs` (name,
     file). All runs are made once in each round. The answer has what each run
     returned, and the seconds it took in each round, or a message that says what
-    failed, and `stage`, `"load"` or `"run"`.
+    failed, and `run`, the number of the run, or `None` if a model did not load.
     """
     job = json.load(sys.stdin)
     library = Library(job["libraries"])
-    stage = "load"
+    number = None
     try:
         models = [Model(library, folder) for folder in job["models"]]
-        stage = "run"
         answers: list[dict[str, Any]] = [
             {"outputs": [], "seconds": []} for _ in job["runs"]
         ]
         for round_number in range(job["rounds"]):
-            for run, answer in zip(job["runs"], answers, strict=True):
-                _run(library, models, run, answer, round_number == 0)
+            for number, run in enumerate(job["runs"]):
+                _run(library, models, run, answers[number], round_number == 0)
     except RuntimeError as error:
-        print(json.dumps({"stage": stage, "error": str(error)}))
+        print(json.dumps({"run": number, "error": str(error)}))
         return
     print(json.dumps({"runs": answers}))
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from cli import UserError
 from export import manifest, probe, reference, session, tflite, warmup
 from export.saved_model import Signature, check_graph
@@ -36,8 +38,8 @@ def check(folder: Path, *, with_probe: bool = False) -> Iterator[str]:
             "export the model anew."
         )
     yield "graph     no XLA, no Python, any batch"
-    yield from _check_answers(folder, signatures, about)
-    yield from _check_warmup(folder, signatures)
+    warmups = warmup.read(folder, signatures)
+    yield from _check_answers(folder, signatures, about, warmups)
     images, rounded = about["images"], about["levels"] is not None
     if (folder / tflite.NAME).exists():
         largest = tflite.check(folder, images, rounded=rounded)
@@ -49,38 +51,85 @@ def check(folder: Path, *, with_probe: bool = False) -> Iterator[str]:
 
 
 def _check_answers(
-    folder: Path, signatures: dict[str, Signature], about: dict[str, Any]
+    folder: Path,
+    signatures: dict[str, Signature],
+    about: dict[str, Any],
+    warmups: list[tuple[str, NDArray[Any]]],
 ) -> Iterator[str]:
-    """Checks answers to the reference's images, together and alone."""
-    images, rounded = about["images"], about["levels"] is not None
-    requests = _requests(folder, signatures, images)
+    """Checks answers to the reference's images and the warm-up requests.
+
+    All are asked in one process.
+    """
+    rounded = about["levels"] is not None
+    known = _requests(folder, signatures, about["images"])
+    alone = _alone(folder, signatures["explain"], known)
+    warm = [
+        session.Request(folder, signatures[name], {"images": pixels})
+        for name, pixels in warmups
+    ]
+    outputs = _run([*known, *alone], warm)
+    largest = _parity("parity", folder, outputs[: len(known)], rounded)
+    yield f"parity    the Keras model's answers within {largest:.1e}"
+    _check_rows(folder, outputs[len(known) : len(known) + _ROWS], rounded)
+    yield "rows      each image's answer is its own"
+    _check_warmup(folder, warm, outputs[-len(warm) :])
+    yield f"warmup    {len(warm)} requests replayed"
+
+
+def _alone(
+    folder: Path, explain: Signature, known: list[session.Request]
+) -> list[session.Request]:
+    """Returns requests for each image of one of the batches."""
     together = next(
         request.inputs["images"]
-        for request in requests
+        for request in known
         if len(request.inputs["images"]) == _ROWS
     )
-    explain = signatures["explain"]
-    alone = [
+    return [
         session.Request(folder, explain, {"images": together[row : row + 1]})
         for row in range(_ROWS)
     ]
-    answers = [answer.outputs for answer in session.run([*requests, *alone])]
-    largest = _parity("parity", folder, answers[: len(requests)], rounded)
-    yield f"parity    the Keras model's answers within {largest:.1e}"
+
+
+def _run(
+    requests: list[session.Request], warm: list[session.Request]
+) -> list[reference.Arrays]:
+    """Returns the outputs for both; says if a warm-up request fails."""
+    try:
+        answers = session.run([*requests, *warm])
+    except session.RunError as error:
+        if error.request is not None and error.request >= len(requests):
+            raise UserError(f"warmup: {error}") from error
+        raise
+    return [answer.outputs for answer in answers]
+
+
+def _check_rows(
+    folder: Path, answers: list[reference.Arrays], rounded: bool
+) -> None:
     expected = reference.read(folder)[_ROWS, "explain"]
     rows = (
-        (
-            {name: array[row : row + 1] for name, array in expected.items()},
-            answer,
-        )
-        for row, answer in enumerate(answers[len(requests) :])
+        {name: array[row : row + 1] for name, array in expected.items()}
+        for row in range(_ROWS)
     )
     reference.compare(
         f"rows: {folder}: an image asked alone, not with others",
-        rows,
+        zip(rows, answers, strict=True),
         rounded=rounded,
     )
-    yield "rows      each image's answer is its own"
+
+
+def _check_warmup(
+    folder: Path,
+    requests: list[session.Request],
+    answers: list[reference.Arrays],
+) -> None:
+    for request, answer in zip(requests, answers, strict=True):
+        count = len(request.inputs["images"])
+        if {len(array) for array in answer.values()} != {count}:
+            raise UserError(
+                f"warmup: {folder} does not answer each of {count} images"
+            )
 
 
 def _requests(
@@ -103,27 +152,6 @@ def _parity(
     expected = reference.read(folder).values()
     pairs = zip(expected, answers, strict=True)
     return reference.compare(f"{what}: {folder}", pairs, rounded=rounded)
-
-
-def _check_warmup(
-    folder: Path, signatures: dict[str, Signature]
-) -> Iterator[str]:
-    requests = warmup.read(folder, signatures)
-    try:
-        answers = session.run(
-            [
-                session.Request(folder, signatures[name], {"images": images})
-                for name, images in requests
-            ]
-        )
-    except session.RunError as error:
-        raise UserError(f"warmup: {error}") from error
-    for (_, images), answer in zip(requests, answers, strict=True):
-        if {len(array) for array in answer.outputs.values()} != {len(images)}:
-            raise UserError(
-                f"warmup: {folder} does not answer each of {len(images)} images"
-            )
-    yield f"warmup    {len(requests)} requests replayed"
 
 
 def run(options: Any) -> None:

@@ -50,7 +50,17 @@ class LoadError(UserError):
 
 
 class RunError(UserError):
-    """TensorFlow cannot run a model."""
+    """TensorFlow cannot run a model.
+
+    Args:
+        message: What happened.
+        request: Number of the request that failed, from 0, or `None` if that
+            is not known.
+    """
+
+    def __init__(self, message: str, request: int | None = None):
+        super().__init__(message)
+        self.request = request
 
 
 def run(requests: Sequence[Request], rounds: int = 1) -> list[Answer]:
@@ -133,10 +143,11 @@ def _call(job: dict[str, Any]) -> Any:
             f"{done.returncode}: {last}"
         )
     reply = json.loads(done.stdout)
-    if "error" in reply:
-        kind = LoadError if reply["stage"] == "load" else RunError
-        raise kind(f"{reply['stage']}: {folders}: {reply['error']}")
-    return reply
+    if "error" not in reply:
+        return reply
+    if reply["run"] is None:
+        raise LoadError(f"load: {folders}: {reply['error']}")
+    raise RunError(f"run: {folders}: {reply['error']}", reply["run"])
 
 
 def _answer(

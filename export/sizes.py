@@ -13,6 +13,7 @@ from export import session
 from export.reference import draw_images
 from export.saved_model import read_signatures
 from export.signatures import write_saved_model
+from markdown_table import markdown
 
 _BATCHES = (1, 32)
 # Each model is timed so often, and for about so long.
@@ -78,7 +79,7 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
         "gzip",
         *(f"ms, batch {batch}" for batch in _BATCHES),
     ]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    lines = [head]
     for name, row in rows.items():
         counts = ("parameters", "nonzero", "bytes", "gzip_bytes")
         times = row["milliseconds"].values()
@@ -89,7 +90,7 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
                 *(f"{time:.2f}" for time in times),
             ]
         )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(lines)
 
 
 def _parameters(model: keras.Model) -> dict[str, int]:

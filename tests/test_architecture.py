@@ -1,6 +1,7 @@
 """Who may import whom, and what every source file has."""
 
 import ast
+import configparser
 import copy
 from pathlib import Path
 
@@ -154,3 +155,17 @@ def test_docstring_begins_with_one_sentence(path):
 def test_a_citation_is_of_this_version():
     text = (ROOT / "CITATION.cff").read_text("utf-8")
     assert f"\nversion: {tfcaps.__version__}\n" in text
+
+
+def test_the_wheel_has_every_file_of_the_package():
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg", "utf-8")
+    patterns = settings["options.package_data"]["tfcaps"].split()
+    package = ROOT / "tfcaps"
+    packed = {path for pattern in patterns for path in package.glob(pattern)}
+    others = {
+        path
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+    assert packed == others

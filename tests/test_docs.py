@@ -13,6 +13,7 @@ import shlex
 import urllib.request
 from pathlib import Path
 
+import grpc
 import keras
 import pytest
 import tensorflow as tf
@@ -32,7 +33,9 @@ PAGES = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 }
 MKDOCS = (ROOT / "mkdocs.yml").read_text("utf-8")
-SERVER = "http://localhost:8501"  # where the guide says that it is
+# Where the guide says that the server is.
+SERVER = "http://localhost:8501"
+GRPC_SERVER = "localhost:8500"
 
 # Their code trains; README and the start page remain.
 SLOW = [
@@ -113,17 +116,26 @@ def _finished_run(folder, rng):
 
 @contextlib.contextmanager
 def _server(folder, rng):
-    """A server of `served/digits/1`, found at the guide's address."""
+    """A server of `served/digits/1`, found at the guide's addresses."""
     served = folder / "served"
     served_models.write_saved_model(tiny_capsnet(10), served / "digits" / "1")
-    with serving.serve_rest(served) as url, pytest.MonkeyPatch.context() as m:
-        ask = urllib.request.Request
+    with (
+        serving.serve_rest(served) as url,
+        serving.serve_grpc(served) as grpc_address,
+        pytest.MonkeyPatch.context() as m,
+    ):
+        ask, channel = urllib.request.Request, grpc.insecure_channel
 
         def request(address, *args, **kwargs):
             assert address.startswith(SERVER)
             return ask(address.replace(SERVER, url), *args, **kwargs)
 
+        def insecure_channel(address):
+            assert address == GRPC_SERVER
+            return channel(grpc_address)
+
         m.setattr(urllib.request, "Request", request)
+        m.setattr(grpc, "insecure_channel", insecure_channel)
         yield {}
 
 

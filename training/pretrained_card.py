@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cli import UserError
+from markdown_table import markdown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,8 +193,8 @@ def _numbers(facts: Mapping[str, Any]) -> str:
     for pixels, found in packed["shifted"].items():
         rows.append((f"right, shifted by {pixels} pixels", found["accuracy"]))
         rows.append(("the same tree of types then", found["same_types"]))
-    return "| measured | |\n|---|---|\n" + "\n".join(
-        f"| {text} | {_percent(value)} |" for text, value in rows
+    return markdown(
+        [("measured", ""), *((text, _percent(value)) for text, value in rows)]
     )
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import keras
 
+from markdown_table import markdown
 from tfcaps import viz
 from tfcaps.rem import Report
 from training import figures, maps, tree_figures
 from training.datasets import Data
 from training.folder import RunFolder
-from training.tables import COLUMNS, NOTHING, TITLES, Column, markdown
+from training.tables import COLUMNS, NOTHING, TITLES, Column
 
 # The sparsity of what is pruned is not the only one that is called so.
 _COLUMNS = (

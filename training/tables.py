@@ -22,6 +22,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, run_command
+from markdown_table import markdown
 from training import runs_file
 from training.quiet import start_quietly
 from training.runs_file import FinishedRun
@@ -212,29 +213,6 @@ def _seconds(results: Iterable[Mapping[str, Any]]) -> str:
     """Returns the mean; a run that was resumed does not know its time."""
     known = [r["seconds"] for r in results if r["seconds"] is not None]
     return f"{mean(known):.0f}" if known else NOTHING
-
-
-def markdown(rows: Sequence[tuple[str, ...]], *, left: int = 1) -> str:
-    """Returns rows, the first of them the head, as a Markdown table.
-
-    Args:
-        rows: Cells as text.
-        left: Int. How many columns are aligned to the left. Defaults to `1`.
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-    def line(cells: Iterable[str]) -> str:
-        padded = (
-            cell.ljust(width) if k < left else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return f"| {' | '.join(padded)} |"
-
-    rule = [
-        "-" * width if k < left else "-" * (width - 1) + ":"
-        for k, width in enumerate(widths)
-    ]
-    return "\n".join(map(line, [rows[0], rule, *rows[1:]]))
 
 
 def make_parser() -> Parser:

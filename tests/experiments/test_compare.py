@@ -1,7 +1,9 @@
 """What all networks cost, measured with a short equal budget."""
 
+import dataclasses
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from cli import run_command
 from experiments import compare
 from tests.training.test_run import tiny_data
+from training.configs import Config
+from training.flags import make_parser
 
 _KEPT = Path(__file__).parents[2] / "results"
 
@@ -25,7 +29,46 @@ def command(tmp_path, *flags):
     )  # fmt: skip
 
 
-def test_table_has_a_row_for_each_network_and_runs_once(tmp_path, capsys):
+def finish(command):
+    """Leaves what a run of `training/run.py` leaves, and trains nothing."""
+    flags = vars(make_parser().parse_args(command[2:]))
+    names = [field.name for field in dataclasses.fields(Config)]
+    given = {n: flags[n] for n in names if flags.get(n) is not None}
+    kept = next(
+        result
+        for result in json.loads((_KEPT / "networks.json").read_text())
+        if result["config"]["model"] == given["model"]
+    )
+    metrics = [
+        {
+            "model": name,
+            "loss": kept["models"][name][f"{when}_loss"],
+            "seconds_per_step": kept["models"][name]["seconds_per_step"],
+        }
+        for name in ("baseline", "rem")
+        for when in ("first", "last")
+    ]
+    folder = flags["out"]
+    folder.mkdir(parents=True)
+    for name, content in (
+        ("config.json", dataclasses.asdict(Config(**given))),
+        ("environment.json", kept["environment"]),
+        ("rem.json", {"models": kept["models"]}),
+    ):
+        (folder / name).write_text(json.dumps(content))
+    lines = [f"{json.dumps(row)}\n" for row in metrics]
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    return subprocess.CompletedProcess(command, 0)
+
+
+@pytest.mark.parametrize(
+    "trained", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_table_has_a_row_for_each_network_and_runs_once(
+    tmp_path, capsys, monkeypatch, trained
+):
+    if not trained:
+        monkeypatch.setattr(compare.subprocess, "run", finish)
     flags = ("--networks", "dr_capsnet_small")
     assert command(tmp_path, *flags) == 0
     lines = (tmp_path / "networks.md").read_text("utf-8").splitlines()

@@ -23,7 +23,9 @@ from tests.experiment_runs import (
 from tests.training.test_run import command as run
 from tests.training.test_run import metrics, tiny_data
 from tfcaps import rem
+from training import datasets, fit, run_job
 from training.configs import Config
+from training.folder import RunFolder
 from training.tables import look_up
 
 
@@ -85,19 +87,49 @@ def test_a_stopped_experiment_ends_with_the_same_table(stopped):
     assert cut["models"] == whole["models"]
 
 
-@pytest.mark.parametrize(("name", "recipe"), ALL)
-def test_what_tables_show_is_what_runs_leave(stopped, name, recipe):
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The report in the `rem.json` of a network that was not trained."""
+    tmp_path = tmp_path_factory.mktemp("measured")
+    config = Config(
+        dataset=tiny_data(tmp_path / "tiny.npz"), rem=True, baseline=False
+    )
+    folder = RunFolder(tmp_path / "run", config)
+    folder.create()
+    data = datasets.load(config.dataset)
+    model = fit.build(data, config, decoder=False)
+    folder.save_reports(*run_job.measure(config, data, {"rem": model}))
+    return read_report(folder.path)
+
+
+def read_report(run):
+    return json.loads((run / "rem.json").read_text())["models"]["rem"]
+
+
+@pytest.mark.slow
+def test_a_run_leaves_what_is_measured_of_a_network(stopped, measured):
     tmp_path, _ = stopped
-    result = tmp_path / "whole/tiny/seed-0/rem.json"
-    report = json.loads(result.read_text())["models"]["rem"]
+    report = read_report(tmp_path / "whole/tiny/seed-0")
+    assert fields_in(report) == fields_in(measured)
+
+
+def fields_in(report):
+    """Returns the names in a report, with those inside of its parts."""
+    if isinstance(report, dict):
+        return {name: fields_in(part) for name, part in report.items()}
+    return None
+
+
+@pytest.mark.parametrize(("name", "recipe"), ALL)
+def test_what_tables_show_is_what_runs_leave(measured, name, recipe):
     # Tiny images have no masks, see tests/training/test_run_parts.py.
     maps = ("relevance_mass", "relevance_mass_uniform", "pointing")
     model = {
-        **report,
+        **measured,
         "parts": {f.name: 0.5 for f in dataclasses.fields(rem.TreesOnParts)},
         "tests": {
-            "familiar": report,
-            "expanded": report,
+            "familiar": measured,
+            "expanded": measured,
             "maps": dict.fromkeys(maps, 0.5),
             "pairs": {"pointing": 0.5},
         },

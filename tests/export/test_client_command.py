@@ -12,6 +12,7 @@ import tensorflow  # noqa: F401 (on JAX conftest.py leaves this file out)
 from PIL import Image
 
 from export import client
+from export.clients import pictures, server
 from tests.client_runs import CLASSES, expected, line, run, write_images
 from training import images
 
@@ -187,7 +188,8 @@ def test_many_images_are_asked_for_in_batches(
         sizes.append(len(images))
         return as_input(images, signature)
 
-    monkeypatch.setattr(client, "as_input", note)
+    for module in (pictures, server):
+        monkeypatch.setattr(module, "as_input", note)
     arguments = ["--model", "grey", "many.npy", "--out", "answers.npz"]
     assert run(*flags, *arguments) == 0
     assert sizes == [70, 32, 32, 6]  # read once, then sent

@@ -174,8 +174,9 @@ def test_mistakes_are_one_line_and_status_2(
 )
 def test_wrong_flags_are_told(capfd, arguments, message):
     assert run("--model", "grey", "digit.png", *arguments) == 2
-    last = capfd.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"client.py: error: {message}")
+    printed = capfd.readouterr().err
+    assert printed.startswith(f"client.py: error: {message}")
+    assert printed.count("\n") == 1
 
 
 def test_a_picture_of_too_many_pixels(url, work, capfd, monkeypatch):
@@ -287,3 +288,10 @@ def test_grpc_without_its_package(work, capfd, monkeypatch, package):
     given = ["--model", "grey", "--grpc", "127.0.0.1:1", "digit.png"]
     message = "for gRPC run pip install tensorflow-serving-api: import of"
     _assert_is_told(given, message, capfd)
+
+
+def test_pictures_without_pillow(url, work, capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert run("--model", "grey", "--url", url, "batch.npy") == 0
+    assert run("--model", "grey", "--url", url, "digit.png") == 2
+    assert "pictures need pillow (pip install pillow)" in capfd.readouterr().err

@@ -39,7 +39,9 @@ def pruned():
 def exported(pruned, tmp_path_factory):
     """A pruned model's first version, with a TensorFlow Lite file."""
     to = tmp_path_factory.mktemp("served")
-    return export_model(pruned, to, name="small", with_tflite=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "_ROUNDS", (2, 2))
+        return export_model(pruned, to, name="small", with_tflite=True)
 
 
 @pytest.fixture

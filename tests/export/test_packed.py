@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from export import session, sizes
 from export.packed import PackedWeight, Weights, is_worth_packing
-from export.saved_model import check_graph
+from export.saved_model import read_signatures
 from export.signatures import write_saved_model
 from tests.networks import tiny_capsnet
 from tfcaps import models, rem
@@ -52,11 +52,17 @@ def pruned(rng, **settings):
     return model
 
 
-def answer(folder, images):
-    signature = check_graph(folder)["serving_default"]
-    request = session.Request(folder, signature, {"images": images})
-    [came] = session.run([request])
-    return came.outputs
+def ask(images, *folders):
+    """Returns what each SavedModel answers."""
+    requests = [
+        session.Request(
+            folder,
+            read_signatures(folder)["serving_default"],
+            {"images": images},
+        )
+        for folder in folders
+    ]
+    return [answer.outputs for answer in session.run(requests)]
 
 
 def test_a_server_gets_the_same_from_packed_weights(rng, tmp_path):
@@ -64,16 +70,18 @@ def test_a_server_gets_the_same_from_packed_weights(rng, tmp_path):
     images = rng.random((3, 8, 8, 1), dtype=np.float32)
     for packed in (True, False):
         write_saved_model(
-            model, tmp_path / str(packed), "float32", packed=packed
+            model,
+            tmp_path / str(packed),
+            "float32",
+            packed=packed,
+            names=["serving_default"],
         )
     small, plain = (
         (tmp_path / packed / "variables" / "variables.data-00000-of-00001")
         for packed in ("True", "False")
     )
     assert small.stat().st_size < 0.4 * plain.stat().st_size
-    outputs = [
-        answer(tmp_path / packed, images) for packed in ("True", "False")
-    ]
+    outputs = ask(images, tmp_path / "True", tmp_path / "False")
     for name in outputs[0]:
         np.testing.assert_array_equal(outputs[0][name], outputs[1][name])
     np.testing.assert_allclose(outputs[0]["lengths"], model(images), atol=1e-6)
@@ -83,7 +91,12 @@ def test_two_models_in_one_process_keep_their_own_weights(rng, tmp_path):
     images = rng.random((2, 8, 8, 1), dtype=np.float32)
     networks = [pruned(rng), pruned(rng)]
     for number, model in enumerate(networks):
-        write_saved_model(model, tmp_path / str(number), "float32")
+        write_saved_model(
+            model,
+            tmp_path / str(number),
+            "float32",
+            names=["serving_default"],
+        )
     loaded = [tf.saved_model.load(str(tmp_path / str(k))) for k in range(2)]
     for saved, model in zip(loaded, networks, strict=True):
         outputs = saved.signatures["serving_default"](tf.constant(images))
@@ -126,6 +139,6 @@ def test_published_sparsity_takes_a_fifth_of_the_dense_size(rng, tmp_path):
     assert small < dense / 5
     images = rng.random((1, 28, 28, 1), dtype=np.float32)
     expected = rem.capsule_outputs(model)(images)
-    came = answer(tmp_path / "small", images)
+    [came] = ask(images, tmp_path / "small")
     for name in ("lengths", "poses"):
         np.testing.assert_allclose(came[name], expected[name], atol=1e-6)

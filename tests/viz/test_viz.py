@@ -185,13 +185,15 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
         table=(("model", "accuracy"), [("A", "97 %")]),
         verdicts=[("trivial & empty", True), ("fine", False)],
         figures=[(picture, "Keys", "caption")],
-        settings={"seed": "0"},
+        settings={"seed": "0", "data": "$title"},
     )
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "&lt;b&gt;run&lt;/b&gt;" in page and "<b>" not in page
     assert 'src="data:image/png;base64,' in page
     assert "http" not in page
     assert '<p class="verdict trivial">trivial &amp; empty</p>' in page
+    assert page.count("$") == 1 and "<td>$title</td>" in page
+    assert "<title>&lt;b&gt;run&lt;/b&gt;</title>" in page
     assert "<td>97 %</td>" in page and "<td>seed</td><td>0</td>" in page
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import string
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,34 +12,8 @@ from tfcaps.files import write_atomically
 # Head and rows, as text.
 Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 
-_STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto;
-       max-width: 62rem; padding: 0 1rem; }
-h1 { margin-bottom: 0; } h2 { margin-top: 2.2rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd;
-         text-align: right; }
-th:first-child, td:first-child { text-align: left; }
-thead th { border-bottom: 2px solid #555; }
-img { max-width: 100%; } figure { margin: 1rem 0; break-inside: avoid; }
-figcaption, .note { color: #555; font-size: .9rem; }
-p.verdict { border-left: 4px solid #0072B2; padding: .3rem .8rem; }
-p.trivial { border-color: #D55E00; background: #fdf1e8; }
-code { background: #f3f3f3; padding: 0 .2rem; overflow-wrap: anywhere; }
-.scroll { overflow-x: auto; }
-nav { columns: 3 14rem; font-size: .9rem; margin: 1rem 0; }
-nav a { display: block; color: #0072B2; }
-h2 { break-after: avoid; } tr { break-inside: avoid; }
-@media print {
-  @page { margin: 1.5cm; }
-  body { font-size: 10pt; margin: 0; max-width: none; padding: 0; }
-  nav { display: none; }
-  .scroll { overflow: visible; }
-  th, td { padding: .2rem .4rem; }
-  img { max-height: 23cm; }
-}
-"""
+# The page around what a report shows, and its style.
+_PAGE = Path(__file__).with_name("report.html")
 
 
 def write_report(
@@ -79,11 +54,8 @@ def write_report(
         '<h2 id="settings">Settings</h2>',
         _table(("setting", "value"), settings.items()),
     ]
-    page = (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>"
-        f"<body>{''.join(parts)}</body></html>\n"
+    page = string.Template(_PAGE.read_text("utf-8")).substitute(
+        title=html.escape(title), body="".join(parts)
     )
     with write_atomically(Path(path), "w") as file:
         file.write(page)

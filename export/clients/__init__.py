@@ -1,0 +1,1 @@
+"""Asks TensorFlow Serving, by REST or gRPC, without Keras and tfcaps."""

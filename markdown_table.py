@@ -1,0 +1,26 @@
+"""Writes a table in Markdown; shared by the commands."""
+
+from collections.abc import Sequence
+
+
+def markdown(rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
+    """Returns rows, the first of them the head, as a Markdown table.
+
+    Args:
+        rows: Cells as text.
+        left: Int. How many columns are aligned to the left. Defaults to `1`.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell.ljust(width) if k < left else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return f"| {' | '.join(padded)} |"
+
+    rule = [
+        "-" * width if k < left else "-" * (width - 1) + ":"
+        for k, width in enumerate(widths)
+    ]
+    return "\n".join(map(line, [rows[0], rule, *rows[1:]]))
