@@ -351,7 +351,7 @@ def _stop_on_validation(
             "--validation a share above 0."
         )
     takes_best = name == "baseline" and config.patience is not None
-    ends = name == "rem" and config.pruning in ("polynomial", "one_shot")
+    ends = name == "rem" and pruning.is_scheduled(config.pruning)
     return StopOnValidation(
         _validation_batches(ready),
         folder.path / f"validation-{name}.json",
