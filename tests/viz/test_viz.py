@@ -210,8 +210,8 @@ def test_couplings_at_midrise_levels_are_the_middles_of_bins():
     ("values", "shown"),
     [
         ([0.0, 0.5], [0, 128]),
-        ([0.0, 2.0], [0, 255]),
-        ([-1.0, 0.0], [0, 255]),
+        ([0.0, 1.0, 2.0], [0, 128, 255]),
+        ([-1.0, 0.0, 1.0], [0, 128, 255]),
     ],
 )
 def test_images_beyond_0_to_1_are_stretched_and_others_are_not(values, shown):
