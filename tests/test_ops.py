@@ -232,6 +232,17 @@ def test_dictionary_of_the_reference_has_the_same_bins(levels):
         np.testing.assert_array_equal(codes[compared] + 1, expected[compared])
 
 
+@pytest.mark.parametrize("levels", EXACT_EDGES)
+def test_dictionary_of_the_reference_has_edges_in_the_bin_above(levels):
+    values = BINS[f"K{levels}_values"]
+    # No bin lies below the first edge, 0.
+    on_edge = BINS[f"K{levels}_is_exact_f64_edge"] & (values > 0)
+    codes = np.asarray(quantize(values[on_edge], levels, mode=mode_of(levels)))
+    expected = BINS[f"K{levels}_dictionary_bin_of_value"][on_edge]
+    assert on_edge.any()
+    np.testing.assert_array_equal(codes + 2, expected)
+
+
 @pytest.mark.parametrize("mode", ["midtread", "midrise"])
 @pytest.mark.parametrize("levels", [2, *LEVELS])
 def test_quantizer_leaves_its_own_levels_alone(levels, mode):

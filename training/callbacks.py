@@ -8,7 +8,7 @@ import tfcaps
 from cli import UserError
 from tfcaps import rem
 from tfcaps.rem import sharpness
-from training import objectives
+from training import objectives, pruning
 from training.batches import Batches
 from training.configs import Config
 from training.feeding import epoch_starter
@@ -74,7 +74,7 @@ def stop_on_validation(
             "--validation a share above 0."
         )
     takes_best = name == "baseline" and config.patience is not None
-    ends = name == "rem" and config.pruning in ("polynomial", "one_shot")
+    ends = name == "rem" and pruning.is_scheduled(config.pruning)
     return StopOnValidation(
         validation,
         folder.path / f"validation-{name}.json",

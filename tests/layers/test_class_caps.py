@@ -276,3 +276,14 @@ def test_without_a_bias_it_is_none():
     ):
         layer.build(children)
         assert layer.bias is None
+
+
+def test_children_that_share_one_matrix_all_vote(rng):
+    poses = rng.normal(size=(2, 5, 4)).astype("float32")
+    layer = ClassCaps(3, 4, share="all")
+    layer.build(poses.shape)
+    np.testing.assert_allclose(
+        layer.voting_activations(poses),
+        np.linalg.norm(poses, axis=-1),
+        rtol=1e-6,
+    )

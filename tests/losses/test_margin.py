@@ -19,7 +19,11 @@ GOLDEN = load("10_losses")
         ("mean", MarginLoss(), "one_hot"),
         ("mean", MarginLoss(), "labels"),
         ("sum", MarginLoss(reduction="sum"), "one_hot"),
-        ("custom", MarginLoss(0.8, 0.2, 0.3), "one_hot"),
+        (
+            "custom",
+            MarginLoss(*GOLDEN["margin_custom_params_f64"].tolist()),
+            "one_hot",
+        ),
         ("multilabel", MarginLoss(), "multilabel_target"),
     ],
     ids=["mean", "sparse", "sum", "custom", "multilabel"],

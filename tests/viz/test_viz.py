@@ -208,6 +208,19 @@ def test_couplings_at_midrise_levels_are_the_middles_of_bins():
     assert list(bins["children"]["a"].values()) == [[1, 0, 0, 1]]
 
 
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([0.0, 0.5], [0, 128]),
+        ([0.0, 1.0, 2.0], [0, 128, 255]),
+        ([-1.0, 0.0, 1.0], [0, 128, 255]),
+    ],
+)
+def test_images_beyond_0_to_1_are_stretched_and_others_are_not(values, shown):
+    image = np.array([values], "float32")[..., np.newaxis]
+    np.testing.assert_array_equal(picture(image), [shown])
+
+
 def test_a_constant_image_beyond_the_range_is_black():
     with np.errstate(invalid="raise", divide="raise"):
         shown = picture(np.full((4, 4, 1), -0.4, "float32"))

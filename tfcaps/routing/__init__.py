@@ -1,41 +1,31 @@
-"""Routings, and `get`, which makes one from what a user writes."""
+"""Routings, and `get`, which makes one from what a user writes.
+
+`import X as X` exports a name: a routing of one's own needs its file and one
+such line.
+"""
 
 from typing import Any
 
 import keras
 
 from tfcaps.ops import is_integer
-from tfcaps.routing.dynamic import DynamicRouting
-from tfcaps.routing.em import EMRouting
-from tfcaps.routing.factored_votes import (
-    Block,
-    FactoredVotes,
-    materialize_votes,
+from tfcaps.routing.dynamic import DynamicRouting as DynamicRouting
+from tfcaps.routing.em import EMRouting as EMRouting
+from tfcaps.routing.factored_votes import Block as Block
+from tfcaps.routing.factored_votes import FactoredVotes as FactoredVotes
+from tfcaps.routing.factored_votes import materialize_votes as materialize_votes
+from tfcaps.routing.regularized import RegularizedRouting as RegularizedRouting
+from tfcaps.routing.routing import Routed as Routed
+from tfcaps.routing.routing import Routing as Routing
+from tfcaps.routing.routing import Weight as Weight
+from tfcaps.routing.scaled_distance import (
+    ScaledDistanceRouting as ScaledDistanceRouting,
 )
-from tfcaps.routing.regularized import RegularizedRouting
-from tfcaps.routing.routing import Routed, Routing, Weight
-from tfcaps.routing.scaled_distance import ScaledDistanceRouting
-from tfcaps.routing.self_attention import SelfAttentionRouting
-from tfcaps.routing.uniform import UniformRouting
-from tfcaps.routing.votes import Votes
-
-__all__ = [
-    "Block",
-    "DynamicRouting",
-    "EMRouting",
-    "FactoredVotes",
-    "RegularizedRouting",
-    "Routed",
-    "Routing",
-    "ScaledDistanceRouting",
-    "SelfAttentionRouting",
-    "UniformRouting",
-    "Votes",
-    "Weight",
-    "get",
-    "materialize_votes",
-    "serialize",
-]
+from tfcaps.routing.self_attention import (
+    SelfAttentionRouting as SelfAttentionRouting,
+)
+from tfcaps.routing.uniform import UniformRouting as UniformRouting
+from tfcaps.routing.votes import Votes as Votes
 
 # A routing called `name` is the class in `tfcaps/routing/name.py`.
 _NAMES: dict[str, type[Routing]] = {

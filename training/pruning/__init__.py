@@ -2,7 +2,9 @@
 
 Each is a module of its name, whose `begin(model, config, data, batches)` begins
 the strategy on a compiled model; `rem.UpdatePruningStep` drives it and
-`rem.strip_pruning` ends it. To add one, add its module and its line here.
+`rem.strip_pruning` ends it. To add one, add its module and its line here. Say
+`SCHEDULED = True` in it if it prunes up to the setting `pruning_end`; no
+training then stops before.
 """
 
 import importlib
@@ -31,5 +33,13 @@ def begin(model: Any, config: Any, data: Any, batches: Any) -> None:
     Raises:
         UserError: If the strategy needs validation images and there are none.
     """
-    strategy = importlib.import_module(f"training.pruning.{config.pruning}")
-    strategy.begin(model, config, data, batches)
+    _module(config.pruning).begin(model, config, data, batches)
+
+
+def is_scheduled(name: str) -> bool:
+    """Returns whether a strategy prunes up to the setting `pruning_end`."""
+    return getattr(_module(name), "SCHEDULED", False)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"training.pruning.{name}")

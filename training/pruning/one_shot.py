@@ -7,6 +7,8 @@ from training.batches import Batches
 from training.configs import Config
 from training.datasets.data import Data
 
+SCHEDULED = True
+
 
 def begin(
     model: keras.Model, config: Config, data: Data, batches: Batches

@@ -49,6 +49,7 @@ def test_keys_counts_and_entropies_are_those_of_the_reference(levels, source):
     np.testing.assert_allclose(
         trees.entropy_bits,
         _GOLDEN[f"{prefix}_entropy_bits_per_class_f64"],
+        rtol=0,
         atol=1e-9,
     )
 

@@ -1,0 +1,261 @@
+"""What CONTRIBUTING says of adding things suffices, tried in a copy."""
+
+import ast
+import difflib
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+
+_DATA_SET = '''
+"""Stripes across and upright, made here."""
+
+import numpy as np
+
+from training.datasets.data import Data, checked
+
+
+def make(data_dir: str | None, validation: float) -> Data:
+    """Makes 48 images `[8, 8, 1]` for training and 16 for testing."""
+    del data_dir
+    labels = np.arange(64) % 2
+    across = np.zeros((8, 8, 1), np.float32)
+    across[::2] = 1.0
+    images = np.stack([across, across.swapaxes(0, 1)])[labels]
+    train, test = (images[:48], labels[:48]), (images[48:], labels[48:])
+    data = checked("stripes", train, test, ["across", "upright"])
+    return data.with_validation(validation)
+'''
+_STRATEGY = '''
+"""Keeps one of so many weights, the largest, from the first step on."""
+
+import keras
+
+from tfcaps import rem
+from training.batches import Batches
+from training.configs import Config
+from training.datasets.data import Data
+
+
+def begin(
+    model: keras.Model, config: Config, data: Data, batches: Batches
+) -> None:
+    """Begins pruning to the same sparsity at every step."""
+    del data, batches
+    sparsity = 1.0 - 1.0 / config.keep_one_of
+    rem.prune_low_magnitude(model, lambda step: sparsity)
+'''
+_SETTING = """
+    keep_one_of: int = setting(
+        2,
+        "of so many weights `few` keeps one",
+        low=2,
+        high=9,
+        group=REM,
+        rem=True,
+        before=3,
+    )
+"""
+_ROUTING = '''
+"""Fading routing: the later a parent, the less it gets."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor, check_mode, length, softmax, squash
+from tfcaps.routing.routing import Routed, Routing, check_routing_levels
+from tfcaps.routing.votes import Votes
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class FadingRouting(Routing):
+    """Couples children with parent `j` in the share `softmax(-j)`."""
+
+    vote_free = True
+
+    def __init__(
+        self, levels: int | None = None, levels_mode: str = "midtread"
+    ):
+        self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
+
+    def route(
+        self, votes: Votes, activations: Tensor | None, bias: Tensor | None
+    ) -> Routed:
+        del activations
+        order = ops.arange(votes.num_parents, dtype="float32")
+        couplings = self.rounded(softmax(votes.zero_couplings() - order))
+        total = votes.weighted_sum(couplings)
+        poses = squash(total if bias is None else total + bias)
+        return Routed(poses, length(poses), couplings)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"levels": self.levels, "levels_mode": self.levels_mode}
+'''
+_NEW_FILES = {
+    "training/datasets/stripes.py": _DATA_SET,
+    "training/pruning/few.py": _STRATEGY,
+    "tfcaps/routing/fading.py": _ROUTING,
+}
+# File -> what is added to it, and what stands before that.
+_ADDED = {
+    "training/sources.py": (
+        '    "stripes": Source("stripes, made here", "stripes:make"),\n',
+        "SOURCES = {\n",
+    ),
+    "training/pruning/__init__.py": (
+        '    "few": "all but the largest weights, see --keep-one-of",\n',
+        '    "none": "nothing",\n',
+    ),
+    "training/configs/rem_settings.py": (
+        _SETTING.lstrip("\n"),
+        '        choices=("midtread", "midrise"),\n    )\n',
+    ),
+    "tfcaps/routing/__init__.py": (
+        "from tfcaps.routing.fading import FadingRouting as FadingRouting\n",
+        "from tfcaps.routing.factored_votes import materialize_votes as "
+        "materialize_votes\n",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The commands and the library with one new thing of each kind."""
+    copy = tmp_path_factory.mktemp("repository")
+    for name in ("tfcaps", "training"):
+        unused = shutil.ignore_patterns("__pycache__", "*.keras")
+        shutil.copytree(_ROOT / name, copy / name, ignore=unused)
+    for name in ("cli.py", "ruff.toml"):
+        shutil.copy(_ROOT / name, copy)
+    for name, text in _NEW_FILES.items():
+        (copy / name).write_text(text.lstrip("\n"), "utf-8")
+    for name, (added, before) in _ADDED.items():
+        text = (copy / name).read_text("utf-8")
+        assert text.count(before) == 1
+        (copy / name).write_text(text.replace(before, before + added), "utf-8")
+    return copy
+
+
+def python(copy, *arguments):
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=copy,
+        capture_output=True,
+        text=True,
+    )
+
+
+def main_job(copy, *flags):
+    return python(copy, "training/run.py", *flags)
+
+
+def added_to(copy):
+    """Returns new files, and the lines that others have got."""
+    new, grown = set(), {}
+    for path in copy.rglob("*.py"):
+        name = path.relative_to(copy).as_posix()
+        if not (_ROOT / name).exists():
+            new.add(name)
+            continue
+        before, after = (
+            (folder / name).read_text("utf-8").splitlines()
+            for folder in (_ROOT, copy)
+        )
+        if before != after:
+            lines = list(difflib.ndiff(before, after))
+            assert not [line for line in lines if line.startswith("-")]
+            grown[name] = [line[2:] for line in lines if line.startswith("+")]
+    return new, grown
+
+
+def test_each_thing_is_a_file_and_a_line_or_a_declaration(copy):
+    new, grown = added_to(copy)
+    assert new == {
+        "training/datasets/stripes.py",
+        "training/pruning/few.py",
+        "tfcaps/routing/fading.py",
+    }
+    declaration = grown.pop("training/configs/rem_settings.py")
+    assert len(ast.parse(textwrap.dedent("\n".join(declaration))).body) == 1
+    assert {name: len(lines) for name, lines in grown.items()} == {
+        "training/sources.py": 1,
+        "training/pruning/__init__.py": 1,
+        "tfcaps/routing/__init__.py": 1,
+    }
+    for check in (["check"], ["format", "--check"]):
+        linted = python(copy, "-m", "ruff", *check, "--no-cache", *new, *grown)
+        assert linted.returncode == 0, linted.stdout
+
+
+def test_commands_know_new_things_before_tensorflow_is_loaded(copy):
+    sources = main_job(copy, "--list-datasets").stdout.splitlines()
+    assert ["stripes", "stripes, made here"] in [
+        line.split(maxsplit=1) for line in sources
+    ]
+    described = " ".join(main_job(copy, "--help").stdout.split())
+    assert "of so many weights `few` keeps one" in described
+    for flags, message in (
+        (["--keep-one-of", "1"], "1 is not a whole number from 2 to 9"),
+        (["--keep-one-of", "10"], "10 is not a whole number from 2 to 9"),
+        (["--pruning", "many"], "iterative, none, few)"),
+        (["--routing", "many"], "dynamic, em, fading, regularized"),
+    ):
+        refused = main_job(copy, *flags)
+        assert refused.returncode == 2
+        assert message in refused.stderr.replace("'", "")
+
+
+def test_saved_settings_have_the_new_one_within_its_limits(copy):
+    program = """
+import dataclasses, json, sys
+from training.configs import Config, config_from
+config = Config(dataset="stripes", rem=True)
+seven = dataclasses.replace(config, keep_one_of=7)
+saved = json.dumps(dataclasses.asdict(seven))
+assert config_from(json.loads(saved)) == seven
+try:
+    config_from({"dataset": "stripes", "keep_one_of": 10})
+except ValueError as error:
+    print(error)
+print(config.keep_one_of, config_from({"dataset": "stripes"}).keep_one_of)
+assert "keras" not in sys.modules
+"""
+    ended = python(copy, "-c", program)
+    assert ended.stdout.splitlines() == [
+        "keep_one_of is 10; it must be from 2 to 9",
+        "2 3",
+    ], ended.stderr
+
+
+@pytest.mark.slow  # a training
+def test_the_main_job_trains_with_all_of_them(copy):
+    ended = main_job(
+        copy, "--rem", "--no-baseline", "--bare", "--dataset", "stripes",
+        "--pruning", "few", "--keep-one-of", 4, "--routing", "fading",
+        "--epochs", 1, "--batch-size", 8, "--out", "run",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    settings = json.loads((copy / "run/config.json").read_text("utf-8"))
+    for name, value in {
+        "dataset": "stripes",
+        "pruning": "few",
+        "keep_one_of": 4,
+        "routing": "fading",
+    }.items():
+        assert settings[name] == value
+    (measured,) = json.loads((copy / "run/rem.json").read_text("utf-8"))[
+        "models"
+    ].values()
+    assert measured["sparsity"] == pytest.approx(0.75, abs=0.01)
+    with zipfile.ZipFile(copy / "run/model.keras") as saved:
+        assert b"tfcaps>FadingRouting" in saved.read("config.json")
