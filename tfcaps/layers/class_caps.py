@@ -9,15 +9,7 @@ from keras import ops
 
 from tfcaps.layers.routed import RoutedCaps, child_activations, select_outputs
 from tfcaps.ops import Tensor, check_positive, class_targets
-from tfcaps.routing import (
-    Block,
-    FactoredVotes,
-    RegularizedRouting,
-    Routed,
-    Votes,
-    execution,
-    materialize_votes,
-)
+from tfcaps.routing import Block, Routed, Votes, materialize_votes
 
 _SHARE = (None, "type", "all")
 
@@ -159,9 +151,9 @@ class ClassCaps(RoutedCaps):
         routed = self._route(
             inputs, activations, return_couplings=return_couplings
         )
-        return self._chosen(routed, return_activations, return_couplings)
+        return self._outputs(routed, return_activations, return_couplings)
 
-    def _chosen(
+    def _outputs(
         self, routed: Routed, return_activations: bool, return_couplings: bool
     ) -> Any:
         return select_outputs(
@@ -204,7 +196,7 @@ class ClassCaps(RoutedCaps):
         return self.routing.ignores_silent and not self.coordinates
 
     def _learn(self, inputs: Tensor, labels: Tensor) -> None:
-        if isinstance(self.routing, RegularizedRouting):
+        if self.routing.learns_from_labels:
             votes = self._votes(inputs, self.transformation)
             targets = class_targets(labels, self.num_capsules, "float32")
             coefficients = self.coefficients
@@ -233,28 +225,28 @@ class ClassCaps(RoutedCaps):
     def _num_votes(self, input_shape: Any) -> int:
         return math.prod(input_shape[1:-1]) * self.num_capsules * self.dim
 
-    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
+    def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
         *_, types, components = inputs.shape
         children = math.prod(inputs.shape[1:-1])
         # Children of one position differ in their matrix.
         types = {None: children, "type": types, "all": 1}[self.share]
         poses = ops.reshape(inputs, (-1, children // types, types, components))
-        maps = self._linear_maps(transformation)
         if self.share == "all":
             maps = ops.expand_dims(maps, 0)
-        blocks = [Block(poses, maps)]
-        votes = self._num_votes(inputs.shape)
-        if (
-            execution.stay_factored(self.routing, blocks, votes)
-            and not self.coordinates
-        ):
-            return FactoredVotes(blocks)
-        tensor = materialize_votes(blocks)
-        if self.coordinates:
-            _, rows, columns, types, _ = inputs.shape
-            offsets = _coordinates(rows, columns, types, self.dim)
-            tensor += ops.cast(offsets, tensor.dtype)
-        return Votes(tensor, parents_first=True)
+        return [Block(poses, maps)]
+
+    @property
+    def _can_factor(self) -> bool:
+        return not self.coordinates
+
+    def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
+        if not self.coordinates:
+            return super()._materialized(blocks, input_shape)
+        votes = materialize_votes(blocks)
+        _, rows, columns, types, _ = input_shape
+        offsets = _coordinates(rows, columns, types, self.dim)
+        votes += ops.cast(offsets, votes.dtype)
+        return Votes(votes, parents_first=True)
 
     def compute_output_spec(
         self,

@@ -135,7 +135,7 @@ class CompactCaps(ClassCaps):
         )
         if return_couplings:
             routed = routed._replace(couplings=self._of_all(routed.couplings))
-        return self._chosen(routed, return_activations, return_couplings)
+        return self._outputs(routed, return_activations, return_couplings)
 
     def voting_activations(
         self, inputs: Tensor, activations: Tensor | None = None
@@ -175,17 +175,17 @@ class CompactCaps(ClassCaps):
         self, positions: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the weights with those of a child that votes zero."""
-        transformation, others = self._weights()
+        transformation, weights = self._weights()
         voting = len(self.sources)
         per_child = self.routing.weights(
             positions * voting, self.num_capsules, self.dim
         )
-        for name, weight in others.items():
+        for name, weight in weights.items():
             if per_child[name].per_child:
                 shape = (positions, voting, *weight.shape[1:])
                 weight = _with_zero(ops.reshape(weight, shape), axis=1)
-                others[name] = ops.reshape(weight, (-1, *weight.shape[2:]))
-        return _with_zero(transformation, axis=0), others
+                weights[name] = ops.reshape(weight, (-1, *weight.shape[2:]))
+        return _with_zero(transformation, axis=0), weights
 
     def _of_all(self, values: Tensor) -> Tensor:
         """Returns `[b, i, x]` of all children from those of the voting ones.

@@ -8,7 +8,7 @@ from keras import ops
 from tfcaps import routing as routings
 from tfcaps.layers.routed import select_outputs
 from tfcaps.ops import Tensor, check_positive, squash
-from tfcaps.routing import DynamicRouting, Routed, Votes, execution
+from tfcaps.routing import DynamicRouting, Votes, execution
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -169,18 +169,13 @@ class ConvCaps3D(keras.layers.Layer):
         _, rows, columns, _ = votes.shape
         parents = rows * columns * self.num_types
         votes = ops.reshape(votes, (-1, types, parents, self.dim))
-        routing = self._routing_of(parents)
-
-        def route(votes: Tensor, weights: Any) -> tuple[Tensor, ...]:
-            return tuple(routing(Votes(votes), **weights))
-
-        routed = Routed(
-            *execution.call(
-                route,
-                (votes, self._weights(parents)),
-                types * parents * self.dim,
-                routing.differentiates_loop,
-            )
+        routed = execution.route(
+            self._routing_of(parents),
+            Votes,
+            (votes,),
+            self._weights(parents),
+            types * parents * self.dim,
+            return_couplings,
         )
         grid = (rows, columns, self.num_types)
         couplings = ops.cast(routed.couplings, "float32")

@@ -143,9 +143,9 @@ class Decoder(keras.layers.Layer):
         return ops.reshape(images, (-1, *self.image_shape))
 
     def compute_output_shape(
-        self, input_shape: Any, *others: Any, **more: Any
+        self, input_shape: Any, *shapes: Any, **named_shapes: Any
     ) -> Any:
-        del others, more  # shapes of labels and activations
+        del shapes, named_shapes  # of labels and activations
         return (input_shape[0], *self.image_shape)
 
     def compute_output_spec(

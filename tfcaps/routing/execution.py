@@ -1,7 +1,8 @@
 """Decides how votes are routed: materialised or factored, with XLA or without.
 
-All routed layers ask here; votes of a convolution, as in `ConvCaps3D`, exist
-already and cannot be factored.
+All routed layers call `route`. Those that know their votes as poses and maps
+also ask `stay_factored`; the votes of a convolution, as in `ConvCaps3D`, are a
+tensor from the start.
 """
 
 import functools
@@ -14,13 +15,45 @@ from keras import ops
 
 from tfcaps.ops import Tensor
 from tfcaps.routing.factored_votes import Block
-from tfcaps.routing.routing import Routing
+from tfcaps.routing.routing import Routed, Routing
+from tfcaps.routing.votes import Votes
 
 # Votes of a sample (i * j * d) from which routing gains more than it costs to
 # compile it, a few seconds for each size of batch.
 MANY_VOTES = 2**17
 # Above so many votes of a sample they stay factored in eager calls too.
 _TOO_MANY_VOTES = 2**20
+
+
+def route(
+    routing: Routing,
+    votes: Callable[..., Votes],
+    tensors: tuple[Tensor, ...],
+    weights: dict[str, Tensor],
+    num_votes: int,
+    return_couplings: bool,
+) -> Routed:
+    """Makes votes and routes them, compiled by XLA where that pays.
+
+    Args:
+        routing: The routing.
+        votes: Makes the votes of `tensors`, without variables.
+        tensors: What the votes are made of.
+        weights: All that the routing takes besides the votes, by name.
+        num_votes: Int. How many numbers the votes of one sample are.
+        return_couplings: Bool. Whether the couplings are wanted. If not, they
+            carry no gradient, which spares XLA the way back through them.
+    """
+
+    def run(tensors: tuple[Tensor, ...], weights: Any) -> tuple[Tensor, ...]:
+        routed = routing(votes(*tensors), **weights)
+        if return_couplings:
+            return tuple(routed)
+        couplings = ops.stop_gradient(routed.couplings)
+        return tuple(routed._replace(couplings=couplings))
+
+    through_loop = routing.differentiates_loop
+    return Routed(*call(run, (tensors, weights), num_votes, through_loop))
 
 
 def stay_factored(routing: Routing, blocks: list[Block], votes: int) -> bool:
