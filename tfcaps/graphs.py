@@ -72,8 +72,8 @@ def routed_layers(model: keras.Model) -> list[Any]:
     routed = [layer for layer in model.layers if is_routed(layer)]
     if not routed:
         raise ValueError(
-            f"The model {model.name!r} has no routed capsule layer such as "
-            "`tfcaps.layers.ClassCaps` among its own layers."
+            f"The model {model.name!r} has no routed capsule layer, such as "
+            "`tfcaps.layers.ClassCaps`, among its own layers."
         )
     return routed
 

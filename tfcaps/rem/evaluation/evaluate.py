@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfcaps.graphs import encoder, routed_layers
-from tfcaps.ops import Tensor, quantize
+from tfcaps.ops import Tensor, quantize, towards_class
 from tfcaps.rem.batches import (
     batches_of,
     class_indices,
@@ -113,7 +113,7 @@ class Evaluator:
         self._outputs = QuantizedComparison(
             self.model, self.levels_per_layer, mode
         )
-        couplings = self._outputs.plain["couplings"]
+        couplings = self._outputs.unrounded["couplings"]
         last = layers[-1]
         if len(couplings.shape) != 3:
             raise ValueError(
@@ -132,11 +132,11 @@ class Evaluator:
         self.num_classes = int(couplings.shape[-1])
         self.grid = children_grid(self.model)
         self._labels = keras.Input((), dtype="int32", name="labels")
-        self._plain = self._plain_measures()
+        self._unrounded = self._unrounded_measures()
         self._rounded = self._rounded_measures()
         self._network = _compiled(
             [self._outputs.input, self._labels],
-            {**self._plain, **self._rounded},
+            {**self._unrounded, **self._rounded},
         )
 
     def run(
@@ -173,7 +173,7 @@ class Evaluator:
         rounded = {**self._rounded, "lost_rounded": lost_rounded}
         return (
             _compiled(self._outputs.input, shared),
-            _compiled(shared, {**self._plain, "lost": lost}),
+            _compiled(shared, {**self._unrounded, "lost": lost}),
             _compiled([*shared, self._labels], rounded),
         )
 
@@ -200,12 +200,12 @@ class Evaluator:
             **counts.measures(),
         )
 
-    def _plain_measures(self) -> dict[str, Tensor]:
+    def _unrounded_measures(self) -> dict[str, Tensor]:
         """Returns `lengths` `[b, j]` and `t_score` `[b]`."""
-        plain = self._outputs.plain
+        unrounded = self._outputs.unrounded
         return {
-            "lengths": plain["lengths"],
-            "t_score": t_score(plain["couplings"]),
+            "lengths": unrounded["lengths"],
+            "t_score": t_score(unrounded["couplings"]),
         }
 
     def _rounded_measures(self) -> dict[str, Tensor]:
@@ -230,9 +230,7 @@ class Evaluator:
         }
 
     def _keys(self, couplings: Tensor, classes: Tensor) -> Tensor:
-        column = ops.expand_dims(ops.expand_dims(classes, -1), -1)
-        towards = ops.take_along_axis(couplings, column, axis=-1)
-        towards = ops.squeeze(towards, axis=-1)
+        towards = towards_class(couplings, classes)
         codes = quantize(towards, self.levels, mode=self.mode)
         return ops.cast(codes, "uint8")
 

@@ -179,7 +179,7 @@ def find_levels(
         Evaluator(model, levels, mode=mode) for levels in sorted({*candidates})
     ]
     parts = [evaluator.parts() for evaluator in evaluators]
-    before, plain, _ = parts[0]
+    before, unrounded, _ = parts[0]
     num_classes = evaluators[0].num_classes
     all_counts = [evaluator.counts() for evaluator in evaluators]
     batches, count = batches_of(dataset, batch_size)
@@ -188,7 +188,7 @@ def find_levels(
     lost_rounded = np.zeros(len(parts), int)
     for images, labels in batches:
         shared = keras.tree.flatten(predict(before, images))
-        batch = predict(plain, shared)
+        batch = predict(unrounded, shared)
         if has_several_classes(labels, num_classes):
             labels = longest_of(labels, batch["lengths"])
         labels = class_indices(labels, num_classes)

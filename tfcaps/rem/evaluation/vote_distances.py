@@ -16,7 +16,7 @@ from tfcaps.graphs import (
 )
 from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.layers.routed import child_activations
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, towards_class
 from tfcaps.rem.batches import predict_batches
 from tfcaps.rem.trees.couplings import show_last, shown_outputs
 
@@ -160,6 +160,4 @@ class _OfPredicted(keras.layers.Layer):
     """Picks the distances `[b, t, i]` from the longest class."""
 
     def call(self, lengths: Tensor, distances: Tensor) -> Tensor:
-        where = ops.argmax(lengths, axis=-1)[:, None, None, None]
-        towards = ops.take_along_axis(distances, where, axis=-1)
-        return ops.squeeze(towards, axis=-1)
+        return towards_class(distances, ops.argmax(lengths, axis=-1))

@@ -14,7 +14,7 @@ from tfcaps.graphs import (
     same_layers,
 )
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, towards_class
 from tfcaps.rem.trees.couplings import show_last, shown_outputs
 from tfcaps.rem.trees.receptive_fields import receptive_fields
 
@@ -228,9 +228,7 @@ class TowardsClass(keras.layers.Layer):
         if classes is None:
             classes = ops.argmax(lengths, axis=-1)
         classes = ops.cast(classes, "int32")
-        where = ops.expand_dims(ops.expand_dims(classes, -1), -1)
-        towards = ops.take_along_axis(couplings, where, axis=-1)
-        return classes, ops.squeeze(towards, axis=-1)
+        return classes, towards_class(couplings, classes)
 
 
 class Saliency(keras.layers.Layer):

@@ -94,7 +94,7 @@ def capsule_outputs(
 def add_couplings(
     model: keras.Model, *, ramp_steps: int = 0, counterfactual: bool = False
 ) -> keras.Model:
-    """Returns a model with the further output `couplings`, to be trained on.
+    """Returns the model with one more output, `couplings`, to train on.
 
     It shares the layers, and so the weights, of `model`. Train it with
     `tfcaps.losses.CouplingLoss` on that output, and use `model` afterwards.
@@ -143,19 +143,19 @@ def add_couplings(
     show = show_last(model, shown, counterfactual=counterfactual)
     copy = same_layers(model, show)
     outputs = copy.output
-    further = {
+    to_train_on = {
         name: shown[name]
         for name in ("couplings", "counterfactual")
         if name in shown
     }
     if ramp_steps:
-        further = {
+        to_train_on = {
             name: GradientRamp(ramp_steps, dtype="float32")(tensor)
-            for name, tensor in further.items()
+            for name, tensor in to_train_on.items()
         }
     if not isinstance(outputs, dict):
         outputs = {"lengths": only_one(outputs, "lengths")}
-    return keras.Model(copy.input, {**outputs, **further}, name=model.name)
+    return keras.Model(copy.input, {**outputs, **to_train_on}, name=model.name)
 
 
 class QuantizedComparison:
@@ -173,7 +173,7 @@ class QuantizedComparison:
         levels: Levels of each layer that rounds its couplings, by its name.
         input: The images.
         shared: The tensors that both take from what is computed once.
-        plain: The outputs of `capsule_outputs`.
+        unrounded: The outputs of `capsule_outputs`.
         quantized: The same with quantised couplings.
         rounded: The rounded couplings of each layer in `levels`, by its name.
         lost: Whether classes are lost without their trees, `[b]`, with
@@ -190,11 +190,11 @@ class QuantizedComparison:
         once: dict[int, Tensor] = {}
         shared: dict[int, Tensor] = {}
         shown: dict[str, Tensor] = {}
-        call_plain = show_last(model, shown)
+        call_unrounded = show_last(model, shown)
         call_rounding = show_last(model, shown, replace=self._rounding)
 
         def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            outputs = call_plain(layer, *args, **kwargs)
+            outputs = call_unrounded(layer, *args, **kwargs)
             known[_call_key(layer, args, kwargs)] = outputs
             return outputs
 
@@ -219,8 +219,8 @@ class QuantizedComparison:
         copy = same_layers(model, record)
         self.input = copy.input
         once.update((id(x), x) for x in copy.inputs)
-        self.plain = shown_outputs(copy, shown)
-        lost = _lost(last, shown, self.plain)
+        self.unrounded = shown_outputs(copy, shown)
+        lost = _lost(last, shown, self.unrounded)
         self.quantized = shown_outputs(same_layers(model, differ), shown)
         called = self._rounding(last)
         self.lost = lost, _lost(called, shown, self.quantized)

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32
+from tfcaps.ops import Tensor, as_float32, towards_class
 
 # A coupling that exceeds the uniform one by less is uniform but for rounding.
 TREE_MARGIN = 1e-6
@@ -87,8 +87,7 @@ class WithCouplings(keras.layers.Layer):
         places = ops.arange(count)
         is_alone, is_mean = places % 2 == 1, places // 2 % 2 == 1
         longest = ops.argmax(lengths[:count], axis=-1)
-        where = ops.expand_dims(ops.expand_dims(longest, -1), -1)
-        towards = ops.take_along_axis(couplings[:count], where, axis=-1)
+        towards = towards_class(couplings[:count], longest)
         # Constants: neither what is in a tree nor a mean has a gradient.
         tree = ops.reshape(in_tree(towards, parents), (-1, *inputs.shape[1:-1]))
         stays = ops.equal(tree, _rows(is_alone, tree))
