@@ -13,8 +13,8 @@ TABLES_OF_THE_PAPER = tuple(
 )
 NAMES = (
     *TABLES_OF_THE_PAPER,
-    "two_cores",
-    "one_hour",
+    "efficient_capsnet",
+    "dr_capsnet",
     "strategies",
     "ablation",
     "faithfulness",

@@ -93,7 +93,7 @@ class ExperimentFolder:
             ) from error
 
     def begin(self) -> None:
-        """Makes the folder, or goes on with it, perhaps with further seeds.
+        """Makes the folder, or goes on with it, perhaps with more seeds.
 
         Raises:
             UserError: If it is that of another experiment, or one for keeping.
@@ -238,9 +238,9 @@ class ExperimentFolder:
             UserError: If there is none, or a run of the same name has other
                 settings.
         """
-        others = ExperimentFolder.open(path)
+        source = ExperimentFolder.open(path)
         for run in self.runs():
-            other = others.run(run.name, run.config)
+            other = source.run(run.name, run.config)
             if other.finished and not run.finished:
                 other.check()
                 other.copy_to(run.path)

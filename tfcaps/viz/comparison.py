@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.frontier import ACCURACY
 from tfcaps.viz.style import colour, figure
 
@@ -71,7 +71,7 @@ def comparison(points: Iterable[Mapping[str, Any]]) -> Drawing:
     panels[0].set_ylim(len(rows) - 0.5, -0.5)
     return Drawing(
         drawing,
-        plain(
+        for_json(
             {
                 title: [
                     {

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import colour, figure
 
 # Another number than that of the colours, so that few pairs are alike.
@@ -84,7 +84,7 @@ def frontier(
     named = range(len(rows)) if len(rows) <= _MANY else front
     named = [index for index in named if index not in below]
     _name(drawing, panel, rows, named)
-    return Drawing(drawing, plain({"points": rows, "front": front}))
+    return Drawing(drawing, for_json({"points": rows, "front": front}))
 
 
 def _row(point: Mapping[str, Any], setting: str) -> dict[str, Any]:

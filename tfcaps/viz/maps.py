@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import Array, picture, show, stretched, without_ticks
 from tfcaps.viz.style import class_labels, figure
 
@@ -84,7 +84,7 @@ def maps(
         "classes": about,
         "class_names": names,
     }
-    return Drawing(drawing, plain(data))
+    return Drawing(drawing, for_json(data))
 
 
 def _draw(

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from tfcaps.rem import CouplingDictionary, dequantize, quantize
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import class_labels, colour, figure
 
 
-def parse_trees(
+def most_frequent_trees(
     trees: CouplingDictionary,
     levels: int,
     *,
@@ -67,7 +67,7 @@ def parse_trees(
                 "couplings": couplings,
             }
         )
-    return Drawing(drawing, plain({"classes": data}))
+    return Drawing(drawing, for_json({"classes": data}))
 
 
 def _draw_tree(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, show, stretched, without_ticks
 from tfcaps.viz.style import class_labels, figure
 
@@ -106,7 +106,7 @@ def _data(
     labels: ArrayLike | None,
     names: Sequence[str],
 ) -> dict[str, Any]:
-    return plain(
+    return for_json(
         {
             "images": pictures,
             "labels": None if labels is None else np.asarray(labels),

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import TreeFields
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, show
 from tfcaps.viz.style import class_labels, colour, figure
 
@@ -99,7 +99,9 @@ def tree_fields(
         shown = _at_its_places(tree)
         _draw_outlines(left, image, shown, most)
         _draw_tree(right, image, shown, names[tree.predicted], most)
-        right.text(0, -0.6, _told(tree), va="top", fontsize=7.5, color="0.3")
+        right.text(
+            0, -0.6, _sentence(tree), va="top", fontsize=7.5, color="0.3"
+        )
     return Drawing(drawing, _data(pictures, trees, given, above, names))
 
 
@@ -275,13 +277,13 @@ def _draw_crop(
         )
 
 
-def _told(tree: TreeFields) -> str:
+def _sentence(tree: TreeFields) -> str:
     """Says how large the tree is, and what a child sees."""
     fields = tree.fields
     number = len(fields.boxes)
-    told = f"{len(tree.children):,} of {number:,} children are in the tree"
+    in_tree = f"{len(tree.children):,} of {number:,} children are in the tree"
     if not len(tree.children):
-        told = f"none of the {number:,} children is in the tree"
+        in_tree = f"none of the {number:,} children is in the tree"
     rows, columns = fields.size
     high, wide = fields.image_shape
     down, across, _ = fields.grid
@@ -298,7 +300,7 @@ def _told(tree: TreeFields) -> str:
         )
     elif not fields.is_local:
         sees = "there are children that see the whole image"
-    return f"{told}; {sees}"
+    return f"{in_tree}; {sees}"
 
 
 def _data(
@@ -308,7 +310,7 @@ def _data(
     titles: Sequence[str],
     names: Sequence[str],
 ) -> dict[str, Any]:
-    return plain(
+    return for_json(
         {
             "class_names": names,
             "images": [
