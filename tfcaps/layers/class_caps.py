@@ -19,9 +19,9 @@ class ClassCaps(RoutedCaps):
     """Connects every child capsule with every parent and routes the votes.
 
     Child `i` votes `û_ij = u_i W_ij` for parent `j`; the routing turns votes
-    into parent poses. `W` is the weight `transformation`. What else the routing
-    learns are weights of the layer too: the `bias` of most routings is added
-    to the weighted sum of votes in every iteration; see each routing.
+    into parent poses. `W` is the weight `transformation`. The layer also holds
+    the weights of its routing, such as the `bias` that most routings add to the
+    weighted sum of votes in every iteration; see each routing.
 
     Args:
         num_capsules: Int. Number of parents; for the last layer the classes.
@@ -282,7 +282,7 @@ class ClassCaps(RoutedCaps):
 
 
 def _coordinates(rows: int, columns: int, types: int, dim: int) -> Any:
-    """Returns what positions add to votes, `[i, d]`."""
+    """Returns the offsets of votes by position, `[i, d]`."""
     side = math.isqrt(dim)
     offsets = np.zeros((rows, columns, types, side, side), "float32")
     across = (np.arange(columns) + 0.5) / columns

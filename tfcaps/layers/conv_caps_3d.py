@@ -15,12 +15,12 @@ from tfcaps.routing import DynamicRouting, Votes, execution
 class ConvCaps3D(keras.layers.Layer):
     """Lets each child type vote by one convolution, and routes whole maps.
 
-    A child is a type with its whole map; its votes for all parent types at all
-    positions are one convolution, whose kernel all child types share. (The
-    published layer is a 3-D convolution whose depth and step in depth are the
-    components of a child, hence the name.) All parents, of all types and at all
-    positions, compete for a child: this is dynamic routing over that set of
-    parents.
+    A child is the whole map of one type. One convolution, with a kernel that
+    all child types share, makes its votes for all parent types at all
+    positions. (The published layer is a 3-D convolution whose depth and stride
+    in depth are the components of a child, hence the name.) All parents, of all
+    types and at all positions, compete for a child: this is dynamic routing
+    over that set of parents.
 
     Args:
         num_types: Int. Parent types at each position.
@@ -72,7 +72,7 @@ class ConvCaps3D(keras.layers.Layer):
         - Rajasegaran et al., 2019, https://arxiv.org/abs/1904.09546
     """
 
-    # A coupling is one of thousands: rounded, all of them would become zero.
+    # A child has thousands of couplings: rounded, all would become zero.
     quantizable = False
 
     def __init__(

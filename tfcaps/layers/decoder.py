@@ -127,7 +127,7 @@ class Decoder(keras.layers.Layer):
         return self.decode(inputs, mask)
 
     def decode(self, poses: Tensor, mask: Tensor) -> Tensor:
-        """Reconstructs from poses `[b, j, d]` of which `mask` `[b, j]` counts.
+        """Reconstructs from the poses `[b, j, d]` that `mask` `[b, j]` selects.
 
         Returns:
             Images `[b, *image_shape]`.
@@ -178,7 +178,7 @@ def perturb_dimensions(
 ) -> Any:
     """Decodes poses with one component moved at a time.
 
-    What a component stands for shows in how the image changes with it.
+    How the image changes shows what the component stands for.
 
     Args:
         decoder: A built `Decoder`.

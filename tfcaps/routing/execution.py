@@ -59,10 +59,10 @@ def route(
 def stay_factored(routing: Routing, blocks: list[Block], votes: int) -> bool:
     """Tells whether votes are better never held in memory.
 
-    Measured on a CPU: children that share matrices are summed before they
-    vote, 4 to 14 times as fast. Others save memory, and half of the time in
-    a training step, unless a child has more components than its votes. A
-    single image is served faster with its votes in memory.
+    Measured on a CPU: summing children that share matrices before they vote is
+    4 to 14 times as fast. For other children factored votes save memory, and
+    half of the time of a training step, unless a child has more components than
+    its votes. A single image is served faster with its votes in memory.
 
     Args:
         routing: The routing, which may need the votes themselves.
@@ -86,9 +86,9 @@ def call(
 ) -> Any:
     """Returns `function(*arguments)`, compiled by XLA where that pays.
 
-    That is on TensorFlow, in the steps of Keras' `fit`, `evaluate` and
-    `predict`. An exported signature must run without XLA, and is traced
-    elsewhere. On JAX the whole step is compiled.
+    It pays for many votes on TensorFlow, in the steps of Keras' `fit`,
+    `evaluate` and `predict`. An exported signature must run without XLA, and is
+    traced elsewhere. On JAX Keras compiles the whole step.
 
     Args:
         function: From tensors to tensors, without variables.
@@ -141,8 +141,8 @@ def _flatten(structure: Any) -> list[Any]:
 def in_step() -> bool:
     """Tells whether a step of Keras is being traced.
 
-    On TensorFlow that is something else than an eager call, or the tracing of a
-    signature. On JAX there is no such difference.
+    On TensorFlow this differs from an eager call, and from tracing a signature.
+    On JAX there is no such difference.
     """
     if keras.backend.backend() != "tensorflow":
         return True

@@ -11,12 +11,12 @@ from tfcaps.routing.votes import Votes
 
 
 class Routed(NamedTuple):
-    """What a routing returns, in float32, or float64 for such votes.
+    """The result of a routing, in float32, or float64 for such votes.
 
     Attributes:
         poses: Parent poses `[b, j, d]`.
         activations: Parent activations `[b, j]`, in [0, 1].
-        couplings: The couplings `[b, i, j]` that made the poses.
+        couplings: The couplings `[b, i, j]` from which the poses were made.
     """
 
     poses: Tensor
@@ -43,10 +43,10 @@ class Weight(NamedTuple):
 class Routing(abc.ABC):
     """Decides how much of each child's vote reaches each parent.
 
-    A routing has settings but no weights: the layer owns the transformation,
-    and what `weights` lists. Subclasses implement `route` and `get_config`,
-    take `levels` and `levels_mode` among their arguments, and register
-    themselves under the package `tfcaps`.
+    A routing has settings but no weights: the layer owns the transformation and
+    the weights that `weights` lists. Subclasses implement `route` and
+    `get_config`, take `levels` and `levels_mode` among their arguments, and
+    register themselves under the package `tfcaps`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.

@@ -1,4 +1,4 @@
-"""A few settings beside each other: what each costs and brings."""
+"""Compares a few settings by their measures."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Draws how votes come together, or not, while routing goes on."""
+"""Draws how close votes come to their parents during routing."""
 
 from collections.abc import Mapping
 

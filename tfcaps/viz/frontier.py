@@ -33,7 +33,7 @@ _OFFSETS = tuple(
 def frontier(
     points: Iterable[Mapping[str, Any]], *, setting: str = "strategy"
 ) -> Drawing:
-    """Draws accuracy against entropy, and which points none other beats.
+    """Draws accuracy against entropy, with the Pareto front.
 
     The Pareto front is the step line through the points that no other, of those
     that are not trivial, beats in both mean entropy and mean accuracy. The area

@@ -20,8 +20,8 @@ _PANELS = (
 def layer_curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
     """Draws what capsule layers do during training, a line for each layer.
 
-    Capsules that are silent, votes that are short and gradients that do not
-    arrive are why a capsule network stays near chance.
+    Silent capsules, short votes and vanishing gradients keep a capsule network
+    near chance.
 
     Args:
         records: Rows of `metrics.jsonl` of one model, each with `epoch` (from

@@ -26,8 +26,8 @@ def maps(
 ) -> Drawing:
     """Draws maps of images, a row for each image, a column for each method.
 
-    Each map is stretched to [0, 1] by itself, without what is below 0: colours
-    say where in an image a method sees the class, not how much of it.
+    Each map is clipped at 0 and stretched to [0, 1] by itself: colours show
+    where in an image a method sees the class, not how much of it.
 
     Args:
         images: Images `[n, h, w, c]`; grey, in colour, or two views, which are

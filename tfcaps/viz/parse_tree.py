@@ -1,4 +1,4 @@
-"""Parse trees of fully connected capsules, as nodes and edges."""
+"""Parse trees of all capsule layers, as nodes and edges."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

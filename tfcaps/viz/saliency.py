@@ -1,4 +1,4 @@
-"""Draws where in an image the capsules of the predicted class are."""
+"""Draws where in an image the predicted class looks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def saliency(
 ) -> Drawing:
     """Draws saliency maps over images, a row for each model.
 
-    Each map is stretched to [0, 1] by itself, so that colours say where in an
+    Each map is stretched to [0, 1] by itself, so that colours show where in an
     image a class looks, not how much; a constant map is 0 everywhere. The title
     is the class that the model predicts.
 

@@ -1,4 +1,4 @@
-"""Entropy and accuracy together, against what moves them both."""
+"""Draws entropy and accuracy against a setting that changes both."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -34,17 +34,16 @@ def tree_fields(
 ) -> Drawing:
     """Draws each image beside its tree, with what the tree's children see.
 
-    On the image there is an outline around what a child of the tree sees, the
-    stronger the coupling, the stronger the line. Beside it is the tree: the
-    predicted class, and below it the parts of the image that its strongest
-    children see (by coupling times activation), the strongest first. A line is
-    as strong as the coupling. Below each part are the type of the child and its
-    coupling. Its number is also at the outline, and the colour of both is that
-    of the type.
+    The image has an outline around the field of each child of the tree; its
+    width is the coupling. Beside the image is the tree: the predicted class,
+    and below it the parts of the image that its strongest children see (by
+    coupling times activation), the strongest first. The width of a line is the
+    coupling. Below each part are the type of the child and its coupling. Its
+    number is also at the outline, and the colour of both is that of the type.
 
-    Where children see all the same, or the whole image, as on a deep network,
-    what is cut out is the cell of the image at their place in the grid. Without
-    such a grid there is no part to cut out; they are dots. The figure says why.
+    If all children see the same, or the whole image, as on a deep network, the
+    parts shown are the cells of the image at their places in the grid. Without
+    such a grid there are no parts, and children are dots. The figure says why.
 
     Args:
         images: Images `[n, h, w, c]`, see `saliency`. A dozen at most look

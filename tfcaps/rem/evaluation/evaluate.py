@@ -39,11 +39,11 @@ def evaluate(
     faithfulness: bool = False,
     verbose: int = 0,
 ) -> Report:
-    """Measures what REM is about.
+    """Measures accuracy, parse trees, entropy and sparsity.
 
-    Runs the model as it is, for the accuracy and the T-score, and with
-    quantised couplings in all routed layers, for the accuracy and the
-    dictionaries of parse trees, which are those of the last layer.
+    Runs the model as it is, for accuracy and T-score. Runs it with quantised
+    couplings in all routed layers, for accuracy and for the dictionaries of
+    parse trees, which are those of the last layer.
 
     Args:
         model: A functional or sequential model with a routed layer, from images
@@ -161,11 +161,11 @@ class Evaluator:
     def parts(self) -> tuple[keras.Model, keras.Model, keras.Model]:
         """Returns the network in three parts, with the newest weights.
 
-        The first goes from images to a list of what is the same however
-        couplings are rounded. From that list the second makes those measures
-        for which they are not, and from the list and class indices the third
-        makes all others. `EvaluationCounts` takes both. They also say whether
-        the class is lost without its tree, `lost` and `lost_rounded` `[b]`.
+        The first maps images to a list of all tensors that do not depend on the
+        rounding of couplings. The second maps that list to the measures without
+        rounding, the third maps the list and class indices to those with it.
+        `EvaluationCounts` takes both. They also tell whether the class is lost
+        without its tree, `lost` and `lost_rounded` `[b]`.
         """
         self._outputs.update()
         shared = self._outputs.shared
@@ -178,14 +178,14 @@ class Evaluator:
         )
 
     def counts(self) -> EvaluationCounts:
-        """Returns a count of nothing yet."""
+        """Returns empty counts."""
         uniform = quantize(1.0 / self.num_classes, self.levels, mode=self.mode)
         return EvaluationCounts(
             self.num_classes, int(uniform), list(self.levels_per_layer)
         )
 
     def report(self, counts: EvaluationCounts) -> Report:
-        """Returns what was counted, and the sizes of the model."""
+        """Returns the report of the counts, with the sizes of the model."""
         nonzero, total = count_parameters(self.model.weights)
         return Report(
             levels=self.levels,
@@ -209,7 +209,7 @@ class Evaluator:
         }
 
     def _rounded_measures(self) -> dict[str, Tensor]:
-        """Returns what there is with quantised couplings.
+        """Returns the measures with quantised couplings.
 
         `predicted` `[b]`, `keys` and `true_keys` `[b, i]` (uint8) towards the
         predicted and the true class, and `largest` `[b, layers]`, the largest

@@ -29,7 +29,7 @@ _MOST_ROWS = 2048
 
 
 class Above(NamedTuple):
-    """What the routed layers make of children.
+    """The outputs of the routed layers for some children.
 
     Attributes:
         lengths: Class lengths `[b, j]`.
@@ -50,10 +50,10 @@ class Above(NamedTuple):
 class Silencer:
     """Runs a network once up to the children, and routes these repeatedly.
 
-    It shares the layers, and so the weights, of the model. Children are those
-    of a routed layer; what this layer takes from below is called `taken`, a
-    list of arrays: poses, activations if they are an input, and what layers
-    above take besides.
+    It shares the layers, and so the weights, of the model. The children are
+    those of one routed layer. The inputs of this layer are called `taken`, a
+    list of arrays: poses, activations if they are an input, and other tensors
+    that the layers above take from below.
 
     Args:
         model: As in `capsule_outputs`.

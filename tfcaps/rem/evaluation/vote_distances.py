@@ -1,4 +1,4 @@
-"""Measures the distances of votes from the parents that routing makes."""
+"""Measures the distances of votes from the poses of their parents."""
 
 import dataclasses
 import math
@@ -52,8 +52,8 @@ def vote_distances(
 
     It is the Euclidean distance `|û_ij - v_j|`, for each image, child and
     parent of the last routed layer, with the poses `v` after 1, 2, ...
-    iterations. Votes are those that children cast: scaled-distance routing,
-    which shortens them, compares shorter ones.
+    iterations. Votes are those that children cast; scaled-distance routing
+    shortens them before it compares.
 
     Args:
         model: As in `capsule_outputs`.

@@ -71,10 +71,10 @@ class LostWithoutTree(keras.layers.Layer):
 
 
 def tree_threshold(layer: Any, parents: int) -> float:
-    """Returns above which coupling a child is in a tree.
+    """Returns the coupling above which a child is in a tree.
 
-    That is the uniform coupling, or what the routing rounds it to if that is
-    more, but for noise.
+    That is the uniform coupling, or its rounded value if that is larger, plus a
+    margin for noise.
     """
     uniform = 1.0 / parents
     if layer.routing.levels is not None:
@@ -88,8 +88,8 @@ def taken_children(
 ) -> NDArray[np.int32]:
     """Returns which of all children each child of a layer's input is.
 
-    Children that the layer does not take have the number `children`. All are
-    taken in their order but by `CompactCaps`.
+    Children that the layer does not take have the number `children`. Only
+    `CompactCaps` does not take all in their order.
 
     Args:
         layer: A routed layer.

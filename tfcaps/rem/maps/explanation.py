@@ -139,10 +139,10 @@ def explanation(
 ) -> keras.Model:
     """Returns a model that shows why a class was predicted.
 
-    It shares the layers, and so the weights, of `model`. In the saliency map
-    children that cast no vote, because their transformation is zero, count
-    nothing: they have no influence on any class. (Their couplings are not zero
-    for that; dynamic routing gives them all classes in equal shares.)
+    It shares the layers, and so the weights, of `model`. The saliency map
+    ignores children that cast no vote because their transformation is zero:
+    they influence no class. (Their couplings are not zero; dynamic routing
+    couples them equally with all classes.)
 
     Args:
         model: As in `capsule_outputs`.

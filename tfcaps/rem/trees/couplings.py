@@ -98,16 +98,16 @@ def add_couplings(
 
     It shares the layers, and so the weights, of `model`. Train it with
     `tfcaps.losses.CouplingLoss` on that output, and use `model` afterwards.
-    With `counterfactual` there is one more output, to be trained on with
-    `tfcaps.losses.CounterfactualLoss`; a loss of either may be left out.
+    With `counterfactual` there is a second new output, for
+    `tfcaps.losses.CounterfactualLoss`. Either loss may be left out.
 
     Args:
         model: A functional or sequential model with a routed layer and the
             output `lengths`, alone or among others.
-        ramp_steps: Int. Training steps in which the gradient of the couplings
-            grows linearly from 0 to its whole, so that a loss of large weight
-            finds capsules that tell the classes apart already. Defaults to 0,
-            whole from the start.
+        ramp_steps: Int. Training steps over which the gradient of the couplings
+            grows linearly from 0 to its full size, so that capsules learn to
+            tell the classes apart before a loss of large weight acts on them.
+            Defaults to 0, the full size from the start.
         counterfactual: Bool. Also route without the tree of the longest class
             and with that tree alone. Needs a `tfcaps.layers.ClassCaps` as the
             last routed layer. Defaults to `False`.
@@ -161,8 +161,7 @@ def add_couplings(
 class QuantizedComparison:
     """A model run as it is and with quantised couplings, in one pass.
 
-    What comes before the first layer that rounds its couplings is computed
-    once.
+    The layers before the first one that rounds its couplings run only once.
 
     Args:
         model: As in `capsule_outputs`.
@@ -237,7 +236,7 @@ class QuantizedComparison:
         return is_routed(layer) and layer.name in self.levels
 
     def _rounding(self, layer: Any) -> Any:
-        """Returns a copy that rounds, for layers that do, or the layer."""
+        """Returns a rounding copy of a layer, or the layer if not chosen."""
         if not self._rounds(layer):
             return layer
         if id(layer) in self._copies:  # it is called more than once
@@ -315,7 +314,7 @@ def show_last(
 
 
 def _call_key(layer: Any, args: Any, kwargs: Any) -> Any:
-    """Tells calls of one layer on the same tensors from others."""
+    """Returns a key that equal calls of a layer on the same tensors share."""
     leaves = keras.tree.flatten((args, kwargs))
     return id(layer), tuple(id(leaf) for leaf in leaves)
 
