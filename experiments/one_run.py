@@ -68,9 +68,9 @@ class Run:
     def check(self) -> None:
         """Compares the settings in the folder with those of the experiment.
 
-        Where the data lie makes no difference, nor do settings of REM in a run
-        without it. A setting that is newer than the folder has there what
-        left everything as it was.
+        The folder of the data does not matter, nor do settings of REM in a run
+        without REM. Settings that are newer than the folder count as the value
+        that changes nothing.
 
         Raises:
             UserError: If they differ, because numbers would be shown under
@@ -117,7 +117,7 @@ class Run:
         return FinishedRun(self.name, self.seed, known, self.path)
 
     def copy_to(self, folder: Path) -> None:
-        """Makes a run folder with its small files, but not where the data lay.
+        """Writes a run folder with its small files, but not the data's folder.
 
         `rem.json` is written last: the folder is that of a finished run only
         when it is complete.

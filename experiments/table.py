@@ -29,7 +29,7 @@ _HOW = (
 
 
 class Published(NamedTuple):
-    """A number as printed, and what it says."""
+    """A number as printed, and its value."""
 
     text: str
     value: float

@@ -208,7 +208,7 @@ def perturb_dimensions(
     moves = offsets[None, :, None] * np.eye(dim, dtype=poses.dtype)[:, None]
     images = []
     for pose, row in zip(poses, mask, strict=True):
-        # [d * n, j, d]: the same move for all classes, of which one is decoded.
+        # [d * n, j, d]: the same move for all classes; only one is decoded.
         moved = pose[None] + moves.reshape(-1, 1, dim)
         masks = np.broadcast_to(row, (len(moved), classes))
         decoded = decoder.decode(ops.convert_to_tensor(moved), masks)

@@ -75,7 +75,7 @@ class CounterfactualLoss(keras.losses.Loss):
 
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429
-          (comprehensiveness and sufficiency, of which this is the training)
+          (comprehensiveness and sufficiency, which this loss trains)
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.frontier import ACCURACY
 from tfcaps.viz.style import colour, figure
 
-# Title, factor, and the fields of which the first one known counts.
+# Title, factor, and fields; the first field that is known counts.
 _PANELS = (
     ("accuracy, quantised (%)", 100.0, ACCURACY),
     ("entropy (bits)", 1.0, ("entropy_bits",)),

@@ -51,7 +51,7 @@ def saliency_map(
         couplings: Their couplings `[b, h, w, t]` towards one class.
         image_shape: Rows and columns of an image.
         centres: Row and column `[h, w, 2]` in the image of each position, in
-            pixels, of which the first is at 0; those of `receptive_fields`.
+            pixels, the first of which is at 0; as in `receptive_fields`.
             Rows must depend on rows alone, columns on columns, and both
             increase. Defaults to `None`, not known, for which the grid is
             stretched.
