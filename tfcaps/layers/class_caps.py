@@ -164,6 +164,39 @@ class ClassCaps(RoutedCaps):
             return_couplings,
         )
 
+    def _num_votes(self, input_shape: Any) -> int:
+        return math.prod(input_shape[1:-1]) * self.num_capsules * self.dim
+
+    def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
+        *_, types, components = inputs.shape
+        children = math.prod(inputs.shape[1:-1])
+        # Children of one position differ in their matrix.
+        types = {None: children, "type": types, "all": 1}[self.share]
+        poses = ops.reshape(inputs, (-1, children // types, types, components))
+        if self.share == "all":
+            maps = ops.expand_dims(maps, 0)
+        return [Block(poses, maps)]
+
+    @property
+    def _can_factor(self) -> bool:
+        return not self.coordinates
+
+    def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
+        if not self.coordinates:
+            return super()._materialized(blocks, input_shape)
+        votes = materialize_votes(blocks)
+        _, rows, columns, types, _ = input_shape
+        offsets = _coordinates(rows, columns, types, self.dim)
+        votes += ops.cast(offsets, votes.dtype)
+        return Votes(votes, parents_first=True)
+
+    def _learn(self, inputs: Tensor, labels: Tensor) -> None:
+        if self.routing.learns_from_labels:
+            votes = self._votes(inputs, self.transformation)
+            targets = class_targets(labels, self.num_capsules, "float32")
+            coefficients = self.coefficients
+            coefficients.assign(self.routing.step(votes, coefficients, targets))
+
     def children_shape(self, input_shape: Any) -> tuple[int, ...]:
         """Returns how children are arranged: `(i,)` or `(h, w, t)`."""
         return tuple(input_shape[1:-1])
@@ -195,13 +228,6 @@ class ClassCaps(RoutedCaps):
         """Whether a child whose matrices are zero moves no parent."""
         return self.routing.ignores_silent and not self.coordinates
 
-    def _learn(self, inputs: Tensor, labels: Tensor) -> None:
-        if self.routing.learns_from_labels:
-            votes = self._votes(inputs, self.transformation)
-            targets = class_targets(labels, self.num_capsules, "float32")
-            coefficients = self.coefficients
-            coefficients.assign(self.routing.step(votes, coefficients, targets))
-
     def _check_input_shape(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
         if len(shape) not in (3, 5) or None in shape[1:]:
@@ -221,32 +247,6 @@ class ClassCaps(RoutedCaps):
                     "types, components], which say where a child is and what "
                     f"its type is. Received: input_shape={shape}."
                 )
-
-    def _num_votes(self, input_shape: Any) -> int:
-        return math.prod(input_shape[1:-1]) * self.num_capsules * self.dim
-
-    def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
-        *_, types, components = inputs.shape
-        children = math.prod(inputs.shape[1:-1])
-        # Children of one position differ in their matrix.
-        types = {None: children, "type": types, "all": 1}[self.share]
-        poses = ops.reshape(inputs, (-1, children // types, types, components))
-        if self.share == "all":
-            maps = ops.expand_dims(maps, 0)
-        return [Block(poses, maps)]
-
-    @property
-    def _can_factor(self) -> bool:
-        return not self.coordinates
-
-    def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
-        if not self.coordinates:
-            return super()._materialized(blocks, input_shape)
-        votes = materialize_votes(blocks)
-        _, rows, columns, types, _ = input_shape
-        offsets = _coordinates(rows, columns, types, self.dim)
-        votes += ops.cast(offsets, votes.dtype)
-        return Votes(votes, parents_first=True)
 
     def compute_output_spec(
         self,

@@ -102,6 +102,42 @@ class RoutedCaps(keras.layers.Layer):
             setattr(self, name, variable)
             self._routing_weights.append(name)
 
+    def _route(
+        self,
+        inputs: Tensor,
+        activations: Tensor,
+        weights: tuple[Tensor, dict[str, Tensor]] | None = None,
+        *,
+        return_couplings: bool = False,
+    ) -> Routed:
+        """Routes votes of child poses, with the layer's weights or others."""
+        transformation, routing_weights = weights or self._weights()
+        return execution.route(
+            self.routing,
+            self._votes,
+            (inputs, transformation),
+            {"activations": activations, **routing_weights},
+            self._num_votes(inputs.shape),
+            return_couplings,
+        )
+
+    def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns `transformation` and the weights of the routing."""
+        names = self._routing_weights
+        return self.transformation, {
+            name: getattr(self, name) for name in names
+        }
+
+    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
+        """Returns the votes of child poses."""
+        blocks = self._blocks(inputs, self._linear_maps(transformation))
+        number = self._num_votes(inputs.shape)
+        if self._can_factor and execution.stay_factored(
+            self.routing, blocks, number
+        ):
+            return FactoredVotes(blocks)
+        return self._materialized(blocks, inputs.shape)
+
     def _linear_maps(self, weight: Tensor) -> Tensor:
         """Returns the maps `[*matrices, j, k, d]` from poses to votes.
 
@@ -126,51 +162,15 @@ class RoutedCaps(keras.layers.Layer):
         """Returns the children, arranged with the maps that they vote by."""
         raise NotImplementedError
 
-    def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
-        """Returns the votes of blocks, held in memory."""
-        del input_shape
-        return Votes(materialize_votes(blocks), parents_first=True)
-
     @property
     def _can_factor(self) -> bool:
         """Whether votes are no more than the poses times the maps."""
         return True
 
-    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
-        """Returns the votes of child poses."""
-        blocks = self._blocks(inputs, self._linear_maps(transformation))
-        number = self._num_votes(inputs.shape)
-        if self._can_factor and execution.stay_factored(
-            self.routing, blocks, number
-        ):
-            return FactoredVotes(blocks)
-        return self._materialized(blocks, inputs.shape)
-
-    def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns `transformation` and the weights of the routing."""
-        names = self._routing_weights
-        return self.transformation, {
-            name: getattr(self, name) for name in names
-        }
-
-    def _route(
-        self,
-        inputs: Tensor,
-        activations: Tensor,
-        weights: tuple[Tensor, dict[str, Tensor]] | None = None,
-        *,
-        return_couplings: bool = False,
-    ) -> Routed:
-        """Routes votes of child poses, with the layer's weights or others."""
-        transformation, routing_weights = weights or self._weights()
-        return execution.route(
-            self.routing,
-            self._votes,
-            (inputs, transformation),
-            {"activations": activations, **routing_weights},
-            self._num_votes(inputs.shape),
-            return_couplings,
-        )
+    def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
+        """Returns the votes of blocks, held in memory."""
+        del input_shape
+        return Votes(materialize_votes(blocks), parents_first=True)
 
     def get_config(self) -> dict[str, Any]:
         config = {
