@@ -12,7 +12,7 @@ from benchmarks.measure import Settings, interleaved
 from benchmarks.steps import as_step, random_tensor, with_gradients
 from tfcaps.graphs import is_routed
 from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D, PrimaryCaps
-from tfcaps.routing import DynamicRouting, RegularizedRouting
+from tfcaps.routing import DynamicRouting
 
 _QUICK_BATCH = 2
 
@@ -113,9 +113,7 @@ def make_step(
     arguments: dict[str, Any] = {}
     if is_routed(layer) and layer.routing.explicit_activations:
         arguments["return_activations"] = True
-    if backward and isinstance(
-        getattr(layer, "routing", None), RegularizedRouting
-    ):
+    if backward and is_routed(layer) and layer.routing.learns_from_labels:
         labels = tf.range(batch) % layer.num_capsules
         arguments.update(labels=labels, training=True)
     forward = partial(layer, **arguments)

@@ -66,7 +66,7 @@ _BYTES = 4  # of a parameter, float32
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Runs what is not there yet, and writes the table.
+    """Trains networks whose results are missing, and writes the table.
 
     Raises:
         UserError: If a run failed or has another budget, or if only the page
@@ -112,7 +112,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the table in Markdown, made of what the JSON file holds."""
+    """Returns the table in Markdown, made from the JSON file."""
     from experiments.table import device
 
     config = results[0]["config"]
@@ -186,7 +186,7 @@ def _run(name: str, folder: Path, options: argparse.Namespace) -> None:
 
 
 def _result(folder: Path) -> dict[str, Any]:
-    """Returns what is kept of a run."""
+    """Returns the measures that are kept of a run."""
 
     def read(name: str) -> Any:
         return json.loads((folder / name).read_text("utf-8"))

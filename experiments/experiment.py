@@ -13,8 +13,8 @@ TABLES_OF_THE_PAPER = tuple(
 )
 NAMES = (
     *TABLES_OF_THE_PAPER,
-    "two_cores",
-    "one_hour",
+    "efficient_capsnet",
+    "dr_capsnet",
     "strategies",
     "ablation",
     "faithfulness",
@@ -45,12 +45,12 @@ class Row:
     """A row of a table.
 
     Attributes:
-        labels: What it is about, under the experiment's labels.
+        labels: Cells of its first columns, under the experiment's labels.
         run: Name of the run that it shows; rows may share one.
         config: Settings of that run, but for the seed.
         fields: For each column where its value stands under the `models` of
             `rem.json`, or `None`.
-        published: For each column what the paper has, as printed, or `None`.
+        published: For each column the paper's cell, as printed, or `None`.
     """
 
     labels: tuple[str, ...]
@@ -106,7 +106,7 @@ class Experiment:
 
     @property
     def has_published(self) -> tuple[bool, ...]:
-        """Whether the paper has anything in a column."""
+        """Whether the paper has values for a column."""
         cells = [row.published for row in self.rows if row.published]
         return tuple(
             any(row[k] is not None for row in cells)

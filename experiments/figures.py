@@ -15,7 +15,7 @@ _MEASURES = ("accuracy_quantized", "entropy_bits", "t_score", "sparsity")
 
 
 def write(folder: ExperimentFolder) -> list[str]:
-    """Draws what is finished; returns the names of the pictures.
+    """Draws the finished runs; returns the names of the pictures.
 
     Each is `<figure>-<data set>.png` in the folder, its data beside it.
     """
@@ -39,7 +39,7 @@ def write(folder: ExperimentFolder) -> list[str]:
 
 
 def _models(folder: ExperimentFolder, row: Row) -> list[Mapping[str, Any]]:
-    """Returns what is known of the row's model, one for each finished seed."""
+    """Returns the reports of the row's model, one for each finished seed."""
     shown = next(field for field in row.fields if field is not None)
     name = shown.split(".")[0]
     return [run.models()[name] for run in folder.runs_of(row) if run.finished]

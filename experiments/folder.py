@@ -12,8 +12,8 @@ When it is collected, for keeping:
     <folder>/runs.jsonl          the finished runs, see `training/runs_file.py`
     <folder>/table.md, table.csv, *.png
 
-Everything that the tables need stands in the JSON, so that they can be made
-again without training anything.
+The JSON holds everything that the tables need, so that they can be made again
+without training.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ QUICK_EPOCHS = 1
 
 
 class ExperimentFolder:
-    """A folder, the experiment that it is about, and its runs.
+    """The folder of an experiment, and its runs.
 
     Args:
         path: The folder.
@@ -93,7 +93,7 @@ class ExperimentFolder:
             ) from error
 
     def begin(self) -> None:
-        """Makes the folder, or goes on with it, perhaps with further seeds.
+        """Creates the folder, or continues it, perhaps with more seeds.
 
         Raises:
             UserError: If it is that of another experiment, or one for keeping.
@@ -126,7 +126,7 @@ class ExperimentFolder:
 
     @functools.cached_property
     def _collected(self) -> dict[tuple[str, int], FinishedRun]:
-        """The runs of that file by name and seed, those of no table too."""
+        """The runs of that file by name and seed, also those in no table."""
         if not self.is_collected:
             return {}
         runs = runs_file.read_file(self.path / runs_file.FILE_NAME)
@@ -198,8 +198,8 @@ class ExperimentFolder:
     def collect(self, to: Path) -> "ExperimentFolder":
         """Adds the finished runs to a folder for keeping.
 
-        There a run takes the place of one with the same name and seed, and all
-        others stay. Where the data lay is left out.
+        A run replaces one with the same name and seed; all others stay. The
+        folder of the data is left out.
 
         Args:
             to: That folder, which is made if it is not there.
@@ -232,15 +232,15 @@ class ExperimentFolder:
         return ExperimentFolder.open(to)
 
     def take_from(self, path: Path) -> None:
-        """Takes what is finished in another experiment that shares runs.
+        """Copies finished runs from another experiment that shares them.
 
         Raises:
             UserError: If there is none, or a run of the same name has other
                 settings.
         """
-        others = ExperimentFolder.open(path)
+        source = ExperimentFolder.open(path)
         for run in self.runs():
-            other = others.run(run.name, run.config)
+            other = source.run(run.name, run.config)
             if other.finished and not run.finished:
                 other.check()
                 other.copy_to(run.path)

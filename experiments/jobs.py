@@ -22,7 +22,7 @@ _CLOCK = 10.0  # seconds between two notes of how long a run took so far
 
 
 class Jobs:
-    """Runs that are to be finished, some at the same time.
+    """Runs to be finished, several at the same time.
 
     A run folder is locked as long as a process trains in it, also when the
     command that started the process was killed: the process inherits the lock.
@@ -128,7 +128,7 @@ class _Job:
 
     @classmethod
     def start(cls, run: Run, data_dir: str | None) -> "_Job | None":
-        """Starts a run, or goes on with it.
+        """Starts a run, or continues it.
 
         Returns:
             The job; None if the run is finished, or locked by another process.
@@ -146,7 +146,7 @@ class _Job:
                 return cls(run, _process(run, log, lock))
 
     def has_ended(self) -> bool:
-        """Looks after the process; when it has ended, notes how."""
+        """Polls the process; when it has ended, notes how."""
         status = self._process.poll()
         now = time.monotonic()
         if status is not None or now - self._noted >= _CLOCK:
@@ -167,7 +167,7 @@ class _Job:
         self.run.write("seconds.json", {"seconds": round(seconds, 1)})
 
     def _reason(self, status: int) -> str:
-        """Returns why the process failed, from what it wrote last."""
+        """Returns why the process failed, from the end of its output."""
         if status < 0:
             return f"failed: stopped by signal {-status}"
         lines = self.log.read_text("utf-8", errors="replace").splitlines()

@@ -68,9 +68,9 @@ class Run:
     def check(self) -> None:
         """Compares the settings in the folder with those of the experiment.
 
-        Where the data lie makes no difference, nor do settings of REM in a run
-        without it. A setting that is newer than the folder has there what
-        left everything as it was.
+        The folder of the data does not matter, nor do settings of REM in a run
+        without REM. Settings that are newer than the folder count as the value
+        that changes nothing.
 
         Raises:
             UserError: If they differ, because numbers would be shown under
@@ -79,8 +79,8 @@ class Run:
         kept = self.read("config.json")
         if kept is None:
             return
-        kept = _plain(filled_in(kept))
-        for name, wanted in _plain(dataclasses.asdict(self.config)).items():
+        kept = _as_json(filled_in(kept))
+        for name, wanted in _as_json(dataclasses.asdict(self.config)).items():
             if name == "data_dir" or not self.config.uses(name):
                 continue
             if kept[name] != wanted:
@@ -93,7 +93,7 @@ class Run:
     def begin(self, data_dir: str | None) -> None:
         """Writes the settings into the folder, for a process to resume."""
         config = dataclasses.replace(self.config, data_dir=data_dir)
-        self.write("config.json", _plain(dataclasses.asdict(config)))
+        self.write("config.json", _as_json(dataclasses.asdict(config)))
         (self.path / "status.json").unlink(missing_ok=True)
 
     def read(self, name: str) -> Any:
@@ -117,7 +117,7 @@ class Run:
         return FinishedRun(self.name, self.seed, known, self.path)
 
     def copy_to(self, folder: Path) -> None:
-        """Makes a run folder with its small files, but not where the data lay.
+        """Writes a run folder with its small files, but not the data's folder.
 
         `rem.json` is written last: the folder is that of a finished run only
         when it is complete.
@@ -175,6 +175,6 @@ def write_json(path: Path, content: Any) -> None:
         file.write("\n")
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns settings as JSON has them, with lists for tuples."""
     return json.loads(json.dumps(settings))

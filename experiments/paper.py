@@ -154,7 +154,7 @@ def config(
 
 
 def run_name(dataset: str, network: str) -> str:
-    """Returns the name of a run, the same in each table that shows it."""
+    """Returns the name of a run, the same in every table that shows it."""
     return f"{DATASETS[dataset]}-{NETWORKS[network]}"
 
 

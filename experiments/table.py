@@ -30,7 +30,7 @@ _HOW = (
 
 
 class Published(NamedTuple):
-    """A number as printed, and what it says."""
+    """A number as printed, and its value."""
 
     text: str
     value: float
@@ -287,7 +287,7 @@ def _csv(experiment: Experiment, lines: Sequence[Line]) -> str:
             _pairs(experiment), line.cells, strict=True
         ):
             cells += _csv_cells(column, has_published, cell)
-        cells += [line.seeds, line.epochs, _plain(line.seconds)]
+        cells += [line.seeds, line.epochs, _as_text(line.seconds)]
         writer.writerow([*cells, line.device, line.status])
     return text.getvalue()
 
@@ -312,8 +312,8 @@ def _csv_cells(column: Column, has_published: bool, cell: Cell) -> list[str]:
     if has_published:
         _, *printed = cell.published or (None, None, None)
         numbers += [*printed, cell.difference]
-    return [_plain(number) for number in numbers]
+    return [_as_text(number) for number in numbers]
 
 
-def _plain(number: float | None) -> str:
+def _as_text(number: float | None) -> str:
     return "" if number is None else f"{round(number, 6) + 0.0:.10g}"

@@ -14,6 +14,7 @@ from tfcaps.ops import (
     quantize,
     square_root,
     squash,
+    towards_class,
 )
 
 SQUASH = load("01_squash")
@@ -272,3 +273,10 @@ def test_wrong_mode_is_refused(function):
     message = '`mode` must be "midtread" or "midrise". Received: mode=\'ceil\'.'
     with pytest.raises(ValueError, match=message):
         function(np.zeros(3), 5, mode="ceil")
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 5, 4), (3, 2, 5, 4)])
+def test_values_towards_a_class_are_those_of_its_column(shape, rng):
+    values, classes = rng.normal(size=shape), np.array([3, 0, 2])
+    expected = [x[..., j] for x, j in zip(values, classes, strict=True)]
+    np.testing.assert_array_equal(towards_class(values, classes), expected)

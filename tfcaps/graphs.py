@@ -12,9 +12,8 @@ from tfcaps.routing import Routing
 def encoder(model: keras.Model) -> keras.Model:
     """Returns the part of a model from images to class lengths.
 
-    That is the model itself, without a decoder and without the input `labels`
-    from which a decoder or `RegularizedRouting` learns. It shares the layers,
-    and so the weights.
+    It leaves out a decoder, and the input `labels` from which a decoder or
+    `RegularizedRouting` learns. It shares the layers, and so the weights.
 
     Args:
         model: A functional or sequential model. Of several inputs `images` is
@@ -40,10 +39,10 @@ def encoder(model: keras.Model) -> keras.Model:
 def functional(model: keras.Model) -> keras.Model:
     """Returns the model, or a functional one of a `keras.Sequential`.
 
-    That has no `input` of its own before it is called.
+    A sequential model has no `input` of its own before it is called.
 
     Raises:
-        ValueError: If its layers are not known yet, or not from it.
+        ValueError: If the model is neither functional nor built.
     """
     is_sequential = isinstance(model, keras.Sequential)
     known = model.built if is_sequential else getattr(model, "inputs", None)
@@ -72,8 +71,8 @@ def routed_layers(model: keras.Model) -> list[Any]:
     routed = [layer for layer in model.layers if is_routed(layer)]
     if not routed:
         raise ValueError(
-            f"The model {model.name!r} has no routed capsule layer such as "
-            "`tfcaps.layers.ClassCaps` among its own layers."
+            f"The model {model.name!r} has no routed capsule layer, such as "
+            "`tfcaps.layers.ClassCaps`, among its own layers."
         )
     return routed
 
@@ -135,7 +134,7 @@ def only_one(tensors: Any, name: str) -> Tensor:
 
 
 def same_layers(model: keras.Model, call: Any) -> keras.Model:
-    """Returns a model of the same layers, each of which `call` calls anew."""
+    """Returns a model of the same layers, each called by `call`."""
     return keras.models.clone_model(
         model,
         input_tensors=model.input,
@@ -147,10 +146,10 @@ def same_layers(model: keras.Model, call: Any) -> keras.Model:
 def split(
     model: keras.Model, layer: keras.layers.Layer
 ) -> tuple[keras.Model, keras.Model]:
-    """Returns the part of a model up to a layer, and the part behind it.
+    """Returns the part of a model up to a layer, and the part after it.
 
-    Both share the layers, and so the weights. All that is behind the layer must
-    follow from its output alone.
+    Both share the layers, and so the weights. Everything after the layer must
+    depend on its output alone.
 
     Args:
         model: A functional model of one input and one output.

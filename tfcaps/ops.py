@@ -196,6 +196,21 @@ def class_targets(labels: Tensor, num_classes: int, dtype: str) -> Tensor:
     )
 
 
+def towards_class(values: Tensor, classes: Tensor) -> Tensor:
+    """Picks, for each sample, the values towards one class.
+
+    Args:
+        values: Tensor `[b, ..., j]`, such as couplings `[b, i, j]`, or lengths
+            `[b, j]`.
+        classes: Class indices `[b]`, such as those predicted.
+
+    Returns:
+        Tensor `[b, ...]`, without the axis of the classes.
+    """
+    column = ops.reshape(classes, (-1, *[1] * (len(values.shape) - 1)))
+    return ops.squeeze(ops.take_along_axis(values, column, axis=-1), axis=-1)
+
+
 def quantize(
     couplings: Tensor, levels: int, *, mode: str = "midtread"
 ) -> Tensor:

@@ -80,7 +80,7 @@ def of_dictionaries(
         ),
         **_epochs(folder, names),
         "parse_trees": Shown(
-            viz.parse_trees(
+            viz.most_frequent_trees(
                 reports[main].dictionary,
                 config.class_levels,
                 mode=config.mode,
@@ -117,7 +117,7 @@ def _types(config: Config, report: Report, names: Any) -> dict[str, Shown]:
     if report.type_dictionary is None or report.grid is None:
         return {}
     rows, columns, types = report.grid
-    drawing = viz.parse_trees(
+    drawing = viz.most_frequent_trees(
         report.type_dictionary,
         config.class_levels,
         mode=config.mode,

@@ -77,7 +77,7 @@ ABOUT = {
         (
             _CENTRED,
             "It is small, pruned, and was trained for six epochs; the baseline "
-            "of `experiments/rows/two_cores.py` reaches 92.75 %.",
+            "of `experiments/rows/efficient_capsnet.py` reaches 92.75 %.",
             "Photos of people in clothes, or on another ground than black, "
             "were not tried.",
         ),

@@ -9,7 +9,8 @@ from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tfcaps import rem
 from tfcaps.layers import ClassCaps
 from tfcaps.losses import MarginLoss
-from tfcaps.routing import RegularizedRouting, UniformRouting
+from tfcaps.models.building_blocks import hidden_routing, labels_for
+from tfcaps.routing import RegularizedRouting, UniformRouting, Weight
 
 LABELS = np.array([2, 0, 1, 1, 2])
 
@@ -185,3 +186,28 @@ def test_hidden_layers_are_routed_uniformly(name):
     kinds = [type(layer.routing) for layer in routed]
     assert kinds == [UniformRouting] * (len(kinds) - 1) + [RegularizedRouting]
     assert len(kinds) > 1
+
+
+class _Counting(UniformRouting):
+    """Learns from labels: how often each class was present."""
+
+    learns_from_labels = True
+
+    def weights(self, children, parents, dim):
+        counts = Weight((parents,), "zeros", trainable=False)
+        return {"coefficients": counts}
+
+    def route(self, votes, activations, bias, coefficients):
+        return super().route(votes, activations, bias)
+
+    def step(self, votes, coefficients, targets):
+        return coefficients + keras.ops.sum(targets, axis=0)
+
+
+def test_a_routing_of_ones_own_learns_from_labels(children):
+    layer = ClassCaps(3, 4, routing=_Counting())
+    layer(children, labels=LABELS)
+    layer(children, labels=LABELS, training=True)
+    assert layer.coefficients.numpy().tolist() == [1, 2, 2]
+    assert labels_for(_Counting()) is not None
+    assert type(hidden_routing(_Counting())) is UniformRouting

@@ -51,7 +51,7 @@ def test_histograms_show_mean_couplings_weighted_by_counts(trees):
 
 def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
     names = ["a", "b", "c"]
-    drawing, data = viz.parse_trees(trees, levels=11, class_names=names)
+    drawing, data = viz.most_frequent_trees(trees, levels=11, class_names=names)
     panels = drawing.axes
     assert panels[0].get_title() == "67 % of 3 samples"
     assert panels[0].texts[0].get_text() == "a"
@@ -72,7 +72,7 @@ def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
 def test_uniform_couplings_give_no_edges():
     trees = CouplingDictionary(10)
     trees.update(np.ones((4, 6), int), [0, 0, 1, 1])
-    drawing = viz.parse_trees(trees, levels=11).figure
+    drawing = viz.most_frequent_trees(trees, levels=11).figure
     assert all(len(panel.lines) == 0 for panel in drawing.axes)
 
 
@@ -80,7 +80,7 @@ def test_uniform_couplings_that_are_rounded_up_give_no_edges():
     trees = CouplingDictionary(6)  # 1/6 becomes the third of 11 levels, 0.2
     trees.update(np.full((1, 4), 2), [0])
     trees.update(np.array([[1, 2, 3, 10]]), [1])
-    panels = viz.parse_trees(trees, levels=11).figure.axes
+    panels = viz.most_frequent_trees(trees, levels=11).figure.axes
     assert [len(panel.lines) for panel in panels[:2]] == [0, 2]
 
 
@@ -200,7 +200,7 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
 def test_couplings_at_midrise_levels_are_the_middles_of_bins():
     trees = CouplingDictionary(2)
     trees.update(np.array([[0, 3], [0, 3]]), np.array([0, 0]))
-    drawn = viz.parse_trees(trees, 4, mode="midrise").data
+    drawn = viz.most_frequent_trees(trees, 4, mode="midrise").data
     shown = drawn["classes"][0]["couplings"]
     assert shown == pytest.approx([0.125, 0.875])
     bins = viz.coupling_histograms({"a": trees}, 4, mode="midrise").data

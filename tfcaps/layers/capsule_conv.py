@@ -15,8 +15,8 @@ class CapsuleGlorot(keras.initializers.Initializer):
     """Uniform in ±sqrt(6 / (2 * sqrt(size))) for a kernel of `size` weights.
 
     DeepCaps keeps its kernels with six axes, for which Keras 2 took the root of
-    the size as fan in and fan out. The usual rule gives weights so much smaller
-    that a dozen squashes in a row leave nothing of the capsules.
+    the size as fan in and fan out. The usual rule gives much smaller weights,
+    with which a dozen squashes in a row shrink the capsules to nothing.
 
     Args:
         seed: Int or `None`, as in other initializers. Defaults to `None`.
@@ -36,7 +36,7 @@ class CapsuleGlorot(keras.initializers.Initializer):
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class CapsuleConv2D(PrimaryCaps):
-    """Convolves a map of capsules and squashes what comes out.
+    """Convolves a map of capsules and squashes the result.
 
     The types and components of a position are the channels of an ordinary
     convolution, so it is `PrimaryCaps` on capsules. DeepCaps is built of it.

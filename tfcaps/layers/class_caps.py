@@ -9,15 +9,7 @@ from keras import ops
 
 from tfcaps.layers.routed import RoutedCaps, child_activations, select_outputs
 from tfcaps.ops import Tensor, check_positive, class_targets
-from tfcaps.routing import (
-    Block,
-    FactoredVotes,
-    RegularizedRouting,
-    Routed,
-    Votes,
-    execution,
-    materialize_votes,
-)
+from tfcaps.routing import Block, Routed, Votes, materialize_votes
 
 _SHARE = (None, "type", "all")
 
@@ -27,9 +19,9 @@ class ClassCaps(RoutedCaps):
     """Connects every child capsule with every parent and routes the votes.
 
     Child `i` votes `û_ij = u_i W_ij` for parent `j`; the routing turns votes
-    into parent poses. `W` is the weight `transformation`. What else the routing
-    learns are weights of the layer too: the `bias` of most routings is added
-    to the weighted sum of votes in every iteration; see each routing.
+    into parent poses. `W` is the weight `transformation`. The layer also holds
+    the weights of its routing, such as the `bias` that most routings add to the
+    weighted sum of votes in every iteration; see each routing.
 
     Args:
         num_capsules: Int. Number of parents; for the last layer the classes.
@@ -159,9 +151,9 @@ class ClassCaps(RoutedCaps):
         routed = self._route(
             inputs, activations, return_couplings=return_couplings
         )
-        return self._chosen(routed, return_activations, return_couplings)
+        return self._outputs(routed, return_activations, return_couplings)
 
-    def _chosen(
+    def _outputs(
         self, routed: Routed, return_activations: bool, return_couplings: bool
     ) -> Any:
         return select_outputs(
@@ -171,6 +163,39 @@ class ClassCaps(RoutedCaps):
             return_activations,
             return_couplings,
         )
+
+    def _num_votes(self, input_shape: Any) -> int:
+        return math.prod(input_shape[1:-1]) * self.num_capsules * self.dim
+
+    def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
+        *_, types, components = inputs.shape
+        children = math.prod(inputs.shape[1:-1])
+        # Children of one position differ in their matrix.
+        types = {None: children, "type": types, "all": 1}[self.share]
+        poses = ops.reshape(inputs, (-1, children // types, types, components))
+        if self.share == "all":
+            maps = ops.expand_dims(maps, 0)
+        return [Block(poses, maps)]
+
+    @property
+    def _can_factor(self) -> bool:
+        return not self.coordinates
+
+    def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
+        if not self.coordinates:
+            return super()._materialized(blocks, input_shape)
+        votes = materialize_votes(blocks)
+        _, rows, columns, types, _ = input_shape
+        offsets = _coordinates(rows, columns, types, self.dim)
+        votes += ops.cast(offsets, votes.dtype)
+        return Votes(votes, parents_first=True)
+
+    def _learn(self, inputs: Tensor, labels: Tensor) -> None:
+        if self.routing.learns_from_labels:
+            votes = self._votes(inputs, self.transformation)
+            targets = class_targets(labels, self.num_capsules, "float32")
+            coefficients = self.coefficients
+            coefficients.assign(self.routing.step(votes, coefficients, targets))
 
     def children_shape(self, input_shape: Any) -> tuple[int, ...]:
         """Returns how children are arranged: `(i,)` or `(h, w, t)`."""
@@ -203,13 +228,6 @@ class ClassCaps(RoutedCaps):
         """Whether a child whose matrices are zero moves no parent."""
         return self.routing.ignores_silent and not self.coordinates
 
-    def _learn(self, inputs: Tensor, labels: Tensor) -> None:
-        if isinstance(self.routing, RegularizedRouting):
-            votes = self._votes(inputs, self.transformation)
-            targets = class_targets(labels, self.num_capsules, "float32")
-            coefficients = self.coefficients
-            coefficients.assign(self.routing.step(votes, coefficients, targets))
-
     def _check_input_shape(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
         if len(shape) not in (3, 5) or None in shape[1:]:
@@ -229,32 +247,6 @@ class ClassCaps(RoutedCaps):
                     "types, components], which say where a child is and what "
                     f"its type is. Received: input_shape={shape}."
                 )
-
-    def _num_votes(self, input_shape: Any) -> int:
-        return math.prod(input_shape[1:-1]) * self.num_capsules * self.dim
-
-    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
-        *_, types, components = inputs.shape
-        children = math.prod(inputs.shape[1:-1])
-        # Children of one position differ in their matrix.
-        types = {None: children, "type": types, "all": 1}[self.share]
-        poses = ops.reshape(inputs, (-1, children // types, types, components))
-        maps = self._linear_maps(transformation)
-        if self.share == "all":
-            maps = ops.expand_dims(maps, 0)
-        blocks = [Block(poses, maps)]
-        votes = self._num_votes(inputs.shape)
-        if (
-            execution.stay_factored(self.routing, blocks, votes)
-            and not self.coordinates
-        ):
-            return FactoredVotes(blocks)
-        tensor = materialize_votes(blocks)
-        if self.coordinates:
-            _, rows, columns, types, _ = inputs.shape
-            offsets = _coordinates(rows, columns, types, self.dim)
-            tensor += ops.cast(offsets, tensor.dtype)
-        return Votes(tensor, parents_first=True)
 
     def compute_output_spec(
         self,
@@ -290,7 +282,7 @@ class ClassCaps(RoutedCaps):
 
 
 def _coordinates(rows: int, columns: int, types: int, dim: int) -> Any:
-    """Returns what positions add to votes, `[i, d]`."""
+    """Returns the offsets of votes by position, `[i, d]`."""
     side = math.isqrt(dim)
     offsets = np.zeros((rows, columns, types, side, side), "float32")
     across = (np.arange(columns) + 0.5) / columns

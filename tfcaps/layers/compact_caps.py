@@ -15,24 +15,24 @@ from tfcaps.ops import Tensor
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class CompactCaps(ClassCaps):
-    """ClassCaps of which the children that cast no votes were removed.
+    """ClassCaps without the children that cast no votes.
 
     A child whose transformation towards every parent is zero votes zero for all
-    of them and moves none. `tfcaps.rem.compact` puts this layer in the place of
-    `ClassCaps`: it takes the other children out of its input and routes them
-    alone. Asked for couplings, it also routes one child that votes zero, whose
-    couplings are those of every silent child, and returns the couplings of all
-    children that `ClassCaps` had.
+    of them and moves none. `tfcaps.rem.compact` replaces `ClassCaps` by this
+    layer, which selects the other children from its input and routes only
+    these. If couplings are wanted, it also routes one child that votes zero:
+    its couplings are those of every silent child. So it returns the couplings
+    of all children that `ClassCaps` had.
 
     Children are counted as in `ClassCaps`; with `share="type"` types are
     counted.
 
     Args:
         *args: Arguments of `ClassCaps`.
-        grid: Ints. What the children of `ClassCaps` were, `(i,)` or `(h, w,
-            t)`.
+        grid: Ints. How the children of `ClassCaps` were arranged, `(i,)` or
+            `(h, w, t)`.
         sources: Ints. The children of the input that vote.
-        origins: Ints. Which children of `ClassCaps` these were.
+        origins: Ints. The indices that these had in `ClassCaps`.
         **kwargs: Other arguments of `ClassCaps`; `share` must not be `"all"`.
 
     Call arguments:
@@ -135,7 +135,7 @@ class CompactCaps(ClassCaps):
         )
         if return_couplings:
             routed = routed._replace(couplings=self._of_all(routed.couplings))
-        return self._chosen(routed, return_activations, return_couplings)
+        return self._outputs(routed, return_activations, return_couplings)
 
     def voting_activations(
         self, inputs: Tensor, activations: Tensor | None = None
@@ -175,17 +175,17 @@ class CompactCaps(ClassCaps):
         self, positions: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the weights with those of a child that votes zero."""
-        transformation, others = self._weights()
+        transformation, weights = self._weights()
         voting = len(self.sources)
         per_child = self.routing.weights(
             positions * voting, self.num_capsules, self.dim
         )
-        for name, weight in others.items():
+        for name, weight in weights.items():
             if per_child[name].per_child:
                 shape = (positions, voting, *weight.shape[1:])
                 weight = _with_zero(ops.reshape(weight, shape), axis=1)
-                others[name] = ops.reshape(weight, (-1, *weight.shape[2:]))
-        return _with_zero(transformation, axis=0), others
+                weights[name] = ops.reshape(weight, (-1, *weight.shape[2:]))
+        return _with_zero(transformation, axis=0), weights
 
     def _of_all(self, values: Tensor) -> Tensor:
         """Returns `[b, i, x]` of all children from those of the voting ones.

@@ -9,13 +9,7 @@ from keras import ops
 from tfcaps.layers.routed import RoutedCaps, child_activations, select_outputs
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
 from tfcaps.ops import Tensor, check_positive
-from tfcaps.routing import (
-    Block,
-    FactoredVotes,
-    Votes,
-    execution,
-    materialize_votes,
-)
+from tfcaps.routing import Block, Votes, materialize_votes
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -171,25 +165,26 @@ class ConvCaps(RoutedCaps):
         children = math.prod(self.kernel_size) * input_shape[-2]
         return windows * children * self.num_types * self.dim
 
-    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
-        """Returns votes `[b * h' * w', p * q * t, j, d]` of windows."""
+    def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
+        """Returns a block for each place of a window; all windows are a batch.
+
+        Their votes are `[b * h' * w', p * q * t, j, d]`.
+        """
         windows = self._windows(inputs.shape)
         *_, types, components = inputs.shape
-        maps = self._linear_maps(transformation)
         maps = ops.reshape(
             maps, (math.prod(self.kernel_size), -1, *maps.shape[-3:])
         )
         # Types that share a matrix differ as positions do.
         shape = (-1, types // maps.shape[1], maps.shape[1], components)
-        blocks = [
+        return [
             Block(ops.reshape(part, shape), maps[place])
             for place, part in enumerate(windows.parts(inputs))
         ]
-        if execution.stay_factored(
-            self.routing, blocks, self._num_votes(inputs.shape)
-        ):
-            return FactoredVotes(blocks)
-        return WindowVotes(materialize_votes(blocks), windows, types)
+
+    def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
+        windows = self._windows(input_shape)
+        return WindowVotes(materialize_votes(blocks), windows, input_shape[-2])
 
     def compute_output_spec(
         self,

@@ -8,19 +8,19 @@ from keras import ops
 from tfcaps import routing as routings
 from tfcaps.layers.routed import select_outputs
 from tfcaps.ops import Tensor, check_positive, squash
-from tfcaps.routing import DynamicRouting, Routed, Votes, execution
+from tfcaps.routing import DynamicRouting, Votes, execution
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class ConvCaps3D(keras.layers.Layer):
     """Lets each child type vote by one convolution, and routes whole maps.
 
-    A child is a type with its whole map; its votes for all parent types at all
-    positions are one convolution, whose kernel all child types share. (The
-    published layer is a 3-D convolution whose depth and step in depth are the
-    components of a child, hence the name.) All parents, of all types and at all
-    positions, compete for a child: this is dynamic routing over that set of
-    parents.
+    A child is the whole map of one type. One convolution, with a kernel that
+    all child types share, makes its votes for all parent types at all
+    positions. (The published layer is a 3-D convolution whose depth and stride
+    in depth are the components of a child, hence the name.) All parents, of all
+    types and at all positions, compete for a child: this is dynamic routing
+    over that set of parents.
 
     Args:
         num_types: Int. Parent types at each position.
@@ -72,7 +72,7 @@ class ConvCaps3D(keras.layers.Layer):
         - Rajasegaran et al., 2019, https://arxiv.org/abs/1904.09546
     """
 
-    # A coupling is one of thousands: rounded, all of them would become zero.
+    # A child has thousands of couplings: rounded, all would become zero.
     quantizable = False
 
     def __init__(
@@ -169,18 +169,13 @@ class ConvCaps3D(keras.layers.Layer):
         _, rows, columns, _ = votes.shape
         parents = rows * columns * self.num_types
         votes = ops.reshape(votes, (-1, types, parents, self.dim))
-        routing = self._routing_of(parents)
-
-        def route(votes: Tensor, weights: Any) -> tuple[Tensor, ...]:
-            return tuple(routing(Votes(votes), **weights))
-
-        routed = Routed(
-            *execution.call(
-                route,
-                (votes, self._weights(parents)),
-                types * parents * self.dim,
-                routing.differentiates_loop,
-            )
+        routed = execution.route(
+            self._routing_of(parents),
+            Votes,
+            (votes,),
+            self._weights(parents),
+            types * parents * self.dim,
+            return_couplings,
         )
         grid = (rows, columns, self.num_types)
         couplings = ops.cast(routed.couplings, "float32")

@@ -127,7 +127,7 @@ class Decoder(keras.layers.Layer):
         return self.decode(inputs, mask)
 
     def decode(self, poses: Tensor, mask: Tensor) -> Tensor:
-        """Reconstructs from poses `[b, j, d]` of which `mask` `[b, j]` counts.
+        """Reconstructs from the poses `[b, j, d]` that `mask` `[b, j]` selects.
 
         Returns:
             Images `[b, *image_shape]`.
@@ -143,9 +143,9 @@ class Decoder(keras.layers.Layer):
         return ops.reshape(images, (-1, *self.image_shape))
 
     def compute_output_shape(
-        self, input_shape: Any, *others: Any, **more: Any
+        self, input_shape: Any, *shapes: Any, **named_shapes: Any
     ) -> Any:
-        del others, more  # shapes of labels and activations
+        del shapes, named_shapes  # of labels and activations
         return (input_shape[0], *self.image_shape)
 
     def compute_output_spec(
@@ -178,7 +178,7 @@ def perturb_dimensions(
 ) -> Any:
     """Decodes poses with one component moved at a time.
 
-    What a component stands for shows in how the image changes with it.
+    How the image changes shows what the component stands for.
 
     Args:
         decoder: A built `Decoder`.
@@ -208,7 +208,7 @@ def perturb_dimensions(
     moves = offsets[None, :, None] * np.eye(dim, dtype=poses.dtype)[:, None]
     images = []
     for pose, row in zip(poses, mask, strict=True):
-        # [d * n, j, d]: the same move for all classes, of which one is decoded.
+        # [d * n, j, d]: the same move for all classes; only one is decoded.
         moved = pose[None] + moves.reshape(-1, 1, dim)
         masks = np.broadcast_to(row, (len(moved), classes))
         decoded = decoder.decode(ops.convert_to_tensor(moved), masks)

@@ -10,7 +10,7 @@ def cloned(initializer: Any) -> Any:
 
     An initialiser of Keras draws the same numbers each time it is called, so
     that two weights which share one start alike. A clone keeps a seed that was
-    given. What is no such object is returned as it is.
+    given. Anything but an initialiser is returned as it is.
     """
     if isinstance(initializer, keras.initializers.Initializer):
         return initializer.clone()

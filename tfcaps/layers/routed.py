@@ -1,4 +1,4 @@
-"""Base of all routed layers: weights, routing and return values."""
+"""Base of the routed layers with matrices: weights, votes, return values."""
 
 import math
 from typing import Any
@@ -9,15 +9,23 @@ from keras import ops
 from tfcaps import routing as routings
 from tfcaps.layers.initializers import cloned
 from tfcaps.ops import Tensor, length
-from tfcaps.routing import Routed, Votes, execution
+from tfcaps.routing import (
+    Block,
+    FactoredVotes,
+    Routed,
+    Votes,
+    execution,
+    materialize_votes,
+)
 
 
 class RoutedCaps(keras.layers.Layer):
-    """A layer whose parents are routed to; the base of the public ones.
+    """A layer whose children vote by matrices; base of the public ones.
 
-    Subclasses make the votes. With `matrix`, poses are square matrices,
-    flattened row by row, and a vote is the child's matrix times the weight,
-    which is therefore much smaller than one between vectors.
+    Subclasses arrange the children in `_blocks`; the votes and the routing of
+    all are here. With `matrix`, poses are square matrices, flattened row by
+    row, and a vote is the child's matrix times the weight, which is therefore
+    much smaller than one between vectors.
     """
 
     def __init__(
@@ -94,6 +102,42 @@ class RoutedCaps(keras.layers.Layer):
             setattr(self, name, variable)
             self._routing_weights.append(name)
 
+    def _route(
+        self,
+        inputs: Tensor,
+        activations: Tensor,
+        weights: tuple[Tensor, dict[str, Tensor]] | None = None,
+        *,
+        return_couplings: bool = False,
+    ) -> Routed:
+        """Routes votes of child poses, with the layer's weights or others."""
+        transformation, routing_weights = weights or self._weights()
+        return execution.route(
+            self.routing,
+            self._votes,
+            (inputs, transformation),
+            {"activations": activations, **routing_weights},
+            self._num_votes(inputs.shape),
+            return_couplings,
+        )
+
+    def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns `transformation` and the weights of the routing."""
+        names = self._routing_weights
+        return self.transformation, {
+            name: getattr(self, name) for name in names
+        }
+
+    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
+        """Returns the votes of child poses."""
+        blocks = self._blocks(inputs, self._linear_maps(transformation))
+        number = self._num_votes(inputs.shape)
+        if self._can_factor and execution.stay_factored(
+            self.routing, blocks, number
+        ):
+            return FactoredVotes(blocks)
+        return self._materialized(blocks, inputs.shape)
+
     def _linear_maps(self, weight: Tensor) -> Tensor:
         """Returns the maps `[*matrices, j, k, d]` from poses to votes.
 
@@ -114,49 +158,19 @@ class RoutedCaps(keras.layers.Layer):
         """Returns how many numbers the votes of one sample are."""
         raise NotImplementedError
 
-    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
-        """Returns the votes of child poses, as subclasses make them."""
+    def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
+        """Returns the children, arranged with the maps that they vote by."""
         raise NotImplementedError
 
-    def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns `transformation` and the weights of the routing."""
-        names = self._routing_weights
-        return self.transformation, {
-            name: getattr(self, name) for name in names
-        }
+    @property
+    def _can_factor(self) -> bool:
+        """Whether votes are no more than the poses times the maps."""
+        return True
 
-    def _route(
-        self,
-        inputs: Tensor,
-        activations: Tensor,
-        weights: tuple[Tensor, dict[str, Tensor]] | None = None,
-        *,
-        return_couplings: bool = False,
-    ) -> Routed:
-        """Routes votes of child poses, with the layer's weights or others.
-
-        Couplings that nobody wants carry no gradient, which spares XLA the way
-        back through them.
-        """
-
-        def route(
-            poses: Tensor, acts: Tensor, maps: Tensor, weights: Any
-        ) -> tuple[Tensor, ...]:
-            routed = self.routing(self._votes(poses, maps), acts, **weights)
-            couplings = routed.couplings
-            if not return_couplings:
-                couplings = ops.stop_gradient(couplings)
-            return tuple(routed._replace(couplings=couplings))
-
-        arguments = (inputs, activations, *(weights or self._weights()))
-        return Routed(
-            *execution.call(
-                route,
-                arguments,
-                self._num_votes(inputs.shape),
-                self.routing.differentiates_loop,
-            )
-        )
+    def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
+        """Returns the votes of blocks, held in memory."""
+        del input_shape
+        return Votes(materialize_votes(blocks), parents_first=True)
 
     def get_config(self) -> dict[str, Any]:
         config = {

@@ -123,7 +123,7 @@ class Windows:
         rows, columns = self.shape
         down, across = self.strides
         types = part.shape[-1]
-        # Strides put nothing between two neighbours of the part. (In two steps:
+        # Strides leave gaps between two neighbours of the part. (In two steps:
         # TensorFlow Lite takes at most five axes.)
         part = ops.reshape(part, (-1, rows, 1, columns * types))
         part = _pad(part, [(0, 0), (0, 0), (0, down - 1)])

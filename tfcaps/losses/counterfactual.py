@@ -1,4 +1,4 @@
-"""The loss of what a network says without its tree, and with it alone."""
+"""A loss on the output without the tree, and on that with it alone."""
 
 from typing import Any
 
@@ -11,22 +11,22 @@ from tfcaps.ops import Tensor, as_float32, class_targets
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class CounterfactualLoss(keras.losses.Loss):
-    """Wants the network to use its tree: no tree, no class; the tree is enough.
+    """Trains a network to use its tree: it is needed, and it is enough.
 
-    The tree of an image are the children that are coupled with its class `y` by
-    more than the uniform coupling. With the lengths `a` of the class capsules
+    The tree of an image consists of the children whose coupling with its class
+    `y` exceeds the uniform one. With the lengths `a` of the class capsules
     when these children are silenced (`without`) and when all others are
     (`alone`)
 
         L = necessity * max(0, a_y(without) - m_minus)^2
             + sufficiency * MarginLoss(y, a(alone))
 
-    averaged over the batch. Half of a batch is asked, and each of these images
-    one of the two questions, so that routing them again costs little; an answer
-    counts for as many images as were not asked, so the average is that of all.
-    Without this loss, few and clear trees may be empty: the couplings form a
-    tree, and the network decides by the children outside of it. An image that
-    is taken for a class it does not show costs nothing, as in `CouplingLoss`.
+    averaged over the batch. To keep the cost low, only half of a batch is
+    routed again, each image in one of the two ways. Each of these images also
+    stands for those that were not, so that the average is that of the whole
+    batch. Without this loss, few and clear trees may be empty: the couplings
+    form a tree, but the network decides by the children outside of it. A
+    misclassified image costs nothing, as in `CouplingLoss`.
 
     It is a loss of the output `counterfactual`, next to that of the couplings:
 
@@ -75,7 +75,7 @@ class CounterfactualLoss(keras.losses.Loss):
 
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429
-          (comprehensiveness and sufficiency, of which this is the training)
+          (comprehensiveness and sufficiency, which this loss trains)
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The loss of the couplings towards the present class."""
+"""A loss on the couplings towards the present class."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from tfcaps.ops import Tensor, as_float32, check_positive, class_targets
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class CouplingLoss(keras.losses.Loss):
-    """Wants the same, clear couplings for all images of a class.
+    """Makes the couplings of all images of a class alike and clear.
 
     With the couplings `c_bi` of child `i` towards the present class of image
     `b`, their mean `m_i` over the images of that class in the batch, and the
@@ -21,23 +21,25 @@ class CouplingLoss(keras.losses.Loss):
               + polarization * mean_i H(c_bi1, ..., c_biJ) / ln J
               + crowding * max(0, mean_i c_bi - share)^2
 
-    averaged over the batch; of several replicas each has means of its own. The
-    first term makes parse trees alike and so lowers their entropy; it is no
-    square, which would hardly move couplings that are near their mean but round
-    to another level. Alone it is content with uniform couplings, which are no
-    routing. The second term drives couplings to 0 and 1, but is content with a
-    tree of every child, which only repeats the class. The third leaves each
-    class about half of the children, or another `share`.
+    averaged over the batch; with several replicas each has means of its own.
+    The first term makes parse trees alike and so lowers their entropy. It is
+    not squared: a square would hardly move couplings that are near their mean
+    but are rounded to another level. Alone, it is minimal for uniform
+    couplings, which route nothing. The second term drives couplings to 0 and 1,
+    but is also minimal for a tree of every child, which only repeats the class.
+    The third term leaves each class about half of the children, or another
+    `share`.
 
-    Children that see different places of an image must differ between images
-    of a class in which things stand at different places. With `places`, the
-    first term compares types instead: `c_bt` is the largest coupling of a child
-    of type `t` anywhere, as in the key of types of `tfcaps.rem.evaluate`.
+    Children that see different places must differ between images of a class if
+    objects stand at different places. With `places`, the first term compares
+    types instead: `c_bt` is the largest coupling of a child of type `t`
+    anywhere, as in the key of types of `tfcaps.rem.evaluate`.
 
-    An image whose children are on the whole coupled more with another class
-    than with those present costs nothing, and is not in the means: clear
-    couplings would make the network surer of what is wrong. Without effect in
-    `EMRouting` with `gradient="last"`, whose couplings are constants.
+    An image whose children are, on the whole, coupled more with another class
+    than with those present costs nothing and does not count in the means:
+    clearer couplings would only make the network more certain of its mistake.
+    The loss has no effect on `EMRouting` with `gradient="last"`, whose
+    couplings are constants.
 
     It is a loss of the output `couplings`, next to that of the lengths:
 
@@ -56,10 +58,10 @@ class CouplingLoss(keras.losses.Loss):
         polarization: Float. Weight of the second term. Defaults to `0.6`.
         crowding: Float. Weight of the third term. Defaults to `2.0`.
         share: Float in [0, 1]. Mean coupling with the class above which the
-            third term costs. Defaults to `0.5`.
-        places: Int. At how many places children of the same types stand; the
+            third term is positive. Defaults to `0.5`.
+        places: Int. Number of places that have children of the same types; the
             children of a place follow each other, as in `ClassCaps`. Defaults
-            to `1`, every child of its own type.
+            to `1`: every child is of its own type.
         reduction: Reduction over the batch. Defaults to
             `"sum_over_batch_size"`.
         name: String. Defaults to `"coupling_loss"`.

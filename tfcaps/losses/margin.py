@@ -13,7 +13,7 @@ _HARD = {"m_plus": 0.95, "m_minus": 0.05, "down_weight": 0.8}
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class MarginLoss(keras.losses.Loss):
-    """Wants the present class's capsule long and all others short.
+    """Makes the present class's capsule long and all others short.
 
     With lengths `a` and targets `T` (1 for a class that is present, else 0)
 
@@ -91,10 +91,10 @@ class HardenMargin(keras.callbacks.Callback):
     """Makes the margins of a `MarginLoss` hard from an epoch of `fit` on.
 
     From then on `m_plus` is 0.95, `m_minus` 0.05 and `down_weight` 0.8, as in
-    the second half of the training of DeepCaps. The loss grows at once, so that
-    values of before and after are not to be compared. It stays hard after
-    `fit`; another `fit` with this callback begins with the margins that the
-    loss had when the callback was made.
+    the second half of the training of DeepCaps. The loss jumps at that epoch,
+    so do not compare its values before and after. It stays hard after `fit`;
+    another `fit` with this callback begins with the margins that the loss had
+    when the callback was created.
 
     Args:
         loss: The `MarginLoss` that the model was compiled with.

@@ -15,9 +15,9 @@ class ReconstructionLoss(keras.losses.Loss):
 
     `weight` times the sum over all pixels and channels of the squared error,
     averaged over the batch. So the weight is that of one pixel, whatever the
-    images' size, and needs no further `loss_weights`. Codes that average over
-    pixels use `weight * rows * columns * channels`: the published 0.0005 is
-    their 0.392 for 28x28x1.
+    size of the images, and `loss_weights` are not needed. Codes that average
+    over pixels use `weight * rows * columns * channels`: the published 0.0005
+    is their 0.392 for 28x28x1.
 
     Args:
         weight: Float. Defaults to the published `0.0005`.

@@ -11,7 +11,7 @@ from tfcaps.ops import Tensor, class_targets
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class SpreadLoss(keras.losses.Loss):
-    """Wants the present class's activation above all others by a margin.
+    """Keeps the present class's activation above all others by a margin.
 
     With activations `a` and the present class `t`
 

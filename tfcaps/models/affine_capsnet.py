@@ -19,7 +19,7 @@ def affine_capsnet(
     Every child has the same transformation towards a class, and every coupling
     is 1/J, so a class pose is the squash of a linear map of the sum of all
     children. It generalises better from MNIST to affNIST than DR-CapsNet does,
-    and is what a routing is to be compared with.
+    and is the baseline for any routing.
 
     Args:
         input_shape: Rows, columns and channels of an image.

@@ -1,4 +1,4 @@
-"""A network that was trained before, as the first layer of another one."""
+"""A trained network as the first layer of another one."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from tfcaps.ops import Tensor
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class FrozenModel(keras.layers.Layer):
-    """Calls a trained model as in prediction, and keeps it as it is.
+    """Runs a trained model in inference mode and keeps its weights fixed.
 
-    Images of another size than the model's are resized. Its weights are neither
-    trained nor pruned, also in copies and after loading, where Keras makes all
-    layers of a trainable model trainable.
+    Images that do not have the model's input size are resized. Its weights are
+    neither trained nor pruned, also in copies and after loading, where Keras
+    makes all layers of a trainable model trainable.
 
     Args:
         model: A built `keras.Model` with one input and one output. It is frozen
@@ -69,9 +69,8 @@ class FrozenModel(keras.layers.Layer):
     def thawed(self) -> Iterator[None]:
         """Lets the weights be trained in a block; none is pruned.
 
-        The model works as in prediction all the same: batch normalisation
-        keeps its statistics. A model that is compiled in the block is to be
-        trained in it.
+        The model still runs in inference mode: batch normalisation keeps its
+        statistics. Train a model within the block in which it is compiled.
 
         Raises:
             ValueError: If the model was given with all of its weights frozen.
@@ -102,7 +101,7 @@ class FrozenModel(keras.layers.Layer):
 class ReverseChannels(keras.layers.Layer):
     """Returns the channels last first: blue, green, red of colours.
 
-    Some published weights take them in this order.
+    Some published weights expect this order.
 
     Args:
         **kwargs: Arguments of `keras.layers.Layer`.

@@ -1,4 +1,4 @@
-"""Capsules on the features of a network that was trained before."""
+"""Capsules on the features of a trained network."""
 
 from typing import Any
 

@@ -7,7 +7,7 @@ import keras
 from tfcaps.layers import Length, PrimaryCaps
 from tfcaps.layers.routed import RoutedCaps
 from tfcaps.ops import Tensor, is_integer
-from tfcaps.routing import RegularizedRouting, Routing, UniformRouting
+from tfcaps.routing import Routing, UniformRouting
 from tfcaps.routing import get as get_routing
 
 Shape = tuple[int, int, int]
@@ -111,7 +111,7 @@ def convolve(
 
 def labels_for(routing: Any) -> Tensor | None:
     """Returns the optional input `labels` of a routing that learns from it."""
-    if isinstance(get_routing(routing), RegularizedRouting):
+    if get_routing(routing).learns_from_labels:
         return label_input()
     return None
 
@@ -122,10 +122,8 @@ def hidden_routing(routing: Any) -> Routing:
     Only the class capsules can learn coefficients from labels; those of hidden
     layers would stay at 1/J, which is uniform routing.
     """
-    chosen = get_routing(routing)
-    if isinstance(chosen, RegularizedRouting):
-        return UniformRouting()
-    return chosen
+    of_classes = get_routing(routing)
+    return UniformRouting() if of_classes.learns_from_labels else of_classes
 
 
 def label_input() -> Tensor:

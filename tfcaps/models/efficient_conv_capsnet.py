@@ -32,8 +32,8 @@ def efficient_conv_capsnet(
 
     A small backbone, depthwise PrimaryCaps, ConvCaps of 16 types and ClassCaps,
     all capsules of 16 components. On 128x128x3 images there are 10,816 primary
-    and 2,304 convolutional capsules. Its code is not published; ReLU, batch
-    normalisation and what is shared (`"type"`) are our choice.
+    and 2,304 convolutional capsules. The authors' code is not published; ReLU,
+    batch normalisation and matrices shared by type are our choice.
 
     Args:
         input_shape: Rows, columns and channels of an image.

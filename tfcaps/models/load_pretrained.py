@@ -14,7 +14,7 @@ _FOLDER = Path(__file__).with_name("pretrained")
 def load_pretrained(name: str) -> keras.Model:
     """Returns a network that was trained with REM and comes with the package.
 
-    Nothing is downloaded. The file is compared with its SHA-256 first. The card
+    Nothing is downloaded. The file is first checked by its SHA-256. The card
     beside it, `tfcaps/models/pretrained/<name>.md`, says what the network was
     trained on, how good it is, what its classes are, and what it cannot do; so
     does `docs/guides/pretrained.md`.

@@ -36,9 +36,9 @@ def multilayer_capsnet(
     """Builds the network whose parse trees REM draws over all layers.
 
     The defaults are its capsule layers: 16, 16, 16, 16 and the classes, all of
-    8 components, with dynamic routing. What comes before them is not published;
-    here a convolution of `16 * 8` channels and depthwise PrimaryCaps that see
-    the whole map.
+    8 components, with dynamic routing. The layers before them are not
+    published; here they are a convolution of `16 * 8` channels and depthwise
+    PrimaryCaps that see the whole map.
 
     Args:
         input_shape: Rows, columns and channels of an image.

@@ -41,10 +41,10 @@ def parts_capsnet(
     """Builds a small convolutional network whose trees show parts of an image.
 
     By default each primary capsule sees a window of 13x13 pixels, and their
-    grid has a step of four. Types have the same matrices everywhere, so that a
-    type means the same wherever it stands. Routing is sharp, and a child may
-    abstain: only the few that agree with a class are in its tree.
-    `tfcaps.rem.tree_fields` says where they look.
+    grid has a stride of four. A type has the same matrices at every position,
+    so it means the same everywhere. Routing is sharp, and a child may abstain:
+    only the few that agree with a class are in its tree.
+    `tfcaps.rem.tree_fields` returns where they look.
 
     Args:
         input_shape: Rows, columns and channels of an image; at least 16x16

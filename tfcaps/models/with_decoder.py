@@ -51,19 +51,14 @@ def with_decoder(
     if isinstance(model, keras.Sequential):
         # It has no `input` of its own before it is called.
         model = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
-    routed = [layer for layer in model.layers if graphs.is_routed(layer)]
-    if not routed:
-        raise ValueError(
-            f"The model {model.name!r} has no routed capsule layer, such as "
-            "`tfcaps.layers.ClassCaps`, whose poses could be decoded."
-        )
+    capsules = graphs.last_routed_layer(model)
     if any(isinstance(layer, Decoder) for layer in model.layers):
         raise ValueError(f"The model {model.name!r} has a decoder already.")
     seen: dict[str, Any] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
         outputs = layer(*args, **kwargs)
-        if layer is routed[-1]:
+        if layer is capsules:
             seen["capsules"] = outputs
         return outputs
 
@@ -89,22 +84,22 @@ def with_decoder(
         labels = label_input()
     poses, activations = seen["capsules"], None
     if isinstance(poses, (tuple, list)):
-        poses, *others = poses
+        poses, *rest = poses
         # Activations [b, j], couplings [b, i, j], or both.
-        activations = next((x for x in others if len(x.shape) == 2), None)
+        activations = next((x for x in rest if len(x.shape) == 2), None)
     if len(poses.shape) == 5:  # a map of capsules [b, h, w, t, d]
         poses = keras.layers.Reshape((-1, poses.shape[-1]))(poses)
     if poses.shape[1] != lengths.shape[1]:
         raise ValueError(
             f"The model {model.name!r} has {lengths.shape[1]} lengths, and its "
-            f"last routed layer {routed[-1].name!r} {poses.shape[1]} capsules; "
+            f"last routed layer {capsules.name!r} {poses.shape[1]} capsules; "
             "a pose is decoded for each class, so they must be as many."
         )
     decoder = Decoder(
         images.shape[1:],
         network,
         class_independent,
-        dtype=routed[-1].dtype_policy,
+        dtype=capsules.dtype_policy,
         name="reconstruction",
     )
     reconstruction = decoder(poses, labels=labels, activations=activations)

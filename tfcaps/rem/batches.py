@@ -1,4 +1,4 @@
-"""Batches of what users hand in, and what a model makes of them."""
+"""Batches of a user's data, and a model's outputs for them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -97,7 +97,7 @@ def has_several_classes(labels: Any, classes: int) -> bool:
 
 
 def longest_of(labels: Any, lengths: Any) -> Array:
-    """Returns the labels with the longest of each sample's classes alone.
+    """Keeps, of each sample's classes, the one with the longest capsule.
 
     Args:
         labels: `[b, j]`, above 0 for each class that a sample shows.
@@ -109,7 +109,7 @@ def longest_of(labels: Any, lengths: Any) -> Array:
 def predict_batches(
     model: keras.Model, images: Array | list[Array], batch_size: int
 ) -> Iterator[Any]:
-    """Yields what a model makes of each batch of images.
+    """Yields a model's outputs for each batch of images.
 
     Args:
         model: A functional model.

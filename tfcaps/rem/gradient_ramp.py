@@ -1,4 +1,4 @@
-"""A gradient that sets in slowly."""
+"""A layer whose gradient grows slowly to its full size."""
 
 from typing import Any
 
@@ -10,14 +10,15 @@ from tfcaps.ops import Tensor
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class GradientRamp(keras.layers.Layer):
-    """Passes its inputs on, and their gradient in a share that grows.
+    """Passes on its inputs, and a growing share of their gradient.
 
     The share is the number of training steps so far over `ramp_steps`, at most
-    1: a loss behind the layer has a weight that grows. The steps are a weight
-    of the layer, so that they go into back-ups and count on every backend.
+    1, so a loss behind the layer gains weight slowly. The step count is a
+    weight of the layer: it is saved with back-ups and works on every backend.
 
     Args:
-        ramp_steps: Int, at least 1. Training steps until the gradient is whole.
+        ramp_steps: Int, at least 1. Training steps until the gradient is
+            complete.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:

@@ -12,9 +12,9 @@ from tfcaps.graphs import is_routed
 class SharpnessSchedule(keras.callbacks.Callback):
     """Sets the sharpness of dynamic routing at the start of each epoch.
 
-    Sharp couplings from the start keep most children out of every parent's
-    tree, before they have learnt to agree; blunt ones at the end leave trees
-    unclear. The schedule sets every `DynamicRouting` with
+    Couplings that are sharp from the start keep most children out of every tree
+    before they have learnt to agree; couplings that are blunt at the end leave
+    trees unclear. The schedule sets every `DynamicRouting` with
     `sharpness_mode="scheduled"` in the model. The value is a weight of the
     layer: it is saved with the model, and exported.
 

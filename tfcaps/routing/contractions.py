@@ -6,12 +6,12 @@ With couplings `c` `[b, i, j]`, child poses `u`, maps `W` and parents `v`
     weighted_sum[b, j, d] = sum_i c_bij u_bi W_ij
     agreement[b, i, j]    = u_bi W_ij · v_bj
 
-are two faces of one product of four factors, and so are their gradients. On a
-CPU parents are taken one after the other, in the backward pass too: what is
-made in between then fits into a cache, and is not kept. In a trial with the
-class layer of MNIST, against all parents at once and with the gradient through
-the couplings, that was 1.7 times as fast in a third of the memory. Accelerators
-take all parents at once, which has not been measured.
+are parts of one product of four factors, and so are their gradients. On a CPU
+parents are taken one after the other, in the backward pass too: intermediate
+results then fit into a cache and are not kept. In a trial with the class layer
+of MNIST and the gradient through the couplings, that was 1.7 times as fast as
+all parents at once, in a third of the memory. Accelerators take all parents at
+once, which has not been measured.
 """
 
 from typing import Any
@@ -71,7 +71,7 @@ def agreement(parents: Tensor, poses: Tensor, maps: Tensor) -> Tensor:
 
 
 def _one_by_one() -> bool:
-    """Whether there are only CPUs."""
+    """Tells whether parents are taken one by one: there are only CPUs."""
     devices = keras.distribution.list_devices()
     return all(device.startswith("cpu") for device in devices)
 

@@ -1,7 +1,8 @@
 """Decides how votes are routed: materialised or factored, with XLA or without.
 
-All routed layers ask here; votes of a convolution, as in `ConvCaps3D`, exist
-already and cannot be factored.
+All routed layers call `route`. Those that know their votes as poses and maps
+also ask `stay_factored`; the votes of a convolution, as in `ConvCaps3D`, are a
+tensor from the start.
 """
 
 import functools
@@ -14,7 +15,8 @@ from keras import ops
 
 from tfcaps.ops import Tensor
 from tfcaps.routing.factored_votes import Block
-from tfcaps.routing.routing import Routing
+from tfcaps.routing.routing import Routed, Routing
+from tfcaps.routing.votes import Votes
 
 # Votes of a sample (i * j * d) from which routing gains more than it costs to
 # compile it, a few seconds for each size of batch.
@@ -23,13 +25,44 @@ MANY_VOTES = 2**17
 _TOO_MANY_VOTES = 2**20
 
 
+def route(
+    routing: Routing,
+    votes: Callable[..., Votes],
+    tensors: tuple[Tensor, ...],
+    weights: dict[str, Tensor],
+    num_votes: int,
+    return_couplings: bool,
+) -> Routed:
+    """Makes votes and routes them, compiled by XLA where that pays.
+
+    Args:
+        routing: The routing.
+        votes: Makes the votes of `tensors`, without variables.
+        tensors: What the votes are made of.
+        weights: All that the routing takes besides the votes, by name.
+        num_votes: Int. How many numbers the votes of one sample are.
+        return_couplings: Bool. Whether the couplings are wanted. If not, they
+            carry no gradient, which spares XLA the way back through them.
+    """
+
+    def run(tensors: tuple[Tensor, ...], weights: Any) -> tuple[Tensor, ...]:
+        routed = routing(votes(*tensors), **weights)
+        if return_couplings:
+            return tuple(routed)
+        couplings = ops.stop_gradient(routed.couplings)
+        return tuple(routed._replace(couplings=couplings))
+
+    through_loop = routing.differentiates_loop
+    return Routed(*call(run, (tensors, weights), num_votes, through_loop))
+
+
 def stay_factored(routing: Routing, blocks: list[Block], votes: int) -> bool:
     """Tells whether votes are better never held in memory.
 
-    Measured on a CPU: children that share matrices are summed before they
-    vote, 4 to 14 times as fast. Others save memory, and half of the time in
-    a training step, unless a child has more components than its votes. A
-    single image is served faster with its votes in memory.
+    Measured on a CPU: summing children that share matrices before they vote is
+    4 to 14 times as fast. For other children factored votes save memory, and
+    half of the time of a training step, unless a child has more components than
+    its votes. A single image is served faster with its votes in memory.
 
     Args:
         routing: The routing, which may need the votes themselves.
@@ -53,9 +86,9 @@ def call(
 ) -> Any:
     """Returns `function(*arguments)`, compiled by XLA where that pays.
 
-    That is on TensorFlow, in the steps of Keras' `fit`, `evaluate` and
-    `predict`. An exported signature must run without XLA, and is traced
-    elsewhere. On JAX the whole step is compiled.
+    It pays for many votes on TensorFlow, in the steps of Keras' `fit`,
+    `evaluate` and `predict`. An exported signature must run without XLA, and is
+    traced elsewhere. On JAX Keras compiles the whole step.
 
     Args:
         function: From tensors to tensors, without variables.
@@ -108,8 +141,8 @@ def _flatten(structure: Any) -> list[Any]:
 def in_step() -> bool:
     """Tells whether a step of Keras is being traced.
 
-    On TensorFlow that is something else than an eager call, or the tracing of a
-    signature. On JAX there is no such difference.
+    On TensorFlow this differs from an eager call, and from tracing a signature.
+    On JAX there is no such difference.
     """
     if keras.backend.backend() != "tensorflow":
         return True

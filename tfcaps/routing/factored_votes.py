@@ -1,4 +1,4 @@
-"""Votes kept as poses and maps: contracted without ever being made."""
+"""Votes kept as poses and maps, and contracted without being computed."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ class Block(NamedTuple):
     Attributes:
         poses: Child poses `[b, p, t, k]`.
         maps: Maps `[t, j, k, d]` from poses to votes. Children that share
-            nothing are types at one position.
+            no maps are types at one position.
     """
 
     poses: Tensor
@@ -25,15 +25,15 @@ class Block(NamedTuple):
 class FactoredVotes(Votes):
     """The votes `û_bij = u_bi W_ij` of blocks of children, as their factors.
 
-    What routing asks of votes is linear in poses and maps, so that the sum over
-    children, or over components, can be taken before a vote is complete:
+    Routing only contracts votes, which is linear in poses and maps. So the sum
+    over children, or over components, can be taken before a vote is complete:
 
         sum_i c_bij û_bijd = sum_tk (sum_p c_bptj u_bptk) W_tjkd
         û_bij · v_bj       = sum_k u_bptk (sum_d W_tjkd v_bjd)
 
-    What is held in memory at a time has at most `b * j * t * k` numbers for one
-    block. Squared distances are `|û|^2 - 2 û · v + |v|^2`, whose error is about
-    1e-7 of the squared lengths.
+    At most `b * j * t * k` numbers of a block are in memory at a time. Squared
+    distances are `|û|^2 - 2 û · v + |v|^2`, whose error is about 1e-7 of the
+    squared lengths.
 
     Args:
         blocks: At least one `Block`. The children are theirs in order, in each

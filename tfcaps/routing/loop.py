@@ -43,10 +43,10 @@ def scan(
 ) -> tuple[Tensor, list[Tensor]]:
     """Calls a step for each entry of the first axis, one after the other.
 
-    It carries one tensor from step to step, and returns the last one and the
-    other outputs, stacked. Not differentiable.
+    It carries one tensor from step to step. It returns the last carry, and the
+    other outputs stacked. Not differentiable.
 
-    `keras.ops.scan` of Keras 3.15 on TensorFlow wants outputs of the carry's
+    `keras.ops.scan` of Keras 3.15 on TensorFlow demands outputs of the carry's
     shape, and XLA refuses its loop.
     """
     if keras.backend.backend() != "tensorflow":

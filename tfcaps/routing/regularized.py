@@ -65,6 +65,7 @@ class RegularizedRouting(Routing):
     """
 
     vote_free = True
+    learns_from_labels = True
 
     def __init__(
         self,

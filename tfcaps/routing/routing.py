@@ -11,12 +11,12 @@ from tfcaps.routing.votes import Votes
 
 
 class Routed(NamedTuple):
-    """What a routing returns, in float32, or float64 for such votes.
+    """The result of a routing, in float32, or float64 for such votes.
 
     Attributes:
         poses: Parent poses `[b, j, d]`.
         activations: Parent activations `[b, j]`, in [0, 1].
-        couplings: The couplings `[b, i, j]` that made the poses.
+        couplings: The couplings `[b, i, j]` from which the poses were made.
     """
 
     poses: Tensor
@@ -43,10 +43,10 @@ class Weight(NamedTuple):
 class Routing(abc.ABC):
     """Decides how much of each child's vote reaches each parent.
 
-    A routing has settings but no weights: the layer owns the transformation,
-    and what `weights` lists. Subclasses implement `route` and `get_config`,
-    take `levels` and `levels_mode` among their arguments, and register
-    themselves under the package `tfcaps`.
+    A routing has settings but no weights: the layer owns the transformation and
+    the weights that `weights` lists. Subclasses implement `route` and
+    `get_config`, take `levels` and `levels_mode` among their arguments, and
+    register themselves under the package `tfcaps`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -65,9 +65,13 @@ class Routing(abc.ABC):
     # Whether parents have activations of their own, not their poses' lengths.
     explicit_activations = False
 
-    # Whether votes are only summed, compared and measured, so that they need
-    # not be made: layers then give `FactoredVotes`.
+    # Whether votes are only summed, compared and measured: layers may then
+    # give `FactoredVotes`, which are never held in memory.
     vote_free = False
+
+    # Whether a layer that is called in training with labels moves the weight
+    # `coefficients` by `step`.
+    learns_from_labels = False
 
     # Whether a child that votes zero for every parent moves none of them, and
     # gets the same couplings as every other such child, so that
@@ -83,12 +87,12 @@ class Routing(abc.ABC):
     ) -> Routed:
         if not isinstance(votes, Votes):
             votes = Votes(votes)
-        others = {"activations": activations, "bias": bias, **weights}
+        tensors = {"activations": activations, "bias": bias, **weights}
         return self.route(
             votes,
             **{
                 name: None if value is None else ops.cast(value, votes.dtype)
-                for name, value in others.items()
+                for name, value in tensors.items()
             },
         )
 
@@ -100,6 +104,20 @@ class Routing(abc.ABC):
         bias: Tensor | None,
     ) -> Routed:
         """Routes votes to parents."""
+
+    def step(
+        self, votes: Tensor | Votes, coefficients: Tensor, targets: Tensor
+    ) -> Tensor:
+        """Returns the weight `coefficients` after one step on a batch.
+
+        Only a routing that `learns_from_labels` implements it.
+
+        Args:
+            votes: Votes `[b, i, j, d]`.
+            coefficients: The weight, as `weights` declares it.
+            targets: Tensor `[b, j]`, 1 for the classes of a sample, else 0.
+        """
+        raise NotImplementedError
 
     @property
     def differentiates_loop(self) -> bool:

@@ -1,4 +1,4 @@
-"""Votes, seen only through the contractions that routing needs."""
+"""Votes, accessible only through the contractions that routing needs."""
 
 import copy
 from typing import Any
@@ -11,9 +11,9 @@ from tfcaps.ops import Tensor, as_float32, length, softmax
 class Votes:
     """The votes of children for parents, held as one float32 tensor.
 
-    Routings never index votes; all that they ask is below. So a form of votes
-    that is never held in memory can take this one's place (`FactoredVotes`),
-    and so can one whose parents compete otherwise, such as the windows of
+    Routings never index votes; they only call the methods below. So other forms
+    can replace this one: `FactoredVotes`, which are never held in memory, and
+    votes whose parents compete in another way, such as in the windows of
     `ConvCaps`.
 
     Args:
@@ -69,8 +69,8 @@ class Votes:
 
         Args:
             poses: Tensor `[b, j, d]`.
-            lengths: What `lengths` returns. Taken once, before a loop; a form
-                that does not hold the votes needs them.
+            lengths: The result of `lengths`, computed once before a loop; a
+                form that does not hold the votes needs it.
         """
         del lengths
         return _by_parent(length(self._deviations(poses)))

@@ -24,13 +24,13 @@ from tfcaps.viz.histograms import coupling_histograms
 from tfcaps.viz.keys import keys_per_class
 from tfcaps.viz.layer_curves import layer_curves
 from tfcaps.viz.maps import maps
+from tfcaps.viz.most_frequent_trees import most_frequent_trees
 from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.reconstructions import perturbations, reconstructions
 from tfcaps.viz.report import write_report
 from tfcaps.viz.saliency import saliency
 from tfcaps.viz.tradeoff import tradeoff
 from tfcaps.viz.tree_fields import tree_fields
-from tfcaps.viz.trees import parse_trees
 
 __all__ = [
     "Drawing",
@@ -43,7 +43,7 @@ __all__ = [
     "layer_curves",
     "maps",
     "parse_tree",
-    "parse_trees",
+    "most_frequent_trees",
     "perturbations",
     "reconstructions",
     "saliency",

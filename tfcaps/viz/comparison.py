@@ -1,15 +1,15 @@
-"""A few settings beside each other: what each costs and brings."""
+"""Compares a few settings by their measures."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.frontier import ACCURACY
 from tfcaps.viz.style import colour, figure
 
-# Title, factor, and the fields of which the first one known counts.
+# Title, factor, and fields; the first field that is known counts.
 _PANELS = (
     ("accuracy, quantised (%)", 100.0, ACCURACY),
     ("entropy (bits)", 1.0, ("entropy_bits",)),
@@ -71,7 +71,7 @@ def comparison(points: Iterable[Mapping[str, Any]]) -> Drawing:
     panels[0].set_ylim(len(rows) - 0.5, -0.5)
     return Drawing(
         drawing,
-        plain(
+        for_json(
             {
                 title: [
                     {

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import colour, figure
 
 # Record field, title of the panel, factor for the axis.
@@ -62,7 +62,7 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
         panel.set_xlabel("epoch")
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     drawing.legend(*_one_of_each(panels), loc="outside upper right", ncols=3)
-    return Drawing(drawing, plain(data))
+    return Drawing(drawing, for_json(data))
 
 
 def _one_of_each(panels: Iterable[Axes]) -> tuple[list[Line2D], list[str]]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import CouplingDictionary
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, side_by_side, without_ticks
 from tfcaps.viz.style import class_labels, figure
 
@@ -91,7 +91,7 @@ def dictionary_images(
             fontsize=8,
         )
         data.append({"class": labels[j], "keys": len(counts), "shown": shown})
-    return Drawing(drawing, plain({"threshold": threshold, "classes": data}))
+    return Drawing(drawing, for_json({"threshold": threshold, "classes": data}))
 
 
 def _mean(images: Array, threshold: float | None) -> Array:

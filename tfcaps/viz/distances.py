@@ -1,4 +1,4 @@
-"""Draws how votes come together, or not, while routing goes on."""
+"""Draws how close votes come to their parents during routing."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib import colormaps
 
 from tfcaps.rem import VoteDistances
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import figure
 
 
@@ -60,4 +60,4 @@ def vote_distances(distances: Mapping[str, VoteDistances]) -> Drawing:
         fontsize=8,
         title_fontsize=8,
     )
-    return Drawing(drawing, plain(data))
+    return Drawing(drawing, for_json(data))

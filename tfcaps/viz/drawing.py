@@ -50,17 +50,17 @@ class Drawing(NamedTuple):
         return picture
 
 
-def plain(value: Any) -> Any:
-    """Returns what JSON knows of arrays, numpy's numbers, dicts and lists.
+def for_json(value: Any) -> Any:
+    """Turns arrays and numpy's numbers, also in dicts and lists, into JSON's.
 
     Numbers that are not finite become `None`.
     """
     if isinstance(value, dict):
-        return {str(name): plain(part) for name, part in value.items()}
+        return {str(name): for_json(part) for name, part in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
+        return [for_json(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

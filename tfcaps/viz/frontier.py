@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import colour, figure
 
 # Another number than that of the colours, so that few pairs are alike.
@@ -33,7 +33,7 @@ _OFFSETS = tuple(
 def frontier(
     points: Iterable[Mapping[str, Any]], *, setting: str = "strategy"
 ) -> Drawing:
-    """Draws accuracy against entropy, and which points none other beats.
+    """Draws accuracy against entropy, with the Pareto front.
 
     The Pareto front is the step line through the points that no other, of those
     that are not trivial, beats in both mean entropy and mean accuracy. The area
@@ -84,7 +84,7 @@ def frontier(
     named = range(len(rows)) if len(rows) <= _MANY else front
     named = [index for index in named if index not in below]
     _name(drawing, panel, rows, named)
-    return Drawing(drawing, plain({"points": rows, "front": front}))
+    return Drawing(drawing, for_json({"points": rows, "front": front}))
 
 
 def _row(point: Mapping[str, Any], setting: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from keras import ops
 from matplotlib.patches import Patch
 
 from tfcaps.rem import CouplingDictionary, dequantize
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import class_labels, colour, figure
 
 # Children from which a logarithmic axis shows more than a linear one.
@@ -88,4 +88,4 @@ def coupling_histograms(
     )
     drawing.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
     drawing.supylabel("children", fontsize=9)
-    return Drawing(drawing, plain({"edges": edges, "children": children}))
+    return Drawing(drawing, for_json({"edges": edges, "children": children}))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tfcaps.rem import CouplingDictionary
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import class_labels, colour, figure
 
 
@@ -49,4 +49,4 @@ def keys_per_class(
         name: {"keys": trees.num_keys, "samples": trees.num_samples}
         for name, trees in dictionaries.items()
     }
-    return Drawing(drawing, plain({"classes": labels, "models": data}))
+    return Drawing(drawing, for_json({"classes": labels, "models": data}))

@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import colour, figure
 
 # Field of a layer, title of the panel, factor for the axis.
@@ -20,8 +20,8 @@ _PANELS = (
 def layer_curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
     """Draws what capsule layers do during training, a line for each layer.
 
-    Capsules that are silent, votes that are short and gradients that do not
-    arrive are why a capsule network stays near chance.
+    Silent capsules, short votes and vanishing gradients keep a capsule network
+    near chance.
 
     Args:
         records: Rows of `metrics.jsonl` of one model, each with `epoch` (from
@@ -71,4 +71,4 @@ def layer_curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
             loc="outside upper right",
             ncols=3,
         )
-    return Drawing(drawing, plain(data))
+    return Drawing(drawing, for_json(data))

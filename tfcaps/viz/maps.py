@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import Array, picture, show, stretched, without_ticks
 from tfcaps.viz.style import class_labels, figure
 
@@ -26,8 +26,8 @@ def maps(
 ) -> Drawing:
     """Draws maps of images, a row for each image, a column for each method.
 
-    Each map is stretched to [0, 1] by itself, without what is below 0: colours
-    say where in an image a method sees the class, not how much of it.
+    Each map is clipped at 0 and stretched to [0, 1] by itself: colours show
+    where in an image a method sees the class, not how much of it.
 
     Args:
         images: Images `[n, h, w, c]`; grey, in colour, or two views, which are
@@ -84,7 +84,7 @@ def maps(
         "classes": about,
         "class_names": names,
     }
-    return Drawing(drawing, plain(data))
+    return Drawing(drawing, for_json(data))
 
 
 def _draw(

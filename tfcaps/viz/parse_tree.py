@@ -1,4 +1,4 @@
-"""Parse trees of fully connected capsules, as nodes and edges."""
+"""Parse trees of all capsule layers, as nodes and edges."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from matplotlib.colors import Normalize, to_rgba
 from numpy.typing import NDArray
 
 from tfcaps.rem import ParseTree
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, show
 from tfcaps.viz.style import class_labels, colour, figure
 
@@ -77,7 +77,7 @@ def parse_tree(
         panchor=False,  # panels stay in the middle
     )
     return Drawing(
-        drawing, plain({title: tree.to_dict() for title, tree in pairs})
+        drawing, for_json({title: tree.to_dict() for title, tree in pairs})
     )
 
 

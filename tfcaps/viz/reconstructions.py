@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, show
 from tfcaps.viz.style import figure
 
@@ -42,7 +42,7 @@ def reconstructions(images: Array, decoded: Array) -> Drawing:
             show(panel, shown)
     panels[0, 0].set_ylabel("image", fontsize=9)
     panels[1, 0].set_ylabel("decoded", fontsize=9)
-    return Drawing(drawing, plain(data))
+    return Drawing(drawing, for_json(data))
 
 
 def perturbations(decoded: Array, offsets: Array) -> Drawing:
@@ -67,7 +67,7 @@ def perturbations(decoded: Array, offsets: Array) -> Drawing:
         row[0].set_ylabel(component, rotation=0, fontsize=8, labelpad=10)
     for panel, offset in zip(panels[0], offsets, strict=True):
         panel.set_title(f"{offset:+.2f}", fontsize=8)
-    return Drawing(drawing, plain({"offsets": offsets, "decoded": pictures}))
+    return Drawing(drawing, for_json({"offsets": offsets, "decoded": pictures}))
 
 
 def _clipped(image: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Draws where in an image the capsules of the predicted class are."""
+"""Draws where in an image the predicted class looks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, show, stretched, without_ticks
 from tfcaps.viz.style import class_labels, figure
 
@@ -24,7 +24,7 @@ def saliency(
 ) -> Drawing:
     """Draws saliency maps over images, a row for each model.
 
-    Each map is stretched to [0, 1] by itself, so that colours say where in an
+    Each map is stretched to [0, 1] by itself, so that colours show where in an
     image a class looks, not how much; a constant map is 0 everywhere. The title
     is the class that the model predicts.
 
@@ -106,7 +106,7 @@ def _data(
     labels: ArrayLike | None,
     names: Sequence[str],
 ) -> dict[str, Any]:
-    return plain(
+    return for_json(
         {
             "images": pictures,
             "labels": None if labels is None else np.asarray(labels),

@@ -1,4 +1,4 @@
-"""Entropy and accuracy together, against what moves them both."""
+"""Draws entropy and accuracy against a setting that changes both."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 from numpy.typing import NDArray
 from scipy.signal import savgol_filter
 
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import figure
 
 Array = NDArray[np.float64]
@@ -106,7 +106,9 @@ def tradeoff(
     drawing.legend(
         handles=handles, loc="outside upper right", ncols=3, fontsize=9
     )
-    return Drawing(drawing, plain({"x": x, "chosen": chosen, "models": data}))
+    return Drawing(
+        drawing, for_json({"x": x, "chosen": chosen, "models": data})
+    )
 
 
 def _points(records: Iterable[Mapping[str, Any]], x: str) -> dict[str, Array]:

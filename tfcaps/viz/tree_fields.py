@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import TreeFields
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, show
 from tfcaps.viz.style import class_labels, colour, figure
 
@@ -34,17 +34,16 @@ def tree_fields(
 ) -> Drawing:
     """Draws each image beside its tree, with what the tree's children see.
 
-    On the image there is an outline around what a child of the tree sees, the
-    stronger the coupling, the stronger the line. Beside it is the tree: the
-    predicted class, and below it the parts of the image that its strongest
-    children see (by coupling times activation), the strongest first. A line is
-    as strong as the coupling. Below each part are the type of the child and its
-    coupling. Its number is also at the outline, and the colour of both is that
-    of the type.
+    The image has an outline around the field of each child of the tree; its
+    width is the coupling. Beside the image is the tree: the predicted class,
+    and below it the parts of the image that its strongest children see (by
+    coupling times activation), the strongest first. The width of a line is the
+    coupling. Below each part are the type of the child and its coupling. Its
+    number is also at the outline, and the colour of both is that of the type.
 
-    Where children see all the same, or the whole image, as on a deep network,
-    what is cut out is the cell of the image at their place in the grid. Without
-    such a grid there is no part to cut out; they are dots. The figure says why.
+    If all children see the same, or the whole image, as on a deep network, the
+    parts shown are the cells of the image at their places in the grid. Without
+    such a grid there are no parts, and children are dots. The figure says why.
 
     Args:
         images: Images `[n, h, w, c]`, see `saliency`. A dozen at most look
@@ -99,7 +98,9 @@ def tree_fields(
         shown = _at_its_places(tree)
         _draw_outlines(left, image, shown, most)
         _draw_tree(right, image, shown, names[tree.predicted], most)
-        right.text(0, -0.6, _told(tree), va="top", fontsize=7.5, color="0.3")
+        right.text(
+            0, -0.6, _sentence(tree), va="top", fontsize=7.5, color="0.3"
+        )
     return Drawing(drawing, _data(pictures, trees, given, above, names))
 
 
@@ -275,13 +276,13 @@ def _draw_crop(
         )
 
 
-def _told(tree: TreeFields) -> str:
+def _sentence(tree: TreeFields) -> str:
     """Says how large the tree is, and what a child sees."""
     fields = tree.fields
     number = len(fields.boxes)
-    told = f"{len(tree.children):,} of {number:,} children are in the tree"
+    in_tree = f"{len(tree.children):,} of {number:,} children are in the tree"
     if not len(tree.children):
-        told = f"none of the {number:,} children is in the tree"
+        in_tree = f"none of the {number:,} children is in the tree"
     rows, columns = fields.size
     high, wide = fields.image_shape
     down, across, _ = fields.grid
@@ -298,7 +299,7 @@ def _told(tree: TreeFields) -> str:
         )
     elif not fields.is_local:
         sees = "there are children that see the whole image"
-    return f"{told}; {sees}"
+    return f"{in_tree}; {sees}"
 
 
 def _data(
@@ -308,7 +309,7 @@ def _data(
     titles: Sequence[str],
     names: Sequence[str],
 ) -> dict[str, Any]:
-    return plain(
+    return for_json(
         {
             "class_names": names,
             "images": [

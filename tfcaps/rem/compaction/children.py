@@ -84,7 +84,7 @@ class ClassChildren(_Children):
 
 
 class WindowChildren(_Children):
-    """ConvCaps, of which all windows have the same types."""
+    """ConvCaps, whose windows all have the same types."""
 
     def _votes(self, inputs: Values) -> Mask:
         weight = self._array(self.layer.transformation)

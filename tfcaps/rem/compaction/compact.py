@@ -22,7 +22,7 @@ def compact(model: keras.Model) -> keras.Model:
       scaled-distance routing over `"capsule"`): `CompactCaps` takes the place
       of `ClassCaps` and still returns the couplings of all children;
     - a primary or convolutional capsule type without a child that votes;
-    - a channel of a convolution that feeds nothing, or whose own kernel is
+    - a channel of a convolution that no layer uses, or whose own kernel is
       zero: what it adds to the next convolution goes into that one's bias.
 
     Outputs are the same but for rounding, since sums have fewer terms.

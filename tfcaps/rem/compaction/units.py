@@ -203,7 +203,7 @@ def any_along(weight: NDArray[Any], *axes: int) -> Mask:
 
 
 def _apply(function: Callable[[Any], Any], units: Values) -> Values:
-    """Returns what a function of feature maps makes of constant channels."""
+    """Applies a function of feature maps to constant channels."""
     pixel = ops.convert_to_tensor(np.reshape(units, (1, 1, 1, -1)), "float32")
     result = function(pixel)
     return np.ravel(np.asarray(ops.convert_to_numpy(result))).astype("float64")

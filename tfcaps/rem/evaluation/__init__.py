@@ -1,1 +1,1 @@
-"""Measures of trees and of what a network does with them."""
+"""Measures of parse trees, and of whether a network uses them."""

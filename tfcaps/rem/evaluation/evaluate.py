@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfcaps.graphs import encoder, routed_layers
-from tfcaps.ops import Tensor, quantize
+from tfcaps.ops import Tensor, quantize, towards_class
 from tfcaps.rem.batches import (
     batches_of,
     class_indices,
@@ -39,11 +39,11 @@ def evaluate(
     faithfulness: bool = False,
     verbose: int = 0,
 ) -> Report:
-    """Measures what REM is about.
+    """Measures accuracy, parse trees, entropy and sparsity.
 
-    Runs the model as it is, for the accuracy and the T-score, and with
-    quantised couplings in all routed layers, for the accuracy and the
-    dictionaries of parse trees, which are those of the last layer.
+    Runs the model as it is, for accuracy and T-score. Runs it with quantised
+    couplings in all routed layers, for accuracy and for the dictionaries of
+    parse trees, which are those of the last layer.
 
     Args:
         model: A functional or sequential model with a routed layer, from images
@@ -113,7 +113,7 @@ class Evaluator:
         self._outputs = QuantizedComparison(
             self.model, self.levels_per_layer, mode
         )
-        couplings = self._outputs.plain["couplings"]
+        couplings = self._outputs.unrounded["couplings"]
         last = layers[-1]
         if len(couplings.shape) != 3:
             raise ValueError(
@@ -132,11 +132,11 @@ class Evaluator:
         self.num_classes = int(couplings.shape[-1])
         self.grid = children_grid(self.model)
         self._labels = keras.Input((), dtype="int32", name="labels")
-        self._plain = self._plain_measures()
+        self._unrounded = self._unrounded_measures()
         self._rounded = self._rounded_measures()
         self._network = _compiled(
             [self._outputs.input, self._labels],
-            {**self._plain, **self._rounded},
+            {**self._unrounded, **self._rounded},
         )
 
     def run(
@@ -161,11 +161,11 @@ class Evaluator:
     def parts(self) -> tuple[keras.Model, keras.Model, keras.Model]:
         """Returns the network in three parts, with the newest weights.
 
-        The first goes from images to a list of what is the same however
-        couplings are rounded. From that list the second makes those measures
-        for which they are not, and from the list and class indices the third
-        makes all others. `EvaluationCounts` takes both. They also say whether
-        the class is lost without its tree, `lost` and `lost_rounded` `[b]`.
+        The first maps images to a list of all tensors that do not depend on the
+        rounding of couplings. The second maps that list to the measures without
+        rounding, the third maps the list and class indices to those with it.
+        `EvaluationCounts` takes both. They also tell whether the class is lost
+        without its tree, `lost` and `lost_rounded` `[b]`.
         """
         self._outputs.update()
         shared = self._outputs.shared
@@ -173,19 +173,19 @@ class Evaluator:
         rounded = {**self._rounded, "lost_rounded": lost_rounded}
         return (
             _compiled(self._outputs.input, shared),
-            _compiled(shared, {**self._plain, "lost": lost}),
+            _compiled(shared, {**self._unrounded, "lost": lost}),
             _compiled([*shared, self._labels], rounded),
         )
 
     def counts(self) -> EvaluationCounts:
-        """Returns a count of nothing yet."""
+        """Returns empty counts."""
         uniform = quantize(1.0 / self.num_classes, self.levels, mode=self.mode)
         return EvaluationCounts(
             self.num_classes, int(uniform), list(self.levels_per_layer)
         )
 
     def report(self, counts: EvaluationCounts) -> Report:
-        """Returns what was counted, and the sizes of the model."""
+        """Returns the report of the counts, with the sizes of the model."""
         nonzero, total = count_parameters(self.model.weights)
         return Report(
             levels=self.levels,
@@ -200,16 +200,16 @@ class Evaluator:
             **counts.measures(),
         )
 
-    def _plain_measures(self) -> dict[str, Tensor]:
+    def _unrounded_measures(self) -> dict[str, Tensor]:
         """Returns `lengths` `[b, j]` and `t_score` `[b]`."""
-        plain = self._outputs.plain
+        unrounded = self._outputs.unrounded
         return {
-            "lengths": plain["lengths"],
-            "t_score": t_score(plain["couplings"]),
+            "lengths": unrounded["lengths"],
+            "t_score": t_score(unrounded["couplings"]),
         }
 
     def _rounded_measures(self) -> dict[str, Tensor]:
-        """Returns what there is with quantised couplings.
+        """Returns the measures with quantised couplings.
 
         `predicted` `[b]`, `keys` and `true_keys` `[b, i]` (uint8) towards the
         predicted and the true class, and `largest` `[b, layers]`, the largest
@@ -230,9 +230,7 @@ class Evaluator:
         }
 
     def _keys(self, couplings: Tensor, classes: Tensor) -> Tensor:
-        column = ops.expand_dims(ops.expand_dims(classes, -1), -1)
-        towards = ops.take_along_axis(couplings, column, axis=-1)
-        towards = ops.squeeze(towards, axis=-1)
+        towards = towards_class(couplings, classes)
         codes = quantize(towards, self.levels, mode=self.mode)
         return ops.cast(codes, "uint8")
 

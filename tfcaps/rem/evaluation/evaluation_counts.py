@@ -85,9 +85,9 @@ class EvaluationCounts:
             },
         }
 
-    def _merged(self, *others: CouplingDictionary) -> CouplingDictionary:
-        """Returns a dictionary of the right predictions and others."""
+    def _merged(self, *wrong: CouplingDictionary) -> CouplingDictionary:
+        """Returns a dictionary of right predictions, and of wrong ones."""
         trees = CouplingDictionary(self._num_classes)
-        for part in (self._correct, *others):
+        for part in (self._correct, *wrong):
             trees.merge(part)
         return trees

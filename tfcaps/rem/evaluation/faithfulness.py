@@ -35,11 +35,11 @@ def faithfulness(
 ) -> Faithfulness:
     """Measures whether a network uses its parse trees.
 
-    The tree of an image has the children that are coupled with its predicted
-    class by more than the uniform coupling 1/J, or by more than what that is
-    rounded to if the model's routing has levels. Couplings are those of the
-    model as it is. With `layer`, the tree goes on down: a child belongs to it
-    that is coupled by more than that with a capsule which belongs to it.
+    The tree of an image has the children whose coupling with the predicted
+    class exceeds the uniform one, 1/J, or its rounded value if the model's
+    routing has levels. Couplings are those of the model as it is. With `layer`,
+    the tree continues downwards: a child belongs to it if its coupling with
+    some capsule of the tree exceeds that value.
 
     Silenced children get pose and activation 0 (`"zero"`), or their means over
     the images (`"mean"`), and the routed layers above run again. Deletion,
@@ -56,8 +56,8 @@ def faithfulness(
     times for each of n images: 11.3 times for 2,000 images and 8 children, 14.2
     times for 1,024 children.
     Silencing all children in an order takes `i` steps, or 16 if there are more
-    children. What the routed layers take stays in memory, `4 * i * k` bytes for
-    each image, and the images do.
+    children. The images stay in memory, and so do the inputs of the routed
+    layers, `4 * i * k` bytes for each image.
 
     Args:
         model: A functional or sequential model with a routed layer, from images

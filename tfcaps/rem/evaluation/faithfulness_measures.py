@@ -35,10 +35,10 @@ def of_class(lengths: Array, classes: Array) -> Array:
     return column[:, 0]
 
 
-def jaccard(some: Array, others: Array) -> float:
+def jaccard(first: Array, second: Array) -> float:
     """Returns the mean Jaccard index of sets, bool `[b, i]`; 1 if empty."""
-    both = np.sum(some & others, axis=-1)
-    either = np.sum(some | others, axis=-1)
+    both = np.sum(first & second, axis=-1)
+    either = np.sum(first | second, axis=-1)
     return float(np.mean(np.where(either, both / np.maximum(either, 1), 1.0)))
 
 
@@ -53,14 +53,14 @@ def positions(scores: Array) -> Array:
     return places
 
 
-def rank_agreement(some: Array, others: Array) -> float:
+def rank_agreement(first: Array, second: Array) -> float:
     """Returns the mean over samples of Spearman's correlation, 0 if none.
 
     Args:
-        some: Scores `[b, i]`.
-        others: Scores `[b, i]`.
+        first: Scores `[b, i]`.
+        second: Scores `[b, i]`.
     """
-    ranks = [_ranks(np.round(x, _DECIMALS)) for x in (some, others)]
+    ranks = [_ranks(np.round(x, _DECIMALS)) for x in (first, second)]
     ranks = [x - np.mean(x, axis=-1, keepdims=True) for x in ranks]
     deviations = [np.sqrt(np.sum(x**2, axis=-1)) for x in ranks]
     product = deviations[0] * deviations[1]

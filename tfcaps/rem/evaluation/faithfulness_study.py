@@ -28,7 +28,7 @@ def effect_rows(children: int) -> int:
 
 
 class Study:
-    """The children of all images, and what happens if some are silenced.
+    """The children of all images, and the effects of silencing some.
 
     Attributes:
         count: Int. How many images, `n`.
@@ -125,7 +125,7 @@ class Study:
         self.trees = np.concatenate([part.trees for part in seen])
 
     def whole_trees(self) -> dict[str, Any]:
-        """Returns what is left of the class with and without the tree."""
+        """Measures the class without its tree, and with the tree alone."""
         every = np.arange(self.count)
         found: dict[str, Any] = {
             "sufficiency": {},
@@ -251,7 +251,7 @@ class Study:
         return [np.concatenate(x) for x in zip(*parts, strict=True)]
 
     def randomisation(self, some: Array, draws: int) -> float:
-        """Compares trees with those after new weights, others for each part."""
+        """Compares trees with those after redrawn weights, part by part."""
         redrawn = self._silencer.redrawn()
         found = 0.0
         for k in range(min(draws, len(some))):

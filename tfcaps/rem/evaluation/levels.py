@@ -45,11 +45,11 @@ class LevelSearch:
     """The result of `find_levels`.
 
     Attributes:
-        levels: The fewest levels that keep the accuracy, and the trees from
-            being empty if they are not anyway, or `None`.
+        levels: The fewest levels that keep the accuracy and do not make the
+            trees empty, or `None`.
         accuracy: Accuracy with couplings as they are.
-        rows: What each number of levels does, from few to many, by the names of
-            `Report`; `zero_layers` are the layers whose couplings were all
+        rows: Measures of each number of levels, from few to many, by the names
+            of `Report`; `zero_layers` are the layers whose couplings were all
             rounded to 0. The T-score is that of couplings as they are.
             `necessity` is the share of images that lose their class when the
             children whose rounded coupling is above the uniform one get pose
@@ -110,7 +110,7 @@ class LevelSearch:
 
     @property
     def _use(self) -> str:
-        """What the last sentence says of empty trees."""
+        """Returns what the last sentence says about empty trees."""
         if self.necessity < EMPTY_NECESSITY:
             return ", with trees that are empty anyway"
         empty = [
@@ -135,16 +135,16 @@ def find_levels(
 ) -> LevelSearch:
     """Finds the fewest levels of couplings that keep the accuracy.
 
-    All routed layers but `ConvCaps3D` get the same number. Use validation data:
-    the test set would be fitted otherwise. What comes before the
-    first rounded layer is computed once for all candidates.
+    All routed layers but `ConvCaps3D` get the same number. Use validation data;
+    otherwise you fit the test set. The layers before the first rounded one run
+    once for all candidates.
 
     Levels that do not resolve the uniform coupling 1/J round small couplings of
     a layer of J parents to 0: with up to J/2 + 1 mid-tread levels, a uniform
-    layer passes on nothing but its bias. (Mid-rise levels are never 0, and a
-    few of them make it pass on far too much.) Entropy is then low, and says
-    nothing. Accuracy mostly shows it, but not where routing adds a bias to
-    couplings; see `zero_layers` and `nonuniform_share`. Levels with which less
+    layer passes on only its bias. (Mid-rise levels are never 0; if there are
+    few, the layer passes on far too much.) Entropy is then low but meaningless.
+    Accuracy usually reveals it, but not if routing adds a bias to couplings;
+    see `zero_layers` and `nonuniform_share`. Levels with which less
     than half of the images lose their class without their tree are not chosen,
     unless that is so with couplings as they are.
 
@@ -179,7 +179,7 @@ def find_levels(
         Evaluator(model, levels, mode=mode) for levels in sorted({*candidates})
     ]
     parts = [evaluator.parts() for evaluator in evaluators]
-    before, plain, _ = parts[0]
+    before, unrounded, _ = parts[0]
     num_classes = evaluators[0].num_classes
     all_counts = [evaluator.counts() for evaluator in evaluators]
     batches, count = batches_of(dataset, batch_size)
@@ -188,7 +188,7 @@ def find_levels(
     lost_rounded = np.zeros(len(parts), int)
     for images, labels in batches:
         shared = keras.tree.flatten(predict(before, images))
-        batch = predict(plain, shared)
+        batch = predict(unrounded, shared)
         if has_several_classes(labels, num_classes):
             labels = longest_of(labels, batch["lengths"])
         labels = class_indices(labels, num_classes)

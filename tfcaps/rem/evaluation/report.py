@@ -32,8 +32,8 @@ _CLEARLY = 2.33
 class Report:
     """The result of `tfcaps.rem.evaluate`.
 
-    Entropy is never to be read alone: it cannot exceed the ceiling log2 of the
-    samples, and it is 0 for a network that does not route at all.
+    Never read entropy alone: it cannot exceed the ceiling, log2 of the number
+    of samples, and it is 0 for a network that does not route at all.
 
     Attributes:
         levels: Levels of the last routed layer's couplings.
@@ -46,8 +46,8 @@ class Report:
             the uniform coupling 1/J.
         strong_share: Share of the keys' codes above that of the uniform
             coupling: of the children, those in a sample's tree.
-        whole_share: Share of samples whose tree has every child, and so says no
-            more than the class.
+        whole_share: Share of samples whose tree has every child and so only
+            repeats the class.
         t_score: Mean T-score of the unquantised couplings, see
             `tfcaps.rem.t_score`.
         zero_layers: Names of the layers whose couplings were all rounded to 0,
@@ -151,7 +151,7 @@ class Report:
 
     @property
     def majority_share(self) -> float:
-        """Share of the most frequent class: right if it is always named."""
+        """Share of the most frequent class: accuracy of always naming it."""
         counts = self.dictionaries["true"].num_samples
         return int(np.max(counts)) / max(int(np.sum(counts)), 1)
 
@@ -205,7 +205,7 @@ class Report:
     def verdict(self) -> str:
         """Whether the trees say anything, and whether they are used.
 
-        Nothing is said of the trees of a network that has learnt nothing.
+        The trees of a network that has learnt nothing are not judged.
         """
         if self.learnt is False:
             return (

@@ -29,7 +29,7 @@ _MOST_ROWS = 2048
 
 
 class Above(NamedTuple):
-    """What the routed layers make of children.
+    """The outputs of the routed layers for some children.
 
     Attributes:
         lengths: Class lengths `[b, j]`.
@@ -50,10 +50,10 @@ class Above(NamedTuple):
 class Silencer:
     """Runs a network once up to the children, and routes these repeatedly.
 
-    It shares the layers, and so the weights, of the model. Children are those
-    of a routed layer; what this layer takes from below is called `taken`, a
-    list of arrays: poses, activations if they are an input, and what layers
-    above take besides.
+    It shares the layers, and so the weights, of the model. The children are
+    those of one routed layer. The inputs of this layer are called `taken`, a
+    list of arrays: poses, activations if they are an input, and other tensors
+    that the layers above take from below.
 
     Args:
         model: As in `capsule_outputs`.
@@ -236,9 +236,9 @@ class Silencer:
                 "window to window. Faithfulness needs class capsules, such as "
                 "`tfcaps.layers.ClassCaps`, at the end."
             )
-        made = {id(routed.poses): routed for routed in cut.calls}
+        by_poses = {id(routed.poses): routed for routed in cut.calls}
         while found[0].layer is not self.layer:
-            before = made.get(id(found[0].children))
+            before = by_poses.get(id(found[0].children))
             if before is None or before.couplings.shape[2:] != (
                 found[0].couplings.shape[1],
             ):
@@ -254,7 +254,7 @@ class Silencer:
 
 
 class _Routed(NamedTuple):
-    """A routed layer, what it was called with and what it made."""
+    """A call of a routed layer: its children, its poses and its couplings."""
 
     layer: Any
     children: Tensor
@@ -293,11 +293,11 @@ class _Cut:
         if not is_routed(layer):
             outputs = layer(*args, **kwargs)
         else:
-            *made, couplings = WithCouplings(layer)(*args, **kwargs)
-            self.calls.append(_Routed(layer, args[0], made[0], couplings))
+            *outputs, couplings = WithCouplings(layer)(*args, **kwargs)
+            self.calls.append(_Routed(layer, args[0], outputs[0], couplings))
             if layer is self._layer:
-                self.parents = tuple(made[0].shape[1:])
-            outputs = tuple(made) if made[1:] else made[0]
+                self.parents = tuple(outputs[0].shape[1:])
+            outputs = tuple(outputs) if outputs[1:] else outputs[0]
         for x in keras.tree.flatten(outputs):
             self._tensors[id(x)] = x
         self._note_active(layer, outputs, above=True)

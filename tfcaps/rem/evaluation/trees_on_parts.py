@@ -31,9 +31,9 @@ class TreesOnParts:
             what `own` would be if every child had the same weight. Trees that
             find the object have a larger share.
         loose_of_all: Share of all children that lie on loose parts.
-        own_of_active: What `own` would be if every child counted as much as it
-            is active, whatever it is coupled with: the share that the couplings
-            must beat. `None` without `activations`.
+        own_of_active: What `own` would be if a child's weight were its
+            activation, whatever it is coupled with: the share that the
+            couplings must beat. `None` without `activations`.
         loose_of_active: The same of `loose`.
         parts_found: Share of the objects' parts, over all images, on which at
             least one child of the tree lies. A tree without a child finds none.

@@ -1,4 +1,4 @@
-"""Measures the distances of votes from the parents that routing makes."""
+"""Measures the distances of votes from the poses of their parents."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ from tfcaps.graphs import (
 )
 from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.layers.routed import child_activations
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, towards_class
 from tfcaps.rem.batches import predict_batches
 from tfcaps.rem.trees.couplings import show_last, shown_outputs
 
@@ -52,8 +52,8 @@ def vote_distances(
 
     It is the Euclidean distance `|û_ij - v_j|`, for each image, child and
     parent of the last routed layer, with the poses `v` after 1, 2, ...
-    iterations. Votes are those that children cast: scaled-distance routing,
-    which shortens them, compares shorter ones.
+    iterations. Votes are those that children cast; scaled-distance routing
+    shortens them before it compares.
 
     Args:
         model: As in `capsule_outputs`.
@@ -160,6 +160,4 @@ class _OfPredicted(keras.layers.Layer):
     """Picks the distances `[b, t, i]` from the longest class."""
 
     def call(self, lengths: Tensor, distances: Tensor) -> Tensor:
-        where = ops.argmax(lengths, axis=-1)[:, None, None, None]
-        towards = ops.take_along_axis(distances, where, axis=-1)
-        return ops.squeeze(towards, axis=-1)
+        return towards_class(distances, ops.argmax(lengths, axis=-1))

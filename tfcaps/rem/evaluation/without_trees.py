@@ -9,7 +9,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.layers import CompactCaps
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, towards_class
 from tfcaps.rem.trees.with_couplings import TREE_MARGIN
 
 
@@ -49,9 +49,7 @@ class LostWithoutTree(keras.layers.Layer):
         activations: Tensor | None = None,
     ) -> Tensor:
         classes = ops.argmax(lengths, axis=-1)
-        column = ops.expand_dims(classes, -1)
-        towards = ops.take_along_axis(couplings, column[:, None], axis=-1)
-        tree = towards[..., 0] > self._threshold
+        tree = towards_class(couplings, classes) > self._threshold
         # One more child, which is in no tree.
         tree = ops.pad(ops.cast(tree, "int32"), [[0, 0], [0, 1]]) > 0
         taken = taken_children(self.layer, children.shape, tree.shape[-1] - 1)
@@ -64,10 +62,7 @@ class LostWithoutTree(keras.layers.Layer):
             activations = ops.where(tree, zero, activations)
         _, without = self.layer(poses, activations, return_activations=True)
         same = ops.argmax(without, axis=-1) == classes
-        before, now = (
-            ops.take_along_axis(x, column, axis=-1)[:, 0]
-            for x in (lengths, without)
-        )
+        before, now = (towards_class(x, classes) for x in (lengths, without))
         half = ops.cast(now, "float32") >= 0.5 * ops.cast(before, "float32")
         return ops.logical_not(ops.logical_and(same, half))
 
@@ -76,10 +71,10 @@ class LostWithoutTree(keras.layers.Layer):
 
 
 def tree_threshold(layer: Any, parents: int) -> float:
-    """Returns above which coupling a child is in a tree.
+    """Returns the coupling above which a child is in a tree.
 
-    That is the uniform coupling, or what the routing rounds it to if that is
-    more, but for noise.
+    That is the uniform coupling, or its rounded value if that is larger, plus a
+    margin for noise.
     """
     uniform = 1.0 / parents
     if layer.routing.levels is not None:
@@ -93,8 +88,8 @@ def taken_children(
 ) -> NDArray[np.int32]:
     """Returns which of all children each child of a layer's input is.
 
-    Children that the layer does not take have the number `children`. All are
-    taken in their order but by `CompactCaps`.
+    Children that the layer does not take have the number `children`. Only
+    `CompactCaps` does not take all in their order.
 
     Args:
         layer: A routed layer.

@@ -1,1 +1,1 @@
-"""Maps of what in an image moves a class."""
+"""Maps of the pixels of an image that matter for a class."""

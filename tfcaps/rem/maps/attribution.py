@@ -1,4 +1,4 @@
-"""Maps of what moves a class: integrated gradients and occlusion."""
+"""Attribution maps: integrated gradients and occlusion."""
 
 from typing import Any
 
@@ -32,8 +32,8 @@ def integrated_gradients(
     sum over steps.
 
     Gradients go through the couplings too, whatever `gradient` the routing was
-    trained with. Where couplings are quantised they are constants; maps of
-    such a network do not sum to the difference.
+    trained with. Quantised couplings are constants, so maps of a network with
+    such couplings do not sum to the difference.
 
     Args:
         model: A functional or sequential model from images to class lengths
@@ -79,8 +79,8 @@ def occlusion(
 ) -> Array:
     """Returns how much shorter a class gets where a window is covered.
 
-    A pixel's value is the mean over the windows that it lies in of the class's
-    length in the image less that with the window covered. This works on every
+    A pixel's value is the mean, over all windows that contain it, of how much
+    the class's length falls when the window is covered. This works on every
     backend.
 
     Args:
@@ -113,7 +113,7 @@ def occlusion(
 def integrated_gradients_of(
     scores: ClassScores, steps: int = 32, baseline: float | ArrayLike = 0.0
 ) -> Array:
-    """`integrated_gradients` of scores that are there already."""
+    """`integrated_gradients` for given scores."""
     images = scores.images
     start = np.broadcast_to(np.asarray(baseline, np.float32), images.shape)
     network = with_full_gradients(scores.network)
@@ -137,7 +137,7 @@ def occlusion_of(
     stride: int | tuple[int, int] | None = None,
     fill: float | str = 0.0,
 ) -> Array:
-    """`occlusion` of scores that are there already."""
+    """`occlusion` for given scores."""
     windows = _windows(scores.images.shape[1:3], size, stride)
     lengths = scores.of_parts(
         len(windows), lambda _, window: ~windows[window], fill

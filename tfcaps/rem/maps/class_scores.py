@@ -1,4 +1,4 @@
-"""The length of one class of each image, and how changes of it move that."""
+"""The length of one class of each image, and of changed images."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -86,14 +86,14 @@ class ClassScores:
     ) -> Array:
         """Returns the lengths `[n, count]` of parts of the images.
 
-        Images and parts are taken together to full batches, so that the model
-        is called as often for few images of many parts as for many of few.
+        Images and parts are packed into full batches, so that the model is
+        called as often for few images of many parts as for many of few.
 
         Args:
             count: Int. How many parts of each image there are.
             kept: From indices `[m]` of images and indices `[m]` of parts to the
                 pixels `[m, h, w]` that stay.
-            fill: What the others become: a number, or `"blurred"`.
+            fill: The value of the other pixels: a number, or `"blurred"`.
 
         Raises:
             ValueError: If `fill` is neither.

@@ -14,7 +14,7 @@ from tfcaps.graphs import (
     same_layers,
 )
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, towards_class
 from tfcaps.rem.trees.couplings import show_last, shown_outputs
 from tfcaps.rem.trees.receptive_fields import receptive_fields
 
@@ -51,7 +51,7 @@ def saliency_map(
         couplings: Their couplings `[b, h, w, t]` towards one class.
         image_shape: Rows and columns of an image.
         centres: Row and column `[h, w, 2]` in the image of each position, in
-            pixels, of which the first is at 0; those of `receptive_fields`.
+            pixels, the first of which is at 0; as in `receptive_fields`.
             Rows must depend on rows alone, columns on columns, and both
             increase. Defaults to `None`, not known, for which the grid is
             stretched.
@@ -139,10 +139,10 @@ def explanation(
 ) -> keras.Model:
     """Returns a model that shows why a class was predicted.
 
-    It shares the layers, and so the weights, of `model`. In the saliency map
-    children that cast no vote, because their transformation is zero, count
-    nothing: they have no influence on any class. (Their couplings are not zero
-    for that; dynamic routing gives them all classes in equal shares.)
+    It shares the layers, and so the weights, of `model`. The saliency map
+    ignores children that cast no vote because their transformation is zero:
+    they influence no class. (Their couplings are not zero; dynamic routing
+    couples them equally with all classes.)
 
     Args:
         model: As in `capsule_outputs`.
@@ -228,9 +228,7 @@ class TowardsClass(keras.layers.Layer):
         if classes is None:
             classes = ops.argmax(lengths, axis=-1)
         classes = ops.cast(classes, "int32")
-        where = ops.expand_dims(ops.expand_dims(classes, -1), -1)
-        towards = ops.take_along_axis(couplings, where, axis=-1)
-        return classes, ops.squeeze(towards, axis=-1)
+        return classes, towards_class(couplings, classes)
 
 
 class Saliency(keras.layers.Layer):

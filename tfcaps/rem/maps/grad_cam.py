@@ -1,4 +1,4 @@
-"""Grad-CAM: where the features are that lengthen a class."""
+"""Grad-CAM: where features make a class longer."""
 
 import itertools
 from typing import Any
@@ -23,7 +23,7 @@ def grad_cam(
     layer: str | None = None,
     batch_size: int = 128,
 ) -> Array:
-    """Returns where the features are that lengthen a class.
+    """Returns where features make a class longer.
 
     `max(0, sum_c w_c A_mnc)` of features A. The weight `w_c` is the mean over
     positions of the gradient of the class's length with respect to `A_mnc`,
@@ -55,7 +55,7 @@ def grad_cam(
 
 
 def grad_cam_of(scores: ClassScores, layer: str | None = None) -> Array:
-    """`grad_cam` of scores that are there already."""
+    """`grad_cam` for given scores."""
     network, delta = _with_features(scores.network, layer)
     gradients = ClassGradients(network, at=1)
     features = keras.Model(network.inputs[0], network.output["features"])

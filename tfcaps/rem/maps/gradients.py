@@ -7,8 +7,8 @@ import keras
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import same_layers
-from tfcaps.ops import Tensor
+from tfcaps.graphs import is_routed, same_layers
+from tfcaps.ops import Tensor, towards_class
 
 Array = NDArray[Any]
 
@@ -21,8 +21,9 @@ def with_full_gradients(model: keras.Model) -> keras.Model:
     """
 
     def copied(layer: Any) -> Any:
-        routing = getattr(layer, "routing", None)
-        if getattr(routing, "gradient", "full") == "full":
+        if not is_routed(layer):
+            return layer
+        if getattr(layer.routing, "gradient", "full") == "full":
             return layer
         config = layer.get_config()
         settings = {**config["routing"]["config"], "gradient": "full"}
@@ -88,7 +89,7 @@ def _calling(copied: Callable[[Any], Any]) -> Callable[..., Any]:
 def _total(outputs: dict[str, Tensor], classes: Tensor) -> Tensor:
     """Returns the sum over samples of the length of its class."""
     lengths = ops.cast(outputs["lengths"], "float32")
-    return ops.sum(ops.take_along_axis(lengths, classes[:, None], axis=-1))
+    return ops.sum(towards_class(lengths, classes))
 
 
 def _tensorflow(model: keras.Model, at: int) -> Callable[..., Any]:

@@ -49,8 +49,8 @@ class MapComparison:
             `deletion` (the less, the better), `insertion` and `mu_fidelity`
             (the more, the better), and with masks `relevance_mass` and
             `pointing` (the more, the better).
-        num_images: On how many images they were measured.
-        settings: With what, by the names of the arguments.
+        num_images: The number of images they were measured on.
+        settings: The settings, by the names of the arguments.
     """
 
     measures: dict[str, dict[str, float]]

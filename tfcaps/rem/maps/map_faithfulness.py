@@ -1,4 +1,4 @@
-"""Measures how well maps of images tell what moves a class of the network."""
+"""Measures how well maps show which pixels matter to the network."""
 
 import keras
 import numpy as np
@@ -25,11 +25,11 @@ def pixel_deletion(
     seed: int = 0,
     batch_size: int = 128,
 ) -> Array:
-    """Returns the area under a class's length as its pixels go.
+    """Returns the area under a class's length as pixels are removed.
 
-    Pixels go from the highest of the map to the lowest; equal ones in a random
-    order. Lengths are relative to that in the whole image. The smaller the
-    area, the better the map.
+    Pixels are removed from the highest value of the map to the lowest, equal
+    ones in a random order. Lengths are relative to that in the whole image. The
+    smaller the area, the better the map.
 
     Args:
         model: As in `integrated_gradients`.
@@ -70,9 +70,9 @@ def pixel_insertion(
     seed: int = 0,
     batch_size: int = 128,
 ) -> Array:
-    """Returns the area under a class's length as its pixels come.
+    """Returns the area under a class's length as pixels are added.
 
-    As `pixel_deletion`, but from an image that is all `fill` to the whole one.
+    As `pixel_deletion`, but from an image of `fill` only to the whole image.
     The larger the area, the better the map.
 
     Args:
@@ -113,13 +113,13 @@ def mu_fidelity(
     seed: int = 0,
     batch_size: int = 128,
 ) -> Array:
-    """Returns how well maps tell by how much a class's length falls.
+    """Returns how well maps predict the drop of a class's length.
 
     The Spearman correlation, over random subsets of pixels, of the sum of the
     map over a subset and the drop of the class's length without it. Where
-    either is constant it is 0. All subsets have the same size, as in the paper;
-    in Xplique every cell is drawn by itself, so that a map that is the same
-    everywhere tells large subsets from small ones.
+    either is constant it is 0. All subsets have the same size, as in the paper.
+    (Xplique draws every cell by itself, so that even a constant map tells large
+    subsets from small ones.)
 
     Args:
         model: As in `pixel_deletion`.
@@ -166,7 +166,7 @@ def deletion_area(
     fill: float | str,
     seed: int,
 ) -> Array:
-    """`pixel_deletion` of scores that are there already."""
+    """`pixel_deletion` for given scores."""
     ranks, counts = _order(maps, steps, seed)
     lengths = scores.of_parts(
         len(counts),
@@ -184,7 +184,7 @@ def insertion_area(
     fill: float | str,
     seed: int,
 ) -> Array:
-    """`pixel_insertion` of scores that are there already."""
+    """`pixel_insertion` for given scores."""
     ranks, counts = _order(maps, steps, seed)
     lengths = scores.of_parts(
         len(counts),

@@ -14,8 +14,8 @@ def relevance_mass(
 ) -> Array:
     """Returns the share of each map that lies on its mask.
 
-    Of the positive part of the map. A map without any says nothing about the
-    place, and counts as one that is the same everywhere.
+    Only the positive part of the map counts. A map without one counts as
+    constant.
 
     Args:
         maps: Maps `[n, h, w]`.
@@ -44,8 +44,8 @@ def relevance_mass(
 def pointing(maps: ArrayLike, masks: ArrayLike, *, margin: int = 2) -> Array:
     """Tells whether the highest pixel of each map lies on its mask.
 
-    The mean is the share of images of which it does. Where several pixels are
-    the highest, the image counts with the share of them on the mask.
+    The mean is the share of images whose highest pixel does. If several pixels
+    are the highest, the image counts with the share of these on the mask.
 
     Args:
         maps: As in `relevance_mass`.

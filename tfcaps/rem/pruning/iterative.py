@@ -43,8 +43,8 @@ def prune_iteratively(
     callback `UpdatePruningStep()`, which prunes after each epoch; then call
     `strip_pruning`. There is no target: how sparse the model gets depends on
     the rate of the decay and on how long it trains; `max_sparsity` limits it.
-    One threshold holds for all weights together, and what was pruned never
-    comes back.
+    One threshold holds for all weights together, and pruned weights never come
+    back.
 
     Args:
         model: A built `keras.Model`. It is changed in place.
@@ -130,7 +130,7 @@ class _Settings(NamedTuple):
 
 
 class _LossGuarded(Pruning):
-    """Prunes after an epoch what the validation loss does not need."""
+    """Prunes what the validation loss does not need, after each epoch."""
 
     def __init__(
         self,

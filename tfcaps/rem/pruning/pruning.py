@@ -31,12 +31,12 @@ Array = NDArray[Any]
 def strip_pruning(model: keras.Model) -> keras.Model:
     """Ends pruning: the zeros stay, the masks no longer act.
 
-    The optimiser forgets its masks and keeps its moments, so that the model can
-    be saved, loaded and trained on. (A file that is saved before holds the
-    masks; Keras loads it with a fresh optimiser.)
+    The optimiser drops its masks and keeps its moments, so that the model can
+    be saved, loaded and trained further. (A file saved before this call holds
+    the masks; Keras loads it with a fresh optimiser.)
 
-    Warns if a schedule of tfmot or Keras has not come to its sparsity, because
-    the training was too short or `UpdatePruningStep()` was missing.
+    Warns if a schedule of tfmot or Keras has not reached its final sparsity,
+    because the training was too short or `UpdatePruningStep()` was missing.
 
     Args:
         model: A model given to one of the functions above. It is changed in
@@ -62,14 +62,14 @@ def strip_pruning(model: keras.Model) -> keras.Model:
 class UpdatePruningStep(keras.callbacks.Callback):
     """Lets a strategy rewrite its masks during `fit`.
 
-    Before each batch for strategies that go by the step. As in tfmot, the masks
-    during batch `b` (counted from 0) are those of the schedule's step `b + 1`.
-    Steps are the optimiser's, so that a resumed run goes on where it stopped.
-    After each epoch for strategies that go by the loss. Adds `sparsity` to the
-    logs of each epoch.
+    Strategies that depend on the step do so before each batch. As in tfmot, the
+    masks during batch `b` (counted from 0) are those of the schedule's step
+    `b + 1`. Steps are the optimiser's, so a resumed run continues where it
+    stopped. Strategies that depend on the loss do so after each epoch. Adds
+    `sparsity` to the logs of each epoch.
 
-    With `steps_per_execution` above 1 callbacks are called once for several
-    steps: all of these have the masks of the last one.
+    With `steps_per_execution` above 1 callbacks run once for several steps: all
+    of these have the masks of the last one.
     """
 
     def on_train_begin(self, logs: Any = None) -> None:

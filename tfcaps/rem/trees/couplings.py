@@ -94,20 +94,20 @@ def capsule_outputs(
 def add_couplings(
     model: keras.Model, *, ramp_steps: int = 0, counterfactual: bool = False
 ) -> keras.Model:
-    """Returns a model with the further output `couplings`, to be trained on.
+    """Returns the model with one more output, `couplings`, to train on.
 
     It shares the layers, and so the weights, of `model`. Train it with
     `tfcaps.losses.CouplingLoss` on that output, and use `model` afterwards.
-    With `counterfactual` there is one more output, to be trained on with
-    `tfcaps.losses.CounterfactualLoss`; a loss of either may be left out.
+    With `counterfactual` there is a second new output, for
+    `tfcaps.losses.CounterfactualLoss`. Either loss may be left out.
 
     Args:
         model: A functional or sequential model with a routed layer and the
             output `lengths`, alone or among others.
-        ramp_steps: Int. Training steps in which the gradient of the couplings
-            grows linearly from 0 to its whole, so that a loss of large weight
-            finds capsules that tell the classes apart already. Defaults to 0,
-            whole from the start.
+        ramp_steps: Int. Training steps over which the gradient of the couplings
+            grows linearly from 0 to its full size, so that capsules learn to
+            tell the classes apart before a loss of large weight acts on them.
+            Defaults to 0, the full size from the start.
         counterfactual: Bool. Also route without the tree of the longest class
             and with that tree alone. Needs a `tfcaps.layers.ClassCaps` as the
             last routed layer. Defaults to `False`.
@@ -143,26 +143,25 @@ def add_couplings(
     show = show_last(model, shown, counterfactual=counterfactual)
     copy = same_layers(model, show)
     outputs = copy.output
-    further = {
+    to_train_on = {
         name: shown[name]
         for name in ("couplings", "counterfactual")
         if name in shown
     }
     if ramp_steps:
-        further = {
+        to_train_on = {
             name: GradientRamp(ramp_steps, dtype="float32")(tensor)
-            for name, tensor in further.items()
+            for name, tensor in to_train_on.items()
         }
     if not isinstance(outputs, dict):
         outputs = {"lengths": only_one(outputs, "lengths")}
-    return keras.Model(copy.input, {**outputs, **further}, name=model.name)
+    return keras.Model(copy.input, {**outputs, **to_train_on}, name=model.name)
 
 
 class QuantizedComparison:
     """A model run as it is and with quantised couplings, in one pass.
 
-    What comes before the first layer that rounds its couplings is computed
-    once.
+    The layers before the first one that rounds its couplings run only once.
 
     Args:
         model: As in `capsule_outputs`.
@@ -173,7 +172,7 @@ class QuantizedComparison:
         levels: Levels of each layer that rounds its couplings, by its name.
         input: The images.
         shared: The tensors that both take from what is computed once.
-        plain: The outputs of `capsule_outputs`.
+        unrounded: The outputs of `capsule_outputs`.
         quantized: The same with quantised couplings.
         rounded: The rounded couplings of each layer in `levels`, by its name.
         lost: Whether classes are lost without their trees, `[b]`, with
@@ -190,11 +189,11 @@ class QuantizedComparison:
         once: dict[int, Tensor] = {}
         shared: dict[int, Tensor] = {}
         shown: dict[str, Tensor] = {}
-        call_plain = show_last(model, shown)
+        call_unrounded = show_last(model, shown)
         call_rounding = show_last(model, shown, replace=self._rounding)
 
         def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            outputs = call_plain(layer, *args, **kwargs)
+            outputs = call_unrounded(layer, *args, **kwargs)
             known[_call_key(layer, args, kwargs)] = outputs
             return outputs
 
@@ -219,8 +218,8 @@ class QuantizedComparison:
         copy = same_layers(model, record)
         self.input = copy.input
         once.update((id(x), x) for x in copy.inputs)
-        self.plain = shown_outputs(copy, shown)
-        lost = _lost(last, shown, self.plain)
+        self.unrounded = shown_outputs(copy, shown)
+        lost = _lost(last, shown, self.unrounded)
         self.quantized = shown_outputs(same_layers(model, differ), shown)
         called = self._rounding(last)
         self.lost = lost, _lost(called, shown, self.quantized)
@@ -237,7 +236,7 @@ class QuantizedComparison:
         return is_routed(layer) and layer.name in self.levels
 
     def _rounding(self, layer: Any) -> Any:
-        """Returns a copy that rounds, for layers that do, or the layer."""
+        """Returns a rounding copy of a layer, or the layer if not chosen."""
         if not self._rounds(layer):
             return layer
         if id(layer) in self._copies:  # it is called more than once
@@ -315,7 +314,7 @@ def show_last(
 
 
 def _call_key(layer: Any, args: Any, kwargs: Any) -> Any:
-    """Tells calls of one layer on the same tensors from others."""
+    """Returns a key that equal calls of a layer on the same tensors share."""
     leaves = keras.tree.flatten((args, kwargs))
     return id(layer), tuple(id(leaf) for leaf in leaves)
 

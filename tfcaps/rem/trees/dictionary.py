@@ -139,7 +139,7 @@ class CouplingDictionary:
         return self.entropy_bits / np.where(ceiling > 0, ceiling, 1.0)
 
     def summary(self) -> dict[str, Any]:
-        """Returns what the dictionary says over all classes, ready for JSON.
+        """Returns the measures of all classes together, ready for JSON.
 
         Means, the median and deviations (of the population) are over classes,
         `empty_classes` is how many of them have no sample, which count with an

@@ -1,4 +1,4 @@
-"""The key of each image, where a dictionary only counts them."""
+"""The key of each image; a dictionary only counts keys."""
 
 from typing import Any, NamedTuple
 

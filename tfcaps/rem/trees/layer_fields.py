@@ -260,14 +260,16 @@ def _up_sampling(
 def _resizing(
     layer: Any, inputs: list[Fields], shape: Sequence[int]
 ) -> Fields | None:
-    plain = not (
+    only_scales = not (
         layer.antialias
         or layer.crop_to_aspect_ratio
         or layer.pad_to_aspect_ratio
     )
     axes = _spatial(layer, len(shape))
     return (
-        _resized(inputs[0], axes, shape, layer.interpolation) if plain else None
+        _resized(inputs[0], axes, shape, layer.interpolation)
+        if only_scales
+        else None
     )
 
 

@@ -31,7 +31,7 @@ class Edge(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ParseTree:
-    """What is left of a network's capsules when classes are traced back.
+    """The capsules of a network that remain when classes are traced back.
 
     Attributes:
         activations: For each capsule layer the activations `[n]` of its

@@ -41,8 +41,8 @@ class ParseTrees:
             Defaults to `None`, as they are.
         mode: As in `quantize_couplings`. Defaults to `"midtread"`.
         threshold: Float. See `parse_tree`. Defaults to the uniform coupling,
-            or to what it is rounded to if that is more: 1/16 becomes 0.1 with
-            eleven levels, and says no more than before.
+            or its rounded value if that is larger: 1/16 becomes 0.1 with eleven
+            levels, and still means nothing.
         batch_size: Int. Most images in a batch. Defaults to `256`.
 
     Raises:
@@ -157,7 +157,7 @@ class ParseTrees:
 
 
 def _uniform(layer: ClassCaps) -> float:
-    """Returns the uniform coupling, or what it is rounded to if more."""
+    """Returns the uniform coupling, or its rounded value if larger."""
     uniform = 1.0 / layer.num_capsules
     rounded = layer.routing.rounded(ops.convert_to_tensor(uniform, "float32"))
     return max(uniform, float(ops.convert_to_numpy(rounded)))
@@ -195,7 +195,7 @@ class _Mean:
 
 
 class _Call(NamedTuple):
-    """What a layer was called with, and what it returned."""
+    """The inputs and outputs of a call of a layer."""
 
     layer: Any
     children: Tensor

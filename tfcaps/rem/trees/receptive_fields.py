@@ -112,11 +112,12 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
     on a flattened one, `GroupNormalization` or a hidden `ClassCaps`, see all
     that it has seen. A layer that is not known is taken to see all of its
     input, see `ReceptiveFields.unknown`; a model inside of the model is
-    followed. No image is needed, and weights do not count.
+    followed. No image is needed, and weights do not matter.
 
-    A field is what can change a child in prediction. So `BatchNormalization`
-    does not widen it, and the routing of `ConvCaps` does only where windows
-    compete, as in `EMRouting`, once for each further iteration.
+    A field is all that can change a child in prediction. So
+    `BatchNormalization` does not widen it. The routing of `ConvCaps` widens it
+    only where windows compete, as in `EMRouting`: once for each iteration after
+    the first.
 
     Args:
         model: As in `capsule_outputs`, with images of a known size.

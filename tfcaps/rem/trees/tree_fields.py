@@ -67,8 +67,8 @@ def tree_fields(
 ) -> list[TreeFields]:
     """Returns, for each image, the children of its tree and what they see.
 
-    These are the children of the class capsules that are coupled with the
-    predicted class by more than the uniform coupling 1/J, as in `ParseTrees`.
+    These are the children of the class capsules whose coupling with the
+    predicted class exceeds the uniform one, 1/J, as in `ParseTrees`.
 
     Args:
         model: As in `receptive_fields`.

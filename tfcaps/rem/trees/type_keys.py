@@ -24,15 +24,15 @@ def pool_types(couplings: Tensor, grid: Grid) -> Tensor:
     """Returns how strongly each type of children is coupled at its best place.
 
     `c_t = max_mn c_mnt`. The paper's key has a code for each child, that is for
-    each type at each place, and is another one as soon as an object moves. What
-    is pooled here asks only whether a type is in the tree, wherever that is. If
-    the object moves by whole cells of the grid, its maxima move with it, and
-    stay what they are.
+    each type at each place, and changes as soon as an object moves. The pooled
+    key only tells whether a type is in the tree, wherever that is. If the
+    object moves by whole cells of the grid, its maxima move with it and keep
+    their values.
 
-    The maximum, because most places show nothing: in a mean over all of them,
-    the few that belong to the object would hardly count, and the more so the
-    larger the image. Rounding keeps order, so codes can be pooled as couplings
-    can: the code of the maximum is the maximum of the codes.
+    It is the maximum because most places show nothing: in a mean over all
+    places, the few that belong to the object would hardly count, even less in
+    larger images. Rounding keeps order, so codes can be pooled like couplings:
+    the code of the maximum is the maximum of the codes.
 
     Args:
         couplings: Couplings towards one class, or their codes, `[..., i]`, of
@@ -71,8 +71,8 @@ def type_dictionary(
     """Returns the dictionary of types for a dictionary of places.
 
     Samples count under the class they have, with the maximum over places of
-    each type's codes as the key, see `pool_types`. Keys that differ only in
-    where things are become one.
+    each type's codes as the key, see `pool_types`. Keys that differ only in the
+    place of things become one.
 
     Args:
         trees: A dictionary of keys with a code for each child.

@@ -1,11 +1,11 @@
-"""A routed layer asked for its couplings, inside a functional model."""
+"""Calls of routed layers that also return couplings, in functional models."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32
+from tfcaps.ops import Tensor, as_float32, towards_class
 
 # A coupling that exceeds the uniform one by less is uniform but for rounding.
 TREE_MARGIN = 1e-6
@@ -33,7 +33,7 @@ def with_couplings(layer: Any, args: Any, kwargs: Any) -> tuple[Any, Tensor]:
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class WithCouplings(keras.layers.Layer):
-    """Calls a routed layer for its couplings too.
+    """Calls a routed layer and also returns its couplings.
 
     Keras 3.15 builds no functional model in which a layer that returned one
     output before returns two, so a layer of its own makes the second call.
@@ -46,11 +46,11 @@ class WithCouplings(keras.layers.Layer):
             tree alone, for which the layer routes again (third row), and which
             of the two it was: the longest parent as a one-hot row, times the
             number of images that this one stands for, in the first row or in
-            the second. Only the first half of a batch is asked, in turn for one
-            and for the other; the rest has zeros. Silenced children have the
-            pose and the activation 0 for two images, and the mean pose and
-            activation of the batch for the next two, so that the network learns
-            to do without them whatever takes their place. Needs a
+            the second. Only the first half of a batch is routed again, in turn
+            for the one and for the other; the rest has zeros. Silenced children
+            have the pose and the activation 0 for two images, and the mean pose
+            and activation of the batch for the next two, so that the network
+            learns to do without them whatever takes their place. Needs a
             `tfcaps.layers.ClassCaps`. Defaults to `False`.
         **kwargs: Arguments of `keras.layers.Layer`.
     """
@@ -87,8 +87,7 @@ class WithCouplings(keras.layers.Layer):
         places = ops.arange(count)
         is_alone, is_mean = places % 2 == 1, places // 2 % 2 == 1
         longest = ops.argmax(lengths[:count], axis=-1)
-        where = ops.expand_dims(ops.expand_dims(longest, -1), -1)
-        towards = ops.take_along_axis(couplings[:count], where, axis=-1)
+        towards = towards_class(couplings[:count], longest)
         # Constants: neither what is in a tree nor a mean has a gradient.
         tree = ops.reshape(in_tree(towards, parents), (-1, *inputs.shape[1:-1]))
         stays = ops.equal(tree, _rows(is_alone, tree))
@@ -143,7 +142,7 @@ def _rows(vector: Tensor, like: Tensor) -> Tensor:
 def _answers(
     lengths: Tensor, longest: Tensor, is_alone: Tensor, batch: Any
 ) -> Tensor:
-    """Returns `[b, 3, j]`, with zeros for images that were not asked."""
+    """Returns `[b, 3, j]`, with zeros for images that were not routed again."""
     count, parents = ops.shape(lengths)[0], lengths.shape[-1]
     kinds = ops.stack([ops.logical_not(is_alone), is_alone], axis=1)
     kinds = ops.cast(kinds, lengths.dtype)

@@ -1,4 +1,4 @@
-"""The most frequent parse tree of each class."""
+"""The most frequent parse tree of each class, from a dictionary."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from tfcaps.rem import CouplingDictionary, dequantize, quantize
-from tfcaps.viz.drawing import Drawing, plain
+from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import class_labels, colour, figure
 
 
-def parse_trees(
+def most_frequent_trees(
     trees: CouplingDictionary,
     levels: int,
     *,
@@ -22,8 +22,8 @@ def parse_trees(
     """Draws each class's most frequent key as a tree of two layers.
 
     The class is the upper node, its children the lower ones in the order of the
-    key. A child is connected if its coupling exceeds the uniform 1/J, as it is
-    rounded, the rule of the REM paper; the line's width is the coupling.
+    key. A child is connected if its coupling exceeds the rounded uniform
+    coupling 1/J, the rule of the REM paper; the line's width is the coupling.
     Children below it, which belong to other classes, are drawn hollow.
 
     Args:
@@ -67,7 +67,7 @@ def parse_trees(
                 "couplings": couplings,
             }
         )
-    return Drawing(drawing, plain({"classes": data}))
+    return Drawing(drawing, for_json({"classes": data}))
 
 
 def _draw_tree(

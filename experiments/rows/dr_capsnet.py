@@ -1,6 +1,6 @@
 """DR-CapsNet on MNIST, as many epochs as two CPU cores do in about an hour.
 
-python experiments/run.py one_hour --data-dir ~/tensorflow_datasets
+python experiments/run.py dr_capsnet --data-dir ~/tensorflow_datasets
 
 Expected time: an epoch is about 13 min on one of two CPU cores, in bfloat16, so
 the baseline and REM are about an hour when each has a core for itself. GPU:
@@ -14,7 +14,7 @@ import functools
 from experiments import paper
 from experiments.experiment import Experiment
 from experiments.published import TABLE_9
-from experiments.rows.two_cores import COLUMNS, LABELS, part
+from experiments.rows.efficient_capsnet import COLUMNS, LABELS, part
 
 _NETWORK = "DR-CapsNet"
 _EPOCHS = 4

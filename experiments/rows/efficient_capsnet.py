@@ -1,6 +1,6 @@
 """Efficient-CapsNet on MNIST and Fashion-MNIST, as far as two CPU cores go.
 
-python experiments/run.py two_cores --data-dir ~/tensorflow_datasets
+python experiments/run.py efficient_capsnet --data-dir ~/tensorflow_datasets
 
 Expected time, one run on one of two CPU cores that computes in bfloat16, beside
 other work: MNIST about 15 min, Fashion-MNIST about an hour. GPU: unmeasured.
