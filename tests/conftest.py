@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# With oneDNN, which processors with AVX-512 or AMX get, TensorFlow keeps all
+# memory that it ever had in a pool of its own.
+os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 # Or JAX would turn float64 into float32.
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 # Most of the time on JAX is LLVM's, optimising what runs once.

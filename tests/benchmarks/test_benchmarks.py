@@ -119,6 +119,12 @@ def test_peak_memory_is_what_a_step_adds(tmp_path, monkeypatch):
     assert use.peak_mb == pytest.approx(300, rel=0.1)
 
 
+def test_memory_that_a_pool_hides_is_not_reported(monkeypatch):
+    monkeypatch.setattr(memory, "_read", lambda field: 10**9)
+    monkeypatch.setattr(memory, "_reset_peak", lambda: 10**9)
+    assert memory._measure(lambda: b"x", steps=1).peak_mb is None
+
+
 def test_a_step_that_fails_is_named():
     with pytest.raises(RuntimeError, match="builtins:no_such_step"):
         memory.of_step("test", "builtins:no_such_step")
