@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 _NOT_RUN = "not run"
-UNMEASURED = "unmeasured"
+UNMEASURED = "not measurable here"
 
 
 class Aim(NamedTuple):
