@@ -86,6 +86,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(
     assert "at most" not in printed
     assert "REM: 5 epochs of 2 steps" in printed
     assert "class_caps: 3 capsules of 8, DynamicRouting" in printed
+    assert "multiply-adds an image: conv" in printed
     assert "No run folder has been made." in printed
     assert command(*flags, "--recipe", "paper", "--dry-run") == 0
     assert "Training takes at most about" in capsys.readouterr().out

@@ -26,6 +26,7 @@ from tfcaps.rem.maps.map_faithfulness import (
     pixel_insertion,
 )
 from tfcaps.rem.maps.relevance import pointing, relevance_mass
+from tfcaps.rem.multiply_adds import MultiplyAdds, multiply_adds
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.low_magnitude import prune_low_magnitude
 from tfcaps.rem.pruning.masks import magnitude_masks, saliency_masks
@@ -57,6 +58,7 @@ __all__ = [
     "Faithfulness",
     "LevelSearch",
     "MapComparison",
+    "MultiplyAdds",
     "ParseTree",
     "ParseTrees",
     "ReceptiveFields",
@@ -83,6 +85,7 @@ __all__ = [
     "integrated_gradients",
     "magnitude_masks",
     "mu_fidelity",
+    "multiply_adds",
     "occlusion",
     "parse_tree",
     "pixel_deletion",

@@ -136,6 +136,11 @@ class EMRouting(Routing):
         self.beta_u_initializer = keras.initializers.get(beta_u_initializer)
         self.beta_a_initializer = keras.initializers.get(beta_a_initializer)
 
+    @property
+    def vote_passes(self) -> int:
+        # Means, deviations and variances; distances in the E-step between.
+        return 4 * self.iterations - 1
+
     def weights(
         self, children: int, parents: int, dim: int
     ) -> dict[str, Weight]:

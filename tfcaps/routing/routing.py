@@ -107,6 +107,16 @@ class Routing(abc.ABC):
         through = getattr(self, "gradient", "last") == "full"
         return through and getattr(self, "iterations", 1) > 1
 
+    @property
+    def vote_passes(self) -> int:
+        """How often all votes are summed, compared or measured.
+
+        `tfcaps.rem.multiply_adds` counts a multiply-add for each component of
+        each vote in each pass. By default a sum in each iteration, and an
+        agreement between two.
+        """
+        return 2 * int(getattr(self, "iterations", 1)) - 1
+
     def weights(
         self, children: int, parents: int, dim: int
     ) -> dict[str, Weight]:

@@ -65,6 +65,10 @@ class SelfAttentionRouting(Routing):
         self.levels = check_routing_levels(levels)
         self.levels_mode = check_mode(levels_mode, "levels_mode")
 
+    @property
+    def vote_passes(self) -> int:
+        return 3  # two sums, and the agreement with the first
+
     def weights(
         self, children: int, parents: int, dim: int
     ) -> dict[str, Weight]:
