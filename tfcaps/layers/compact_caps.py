@@ -25,7 +25,8 @@ class CompactCaps(ClassCaps):
     children that `ClassCaps` had.
 
     Children are counted as in `ClassCaps`; with `share="type"` types are
-    counted.
+    counted, and with `share="all"` types of spatial children, which are silent
+    where their poses are zero.
 
     Args:
         *args: Arguments of `ClassCaps`.
@@ -33,7 +34,7 @@ class CompactCaps(ClassCaps):
             t)`.
         sources: Ints. The children of the input that vote.
         origins: Ints. Which children of `ClassCaps` these were.
-        **kwargs: Other arguments of `ClassCaps`; `share` must not be `"all"`.
+        **kwargs: Other arguments of `ClassCaps`.
 
     Call arguments:
         inputs: Child poses.
@@ -72,20 +73,19 @@ class CompactCaps(ClassCaps):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        if not self.can_be_silent or self.share == "all":
+        if not self.can_be_silent:
             raise ValueError(
                 "CompactCaps takes a routing for which children that vote zero "
-                'do not count, no `coordinates`, and no `share="all"`. '
-                f"Received: routing={self.routing!r}, "
-                f"coordinates={self.coordinates}, share={self.share!r}."
+                "do not count, and no `coordinates`. Received: "
+                f"routing={self.routing!r}, coordinates={self.coordinates}."
             )
         self.grid = tuple(grid)
         self.sources = tuple(sources)
         self.origins = tuple(origins)
-        total = self.grid[-1] if self.share else math.prod(self.grid)
+        total = self._counted_before
         distinct = len(set(self.origins)) == len(self.origins)
         if (
-            len(self.grid) not in ((3,) if self.share else (1, 3))
+            len(self.grid) not in ((3,) if self.share == "type" else (1, 3))
             or not self.origins
             or len(self.sources) != len(self.origins)
             or not distinct
@@ -149,10 +149,19 @@ class CompactCaps(ClassCaps):
         del input_shape
         return self.grid
 
+    @property
+    def _counts_types(self) -> bool:
+        return self.share is not None and len(self.grid) == 3
+
+    @property
+    def _counted_before(self) -> int:
+        """How many children at each position `ClassCaps` counts."""
+        return self.grid[-1] if self._counts_types else math.prod(self.grid)
+
     def _counted(self, input_shape: Any) -> tuple[int, int]:
         """Returns positions, and how many children at each are counted."""
         *grid, _ = input_shape[1:]
-        if self.share == "type":
+        if self._counts_types:
             return math.prod(grid[:-1]), grid[-1]
         return 1, math.prod(grid)
 
@@ -185,14 +194,16 @@ class CompactCaps(ClassCaps):
                 shape = (positions, voting, *weight.shape[1:])
                 weight = _with_zero(ops.reshape(weight, shape), axis=1)
                 others[name] = ops.reshape(weight, (-1, *weight.shape[2:]))
-        return _with_zero(transformation, axis=0), others
+        if self.share != "all":
+            transformation = _with_zero(transformation, axis=0)
+        return transformation, others
 
     def _of_all(self, values: Tensor) -> Tensor:
         """Returns `[b, i, x]` of all children from those of the voting ones.
 
         The last child at each position stands for all silent ones.
         """
-        children = self.grid[-1] if self.share else math.prod(self.grid)
+        children = self._counted_before
         voting = len(self.sources)
         where = np.full(children, voting, "int32")
         where[list(self.origins)] = np.arange(voting)

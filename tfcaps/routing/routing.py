@@ -176,6 +176,20 @@ def check_gradient(gradient: Any) -> str:
     return str(gradient)
 
 
+def check_silent_parents(silent_parents: Any) -> int:
+    """Returns how many parents are silent.
+
+    Raises:
+        ValueError: Unless it is an integer of at least 0.
+    """
+    if not is_integer(silent_parents) or silent_parents < 0:
+        raise ValueError(
+            "`silent_parents` must be an integer of at least 0. Received: "
+            f"silent_parents={silent_parents!r}."
+        )
+    return int(silent_parents)
+
+
 def check_routing_levels(levels: Any) -> int | None:
     """Returns levels of couplings, or `None` for none.
 
