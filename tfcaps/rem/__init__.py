@@ -34,6 +34,7 @@ from tfcaps.rem.pruning.pruning import UpdatePruningStep, strip_pruning
 from tfcaps.rem.pruning.sensitivity import sensitivity_decay
 from tfcaps.rem.pruning.single_shot import prune_single_shot
 from tfcaps.rem.pruning.sparsity import sparsity
+from tfcaps.rem.pruning.structured import prune_structured
 from tfcaps.rem.sharpness import SharpnessSchedule
 from tfcaps.rem.trees.couplings import (
     add_couplings,
@@ -95,6 +96,7 @@ __all__ = [
     "prune_iteratively",
     "prune_low_magnitude",
     "prune_single_shot",
+    "prune_structured",
     "quantize",
     "quantize_couplings",
     "receptive_fields",

@@ -17,6 +17,7 @@ from tfcaps.layers import (
     PrimaryCaps,
     PrimaryMatrixCaps,
 )
+from tfcaps.rem.trees.with_couplings import WithCouplings
 
 # Of one image: the batch comes first.
 Shape = tuple[int | None, ...]
@@ -214,6 +215,11 @@ def _nested(layer: Any, shape: Shape) -> int:
     return multiply_adds(layer).total
 
 
+def _with_couplings(layer: Any, shape: Shape) -> int:
+    """Counts the routed layer, without what is asked beside its outputs."""
+    return _of_any(layer.layer, shape)
+
+
 def _of_any(layer: Any, shape: Shape) -> int:
     return of_layer(layer, shape) or 0
 
@@ -229,6 +235,7 @@ _COUNTS: tuple[tuple[Any, _Count], ...] = (
     (PrimaryCaps, _primary),
     (PrimaryMatrixCaps, _primary_matrix),
     (Decoder, _decoder),
+    (WithCouplings, _with_couplings),
     (keras.Model, _nested),
     ((_keras.SeparableConv1D, _keras.SeparableConv2D), _separable),
     (
