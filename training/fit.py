@@ -77,8 +77,9 @@ def train(
         tensorboard: Write logs for TensorBoard. Defaults to `False`.
 
     Returns:
-        The trained model, stripped of pruning and in float32 whatever it was
-        trained in; None but in the first process.
+        The trained model, stripped of pruning, compacted if that was
+        structured, and in float32 whatever it was trained in; None but in the
+        first process.
 
     Raises:
         UserError: If the loss becomes infinite or not a number.
@@ -127,6 +128,8 @@ def train(
                     tensorboard=tensorboard,
                 )
         model = _in_float32(ready.model, data, config)
+        if name == "rem" and config.pruning == "structured":
+            model = rem.compact(model)
     if devices.process() == 0:
         folder.save_model(name, model)
         titles = [rounds.title(name, k) for k in range(config.rounds)]
@@ -351,7 +354,7 @@ def _stop_on_validation(
             "--validation a share above 0."
         )
     takes_best = name == "baseline" and config.patience is not None
-    ends = name == "rem" and config.pruning in ("polynomial", "one_shot")
+    ends = name == "rem" and config.pruning in pruning.SCHEDULED
     return StopOnValidation(
         _validation_batches(ready),
         folder.path / f"validation-{name}.json",

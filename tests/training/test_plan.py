@@ -8,6 +8,7 @@ import pytest
 
 import tfcaps
 from tests.training.test_run import command, metrics, tiny_data
+from tfcaps.rem.pruning import criteria, structured, unit_groups
 from training import (
     devices,
     models,
@@ -17,7 +18,12 @@ from training import (
     sources,
     tensorboard,
 )
-from training.configs import Config, config_from, network_settings
+from training.configs import (
+    Config,
+    config_from,
+    network_settings,
+    rem_settings,
+)
 from training.configs.setting import settings_of
 from training.datasets import protocols
 
@@ -46,6 +52,9 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
 def test_settings_may_be_what_there_is():
     known = settings_of(Config)
     assert known["pruning"].choices == tuple(pruning.STRATEGIES)
+    assert known["pruning_criterion"].choices == tuple(criteria.CRITERIA)
+    assert known["pruning_target"].choices == structured.TARGETS
+    assert rem_settings.UNITS == tuple(unit_groups.KINDS)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)
     names = tfcaps.routing.get
     for name in network_settings.names_of_routings():

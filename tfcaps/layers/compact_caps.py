@@ -20,7 +20,9 @@ class CompactCaps(ClassCaps):
     A child whose transformation towards every parent is zero votes zero for all
     of them and moves none. `tfcaps.rem.compact` puts this layer in the place of
     `ClassCaps`: it takes the other children out of its input and routes them
-    alone. Asked for couplings, it also routes one child that votes zero, whose
+    alone. So does it with children of activation 0 that vote zero, where the
+    routing ignores these, as EM does. Asked for couplings, it also routes one
+    child that votes zero, whose
     couplings are those of every silent child, and returns the couplings of all
     children that `ClassCaps` had.
 
@@ -73,7 +75,7 @@ class CompactCaps(ClassCaps):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        if not self.can_be_silent:
+        if not (self.can_be_silent or self.routing.ignores_inactive):
             raise ValueError(
                 "CompactCaps takes a routing for which children that vote zero "
                 "do not count, and no `coordinates`. Received: "
@@ -105,8 +107,8 @@ class CompactCaps(ClassCaps):
                 f"`sources` must be from 0 to {children - 1} for the input "
                 f"shape {tuple(input_shape)}. Received: sources={self.sources}."
             )
-        shape = (None, positions, 1, len(self.sources), input_shape[-1])
-        super().build(shape)
+        place = self._place(positions)
+        super().build((None, *place, len(self.sources), input_shape[-1]))
 
     def call(
         self,
@@ -125,7 +127,8 @@ class CompactCaps(ClassCaps):
         if return_couplings:
             poses = _with_zero(poses, axis=3)
             activations = _with_zero(activations, axis=3)
-            weights = self._weights_with_silent(poses.shape[1])
+            positions = math.prod(poses.shape[1:3])
+            weights = self._weights_with_silent(positions)
         flat = (-1, math.prod(poses.shape[1:-1]))
         routed = self._route(
             poses,
@@ -158,6 +161,11 @@ class CompactCaps(ClassCaps):
         """How many children at each position `ClassCaps` counts."""
         return self.grid[-1] if self._counts_types else math.prod(self.grid)
 
+    def _place(self, positions: int) -> tuple[int, int]:
+        """Returns rows and columns of the positions, which votes may know."""
+        rows, columns = self.grid[:2] if self._counts_types else (1, positions)
+        return int(rows), int(columns)
+
     def _counted(self, input_shape: Any) -> tuple[int, int]:
         """Returns positions, and how many children at each are counted."""
         *grid, _ = input_shape[1:]
@@ -166,7 +174,7 @@ class CompactCaps(ClassCaps):
         return 1, math.prod(grid)
 
     def _voting(self, values: Tensor, input_shape: Any) -> Tensor:
-        """Returns `[b, positions, 1, t, ...]` of the children that vote.
+        """Returns `[b, rows, columns, t, ...]` of the children that vote.
 
         Args:
             values: Poses of the input's shape, or activations.
@@ -174,7 +182,7 @@ class CompactCaps(ClassCaps):
         """
         positions, children = self._counted(input_shape)
         components = values.shape[len(input_shape) - 1 :]
-        shape = (-1, positions, 1, children, *components)
+        shape = (-1, *self._place(positions), children, *components)
         values = ops.reshape(values, shape)
         if self.sources == tuple(range(children)):
             return values

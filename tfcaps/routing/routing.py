@@ -74,6 +74,9 @@ class Routing(abc.ABC):
     # `tfcaps.rem.compact` can leave it out.
     ignores_silent = False
 
+    # Whether a child whose activation is 0 moves no parent.
+    ignores_inactive = False
+
     def __call__(
         self,
         votes: Tensor | Votes,

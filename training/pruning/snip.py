@@ -1,5 +1,8 @@
 """Prunes the least salient weights before the training (SNIP)."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -17,6 +20,14 @@ def begin(
     model: keras.Model, config: Config, data: Data, batches: Batches
 ) -> None:
     """Prunes, and keeps what is pruned."""
+    arranged = all_classes(config, data, batches)
+    rem.prune_single_shot(model, arranged, config.final_sparsity)
+
+
+def all_classes(
+    config: Config, data: Data, batches: Batches
+) -> Iterator[tuple[Any, Any]]:
+    """Returns batches of training images, each of which shows every class."""
     images, labels = data.train
     draw = np.random.default_rng(config.seed).permutation(len(labels))
     # In turn one image of each class, so that every batch shows all of them.
@@ -27,8 +38,7 @@ def begin(
     chosen = np.argsort(rank)[:_SAMPLES]
     if batches.augment.crop is not None:  # `Batches` cuts them at random places
         images = pixels.centre_crop(images, batches.augment.crop)
-    arranged = (
+    return (
         batches.arrange(to_float(images[part]), labels[part])
         for part in np.array_split(chosen, -(-len(chosen) // config.batch_size))
     )
-    rem.prune_single_shot(model, arranged, config.final_sparsity)

@@ -96,8 +96,8 @@ class WholeMaps(Routed):
         _, rows, columns, *_ = layer.compute_output_shape(shape)
         self.positions = math.prod((rows, columns))
 
-    def _votes(self, inputs: Values) -> Mask:
-        return (inputs != 0)[None]
+    def _votes(self, inputs: list[Values]) -> Mask:
+        return (inputs[0] != 0)[None]
 
     def _silent(self) -> Mask:
         layer = self.layer

@@ -35,15 +35,15 @@ class Routed(Rule):
         self.silent_parents = hasattr(layer.routing, "silent_parents")
 
     @abc.abstractmethod
-    def _votes(self, inputs: Values) -> Mask:
+    def _votes(self, inputs: list[Values]) -> Mask:
         """Returns which of the children vote, `[positions, children]`.
 
         Children are counted as the layer's matrices are.
         """
 
     def needs(self, wanted: list[Mask], inputs: list[Values]) -> list[Mask]:
-        [values] = inputs
-        return [any_along(self._votes(values), 0)[: len(values)]]
+        needed = any_along(self._votes(inputs), 0)
+        return [needed[: len(values)] for values in inputs]
 
     def constants(self, inputs: list[Values]) -> list[Values | None]:
         if not self.silent_parents:
@@ -140,19 +140,20 @@ class ClassChildren(Routed):
         super().__init__(layer)
         self.grid = layer.children_shape(shape)
 
-    def _votes(self, inputs: Values) -> Mask:
+    def _votes(self, inputs: list[Values]) -> Mask:
+        [poses] = inputs
         weight = self._array(self.layer.transformation)
         if self.layer.share == "all":
-            votes = np.ones(len(inputs), bool)  # unless their poses are zero
+            votes = np.ones(len(poses), bool)  # unless their poses are zero
         else:
             votes = any_along(weight, 1, 2, 3)
-        return votes.reshape(-1, len(inputs)) & (inputs != 0)
+        return votes.reshape(-1, len(poses)) & (poses != 0)
 
     def shrunk(
         self, taken: list[Mask], wanted: list[Mask], inputs: list[Values]
     ) -> tuple[Any, list[Any]]:
         layer, parents = self.layer, wanted[0]
-        votes = self._votes(inputs[0])
+        votes = self._votes(inputs)
         settings = self._settings(parents)
         if votes.all() and taken[0].all():
             kept = np.ones(votes.size, bool)
@@ -202,13 +203,18 @@ class WindowChildren(Routed):
 
     num_parents = "num_types"
 
-    def _votes(self, inputs: Values) -> Mask:
+    def __init__(self, layer: Any, shape: Shape):
+        super().__init__(layer)
+        self.shape = shape
+
+    def _votes(self, inputs: list[Values]) -> Mask:
+        [poses] = inputs
         weight = self._array(self.layer.transformation)
         if self.layer.share_types:
-            votes = np.full(len(inputs), weight.any())
+            votes = np.ones(len(poses), bool)  # unless their poses are zero
         else:
             votes = any_along(weight, 0, 1, 3, 4, 5)
-        return votes[None] & (inputs != 0)
+        return votes[None] & (poses != 0)
 
     def shrunk(
         self, taken: list[Mask], wanted: list[Mask], inputs: list[Values]

@@ -14,6 +14,7 @@ from tfcaps.layers import (
     PrimaryMatrixCaps,
     Squash,
 )
+from tfcaps.rem.compaction.em import EMChildren, EMWindows
 from tfcaps.rem.compaction.joins import (
     AsCapsules,
     Flattened,
@@ -30,6 +31,7 @@ from tfcaps.rem.compaction.units import (
     Rule,
     Shape,
 )
+from tfcaps.routing import EMRouting
 
 # Layers, and activations of layers, that look at one number at a time.
 _ELEMENTWISE = (
@@ -48,6 +50,8 @@ def rule_for(
         inputs: Shapes of the tensors that it takes.
         outputs: Shapes of those that it gives.
     """
+    if isinstance(getattr(layer, "routing", None), EMRouting):
+        return _em(layer, inputs)
     if (make_joined := _JOINING.get(type(layer))) is not None:
         return make_joined(layer, inputs)
     if type(layer) is keras.layers.Reshape:
@@ -116,7 +120,19 @@ def _class_caps(layer: Any, shape: Shape) -> Rule | None:
 
 
 def _conv_caps(layer: Any, shape: Shape) -> Rule | None:
-    return WindowChildren(layer) if layer.routing.ignores_silent else None
+    known = layer.routing.ignores_silent
+    return WindowChildren(layer, shape) if known else None
+
+
+def _em(layer: Any, inputs: list[Shape]) -> Rule | None:
+    """Returns the rule of capsules with activations of their own."""
+    make = {ConvCaps: EMWindows, ClassCaps: EMChildren}.get(type(layer))
+    if make is None or len(inputs) != 2:
+        return None
+    poses, activations = inputs
+    if len(poses) != 5 or activations != poses[:-1]:
+        return None
+    return make(layer, poses)
 
 
 def _conv_caps_3d(layer: Any, shape: Shape) -> Rule | None:

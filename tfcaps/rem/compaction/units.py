@@ -142,7 +142,7 @@ class Convolution(Rule):
         return [np.where(whole, 0.0, np.nan)]
 
     def needs(self, wanted: list[Mask], inputs: list[Values]) -> list[Mask]:
-        [values] = inputs
+        values = inputs[0]
         needed = np.zeros(len(values) * self.of, bool)
         for conv, channels in self._channels(wanted[0]):
             reached = any_along(self._array(conv.kernel), 0, 1)
@@ -318,7 +318,7 @@ class EachUnit(Tied):
         self.changes = changes
 
     def constants(self, inputs: list[Values]) -> list[Values | None]:
-        [values] = inputs
+        values = inputs[0]
         if len(self.shape) == 4:
             outputs = apply(self._call, values)
             return [np.where(np.isnan(values), np.nan, outputs)]

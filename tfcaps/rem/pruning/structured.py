@@ -170,11 +170,11 @@ class _Structured(Scheduled):
         evidence = Evidence(weights, lambda: self._towards(model), self._draw)
         scores = CRITERIA[self.settings.criterion](self.groups, evidence)
         # What has left is at the bottom, whatever it scores.
-        scores = np.where(self.groups.kept(self.masks()), scores, -np.inf)
-        order = self._order(scores)
+        left = ~self.groups.kept(self.masks())
+        order = self._order(np.where(left, -np.inf, scores))
         most = (1.0 - target) * self._whole
-        low, high = 0, len(order)
-        while low < high:  # the fewest that are enough
+        low, high = int(left.sum()), len(order)
+        while low < high:  # the fewest more that are enough
             middle = (low + high) // 2
             if self._cost(self._without(order[:middle])) <= most:
                 high = middle

@@ -87,6 +87,7 @@ class UnitGroups:
         own = self._own_units()
         group_of = self._groups_of(kinds)
         self._make_slices(group_of, own)
+        self.sites = np.unique(self.sites, return_inverse=True)[1]
         self._make_costs(group_of, own)
         unique = {id(s.variable): s.variable for s in self.slices}
         kept = [v for v in unique.values() if v.trainable]

@@ -1,0 +1,362 @@
+"""Structured pruning: masked units are those that compaction removes."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.backends import on_tensorflow
+from tests.compaction import inputs_of, randomized
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.rem.compaction.test_compact import assert_same, sharpen
+from tfcaps import rem
+from tfcaps.rem.pruning.criteria import Evidence, look_ahead, taylor
+from tfcaps.rem.pruning.structured import CRITERIA
+from tfcaps.rem.pruning.unit_groups import KINDS, UnitGroups, arrays_of
+
+# How many kinds of places each network has whose units may leave.
+SITES = {
+    "affine_capsnet": 2,
+    "backbone_capsnet": 2,
+    "backbone_parts_capsnet": 1,
+    "deepcaps": 14,
+    "dr_capsnet": 3,
+    "efficient_capsnet": 5,
+    "efficient_conv_capsnet": 5,
+    "em_capsnet": 4,
+    "gamma_capsnet": 5,
+    "multilayer_capsnet": 4,
+    "parts_capsnet": 3,
+}
+
+
+def compiled(model, optimizer="adam", **options):
+    options = {"loss": tfcaps.losses.MarginLoss(), **options}
+    model.compile(optimizer, jit_compile=False, **options)
+    return model
+
+
+def fit(model, images, epochs=1):
+    return model.fit(
+        *images,
+        epochs=epochs,
+        batch_size=8,
+        shuffle=False,
+        verbose=0,
+        callbacks=[rem.UpdatePruningStep()],
+    ).history
+
+
+def num_left(groups, keep):
+    """Returns how many units are left of each place."""
+    return np.bincount(groups.sites[keep], minlength=groups.sites.max() + 1)
+
+
+@pytest.fixture
+def images(rng):
+    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
+
+
+@pytest.mark.parametrize("name", SMALL_NETWORKS)
+def test_compacted_network_does_what_the_masked_one_does(name, rng):
+    keras.utils.set_random_seed(0)
+    model = randomized(compiled(SMALL_NETWORKS[name]()), rng)
+    if name not in ("em_capsnet", "deepcaps"):
+        sharpen(model, 5.0)
+    inputs = inputs_of(model)
+    before = np.array(model(inputs))
+    full = rem.multiply_adds(model).total
+    rem.prune_structured(model, lambda step: 0.5, units=tuple(KINDS))
+    pruning = model.pruning
+    assert len(np.unique(pruning.groups.sites)) == SITES[name]
+    pruning.begin_step(model, 1)
+    keep = pruning.groups.kept(pruning.masks())
+    assert 0.5 <= pruning.reached() < 0.9
+    assert 1 < len(keep) - keep.sum()
+    rem.strip_pruning(model)
+    compact = rem.compact(model)
+    # Types of which every child has left go too.
+    counted = rem.multiply_adds(compact).total
+    assert counted <= pruning.groups.multiply_adds(keep) <= 0.5 * full
+    assert compact.count_params() <= pruning.groups.parameters(keep)
+    expected = rem.capsule_outputs(model)(inputs)
+    assert np.max(np.abs(np.array(expected["lengths"]) - before)) > 1e-4
+    # EM divides by variances, which enlarges what sums are rounded by.
+    atol = 1e-5 if name == "em_capsnet" else 1e-6
+    outputs = rem.capsule_outputs(compact)(inputs)
+    for output, wanted in expected.items():
+        np.testing.assert_allclose(outputs[output], wanted, 1e-4, atol)
+
+
+@pytest.mark.parametrize("name", ["efficient_capsnet", "em_capsnet"])
+def test_cost_is_that_of_the_compacted_network(name, rng):
+    model = randomized(compiled(SMALL_NETWORKS[name]()), rng)
+    groups = UnitGroups(model, ("filters", "types"))
+    whole = np.ones(len(groups), bool)
+    assert groups.multiply_adds(whole) == rem.multiply_adds(model).total
+    assert groups.parameters(whole) == model.count_params()
+    rem.prune_structured(model, lambda step: 0.5, target="parameters")
+    model.pruning.begin_step(model, 1)
+    keep = groups.kept(model.pruning.masks())
+    compact = rem.compact(rem.strip_pruning(model))
+    assert groups.multiply_adds(keep) == rem.multiply_adds(compact).total
+    assert groups.parameters(keep) == compact.count_params()
+    assert compact.count_params() <= 0.5 * model.count_params()
+
+
+@pytest.mark.slow
+def test_masks_hold_with_the_losses_of_rem(images):
+    network = SMALL_NETWORKS["parts_capsnet"]()
+    model = rem.add_couplings(network, ramp_steps=2, counterfactual=True)
+    losses = {
+        "lengths": tfcaps.losses.MarginLoss(),
+        "couplings": tfcaps.losses.CouplingLoss(),
+        "counterfactual": tfcaps.losses.CounterfactualLoss(),
+    }
+    compiled(model, keras.optimizers.AdamW(0.01), loss=losses)
+    x, y = images
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 4, 0.5)
+    rem.prune_structured(model, schedule)
+    fit(model, (x, dict.fromkeys(losses, y)), epochs=2)
+    groups = model.pruning.groups
+    assert len(np.unique(groups.sites)) == 3
+    keep = groups.kept(model.pruning.masks())
+    assert model.pruning.reached() >= 0.5
+    rem.strip_pruning(model)
+    compact = rem.compact(network)
+    assert rem.multiply_adds(compact).total == groups.multiply_adds(keep)
+    assert_same(
+        rem.capsule_outputs(compact)(x), rem.capsule_outputs(network)(x)
+    )
+    report = rem.evaluate(compact, images, faithfulness=True)
+    assert report.multiply_adds == rem.multiply_adds(compact).total
+    before = rem.evaluate(network, images, faithfulness=True)
+    assert report.entropy_bits == before.entropy_bits
+    assert report.faithfulness.necessity == before.faithfulness.necessity
+
+
+@pytest.mark.slow
+def test_inactive_capsules_of_em_stay_so_in_training(rng):
+    model = compiled(SMALL_NETWORKS["em_capsnet"](), "adamw")
+    images = rng.random((16, 13, 13, 1), dtype=np.float32), np.arange(16) % 3
+    rem.prune_structured(model, lambda step: 0.6)
+    fit(model, images)
+    keep = model.pruning.groups.kept(model.pruning.masks())
+    groups = model.pruning.groups
+    compact = rem.compact(rem.strip_pruning(model))
+    assert rem.multiply_adds(compact).total == groups.multiply_adds(keep)
+    assert compact.get_layer("class_caps").grid[-1] == 3  # before
+    assert_same(
+        rem.capsule_outputs(compact)(images[0]),
+        rem.capsule_outputs(model)(images[0]),
+    )
+    before, after = (rem.evaluate(m, images, 7) for m in (model, compact))
+    assert before.entropy_bits == after.entropy_bits
+
+
+def test_units_leave_one_after_the_other_and_never_come_back(images):
+    model = compiled(SMALL_NETWORKS["parts_capsnet"]())
+    rem.prune_structured(
+        model, lambda step: min(0.1 * step, 0.6), criterion="random"
+    )
+    left = np.ones(len(model.pruning.groups), bool)
+    for step in (1, 3, 5, 4, 2, 6):
+        model.pruning.begin_step(model, step)
+        keep = model.pruning.groups.kept(model.pruning.masks())
+        assert not np.any(keep & ~left)
+        assert model.pruning.reached() >= min(0.1 * step, 0.6)
+        left = keep
+    history = fit(model, images)
+    assert history["sparsity"] == [model.pruning.sparsity()]
+    assert history["sparsity"][0] > 0.3
+
+
+@on_tensorflow
+@pytest.mark.slow
+def test_resumed_training_goes_on_with_its_units(images, tmp_path):
+    def begun():
+        keras.utils.set_random_seed(1)
+        model = compiled(SMALL_NETWORKS["parts_capsnet"]())
+        schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 6, 0.6)
+        return rem.prune_structured(model, schedule, criterion="lakp")
+
+    whole, first, second = begun(), begun(), begun()
+    fit(whole, images, epochs=3)
+    fit(first, images, epochs=1)
+    first.save_weights(tmp_path / "back_up.weights.h5")
+    second.load_weights(tmp_path / "back_up.weights.h5")
+    assert second.pruning.reached() == first.pruning.reached() > 0
+    fit(second, images, epochs=2)
+    for weight, wanted in zip(second.weights, whole.weights, strict=True):
+        np.testing.assert_allclose(weight, wanted, atol=1e-6)
+
+
+@on_tensorflow
+@pytest.mark.slow
+def test_replicas_hold_the_same_masks(images, two_replicas):
+    with two_replicas.scope():
+        model = compiled(tiny_capsnet())
+        batches = [(images[0][:8], images[1][:8])]
+        rem.prune_structured(
+            model, lambda step: 0.5, criterion="taylor", batches=batches
+        )
+        fit(model, images)
+    assert model.pruning.reached() >= 0.5
+    masks = [v for v in model.optimizer.variables if "pruning_mask" in v.name]
+    assert masks
+    for variable in [*model.trainable_variables, *masks]:
+        first, *others = two_replicas.experimental_local_results(variable.value)
+        for other in others:
+            np.testing.assert_array_equal(first.numpy(), other.numpy())
+
+
+def test_scopes_and_least_shares():
+    model = compiled(SMALL_NETWORKS["efficient_capsnet"]())
+    conv = model.get_layer("conv1").kernel
+    conv.assign(np.array(conv) * np.linspace(0.01, 1.0, 32))
+    left = {}
+    for scope in ("layer", "global"):
+        rem.prune_structured(
+            model, lambda step: 0.5, scope=scope, min_share=0.25
+        )
+        model.pruning.begin_step(model, 1)
+        groups = model.pruning.groups
+        keep = groups.kept(model.pruning.masks())
+        left[scope] = num_left(groups, keep) / num_left(groups, keep | True)
+        rem.strip_pruning(model)
+        model = compiled(SMALL_NETWORKS["efficient_capsnet"]())
+        model.get_layer("conv1").kernel.assign(conv)
+    assert np.ptp(left["layer"]) < 0.1
+    assert np.ptp(left["global"]) > 0.2
+    assert min(left["global"]) >= 0.25
+
+
+def test_look_ahead_scores_are_those_of_the_definition(rng):
+    model = tiny_capsnet()
+    groups = UnitGroups(model, ("filters", "types"))
+    evidence = Evidence(arrays_of(groups.variables), lambda: [], rng)
+    first = np.array(model.get_layer("conv").kernel)  # [3, 3, 1, 4]
+    second = np.array(model.get_layer("primary_caps").conv.kernel)
+    third = np.array(model.get_layer("class_caps").transformation)
+    third = third.reshape(2, 2, 2, 3, 4, 4)
+    expected = []
+    for o in range(4):
+        following = np.linalg.norm(second[:, :, o])
+        expected.append(sum(np.abs(first[..., o]).ravel()) * following)
+    for t in range(2):
+        following = np.linalg.norm(third[:, :, t])
+        expected.append(
+            sum(
+                np.abs(second[:, :, i, 4 * t : 4 * t + 4]).sum()
+                * np.linalg.norm(first[..., i])
+                for i in range(4)
+            )
+            * following
+        )
+    np.testing.assert_allclose(look_ahead(groups, evidence), expected, 1e-5)
+
+
+def test_taylor_scores_are_the_change_of_the_loss_to_first_order(images):
+    routing = tfcaps.routing.DynamicRouting(gradient="full")
+    model = compiled(tiny_capsnet(routing=routing))
+    sharpen(model, 10.0)
+    rem.prune_structured(
+        model, lambda s: 0.5, criterion="taylor", batches=[images]
+    )
+    pruning = model.pruning
+    before = model.get_weights()
+    scores = taylor(
+        pruning.groups,
+        Evidence(
+            arrays_of(pruning.variables), lambda: pruning._towards(model), None
+        ),
+    )
+    loss = tfcaps.losses.MarginLoss()
+    step = 1e-2
+    for group in range(len(scores)):
+        losses = []
+        for factor in (1.0 - step, 1.0 + step):
+            model.set_weights(before)
+            for s in pruning.groups.slices:
+                if s.side == "made":
+                    chosen = s.groups == group
+                    scale = np.where(chosen, factor, 1.0)
+                    shape = [1] * len(s.variable.shape)
+                    shape[s.axis] = -1
+                    s.variable.assign(
+                        np.array(s.variable) * scale.reshape(shape)
+                    )
+            losses.append(float(loss(images[1], model(images[0]))))
+        slope = (losses[1] - losses[0]) / (2 * step)
+        assert scores[group] == pytest.approx(slope**2, rel=0.05, abs=1e-12)
+    model.set_weights(before)
+    fit(model, images)
+    assert pruning.reached() >= 0.5
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_every_criterion_prunes(criterion, images):
+    model = compiled(tiny_capsnet(filters=8))
+    rem.prune_structured(
+        model, lambda step: 0.5, criterion=criterion, batches=[images]
+    )
+    model.pruning.begin_step(model, 1)
+    assert 0.5 <= model.pruning.reached() < 0.75
+
+
+def test_random_units_depend_on_the_seed():
+    kept = []
+    for seed in (0, 0, 1):
+        model = compiled(tiny_capsnet(filters=32))
+        rem.prune_structured(
+            model, lambda step: 0.5, criterion="random", seed=seed
+        )
+        model.pruning.begin_step(model, 1)
+        kept.append(model.pruning.groups.kept(model.pruning.masks()))
+    np.testing.assert_array_equal(kept[0], kept[1])
+    assert np.any(kept[0] != kept[2])
+
+
+def test_frozen_layers_and_decoders_stay():
+    model = tiny_capsnet(decoder=True)
+    model.get_layer("conv").trainable = False
+    groups = UnitGroups(model, ("filters", "types"))
+    assert len(groups) == 2
+    paths = [variable.path for variable in groups.variables]
+    assert not [path for path in paths if "conv/kernel" == path]
+
+
+def test_pruning_that_did_not_come_to_its_end_is_told():
+    model = compiled(tiny_capsnet())
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 4, 0.5)
+    rem.prune_structured(model, schedule, target="parameters")
+    with pytest.warns(UserWarning, match=r"^0\.0% of the parameters are prun"):
+        rem.strip_pruning(model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"units": "layers"}, "`units` must be of"),
+        ({"units": ()}, "`units` must be of"),
+        ({"criterion": "l1"}, "`criterion` must be of"),
+        ({"target": "milliseconds"}, "`target` must be of"),
+        ({"scope": "tensor"}, "`scope` must be of"),
+        ({"min_share": 0.0}, r"`min_share` must be in \(0, 1\]"),
+        ({"criterion": "taylor"}, "takes gradients of the loss: give `batch"),
+        ({"frequency": 0}, "`frequency` must be at least 1"),
+        ({"min_share": 0.9}, "At most .* of the multiply-adds can be removed"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_wrong_arguments_are_errors(settings, message):
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 4, 0.5)
+    with pytest.raises(ValueError, match=message):
+        rem.prune_structured(tiny_capsnet(), schedule, **settings)
+
+
+def test_a_model_without_such_units_is_an_error():
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Dense(2, name="lengths")(inputs))
+    with pytest.raises(ValueError, match="has no filters or types that may"):
+        rem.prune_structured(model, lambda step: 0.5)
