@@ -14,7 +14,6 @@ from tfcaps.routing.routing import (
     check_gradient,
     check_iterations,
     check_routing_levels,
-    check_silent_parents,
 )
 from tfcaps.routing.votes import Votes
 
@@ -60,9 +59,6 @@ class ScaledDistanceRouting(Routing):
             many levels, see `tfcaps.rem.quantize`. Defaults to `None`.
         levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
             `tfcaps.rem.quantize`. Defaults to `"midtread"`.
-        silent_parents: Int. Further parents for which every child votes zero:
-            they compete for children, and are left out of all outputs.
-            `tfcaps.rem.compact` counts those that it removes. Defaults to `0`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -87,7 +83,6 @@ class ScaledDistanceRouting(Routing):
         gradient: str = "last",
         levels: int | None = None,
         levels_mode: str = "midtread",
-        silent_parents: int = 0,
     ):
         if distance_scale not in _SCALE_AXES:
             raise ValueError(
@@ -99,7 +94,6 @@ class ScaledDistanceRouting(Routing):
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
         self.levels_mode = check_mode(levels_mode, "levels_mode")
-        self.silent_parents = check_silent_parents(silent_parents)
 
     @property
     def ignores_silent(self) -> bool:  # type: ignore[override]
@@ -119,27 +113,22 @@ class ScaledDistanceRouting(Routing):
             factors = _shortening(lengths, activations)
             votes, lengths = votes.scale(factors), lengths * factors
 
-        rivals = votes.num_parents + self.silent_parents
-
         def logits_towards(sums: Tensor) -> Tensor:
             distances = votes.distances(squash(sums + bias), lengths)
-            return self._logits(distances, rivals)
-
-        def share(logits: Tensor) -> Tensor:
-            return softmax(logits, self.silent_parents)
+            return self._logits(distances, votes.num_parents)
 
         def replace_sums(_: Tensor, sums: Tensor) -> Tensor:
-            return votes.weighted_sum(share(logits_towards(sums)))
+            return votes.weighted_sum(softmax(logits_towards(sums)))
 
         logits = votes.zero_couplings()
         if self.iterations > 1:
             # Equal couplings need no weights.
-            sums = votes.sum() / rivals
+            sums = votes.sum() / votes.num_parents
             sums = repeat(replace_sums, sums, self.iterations - 2)
             if self.gradient == "last":
                 sums = ops.stop_gradient(sums)
             logits = logits_towards(sums)
-        couplings = self.rounded(share(logits))
+        couplings = self.rounded(softmax(logits))
         weights = couplings
         if self.gradient == "last":
             weights = ops.stop_gradient(couplings)
@@ -149,9 +138,6 @@ class ScaledDistanceRouting(Routing):
     def _logits(self, distances: Tensor, parents: int) -> Tensor:
         axes = _SCALE_AXES[self.distance_scale]
         mean = ops.mean(distances, axis=axes, keepdims=True)
-        # Silent parents are at no distance from votes of zero.
-        if self.silent_parents:
-            mean = mean * ((parents - self.silent_parents) / parents)
         # A lone parent has no rivals, and its share is one at any logit.
         odds = _NEAR_SHARE * max(parents - 1, 1) / (1.0 - _NEAR_SHARE)
         scale = math.log(odds) / ((_NEAR_DISTANCE - 1.0) * mean - 1e-12)
@@ -164,7 +150,6 @@ class ScaledDistanceRouting(Routing):
             "gradient": self.gradient,
             "levels": self.levels,
             "levels_mode": self.levels_mode,
-            "silent_parents": self.silent_parents,
         }
 
 

@@ -24,7 +24,7 @@ SITES = {
     "efficient_capsnet": 5,
     "efficient_conv_capsnet": 5,
     "em_capsnet": 4,
-    "gamma_capsnet": 5,
+    "gamma_capsnet": 4,
     "multilayer_capsnet": 4,
     "parts_capsnet": 3,
 }

@@ -40,7 +40,9 @@ def prune_structured(
     same units and makes a small dense network of the same outputs. Units that
     are tied leave together: the channels that become one capsule, and those
     that a sum adds up. Hidden capsules that leave keep their share in the
-    competition for children, see `silent_parents` of the routings.
+    competition for children, see `silent_parents` of the routings; those of
+    `EMRouting` leave it too, and those of `ScaledDistanceRouting`, to which a
+    parent of no votes is the nearest, stay.
 
     Train with the callback `UpdatePruningStep()`, then call `strip_pruning`,
     then `tfcaps.rem.compact`. The masks live in the optimiser, as those of
