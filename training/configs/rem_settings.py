@@ -11,7 +11,7 @@ REM = "routing entropy minimisation"
 # Groups of weights that may decay, as in `tfcaps.rem`.
 TARGETS = ("transformations", "kernels")
 # What structured pruning may remove, as in `tfcaps.rem`.
-UNITS = ("filters", "types", "children")
+UNITS = ("filters", "types", "children", "components")
 
 
 def _units(text: str) -> tuple[str, ...]:

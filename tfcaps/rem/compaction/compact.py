@@ -23,9 +23,14 @@ def compact(model: keras.Model) -> keras.Model:
     - a channel of a convolution that feeds nothing, or whose own kernel is
       zero: what it adds to the next convolution goes into that one's bias.
 
-    Outputs are the same but for rounding, since sums have fewer terms.
-    Capsules that compete as parents stay, and so do layers of kinds unknown
-    here and whatever feeds them, the sums of DeepCaps among them.
+    - a hidden capsule, or type of capsules, for which no child votes and that
+      has no bias: it still competes, as one of the routing's `silent_parents`;
+    - with EM routing, a type whose activation is 0, see `EMRouting.absent`;
+    - a component that is zero in all capsules of a layer.
+
+    What a sum adds up leaves together. Outputs are the same but for rounding,
+    since sums have fewer terms. Layers of kinds unknown here stay, and so does
+    whatever feeds them.
 
     Args:
         model: A functional or sequential model. It is not changed.
@@ -44,7 +49,13 @@ def compact(model: keras.Model) -> keras.Model:
     3
     """
     model = functional(model)
-    graph = Graph(model)
+    for components in (False, True):
+        model = _without_idle(model, Graph(model, components=components))
+    return model
+
+
+def _without_idle(model: keras.Model, graph: Graph) -> keras.Model:
+    """Returns a model without the units of a graph that have no effect."""
     constants = graph.constants()
     masks = graph.masks(constants)
     layers: dict[int, Any] = {}

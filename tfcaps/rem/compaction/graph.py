@@ -7,6 +7,10 @@ import keras
 import numpy as np
 
 from tfcaps.graphs import same_layers
+from tfcaps.rem.compaction.components import (
+    component_rule_for,
+    num_components,
+)
 from tfcaps.rem.compaction.rules import rule_for
 from tfcaps.rem.compaction.units import Mask, Rule, Values
 
@@ -23,13 +27,20 @@ class Call(NamedTuple):
 class Graph:
     """The calls of a functional model, in the order in which they happen.
 
+    Args:
+        model: The model.
+        components: Bool. Units are the components of capsules. Defaults to
+            `False`.
+
     Attributes:
         calls: The calls.
         inputs: Tensors that the model takes.
         outputs: Tensors that it returns.
     """
 
-    def __init__(self, model: keras.Model):
+    def __init__(self, model: keras.Model, *, components: bool = False):
+        self.num_units = num_components if components else num_units
+        self.rule_for = component_rule_for if components else rule_for
         self.calls: list[Call] = []
         in_training = set()
 
@@ -47,7 +58,7 @@ class Graph:
         self.inputs, self.outputs = copy.inputs, copy.outputs
         times = Counter(id(call.layer) for call in self.calls)
         self.calls = [
-            call._replace(rule=_rule(call))
+            call._replace(rule=self.rule(call))
             if times[id(call.layer)] == 1 and id(call.layer) not in in_training
             else call
             for call in self.calls
@@ -55,10 +66,12 @@ class Graph:
 
     def constants(self) -> dict[int, Values]:
         """Returns the values of units that no image changes, NaN for others."""
-        constants = {id(tensor): _varying(tensor) for tensor in self.inputs}
+        constants = {
+            id(tensor): self._varying(tensor) for tensor in self.inputs
+        }
         for call in self.calls:
             for tensor in (*call.inputs, *call.outputs):
-                constants.setdefault(id(tensor), _varying(tensor))
+                constants.setdefault(id(tensor), self._varying(tensor))
             if call.rule is None:
                 continue
             known = call.rule.constants([constants[id(t)] for t in call.inputs])
@@ -80,6 +93,17 @@ class Graph:
                 while self._grow(masks, constants):
                     pass
         return masks
+
+    def rule(self, call: Call) -> Rule | None:
+        """Returns the rule of a call, if its layer has one."""
+        return self.rule_for(
+            call.layer,
+            [tuple(tensor.shape) for tensor in call.inputs],
+            [tuple(tensor.shape) for tensor in call.outputs],
+        )
+
+    def _varying(self, tensor: Any) -> Values:
+        return np.full(self.num_units(tensor), np.nan)
 
     def _grow(
         self, masks: dict[int, Mask], constants: dict[int, Values]
@@ -106,18 +130,6 @@ def num_units(tensor: Any) -> int:
     axes = len(tensor.shape)
     axis = {3: 1, 4: 3, 5: 3}.get(axes)
     return 0 if axis is None else int(tensor.shape[axis] or 0)
-
-
-def _varying(tensor: Any) -> Values:
-    return np.full(num_units(tensor), np.nan)
-
-
-def _rule(call: Call) -> Rule | None:
-    return rule_for(
-        call.layer,
-        [tuple(tensor.shape) for tensor in call.inputs],
-        [tuple(tensor.shape) for tensor in call.outputs],
-    )
 
 
 def _add(masks: list[Mask], more: list[Mask]) -> None:

@@ -76,6 +76,7 @@ def look_ahead(groups: UnitGroups, evidence: Evidence) -> Scores:
                 shape = [1] * array.ndim
                 shape[other.axis] = -1
                 weighed *= norms["made"][other.groups].reshape(shape)
+                break  # the inputs are counted once, by channels or types
         sums += groups.sums(s, weighed)
     return sums * norms["read"][:-1]
 

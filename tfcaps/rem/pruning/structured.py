@@ -54,8 +54,9 @@ def prune_structured(
             share of `target` that has been removed.
         units: What may leave: `"filters"`, channels of convolutions;
             `"types"`, types of capsules and hidden capsules; `"children"`,
-            single children of class capsules, which leave the parse trees; or
-            several of these. Defaults to filters and types.
+            single children of class capsules, which leave the parse trees;
+            `"components"`, those of all poses of a layer; or several of these.
+            Defaults to filters and types.
         criterion: What ranks units: `"magnitude"`, the norm of all weights of
             a unit; `"taylor"`, how much the loss changes without it, to first
             order; `"lakp"`, look-ahead kernel pruning; `"random"`, to compare.

@@ -15,8 +15,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import encoder
-from tfcaps.rem.compaction.graph import Call, Graph, num_units
-from tfcaps.rem.compaction.rules import rule_for
+from tfcaps.rem.compaction.graph import Call, Graph
 from tfcaps.rem.compaction.units import Ids, Mask, Slice, Tied
 from tfcaps.rem.multiply_adds import of_layer
 from tfcaps.rem.trees.with_couplings import WithCouplings
@@ -28,6 +27,7 @@ KINDS = {
     "filters": "channels of convolutions",
     "types": "types of capsules, and hidden capsules",
     "children": "children of class capsules, one at a time",
+    "components": "components of all capsules of a layer",
 }
 
 
@@ -77,17 +77,22 @@ class UnitGroups:
 
     def __init__(self, model: keras.Model, kinds: Sequence[str]):
         model = encoder(model)
-        graph = Graph(model)
-        self._calls = [_unwrapped(call) for call in graph.calls]
+        # The second has components as units; their calls are the same.
+        self._graphs = [Graph(model), Graph(model, components=True)]
+        self._calls = [
+            _unwrapped(call, graph)
+            for graph in self._graphs
+            for call in graph.calls
+        ]
         self._ids: dict[int, Ids] = {}
         self._parents: list[int] = []
         self._pinned: set[int] = set()
         self._kinds: list[str] = []
-        self._find_units([*graph.inputs, *graph.outputs])
+        self._find_units()
         own = self._own_units()
         group_of = self._groups_of(kinds)
-        self._make_slices(group_of, own)
-        self.sites = np.unique(self.sites, return_inverse=True)[1]
+        sites = self._make_slices(group_of, own)
+        self.sites: Ids = np.unique(sites, return_inverse=True)[1]
         self._make_costs(group_of, own)
         unique = {id(s.variable): s.variable for s in self.slices}
         kept = [v for v in unique.values() if v.trainable]
@@ -99,7 +104,7 @@ class UnitGroups:
         self._other_parameters = total - sum(self._sizes.values())
 
     def __len__(self) -> int:
-        return len(self.sites)
+        return self._count
 
     # ------------------------------------------------------------ what it costs
 
@@ -166,17 +171,14 @@ class UnitGroups:
 
     # --------------------------------------------------------- how it is made
 
-    def _find_units(self, ends: Sequence[Any]) -> None:
-        """Numbers units, and finds which are tied and which must stay.
-
-        Args:
-            ends: Tensors that the model takes or returns.
-        """
-        for call in self._calls:
-            for tensor in (*call.inputs, *call.outputs):
-                self._number(tensor)
-        for tensor in ends:
-            self._pinned.update(self._number(tensor).tolist())
+    def _find_units(self) -> None:
+        """Numbers units, and finds which are tied and which must stay."""
+        for graph in self._graphs:
+            for tensor in (*graph.inputs, *graph.outputs):
+                self._pinned.update(self._number(tensor, graph).tolist())
+            for call in graph.calls:
+                for tensor in (*call.inputs, *call.outputs):
+                    self._number(tensor, graph)
         for call in self._calls:
             inputs, outputs = self._of_call(call)
             if call.rule is None:
@@ -190,11 +192,13 @@ class UnitGroups:
                 for a, b in zip(one.tolist(), other.tolist(), strict=True):
                     self._parents[self._root(a)] = self._root(b)
 
-    def _number(self, tensor: Any) -> Ids:
+    def _number(self, tensor: Any, graph: Graph) -> Ids:
         """Returns the numbers of a tensor's units, new ones if it is new."""
         if id(tensor) not in self._ids:
             kind = "filters" if len(tensor.shape) == 4 else "types"
-            self._ids[id(tensor)] = self._add(num_units(tensor), kind)
+            if graph is self._graphs[1]:
+                kind = "components"
+            self._ids[id(tensor)] = self._add(graph.num_units(tensor), kind)
         return self._ids[id(tensor)]
 
     def _add(self, count: int, kind: str) -> Ids:
@@ -217,10 +221,11 @@ class UnitGroups:
 
     def _own_units(self) -> dict[int, Ids]:
         """Returns the units that concern one layer alone, by its call."""
-        own = {}
+        own: dict[int, Ids] = {}
         for call in self._calls:
-            if call.rule is not None:
-                count = max((len(s.units) for s in call.rule.own()), default=0)
+            slices = [] if call.rule is None else call.rule.own()
+            if slices or id(call.layer) not in own:
+                count = max((len(s.units) for s in slices), default=0)
                 own[id(call.layer)] = self._add(count, "children")
         return own
 
@@ -236,11 +241,13 @@ class UnitGroups:
         for root in roots.tolist():
             if root not in pinned and of_root[root] in kinds:
                 numbers.setdefault(root, len(numbers))
-        self.sites = np.full(len(numbers), -1)
+        self._count = len(numbers)
         return np.array([numbers.get(root, -1) for root in roots.tolist()])
 
-    def _make_slices(self, group_of: Ids, own: dict[int, Ids]) -> None:
+    def _make_slices(self, group_of: Ids, own: dict[int, Ids]) -> list[int]:
+        """Finds the slices, and returns the place of each group."""
         self.slices: list[GroupSlice] = []
+        places = np.full(len(self), -1)
         sites: dict[Any, int] = {}
         for call in self._calls:
             if call.rule is None:
@@ -256,9 +263,10 @@ class UnitGroups:
                     if added is None or side == "read":
                         continue
                     of_site = np.unique(added.groups[added.groups >= 0])
-                    new = of_site[self.sites[of_site] < 0]
+                    new = of_site[places[of_site] < 0]
                     key = id(call.layer), ids[0][0]
-                    self.sites[new] = sites.setdefault(key, len(sites))
+                    places[new] = sites.setdefault(key, len(sites))
+        return places.tolist()
 
     def _slice(self, s: Slice, groups: Ids, side: str) -> GroupSlice | None:
         """Keeps a slice if it belongs to some group."""
@@ -271,7 +279,9 @@ class UnitGroups:
 
     def _make_costs(self, group_of: Ids, own: dict[int, Ids]) -> None:
         self._costs: list[_Cost] = []
-        for call in self._calls:
+        half = len(self._calls) // 2
+        pairs = zip(self._calls[:half], self._calls[half:], strict=True)
+        for call, same in pairs:
             if not call.inputs:
                 continue
             shape = tuple(call.inputs[0].shape)
@@ -285,20 +295,36 @@ class UnitGroups:
                 if not isinstance(call.rule, Tied):
                     alone = group_of[own[id(call.layer)]]
                     axes.append(_children(group_of[inputs[0]], alone))
-            self._costs.append(_Cost(count, axes))
+            read: list[list[Ids]] = []
+            if same.rule is not None:
+                inputs, outputs = self._of_call(same)
+                axes.append([group_of[outputs[0]]])
+                read = [[group_of[inputs[0]]]]
+            # Routing passes over votes, whatever the children's components.
+            passes = _passes(call.layer, shape, count)
+            self._costs.append(_Cost(count - passes, axes + read))
+            self._costs.append(_Cost(passes, axes))
 
 
-def _unwrapped(call: Call) -> Call:
+def _passes(layer: Any, shape: Any, count: int) -> int:
+    """Returns how many of a layer's multiply-adds are those of routing."""
+    routing = getattr(layer, "routing", None)
+    if routing is None or not hasattr(layer, "transformation"):
+        return 0
+    rows = math.isqrt(layer.dim) if layer.matrix else 1
+    votes = shape[-1] // rows
+    return count * routing.vote_passes // (votes + routing.vote_passes)
+
+
+def _unwrapped(call: Call, graph: Graph) -> Call:
     """Returns a call as pruning sees it.
 
     That of a routed layer that is asked for its couplings is the layer's own.
     A frozen layer has no rule, so that it stays.
     """
     if isinstance(call.layer, WithCouplings):
-        layer = call.layer.layer
-        tensors = call.inputs, call.outputs
-        shapes = [[tuple(x.shape) for x in some] for some in tensors]
-        call = call._replace(layer=layer, rule=rule_for(layer, *shapes))
+        call = call._replace(layer=call.layer.layer)
+        call = call._replace(rule=graph.rule(call))
     if not getattr(call.layer, "trainable", True):
         return call._replace(rule=None)
     return call
