@@ -132,7 +132,6 @@ def test_the_criterion_of_gradients_gets_training_images(data):
         pruning_criterion="taylor",
         pruning_units=("children",),
         final_sparsity=0.1,
-        scope="tensor",
     )
     pruning.begin(model, config, data, Batches(*data.train, 16))
     model.pruning.update(model, 0.1)

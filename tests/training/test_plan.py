@@ -53,6 +53,7 @@ def test_settings_may_be_what_there_is():
     known = settings_of(Config)
     assert known["pruning"].choices == tuple(pruning.STRATEGIES)
     assert known["pruning_criterion"].choices == tuple(criteria.CRITERIA)
+    assert set(known["pruning_scope"].choices) == set(structured.SCOPES)
     assert known["pruning_target"].choices == structured.TARGETS
     assert rem_settings.UNITS == tuple(unit_groups.KINDS)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)

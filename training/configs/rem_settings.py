@@ -109,7 +109,7 @@ class RemSettings:
     scope: str = setting(
         "global",
         "one threshold for all weights, or one for each tensor, see "
-        "`tfcaps.rem.prune_low_magnitude`; or for each layer's units",
+        "`tfcaps.rem.prune_low_magnitude`",
         choices=("global", "tensor"),
         rem=True,
     )
@@ -126,6 +126,14 @@ class RemSettings:
         "magnitude",
         "what ranks units in structured pruning",
         choices=("magnitude", "taylor", "lakp", "random"),
+        group=REM,
+        rem=True,
+    )
+    pruning_scope: str = setting(
+        "layer",
+        "whether structured pruning removes the same share of each layer's "
+        "units, or compares them across layers",
+        choices=("layer", "global"),
         group=REM,
         rem=True,
     )

@@ -23,7 +23,7 @@ def begin(
         units=config.pruning_units,
         criterion=config.pruning_criterion,
         target=config.pruning_target,
-        scope="global" if config.scope == "global" else "layer",
+        scope=config.pruning_scope,
         batches=samples,
         seed=config.seed,
     )

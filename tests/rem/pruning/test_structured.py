@@ -306,7 +306,9 @@ def test_taylor_scores_are_the_change_of_the_loss_to_first_order(images):
                     )
             losses.append(float(loss(images[1], model(images[0]))))
         slope = (losses[1] - losses[0]) / (2 * step)
-        assert scores[group] == pytest.approx(slope**2, rel=0.05, abs=1e-12)
+        # Losses of float32 tell slopes to about 1e-5.
+        change = np.sqrt(scores[group])
+        assert change == pytest.approx(abs(slope), rel=0.05, abs=1e-5)
     model.set_weights(before)
     fit(model, images)
     assert pruning.reached() >= 0.5

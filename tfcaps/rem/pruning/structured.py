@@ -26,7 +26,7 @@ def prune_structured(
     units: str | Sequence[str] = ("filters", "types"),
     criterion: str = "magnitude",
     target: str = "multiply_adds",
-    scope: str = "global",
+    scope: str = "layer",
     min_share: float = 0.05,
     frequency: int = 1,
     batches: Iterable[tuple[Any, Any]] | None = None,
@@ -63,9 +63,10 @@ def prune_structured(
             Defaults to `"magnitude"`.
         target: `"multiply_adds"` or `"parameters"`, without a decoder's.
             Defaults to `"multiply_adds"`.
-        scope: `"global"` compares scores across layers, each divided by the
-            mean of its layer; `"layer"` removes the same share of the units of
-            each layer. Defaults to `"global"`.
+        scope: `"layer"` removes the same share of the units of each layer;
+            `"global"` compares scores across layers: those of `"taylor"` as
+            they are, others divided by the mean of their layer, which can
+            starve a layer whose units differ more. Defaults to `"layer"`.
         min_share: Float in (0, 1]. Share of its units that each layer keeps at
             least. Defaults to `0.05`.
         frequency: As in `prune_low_magnitude`.
@@ -219,9 +220,13 @@ class _Structured(Scheduled):
                 places = np.arange(len(members)) / len(members)
                 ranks[sorted_members] = places
             else:
-                of_site = scores[members]
-                alive = of_site[np.isfinite(of_site)]
-                mean = float(alive.mean()) if alive.size else 1.0
-                ranks[members] = of_site / (mean or 1.0)
+                ranks[members] = scores[members] / self._scale(scores[members])
         order = np.argsort(ranks, kind="stable")
         return order[may_leave[order]]
+
+    def _scale(self, scores: Scores) -> float:
+        """Returns what makes scores of a layer comparable with others."""
+        alive = scores[np.isfinite(scores)]
+        if self.settings.criterion == "taylor" or not alive.size:
+            return 1.0  # changes of the loss are comparable as they are
+        return float(alive.mean()) or 1.0
