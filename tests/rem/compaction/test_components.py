@@ -82,3 +82,14 @@ def test_a_component_that_is_not_zero_is_part_of_the_length(rng):
     model = capsnet(ClassCaps(3, 5, name="class"), Length(), rng=rng)
     fill(model.get_layer("class").transformation, np.s_[..., 1, :])
     assert compacted(model).get_layer("primary").dim == 4
+
+
+def test_components_stay_where_only_activations_are_used(rng):
+    images = keras.Input((7, 7, 2))
+    capsules = PrimaryCaps(3, 4, 3, 2, name="primary")(images)
+    layer = ClassCaps(3, 5, name="class")
+    _, activations = layer(capsules, return_activations=True)
+    model = randomized(keras.Model(images, activations), rng)
+    fill(layer.transformation, np.s_[..., 2])
+    fill(layer.bias, np.s_[:, 2])
+    assert compacted(model).get_layer("class").dim == 4
