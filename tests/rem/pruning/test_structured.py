@@ -380,3 +380,36 @@ def test_a_model_without_such_units_is_an_error():
     model = keras.Model(inputs, keras.layers.Dense(2, name="lengths")(inputs))
     with pytest.raises(ValueError, match="has no filters or types that may"):
         rem.prune_structured(model, lambda step: 0.5)
+
+
+@pytest.mark.parametrize(
+    "name", ["affine_capsnet", "dr_capsnet", "parts_capsnet"]
+)
+def test_a_compacted_network_can_be_pruned_and_compacted_again(name, rng):
+    sizes = {"primary_types": 6, "filters": 6}
+    if name == "parts_capsnet":
+        sizes["filters"] = (6, 6)
+    make = SMALL_NETWORKS[name]
+    model = randomized(make.func(*make.args, **{**make.keywords, **sizes}), rng)
+    inputs = inputs_of(model)
+    for _ in range(2):
+        compiled(model)
+        full = rem.multiply_adds(model).total
+        rem.prune_structured(model, lambda step: 0.4, units=tuple(KINDS))
+        model.pruning.begin_step(model, 1)
+        groups, masks = model.pruning.groups, model.pruning.masks()
+        modelled = groups.multiply_adds(groups.kept(masks))
+        rem.strip_pruning(model)
+        compact = rem.compact(model)
+        counted = rem.multiply_adds(compact).total
+        assert counted <= round(modelled) <= 0.6 * full
+        expected = rem.capsule_outputs(model)(inputs)
+        outputs = rem.capsule_outputs(compact)(inputs)
+        for shown in ("lengths", "couplings"):
+            np.testing.assert_allclose(
+                outputs[shown], expected[shown], 1e-4, 1e-6
+            )
+        model = compact
+    last = model.get_layer("class_caps")
+    assert type(last).__name__ == "CompactCaps"
+    assert expected["couplings"].shape[1] == np.prod(last.grid)

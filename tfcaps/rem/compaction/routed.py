@@ -187,6 +187,9 @@ class ClassChildren(Routed):
             return []
         return self._of_children(np.arange(math.prod(self.grid)))
 
+    def children(self, units: Ids) -> Ids:
+        return np.tile(units, math.prod(self.grid) // len(units))
+
     def _of_children(self, units: Ids) -> list[Slice]:
         """Returns the weights of children, of which each is of a unit."""
         layer = self.layer
@@ -196,6 +199,64 @@ class ClassChildren(Routed):
             if per_child:
                 slices.append(Slice(getattr(layer, name), 0, units))
         return slices
+
+
+class CompactChildren(ClassChildren):
+    """CompactCaps, which reads some of its input's children."""
+
+    def __init__(self, layer: Any, shape: Shape):
+        super().__init__(layer, shape)
+        self.positions, _ = layer._counted(shape)
+        num_units = shape[3] if len(shape) == 5 else shape[1]
+        self.sources = np.array(layer.sources)
+        # The unit of the input in which each source is.
+        self.units = self.sources % num_units
+
+    def needs(self, wanted: list[Mask], inputs: list[Values]) -> list[Mask]:
+        needed = np.zeros(len(inputs[0]), bool)
+        needed[self.units[self._voting(inputs[0])]] = True
+        return [needed]
+
+    def shrunk(
+        self, taken: list[Mask], wanted: list[Mask], inputs: list[Values]
+    ) -> tuple[Any, list[Any]]:
+        layer = self.layer
+        kept = self._voting(inputs[0]) & taken[0][self.units]
+        if not kept.any():
+            kept[np.argmax(taken[0][self.units])] = True
+        # Children are counted anew without those that the input lost.
+        copies = (self.sources.max() + len(taken[0])) // len(taken[0])
+        places = np.cumsum(np.tile(taken[0], copies)) - 1
+        config = {
+            **self._settings(wanted[0]),
+            "sources": places[self.sources[kept]].tolist(),
+            "origins": np.array(layer.origins)[kept].tolist(),
+        }
+        transformation = self._array(layer.transformation)
+        if layer.share != "all":
+            transformation = transformation[kept]
+        weights = self._weights(kept, wanted[0], transformation, self.positions)
+        return CompactCaps.from_config(config), weights
+
+    def read(self) -> list[Slice]:
+        if self.layer.share == "all":
+            return []
+        return self._of_children(np.tile(self.units, self.positions))
+
+    def own(self) -> list[Slice]:
+        if self.layer.share is not None:
+            return []
+        return self._of_children(np.arange(len(self.sources)))
+
+    def children(self, units: Ids) -> Ids:
+        return units[self.units]
+
+    def _voting(self, inputs: Values) -> Mask:
+        """Returns which of the sources vote."""
+        votes = np.ones(len(self.sources), bool)
+        if self.layer.share != "all":
+            votes = any_along(self._array(self.layer.transformation), 1, 2, 3)
+        return votes & (inputs[self.units] != 0)
 
 
 class WindowChildren(Routed):

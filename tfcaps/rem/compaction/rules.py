@@ -8,6 +8,7 @@ import keras
 from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
+    CompactCaps,
     ConvCaps,
     ConvCaps3D,
     PrimaryCaps,
@@ -22,7 +23,11 @@ from tfcaps.rem.compaction.joins import (
     Sum,
     WholeMaps,
 )
-from tfcaps.rem.compaction.routed import ClassChildren, WindowChildren
+from tfcaps.rem.compaction.routed import (
+    ClassChildren,
+    CompactChildren,
+    WindowChildren,
+)
 from tfcaps.rem.compaction.units import (
     Convolution,
     Depthwise,
@@ -119,6 +124,10 @@ def _class_caps(layer: Any, shape: Shape) -> Rule | None:
     return ClassChildren(layer, shape) if layer.can_be_silent else None
 
 
+def _compact_caps(layer: Any, shape: Shape) -> Rule | None:
+    return CompactChildren(layer, shape) if layer.can_be_silent else None
+
+
 def _conv_caps(layer: Any, shape: Shape) -> Rule | None:
     known = layer.routing.ignores_silent
     return WindowChildren(layer, shape) if known else None
@@ -168,6 +177,7 @@ def _reshape(layer: Any, shape: Shape, target: Shape) -> Rule | None:
 _RULES: dict[type, Callable[[Any, Shape], Rule | None]] = {
     CapsuleConv2D: _capsule_conv,
     ClassCaps: _class_caps,
+    CompactCaps: _compact_caps,
     ConvCaps: _conv_caps,
     ConvCaps3D: _conv_caps_3d,
     PrimaryCaps: _primary,

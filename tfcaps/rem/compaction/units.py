@@ -103,6 +103,14 @@ class Rule(abc.ABC):
         """Returns the weights of units that concern this layer alone."""
         return []
 
+    def children(self, units: Ids) -> Ids:
+        """Returns the unit of each child, which may be one of `own` too.
+
+        Args:
+            units: Numbers of the first input's units.
+        """
+        return units
+
     def _changed(self, **changes: Any) -> Any:
         """Returns a layer with this one's config, but for the changes."""
         config = {**self.layer.get_config(), **changes}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tfcaps.graphs import encoder
 from tfcaps.rem.compaction.graph import Call, Graph
-from tfcaps.rem.compaction.units import Ids, Mask, Slice, Tied
+from tfcaps.rem.compaction.units import Ids, Mask, Rule, Slice, Tied
 from tfcaps.rem.multiply_adds import of_layer
 from tfcaps.rem.trees.with_couplings import WithCouplings
 
@@ -294,7 +294,7 @@ class UnitGroups:
                 axes.append([group_of[outputs[0]]])
                 if not isinstance(call.rule, Tied):
                     alone = group_of[own[id(call.layer)]]
-                    axes.append(_children(group_of[inputs[0]], alone))
+                    axes.append(_left_of(call.rule, group_of[inputs[0]], alone))
             read: list[list[Ids]] = []
             if same.rule is not None:
                 inputs, outputs = self._of_call(same)
@@ -330,11 +330,9 @@ def _unwrapped(call: Call, graph: Graph) -> Call:
     return call
 
 
-def _children(types: Ids, own: Ids) -> list[Ids]:
+def _left_of(rule: Rule, types: Ids, own: Ids) -> list[Ids]:
     """Returns the groups of types, and of each child if these are units too."""
-    if not len(own):
-        return [types]
-    return [np.tile(types, len(own) // len(types)), own]
+    return [rule.children(types), *([own] if len(own) else [])]
 
 
 def _with_others(keep: Mask) -> Mask:
