@@ -22,9 +22,8 @@ class CompactCaps(ClassCaps):
     `ClassCaps`: it takes the other children out of its input and routes them
     alone. So does it with children of activation 0 that vote zero, where the
     routing ignores these, as EM does. Asked for couplings, it also routes one
-    child that votes zero, whose
-    couplings are those of every silent child, and returns the couplings of all
-    children that `ClassCaps` had.
+    child that votes zero, whose couplings are those of every silent child, and
+    returns the couplings of all children that `ClassCaps` had.
 
     Children are counted as in `ClassCaps`; with `share="type"` types are
     counted, and with `share="all"` types of spatial children, which are silent
@@ -153,23 +152,24 @@ class CompactCaps(ClassCaps):
         return self.grid
 
     @property
-    def _counts_types(self) -> bool:
+    def counts_types(self) -> bool:
+        """Whether `sources` and `origins` are types, the same everywhere."""
         return self.share is not None and len(self.grid) == 3
 
     @property
     def _counted_before(self) -> int:
         """How many children at each position `ClassCaps` counts."""
-        return self.grid[-1] if self._counts_types else math.prod(self.grid)
+        return self.grid[-1] if self.counts_types else math.prod(self.grid)
 
     def _place(self, positions: int) -> tuple[int, int]:
         """Returns rows and columns of the positions, which votes may know."""
-        rows, columns = self.grid[:2] if self._counts_types else (1, positions)
+        rows, columns = self.grid[:2] if self.counts_types else (1, positions)
         return int(rows), int(columns)
 
     def _counted(self, input_shape: Any) -> tuple[int, int]:
         """Returns positions, and how many children at each are counted."""
         *grid, _ = input_shape[1:]
-        if self._counts_types:
+        if self.counts_types:
             return math.prod(grid[:-1]), grid[-1]
         return 1, math.prod(grid)
 
