@@ -24,13 +24,13 @@ rem: $(VENV)/installed
 	$(RUN) training/run.py --rem
 
 test: $(VENV)/installed
-	$(RUN) -m pytest --numprocesses 2 -m "not slow"
+	$(RUN) -m pytest --numprocesses 2 --dist worksteal -m "not slow"
 
 test-all: $(VENV)/installed
-	$(RUN) -m pytest --numprocesses 2
+	$(RUN) -m pytest --numprocesses 2 --dist worksteal
 
 test-jax: $(VENV)/installed
-	KERAS_BACKEND=jax $(RUN) -m pytest --numprocesses 2 $(ON_JAX)
+	KERAS_BACKEND=jax $(RUN) -m pytest --numprocesses 2 --dist worksteal $(ON_JAX)
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .

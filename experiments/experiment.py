@@ -20,6 +20,7 @@ NAMES = (
     "faithfulness",
     "photos",
     "pretrained",
+    "structured",
 )
 
 # How the paper calls what is measured of a run -> model, accuracy.

@@ -39,6 +39,11 @@ ROUTINGS = [
         partial(DynamicRouting, leaky=True, sharpness=2.0, orphan=0.1),
         shares=False,
     ),
+    RoutingCase(
+        "dynamic-silent",
+        partial(DynamicRouting, silent_parents=2),
+        shares=False,
+    ),
     RoutingCase("em", partial(EMRouting)),
     RoutingCase("em-code", partial(EMRouting, variant="code")),
     RoutingCase(

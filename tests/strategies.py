@@ -81,12 +81,13 @@ _ROUTED = {
     "levels": st.none() | st.integers(2, 11),
     "levels_mode": st.sampled_from(["midtread", "midrise"]),
 }
+_SILENT = {"silent_parents": st.integers(0, 2)}
 _MODES = {**_ROUTED, "gradient": st.sampled_from(["last", "full"])}
 _LOOPS = {**_MODES, "iterations": st.integers(1, 3) | st.integers(1, 10)}
 
 ROUTINGS = {
     routing.DynamicRouting: _made(
-        routing.DynamicRouting, leaky=st.booleans(), **_LOOPS
+        routing.DynamicRouting, leaky=st.booleans(), **_LOOPS, **_SILENT
     )
     | _made(
         routing.DynamicRouting,
@@ -113,7 +114,7 @@ ROUTINGS = {
         **_LOOPS,
     ),
     routing.SelfAttentionRouting: _made(routing.SelfAttentionRouting, **_MODES),
-    routing.UniformRouting: _made(routing.UniformRouting, **_ROUTED),
+    routing.UniformRouting: _made(routing.UniformRouting, **_ROUTED, **_SILENT),
 }
 # Those of layers that leave silent children out, or take no other weights.
 _QUIET = [routing.DynamicRouting, routing.UniformRouting]
@@ -209,10 +210,11 @@ def _compact_caps(draw):
     if isinstance(routed["routing"], routing.ScaledDistanceRouting):
         routed["routing"].distance_scale = "capsule"
     inside = _shape(draw, draw(st.sampled_from([1, 3])))
-    is_typed = len(inside) == 3 and draw(st.booleans())
-    grid = inside if is_typed else (int(np.prod(inside)),)
+    shares = [None, "type", "all"] if len(inside) == 3 else [None]
+    share = draw(st.sampled_from(shares))
+    grid = inside if share else (int(np.prod(inside)),)
     grid = (*grid[:-1], grid[-1] + draw(st.integers(0, 2)))
-    counted = inside[-1] if is_typed else int(np.prod(inside))
+    counted = inside[-1] if share else int(np.prod(inside))
     voting = draw(st.integers(1, counted))
     components = routed["dim"] if routed["matrix"] else draw(sizes)
     make = partial(
@@ -221,7 +223,7 @@ def _compact_caps(draw):
         grid=grid,
         sources=tuple(range(voting)),
         origins=tuple(range(grid[-1]))[-voting:],
-        share="type" if is_typed else None,
+        share=share,
         **routed,
     )
     return _row(make, (*inside, components), None, _ALL)

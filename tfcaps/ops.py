@@ -15,6 +15,7 @@ Axis letters used in every einsum and shape comment of the package:
 Votes are always `[b, i, j, d]`, couplings always `[b, i, j]`.
 """
 
+import math
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any
@@ -144,11 +145,20 @@ def efficient_squash(vectors: Tensor, *, axis: Axes = -1) -> Tensor:
     return ops.cast(scale * wide, vectors.dtype)
 
 
-def softmax(logits: Tensor) -> Tensor:
+def softmax(logits: Tensor, silent: int = 0) -> Tensor:
     """Returns the softmax over the last axis, also of a single item.
 
     A lone parent takes all of each child.
+
+    Args:
+        logits: Tensor `[..., j]`.
+        silent: Int. Further items of logit 0, whose shares are left out.
+            Defaults to `0`.
     """
+    if silent:
+        others = ops.full_like(logits[..., :1], math.log(silent))
+        logits = ops.concatenate([logits, others], axis=-1)
+        return ops.softmax(logits, axis=-1)[..., :-1]
     if logits.shape[-1] == 1:
         return ops.ones_like(logits)
     return ops.softmax(logits, axis=-1)

@@ -8,7 +8,8 @@ import keras
 import numpy as np
 
 from tfcaps import rem, viz
-from tfcaps.layers import perturb_dimensions
+from tfcaps.graphs import last_routed_layer
+from tfcaps.layers import CompactCaps, perturb_dimensions
 from tfcaps.rem import CouplingDictionary, Report
 from training.configs import Config
 from training.datasets import Data
@@ -332,7 +333,11 @@ def _vote_distances(
     distances = {
         name: rem.vote_distances(model, images)
         for name, model in models.items()
+        # Of a compacted network some votes are not made.
+        if not isinstance(last_routed_layer(model), CompactCaps)
     }
+    if not distances:
+        return {}
     text = (
         "Distances between the votes of all children for all classes and the "
         "class capsules' poses, after each iteration of the routing, on "

@@ -40,4 +40,4 @@ def keep_pruned(model: keras.Model) -> None:
     """Keeps what is 0 at 0 while a compiled model is trained further."""
     weights = target_variables(model.trainable_variables, DEFAULT_TARGETS)
     masks = [keras.ops.convert_to_numpy(weight) != 0 for weight in weights]
-    begin(model, Pruning(model, DEFAULT_TARGETS, masks))
+    begin(model, Pruning(weights, masks))

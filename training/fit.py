@@ -75,8 +75,9 @@ def train(
         tensorboard: Write logs for TensorBoard. Defaults to `False`.
 
     Returns:
-        The trained model, stripped of pruning and in float32 whatever it was
-        trained in; None but in the first process.
+        The trained model, stripped of pruning, compacted if that was
+        structured, and in float32 whatever it was trained in; None but in the
+        first process.
 
     Raises:
         UserError: If the loss becomes infinite or not a number.
@@ -126,6 +127,8 @@ def train(
                     tensorboard=tensorboard,
                 )
         model = _in_float32(ready.model, data, config)
+        if name == "rem" and config.pruning == "structured":
+            model = rem.compact(model)
     if devices.process() == 0:
         folder.save_model(name, model)
         titles = [rounds.title(name, k) for k in range(config.rounds)]

@@ -1,12 +1,14 @@
 """Tells the cost of a run before anything is written: `--dry-run`."""
 
 import math
+import textwrap
 import time
 from typing import Any
 
 import keras
 
 import tfcaps
+from tfcaps import rem
 from training import devices, features, fine_tuning, fit, rounds
 from training.backup import BackUp
 from training.configs import Config
@@ -68,6 +70,7 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
     )
     model = fit.build(data, config, decoder=config.decoder == "joint")
     print(f"network   {config.model}: {model.count_params():,} parameters")
+    print(_multiply_adds(model))
     total = _show_backbone(model, data, folder)
     for layer in model.layers:
         if isinstance(layer, tfcaps.layers.ClassCaps):
@@ -93,6 +96,19 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
         f"\nTraining takes {about} {_duration(total)}; measuring, figures and "
         "export come on top. "
         + ("Nothing was written." if begun else "No run folder has been made.")
+    )
+
+
+def _multiply_adds(model: keras.Model) -> str:
+    """Returns a paragraph on the multiply-adds of each layer for one image."""
+    counted = rem.multiply_adds(model)
+    layers = (f"{name} {count:,}" for name, count in counted.per_layer.items())
+    text = f"{counted.total:,} multiply-adds an image: {', '.join(layers)}"
+    if counted.uncounted:
+        text += f"; not counted: {', '.join(counted.uncounted)}"
+    indent = " " * 10
+    return textwrap.fill(
+        text, 80, initial_indent=indent, subsequent_indent=indent
     )
 
 

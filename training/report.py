@@ -22,6 +22,7 @@ _COLUMNS = (
     *COLUMNS[2:],
     Column("with biases, %", "sparsity_paper", 1, 100),
     Column("of all, %", "sparsity_all", 1, 100),
+    Column("multiply-adds, millions", "multiply_adds", 3, 1e-6, optional=True),
     *(
         Column(title, f"parts.{field}", 1, 100, optional=True)
         for title, field in (

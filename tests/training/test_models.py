@@ -89,13 +89,14 @@ def test_statistics_are_measured_on_the_training_images(data):
         ("polynomial", 0.6),
         ("one_shot", 0.6),
         ("snip", 0.6),
+        ("structured", None),
         ("iterative", None),
         ("none", 0.0),
     ],
 )
 def test_each_strategy_prunes_what_it_should(data, strategy, reached):
     assert set(pruning.STRATEGIES) == {
-        "polynomial", "one_shot", "snip", "iterative", "none",
+        "polynomial", "one_shot", "snip", "structured", "iterative", "none",
     }  # fmt: skip
     keras.utils.set_random_seed(0)
     model = tiny_capsnet()
@@ -113,7 +114,11 @@ def test_each_strategy_prunes_what_it_should(data, strategy, reached):
     steps = [] if strategy == "none" else [rem.UpdatePruningStep()]
     model.fit(batches, epochs=4, verbose=0, callbacks=steps)
     sparsity = rem.sparsity(model)
-    if reached is None:
+    if strategy == "structured":
+        rem.strip_pruning(model)
+        left = rem.multiply_adds(rem.compact(model)).total
+        assert 0.2 < left / rem.multiply_adds(model).total <= 0.4
+    elif reached is None:
         assert 0.1 < sparsity <= 0.61
     else:
         assert sparsity == pytest.approx(reached, abs=0.01)
@@ -144,7 +149,26 @@ def test_one_shot_prunes_half_way_between_begin_and_end(data, monkeypatch):
 
 def test_strategies_that_end_with_the_schedule_say_so():
     scheduled = filter(pruning.is_scheduled, pruning.STRATEGIES)
-    assert [*scheduled] == ["polynomial", "one_shot"]
+    assert [*scheduled] == ["polynomial", "one_shot", "structured"]
+
+
+def test_the_criterion_of_gradients_gets_training_images(data):
+    keras.utils.set_random_seed(0)
+    model = tiny_capsnet()
+    model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
+    config = configs.Config(
+        pruning="structured",
+        pruning_criterion="taylor",
+        pruning_units=("children",),
+        final_sparsity=0.1,
+    )
+    pruning.begin(model, config, data, Batches(*data.train, 16))
+    model.pruning.update(model, 0.1)
+    assert 0.1 <= model.pruning.reached() < 0.2
+    silent = np.all(
+        model.get_layer("class_caps").transformation == 0, (1, 2, 3)
+    )
+    assert 0 < np.sum(silent) < len(silent)
 
 
 def test_snip_sees_images_of_the_size_that_the_network_takes(data):

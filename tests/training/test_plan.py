@@ -9,6 +9,7 @@ import pytest
 
 import tfcaps
 from tests.training.test_run import command, metrics, tiny_data
+from tfcaps.rem.pruning import criteria, structured, unit_groups
 from training import (
     devices,
     models,
@@ -17,7 +18,12 @@ from training import (
     runs_file,
     sources,
 )
-from training.configs import Config, config_from, network_settings
+from training.configs import (
+    Config,
+    config_from,
+    network_settings,
+    rem_settings,
+)
 from training.configs.setting import settings_of
 from training.datasets import protocols
 
@@ -46,6 +52,10 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
 def test_settings_may_be_what_there_is():
     known = settings_of(Config)
     assert known["pruning"].choices == tuple(pruning.STRATEGIES)
+    assert known["pruning_criterion"].choices == tuple(criteria.CRITERIA)
+    assert set(known["pruning_scope"].choices) == set(structured.SCOPES)
+    assert known["pruning_target"].choices == structured.TARGETS
+    assert rem_settings.UNITS == tuple(unit_groups.KINDS)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)
     names = tfcaps.routing.get
     for name in network_settings.names_of_routings():
@@ -86,6 +96,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(
     assert "at most" not in printed
     assert "REM: 5 epochs of 2 steps" in printed
     assert "class_caps: 3 capsules of 8, DynamicRouting" in printed
+    assert "multiply-adds an image: conv" in printed
     assert "No run folder has been made." in printed
     assert command(*flags, "--recipe", "paper", "--dry-run") == 0
     assert "Training takes at most about" in capsys.readouterr().out

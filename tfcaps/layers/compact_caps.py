@@ -20,12 +20,14 @@ class CompactCaps(ClassCaps):
     A child whose transformation towards every parent is zero votes zero for all
     of them and moves none. `tfcaps.rem.compact` replaces `ClassCaps` by this
     layer, which selects the other children from its input and routes only
-    these. If couplings are wanted, it also routes one child that votes zero:
-    its couplings are those of every silent child. So it returns the couplings
-    of all children that `ClassCaps` had.
+    these. It does the same with children of activation 0 that vote zero, where
+    the routing ignores these, as EM does. If couplings are wanted, it also
+    routes one child that votes zero: its couplings are those of every silent
+    child. So it returns the couplings of all children that `ClassCaps` had.
 
     Children are counted as in `ClassCaps`; with `share="type"` types are
-    counted.
+    counted, and with `share="all"` types of spatial children, which are silent
+    where their poses are zero.
 
     Args:
         *args: Arguments of `ClassCaps`.
@@ -33,7 +35,7 @@ class CompactCaps(ClassCaps):
             `(h, w, t)`.
         sources: Ints. The children of the input that vote.
         origins: Ints. The indices that these had in `ClassCaps`.
-        **kwargs: Other arguments of `ClassCaps`; `share` must not be `"all"`.
+        **kwargs: Other arguments of `ClassCaps`.
 
     Call arguments:
         inputs: Child poses.
@@ -72,20 +74,19 @@ class CompactCaps(ClassCaps):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        if not self.can_be_silent or self.share == "all":
+        if not (self.can_be_silent or self.routing.ignores_inactive):
             raise ValueError(
                 "CompactCaps takes a routing for which children that vote zero "
-                'do not count, no `coordinates`, and no `share="all"`. '
-                f"Received: routing={self.routing!r}, "
-                f"coordinates={self.coordinates}, share={self.share!r}."
+                "do not count, and no `coordinates`. Received: "
+                f"routing={self.routing!r}, coordinates={self.coordinates}."
             )
         self.grid = tuple(grid)
         self.sources = tuple(sources)
         self.origins = tuple(origins)
-        total = self.grid[-1] if self.share else math.prod(self.grid)
+        total = self._counted_before
         distinct = len(set(self.origins)) == len(self.origins)
         if (
-            len(self.grid) not in ((3,) if self.share else (1, 3))
+            len(self.grid) not in ((3,) if self.share == "type" else (1, 3))
             or not self.origins
             or len(self.sources) != len(self.origins)
             or not distinct
@@ -105,8 +106,8 @@ class CompactCaps(ClassCaps):
                 f"`sources` must be from 0 to {children - 1} for the input "
                 f"shape {tuple(input_shape)}. Received: sources={self.sources}."
             )
-        shape = (None, positions, 1, len(self.sources), input_shape[-1])
-        super().build(shape)
+        place = self._place(positions)
+        super().build((None, *place, len(self.sources), input_shape[-1]))
 
     def call(
         self,
@@ -125,7 +126,8 @@ class CompactCaps(ClassCaps):
         if return_couplings:
             poses = _with_zero(poses, axis=3)
             activations = _with_zero(activations, axis=3)
-            weights = self._weights_with_silent(poses.shape[1])
+            positions = math.prod(poses.shape[1:3])
+            weights = self._weights_with_silent(positions)
         flat = (-1, math.prod(poses.shape[1:-1]))
         routed = self._route(
             poses,
@@ -149,15 +151,30 @@ class CompactCaps(ClassCaps):
         del input_shape
         return self.grid
 
+    @property
+    def counts_types(self) -> bool:
+        """Whether `sources` and `origins` are types, the same everywhere."""
+        return self.share is not None and len(self.grid) == 3
+
+    @property
+    def _counted_before(self) -> int:
+        """How many children at each position `ClassCaps` counts."""
+        return self.grid[-1] if self.counts_types else math.prod(self.grid)
+
+    def _place(self, positions: int) -> tuple[int, int]:
+        """Returns rows and columns of the positions, which votes may know."""
+        rows, columns = self.grid[:2] if self.counts_types else (1, positions)
+        return int(rows), int(columns)
+
     def _counted(self, input_shape: Any) -> tuple[int, int]:
         """Returns positions, and how many children at each are counted."""
         *grid, _ = input_shape[1:]
-        if self.share == "type":
+        if self.counts_types:
             return math.prod(grid[:-1]), grid[-1]
         return 1, math.prod(grid)
 
     def _voting(self, values: Tensor, input_shape: Any) -> Tensor:
-        """Returns `[b, positions, 1, t, ...]` of the children that vote.
+        """Returns `[b, rows, columns, t, ...]` of the children that vote.
 
         Args:
             values: Poses of the input's shape, or activations.
@@ -165,7 +182,7 @@ class CompactCaps(ClassCaps):
         """
         positions, children = self._counted(input_shape)
         components = values.shape[len(input_shape) - 1 :]
-        shape = (-1, positions, 1, children, *components)
+        shape = (-1, *self._place(positions), children, *components)
         values = ops.reshape(values, shape)
         if self.sources == tuple(range(children)):
             return values
@@ -185,14 +202,16 @@ class CompactCaps(ClassCaps):
                 shape = (positions, voting, *weight.shape[1:])
                 weight = _with_zero(ops.reshape(weight, shape), axis=1)
                 weights[name] = ops.reshape(weight, (-1, *weight.shape[2:]))
-        return _with_zero(transformation, axis=0), weights
+        if self.share != "all":
+            transformation = _with_zero(transformation, axis=0)
+        return transformation, weights
 
     def _of_all(self, values: Tensor) -> Tensor:
         """Returns `[b, i, x]` of all children from those of the voting ones.
 
         The last child at each position stands for all silent ones.
         """
-        children = self.grid[-1] if self.share else math.prod(self.grid)
+        children = self._counted_before
         voting = len(self.sources)
         where = np.full(children, voting, "int32")
         where[list(self.origins)] = np.arange(voting)

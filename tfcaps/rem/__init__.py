@@ -26,6 +26,7 @@ from tfcaps.rem.maps.map_faithfulness import (
     pixel_insertion,
 )
 from tfcaps.rem.maps.relevance import pointing, relevance_mass
+from tfcaps.rem.multiply_adds import MultiplyAdds, multiply_adds
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.low_magnitude import prune_low_magnitude
 from tfcaps.rem.pruning.masks import magnitude_masks, saliency_masks
@@ -33,6 +34,7 @@ from tfcaps.rem.pruning.pruning import UpdatePruningStep, strip_pruning
 from tfcaps.rem.pruning.sensitivity import sensitivity_decay
 from tfcaps.rem.pruning.single_shot import prune_single_shot
 from tfcaps.rem.pruning.sparsity import sparsity
+from tfcaps.rem.pruning.structured import prune_structured
 from tfcaps.rem.sharpness import SharpnessSchedule
 from tfcaps.rem.trees.couplings import (
     add_couplings,
@@ -57,6 +59,7 @@ __all__ = [
     "Faithfulness",
     "LevelSearch",
     "MapComparison",
+    "MultiplyAdds",
     "ParseTree",
     "ParseTrees",
     "ReceptiveFields",
@@ -83,6 +86,7 @@ __all__ = [
     "integrated_gradients",
     "magnitude_masks",
     "mu_fidelity",
+    "multiply_adds",
     "occlusion",
     "parse_tree",
     "pixel_deletion",
@@ -92,6 +96,7 @@ __all__ = [
     "prune_iteratively",
     "prune_low_magnitude",
     "prune_single_shot",
+    "prune_structured",
     "quantize",
     "quantize_couplings",
     "receptive_fields",

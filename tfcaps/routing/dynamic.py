@@ -15,6 +15,7 @@ from tfcaps.routing.routing import (
     check_gradient,
     check_iterations,
     check_routing_levels,
+    check_silent_parents,
 )
 from tfcaps.routing.votes import Votes
 
@@ -72,6 +73,9 @@ class DynamicRouting(Routing):
             `"fixed"`.
         orphan_mode: `"fixed"`, or `"learned"`, a trainable weight that begins
             at `orphan`. Defaults to `"fixed"`.
+        silent_parents: Int. Further parents for which every child votes zero:
+            they compete for children, and are left out of all outputs.
+            `tfcaps.rem.compact` counts those that it removes. Defaults to `0`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -104,6 +108,7 @@ class DynamicRouting(Routing):
         orphan: float = 0.0,
         sharpness_mode: str = "fixed",
         orphan_mode: str = "fixed",
+        silent_parents: int = 0,
     ):
         self.iterations = check_iterations(iterations)
         self.gradient = check_gradient(gradient)
@@ -114,6 +119,7 @@ class DynamicRouting(Routing):
         self.orphan = float(orphan)
         self.sharpness_mode = sharpness_mode
         self.orphan_mode = orphan_mode
+        self.silent_parents = check_silent_parents(silent_parents)
         self._check_abstention()
 
     def _check_abstention(self) -> None:
@@ -181,7 +187,7 @@ class DynamicRouting(Routing):
             if self.leaky:
                 lone = ops.zeros_like(agreements[..., :1]) + orphan
                 agreements = ops.concatenate([agreements, lone], axis=-1)
-            shares = softmax(sharpness * agreements)
+            shares = softmax(sharpness * agreements, self.silent_parents)
             return shares[..., :-1] if self.leaky else shares
 
         def add_poses(_: Tensor, agreed: Tensor) -> Tensor:
@@ -207,7 +213,7 @@ class DynamicRouting(Routing):
 
     def _rivals(self, votes: Votes) -> int:
         """Returns how many parents compete for a child."""
-        return votes.num_parents + self.leaky
+        return votes.num_parents + self.leaky + self.silent_parents
 
     def _squash(self, sums: Tensor) -> Tensor:
         """Turns weighted sums `[b, j, d]` into poses."""
@@ -224,4 +230,5 @@ class DynamicRouting(Routing):
             "orphan": self.orphan,
             "sharpness_mode": self.sharpness_mode,
             "orphan_mode": self.orphan_mode,
+            "silent_parents": self.silent_parents,
         }

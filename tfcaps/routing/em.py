@@ -32,6 +32,9 @@ _VARIANTS = {"paper": _Variant(1e-9, 1.0), "code": _Variant(1e-5, 0.9)}
 # votes, of about 1, from a parent with the least variance are at 1e9.
 _FARTHEST = 1e20
 
+# Beyond every gain that is learnt, in products of float32 too.
+_ABSENT = 1e30
+
 
 class _Fit(NamedTuple):
     """The Gaussians of an M-step, and the log-odds of their activations."""
@@ -90,7 +93,8 @@ class EMRouting(Routing):
         bias: Tensor `[j, d]` added to the means, or `None`. No weight of the
             published form; layers do not make it.
         beta_u: Tensor `[j]`, cost of describing a component; 0 if not given.
-        beta_a: Tensor `[j]`, gain of being active; 0 if not given.
+        beta_a: Tensor `[j]`, gain of being active; 0 if not given. A parent
+            whose gain is `absent` is never active, and no child's.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -102,6 +106,7 @@ class EMRouting(Routing):
     """
 
     explicit_activations = True
+    ignores_inactive = True
 
     def __init__(
         self,
@@ -136,6 +141,16 @@ class EMRouting(Routing):
         self.beta_u_initializer = keras.initializers.get(beta_u_initializer)
         self.beta_a_initializer = keras.initializers.get(beta_a_initializer)
 
+    @property
+    def absent(self) -> float:
+        """The `beta_a` of a parent that takes no part in the routing."""
+        return -_ABSENT if self.variant == "paper" else _ABSENT
+
+    @property
+    def vote_passes(self) -> int:
+        # Means, deviations and variances; distances in the E-step between.
+        return 4 * self.iterations - 1
+
     def weights(
         self, children: int, parents: int, dim: int
     ) -> dict[str, Weight]:
@@ -159,17 +174,24 @@ class EMRouting(Routing):
             mass = ops.expand_dims(activations, -1)
         beta_u = 0.0 if beta_u is None else beta_u
         beta_a = 0.0 if beta_a is None else beta_a
+        # A logit of nothing leaves no share to a parent that is absent.
+        is_absent = ops.greater(beta_a * math.copysign(1, self.absent), 1e20)
+        nothing = ops.where(is_absent, -1e30, 0.0)
+        nothing = ops.cast(nothing, unit.dtype)
 
         def maximize_and_expect(step: Tensor, state: Any) -> Any:
             shares, means = state
             fit = self._maximize(
                 votes, shares * mass, means, step, beta_u, beta_a
             )
-            return self._expect(fit), fit.means
+            return self._expect(fit, nothing), fit.means
 
         shares, means = repeat(
             maximize_and_expect,
-            (votes.compete(votes.zero_couplings()), votes.zero_poses()),
+            (
+                votes.compete(votes.zero_couplings() + nothing),
+                votes.zero_poses(),
+            ),
             self.iterations - 1,
         )
         if self.gradient == "last":
@@ -208,7 +230,7 @@ class EMRouting(Routing):
         temperature = self.inverse_temperature * (1.0 - ops.power(0.95, done))
         return _Fit(means, squares, variances, temperature * logits)
 
-    def _expect(self, fit: "_Fit") -> Tensor:
+    def _expect(self, fit: "_Fit", nothing: Tensor) -> Tensor:
         """Returns each child's shares `[b, i, j]` of its parents."""
         # Without 2π, which is the same for all parents.
         width = ops.sum(ops.log(fit.variances), axis=-1)
@@ -218,7 +240,7 @@ class EMRouting(Routing):
             fit.squares.agreement(1.0 / fit.variances), _FARTHEST
         )
         closeness = ops.expand_dims(prior - 0.5 * width, 1) - 0.5 * miss
-        return fit.squares.compete(closeness)
+        return fit.squares.compete(closeness + nothing)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -78,6 +78,9 @@ class Routing(abc.ABC):
     # `tfcaps.rem.compact` can leave it out.
     ignores_silent = False
 
+    # Whether a child whose activation is 0 moves no parent.
+    ignores_inactive = False
+
     def __call__(
         self,
         votes: Tensor | Votes,
@@ -124,6 +127,16 @@ class Routing(abc.ABC):
         """Whether gradients go through a loop of iterations."""
         through = getattr(self, "gradient", "last") == "full"
         return through and getattr(self, "iterations", 1) > 1
+
+    @property
+    def vote_passes(self) -> int:
+        """How often all votes are summed, compared or measured.
+
+        `tfcaps.rem.multiply_adds` counts a multiply-add for each component of
+        each vote in each pass. By default a sum in each iteration, and an
+        agreement between two.
+        """
+        return 2 * int(getattr(self, "iterations", 1)) - 1
 
     def weights(
         self, children: int, parents: int, dim: int
@@ -182,6 +195,20 @@ def check_gradient(gradient: Any) -> str:
             f"gradient={gradient!r}."
         )
     return str(gradient)
+
+
+def check_silent_parents(silent_parents: Any) -> int:
+    """Returns how many parents are silent.
+
+    Raises:
+        ValueError: Unless it is an integer of at least 0.
+    """
+    if not is_integer(silent_parents) or silent_parents < 0:
+        raise ValueError(
+            "`silent_parents` must be an integer of at least 0. Received: "
+            f"silent_parents={silent_parents!r}."
+        )
+    return int(silent_parents)
 
 
 def check_routing_levels(levels: Any) -> int | None:

@@ -100,6 +100,10 @@ class ScaledDistanceRouting(Routing):
         # Otherwise silent children count in the mean distance of all.
         return self.distance_scale == "capsule"
 
+    @property
+    def vote_passes(self) -> int:
+        return 2 * self.iterations  # also the lengths of the votes
+
     def route(
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None
     ) -> Routed:

@@ -13,6 +13,7 @@ from tfcaps.routing.routing import (
     Weight,
     check_gradient,
     check_routing_levels,
+    check_silent_parents,
 )
 from tfcaps.routing.votes import Votes
 
@@ -39,6 +40,9 @@ class SelfAttentionRouting(Routing):
             `tfcaps.rem.quantize`. Defaults to `None`.
         levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
             `tfcaps.rem.quantize`. Defaults to `"midtread"`.
+        silent_parents: Int. Further parents for which every child votes zero:
+            they compete for children, and are left out of all outputs.
+            `tfcaps.rem.compact` counts those that it removes. Defaults to `0`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -60,10 +64,16 @@ class SelfAttentionRouting(Routing):
         gradient: str = "full",
         levels: int | None = None,
         levels_mode: str = "midtread",
+        silent_parents: int = 0,
     ):
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
         self.levels_mode = check_mode(levels_mode, "levels_mode")
+        self.silent_parents = check_silent_parents(silent_parents)
+
+    @property
+    def vote_passes(self) -> int:
+        return 3  # two sums, and the agreement with the first
 
     def weights(
         self, children: int, parents: int, dim: int
@@ -77,7 +87,8 @@ class SelfAttentionRouting(Routing):
         del activations
         everyone = votes.sum()
         scale = 1.0 / math.sqrt(everyone.shape[-1])
-        couplings = self.rounded(softmax(scale * votes.agreement(everyone)))
+        agreements = scale * votes.agreement(everyone)
+        couplings = self.rounded(softmax(agreements, self.silent_parents))
         effective = couplings
         if self.gradient == "last":
             effective = ops.stop_gradient(couplings)
@@ -98,4 +109,5 @@ class SelfAttentionRouting(Routing):
             "gradient": self.gradient,
             "levels": self.levels,
             "levels_mode": self.levels_mode,
+            "silent_parents": self.silent_parents,
         }

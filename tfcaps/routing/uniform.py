@@ -5,7 +5,12 @@ from typing import Any
 import keras
 
 from tfcaps.ops import Tensor, check_mode, length, squash
-from tfcaps.routing.routing import Routed, Routing, check_routing_levels
+from tfcaps.routing.routing import (
+    Routed,
+    Routing,
+    check_routing_levels,
+    check_silent_parents,
+)
 from tfcaps.routing.votes import Votes
 
 
@@ -22,6 +27,9 @@ class UniformRouting(Routing):
             `tfcaps.rem.quantize`. Defaults to `None`.
         levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
             `tfcaps.rem.quantize`. Defaults to `"midtread"`.
+        silent_parents: Int. Further parents for which every child votes zero:
+            they compete for children, and are left out of all outputs.
+            `tfcaps.rem.compact` counts those that it removes. Defaults to `0`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -37,15 +45,18 @@ class UniformRouting(Routing):
         self,
         levels: int | None = None,
         levels_mode: str = "midtread",
+        silent_parents: int = 0,
     ):
         self.levels = check_routing_levels(levels)
         self.levels_mode = check_mode(levels_mode, "levels_mode")
+        self.silent_parents = check_silent_parents(silent_parents)
 
     def route(
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None
     ) -> Routed:
         del activations
-        share = votes.zero_couplings() + 1.0 / votes.num_parents
+        rivals = votes.num_parents + self.silent_parents
+        share = votes.zero_couplings() + 1.0 / rivals
         couplings = self.rounded(share)
         # Any of them, since they are all the same.
         total = couplings[:, :1, :1] * votes.sum()
@@ -53,4 +64,8 @@ class UniformRouting(Routing):
         return Routed(poses, length(poses), couplings)
 
     def get_config(self) -> dict[str, Any]:
-        return {"levels": self.levels, "levels_mode": self.levels_mode}
+        return {
+            "levels": self.levels,
+            "levels_mode": self.levels_mode,
+            "silent_parents": self.silent_parents,
+        }

@@ -1,5 +1,6 @@
 """Settings of a run: routing entropy minimisation."""
 
+import argparse
 import dataclasses
 
 import cli
@@ -9,6 +10,18 @@ from training.pruning import STRATEGIES
 REM = "routing entropy minimisation"
 # Groups of weights that may decay, as in `tfcaps.rem`.
 TARGETS = ("transformations", "kernels")
+# What structured pruning may remove, as in `tfcaps.rem`.
+UNITS = ("filters", "types", "children", "components")
+
+
+def _units(text: str) -> tuple[str, ...]:
+    """Reads `filters,types`."""
+    names = tuple(text.split(","))
+    if not set(names) <= set(UNITS):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be names out of {', '.join(UNITS)}, with commas"
+        )
+    return names
 
 
 def _levels(text: str) -> int | tuple[int, ...]:
@@ -49,7 +62,7 @@ class RemSettings:
     final_sparsity: float = setting(
         0.8,
         "share of weights pruned in the end, 0 to 0.999; iterative prunes no "
-        "more, but may prune less",
+        "more, but may prune less; structured removes it of --pruning-target",
         low=0.0,
         high=0.999,
         group=REM,
@@ -98,6 +111,37 @@ class RemSettings:
         "one threshold for all weights, or one for each tensor, see "
         "`tfcaps.rem.prune_low_magnitude`",
         choices=("global", "tensor"),
+        rem=True,
+    )
+    pruning_units: tuple[str, ...] = setting(
+        ("filters", "types"),
+        f"what structured pruning removes, out of {', '.join(UNITS)}, with "
+        "commas; see `tfcaps.rem.prune_structured`",
+        group=REM,
+        read=_units,
+        metavar="NAMES",
+        rem=True,
+    )
+    pruning_criterion: str = setting(
+        "magnitude",
+        "what ranks units in structured pruning",
+        choices=("magnitude", "taylor", "lakp", "random"),
+        group=REM,
+        rem=True,
+    )
+    pruning_scope: str = setting(
+        "layer",
+        "whether structured pruning removes the same share of each layer's "
+        "units, or compares them across layers",
+        choices=("layer", "global"),
+        group=REM,
+        rem=True,
+    )
+    pruning_target: str = setting(
+        "multiply_adds",
+        "what structured pruning removes a share of",
+        choices=("multiply_adds", "parameters"),
+        group=REM,
         rem=True,
     )
     decay: float = setting(

@@ -14,6 +14,7 @@ from typing import Any
 STRATEGIES = {
     "polynomial": "the smallest magnitudes, more and more of them (tfmot)",
     "one_shot": "the same all at once, in the middle of the training",
+    "structured": "whole filters and types of capsules, more and more of them",
     "snip": "the least salient weights, before the training",
     "iterative": "after each epoch what the validation loss does not need",
     "none": "nothing",

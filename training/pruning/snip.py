@@ -1,5 +1,8 @@
 """Prunes the least salient weights before the training (SNIP)."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -18,6 +21,14 @@ def begin(
     model: keras.Model, config: Config, data: Data, batches: Batches
 ) -> None:
     """Prunes, and keeps what is pruned."""
+    arranged = all_classes(config, data, batches)
+    rem.prune_single_shot(model, arranged, config.final_sparsity)
+
+
+def all_classes(
+    config: Config, data: Data, batches: Batches
+) -> Iterator[tuple[Any, Any]]:
+    """Returns batches of training images, each of which shows every class."""
     images, labels = data.train
     draw = np.random.default_rng(config.seed).permutation(len(labels))
     # In turn one image of each class, so that every batch shows all of them.
@@ -29,8 +40,7 @@ def begin(
     if batches.augment.crop is not None:  # `Batches` cuts them at random places
         crop = batches.augment.crop
         images = Images(pixels.centre_crop(images.pixels, crop))
-    arranged = (
+    return (
         batches.arrange(images[part], labels[part])
         for part in np.array_split(rows, -(-len(rows) // config.batch_size))
     )
-    rem.prune_single_shot(model, arranged, config.final_sparsity)

@@ -223,8 +223,8 @@ def test_subclass_is_left_alone(rng):
     "between",
     [
         lambda x: 2.0 * x + 1.0,
-        lambda x: layers.Add()([x, x]),
-        lambda x: layers.Concatenate()([x, x]),
+        lambda x: layers.Add()([x, x[:, ::-1]]),
+        lambda x: layers.Concatenate(2)([x, x]),
         layers.MaxPooling2D(2, 1),
         layers.Conv2D(4, 3, groups=2),
         layers.Reshape((5, 5, 4)),
@@ -240,6 +240,45 @@ def test_other_layers_need_every_channel(between, rng):
     model = keras.Model(images, last(features))
     fill(last.kernel, np.s_[:, :, 1])
     assert is_left_alone(randomized(model, rng))
+
+
+def residual(rng, joined):
+    """Returns two convolutions of one map, joined and read by a third."""
+    images = keras.Input((7, 7, 2))
+    features = layers.Conv2D(4, 3, activation="relu", name="first")(images)
+    sides = [
+        layers.Conv2D(4, 1, name=name, padding="same")(features)
+        for name in ("left", "right")
+    ]
+    last = layers.Conv2D(3, 3, name="last")
+    return randomized(keras.Model(images, last(joined(sides))), rng)
+
+
+def test_channel_of_a_sum_is_removed_from_all_that_is_added(rng):
+    model = residual(rng, layers.Add())
+    fill(model.get_layer("last").kernel, np.s_[:, :, 1])
+    compact = compacted(model)
+    assert filters(compact, "left") == filters(compact, "right") == 3
+    assert compact.get_layer("last").kernel.shape[2] == 3
+
+
+def test_channel_of_a_sum_stays_if_one_side_varies(rng):
+    model = residual(rng, layers.Add())
+    silence(model.get_layer("left"), 1, bias=0.0)
+    compact = compacted(model)
+    assert filters(compact, "left") == filters(compact, "right") == 4
+    silence(model.get_layer("right"), 1, bias=0.7)
+    compact = compacted(model)
+    assert filters(compact, "left") == filters(compact, "right") == 3
+
+
+def test_channels_are_removed_before_they_are_joined(rng):
+    model = residual(rng, layers.Concatenate())
+    silence(model.get_layer("left"), 1, bias=0.7)
+    fill(model.get_layer("last").kernel, np.s_[:, :, [4, 6]])
+    compact = compacted(model)
+    assert filters(compact, "left") == 3
+    assert filters(compact, "right") == 2
 
 
 def test_channels_first_is_left_alone():

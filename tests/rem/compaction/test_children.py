@@ -209,10 +209,16 @@ def test_children_stay_where_each_counts(name, rng):
     ],
     ids=["class_caps", "conv_caps"],
 )
-def test_children_stay_where_types_share_matrices(make, rng):
-    model = capsnet(make(), rng=rng)
+def test_zero_types_leave_where_types_share_matrices(make, rng):
+    model = capsnet(make(name="last"), rng=rng)
     silence(model.get_layer("primary").conv, np.s_[8:12])
-    assert is_left_alone(model)
+    compact = compacted(model)
+    assert compact.get_layer("primary").num_types == 2
+    expected = model.get_layer("last").get_weights()
+    for weight, wanted in zip(
+        compact.get_layer("last").get_weights(), expected, strict=True
+    ):
+        np.testing.assert_array_equal(weight, wanted)
 
 
 def test_children_with_activations_of_their_own_stay(rng):

@@ -8,19 +8,35 @@ import keras
 from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
+    CompactCaps,
     ConvCaps,
+    ConvCaps3D,
     PrimaryCaps,
     PrimaryMatrixCaps,
     Squash,
 )
-from tfcaps.rem.compaction.children import ClassChildren, WindowChildren
+from tfcaps.rem.compaction.em import EMChildren, EMWindows
+from tfcaps.rem.compaction.joins import (
+    AsCapsules,
+    Flattened,
+    Joined,
+    Sum,
+    WholeMaps,
+)
+from tfcaps.rem.compaction.routed import (
+    ClassChildren,
+    CompactChildren,
+    WindowChildren,
+)
 from tfcaps.rem.compaction.units import (
     Convolution,
     Depthwise,
     EachUnit,
+    MatrixConvolution,
     Rule,
     Shape,
 )
+from tfcaps.routing import EMRouting
 
 # Layers, and activations of layers, that look at one number at a time.
 _ELEMENTWISE = (
@@ -29,10 +45,26 @@ _ELEMENTWISE = (
 )
 
 
-def rule_for(layer: Any, shape: Shape) -> Rule | None:
-    """Returns the rule of a layer, or `None` if it may need everything."""
+def rule_for(
+    layer: Any, inputs: list[Shape], outputs: list[Shape]
+) -> Rule | None:
+    """Returns the rule of a layer, or `None` if it may need everything.
+
+    Args:
+        layer: A layer, or an operation.
+        inputs: Shapes of the tensors that it takes.
+        outputs: Shapes of those that it gives.
+    """
+    if isinstance(getattr(layer, "routing", None), EMRouting):
+        return _em(layer, inputs)
+    if (make_joined := _JOINING.get(type(layer))) is not None:
+        return make_joined(layer, inputs)
+    if type(layer) is keras.layers.Reshape:
+        return _reshape(layer, inputs[0], outputs[0])
     make = _RULES.get(type(layer))
-    return make(layer, shape) if make is not None else None
+    if make is None or len(inputs) != 1:
+        return None
+    return make(layer, inputs[0])
 
 
 def _conv2d(layer: Any, shape: Shape) -> Rule | None:
@@ -57,7 +89,7 @@ def _capsule_conv(layer: Any, shape: Shape) -> Rule | None:
 
 def _primary_matrix(layer: Any, shape: Shape) -> Rule:
     convs = [layer.pose_conv, layer.activation_conv]
-    return Convolution(layer, convs, "num_types", layer.dim, 1)
+    return MatrixConvolution(layer, convs, "num_types", layer.dim, 1)
 
 
 def _squash(layer: Any, shape: Shape) -> Rule | None:
@@ -89,20 +121,65 @@ def _padding_3d(layer: Any, shape: Shape) -> Rule | None:
 
 
 def _class_caps(layer: Any, shape: Shape) -> Rule | None:
-    known = layer.can_be_silent and layer.share != "all"
-    return ClassChildren(layer, shape) if known else None
+    return ClassChildren(layer, shape) if layer.can_be_silent else None
+
+
+def _compact_caps(layer: Any, shape: Shape) -> Rule | None:
+    return CompactChildren(layer, shape) if layer.can_be_silent else None
 
 
 def _conv_caps(layer: Any, shape: Shape) -> Rule | None:
-    known = layer.routing.ignores_silent and not layer.share_types
-    return WindowChildren(layer) if known else None
+    known = layer.routing.ignores_silent
+    return WindowChildren(layer, shape) if known else None
+
+
+def _em(layer: Any, inputs: list[Shape]) -> Rule | None:
+    """Returns the rule of capsules with activations of their own."""
+    make = {ConvCaps: EMWindows, ClassCaps: EMChildren}.get(type(layer))
+    if make is None or len(inputs) != 2:
+        return None
+    poses, activations = inputs
+    if len(poses) != 5 or activations != poses[:-1]:
+        return None
+    return make(layer, poses)
+
+
+def _conv_caps_3d(layer: Any, shape: Shape) -> Rule | None:
+    known = layer.routing.ignores_silent and layer.bias_kind != "votes"
+    return WholeMaps(layer, shape) if known else None
+
+
+def _add(layer: Any, inputs: list[Shape]) -> Rule | None:
+    alike = len(set(inputs)) == 1 and len(inputs[0]) in (3, 4, 5)
+    return Sum(layer) if alike else None
+
+
+def _concatenate(layer: Any, inputs: list[Shape]) -> Rule | None:
+    axes = len(inputs[0])
+    axis = {3: 1, 4: 3, 5: 3}.get(axes)
+    if axis is None or layer.axis % axes != axis:
+        return None
+    known = all(shape[axis] is not None for shape in inputs)
+    return Joined(layer) if known else None
+
+
+def _reshape(layer: Any, shape: Shape, target: Shape) -> Rule | None:
+    if None in shape[1:]:
+        return None
+    if len(shape) == 5 and len(target) == 3 and shape[-1] == target[-1]:
+        return Flattened(layer, shape)
+    if len(shape) == 4 and target[1:] == (*shape[1:], 1):
+        return AsCapsules(layer)
+    return None
 
 
 # By exact type: a subclass may do anything.
 _RULES: dict[type, Callable[[Any, Shape], Rule | None]] = {
     CapsuleConv2D: _capsule_conv,
     ClassCaps: _class_caps,
+    CompactCaps: _compact_caps,
     ConvCaps: _conv_caps,
+    ConvCaps3D: _conv_caps_3d,
     PrimaryCaps: _primary,
     PrimaryMatrixCaps: _primary_matrix,
     Squash: _squash,
@@ -116,6 +193,12 @@ _RULES: dict[type, Callable[[Any, Shape], Rule | None]] = {
     keras.layers.LeakyReLU: EachUnit,
     keras.layers.ReLU: EachUnit,
     keras.layers.ZeroPadding3D: _padding_3d,
+}
+
+# Layers of several inputs.
+_JOINING: dict[type, Callable[[Any, list[Shape]], Rule | None]] = {
+    keras.layers.Add: _add,
+    keras.layers.Concatenate: _concatenate,
 }
 
 

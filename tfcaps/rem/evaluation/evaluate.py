@@ -20,6 +20,7 @@ from tfcaps.rem.evaluation.faithfulness import (
 )
 from tfcaps.rem.evaluation.metrics import t_score
 from tfcaps.rem.evaluation.report import Report
+from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
 from tfcaps.rem.trees.couplings import QuantizedComparison
 from tfcaps.rem.trees.layer_levels import Levels, layer_levels
@@ -197,6 +198,7 @@ class Evaluator:
             nonzero_parameters=nonzero,
             total_parameters=total,
             grid=self.grid,
+            **_multiply_adds(self.model),
             **counts.measures(),
         )
 
@@ -233,6 +235,18 @@ class Evaluator:
         towards = towards_class(couplings, classes)
         codes = quantize(towards, self.levels, mode=self.mode)
         return ops.cast(codes, "uint8")
+
+
+def _multiply_adds(model: keras.Model) -> dict[str, Any]:
+    """Returns what the report says of them, nothing for images of any size."""
+    try:
+        counted = multiply_adds(model)
+    except ValueError:
+        return {}
+    return {
+        "multiply_adds": counted.total,
+        "multiply_adds_per_layer": counted.per_layer,
+    }
 
 
 def predict(model: keras.Model, inputs: Any) -> Any:

@@ -58,6 +58,10 @@ class Report:
         sparsity_all: Share of zeros among all parameters.
         nonzero_parameters: Parameters that are not zero.
         total_parameters: All parameters.
+        multiply_adds: Multiply-adds for one image, see
+            `tfcaps.rem.multiply_adds`, or `None` where the size of images is
+            not known.
+        multiply_adds_per_layer: Those of each layer, by its name, or `None`.
         dictionaries: The parse trees of each class by what counts as a sample's
             class: the `"predicted"` one, as in the paper, the `"true"` one, or
             either for samples that are predicted right (`"correct"`). Keys are
@@ -90,6 +94,8 @@ class Report:
     grid: Grid | None = None
     faithfulness: Faithfulness | None = None
     parts: TreesOnParts | None = None
+    multiply_adds: int | None = None
+    multiply_adds_per_layer: dict[str, int] | None = None
 
     @property
     def dictionary(self) -> CouplingDictionary:
@@ -331,6 +337,8 @@ class Report:
                 f"{self.nonzero_parameters:,} of {self.total_parameters:,}",
             ),
         ]
+        if self.multiply_adds is not None:
+            rows.append(("multiply-adds", f"{self.multiply_adds:,}"))
         if self.faithfulness is not None:
             rows += self.faithfulness.rows()
         width = max(len(name) for name, _ in rows)

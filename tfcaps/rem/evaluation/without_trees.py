@@ -99,7 +99,7 @@ def taken_children(
     number = math.prod(size or 1 for size in input_shape[1:-1])
     if not isinstance(layer, CompactCaps):
         return np.arange(number, dtype="int32")
-    rows = math.prod(layer.grid[:-1]) if layer.share == "type" else 1
+    rows = math.prod(layer.grid[:-1]) if layer.counts_types else 1
     taken = np.full((rows, number // rows), children, "int32")
     first = np.arange(rows)[:, None] * (children // rows)
     taken[:, list(layer.sources)] = first + np.array(layer.origins)

@@ -16,7 +16,7 @@ from keras import ops
 from tfcaps.graphs import encoder
 from tfcaps.rem.pruning.masks import magnitude_threshold
 from tfcaps.rem.pruning.pruning import Array, Pruning, begin, check_unpruned
-from tfcaps.rem.pruning.targets import DEFAULT_TARGETS
+from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
 
 # The search ends when the threshold moves by less, or when the loss was the
 # same so many times in a row; the numbers of the paper's code.
@@ -139,7 +139,7 @@ class _LossGuarded(Pruning):
         data: tuple[Array, Array],
         settings: _Settings,
     ):
-        super().__init__(model, targets)
+        super().__init__(target_variables(model.trainable_variables, targets))
         self.data = data
         self.settings = settings
         self._encoder = encoder(model)

@@ -3,19 +3,14 @@
 tfmot refuses Keras 3 layers, but its schedules are plain objects.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import keras
 
 from tfcaps.rem.pruning.masks import check_scope, magnitude_masks
-from tfcaps.rem.pruning.pruning import Pruning, begin, check_unpruned
-from tfcaps.rem.pruning.targets import DEFAULT_TARGETS
-
-Schedule = Callable[[int], Any]
-
-# What schedules of tfmot and Keras call the sparsity at their end.
-_GOALS = ("final_sparsity", "target_sparsity", "end_learning_rate")
+from tfcaps.rem.pruning.pruning import begin, check_unpruned
+from tfcaps.rem.pruning.scheduled import Schedule, Scheduled, check_schedule
+from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
 
 
 def prune_low_magnitude(
@@ -57,24 +52,15 @@ def prune_low_magnitude(
         - Zhu, Gupta, 2017, https://arxiv.org/abs/1710.01878
     """
     check_scope(scope)
-    if not callable(pruning_schedule):
-        raise ValueError(
-            "`pruning_schedule` must be a function from the step to the "
-            "sparsity, such as tfmot's PolynomialDecay. Received: "
-            f"pruning_schedule={pruning_schedule!r}."
-        )
-    if frequency < 1:
-        raise ValueError(
-            f"`frequency` must be at least 1. Received: frequency={frequency}."
-        )
+    check_schedule(pruning_schedule, frequency)
     check_unpruned(model)
     return begin(
-        model, _Scheduled(model, targets, pruning_schedule, scope, frequency)
+        model, _LowMagnitude(model, targets, pruning_schedule, scope, frequency)
     )
 
 
-class _Scheduled(Pruning):
-    """Rewrites the masks when a schedule says so."""
+class _LowMagnitude(Scheduled):
+    """Prunes the smallest magnitudes."""
 
     def __init__(
         self,
@@ -84,34 +70,11 @@ class _Scheduled(Pruning):
         scope: str,
         frequency: int,
     ):
-        super().__init__(model, targets)
-        self.schedule = schedule
+        variables = target_variables(model.trainable_variables, targets)
+        super().__init__(variables, schedule, frequency)
         self.scope = scope
-        self.frequency = frequency
-        self._last_sparsity: float | None = None
-        for name in _GOALS:
-            self.goal = float(getattr(schedule, name, None) or self.goal)
 
-    def begin_step(self, model: keras.Model, step: int) -> None:
-        steps = range(step, step + (model.steps_per_execution or 1))
-        due = [t for t in map(self._target, steps) if t is not None]
-        if not due:
-            return
-        target = due[-1]
+    def update(self, model: keras.Model, target: float) -> None:
         weights = self.weights(model)
         masks = magnitude_masks(weights, target, scope=self.scope)
         self.prune(weights, masks)
-
-    def _target(self, step: int) -> float | None:
-        """Returns the sparsity to reach now, or None if nothing changes."""
-        value = self.schedule(step)
-        if isinstance(value, tuple):  # tfmot: (is it time, sparsity)
-            is_time, value = value
-            return float(value) if bool(is_time) else None
-        if (step - 1) % self.frequency:
-            return None
-        value = float(value)
-        if value == self._last_sparsity:
-            return None
-        self._last_sparsity = value
-        return value

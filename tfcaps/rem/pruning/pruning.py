@@ -7,6 +7,7 @@ the model itself stays as it was and stripping is removing the constraints.
 | strategy | how to begin it |
 |---|---|
 | magnitude on a schedule (polynomial, one-shot) | `prune_low_magnitude` |
+| whole units on a schedule, for speed | `prune_structured` |
 | SNIP, once before the training | `prune_single_shot` |
 | the REM paper's, guarded by the validation loss | `prune_iteratively` |
 
@@ -23,7 +24,6 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.ops import Tensor
-from tfcaps.rem.pruning.targets import target_variables
 
 Array = NDArray[Any]
 
@@ -47,11 +47,12 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     """
     pruning = getattr(model, "pruning", None)
     if pruning is not None:
+        reached = pruning.reached()
         pruning.detach(model)
         model.pruning = None
-        if pruning.goal > (reached := pruning.sparsity()) + 0.01:
+        if pruning.goal > reached + 0.01:
             warnings.warn(
-                f"{reached:.1%} of the weights are pruned, not the "
+                f"{reached:.1%} of the {pruning.counted} are pruned, not the "
                 f"{pruning.goal:.1%} of the schedule. Train until its end, "
                 "with the callback `tfcaps.rem.UpdatePruningStep()`.",
                 stacklevel=2,
@@ -101,19 +102,23 @@ class Pruning:
     """The masks of one model. A strategy overrides one of the two hooks.
 
     Args:
-        model: A built `keras.Model`.
-        targets: Groups of weights, as in `prune_low_magnitude`.
+        variables: The weights that can be pruned.
         masks: Boolean arrays to begin with, in the order of the weights.
             Defaults to all ones.
+        fills: What a weight is where it is pruned. Defaults to zeros.
     """
+
+    # What `goal` and `reached` are shares of.
+    counted = "weights"
 
     def __init__(
         self,
-        model: keras.Model,
-        targets: str | Sequence[str],
+        variables: Sequence[Any],
         masks: Sequence[Array] | None = None,
+        fills: Sequence[float] | None = None,
     ):
-        self.variables = target_variables(model.trainable_variables, targets)
+        self.variables = list(variables)
+        self.fills = list(fills or [0.0] * len(self.variables))
         self._own_constraints = [v.constraint for v in self.variables]
         self._optimizer: Any = None
         self._masks: list[Any] = list(masks or [])
@@ -143,10 +148,14 @@ class Pruning:
         for new, old in zip(masks, self._masks, strict=False):
             new.assign(ops.convert_to_numpy(old).astype(new.dtype))
         self._optimizer, self._masks = optimizer, masks
-        for variable, mask, own in zip(
-            self.variables, masks, self._own_constraints, strict=True
+        for variable, mask, own, fill in zip(
+            self.variables,
+            masks,
+            self._own_constraints,
+            self.fills,
+            strict=True,
         ):
-            variable.constraint = _Masked(mask, own)
+            variable.constraint = _Masked(mask, own, fill)
         _retrace(model)
 
     def detach(self, model: keras.Model) -> None:
@@ -176,11 +185,15 @@ class Pruning:
 
     def prune(self, weights: Sequence[Array], masks: Sequence[Array]) -> None:
         """Sets the masks, and stores the unmasked `weights`."""
-        for variable, mask, array, keep in zip(
-            self.variables, self._masks, weights, masks, strict=True
+        for variable, mask, array, keep, fill in zip(
+            self.variables, self._masks, weights, masks, self.fills, strict=True
         ):
             mask.assign(keep.astype(array.dtype))
-            variable.assign(array * keep)
+            variable.assign(np.where(keep, array, fill).astype(array.dtype))
+
+    def reached(self) -> float:
+        """Returns how much is pruned, to be compared with `goal`."""
+        return self.sparsity()
 
     def sparsity(self) -> float:
         """Returns the share of zeros in the masks."""
@@ -220,13 +233,20 @@ def _retrace(model: keras.Model) -> None:
 
 
 class _Masked(keras.constraints.Constraint):
-    """Multiplies a weight with its mask, after the weight's own constraint."""
+    """Multiplies a weight with its mask, after the weight's own constraint.
 
-    def __init__(self, mask: Any, own: Any):
+    Where it is masked it becomes `fill`.
+    """
+
+    def __init__(self, mask: Any, own: Any, fill: float = 0.0):
         self.mask = mask
         self.own = own
+        self.fill = fill
 
     def __call__(self, weight: Tensor) -> Tensor:
         if self.own is not None:
             weight = self.own(weight)
-        return ops.multiply(weight, self.mask)
+        masked = ops.multiply(weight, self.mask)
+        if self.fill:
+            masked = masked + self.fill * (1.0 - self.mask)
+        return masked

@@ -7,11 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.graphs import functional
 from tfcaps.ops import Tensor
+from tfcaps.rem.pruning.gradients import NoStep, probe
 from tfcaps.rem.pruning.masks import saliency_masks
 from tfcaps.rem.pruning.pruning import Array, Pruning, begin, check_unpruned
-from tfcaps.rem.pruning.targets import DEFAULT_TARGETS
+from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
 
 
 def prune_single_shot(
@@ -55,7 +55,7 @@ def prune_single_shot(
             f"Compile the model {model.name!r} before `prune_single_shot`, "
             "which takes the gradient of its loss."
         )
-    pruning = Pruning(model, targets)
+    pruning = Pruning(target_variables(model.trainable_variables, targets))
     saliencies = _saliencies(model, batches, pruning.variables)
     total = sum(float(s.sum(dtype=np.float64)) for s in saliencies)
     if not 0.0 < total < np.inf:
@@ -75,43 +75,20 @@ def _saliencies(
     """Returns the saliency of each weight; the model stays as it was."""
     before = model.get_weights()
     optimizer = _Saliency()
-    # The same layers, trained by an optimiser that moves nothing.
-    whole = functional(model)
-    probe = keras.Model(whole.input, whole.output, name=model.name)
-    probe.compile(
-        optimizer,
-        loss=model.loss,
-        loss_weights=model.get_compile_config()["loss_weights"],
-        auto_scale_loss=False,  # which leaves batches out
-    )
+    trained = probe(model, optimizer)
     for x, y in batches:
-        probe.train_on_batch(x, y)
+        trained.train_on_batch(x, y)
     model.set_weights(before)  # moving averages, and what constraints did
     if not optimizer.built:
         raise ValueError("`batches` must have at least one batch.")
-    return [optimizer.saliency_of(variable) for variable in variables]
+    return [optimizer.kept(variable) for variable in variables]
 
 
-class _Saliency(keras.optimizers.Optimizer):
-    """Adds up `|w dL/dw|` and leaves the weights alone."""
-
-    def __init__(self) -> None:
-        super().__init__(learning_rate=0.0, name="saliency")
-
-    def build(self, variables: list[Any]) -> None:
-        super().build(variables)
-        self._saliencies = [
-            self.add_variable_from_reference(variable, name="saliency")
-            for variable in variables
-        ]
+class _Saliency(NoStep):
+    """Adds up `|w dL/dw|`."""
 
     def update_step(
         self, gradient: Tensor, variable: Any, learning_rate: Tensor
     ) -> None:
-        index = self._get_variable_index(variable)
         saliency = ops.abs(ops.multiply(gradient, variable))
-        self.assign_add(self._saliencies[index], saliency)
-
-    def saliency_of(self, variable: Any) -> Array:
-        saliency = self._saliencies[self._get_variable_index(variable)]
-        return ops.convert_to_numpy(saliency)
+        self.assign_add(self._of(variable), saliency)

@@ -1,0 +1,138 @@
+"""Multiply-adds: by hand, against TensorFlow's profiler, and reported."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.registry import ROUTINGS, parametrize
+from tfcaps import models, rem
+from tfcaps.layers import CompactCaps
+from tfcaps.routing import Votes
+
+_PASSES = ("sum", "weighted_sum", "agreement", "lengths", "distances")
+
+# Networks of published sizes, whose profile has no other products of note.
+PUBLISHED = {
+    "deepcaps": lambda: models.deepcaps((28, 28, 1), 10),
+    "dr_capsnet": lambda: models.dr_capsnet((28, 28, 1), 10),
+    "efficient_capsnet": lambda: models.efficient_capsnet((28, 28, 1), 10),
+}
+
+
+def profile(model):
+    """Returns TensorFlow's float operations for one image, by operation."""
+    import tensorflow as tf
+
+    profiler = tf.compat.v1.profiler
+    one = tf.TensorSpec((1, *model.inputs[0].shape[1:]), tf.float32)
+    traced = tf.function(lambda x: model(x, training=False), autograph=False)
+    options = profiler.ProfileOptionBuilder.float_operation()
+    found = profiler.profile(
+        traced.get_concrete_function(one).graph,
+        cmd="op",
+        options={**options, "output": "none"},
+    )
+    counts, nodes = {}, [found]
+    while nodes:
+        node = nodes.pop()
+        counts[node.name] = node.float_ops
+        nodes.extend(node.children)
+    return found.total_float_ops, counts
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_counts_are_within_two_percent_of_the_profiler(name):
+    model = PUBLISHED[name]()
+    counted = rem.multiply_adds(model)
+    total, operations = profile(model)
+    assert counted.uncounted == ()
+    assert 2 * counted.total == pytest.approx(total, rel=0.02)
+    convolutions = sum(
+        count for layer, count in counted.per_layer.items() if "conv" in layer
+    )
+    convolutions += counted.per_layer.get("primary_caps", 0)
+    if name == "deepcaps":
+        # Of the routed layer the votes are a convolution.
+        passes = 32 * 2 * 2 * 32 * 8 * 5
+        convolutions += counted.per_layer["cell4_routed"] - passes
+    assert 2 * convolutions == sum(
+        operations.get(kind, 0) for kind in ("Conv2D", "DepthwiseConv2dNative")
+    )
+
+
+@parametrize(ROUTINGS)
+def test_routing_passes_over_the_votes_as_often_as_it_says(case, rng):
+    passes = []
+
+    class Counted(Votes):
+        def __getattribute__(self, name):
+            if name in (*_PASSES, "squared_deviations"):
+                passes.append(name)
+            return super().__getattribute__(name)
+
+    routing = case.make()
+    votes = Counted(rng.normal(size=(2, 4, 3, case.dim)).astype("float32"))
+    routing(votes, activations=np.full((2, 4), 0.5, "float32"))
+    assert len(passes) == routing.vote_passes
+
+
+def test_layers_are_counted_by_hand():
+    counted = rem.multiply_adds(tiny_capsnet(decoder=True))
+    assert counted.per_layer == {
+        "conv": 6 * 6 * 3 * 3 * 1 * 4,
+        "primary_caps": 2 * 2 * 3 * 3 * 4 * 8,
+        "class_caps": 8 * 3 * 4 * (4 + 5),
+        "reconstruction": 12 * 512 + 512 * 1024 + 1024 * 64,
+    }
+    assert counted.total == sum(counted.per_layer.values())
+    assert f"{counted.total:,}" in str(counted)
+
+
+@pytest.mark.parametrize("name", SMALL_NETWORKS)
+def test_every_layer_of_every_network_is_known(name):
+    model = SMALL_NETWORKS[name]()
+    counted = rem.multiply_adds(model)
+    assert counted.uncounted == ()
+    assert {"class_caps"} <= set(counted.per_layer)
+    if "backbone" in name:
+        assert counted.per_layer["backbone"] == 7 * 7 * 3 * 3 * 1 * 4
+
+
+def test_matrices_and_windows():
+    model = SMALL_NETWORKS["em_capsnet"]()
+    counted = rem.multiply_adds(model).per_layer
+    windows = 3 * 3
+    children = 3 * 3 * 2
+    assert counted["conv_caps1"] == windows * children * 2 * 16 * (4 + 11)
+
+
+def test_only_voting_children_of_a_compact_layer_count():
+    images = keras.Input((2, 2, 3, 4))
+    layer = CompactCaps(
+        3, 5, grid=(2, 2, 4), sources=[0, 2], origins=[0, 3], share="type"
+    )
+    counted = rem.multiply_adds(keras.Model(images, layer(images)))
+    assert counted.total == 4 * 2 * 3 * 5 * (4 + 5)
+
+
+def test_unknown_layers_are_named_and_unknown_sizes_refused():
+    inputs = keras.Input((6, 4))
+    attention = keras.layers.MultiHeadAttention(2, 3, name="attention")
+    model = keras.Model(inputs, attention(inputs, inputs))
+    assert rem.multiply_adds(model).uncounted == ("attention",)
+    assert "not counted: attention" in str(rem.multiply_adds(model))
+    images = keras.Input((None, 8, 1))
+    model = keras.Model(images, keras.layers.Conv2D(2, 3)(images))
+    with pytest.raises(ValueError, match="inputs of a known size"):
+        rem.multiply_adds(model)
+
+
+def test_the_report_tells_them():
+    model = tiny_capsnet()
+    counted = rem.multiply_adds(model)
+    images = np.zeros((4, 8, 8, 1), "float32")
+    report = rem.evaluate(model, (images, np.zeros(4, int)))
+    assert report.to_dict()["multiply_adds"] == counted.total
+    assert report.to_dict()["multiply_adds_per_layer"] == counted.per_layer
+    assert f"multiply-adds            {counted.total:,}" in str(report)

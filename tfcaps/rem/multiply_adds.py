@@ -1,0 +1,260 @@
+"""Counts the multiply-adds of a model from the shapes of its layers."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from tfcaps.graphs import functional, same_layers
+from tfcaps.layers import (
+    ClassCaps,
+    CompactCaps,
+    ConvCaps,
+    ConvCaps3D,
+    Decoder,
+    PrimaryCaps,
+    PrimaryMatrixCaps,
+)
+from tfcaps.rem.trees.with_couplings import WithCouplings
+
+# Of one image: the batch comes first.
+Shape = tuple[int | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiplyAdds:
+    """The multiply-adds of a model for one image.
+
+    Attributes:
+        per_layer: Those of each layer that has some, by its name, from input
+            to output.
+        uncounted: Names of layers with weight matrices of a kind that is
+            unknown here, which count as 0.
+    """
+
+    per_layer: dict[str, int]
+    uncounted: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Those of all layers together."""
+        return sum(self.per_layer.values())
+
+    def __str__(self) -> str:
+        rows = [*self.per_layer.items(), ("total", self.total)]
+        width = max(len(name) for name, _ in rows)
+        table = [f"{name:<{width}}  {count:>15,}" for name, count in rows]
+        if self.uncounted:
+            table.append(f"not counted: {', '.join(self.uncounted)}")
+        return "\n".join(table)
+
+
+def multiply_adds(model: keras.Model) -> MultiplyAdds:
+    """Counts the multiply-adds that a model needs for one image.
+
+    One multiply-add is a product and its addition to a sum, two floating-point
+    operations. Counted are convolutions, dense layers, the votes of capsules,
+    which are made once, and the passes of routing over all votes, see
+    `tfcaps.routing.Routing.vote_passes`. What is done to each number alone
+    (activations, biases, normalisation, squash, softmax) is not counted.
+
+    The count follows from shapes: zeros of pruning count in full until
+    `compact` has removed them. The matrices of EM count as matrices, and votes
+    as if they were held in memory, whichever way is taken to contract them.
+
+    Args:
+        model: A functional or sequential model. Inputs but the batch must have
+            known sizes. A decoder counts; `encoder` leaves it out.
+
+    Returns:
+        A `MultiplyAdds`, with the total and a number for each layer.
+
+    Raises:
+        ValueError: If a size is not known, or the model has no graph of layers.
+
+    Example:
+
+    >>> from tfcaps.models import dr_capsnet
+    >>> multiply_adds(dr_capsnet((28, 28, 1), 10)).per_layer
+    {'conv': 8294400, 'primary_caps': 191102976, 'class_caps': 2396160}
+    """
+    per_layer: dict[str, int] = {}
+    uncounted: list[str] = []
+    for layer, shapes in called(functional(model)):
+        count = of_layer(layer, shapes[0]) if shapes else 0
+        if count is None:
+            uncounted.append(layer.name)
+        elif count:
+            per_layer[layer.name] = per_layer.get(layer.name, 0) + count
+    return MultiplyAdds(per_layer, tuple(dict.fromkeys(uncounted)))
+
+
+def called(model: keras.Model) -> list[tuple[Any, list[Shape]]]:
+    """Returns each layer that a model calls, and the shapes of its inputs."""
+    calls: list[tuple[Any, list[Shape]]] = []
+
+    def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = keras.tree.flatten((args, kwargs))
+        given = [x for x in tensors if isinstance(x, keras.KerasTensor)]
+        calls.append((layer, [tuple(tensor.shape) for tensor in given]))
+        return layer(*args, **kwargs)
+
+    same_layers(model, record)
+    return calls
+
+
+def of_layer(layer: Any, shape: Shape) -> int | None:
+    """Returns the multiply-adds of a layer on inputs of a shape.
+
+    `None` if it has weight matrices and is of a kind unknown here.
+
+    Raises:
+        ValueError: If a size of the input is not known.
+    """
+    if (inside := getattr(layer, "equivalent_layers", None)) is not None:
+        counts = [of_layer(part, shape) for part in inside]
+        return None if None in counts else sum(count or 0 for count in counts)
+    count = next((c for kind, c in _COUNTS if isinstance(layer, kind)), None)
+    if count is None:
+        weights = getattr(layer, "weights", ())  # operations have none
+        return None if any(len(w.shape) > 1 for w in weights) else 0
+    if None in shape[1:]:
+        raise ValueError(
+            "Multiply-adds need inputs of a known size. Received: inputs "
+            f"{tuple(shape)} of the layer {layer.name!r}. Build the model for "
+            "images of one size."
+        )
+    return count(layer, (1, *shape[1:]))
+
+
+def _positions(layer: Any, shape: Shape) -> int:
+    """Returns at how many positions the windows of a convolution stand."""
+    output = layer.compute_output_shape(shape)
+    is_last = layer.data_format == "channels_last"
+    return _product(output[1:-1] if is_last else output[2:])
+
+
+def _product(sizes: Sequence[int | None]) -> int:
+    return math.prod(size or 0 for size in sizes)
+
+
+def _convolution(layer: Any, shape: Shape) -> int:
+    return _positions(layer, shape) * _product(layer.kernel.shape)
+
+
+def _transposed(layer: Any, shape: Shape) -> int:
+    is_last = layer.data_format == "channels_last"
+    inputs = shape[1:-1] if is_last else shape[2:]
+    return _product(inputs) * _product(layer.kernel.shape)
+
+
+def _separable(layer: Any, shape: Shape) -> int:
+    kernels = layer.depthwise_kernel, layer.pointwise_kernel
+    each = sum(_product(kernel.shape) for kernel in kernels)
+    return _positions(layer, shape) * each
+
+
+def _dense(layer: Any, shape: Shape) -> int:
+    return _product(shape[1:-1]) * _product(layer.kernel.shape)
+
+
+def _primary(layer: Any, shape: Shape) -> int:
+    if len(shape) == 5:  # CapsuleConv2D: types and components are channels
+        *grid, types, components = shape
+        shape = (*grid, _product((types, components)))
+    return _of_any(layer.conv, shape)
+
+
+def _primary_matrix(layer: Any, shape: Shape) -> int:
+    convs = layer.pose_conv, layer.activation_conv
+    return sum(_convolution(conv, shape) for conv in convs)
+
+
+def _routed(layer: Any, children: int, components: int) -> int:
+    """Returns the products of the votes, and of the passes over them."""
+    rows = math.isqrt(layer.dim) if layer.matrix else 1
+    parents = layer._num_parents * layer.dim
+    passes = layer.routing.vote_passes
+    return children * parents * (components // rows + passes)
+
+
+def _class_caps(layer: Any, shape: Shape) -> int:
+    children = _product(shape[1:-1])
+    if isinstance(layer, CompactCaps):
+        positions, _ = layer._counted(shape)
+        children = positions * len(layer.sources)
+    return _routed(layer, children, shape[-1] or 0)
+
+
+def _conv_caps(layer: Any, shape: Shape) -> int:
+    windows = _product(layer._windows(shape).shape)
+    children = _product((*layer.kernel_size, shape[-2]))
+    return windows * _routed(layer, children, shape[-1] or 0)
+
+
+def _conv_caps_3d(layer: Any, shape: Shape) -> int:
+    batch, rows, columns, types, components = shape
+    depth = (batch, rows, columns, layer.depth or components)
+    votes = _product((types, _convolution(layer.conv, depth)))
+    *grid, num_types, dim = layer.compute_output_shape(shape)
+    parents = _product((*grid, num_types, dim))
+    return votes + (types or 0) * parents * int(layer.routing.vote_passes)
+
+
+def _decoder(layer: Any, shape: Shape) -> int:
+    _, classes, dim = shape
+    inputs = dim if layer.class_independent else _product((classes, dim))
+    return _of_any(layer.network, (1, inputs))
+
+
+def _nested(layer: Any, shape: Shape) -> int:
+    """Counts a model within a model, on its own inputs."""
+    del shape
+    return multiply_adds(layer).total
+
+
+def _with_couplings(layer: Any, shape: Shape) -> int:
+    """Counts the routed layer, without what is asked beside its outputs."""
+    return _of_any(layer.layer, shape)
+
+
+def _of_any(layer: Any, shape: Shape) -> int:
+    return of_layer(layer, shape) or 0
+
+
+_Count = Callable[[Any, Shape], int]
+_keras = keras.layers
+
+# The first that fits; subclasses stand before their bases.
+_COUNTS: tuple[tuple[Any, _Count], ...] = (
+    (ClassCaps, _class_caps),
+    (ConvCaps, _conv_caps),
+    (ConvCaps3D, _conv_caps_3d),
+    (PrimaryCaps, _primary),
+    (PrimaryMatrixCaps, _primary_matrix),
+    (Decoder, _decoder),
+    (WithCouplings, _with_couplings),
+    (keras.Model, _nested),
+    ((_keras.SeparableConv1D, _keras.SeparableConv2D), _separable),
+    (
+        (
+            _keras.Conv1DTranspose,
+            _keras.Conv2DTranspose,
+            _keras.Conv3DTranspose,
+        ),
+        _transposed,
+    ),
+    (
+        (
+            _keras.Conv1D,
+            _keras.Conv2D,
+            _keras.Conv3D,
+            _keras.DepthwiseConv1D,
+            _keras.DepthwiseConv2D,
+        ),
+        _convolution,
+    ),
+    (_keras.Dense, _dense),
+)

@@ -1,0 +1,232 @@
+"""Structured pruning: whole units leave on a schedule."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from tfcaps.rem.compaction.units import Mask
+from tfcaps.rem.pruning.criteria import CRITERIA, Evidence, Scores
+from tfcaps.rem.pruning.gradients import Gradients
+from tfcaps.rem.pruning.pruning import begin, check_unpruned
+from tfcaps.rem.pruning.scheduled import Schedule, Scheduled, check_schedule
+from tfcaps.rem.pruning.unit_groups import KINDS, UnitGroups
+
+# What the schedule's share is of.
+TARGETS = ("multiply_adds", "parameters")
+SCOPES = ("global", "layer")
+
+
+def prune_structured(
+    model: keras.Model,
+    pruning_schedule: Schedule,
+    *,
+    units: str | Sequence[str] = ("filters", "types"),
+    criterion: str = "magnitude",
+    target: str = "multiply_adds",
+    scope: str = "layer",
+    min_share: float = 0.05,
+    frequency: int = 1,
+    batches: Iterable[tuple[Any, Any]] | None = None,
+    seed: int = 0,
+) -> keras.Model:
+    """Prepares a model for pruning of whole units during `fit`.
+
+    A unit that leaves is masked together with all that makes it (kernel, bias,
+    scale and shift of a normalisation) and all that reads it, so that the
+    network does exactly what it does without: `tfcaps.rem.compact` removes the
+    same units and makes a small dense network of the same outputs. Units that
+    are tied leave together: the channels that become one capsule, and those
+    that a sum adds up. Hidden capsules that leave keep their share in the
+    competition for children, see `silent_parents` of the routings; those of
+    `EMRouting` leave it too, and those of `ScaledDistanceRouting`, to which a
+    parent of no votes is the nearest, stay.
+
+    Train with the callback `UpdatePruningStep()`, then call `strip_pruning`,
+    then `tfcaps.rem.compact`. The masks live in the optimiser, as those of
+    `prune_low_magnitude`. What has left never comes back.
+
+    Args:
+        model: A built `keras.Model`. It is changed in place.
+        pruning_schedule: As in `prune_low_magnitude`, but its sparsity is the
+            share of `target` that has been removed.
+        units: What may leave: `"filters"`, channels of convolutions;
+            `"types"`, types of capsules and hidden capsules; `"children"`,
+            single children of class capsules, which leave the parse trees;
+            `"components"`, those of all poses of a layer; or several of these.
+            Defaults to filters and types.
+        criterion: What ranks units: `"magnitude"`, the norm of all weights of
+            a unit; `"taylor"`, how much the loss changes without it, to first
+            order; `"lakp"`, look-ahead kernel pruning; `"random"`, to compare.
+            Defaults to `"magnitude"`.
+        target: `"multiply_adds"` or `"parameters"`, without a decoder's.
+            Defaults to `"multiply_adds"`.
+        scope: `"layer"` removes the same share of the units of each layer;
+            `"global"` compares scores across layers: those of `"taylor"` as
+            they are, others divided by the mean of their layer, which can
+            starve a layer whose units differ more. Defaults to `"layer"`.
+        min_share: Float in (0, 1]. Share of its units that each layer keeps at
+            least. Defaults to `0.05`.
+        frequency: As in `prune_low_magnitude`.
+        batches: Pairs of inputs and targets, as for `train_on_batch`, which
+            `"taylor"` reads at each update. Defaults to `None`.
+        seed: Int. Of the random numbers of `"random"`. Defaults to `0`.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: If an argument is out of range, no unit of these kinds may
+            leave, the schedule's final share cannot be reached, `batches` are
+            missing, or the model is pruned already.
+
+    References:
+        - Molchanov et al., 2019, https://arxiv.org/abs/1906.10771 (`"taylor"`)
+        - FastCaps, 2025, https://arxiv.org/abs/2509.03103 (`"lakp"`)
+        - PrunedCaps, 2025, https://arxiv.org/abs/2512.06003, which removes
+          primary capsules
+    """
+    check_schedule(pruning_schedule, frequency)
+    kinds = (units,) if isinstance(units, str) else tuple(units)
+    for name, values, known in (
+        ("units", kinds, tuple(KINDS)),
+        ("criterion", (criterion,), tuple(CRITERIA)),
+        ("target", (target,), TARGETS),
+        ("scope", (scope,), SCOPES),
+    ):
+        if not values or not set(values) <= set(known):
+            raise ValueError(
+                f"`{name}` must be of {known}. Received: {name}="
+                f"{values if name == 'units' else values[0]!r}."
+            )
+    if not 0.0 < min_share <= 1.0:
+        raise ValueError(
+            f"`min_share` must be in (0, 1]. Received: min_share={min_share}."
+        )
+    if criterion == "taylor" and batches is None:
+        raise ValueError(
+            '`criterion="taylor"` takes gradients of the loss: give `batches`, '
+            "pairs of inputs and targets."
+        )
+    check_unpruned(model)
+    settings = _Settings(criterion, target, scope, min_share, seed)
+    return begin(
+        model,
+        _Structured(
+            UnitGroups(model, kinds),
+            pruning_schedule,
+            frequency,
+            settings,
+            batches,
+            kinds,
+        ),
+    )
+
+
+class _Settings(NamedTuple):
+    """Arguments of `prune_structured`."""
+
+    criterion: str
+    target: str
+    scope: str
+    min_share: float
+    seed: int
+
+
+class _Structured(Scheduled):
+    """Masks whole units until a share of the cost is gone."""
+
+    def __init__(
+        self,
+        groups: UnitGroups,
+        schedule: Schedule,
+        frequency: int,
+        settings: _Settings,
+        batches: Iterable[tuple[Any, Any]] | None,
+        kinds: Sequence[str],
+    ):
+        super().__init__(groups.variables, schedule, frequency, groups.fills)
+        self.groups = groups
+        self.settings = settings
+        self.counted = settings.target.replace("_", "-")
+        self._batches = batches
+        self._gradients: Gradients | None = None
+        self._draw = np.random.default_rng(settings.seed)
+        self._whole = self._cost(np.ones(len(groups), bool))
+        if not len(groups):
+            raise ValueError(
+                f"The model has no {' or '.join(kinds)} that may leave. "
+                "Choose other `units`."
+            )
+        order = self._order(np.zeros(len(groups)))
+        most = 1.0 - self._cost(self._without(order)) / self._whole
+        if self.goal > most:
+            raise ValueError(
+                f"At most {most:.1%} of the {self.counted} can be removed "
+                f"with min_share={settings.min_share} and these `units`. "
+                f"Received: a schedule that ends at {self.goal:.1%}."
+            )
+
+    def update(self, model: keras.Model, target: float) -> None:
+        weights = self.weights(model)
+        evidence = Evidence(weights, lambda: self._towards(model), self._draw)
+        scores = CRITERIA[self.settings.criterion](self.groups, evidence)
+        # What has left is at the bottom, whatever it scores.
+        left = ~self.groups.kept(self.masks())
+        order = self._order(np.where(left, -np.inf, scores))
+        most = (1.0 - target) * self._whole
+        low, high = int(left.sum()), len(order)
+        while low < high:  # the fewest more that are enough
+            middle = (low + high) // 2
+            if self._cost(self._without(order[:middle])) <= most:
+                high = middle
+            else:
+                low = middle + 1
+        self.prune(weights, self.groups.masks(self._without(order[:low])))
+
+    def reached(self) -> float:
+        if not self._masks:
+            return 0.0
+        keep = self.groups.kept(self.masks())
+        return 1.0 - self._cost(keep) / self._whole
+
+    def _towards(self, model: keras.Model) -> Iterable[Sequence[Any]]:
+        if self._gradients is None:
+            self._gradients = Gradients(model, self._batches or ())
+        return self._gradients.towards(self.variables)
+
+    def _cost(self, keep: Mask) -> float:
+        if self.settings.target == "parameters":
+            return self.groups.parameters(keep)
+        return self.groups.multiply_adds(keep)
+
+    def _without(self, left: NDArray[np.integer]) -> Mask:
+        keep = np.ones(len(self.groups), bool)
+        keep[left] = False
+        return keep
+
+    def _order(self, scores: Scores) -> NDArray[np.integer]:
+        """Returns the groups that may leave, the first to leave first."""
+        ranks = np.empty(len(scores))
+        may_leave = np.ones(len(scores), bool)
+        for site in np.unique(self.groups.sites):
+            members = np.flatnonzero(self.groups.sites == site)
+            sorted_members = members[np.argsort(scores[members], kind="stable")]
+            stay = max(round(self.settings.min_share * len(members)), 1)
+            may_leave[sorted_members[len(members) - stay :]] = False
+            if self.settings.scope == "layer":
+                places = np.arange(len(members)) / len(members)
+                ranks[sorted_members] = places
+            else:
+                ranks[members] = scores[members] / self._scale(scores[members])
+        order = np.argsort(ranks, kind="stable")
+        return order[may_leave[order]]
+
+    def _scale(self, scores: Scores) -> float:
+        """Returns what makes scores of a layer comparable with others."""
+        alive = scores[np.isfinite(scores)]
+        if self.settings.criterion == "taylor" or not alive.size:
+            return 1.0  # changes of the loss are comparable as they are
+        return float(alive.mean()) or 1.0
