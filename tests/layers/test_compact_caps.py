@@ -316,12 +316,11 @@ VOTING = {"grid": (9,), "sources": [0, 2], "origins": [1, 7]}
 @pytest.mark.parametrize(
     "settings",
     [
-        {"routing": "em"},
         {"routing": "regularized"},
         {"routing": ScaledDistanceRouting(distance_scale="sample")},
         {"matrix": True, "coordinates": True},
     ],
-    ids=["em", "regularized", "sample", "coordinates"],
+    ids=["regularized", "sample", "coordinates"],
 )
 def test_layer_whose_children_always_count_is_an_error(settings):
     message = (
