@@ -279,37 +279,6 @@ def test_weights_of_children_are_told_from_others(routing):
         assert weight.per_child == (weight.shape[0] == 7)
 
 
-@pytest.mark.parametrize("grid", [FLAT, GRID], ids=["flat", "spatial"])
-@pytest.mark.parametrize(
-    "routing", ["dynamic", "scaled_distance", "self_attention", "uniform"]
-)
-def test_children_of_zero_poses_may_share_one_matrix(grid, routing, rng):
-    settings = {"routing": ROUTINGS[routing], "share": "all"}
-    voting = [2, 0]
-    children = rng.normal(size=(3, *grid, 4)).astype("float32")
-    silent = np.delete(np.arange(grid[-1]), voting)
-    children[..., silent, :] = 0.0
-    whole = ClassCaps(3, 4, **settings)
-    expected = whole(children, **ALL)
-    taken = children[..., voting, :]
-    compact = CompactCaps(
-        3, 4, grid=grid, sources=[0, 1], origins=voting, **settings
-    )
-    compact.build(taken.shape)
-    weights = whole.get_weights()
-    if routing == "self_attention":  # its bias has a row for each child
-        by_position = weights[1].reshape(-1, grid[-1], 3)
-        weights[1] = by_position[:, voting].reshape(-1, 3)
-    compact.set_weights(weights)
-    for output, wanted in zip(compact(taken, **ALL), expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=1e-6)
-    np.testing.assert_allclose(
-        compact.voting_activations(taken),
-        whole.voting_activations(children),
-        atol=1e-6,
-    )
-
-
 VOTING = {"grid": (9,), "sources": [0, 2], "origins": [1, 7]}
 
 
