@@ -167,7 +167,8 @@ def longest(lengths: Tensor) -> Tensor:
         Tensor `[...]` of int32.
     """
     most = ops.max(lengths, axis=-1, keepdims=True)
-    return ops.argmax(ops.cast(lengths >= most, "int32"), axis=-1)
+    is_longest = ops.cast(lengths >= most, "int32")
+    return ops.cast(ops.argmax(is_longest, axis=-1), "int32")
 
 
 # What layers take as `squash`.
