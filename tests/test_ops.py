@@ -1,5 +1,6 @@
 """Length, squash and the quantiser."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from tfcaps.ops import (
     dequantize,
     efficient_squash,
     length,
+    longest,
     quantize,
     square_root,
     squash,
@@ -115,6 +117,14 @@ def test_efficient_squash_is_steep_at_zero():
     )
     assert not np.any(value)
     np.testing.assert_array_equal(gradient, np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_longest_capsule_is_the_first_of_equal_ones(dtype, rng):
+    lengths = rng.integers(0, 3, (50, 4)).astype(dtype) / 2
+    found = longest(lengths)
+    assert keras.backend.standardize_dtype(found.dtype) == "int32"
+    np.testing.assert_array_equal(found, np.argmax(lengths, axis=-1))
 
 
 @pytest.mark.parametrize(

@@ -139,9 +139,9 @@ def efficient_squash(vectors: Tensor, *, axis: Axes = -1) -> Tensor:
     norm = length(wide, axis=axis, keepdims=True)
     positive = norm > 0
     divisor = ops.where(positive, norm, ops.ones_like(norm))
-    scale = ops.where(
-        positive, -ops.expm1(-divisor) / divisor, ops.ones_like(norm)
-    )
+    # 1 - exp(-n), exact also for small n, without expm1, which ONNX lacks.
+    shrunk = ops.tanh(0.5 * divisor) * (1.0 + ops.exp(-divisor))
+    scale = ops.where(positive, shrunk / divisor, ops.ones_like(norm))
     return ops.cast(scale * wide, vectors.dtype)
 
 
@@ -162,6 +162,23 @@ def softmax(logits: Tensor, silent: int = 0) -> Tensor:
     if logits.shape[-1] == 1:
         return ops.ones_like(logits)
     return ops.softmax(logits, axis=-1)
+
+
+def longest(lengths: Tensor) -> Tensor:
+    """Returns the index of the longest capsule, the first of equal ones.
+
+    `keras.ops.argmax` of floats looks at their bits, to tell 0.0 from -0.0,
+    which neither ONNX nor OpenVINO nor LiteRT can do.
+
+    Args:
+        lengths: Tensor `[..., j]`.
+
+    Returns:
+        Tensor `[...]` of int32.
+    """
+    most = ops.max(lengths, axis=-1, keepdims=True)
+    is_longest = ops.cast(lengths >= most, "int32")
+    return ops.cast(ops.argmax(is_longest, axis=-1), "int32")
 
 
 # What layers take as `squash`.

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfcaps import routing as routings
@@ -148,7 +149,8 @@ class RoutedCaps(keras.layers.Layer):
         if not self.matrix:
             return weight
         rows = math.isqrt(self.dim)
-        diagonal = ops.reshape(ops.eye(rows), (rows, 1, rows, 1))
+        # A constant: OpenVINO does not know the operation of `ops.eye`.
+        diagonal = np.eye(rows).reshape(rows, 1, rows, 1)
         blocks = ops.expand_dims(ops.expand_dims(weight, -2), -4)
         blocks = blocks * ops.cast(diagonal, weight.dtype)
         shape = (*weight.shape[:-2], self.dim, self.dim)

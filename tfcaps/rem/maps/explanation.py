@@ -14,7 +14,7 @@ from tfcaps.graphs import (
     same_layers,
 )
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import Tensor, towards_class
+from tfcaps.ops import Tensor, longest, towards_class
 from tfcaps.rem.trees.couplings import show_last, shown_outputs
 from tfcaps.rem.trees.receptive_fields import receptive_fields
 
@@ -172,6 +172,8 @@ def explained(
     weight_by_activation: bool,
     align: str,
     classes: Tensor | None = None,
+    *,
+    poses: bool = False,
 ) -> keras.Model:
     """Returns the model of `explanation`.
 
@@ -181,6 +183,7 @@ def explained(
         align: As in `explanation`.
         classes: Input `[b]` of the classes to explain, the second one of the
             model. Defaults to the predicted ones, and the images alone.
+        poses: Bool. Show the class poses `[b, j, d]` too. Defaults to `False`.
     """
     _check_align(align)
     model = encoder(model)
@@ -199,7 +202,10 @@ def explained(
     lengths = outputs["lengths"]
     inputs = copy.input if classes is None else [copy.inputs[0], classes]
     classes, couplings = towards(lengths, outputs["couplings"], classes)
+    pose = outputs["poses"]
     outputs = {"lengths": lengths, "classes": classes, "couplings": couplings}
+    if poses:
+        outputs["poses"] = pose
     children = shown["children"]
     grid: tuple[int, ...] = ()
     if isinstance(layer, ClassCaps):
@@ -226,7 +232,7 @@ class TowardsClass(keras.layers.Layer):
         classes: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         if classes is None:
-            classes = ops.argmax(lengths, axis=-1)
+            classes = longest(lengths)
         classes = ops.cast(classes, "int32")
         return classes, towards_class(couplings, classes)
 
