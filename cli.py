@@ -1,6 +1,7 @@
 """Shared by the commands: a user's mistake is one sentence on stderr."""
 
 import argparse
+import importlib.util
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +13,35 @@ USAGE_STATUS = 2
 
 class UserError(Exception):
     """A mistake that the user can mend; the message says how."""
+
+
+def check_installed(**extras: str) -> None:
+    """Raises `UserError` unless what a command needs is installed.
+
+    Args:
+        **extras: For each extra of `setup.cfg` the modules that are needed of
+            it, separated by spaces.
+    """
+    if not _is_installed("keras"):
+        raise UserError(
+            f"Keras is not installed in this Python, {sys.executable}. Use "
+            ".venv/bin/python, or first: source .venv/bin/activate"
+        )
+    missing = {
+        extra: absent
+        for extra, modules in extras.items()
+        if (absent := [m for m in modules.split() if not _is_installed(m)])
+    }
+    if missing:
+        names = ", ".join(name for part in missing.values() for name in part)
+        raise UserError(
+            f"this needs {names}, not installed here. In the folder of tfcaps "
+            f'run: pip install --editable ".[{",".join(missing)}]"'
+        )
+
+
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
 
 
 class Parser(argparse.ArgumentParser):

@@ -39,7 +39,9 @@ def pruned():
 def exported(pruned, tmp_path_factory):
     """A pruned model's first version, with a TensorFlow Lite file."""
     to = tmp_path_factory.mktemp("served")
-    return export_model(pruned, to, name="small", with_tflite=True)
+    return export_model(
+        pruned, to, name="small", written_as=["savedmodel", "litert"]
+    )
 
 
 @pytest.fixture
@@ -312,7 +314,7 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path, no_sizes, capsys):
     arguments = [str(folder)]
     assert check.main(arguments) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    expected = ["manifest", "graph", "parity", "rows", "warmup", "tflite"]
+    expected = ["manifest", "graph", "parity", "rows", "warmup", "litert"]
     assert names == expected
 
 
