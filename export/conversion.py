@@ -1,6 +1,7 @@
 """Writes models in other formats than SavedModel, and checks them."""
 
 import contextlib
+import io
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -144,7 +145,11 @@ def _check_numbers(
 def _converting(name: str, done: str) -> Iterator[None]:
     """Drops what converters write, and makes their errors one sentence."""
     try:
-        with native_silence(), warnings.catch_warnings():
+        with (
+            native_silence(),
+            contextlib.redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # they raise many kinds

@@ -89,7 +89,7 @@ def run(requests: Sequence[Request], rounds: int = 1) -> list[Answer]:
                     "model anew."
                 )
     with tempfile.TemporaryDirectory() as work:
-        job = {
+        job: dict[str, Any] = {
             "models": [
                 {**model._asdict(), "folder": str(model.folder)}
                 for model in models

@@ -22,26 +22,22 @@ def write(graphs: Any, folder: Path) -> None:
 
 
 def quantize(graphs: Any, folder: Path, images: Any) -> None:
-    """Writes all signatures in int8 as `model.int8.tflite`.
+    """Writes all signatures with weights in int8 as `model.int8.tflite`.
 
-    Weights and activations are integers where LiteRT has such an operation;
-    images and outputs keep their types.
+    LiteRT rounds the activations of each image as they come, and routes in
+    floats. With ranges from calibration it would round the routing too: on
+    MNIST a sixth of the codes changed instead of one in 270.
 
     Args:
         graphs: The `Graphs` of a model.
         folder: An exported folder.
-        images: `[n, h, w, c]`, from which ranges of activations are taken.
+        images: Not needed.
     """
     import tensorflow as tf
 
-    def calibration() -> Any:
-        for signature in formats.OUTPUTS:
-            for image in images:
-                yield signature, {"images": image[None]}
-
+    del images
     converter = _converter(graphs)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    converter.representative_dataset = calibration
     (folder / INT8_NAME).write_bytes(converter.convert())
 
 

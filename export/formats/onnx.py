@@ -64,7 +64,7 @@ def quantize(graphs: Any, folder: Path, images: Any) -> None:
     del graphs
     from onnxruntime import quantization
 
-    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
+    class Reader(quantization.CalibrationDataReader):
         batches = iter([{"images": image[None]} for image in images])
 
         def get_next(self) -> Any:

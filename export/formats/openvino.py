@@ -1,5 +1,6 @@
 """OpenVINO, for processors, graphics and neural chips of Intel, and ARM."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def quantize(graphs: Any, folder: Path, images: Any) -> None:
     import nncf
     import openvino
 
+    nncf.set_log_level(logging.ERROR)
     model = openvino.Core().read_model(folder / NAME)
     batches = nncf.Dataset([image[None] for image in images])
     quantized = nncf.quantize(

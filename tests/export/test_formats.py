@@ -17,6 +17,8 @@ from tfcaps import rem
 
 OTHERS = [name for name in formats.FORMATS if name != "savedmodel"]
 IMAGES = (8, 8, 1)
+# OpenVINO takes seconds to prepare any network.
+QUICK = {("dr_capsnet", "litert"), ("dr_capsnet", "onnx")}
 
 
 def needs(name, *, int8=False):
@@ -37,9 +39,18 @@ def exported(request, tmp_path_factory):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("format_", OTHERS)
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "format_"),
+    [
+        pytest.param(
+            name,
+            format_,
+            marks=() if (name, format_) in QUICK else pytest.mark.slow,
+        )
+        for name in SMALL_NETWORKS
+        for format_ in OTHERS
+    ],
+)
 def test_every_network_answers_as_in_keras(name, format_, tmp_path, rng):
     needs(format_)
     model = with_dead_units(SMALL_NETWORKS[name](), rng)
