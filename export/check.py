@@ -11,7 +11,7 @@ python export/check.py served/dr_capsnet/1
 | parity | the answers are those of the Keras model, within 1e-5 |
 | rows | an image's answer does not depend on its neighbours |
 | warmup | a server can replay the warm-up requests |
-| tflite | the TensorFlow Lite file, if there is one, answers the same |
+| litert, onnx, openvino | the same of these formats, by their runtimes |
 | probe | with `--probe`: a C++ program with the server's loader does, too |
 """
 

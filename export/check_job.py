@@ -7,7 +7,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cli import UserError
-from export import manifest, probe, reference, session, tflite, warmup
+from export import conversion, manifest, probe, reference, session, warmup
+from export.formats import litert
 from export.saved_model import Signature, check_graph
 
 # Of the batches in `reference.npz`, the one whose rows are also asked alone.
@@ -30,6 +31,28 @@ def check(folder: Path, *, with_probe: bool = False) -> Iterator[str]:
     """
     about = manifest.check(folder)
     yield f"manifest  {len(about['files'])} files are whole"
+    written_as = about.get("formats") or _formats_before(folder)
+    if "savedmodel" in written_as:
+        yield from _check_saved_model(folder, about, with_probe)
+    elif with_probe:
+        raise UserError(f"probe: {folder} has no SavedModel.")
+    for name in written_as:
+        if name != "savedmodel":
+            yield conversion.check(name, folder, about)
+            if "int8" in about:
+                yield conversion.check(name, folder, about, int8=True)
+
+
+def _formats_before(folder: Path) -> list[str]:
+    """Returns the formats of a folder whose manifest predates them."""
+    has_litert = (folder / litert.NAME).exists()
+    return ["savedmodel", *(["litert"] if has_litert else [])]
+
+
+def _check_saved_model(
+    folder: Path, about: dict[str, Any], with_probe: bool
+) -> Iterator[str]:
+    """Checks what TensorFlow Serving loads."""
     signatures = check_graph(folder)
     stated = {name: s.to_dict() for name, s in signatures.items()}
     if about.get("signatures") != stated:
@@ -41,9 +64,6 @@ def check(folder: Path, *, with_probe: bool = False) -> Iterator[str]:
     warmups = warmup.read(folder, signatures)
     yield from _check_answers(folder, signatures, about, warmups)
     images, rounded = about["images"], about["levels"] is not None
-    if (folder / tflite.NAME).exists():
-        largest = tflite.check(folder, images, rounded=rounded)
-        yield f"tflite    the same within {largest:.1e}"
     if with_probe:
         answers = probe.run(_requests(folder, signatures, images))
         largest = _parity("probe", folder, answers, rounded)

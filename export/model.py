@@ -1,8 +1,11 @@
-"""From a Keras model to a version that TensorFlow Serving loads."""
+"""From a Keras model to a version that servers and runtimes load."""
 
+import contextlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,19 @@ import keras
 import numpy as np
 
 import tfcaps
-from export import manifest, reference, sizes, tflite, warmup
+from export import (
+    conversion,
+    formats,
+    int8,
+    manifest,
+    reference,
+    sizes,
+    warmup,
+)
 from export.check_job import check
 from export.publish import publish
 from export.saved_model import check_graph, graph_versions
-from export.server_configs import write_server_configs
+from export.server_configs import check_unserved, write_server_configs
 from export.signatures import write_saved_model
 from tfcaps import rem
 
@@ -29,7 +40,8 @@ def export_model(
     levels: int | None = None,
     levels_mode: str = "midtread",
     compacted: bool = True,
-    with_tflite: bool = False,
+    written_as: Sequence[str] = ("savedmodel",),
+    int8_images: Path | None = None,
     about: dict[str, Any] | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Path:
@@ -40,8 +52,8 @@ def export_model(
 
     Args:
         model: A functional or sequential model with a routed layer.
-        to: Folder of all served models. It is made if need be, and gets
-            `models.config` and the other configs of the server.
+        to: Folder of all served models. It is made if need be, and with a
+            SavedModel gets `models.config` and the other configs of the server.
         name: Name of the model for clients.
         version: Int, at least 1. Defaults to the next free one.
         images: `"uint8"` for pixels from 0 to 255, or `"float32"` for pixels in
@@ -52,7 +64,10 @@ def export_model(
         compacted: Bool. Leave out what pruning has left without effect, see
             `tfcaps.rem.compact`, and store weights without their zeros, see
             `export/packed.py`. Defaults to `True`.
-        with_tflite: Bool. Also write `model.tflite`. Defaults to `False`.
+        written_as: Names of formats, see `export/formats`. Defaults to the
+            SavedModel of TensorFlow Serving.
+        int8_images: File of images, see `export/int8.py`, by which the formats
+            other than SavedModel are written in int8 too, or `None`.
         about: What else the manifest says.
         log: Function that is told what has been done, a line each.
 
@@ -62,7 +77,8 @@ def export_model(
     Raises:
         ValueError: If the model has no routed layer, or `levels` is below 2, or
             `levels_mode` unknown.
-        UserError: If the version exists or a check fails.
+        UserError: If the version exists, a check fails, or a format lacks an
+            operation of the model.
         OSError: If it cannot be written.
     """
     served = rem.encoder(model)
@@ -79,19 +95,36 @@ def export_model(
         "levels": levels,
         "levels_mode": levels_mode,
         "sparsity": sparsity,
-        "versions": _versions(),
+        "formats": list(written_as),
+        "versions": _versions(written_as),
     }
+    samples = None
+    if int8_images is not None:
+        shape = tuple(small.inputs[0].shape[1:])
+        samples = int8.read(int8_images, shape, images)
+    others = [form for form in written_as if form != "savedmodel"]
+    is_served = "savedmodel" in written_as
 
     def write(staged: Path) -> None:
-        write_saved_model(small, staged, images, packed=compacted)
-        signatures = check_graph(staged)
         reference.write(served, staged, images)
-        warmup.write(staged, name, signatures)
-        if with_tflite:
-            tflite.write(small, staged, images)
-        about["graph"] = graph_versions(staged)
-        about["signatures"] = {k: s.to_dict() for k, s in signatures.items()}
-        if sparsity:
+        if others:
+            signatures = conversion.write(
+                others, small, staged, images, samples
+            )
+            about["signatures"] = signatures
+        if samples:
+            log("measuring float32 and int8 ...")
+            about["int8"] = int8.measure(
+                others, staged, samples, levels, levels_mode
+            )
+            log(int8.table(about["int8"]))
+        if is_served:
+            write_saved_model(small, staged, images, packed=compacted)
+            found = check_graph(staged)
+            warmup.write(staged, name, found)
+            about["graph"] = graph_versions(staged)
+            about["signatures"] = {k: s.to_dict() for k, s in found.items()}
+        if is_served and sparsity:
             variants = {"dense": keras.models.clone_model(served)}
             variants["stripped"] = served
             if compacted:
@@ -103,8 +136,11 @@ def export_model(
         for line in check(staged):
             log(line)
 
+    if not is_served:
+        check_unserved(to / name)
     target = publish(to / name, version, write)
-    write_server_configs(to)
+    if is_served:
+        write_server_configs(to)
     return target
 
 
@@ -116,9 +152,13 @@ def _sparsity(model: keras.Model) -> float:
         return 0.0
 
 
-def _versions() -> dict[str, str]:
+def _versions(written_as: Sequence[str]) -> dict[str, str]:
     import tensorflow as tf
 
     packages = (tfcaps, tf, keras, np)
     versions = {package.__name__: package.__version__ for package in packages}
+    for name in written_as:
+        runtime = formats.FORMATS[name].runtime
+        with contextlib.suppress(PackageNotFoundError, ValueError):
+            versions[runtime] = installed(runtime.replace("_", "-"))
     return {"python": platform.python_version(), **versions}

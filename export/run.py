@@ -1,6 +1,7 @@
-"""Exports a trained model as a SavedModel that TensorFlow Serving loads.
+"""Exports a trained model for TensorFlow Serving, or for other runtimes.
 
 python export/run.py --run runs/digits-rem --to served
+python export/run.py --run runs/digits-rem --to served --format onnx
 """
 
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 def make_parser() -> Any:
     """Returns the parser of the command."""
     from cli import Parser
+    from export.formats import FORMATS
 
     parser = Parser(prog="export/run.py", description=__doc__.splitlines()[0])
     add = parser.add_argument
@@ -51,7 +53,26 @@ def make_parser() -> Any:
         action="store_true",
         help="keep what pruning has left without effect, and all zeros",
     )
-    add("--tflite", action="store_true", help="also write model.tflite")
+    add(
+        "--format",
+        nargs="+",
+        choices=FORMATS,
+        default=["savedmodel"],
+        help="one or several, in one version: savedmodel for TensorFlow "
+        "Serving (default), litert, onnx, openvino",
+    )
+    add(
+        "--tflite",
+        action="store_true",
+        help="the same as litert in --format, beside the others",
+    )
+    add(
+        "--int8",
+        type=Path,
+        metavar="IMAGES.npz",
+        help="also write litert, onnx and openvino in int8, calibrated by 300 "
+        "images of x_train and measured on x_test and y_test of this file",
+    )
     return parser
 
 
@@ -79,6 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(options: Any) -> None:
     from cli import UserError, check_installed
+    from export.formats import needed
 
     path = options.run
     file = path / "model.keras" if path.is_dir() else path
@@ -87,7 +109,17 @@ def _check(options: Any) -> None:
             f"{path} is neither a run folder with a model.keras nor a .keras "
             "file."
         )
-    check_installed(serving="tensorflow_serving")
+    if options.tflite:
+        options.format = [*options.format, "litert"]
+    options.format = list(dict.fromkeys(options.format))
+    if options.int8 and options.format == ["savedmodel"]:
+        raise UserError(
+            "--int8 needs --format litert, onnx or openvino; a SavedModel has "
+            "no int8."
+        )
+    if options.int8 and not options.int8.is_file():
+        raise UserError(f"there is no file {options.int8}.")
+    check_installed(**needed(options.format, int8=bool(options.int8)))
 
 
 def _load() -> Callable[..., None]:

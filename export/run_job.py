@@ -110,7 +110,8 @@ def export(options: argparse.Namespace) -> None:
             levels=options.levels,
             levels_mode=options.levels_mode,
             compacted=not options.no_compact,
-            with_tflite=options.tflite,
+            written_as=options.format,
+            int8_images=options.int8,
             about=describe(options.run),
             log=lambda line: print(line, flush=True),
         )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from cli import UserError
 from export.publish import versions
 from export.warmup import BATCHES
 from tfcaps.files import write_atomically
@@ -28,17 +29,39 @@ prometheus_config {
 """
 
 
+def check_unserved(base: Path) -> None:
+    """Refuses a version that a server would try to load, and could not.
+
+    Args:
+        base: Folder of a model that gets a version without a SavedModel.
+
+    Raises:
+        UserError: If it has versions that TensorFlow Serving loads.
+    """
+    if _is_served(base):
+        raise UserError(
+            f"{base} has versions for TensorFlow Serving, which loads the "
+            "newest; add savedmodel to --format, or give another --model-name."
+        )
+
+
+def _is_served(base: Path) -> bool:
+    newest = versions(base)[-1:]
+    return any((base / str(n) / "saved_model.pb").exists() for n in newest)
+
+
 def write_server_configs(to: Path) -> None:
     """Writes `models.config`, `batching.config` and `monitoring.config`.
 
     Args:
-        to: Folder of all served models. Those with a version are listed.
+        to: Folder of all served models. Those whose newest version is a
+            SavedModel are listed.
     """
     from google.protobuf import text_format
     from tensorflow_serving.config import model_server_config_pb2
 
     config = model_server_config_pb2.ModelServerConfig()
-    for base in sorted(path for path in to.iterdir() if versions(path)):
+    for base in sorted(path for path in to.iterdir() if _is_served(path)):
         config.model_config_list.config.add(
             name=base.name,
             base_path=f"{MOUNTED_AT}/{base.name}",

@@ -11,7 +11,7 @@ there if the children of the class capsules have positions. Floats are float32,
 classes int64. Every row depends on its own image alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from cli import UserError
 from export.packed import Weights
 from export.saved_model import SIGNATURES
 from tfcaps.rem import capsule_outputs, explanation
+from tfcaps.rem.maps.explanation import explained as explained_model
+from tfcaps.routing.loop import unrolled
 
 # What a client sends: raw pixels, or the numbers that the network was given.
 IMAGES = {"uint8": 255.0, "float32": 1.0}
@@ -53,9 +55,7 @@ def write_saved_model(
     outputs = capsule_outputs(model, couplings=False)
     explained = explanation(model) if "explain" in names else outputs
     weights = Weights(explained, packed)
-
-    def pixels(images: Any) -> Any:
-        return tf.cast(images, tf.float32) / scale
+    pixels, spec = _pixels(outputs, images)
 
     def serving_default(images: Any) -> dict[str, Any]:
         served = weights.call(outputs, pixels(images))
@@ -63,17 +63,12 @@ def write_saved_model(
         return {**_float32(served), "classes": classes}
 
     def explain(images: Any) -> dict[str, Any]:
-        shown = dict(weights.call(explained, pixels(images)))
-        classes = tf.cast(shown.pop("classes"), tf.int64)
-        return {**_float32(shown), "classes": classes}
+        return _explained(weights.call(explained, pixels(images)))
 
     def encode(images: Any) -> dict[str, Any]:
         served = weights.call(outputs, pixels(images))
         return _float32({"poses": served["poses"]})
 
-    scale = IMAGES[images]
-    shape = (None, *outputs.inputs[0].shape[1:])
-    spec = tf.TensorSpec(shape, tf.as_dtype(images), name="images")
     # Not Keras' ExportArchive: that of 3.15 writes every weight twice.
     signatures = {
         function.__name__: tf.function(function, [spec], autograph=False)
@@ -86,6 +81,45 @@ def write_saved_model(
         raise UserError(
             f"{folder.parent} cannot be written: {error.message}"
         ) from error
+
+
+def all_outputs(model: keras.Model, images: str) -> tuple[Weights, Any]:
+    """Returns a function that returns what all signatures do, and its weights.
+
+    Its graph has no loops.
+
+    Args:
+        model: A functional or sequential model with a routed layer.
+        images: As in `write_saved_model`.
+
+    Raises:
+        ValueError: If the model has no routed layer.
+    """
+    explained = explained_model(model, True, "field", poses=True)
+    weights = Weights(explained, packed=False)
+    pixels, spec = _pixels(explained, images)
+
+    def whole(images: Any) -> dict[str, Any]:
+        with unrolled():
+            return _explained(weights.call(explained, pixels(images)))
+
+    return weights, tf.function(whole, [spec], autograph=False)
+
+
+def _pixels(
+    network: keras.Model, images: str
+) -> tuple[Callable[[Any], Any], tf.TensorSpec]:
+    """Returns what makes a network's input of images, and their form."""
+    scale = IMAGES[images]
+    shape = (None, *network.inputs[0].shape[1:])
+    spec = tf.TensorSpec(shape, tf.as_dtype(images), name="images")
+    return lambda images: tf.cast(images, tf.float32) / scale, spec
+
+
+def _explained(outputs: dict[str, Any]) -> dict[str, Any]:
+    floats = {k: v for k, v in outputs.items() if k != "classes"}
+    classes = tf.cast(outputs["classes"], tf.int64)
+    return {**_float32(floats), "classes": classes}
 
 
 def _float32(outputs: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,9 @@ def exported(pruned, tmp_path_factory):
     to = tmp_path_factory.mktemp("served")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sizes, "_ROUNDS", (2, 2))
-        return export_model(pruned, to, name="small", with_tflite=True)
+        return export_model(
+            pruned, to, name="small", written_as=["savedmodel", "litert"]
+        )
 
 
 @pytest.fixture
@@ -314,7 +316,7 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path, no_sizes, capsys):
     arguments = [str(folder)]
     assert check.main(arguments) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    expected = ["manifest", "graph", "parity", "rows", "warmup", "tflite"]
+    expected = ["manifest", "graph", "parity", "rows", "warmup", "litert"]
     assert names == expected
 
 

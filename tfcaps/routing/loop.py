@@ -1,12 +1,30 @@
 """Loops that every backend can run, and XLA compile."""
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 from keras import ops
 
 from tfcaps.ops import Tensor
+
+_is_unrolled = contextvars.ContextVar("is_unrolled", default=False)
+
+
+@contextlib.contextmanager
+def unrolled() -> Iterator[None]:
+    """Makes `repeat` write its steps one after the other, without a loop.
+
+    For graphs that are traced inside, and exported: other runtimes are slow in
+    a loop, and their tools cannot quantise what is in it.
+    """
+    token = _is_unrolled.set(True)
+    try:
+        yield
+    finally:
+        _is_unrolled.reset(token)
 
 
 def repeat(
@@ -21,6 +39,10 @@ def repeat(
     also that of a loop of no steps.
     """
     if times < 1:
+        return state
+    if _is_unrolled.get():
+        for t in range(times):
+            state = step(t, state)
         return state
     if keras.backend.backend() != "tensorflow":
         return ops.fori_loop(0, times, step, state)

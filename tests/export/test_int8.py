@@ -1,0 +1,151 @@
+"""Models in int8: what the manifest says of them, and wrong images."""
+
+import numpy as np
+import pytest
+
+from cli import UserError
+from export import check_job, formats, int8, manifest, runtime
+from export.model import export_model
+from tests.export.test_formats import IMAGES, OTHERS, needs
+from tests.exports import pruned_capsnet
+
+
+@pytest.fixture
+def images(tmp_path, rng):
+    """A file with images of three classes."""
+    arrays = {
+        "x_train": rng.integers(0, 256, (40, 8, 8), dtype=np.uint8),
+        "x_test": rng.integers(0, 256, (30, 8, 8), dtype=np.uint8),
+        "y_test": rng.integers(0, 3, 30),
+    }
+    np.savez(tmp_path / "images.npz", **arrays)
+    return tmp_path / "images.npz"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_int8_is_written_beside_float32_and_measured(
+    name, images, tmp_path, monkeypatch
+):
+    needs(name, int8=True)
+    monkeypatch.setattr(int8, "_ROUNDS", (2, 2))
+    folder = export_model(
+        pruned_capsnet(),
+        tmp_path / "served",
+        name="m",
+        written_as=[name],
+        int8_images=images,
+    )
+    about = manifest.check(folder)
+    form = formats.FORMATS[name]
+    assert {*form.files, *form.int8_files} < set(about["files"])
+    measured = about["int8"]
+    assert (measured["calibration_images"], measured["test_images"]) == (40, 30)
+    assert measured["levels"] == 11
+    rows = measured["formats"][name]
+    assert rows["float32"]["same_trees"] == rows["float32"]["same_codes"] == 1
+    for kind, files in (("float32", form.files), ("int8", form.int8_files)):
+        size = sum((folder / file).stat().st_size for file in files)
+        assert rows[kind]["bytes"] == size
+        assert set(rows[kind]["milliseconds"]) == {"1", "32"}
+    assert 0.9 < rows["int8"]["same_codes"] <= 1
+    lines = [line.split()[:3] for line in check_job.check(folder)]
+    assert lines[-1] == [name, "in", "int8:"]
+    answers = runtime.run(
+        [
+            runtime.Request(
+                runtime.Model(name, folder, in_int8),
+                "serving_default",
+                int8.read(images, IMAGES, "float32").images,
+            )
+            for in_int8 in (False, True)
+        ]
+    )
+    plain, quantised = (answer.outputs["lengths"] for answer in answers)
+    assert 0 < np.abs(plain - quantised).max() < 0.1
+
+
+def test_trees_and_accuracy_are_counted(tmp_path, monkeypatch):
+    """One of four trees has another code, another has another class."""
+    plain = {
+        "classes": np.array([0, 1, 1, 0]),
+        "couplings": np.full((4, 5), 0.5, "float32"),
+    }
+    other = {
+        "classes": np.array([0, 1, 0, 0]),
+        "couplings": plain["couplings"].copy(),
+    }
+    other["couplings"][0, 2] = 0.7
+
+    def run(requests, rounds=1):
+        seconds = [0.002] * rounds
+        return [
+            runtime.Answer(other if request.model.int8 else plain, seconds)
+            for request in requests
+        ]
+
+    monkeypatch.setattr(runtime, "run", run)
+    for file in ("model.onnx", "model.int8.onnx"):
+        (tmp_path / file).write_bytes(bytes(7))
+    pixels = np.zeros((4, *IMAGES), "float32")
+    samples = int8.Samples(pixels, pixels, np.array([0, 1, 1, 1]))
+    measured = int8.measure(["onnx"], tmp_path, samples, None, "midtread")
+    rows = measured["formats"]["onnx"]
+    assert rows["float32"]["accuracy"] == 0.75
+    assert rows["int8"] == {
+        "accuracy": 0.5,
+        "same_trees": 0.5,
+        "same_codes": 14 / 20,
+        "bytes": 7,
+        "milliseconds": {"1": 2.0, "32": 2.0},
+    }
+    assert "| onnx | int8 | 50.00% | 50.0% | 70.00% | 7 | 2.00 | 2.00 |" in (
+        int8.table(measured)
+    )
+
+
+def test_pixels_become_what_clients_send(images):
+    raw = int8.read(images, IMAGES, "uint8")
+    scaled = int8.read(images, IMAGES, "float32")
+    assert raw.images.dtype == np.uint8 and raw.images.shape == (30, *IMAGES)
+    assert scaled.images.dtype == np.float32
+    np.testing.assert_array_equal(
+        scaled.calibration, raw.calibration / np.float32(255)
+    )
+    with np.load(images) as arrays:
+        tests = {
+            pixels.tobytes(): label
+            for pixels, label in zip(
+                arrays["x_test"], arrays["y_test"], strict=True
+            )
+        }
+    for pixels, label in zip(raw.images, raw.labels, strict=True):
+        assert tests[pixels.tobytes()] == label
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x_test": None}, "with the arrays x_train, x_test and y_test"),
+        (
+            {"x_train": np.zeros((4, 9, 8), "uint8")},
+            r"takes images \[8, 8, 1\]",
+        ),
+        ({"x_train": np.zeros((4, 8, 8), "int64")}, "these are int64"),
+        ({"y_test": np.zeros(3, "int64")}, "a class, a whole number, for each"),
+        ({"y_test": np.zeros(30)}, r"it is float64 \[30\]"),
+    ],
+)
+def test_wrong_images_are_one_sentence(images, change, message):
+    with np.load(images) as arrays:
+        arrays = {**arrays, **change}
+    arrays = {name: a for name, a in arrays.items() if a is not None}
+    np.savez(images, **arrays)
+    with pytest.raises(UserError, match=message):
+        int8.read(images, IMAGES, "float32")
+
+
+def test_a_file_that_is_no_npz_is_one_sentence(tmp_path):
+    (tmp_path / "x.npz").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"x.npz must be an .npz file"):
+        int8.read(tmp_path / "x.npz", IMAGES, "float32")
