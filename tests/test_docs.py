@@ -19,6 +19,8 @@ import pytest
 import tensorflow as tf
 
 import tfcaps
+from export import formats
+from export.model import export_model
 from tests import hub, served_models, serving
 from tests.networks import draw_weights, tiny_capsnet
 from tests.pictures import KINDS, write_shapes
@@ -40,7 +42,7 @@ GRPC_SERVER = "localhost:8500"
 # Their code trains; README and the start page remain.
 SLOW = [
     f"docs/guides/{name}.md"
-    for name in ("layers", "parse_trees", "photos", "rem")
+    for name in ("layers", "parse_trees", "photos", "rem", "runtimes")
 ]
 
 _PYTHON = ("python", "py")
@@ -155,6 +157,23 @@ def _images_and_hub(folder, rng):
 
 
 @contextlib.contextmanager
+def _other_formats(folder, rng):
+    """`served/digits/1` in all formats but SavedModel."""
+    others = [name for name in formats.FORMATS if name != "savedmodel"]
+    for name in others:
+        form = formats.FORMATS[name]
+        for module in (*form.modules.split(), form.runtime):
+            pytest.importorskip(module, reason=f"{name} needs {module}")
+    export_model(
+        tiny_capsnet(10),
+        folder / "served",
+        name="digits",
+        written_as=others,
+    )
+    yield {}
+
+
+@contextlib.contextmanager
 def _nothing(folder, rng):
     yield {}
 
@@ -164,6 +183,7 @@ GIVEN = {
     "docs/guides/parse_trees.md": _finished_run,
     "docs/guides/photos.md": _photos,
     "docs/guides/pretrained.md": _images_and_hub,
+    "docs/guides/runtimes.md": _other_formats,
     "docs/guides/serve.md": _server,
 }
 

@@ -1,5 +1,8 @@
 """Models in int8: what the manifest says of them, and wrong images."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -30,7 +33,8 @@ def test_int8_is_written_beside_float32_and_measured(
     needs(name, int8=True)
     monkeypatch.setattr(int8, "_ROUNDS", (2, 2))
     folder = export_model(
-        pruned_capsnet(),
+        # LiteRT leaves small weights as they are.
+        pruned_capsnet(filters=32, primary_types=8),
         tmp_path / "served",
         name="m",
         written_as=[name],
@@ -149,3 +153,12 @@ def test_a_file_that_is_no_npz_is_one_sentence(tmp_path):
     (tmp_path / "x.npz").write_bytes(b"x")
     with pytest.raises(UserError, match=r"x.npz must be an .npz file"):
         int8.read(tmp_path / "x.npz", IMAGES, "float32")
+
+
+def test_the_guide_shows_what_was_measured():
+    root = Path(__file__).parents[2]
+    measured = json.loads((root / "results" / "int8.json").read_text("utf-8"))
+    guide = (root / "docs" / "guides" / "runtimes.md").read_text("utf-8")
+    _, _, rest = guide.partition("results/int8.json -->\n")
+    shown, _, _ = rest.partition("\n<!-- end of int8 -->")
+    assert shown == int8.table(measured["int8"])
