@@ -28,3 +28,7 @@ def install(folder, monkeypatch):
     )
     # Keras has looked for the package when it was imported itself.
     monkeypatch.setattr("keras.src.saving.saving_lib.huggingface_hub", hub)
+    # With pydot, which nncf brings, it would draw the model by Graphviz.
+    monkeypatch.setattr(
+        "keras.src.saving.saving_lib.check_pydot", lambda: False
+    )
