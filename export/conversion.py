@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from cli import UserError
+from cli import UserError, check_installed
 from export import formats, reference, runtime
 from export.graphs import Graphs
 from export.int8 import Samples
@@ -71,8 +71,12 @@ def check(
         What was found, a line.
 
     Raises:
-        UserError: If it cannot be run, or an answer differs.
+        UserError: If its runtime is missing, it cannot be run, or an answer
+            differs.
     """
+    form = formats.FORMATS[name]
+    if form.modules:
+        check_installed(**{form.extra: form.runtime})
     model = runtime.Model(name, folder, int8)
     # Before there were formats, LiteRT's file had one signature.
     rows = "explain" if "formats" in about else "serving_default"

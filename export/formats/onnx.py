@@ -83,7 +83,29 @@ def quantize(graphs: Any, folder: Path, images: Any) -> None:
             Reader(),
             per_channel=True,
             op_types_to_quantize=["Conv", "MatMul"],
+            extra_options={"TensorQuantOverrides": _whole_tensors(prepared)},
         )
+
+
+def _whole_tensors(path: Path) -> dict[str, Any]:
+    """Returns the stacks of matrices, which get one scale each.
+
+    With one for each column ONNX Runtime before 1.32 cannot multiply by them.
+    """
+    import onnx
+
+    graph = onnx.load(path).graph
+    factors = {
+        name
+        for node in graph.node
+        if node.op_type == "MatMul"
+        for name in node.input
+    }
+    return {
+        weight.name: [{"symmetric": True}]
+        for weight in graph.initializer
+        if weight.name in factors and len(weight.dims) > 2
+    }
 
 
 def load(folder: Path, *, int8: bool = False) -> Any:

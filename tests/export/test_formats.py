@@ -254,6 +254,14 @@ def test_a_missing_package_is_one_sentence(
     assert f'pip install --editable ".[{extra}]"' in error
 
 
+def test_a_runtime_that_is_missing_is_not_called_a_broken_file(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("cli._is_installed", lambda name: name == "keras")
+    with pytest.raises(UserError, match=r'needs onnxruntime, .*"\.\[onnx\]"'):
+        conversion.check("onnx", tmp_path, {})
+
+
 def test_a_model_that_cannot_be_converted_is_one_sentence(
     tmp_path, monkeypatch
 ):
