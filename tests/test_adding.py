@@ -135,7 +135,7 @@ def copy(tmp_path_factory):
     for name in ("tfcaps", "training"):
         unused = shutil.ignore_patterns("__pycache__", "*.keras")
         shutil.copytree(_ROOT / name, copy / name, ignore=unused)
-    for name in ("cli.py", "ruff.toml"):
+    for name in ("cli.py", "markdown_table.py", "ruff.toml"):
         shutil.copy(_ROOT / name, copy)
     for name, text in _NEW_FILES.items():
         (copy / name).write_text(text.lstrip("\n"), "utf-8")
