@@ -11,11 +11,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 # Or JAX would turn float64 into float32.
 os.environ.setdefault("JAX_ENABLE_X64", "1")
-# Most of the time on JAX is LLVM's, optimising what runs once.
+# Most of the time on JAX is LLVM's, optimising what runs once. Level 0 there
+# rounds EM's couplings by more than the tests allow, on some processors.
 if not os.environ.get("NIGHTLY"):
+    level = int(os.environ.get("KERAS_BACKEND") == "jax")
     os.environ.setdefault(
         "XLA_FLAGS",
-        "--xla_backend_optimization_level=0"
+        f"--xla_backend_optimization_level={level}"
         " --xla_llvm_disable_expensive_passes=true",
     )
 
