@@ -171,7 +171,8 @@ def _check_budget(name: str, folder: Path, options: argparse.Namespace) -> None:
 
 
 def _run(name: str, folder: Path, options: argparse.Namespace) -> None:
-    command = [sys.executable, str(ROOT / "training" / "run.py"), "--rem"]
+    command = [sys.executable, str(ROOT / "training" / "run.py")]
+    command += ["--rem", "--bare"]
     if folder.exists():
         command += ["--resume"]
     else:

@@ -95,10 +95,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     from cli import run_loading
 
-    return run_loading(make_parser(), _load, _check, argv)
+    return run_loading(make_parser(), _load, check, argv)
 
 
-def _check(options: Any) -> None:
+def check(options: Any) -> None:
+    """Raises `UserError` if a file or a package is missing."""
     from cli import UserError, check_installed
     from export.formats import needed
 

@@ -24,6 +24,7 @@ if not os.environ.get("NIGHTLY"):
 import keras
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from tests.backends import TENSORFLOW
 from tests.memory import Cleaner
@@ -72,6 +73,28 @@ def rng():
 def two_replicas():
     """One strategy for all tests: two would mix up their collectives."""
     return devices.make_strategy("mirrored")
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, worker_id):
+    """The folder of a run of two epochs of two steps; nobody changes it."""
+    from tests.training.test_run import command, tiny_data
+
+    base = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        base = base.parent  # of all workers: one makes it, the others wait
+    folder = base / "finished"
+    with FileLock(base / "finished.lock"):
+        if not (folder / "run" / "report.html").exists():
+            folder.mkdir()
+            data = tiny_data(folder / "tiny.npz")
+            status = command(
+                "--rem", "--dataset", data, "--epochs", 2, "--batch-size", 8,
+                "--final-sparsity", 0.5, "--decay", 0.01,
+                "--decoder", "frozen", "--out", folder / "run",
+            )  # fmt: skip
+            assert status == 0
+    return folder / "run"
 
 
 # What the tests of the example client share. Its modules need TensorFlow.

@@ -1,7 +1,9 @@
 """Trains, measures, draws and exports: what `training/run.py` does."""
 
 import argparse
+import contextlib
 import dataclasses
+import io
 import itertools
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import keras
 import numpy as np
 
 from cli import UserError
+from export import run as export_command
 from tfcaps import rem
 from training import (
     configs,
@@ -36,8 +39,6 @@ from training.pairs import both_found, share_found
 from training.tables import TITLES
 
 Reports = dict[str, rem.Report]
-
-_EXPORT = Path(__file__).resolve().parents[1] / "export" / "run.py"
 
 # Flags that are no settings of the run.
 _NOT_KEPT = ("bare", "force", "tensorboard")
@@ -355,9 +356,21 @@ def _print_results(job: _Job, results: _Results) -> None:
 
 
 def export(run: Path, to: Path) -> None:
-    """Calls the export command, as a user would, on what the run wrote."""
-    command = [sys.executable, str(_EXPORT)]
+    """Exports what the run wrote, as the export command does.
+
+    TensorFlow writes the SavedModel; on another backend it needs a process of
+    its own.
+    """
     flags = ["--run", str(run), "--to", str(to), "--version", "1"]
-    done = subprocess.run([*command, *flags], stdout=subprocess.DEVNULL)
-    if done.returncode:
-        raise UserError(f"{run} could not be exported, see above.")
+    if keras.backend.backend() != "tensorflow":
+        command = [sys.executable, export_command.__file__, *flags]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL)
+        if done.returncode:
+            raise UserError(f"{run} could not be exported, see above.")
+        return
+    options = export_command.make_parser().parse_args(flags)
+    export_command.check(options)
+    from export import run_job
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        run_job.export(options)

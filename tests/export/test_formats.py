@@ -13,12 +13,22 @@ from export import run as command
 from export.model import export_model
 from tests.exports import copied, pruned_capsnet, signed_again, with_dead_units
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.nightly import nightly
 from tfcaps import rem
 
 OTHERS = [name for name in formats.FORMATS if name != "savedmodel"]
 IMAGES = (8, 8, 1)
 # OpenVINO takes seconds to prepare any network.
 QUICK = {("dr_capsnet", "litert"), ("dr_capsnet", "onnx")}
+# Made of the same layers as others; `NIGHTLY=1` writes them too.
+ALIKE = {"affine_capsnet", "parts_capsnet", "backbone_capsnet"}
+
+
+def marks(name, form):
+    """Returns the marks of a network in a format."""
+    if (name, form) in QUICK:
+        return ()
+    return (pytest.mark.slow, *([nightly] if name in ALIKE else ()))
 
 
 def needs(name, *, int8=False):
@@ -42,11 +52,7 @@ def exported(request, tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "format_"),
     [
-        pytest.param(
-            name,
-            format_,
-            marks=() if (name, format_) in QUICK else pytest.mark.slow,
-        )
+        pytest.param(name, format_, marks=marks(name, format_))
         for name in SMALL_NETWORKS
         for format_ in OTHERS
     ],

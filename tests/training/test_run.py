@@ -46,19 +46,6 @@ def metrics(folder):
     return [json.loads(line) for line in lines]
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A run of two epochs of two steps with REM."""
-    folder = tmp_path_factory.mktemp("runs")
-    data = tiny_data(folder / "tiny.npz")
-    status = command(
-        "--rem", "--dataset", data, "--epochs", 2, "--batch-size", 8,
-        "--final-sparsity", 0.5, "--decay", 0.01, "--out", folder / "run",
-    )  # fmt: skip
-    assert status == 0
-    return folder / "run"
-
-
 @pytest.mark.slow
 def test_a_run_leaves_everything_it_promises(finished):
     names = {p.name for p in finished.iterdir()}
@@ -75,7 +62,7 @@ def test_a_run_leaves_everything_it_promises(finished):
         "tradeoff_levels", "coupling_histograms", "parse_trees",
         "epochs_baseline", "epochs_rem", "parse_tree_images",
         "parse_tree_overall", "parse_tree_classes", "dictionary_images",
-        "tree_fields", "vote_distances",
+        "tree_fields", "vote_distances", "reconstructions", "perturbations",
     }  # fmt: skip
     assert figures == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
     served = list((finished / "served").glob("*/*/saved_model.pb"))
@@ -157,9 +144,11 @@ def test_a_stopped_run_resumes_to_the_same_result(
     tmp_path, monkeypatch, capsys
 ):
     data = tiny_data(tmp_path / "tiny.npz")
-    flags = ("--rem", "--dataset", data, "--epochs", 3, "--batch-size", 8)
+    flags = (
+        "--rem", "--bare", "--dataset", data, "--epochs", 3,
+        "--batch-size", 8,
+    )  # fmt: skip
     assert command(*flags, "--out", tmp_path / "whole") == 0
-    monkeypatch.setattr(run_job, "export", lambda folder, to: None)
     append = fit.RunFolder.append_metrics
 
     def stop(folder, row):
@@ -169,7 +158,7 @@ def test_a_stopped_run_resumes_to_the_same_result(
 
     monkeypatch.setattr(fit.RunFolder, "append_metrics", stop)
     assert command(*flags, "--out", tmp_path / "cut") == 130
-    hint = f"python training/run.py --resume --out {tmp_path / 'cut'}"
+    hint = f"python training/run.py --resume --out {tmp_path / 'cut'} --bare"
     assert hint in capsys.readouterr().out
     assert not (tmp_path / "cut" / "model.keras").exists()
     monkeypatch.setattr(fit.RunFolder, "append_metrics", append)
@@ -180,7 +169,7 @@ def test_a_stopped_run_resumes_to_the_same_result(
         "start_epoch",
         lambda self, epoch: (started.append(epoch), start_epoch(self, epoch)),
     )
-    assert command("--resume", "--out", tmp_path / "cut") == 0
+    assert command("--resume", "--bare", "--out", tmp_path / "cut") == 0
     assert [epoch for epoch in started if epoch > 0] == [1, 2]
     whole, cut = (
         keras.models.load_model(tmp_path / name / "model.keras").get_weights()
@@ -196,12 +185,12 @@ def test_mirrored_training_equals_one_replica(
 ):
     strategies = {"none": None, "mirrored": two_replicas}
     monkeypatch.setattr(devices, "make_strategy", strategies.get)
-    monkeypatch.setattr(run_job, "export", lambda folder, to: None)
     data = tiny_data(tmp_path / "tiny.npz")
     for strategy in ("none", "mirrored"):
         status = command(
-            "--rem", "--dataset", data, "--epochs", 2, "--batch-size", 8,
-            "--strategy", strategy, "--out", tmp_path / strategy,
+            "--rem", "--bare", "--dataset", data, "--epochs", 2,
+            "--batch-size", 8, "--strategy", strategy,
+            "--out", tmp_path / strategy,
         )  # fmt: skip
         assert status == 0
     single, mirrored = (
@@ -264,14 +253,18 @@ def test_mistakes_are_one_line_and_status_2(
 
 
 @pytest.mark.slow
-def test_resuming_a_finished_run_changes_no_number(finished):
-    before = json.loads((finished / "rem.json").read_text())
-    assert command("--resume", "--out", finished) == 0
-    after = json.loads((finished / "rem.json").read_text())
+def test_resuming_a_finished_run_changes_no_number(finished, tmp_path, capsys):
+    run = shutil.copytree(finished, tmp_path / "run")
+    assert command("--resume", "--out", run) == 0
+    before, after = (
+        json.loads((folder / "rem.json").read_text())
+        for folder in (finished, run)
+    )
     assert after["models"] == before["models"]
     assert after["seconds"] == before["seconds"] > 0
-    versions = [p.parent.name for p in finished.glob("served/*/*/*.pb")]
+    versions = [p.parent.name for p in run.glob("served/*/*/*.pb")]
     assert set(versions) == {"1"}
+    assert "frozen capsules" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 import math
 from typing import Any
 
+import numpy as np
 from keras import ops
+from numpy.typing import NDArray
 
 from tfcaps.ops import Tensor, is_integer
 from tfcaps.routing import Votes
@@ -100,40 +102,50 @@ class Windows:
         """Returns the logarithm of a child's sum over all its windows.
 
         Args:
-            logits: One for each element of each window, `[b, h', w', p * q,
+            logits: One for each element of each window, `[b, h' * w' * p * q,
                 t]`.
 
         Returns:
             Tensor of the same shape: at each element the logarithm of the sum
             of exponentials over all windows that hold the same child.
         """
-        placed = [
-            self._place(logits[:, :, :, place], p, q)
-            for place, (p, q) in enumerate(self._offsets())
+        members, children = self._members()
+        # What `members` is filled up with: an element that adds nothing.
+        nothing = [(0, 0), (0, 1), (0, 0)]
+        logits = ops.pad(logits, nothing, constant_values=_NOTHING)
+        by_child = ops.reshape(
+            ops.take(logits, members.ravel(), axis=1),
+            (-1, *members.shape, logits.shape[-1]),
+        )
+        return ops.take(ops.logsumexp(by_child, axis=2), children, axis=1)
+
+    def _members(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Returns which elements of windows hold the same child.
+
+        Returns:
+            The elements `h' * w' * p * q` of each child of a type, int32
+            `[children, most]`, filled up with one more than there are; and the
+            child of each element.
+        """
+        steps = [
+            step * np.arange(count)[:, None] + np.arange(side)
+            for step, count, side in zip(
+                self.strides, self.shape, self.kernel_size, strict=True
+            )
         ]
-        total = ops.logsumexp(ops.stack(placed), axis=0)
-        return ops.stack(self._parts_of_padded(total), axis=3)
+        rows, columns = steps[0][:, None, :, None], steps[1][None, :, None]
+        places = (rows * self._padded[1] + columns).ravel()
+        _, children = np.unique(places, return_inverse=True)
+        order = np.argsort(children, kind="stable")
+        owners = children[order]
+        slots = np.arange(len(order)) - np.searchsorted(owners, owners)
+        members = np.full((owners[-1] + 1, slots.max() + 1), len(order))
+        members[owners, slots] = order
+        return members.astype("int32"), children.astype("int32")
 
     def _offsets(self) -> list[tuple[int, int]]:
         rows, columns = self.kernel_size
         return [(p, q) for p in range(rows) for q in range(columns)]
-
-    def _place(self, part: Tensor, p: int, q: int) -> Tensor:
-        """Spreads `[b, h', w', t]` over the padded map; the rest is nothing."""
-        rows, columns = self.shape
-        down, across = self.strides
-        types = part.shape[-1]
-        # Strides leave gaps between two neighbours of the part. (In two steps:
-        # TensorFlow Lite takes at most five axes.)
-        part = ops.reshape(part, (-1, rows, 1, columns * types))
-        part = _pad(part, [(0, 0), (0, 0), (0, down - 1)])
-        part = ops.reshape(part, (-1, rows * down, columns, 1, types))
-        part = _pad(part, [(0, 0)] * 3 + [(0, across - 1)])
-        part = ops.reshape(part, (-1, rows * down, columns * across, types))
-        high, wide = self._padded
-        part = part[:, : high - p, : wide - q]
-        after = (high - p - part.shape[1], wide - q - part.shape[2])
-        return _pad(part, [(0, 0), (p, after[0]), (q, after[1])])
 
 
 class WindowVotes(Votes):
@@ -149,9 +161,9 @@ class WindowVotes(Votes):
         self._types = types
 
     def compete(self, logits: Tensor) -> Tensor:
-        places = math.prod(self._windows.kernel_size)
-        grid = (*self._windows.shape, places, self._types)
-        inside = ops.reshape(ops.logsumexp(logits, axis=-1), (-1, *grid))
+        elements = math.prod((*self._windows.shape, *self._windows.kernel_size))
+        inside = ops.logsumexp(logits, axis=-1)
+        inside = ops.reshape(inside, (-1, elements, self._types))
         total = self._windows.normalizers(inside)
         return ops.exp(logits - ops.reshape(total, (-1, logits.shape[1], 1)))
 
@@ -176,8 +188,3 @@ def as_pair(value: Any, name: str) -> tuple[int, int]:
 def _same_padding(side: int, window: int, step: int) -> tuple[int, int]:
     total = max((-(-side // step) - 1) * step + window - side, 0)
     return total // 2, total - total // 2
-
-
-def _pad(tensor: Tensor, pads: list[tuple[int, int]]) -> Tensor:
-    rest = [(0, 0)] * (len(tensor.shape) - len(pads))
-    return ops.pad(tensor, [*pads, *rest], constant_values=_NOTHING)
