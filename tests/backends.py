@@ -3,6 +3,8 @@
 import keras
 import pytest
 
+from tests.nightly import NIGHTLY
+
 TENSORFLOW = (
     "tensorflow",
     "tensorflow_datasets",
@@ -12,6 +14,12 @@ TENSORFLOW = (
 on_tensorflow = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow",
     reason="is about TensorFlow alone",
+)
+
+# JAX compiles every operation of every shape.
+nightly_on_jax = pytest.mark.skipif(
+    keras.backend.backend() == "jax" and not NIGHTLY,
+    reason="takes long on JAX: NIGHTLY=1 runs it",
 )
 
 

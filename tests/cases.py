@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import pytest
 
-from tests.nightly import NIGHTLY
+from tests.nightly import NIGHTLY, nightly
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +94,8 @@ class LossCase(Case):
     of_routing: bool = False
 
 
-def parametrize(cases, slow=()):
-    """One test for each case; those whose names begin so are marked slow.
+def parametrize(cases, slow=(), late=()):
+    """One test for each case; those whose names begin so are slow, or nightly.
 
     JAX compiles every operation of every shape. There the plain form of each
     class is enough, and EM's of matrices, unless `NIGHTLY=1`.
@@ -104,9 +104,15 @@ def parametrize(cases, slow=()):
         plain = ("-" not in case.name or "em" in case.name for case in cases)
         cases = list(itertools.compress(cases, plain)) or cases
     marked = [
-        pytest.param(case, id=case.name, marks=pytest.mark.slow)
-        if case.name.startswith(tuple(slow))
-        else pytest.param(case, id=case.name)
+        pytest.param(
+            case,
+            id=case.name,
+            marks=[
+                mark
+                for mark, names in ((pytest.mark.slow, slow), (nightly, late))
+                if case.name.startswith(tuple(names))
+            ],
+        )
         for case in cases
     ]
     return pytest.mark.parametrize("case", marked)

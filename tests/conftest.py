@@ -11,6 +11,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 # Or JAX would turn float64 into float32.
 os.environ.setdefault("JAX_ENABLE_X64", "1")
+# What one worker has compiled, the other need not compile again.
+if os.environ.get("KERAS_BACKEND") == "jax":
+    cache = Path(__file__).parents[1] / ".pytest_cache" / "jax"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # Most of the time on JAX is LLVM's, optimising what runs once. Level 0 there
 # rounds EM's couplings by more than the tests allow, on some processors.
 if not os.environ.get("NIGHTLY"):

@@ -22,13 +22,15 @@ IMAGES = (8, 8, 1)
 QUICK = {("dr_capsnet", "litert"), ("dr_capsnet", "onnx")}
 # Made of the same layers as others; `NIGHTLY=1` writes them too.
 ALIKE = {"affine_capsnet", "parts_capsnet", "backbone_capsnet"}
+IN_OPENVINO = {"deepcaps", "efficient_conv_capsnet", "em_capsnet"}
 
 
 def marks(name, form):
     """Returns the marks of a network in a format."""
     if (name, form) in QUICK:
         return ()
-    return (pytest.mark.slow, *([nightly] if name in ALIKE else ()))
+    late = name in ALIKE or (form == "openvino" and name not in IN_OPENVINO)
+    return (pytest.mark.slow, *([nightly] if late else ()))
 
 
 def needs(name, *, int8=False):

@@ -22,7 +22,7 @@ from tests.nightly import NIGHTLY
 
 ROOT = Path(__file__).parents[2]
 # Kills of a whole export: a few here, 50 and more with NIGHTLY=1.
-KILLS = 60 if NIGHTLY else 3
+KILLS = 60 if NIGHTLY else 2
 
 
 def write(folder):

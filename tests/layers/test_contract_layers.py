@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.backends import compiled
+from tests.backends import compiled, nightly_on_jax
 from tests.gradients import value_and_gradients, with_weights
 from tests.registry import LAYERS, parametrize
 
@@ -76,6 +76,7 @@ def kept(weight, share, rng):
     return np.where(rng.random(weight.shape) < share, weight, 0.0)
 
 
+@nightly_on_jax
 @pytest.mark.parametrize("zero", ["inputs", "weights", "most_weights", "both"])
 @parametrize(LAYERS)
 def test_zeros_give_finite_outputs_and_gradients(case, zero, rng):
@@ -97,6 +98,7 @@ def test_zeros_give_finite_outputs_and_gradients(case, zero, rng):
         assert np.all(np.isfinite(tensor))
 
 
+@nightly_on_jax
 @pytest.mark.parametrize(
     "policy", ["mixed_float16", "mixed_bfloat16", "float64"]
 )

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.backends import compiled
+from tests.backends import compiled, nightly_on_jax
 from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
 from tfcaps.ops import dequantize, quantize
@@ -165,6 +165,7 @@ def test_rounded_couplings_carry_no_gradient(case, rng):
         assert not np.any(gradient)
 
 
+@nightly_on_jax
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @parametrize(ROUTINGS)
 def test_half_precision_is_routed_in_float32(case, dtype, rng):
@@ -274,6 +275,7 @@ def sparse_votes(votes, rng):
     return np.where(kept, votes, 0)
 
 
+@nightly_on_jax
 @pytest.mark.parametrize("weightless", [True, False], ids=["bare", "weights"])
 @pytest.mark.parametrize("prune", [zero_votes, sparse_components, sparse_votes])
 @parametrize(ROUTINGS)

@@ -51,6 +51,13 @@ def updates(case, inputs):
         "compact_caps-s",
         "conv_caps_3d-map",
     ),
+    late=(
+        "conv_caps-s",
+        "class_caps-couplings",
+        "class_caps-share_all",
+        "compact_caps-grid",
+        "compact_caps-s",
+    ),
 )
 def test_compiled_routing_gives_the_same_outputs_and_steps(
     case, rng, monkeypatch

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.backends import on_tensorflow
+from tests.backends import nightly_on_jax, on_tensorflow
 from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
 from tfcaps.layers import ClassCaps, ConvCaps
@@ -88,6 +88,7 @@ def test_every_contraction_is_that_of_made_votes(form, scaled, rng):
         )
 
 
+@nightly_on_jax
 @pytest.mark.parametrize("form", FORMS)
 @parametrize([case for case in ROUTINGS if case.make().levels is None])
 def test_routing_and_its_gradients_are_the_same(case, form, rng):
