@@ -9,7 +9,7 @@ import keras
 
 import tfcaps
 from tfcaps import rem
-from training import devices, features, fine_tuning, fit, rounds
+from training import devices, features, fine_tuning, fit, rebuilding, rounds
 from training.backup import BackUp
 from training.configs import Config
 from training.datasets import Data
@@ -161,7 +161,12 @@ def _show_training(
     """Prints how a model is trained, and returns the seconds."""
     config = folder.config
     begun = rounds.begun(name, folder, config.rounds)
-    done = BackUp(folder.backup_path(rounds.title(name, begun))).epochs
+    title = rounds.title(name, begun)
+    if name == "rem":
+        title = rebuilding.title(name, rebuilding.begun_at(name, folder))
+        if config.pruning == "structured":
+            about = "at most about"  # a smaller network is faster
+    done = BackUp(folder.backup_path(title)).epochs
     done -= begun * config.epochs
     tuned = BackUp(folder.backup_path(fine_tuning.title(name))).epochs
     tuned = max(tuned - (begun + 1) * config.epochs, 0)
