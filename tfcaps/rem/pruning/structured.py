@@ -78,7 +78,8 @@ def prune_structured(
         original: The network from which `compact` made `model`, before its
             first unit left. The shares of `pruning_schedule` and `min_share`
             are of this one, so that a network can be compacted in the middle
-            of its pruning, which then goes on with the smaller one. It is not
+            of its pruning, which then goes on with the smaller one. Types of
+            which `compact` removed the last child count as gone. It is not
             changed. Defaults to `None`, for the model itself.
 
     Returns:
