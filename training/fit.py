@@ -114,11 +114,12 @@ def train(
         if config.fine_tune_epochs:
             print("\nfine-tuning the whole network", flush=True)
             tuning = fine_tuning.settings(config)
+            original = ready.original
             with tuned(name, ready.model, data, tuning, strategy) as ready:
                 first = done * config.epochs
                 _fit(
                     name,
-                    ready,
+                    ready._replace(original=original),
                     folder,
                     (first, first + tuning.epochs),
                     backup=fine_tuning.title(name),
