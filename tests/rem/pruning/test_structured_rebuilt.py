@@ -17,7 +17,13 @@ def schedule(step):
     return SHARES[step - 1]
 
 
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "deepcaps" else ())
+        for name in SMALL_NETWORKS
+    ],
+)
 def test_the_same_units_leave_as_without_rebuilding(name, rng):
     keras.utils.set_random_seed(0)
     model = randomized(compiled(SMALL_NETWORKS[name]()), rng)
