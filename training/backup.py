@@ -64,13 +64,18 @@ class BackUp(keras.callbacks.Callback):
         is_due = is_over or done % max(epochs // _MOST, 1) == 0
         if devices.process() > 0 or not is_due:
             return
-        before = self._files()
+        self.write(self.model, done)
+
+    def write(self, model: keras.Model, done: int) -> None:
+        """Keeps a model after so many epochs, in place of an earlier one."""
+        name = _NAME.format(done)
+        before = [path for path in self._files() if path.name != name]
         self.folder.mkdir(exist_ok=True)
-        staged = self.folder / f".{_NAME.format(done)}"
+        staged = self.folder / f".{name}"
         # Writing makes variables, which concern no other process.
         with devices.alone():
-            self.model.save_weights(staged)
-        put_in_place(staged, self.folder / _NAME.format(done))
+            model.save_weights(staged)
+        put_in_place(staged, self.folder / name)
         for path in before:
             path.unlink()
 

@@ -5,7 +5,6 @@ import dataclasses
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import keras
 
@@ -20,6 +19,7 @@ from training import (
     networks,
     objectives,
     pruning,
+    rebuilding,
     rounds,
 )
 from training.backup import BackUp
@@ -30,30 +30,9 @@ from training.devices import Strategy
 from training.feeding import training_batches
 from training.folder import RunFolder
 from training.measure import Measure
+from training.ready import Ready
 from training.stopping import StopOnValidation
 from training.tensorboard import TensorBoard
-
-
-class Ready(NamedTuple):
-    """A model that is ready to be trained.
-
-    Attributes:
-        model: The network.
-        trained: The same, or a model of its layers with further outputs. On a
-            frozen backbone whose features are kept, it begins behind that.
-        batches: The training batches.
-        network: What of the network is trained, from what `data` has to
-            lengths.
-        data: Images and labels, or features and labels.
-        config: Settings of this training.
-    """
-
-    model: keras.Model
-    trained: keras.Model
-    batches: Batches
-    network: keras.Model
-    data: Data
-    config: Config
 
 
 def train(
@@ -91,23 +70,42 @@ def train(
         start = folder.load_model("baseline")
         # It routes as sharply as the baseline did in the end.
         config = dataclasses.replace(config, sharpness_start=None)
+
+    def keep(model: keras.Model) -> features.Kept | None:
+        return features.keep(model, data, config, folder.path, progress() % 2)
+
+    def compiled(model: keras.Model) -> Ready:
+        kept = keep(model) or features.Kept(model, data, Batches)
+        return _compiled(name, model, kept, config, strategy)
+
     with devices.scope(strategy):
-        ready = prepare(
-            name,
-            data,
-            config,
-            strategy,
-            lambda model: features.keep(
-                model, data, config, folder.path, progress() % 2
-            ),
-            start,
-        )
+        ready = prepare(name, data, config, strategy, keep, start)
         stops, epochs = [], config.epochs
         if (config.patience, config.stop_accuracy) != (None, None):
             validation = _validation_batches(ready)
             stops.append(callbacks.stop_on_validation(name, folder, validation))
             epochs = stops[0].epochs(epochs)
-        _fit(name, ready, folder, (0, epochs), stops, tensorboard=tensorboard)
+
+        def fit_stage(
+            now: Ready, last: int, title: str, pause: int | None
+        ) -> None:
+            _fit(
+                name,
+                now,
+                folder,
+                (0, last),
+                stops,
+                backup=title,
+                pause=pause,
+                tensorboard=tensorboard,
+            )
+
+        if name == "rem" and config.pruning == "structured":
+            ready = rebuilding.train(
+                ready, folder, epochs, stops, compiled, fit_stage
+            )
+        else:
+            fit_stage(ready, epochs, name, None)
         for stop in stops:
             stop.restore(ready.trained)
         done = 1
@@ -116,24 +114,26 @@ def train(
         if config.fine_tune_epochs:
             print("\nfine-tuning the whole network", flush=True)
             tuning = fine_tuning.settings(config)
+            original = ready.original
             with tuned(name, ready.model, data, tuning, strategy) as ready:
                 first = done * config.epochs
                 _fit(
                     name,
-                    ready,
+                    ready._replace(original=original),
                     folder,
                     (first, first + tuning.epochs),
                     backup=fine_tuning.title(name),
                     tensorboard=tensorboard,
                 )
-        model = _in_float32(ready.model, data, config)
+        model = ready.model
+        if config.dtype_policy != "float32":
+            model = devices.in_float32(model)
         if name == "rem" and config.pruning == "structured":
             model = rem.compact(model)
     if devices.process() == 0:
         folder.save_model(name, model)
-        titles = [rounds.title(name, k) for k in range(config.rounds)]
-        for kept in (*titles, fine_tuning.title(name)):
-            shutil.rmtree(folder.backup_path(kept), ignore_errors=True)
+        for kept in folder.backups(name):
+            shutil.rmtree(kept, ignore_errors=True)
         folder.best_path(name).unlink(missing_ok=True)
     devices.wait()
     if devices.process() > 0:
@@ -151,9 +151,13 @@ def _fit(
     stops: Sequence[StopOnValidation] = (),
     *,
     backup: str | None = None,
+    pause: int | None = None,
     tensorboard: bool,
 ) -> None:
-    """Trains from an epoch to another, as far as it has not been done."""
+    """Trains from an epoch to another, as far as it has not been done.
+
+    With `pause` it stops after so many epochs, and pruning may go on later.
+    """
     first, last = span
     config = folder.config
     tuned = 0 if first else config.fine_tune_epochs
@@ -165,7 +169,11 @@ def _fit(
         whole,
         folder.append_metrics,
         folder.save_epoch,
+        rem.encoder(ready.original),
     )
+    backed_up = BackUp(folder.backup_path(backup or name))
+    if pause is not None and backed_up.epochs >= pause:
+        last = pause  # nothing is left to do before
     logs = []
     if tensorboard and devices.process() == 0:
         logs.append(TensorBoard(folder.path / "tensorboard", name, measure))
@@ -182,10 +190,12 @@ def _fit(
             *logs,
             # After these: it backs up only epochs that are measured and
             # finite.
-            BackUp(folder.backup_path(backup or name)),
+            *([rebuilding.Pause(pause)] if pause is not None else []),
+            backed_up,
         ],
     )
-    rem.strip_pruning(ready.trained)
+    if pause is None:
+        rem.strip_pruning(ready.trained)
 
 
 def _train_on(ready: Ready, folder: RunFolder, *, tensorboard: bool) -> int:
@@ -303,7 +313,9 @@ def _compiled(
     objectives.compile_model(
         trained, name, config, batches.num_batches, kept.head
     )
-    return Ready(model, trained, batches, kept.head, kept.data, config)
+    return Ready(
+        model, trained, batches, kept.head, kept.data, config, kept.head
+    )
 
 
 def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
@@ -340,15 +352,6 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         mean=mean,
         std=std,
     )
-
-
-def _in_float32(model: keras.Model, data: Data, config: Config) -> keras.Model:
-    """Returns the network with the weights of `model`, which are float32."""
-    if config.dtype_policy == "float32":
-        return model
-    in_float32 = build(data, config, decoder=config.decoder == "joint")
-    in_float32.set_weights(model.get_weights())
-    return in_float32
 
 
 def progress() -> int:

@@ -131,6 +131,10 @@ class RunFolder:
     def backup_path(self, name: str) -> Path:
         return self.path / f"backup-{name}"
 
+    def backups(self, name: str) -> list[Path]:
+        """Returns all back-ups of a model, those of its stages too."""
+        return list(self.path.glob(f"backup-{name}*"))
+
     def save_model(self, name: str, model: keras.Model) -> None:
         """Writes a model without its optimiser, complete or not at all."""
         path = self.model_path(name)

@@ -9,12 +9,13 @@ import keras
 
 import tfcaps
 from tfcaps import rem
-from training import devices, features, fine_tuning, fit, rounds
+from training import devices, features, fine_tuning, fit, rebuilding, rounds
 from training.backup import BackUp
 from training.configs import Config
 from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
+from training.ready import Ready
 from training.tables import TITLES
 
 # Steps that are timed, after the first, which is compiled.
@@ -36,11 +37,12 @@ def cost(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
     if seen * len(config.model_names) < _LONG:
         return
     total = sum(
-        _show_training(name, data, folder, strategy, _about(config))
+        _show_training(name, data, folder, strategy)
         for name in config.model_names
     )
+    about = _about(config, *config.model_names)
     print(
-        f"Training takes {_about(config)} {_duration(total)} on this machine "
+        f"Training takes {about} {_duration(total)} on this machine "
         "(--epochs); --dry-run tells it without training."
     )
 
@@ -78,12 +80,11 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
                 f"          {layer.name}: {layer.num_capsules} capsules of "
                 f"{layer.dim}, {type(layer.routing).__name__}"
             )
-    about = _about(config)
     for name in config.model_names:
         if folder.model_path(name).exists():
             print(f"training  {TITLES[name]}: has been trained")
             continue
-        total += _show_training(name, data, folder, strategy, about)
+        total += _show_training(name, data, folder, strategy)
     kept = len(config.model_names) * _MODEL_BYTES * model.count_params()
     weights = sum(math.prod(v.shape) for v in model.trainable_variables)
     backup = _MODEL_BYTES * model.count_params() + _MOMENT_BYTES * weights
@@ -92,6 +93,7 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
         f"{_megabytes(backup)} more while training"
     )
     begun = folder.path.exists()
+    about = _about(config, *config.model_names)
     print(
         f"\nTraining takes {about} {_duration(total)}; measuring, figures and "
         "export come on top. "
@@ -112,11 +114,13 @@ def _multiply_adds(model: keras.Model) -> str:
     )
 
 
-def _about(config: Config) -> str:
+def _about(config: Config, *names: str) -> str:
+    """Returns how exact the time of models is."""
     stops = (config.patience, config.stop_accuracy) != (None, None)
-    if stops:
+    # A network that is rebuilt smaller takes less, see `rebuilding.py`.
+    if stops or (config.pruning == "structured" and "rem" in names):
         return "at most about"
-    more = config.rounds > 1 and "baseline" in config.model_names
+    more = config.rounds > 1 and "baseline" in names
     return "at least about" if more else "about"
 
 
@@ -156,12 +160,14 @@ def _show_training(
     data: Data,
     folder: RunFolder,
     strategy: Strategy | None,
-    about: str,
 ) -> float:
     """Prints how a model is trained, and returns the seconds."""
     config = folder.config
     begun = rounds.begun(name, folder, config.rounds)
-    done = BackUp(folder.backup_path(rounds.title(name, begun))).epochs
+    title = rounds.title(name, begun)
+    if name == "rem":
+        title = rebuilding.title(name, rebuilding.begun_at(name, folder))
+    done = BackUp(folder.backup_path(title)).epochs
     done -= begun * config.epochs
     tuned = BackUp(folder.backup_path(fine_tuning.title(name))).epochs
     tuned = max(tuned - (begun + 1) * config.epochs, 0)
@@ -179,7 +185,7 @@ def _show_training(
         print(
             f"training  {TITLES[name]}{what}: {left}{more} epochs of {steps} "
             f"steps of {config.batch_size} images, {1000 * seconds:.0f} ms a "
-            f"step, {about} {_duration(left * steps * seconds)}"
+            f"step, {_about(config, name)} {_duration(left * steps * seconds)}"
         )
         total += left * steps * seconds
     return total
@@ -210,7 +216,7 @@ def _time(
     return timed
 
 
-def _time_of(ready: fit.Ready) -> tuple[int, float]:
+def _time_of(ready: Ready) -> tuple[int, float]:
     clock = _Clock()
     count = min(ready.batches.num_batches, _TIMED)
     ready.trained.fit(

@@ -23,12 +23,7 @@ def begin(
 
 def polynomial_schedule(config: Config, steps_per_epoch: int) -> Any:
     """Polynomial decay over the configured part of the training."""
-    steps = config.epochs * steps_per_epoch
-    begin = round(config.pruning_begin * steps)
-    end = max(round(config.pruning_end * steps), begin + 1)
-    # About a hundred updates, the last of them at `end`.
-    frequency = max((end - begin) // 100, 1)
-    end = begin + (end - begin) // frequency * frequency
+    begin, end, frequency = update_steps(config, steps_per_epoch)
     if keras.backend.backend() == "jax":
         return _without_tfmot(config.final_sparsity, begin, end, frequency)
     # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
@@ -37,6 +32,16 @@ def polynomial_schedule(config: Config, steps_per_epoch: int) -> Any:
     return tfmot.sparsity.keras.PolynomialDecay(
         0.0, config.final_sparsity, begin, end, frequency=frequency
     )
+
+
+def update_steps(config: Config, steps_per_epoch: int) -> tuple[int, int, int]:
+    """Returns the first and the last step that prune, and how many apart."""
+    steps = config.epochs * steps_per_epoch
+    begin = round(config.pruning_begin * steps)
+    end = max(round(config.pruning_end * steps), begin + 1)
+    # About a hundred updates, the last of them at `end`.
+    frequency = max((end - begin) // 100, 1)
+    return begin, begin + (end - begin) // frequency * frequency, frequency
 
 
 def _without_tfmot(

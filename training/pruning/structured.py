@@ -13,9 +13,16 @@ SCHEDULED = True
 
 
 def begin(
-    model: keras.Model, config: Config, data: Data, batches: Batches
+    model: keras.Model,
+    config: Config,
+    data: Data,
+    batches: Batches,
+    original: keras.Model | None = None,
 ) -> None:
-    """Begins structured pruning, by polynomial decay."""
+    """Begins structured pruning, by polynomial decay.
+
+    Or goes on with a network that `rem.compact` made of `original`.
+    """
     samples = None
     if config.pruning_criterion == "taylor":
         samples = list(all_classes(config, data, batches))
@@ -28,4 +35,5 @@ def begin(
         scope=config.pruning_scope,
         batches=samples,
         seed=config.seed,
+        original=original,
     )

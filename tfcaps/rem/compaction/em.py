@@ -10,6 +10,7 @@ import numpy as np
 
 from tfcaps.rem.compaction.routed import (
     ClassChildren,
+    CompactChildren,
     Routed,
     WindowChildren,
 )
@@ -107,3 +108,16 @@ class EMChildren(_EM, ClassChildren):
             weight = self._array(self.layer.transformation)
             votes = any_along(weight, 1, 2, 3)
         return votes.reshape(-1, len(poses)) | (activations != 0)
+
+
+class EMCompactChildren(EMChildren, CompactChildren):
+    """CompactCaps, which reads some types of its input."""
+
+    def _voting(self, inputs: list[Values]) -> Mask:
+        poses, activations = inputs
+        if self.layer.share == "all":
+            votes = poses[self.units] != 0
+        else:
+            weight = self._array(self.layer.transformation)
+            votes = any_along(weight, 1, 2, 3)
+        return np.asarray(votes | (activations[self.units] != 0))

@@ -214,14 +214,14 @@ class CompactChildren(ClassChildren):
 
     def needs(self, wanted: list[Mask], inputs: list[Values]) -> list[Mask]:
         needed = np.zeros(len(inputs[0]), bool)
-        needed[self.units[self._voting(inputs[0])]] = True
-        return [needed]
+        needed[self.units[self._voting(inputs)]] = True
+        return [needed] * len(inputs)
 
     def shrunk(
         self, taken: list[Mask], wanted: list[Mask], inputs: list[Values]
     ) -> tuple[Any, list[Any]]:
         layer = self.layer
-        kept = self._voting(inputs[0]) & taken[0][self.units]
+        kept = self._voting(inputs) & taken[0][self.units]
         if not kept.any():
             kept[np.argmax(taken[0][self.units])] = True
         # Children are counted anew without those that the input lost.
@@ -251,12 +251,13 @@ class CompactChildren(ClassChildren):
     def children(self, units: Ids) -> Ids:
         return units[self.units]
 
-    def _voting(self, inputs: Values) -> Mask:
+    def _voting(self, inputs: list[Values]) -> Mask:
         """Returns which of the sources vote."""
+        [poses] = inputs
         votes = np.ones(len(self.sources), bool)
         if self.layer.share != "all":
             votes = any_along(self._array(self.layer.transformation), 1, 2, 3)
-        return votes & (inputs[self.units] != 0)
+        return votes & (poses[self.units] != 0)
 
 
 class WindowChildren(Routed):

@@ -15,7 +15,7 @@ from tfcaps.layers import (
     PrimaryMatrixCaps,
     Squash,
 )
-from tfcaps.rem.compaction.em import EMChildren, EMWindows
+from tfcaps.rem.compaction.em import EMChildren, EMCompactChildren, EMWindows
 from tfcaps.rem.compaction.joins import (
     AsCapsules,
     Flattened,
@@ -135,7 +135,7 @@ def _conv_caps(layer: Any, shape: Shape) -> Rule | None:
 
 def _em(layer: Any, inputs: list[Shape]) -> Rule | None:
     """Returns the rule of capsules with activations of their own."""
-    make = {ConvCaps: EMWindows, ClassCaps: EMChildren}.get(type(layer))
+    make = _OF_EM.get(type(layer))
     if make is None or len(inputs) != 2:
         return None
     poses, activations = inputs
@@ -174,6 +174,11 @@ def _reshape(layer: Any, shape: Shape, target: Shape) -> Rule | None:
 
 
 # By exact type: a subclass may do anything.
+_OF_EM: dict[type, Callable[[Any, Shape], Rule]] = {
+    ClassCaps: EMChildren,
+    CompactCaps: EMCompactChildren,
+    ConvCaps: EMWindows,
+}
 _RULES: dict[type, Callable[[Any, Shape], Rule | None]] = {
     CapsuleConv2D: _capsule_conv,
     ClassCaps: _class_caps,

@@ -17,8 +17,8 @@ from tfcaps.graphs import (
 )
 from tfcaps.layers import Length, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, length
-from tfcaps.rem.evaluation.without_trees import taken_children, tree_threshold
-from tfcaps.rem.trees.with_couplings import WithCouplings
+from tfcaps.rem.evaluation.without_trees import tree_threshold
+from tfcaps.rem.trees.with_couplings import WithCouplings, taken_children
 
 Array = NDArray[Any]
 

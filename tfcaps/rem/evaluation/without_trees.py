@@ -1,16 +1,12 @@
 """A model's layer that tells whether classes are lost without their trees."""
 
-import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
-from tfcaps.layers import CompactCaps
 from tfcaps.ops import Tensor, towards_class
-from tfcaps.rem.trees.with_couplings import TREE_MARGIN
+from tfcaps.rem.trees.with_couplings import TREE_MARGIN, of_inputs
 
 
 class LostWithoutTree(keras.layers.Layer):
@@ -50,11 +46,7 @@ class LostWithoutTree(keras.layers.Layer):
     ) -> Tensor:
         classes = ops.argmax(lengths, axis=-1)
         tree = towards_class(couplings, classes) > self._threshold
-        # One more child, which is in no tree.
-        tree = ops.pad(ops.cast(tree, "int32"), [[0, 0], [0, 1]]) > 0
-        taken = taken_children(self.layer, children.shape, tree.shape[-1] - 1)
-        tree = ops.take(tree, taken, axis=-1)
-        tree = ops.reshape(tree, (-1, *children.shape[1:-1]))
+        tree = of_inputs(tree, self.layer, children.shape)
         poses = ops.where(ops.expand_dims(tree, -1), 0.0, children)
         poses = ops.cast(poses, children.dtype)
         if activations is not None:
@@ -81,26 +73,3 @@ def tree_threshold(layer: Any, parents: int) -> float:
         rounded = layer.routing.rounded(ops.convert_to_tensor([uniform]))
         uniform = max(uniform, float(ops.convert_to_numpy(rounded)[0]))
     return uniform + TREE_MARGIN
-
-
-def taken_children(
-    layer: Any, input_shape: tuple[int | None, ...], children: int
-) -> NDArray[np.int32]:
-    """Returns which of all children each child of a layer's input is.
-
-    Children that the layer does not take have the number `children`. Only
-    `CompactCaps` does not take all in their order.
-
-    Args:
-        layer: A routed layer.
-        input_shape: Shape `[b, ..., k]` of the poses that it takes.
-        children: Int. How many children its couplings have.
-    """
-    number = math.prod(size or 1 for size in input_shape[1:-1])
-    if not isinstance(layer, CompactCaps):
-        return np.arange(number, dtype="int32")
-    rows = math.prod(layer.grid[:-1]) if layer.counts_types else 1
-    taken = np.full((rows, number // rows), children, "int32")
-    first = np.arange(rows)[:, None] * (children // rows)
-    taken[:, list(layer.sources)] = first + np.array(layer.origins)
-    return taken.reshape(-1)

@@ -1,5 +1,6 @@
 """Structured pruning: whole units leave on a schedule."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from tfcaps.rem.pruning.criteria import CRITERIA, Evidence, Scores
 from tfcaps.rem.pruning.gradients import Gradients
 from tfcaps.rem.pruning.pruning import begin, check_unpruned
 from tfcaps.rem.pruning.scheduled import Schedule, Scheduled, check_schedule
-from tfcaps.rem.pruning.unit_groups import KINDS, UnitGroups
+from tfcaps.rem.pruning.unit_groups import KINDS, Site, UnitGroups
 
 # What the schedule's share is of.
 TARGETS = ("multiply_adds", "parameters")
@@ -31,6 +32,7 @@ def prune_structured(
     frequency: int = 1,
     batches: Iterable[tuple[Any, Any]] | None = None,
     seed: int = 0,
+    original: keras.Model | None = None,
 ) -> keras.Model:
     """Prepares a model for pruning of whole units during `fit`.
 
@@ -73,6 +75,12 @@ def prune_structured(
         batches: Pairs of inputs and targets, as for `train_on_batch`, which
             `"taylor"` reads at each update. Defaults to `None`.
         seed: Int. Of the random numbers of `"random"`. Defaults to `0`.
+        original: The network from which `compact` made `model`, before its
+            first unit left. The shares of `pruning_schedule` and `min_share`
+            are of this one, so that a network can be compacted in the middle
+            of its pruning, which then goes on with the smaller one. Types of
+            which `compact` removed the last child count as gone. It is not
+            changed. Defaults to `None`, for the model itself.
 
     Returns:
         The same model.
@@ -80,7 +88,7 @@ def prune_structured(
     Raises:
         ValueError: If an argument is out of range, no unit of these kinds may
             leave, the schedule's final share cannot be reached, `batches` are
-            missing, or the model is pruned already.
+            missing, the model is pruned already, or is no part of `original`.
 
     References:
         - Molchanov et al., 2019, https://arxiv.org/abs/1906.10771 (`"taylor"`)
@@ -121,6 +129,7 @@ def prune_structured(
             settings,
             batches,
             kinds,
+            original,
         ),
     )
 
@@ -135,6 +144,20 @@ class _Settings(NamedTuple):
     seed: int
 
 
+class _Whole(NamedTuple):
+    """The network before its first unit left, of which shares are.
+
+    Attributes:
+        cost: Its multiply-adds, or parameters.
+        units: How many units each place has that may leave.
+        size: How many numbers are in the weights of these units.
+    """
+
+    cost: float
+    units: dict[Site, int]
+    size: int
+
+
 class _Structured(Scheduled):
     """Masks whole units until a share of the cost is gone."""
 
@@ -146,6 +169,7 @@ class _Structured(Scheduled):
         settings: _Settings,
         batches: Iterable[tuple[Any, Any]] | None,
         kinds: Sequence[str],
+        original: keras.Model | None,
     ):
         super().__init__(groups.variables, schedule, frequency, groups.fills)
         self.groups = groups
@@ -154,14 +178,18 @@ class _Structured(Scheduled):
         self._batches = batches
         self._gradients: Gradients | None = None
         self._draw = np.random.default_rng(settings.seed)
-        self._whole = self._cost(np.ones(len(groups), bool))
         if not len(groups):
             raise ValueError(
                 f"The model has no {' or '.join(kinds)} that may leave. "
                 "Choose other `units`."
             )
+        if original is not None:
+            self._whole = self._whole_of(UnitGroups(original, kinds))
+            self._check_part()
+            return  # whether the goal can be reached was checked before
+        self._whole = self._whole_of(groups)
         order = self._order(np.zeros(len(groups)))
-        most = 1.0 - self._cost(self._without(order)) / self._whole
+        most = 1.0 - self._cost(self._without(order)) / self._whole.cost
         if self.goal > most:
             raise ValueError(
                 f"At most {most:.1%} of the {self.counted} can be removed "
@@ -176,7 +204,7 @@ class _Structured(Scheduled):
         # What has left is at the bottom, whatever it scores.
         left = ~self.groups.kept(self.masks())
         order = self._order(np.where(left, -np.inf, scores))
-        most = (1.0 - target) * self._whole
+        most = (1.0 - target) * self._whole.cost
         low, high = int(left.sum()), len(order)
         while low < high:  # the fewest more that are enough
             middle = (low + high) // 2
@@ -187,20 +215,48 @@ class _Structured(Scheduled):
         self.prune(weights, self.groups.masks(self._without(order[:low])))
 
     def reached(self) -> float:
-        if not self._masks:
+        keep = np.ones(len(self.groups), bool)
+        if self._masks:
+            keep = self.groups.kept(self.masks())
+        return 1.0 - self._cost(keep) / self._whole.cost
+
+    def sparsity(self) -> float:
+        masks = self.masks()
+        if not masks:  # before the model is compiled
             return 0.0
-        keep = self.groups.kept(self.masks())
-        return 1.0 - self._cost(keep) / self._whole
+        kept = sum(int(np.count_nonzero(mask)) for mask in masks)
+        return 1.0 - kept / self._whole.size
 
     def _towards(self, model: keras.Model) -> Iterable[Sequence[Any]]:
         if self._gradients is None:
             self._gradients = Gradients(model, self._batches or ())
         return self._gradients.towards(self.variables)
 
-    def _cost(self, keep: Mask) -> float:
+    def _whole_of(self, groups: UnitGroups) -> _Whole:
+        return _Whole(
+            self._cost(np.ones(len(groups), bool), groups),
+            _num_units(groups),
+            sum(math.prod(variable.shape) for variable in groups.variables),
+        )
+
+    def _check_part(self) -> None:
+        """Raises `ValueError` if the model has units that are new."""
+        for site, count in _num_units(self.groups).items():
+            before = self._whole.units.get(site, 0)
+            if count > before:
+                layer, kind = site
+                raise ValueError(
+                    "`original` must be the network of which the model is "
+                    f"what is left. Received: one with {before} {kind} that "
+                    f"may leave in the layer {layer!r}, where the model has "
+                    f"{count}."
+                )
+
+    def _cost(self, keep: Mask, groups: UnitGroups | None = None) -> float:
+        groups = groups or self.groups
         if self.settings.target == "parameters":
-            return self.groups.parameters(keep)
-        return self.groups.multiply_adds(keep)
+            return groups.parameters(keep)
+        return groups.multiply_adds(keep)
 
     def _without(self, left: NDArray[np.integer]) -> Mask:
         keep = np.ones(len(self.groups), bool)
@@ -214,10 +270,12 @@ class _Structured(Scheduled):
         for site in np.unique(self.groups.sites):
             members = np.flatnonzero(self.groups.sites == site)
             sorted_members = members[np.argsort(scores[members], kind="stable")]
-            stay = max(round(self.settings.min_share * len(members)), 1)
-            may_leave[sorted_members[len(members) - stay :]] = False
+            # Those that are no longer in the model had the lowest scores.
+            before = self._whole.units[self.groups.site_names[site]]
+            stay = max(round(self.settings.min_share * before), 1)
+            may_leave[sorted_members[max(len(members) - stay, 0) :]] = False
             if self.settings.scope == "layer":
-                places = np.arange(len(members)) / len(members)
+                places = np.arange(before - len(members), before) / before
                 ranks[sorted_members] = places
             else:
                 ranks[members] = scores[members] / self._scale(scores[members])
@@ -230,3 +288,9 @@ class _Structured(Scheduled):
         if self.settings.criterion == "taylor" or not alive.size:
             return 1.0  # changes of the loss are comparable as they are
         return float(alive.mean()) or 1.0
+
+
+def _num_units(groups: UnitGroups) -> dict[Site, int]:
+    """Returns how many units each place has."""
+    counts = np.bincount(groups.sites, minlength=len(groups.site_names))
+    return dict(zip(groups.site_names, counts.tolist(), strict=True))

@@ -21,6 +21,8 @@ from tfcaps.rem.multiply_adds import of_layer
 from tfcaps.rem.trees.with_couplings import WithCouplings
 
 Array = NDArray[Any]
+# Name of a layer, and the kind of its units.
+Site = tuple[str, str]
 
 # What may leave, by name.
 KINDS = {
@@ -70,6 +72,7 @@ class UnitGroups:
     Attributes:
         sites: Number of the place of each group: those that the same layer
             makes, and that are of one kind, have one place.
+        site_names: Name of the layer and kind of the units of each place.
         slices: What belongs to the groups.
         variables: The trainable weights of the slices.
         fills: What each of them is where a unit was left out.
@@ -91,8 +94,10 @@ class UnitGroups:
         self._find_units()
         own = self._own_units()
         group_of = self._groups_of(kinds)
-        sites = self._make_slices(group_of, own)
-        self.sites: Ids = np.unique(sites, return_inverse=True)[1]
+        sites, names = self._make_slices(group_of, own)
+        used, numbers = np.unique(sites, return_inverse=True)
+        self.sites: Ids = numbers
+        self.site_names = [names[site] for site in used.tolist()]
         self._make_costs(group_of, own)
         unique = {id(s.variable): s.variable for s in self.slices}
         kept = [v for v in unique.values() if v.trainable]
@@ -244,11 +249,17 @@ class UnitGroups:
         self._count = len(numbers)
         return np.array([numbers.get(root, -1) for root in roots.tolist()])
 
-    def _make_slices(self, group_of: Ids, own: dict[int, Ids]) -> list[int]:
-        """Finds the slices, and returns the place of each group."""
+    def _make_slices(
+        self, group_of: Ids, own: dict[int, Ids]
+    ) -> tuple[list[int], dict[int, Site]]:
+        """Finds the slices, and returns the place of each group.
+
+        And the name of each place.
+        """
         self.slices: list[GroupSlice] = []
         places = np.full(len(self), -1)
         sites: dict[Any, int] = {}
+        names: dict[int, Site] = {-1: ("", "")}
         for call in self._calls:
             if call.rule is None:
                 continue
@@ -265,8 +276,10 @@ class UnitGroups:
                     of_site = np.unique(added.groups[added.groups >= 0])
                     new = of_site[places[of_site] < 0]
                     key = id(call.layer), ids[0][0]
-                    places[new] = sites.setdefault(key, len(sites))
-        return places.tolist()
+                    site = sites.setdefault(key, len(sites))
+                    places[new] = site
+                    names[site] = call.layer.name, self._kinds[ids[0][0]]
+        return places.tolist(), names
 
     def _slice(self, s: Slice, groups: Ids, side: str) -> GroupSlice | None:
         """Keeps a slice if it belongs to some group."""

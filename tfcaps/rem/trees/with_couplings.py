@@ -1,10 +1,14 @@
 """Calls of routed layers that also return couplings, in functional models."""
 
+import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
+from numpy.typing import NDArray
 
+from tfcaps.layers import CompactCaps
 from tfcaps.ops import Tensor, as_float32, towards_class
 
 # A coupling that exceeds the uniform one by less is uniform but for rounding.
@@ -23,6 +27,50 @@ def in_tree(towards: Tensor, num_classes: int) -> Tensor:
         uniform one, `1 / num_classes`, by more than rounding.
     """
     return as_float32(towards) > 1.0 / num_classes + TREE_MARGIN
+
+
+def taken_children(
+    layer: Any, input_shape: tuple[int | None, ...], children: int
+) -> NDArray[np.int32]:
+    """Returns which of all children each child of a layer's input is.
+
+    Children that the layer does not take have the number `children`. Only
+    `CompactCaps` does not take all in their order.
+
+    Args:
+        layer: A routed layer.
+        input_shape: Shape `[b, ..., k]` of the poses that it takes.
+        children: Int. How many children its couplings have.
+    """
+    number = math.prod(size or 1 for size in input_shape[1:-1])
+    if not isinstance(layer, CompactCaps):
+        return np.arange(number, dtype="int32")
+    rows = math.prod(layer.grid[:-1]) if layer.counts_types else 1
+    taken = np.full((rows, number // rows), children, "int32")
+    first = np.arange(rows)[:, None] * (children // rows)
+    taken[:, list(layer.sources)] = first + np.array(layer.origins)
+    return taken.reshape(-1)
+
+
+def of_inputs(
+    tree: Tensor, layer: Any, input_shape: tuple[int | None, ...]
+) -> Tensor:
+    """Returns which children of a layer's input are in a tree.
+
+    Args:
+        tree: Bool `[b, i]`, whether a child is, for all children.
+        layer: A routed layer.
+        input_shape: Shape `[b, ..., k]` of the poses that it takes.
+
+    Returns:
+        Bool tensor `[b, ...]`, False for children that the layer does not take.
+    """
+    if isinstance(layer, CompactCaps):
+        # One more child, which is in no tree.
+        tree = ops.pad(ops.cast(tree, "int32"), [[0, 0], [0, 1]]) > 0
+        taken = taken_children(layer, input_shape, tree.shape[-1] - 1)
+        tree = ops.take(tree, taken, axis=-1)
+    return ops.reshape(tree, (-1, *input_shape[1:-1]))
 
 
 def with_couplings(layer: Any, args: Any, kwargs: Any) -> tuple[Any, Tensor]:
@@ -89,7 +137,7 @@ class WithCouplings(keras.layers.Layer):
         longest = ops.argmax(lengths[:count], axis=-1)
         towards = towards_class(couplings[:count], longest)
         # Constants: neither what is in a tree nor a mean has a gradient.
-        tree = ops.reshape(in_tree(towards, parents), (-1, *inputs.shape[1:-1]))
+        tree = of_inputs(in_tree(towards, parents), self.layer, inputs.shape)
         stays = ops.equal(tree, _rows(is_alone, tree))
 
         def silence(tensor: Tensor, stays: Tensor) -> Tensor:
