@@ -34,7 +34,7 @@ PARTS = {
 HELPERS = {"files", "versions"}
 PACKAGES = {
     "tfcaps": {"tfcaps"},
-    "training": {"tfcaps", "training"},
+    "training": {"tfcaps", "training", "export"},
     "export": {"tfcaps", "export"},
     "benchmarks": {"tfcaps", "training", "benchmarks"},
 }

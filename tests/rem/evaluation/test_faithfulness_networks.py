@@ -57,6 +57,27 @@ def test_of_a_network_whose_tree_is_everything():
     )
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_random_children_are_drawn_among_those_that_are_left(compacted):
+    """Six of eight children are pruned, and both others are the tree."""
+    layer = ClassCaps(2, 2, use_bias=False, name="classes")
+    model = of_capsules(layer, 8, 2)
+    maps = np.zeros((8, 2, 2, 2), "float32")
+    maps[[2, 5], [0, 1]] = 2.0 * np.eye(2)
+    layer.transformation.assign(maps)
+    if compacted:
+        model = rem.compact(model)
+    poses = np.ones((20, 8, 2), "float32")
+    poses[:10, 2], poses[10:, 5] = 3.0, 3.0
+    classes = np.arange(20) // 10
+    report = rem.faithfulness(model, (poses, classes), draws=20)
+    assert report.necessity["zero"] == 1.0
+    # The tree is one child of two, not of eight.
+    assert report.size == 0.125
+    assert 0.4 < report.necessity_random["zero"] < 0.6
+    assert 0.4 < report.sufficiency_random["zero"] < 0.6
+
+
 def test_of_a_network_whose_tree_is_nothing():
     """The four children of the tree are always there and vote for nothing."""
     layer = ClassCaps(3, 3, routing="regularized", use_bias=False, name="caps")

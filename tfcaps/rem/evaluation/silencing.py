@@ -18,7 +18,11 @@ from tfcaps.graphs import (
 from tfcaps.layers import Length, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, length
 from tfcaps.rem.evaluation.without_trees import tree_threshold
-from tfcaps.rem.trees.with_couplings import WithCouplings, taken_children
+from tfcaps.rem.trees.with_couplings import (
+    WithCouplings,
+    taken_children,
+    voting_children,
+)
 
 Array = NDArray[Any]
 
@@ -66,6 +70,7 @@ class Silencer:
         layer: The layer whose children are silenced.
         model: The network from images to lengths.
         num_children: Int, `i`.
+        voting: Which of them pruning has left a vote, bool `[i]`.
         num_classes: Int.
         rows: Int. Rows of a step.
         votes: Int. Rows that were routed so far.
@@ -100,6 +105,9 @@ class Silencer:
         self._children_shape = tuple(cut.taken[0].shape[1:-1])
         self.num_children = int(chain[0].couplings.shape[1])
         self._taken_children = taken_children(
+            self.layer, cut.taken[0].shape, self.num_children
+        )
+        self.voting = voting_children(
             self.layer, cut.taken[0].shape, self.num_children
         )
         self.num_classes = int(lengths.shape[-1])

@@ -52,6 +52,30 @@ def taken_children(
     return taken.reshape(-1)
 
 
+def voting_children(
+    layer: Any, input_shape: tuple[int | None, ...], children: int
+) -> NDArray[np.bool_]:
+    """Returns which children pruning has left a vote, bool `[i]`.
+
+    All of them, where a routing does not ignore children that vote zero.
+
+    Args:
+        layer: A layer of class capsules.
+        input_shape: Shape `[b, ..., k]` of the poses that it takes.
+        children: Int. How many children its couplings have.
+    """
+    taken = taken_children(layer, input_shape, children)
+    if layer.can_be_silent and layer.share != "all":
+        matrices = ops.convert_to_numpy(layer.transformation)
+        votes = np.any(matrices != 0, axis=(-3, -2, -1))
+        if isinstance(layer, CompactCaps):
+            votes = np.ones(1, bool)  # others are not taken
+        taken = taken[np.resize(votes, len(taken))]
+    voting = np.zeros(children + 1, bool)
+    voting[taken] = True
+    return voting[:children]
+
+
 def of_inputs(
     tree: Tensor, layer: Any, input_shape: tuple[int | None, ...]
 ) -> Tensor:
