@@ -139,8 +139,9 @@ def main() -> None:
     A job has `libraries`, `models` (folders), `rounds`, and `runs`, each with
     `model` (index), `inputs` (name, type, shape, file) and `outputs` (name,
     file). All runs are made once in each round. The answer has what each run
-    returned, and the seconds it took in each round, or a message that says what
-    failed, and `run`, the number of the run, or `None` if a model did not load.
+    returned, the seconds it took in each round, and the most bytes that the
+    process `held`; or a message that says what failed, and `run`, the number of
+    the run, or `None` if a model did not load.
     """
     job = json.load(sys.stdin)
     library = Library(job["libraries"])
@@ -156,7 +157,17 @@ def main() -> None:
     except RuntimeError as error:
         print(json.dumps({"run": number, "error": str(error)}))
         return
-    print(json.dumps({"runs": answers}))
+    print(json.dumps({"runs": answers, "held": _most_held()}))
+
+
+def _most_held() -> int | None:
+    """Returns the most bytes that this process held, where Linux tells."""
+    try:
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    held = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return next((1024 * int(kilobytes) for kilobytes in held), None)
 
 
 def _run(

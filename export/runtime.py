@@ -61,10 +61,13 @@ class Answer(NamedTuple):
     Attributes:
         outputs: An array for each output.
         seconds: How long each round took.
+        held: The most bytes that the process of all requests held, `None` where
+            the system does not tell.
     """
 
     outputs: Arrays
     seconds: list[float]
+    held: int | None
 
 
 def run(requests: Sequence[Request], rounds: int = 1) -> list[Answer]:
@@ -106,10 +109,10 @@ def run(requests: Sequence[Request], rounds: int = 1) -> list[Answer]:
                 for number, request in enumerate(requests)
             ],
         }
-        seconds = _call(job, models, Path(work))
+        reply = _call(job, models, Path(work))
         return [
-            Answer(_read(Path(run["outputs"])), each)
-            for run, each in zip(job["runs"], seconds, strict=True)
+            Answer(_read(Path(run["outputs"])), seconds, reply["held"])
+            for run, seconds in zip(job["runs"], reply["seconds"], strict=True)
         ]
 
 
@@ -126,7 +129,7 @@ def _read(path: Path) -> Arrays:
 
 def _call(
     job: dict[str, Any], models: list[Model], work: Path
-) -> list[list[float]]:
+) -> dict[str, Any]:
     job_file = work / "job.json"
     job_file.write_text(json.dumps(job), "utf-8")
     done = subprocess.run(
@@ -142,10 +145,9 @@ def _call(
             f"run: the process that runs {names} ended with status "
             f"{done.returncode}: {last}"
         )
-    reply = json.loads(reply_file.read_text("utf-8"))
+    reply: dict[str, Any] = json.loads(reply_file.read_text("utf-8"))
     if "error" not in reply:
-        seconds: list[list[float]] = reply["seconds"]
-        return seconds
+        return reply
     model = models[reply["model"]]
     reason = reply["error"][:_LONGEST]
     what = "loaded" if reply["run"] is None else "run"

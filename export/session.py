@@ -39,10 +39,13 @@ class Answer(NamedTuple):
     Attributes:
         outputs: An array for each output.
         seconds: How long each round took.
+        held: The most bytes that the process of all requests held, `None` where
+            the system does not tell.
     """
 
     outputs: Arrays
     seconds: list[float]
+    held: int | None
 
 
 class LoadError(UserError):
@@ -100,7 +103,7 @@ def run(requests: Sequence[Request], rounds: int = 1) -> list[Answer]:
         }
         reply = _call(job)
         return [
-            _answer(request, given, told)
+            _answer(request, given, told, reply["held"])
             for request, given, told in zip(
                 requests, runs, reply["runs"], strict=True
             )
@@ -151,7 +154,10 @@ def _call(job: dict[str, Any]) -> Any:
 
 
 def _answer(
-    request: Request, given: dict[str, Any], told: dict[str, Any]
+    request: Request,
+    given: dict[str, Any],
+    told: dict[str, Any],
+    held: int | None,
 ) -> Answer:
     import tensorflow as tf
 
@@ -163,4 +169,4 @@ def _answer(
         dtype = tf.as_dtype(form["dtype"]).as_numpy_dtype
         content = Path(output["file"]).read_bytes()
         arrays[name] = np.frombuffer(content, dtype).reshape(form["shape"])
-    return Answer(arrays, told["seconds"])
+    return Answer(arrays, told["seconds"], held)

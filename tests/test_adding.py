@@ -132,7 +132,7 @@ _ADDED = {
 def copy(tmp_path_factory):
     """The commands and the library with one new thing of each kind."""
     copy = tmp_path_factory.mktemp("repository")
-    for name in ("tfcaps", "training"):
+    for name in ("tfcaps", "training", "export"):
         unused = shutil.ignore_patterns("__pycache__", "*.keras")
         shutil.copytree(_ROOT / name, copy / name, ignore=unused)
     for name in ("cli.py", "markdown_table.py", "ruff.toml"):

@@ -19,8 +19,9 @@ def main(job_file: Path) -> None:
     A job has `models`, each with `format`, `folder` and `int8`; `rounds`;
     `reply`, the file of the answer; and `runs`, each with `model` (index),
     `signature`, `images` (a file) and `outputs` (a file). All runs are made
-    once in each round. The answer has the `seconds` of each run, or an `error`
-    and what failed: `model` and `run`, both indices or `None`.
+    once in each round. The answer has the `seconds` of each run and the most
+    bytes that the process `held`, or an `error` and what failed: `model` and
+    `run`, both indices or `None`.
     """
     from export import formats
 
@@ -41,10 +42,20 @@ def main(job_file: Path) -> None:
                 seconds[place["run"]].append(time.perf_counter() - start)
                 if len(seconds[place["run"]]) == 1:
                     np.savez(run["outputs"], **outputs)
-        reply: dict[str, Any] = {"seconds": seconds}
+        reply: dict[str, Any] = {"seconds": seconds, "held": _most_held()}
     except Exception as error:  # runtimes raise many kinds
         reply = {"error": " ".join(str(error).split()), **place}
     Path(job["reply"]).write_text(json.dumps(reply), "utf-8")
+
+
+def _most_held() -> int | None:
+    """Returns the most bytes that this process held, where Linux tells."""
+    try:
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    held = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return next((1024 * int(kilobytes) for kilobytes in held), None)
 
 
 if __name__ == "__main__":

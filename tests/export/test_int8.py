@@ -84,7 +84,9 @@ def test_trees_and_accuracy_are_counted(tmp_path, monkeypatch):
     def run(requests, rounds=1):
         seconds = [0.002] * rounds
         return [
-            runtime.Answer(other if request.model.int8 else plain, seconds)
+            runtime.Answer(
+                other if request.model.int8 else plain, seconds, None
+            )
             for request in requests
         ]
 

@@ -28,7 +28,7 @@ class Faithfulness:
         necessity: Share of images whose class is lost when the tree is
             silenced: it is no longer the longest, or less than half as long.
         sufficiency_random: Sufficiency of as many random children, out of those
-            that pruning has left a vote.
+            that pruning has left an influence.
         necessity_random: Necessity of as many of them.
         same_without_tree: Share of images that are still taken for the same
             class when the tree is silenced, however short it is.

@@ -164,12 +164,12 @@ class Study:
     def _random_sets(self, draws: int) -> Array:
         """Returns as many random children as trees have, bool `[n, r, i]`.
 
-        They are drawn among those that pruning has left a vote. To silence
-        others changes nothing, so that any tree would look necessary.
+        They are drawn among those that pruning has left an influence. To
+        silence others changes nothing, and any tree would look necessary.
         """
         draw = np.random.default_rng(self._seed)
         shape = (self.count, draws, self._silencer.num_children)
-        scores = draw.random(shape) + ~self._silencer.voting
+        scores = draw.random(shape) + ~self._silencer.left(self._taken)
         places = scores.argsort(axis=-1).argsort(axis=-1)
         sets: Array = places < np.sum(self.trees, axis=-1)[:, None, None]
         return sets

@@ -70,7 +70,6 @@ class Silencer:
         layer: The layer whose children are silenced.
         model: The network from images to lengths.
         num_children: Int, `i`.
-        voting: Which of them pruning has left a vote, bool `[i]`.
         num_classes: Int.
         rows: Int. Rows of a step.
         votes: Int. Rows that were routed so far.
@@ -107,9 +106,6 @@ class Silencer:
         self._taken_children = taken_children(
             self.layer, cut.taken[0].shape, self.num_children
         )
-        self.voting = voting_children(
-            self.layer, cut.taken[0].shape, self.num_children
-        )
         self.num_classes = int(lengths.shape[-1])
         self._below = keras.Model(
             copy.input, {"taken": cut.taken, "active": cut.active(above=False)}
@@ -134,6 +130,21 @@ class Silencer:
         """
         outputs = _run(self._below, images)
         return outputs["taken"], _flat(outputs["active"])
+
+    def left(self, taken: list[Array]) -> Array:
+        """Returns which children pruning has left an influence, bool `[i]`.
+
+        Args:
+            taken: What the routed layers take of all images.
+        """
+        layer, shape = self.layer, taken[0].shape
+        left: Array = voting_children(layer, shape, self.num_children)
+        if self._has_activations and layer.routing.ignores_inactive:
+            active = np.any(taken[1] != 0, axis=0).ravel()
+            among = np.zeros(self.num_children + 1, bool)
+            among[self._taken_children[active]] = True
+            left = left & among[:-1]
+        return left
 
     def above(self, taken: list[Array]) -> Above:
         """Routes children as they are."""
