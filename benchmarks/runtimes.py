@@ -1,0 +1,341 @@
+"""Measures networks in every runtime, in float32 and in int8: one table.
+
+python -m benchmarks.runtimes --data mnist.npz \\
+    dense=runs/mnist/baseline.keras structured=runs/mnist/model.keras
+
+writes results/runtimes.json and, from it alone, results/runtimes.md. Networks
+that hold zeros are measured as they are and compacted. All networks of a
+runtime take turns, and the runtimes take turns among themselves.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks import machine
+from cli import Parser, UserError, at_least_one, check_installed, run_loading
+from export import formats
+from markdown_table import markdown
+from training.quiet import start_quietly
+
+ROOT = Path(__file__).resolve().parents[1]
+BATCHES = (1, 32)
+_HEAD = (
+    "network",
+    "runtime",
+    "numbers",
+    *(f"ms, batch {batch}" for batch in BATCHES),
+    "MB on disk",
+    "MB of the process",
+    "accuracy, %",
+    "same trees, %",
+)
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(
+        prog="benchmarks/runtimes.py", description=__doc__.splitlines()[0]
+    )
+    add = parser.add_argument
+    add(
+        "models",
+        nargs="+",
+        type=_named,
+        metavar="NAME=FILE.keras",
+        help="networks, and what they are called in the table",
+    )
+    add(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="IMAGES.npz",
+        help="x_train calibrates int8, x_test and y_test measure",
+    )
+    add(
+        "--format",
+        nargs="+",
+        choices=formats.FORMATS,
+        default=list(formats.FORMATS),
+        help="runtimes (default: all)",
+    )
+    add(
+        "--rounds",
+        type=at_least_one,
+        default=20,
+        help="turns of each network (default: 20)",
+    )
+    add(
+        "--out",
+        type=Path,
+        default=ROOT / "results",
+        metavar="FOLDER",
+        help="where the two files go (default: results/)",
+    )
+    return parser
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, _, file = text.partition("=")
+    if not (name and file):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.keras")
+    return name, Path(file)
+
+
+def _check(options: argparse.Namespace) -> None:
+    for _, file in options.models:
+        if not file.is_file():
+            raise UserError(f"there is no file {file}.")
+    if not options.data.is_file():
+        raise UserError(f"there is no file {options.data}.")
+    check_installed(**formats.needed(options.format, int8=True))
+
+
+def _load() -> Callable[[argparse.Namespace], None]:
+    start_quietly()
+    return run
+
+
+class _Asked(NamedTuple):
+    """A network in a format, in float32 or int8."""
+
+    network: str
+    format: str
+    int8: bool
+    folder: Path
+
+
+def run(options: argparse.Namespace) -> None:
+    """Exports, measures and writes the two files."""
+    from tfcaps.files import write_atomically
+
+    with tempfile.TemporaryDirectory() as work:
+        networks, asked = _export(options, Path(work))
+        rows = [_described(each, networks) for each in asked]
+        for row, milliseconds in zip(rows, _times(asked, options), strict=True):
+            row["milliseconds"] = milliseconds
+        for row, each in zip(rows, asked, strict=True):
+            row["process_mb"] = _memory(each)
+    result = {
+        "machine": machine.describe(),
+        "data": options.data.name,
+        "rounds": options.rounds,
+        "networks": {
+            name: network["measured"] for name, network in networks.items()
+        },
+        "rows": rows,
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    with write_atomically(options.out / "runtimes.json", "w") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    with write_atomically(options.out / "runtimes.md", "w") as file:
+        file.write(page(result))
+    print(f"written: {options.out / 'runtimes.md'}")
+
+
+def _export(
+    options: argparse.Namespace, work: Path
+) -> tuple[dict[str, Any], list[_Asked]]:
+    """Exports each network, in each format and both kinds of numbers."""
+    from export.model import export_model
+    from export.run_job import load_model
+    from tfcaps import rem
+
+    networks: dict[str, Any] = {}
+    for name, file in options.models:
+        model = load_model(file)
+        networks[name] = {"model": model, "compacted": False}
+        if rem.sparsity(model):
+            networks[f"{name}, compacted"] = {"model": model, "compacted": True}
+    asked = []
+    others = [name for name in options.format if name != "savedmodel"]
+    for number, (name, network) in enumerate(networks.items()):
+        print(f"exporting and measuring {name}", flush=True)
+        folder = export_model(
+            network["model"],
+            work,
+            name=f"network-{number}",
+            compacted=network["compacted"],
+            written_as=options.format,
+            int8_images=options.data if others else None,
+        )
+        about = json.loads((folder / "manifest.json").read_text("utf-8"))
+        network["about"] = about
+        network["measured"] = _measured(network, options.data)
+        for form in options.format:
+            for int8 in (False, True)[: 1 + (form != "savedmodel")]:
+                asked.append(_Asked(name, form, int8, folder))
+    return networks, asked
+
+
+def _measured(network: Mapping[str, Any], data: Path) -> dict[str, Any]:
+    """Returns what Keras measures of a network, on the images of the table."""
+    from export import int8
+    from tfcaps import rem
+
+    model = network["model"]
+    model = rem.compact(model) if network["compacted"] else model
+    samples = int8.read(data, tuple(model.inputs[0].shape[1:]), "float32")
+    test = samples.images, samples.labels
+    report = rem.evaluate(model, test)
+    used = rem.faithfulness(model, test)
+    return {
+        "accuracy": report.accuracy,
+        "images": len(samples.labels),
+        "parameters": report.total_parameters,
+        "multiply_adds": report.multiply_adds,
+        "sparsity": report.sparsity,
+        "entropy_bits": report.entropy_bits,
+        "t_score": report.t_score,
+        "necessity": used.necessity["zero"],
+        "necessity_random": used.necessity_random["zero"],
+        "tree_size": used.size,
+    }
+
+
+def _described(each: _Asked, networks: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row of the table, but for times and memory."""
+    network = networks[each.network]
+    kind = "int8" if each.int8 else "float32"
+    row = {"network": each.network, "runtime": each.format, "numbers": kind}
+    if each.format == "savedmodel":
+        paths = [each.folder / "saved_model.pb"]
+        paths += (each.folder / "variables").iterdir()
+        found = {
+            "accuracy": network["measured"]["accuracy"],
+            "same_trees": 1.0,
+            "bytes": sum(path.stat().st_size for path in paths),
+        }
+    else:
+        found = network["about"]["int8"]["formats"][each.format][kind]
+    names = ("bytes", "accuracy", "same_trees")
+    return {**row, **{name: found[name] for name in names}}
+
+
+def _times(
+    asked: list[_Asked], options: argparse.Namespace
+) -> Iterator[dict[str, float]]:
+    """Yields the median milliseconds of each, by size of batch."""
+    import numpy as np
+
+    seconds: dict[tuple[_Asked, int], list[float]] = {}
+    for _ in range(3):  # so that no runtime has a quiet hour for itself
+        for form in options.format:
+            some = [each for each in asked if each.format == form]
+            for batch in BATCHES:
+                print(f"timing {form}, batch {batch}", flush=True)
+                rounds = -(-options.rounds // 3)
+                answers = _run(some, batch, rounds + 1)
+                for each, answer in zip(some, answers, strict=True):
+                    # The first time does not count.
+                    taken = seconds.setdefault((each, batch), [])
+                    taken.extend(answer.seconds[1:])
+    for each in asked:
+        yield {
+            str(batch): round(1e3 * float(np.median(seconds[each, batch])), 3)
+            for batch in BATCHES
+        }
+
+
+def _run(asked: list[_Asked], batch: int, rounds: int) -> list[Any]:
+    """Asks networks of one format in turn, in one process."""
+    from export import reference, runtime, session
+    from export.saved_model import read_signatures
+
+    if asked[0].format == "savedmodel":
+        requests = []
+        for each in asked:
+            signature = read_signatures(each.folder)["serving_default"]
+            shape = tuple(signature.inputs["images"][1][1:])
+            images = reference.draw_images(batch, shape, "float32")
+            requests.append(
+                session.Request(each.folder, signature, {"images": images})
+            )
+        return list(session.run(requests, rounds))
+    others = []
+    for each in asked:
+        text = (each.folder / "manifest.json").read_text("utf-8")
+        about = json.loads(text)["signatures"]["serving_default"]
+        shape = tuple(about["inputs"]["images"]["shape"][1:])
+        images = reference.draw_images(batch, shape, "float32")
+        model = runtime.Model(each.format, each.folder, each.int8)
+        others.append(runtime.Request(model, "serving_default", images))
+    return list(runtime.run(others, rounds))
+
+
+def _memory(each: _Asked) -> float | None:
+    """Returns the most that a process with one network held, in megabytes."""
+    [answer] = _run([each], BATCHES[-1], 1)
+    return None if answer.held is None else answer.held / 1e6
+
+
+def page(result: Mapping[str, Any]) -> str:
+    """Returns the page of what `run` measured."""
+    networks = [
+        (
+            "network",
+            "parameters",
+            "zeros, %",
+            "multiply-adds, millions",
+            "accuracy, %",
+            "entropy, bits",
+            "T-score",
+            "necessity, %",
+            "random, %",
+            "tree, %",
+        )
+    ]
+    for name, row in result["networks"].items():
+        networks.append(
+            (
+                name,
+                f"{row['parameters']:,}",
+                f"{100 * row['sparsity']:.1f}",
+                f"{row['multiply_adds'] / 1e6:.2f}",
+                f"{100 * row['accuracy']:.2f}",
+                f"{row['entropy_bits']:.2f}",
+                f"{row['t_score']:.3f}",
+                f"{100 * row['necessity']:.1f}",
+                f"{100 * row['necessity_random']:.1f}",
+                f"{100 * row['tree_size']:.1f}",
+            )
+        )
+    rows = [_HEAD]
+    for row in result["rows"]:
+        memory = row["process_mb"]
+        rows.append(
+            (
+                row["network"],
+                row["runtime"],
+                row["numbers"],
+                *(f"{ms:.2f}" for ms in row["milliseconds"].values()),
+                f"{row['bytes'] / 1e6:.2f}",
+                "–" if memory is None else f"{memory:.0f}",
+                f"{100 * row['accuracy']:.2f}",
+                f"{100 * row['same_trees']:.1f}",
+            )
+        )
+    about = result["machine"]
+    images = next(iter(result["networks"].values()))["images"]
+    return (
+        "# Runtimes\n\n"
+        f"{result['data']}, {images} test images. Milliseconds are medians of "
+        f"{result['rounds']} turns or more. The process holds the runtime and "
+        "one network, with a batch of 32.\n\n"
+        f"{markdown(networks)}\n\n{markdown(rows, left=3)}\n\n"
+        f"{about['date']}, commit {about['commit'] or 'unknown'}, "
+        f"{about['cpu']}, {about['cores']} cores.\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_loading(make_parser(), _load, _check))
