@@ -28,6 +28,7 @@ def test_symbolic_eager_and_compiled_outputs_agree(case, rng):
         np.testing.assert_allclose(twin, value, atol=1e-5)
 
 
+@nightly_on_jax
 @parametrize(LAYERS)
 def test_any_batch_size_is_predicted_row_by_row(case, rng):
     model = case.model()
@@ -39,6 +40,7 @@ def test_any_batch_size_is_predicted_row_by_row(case, rng):
         np.testing.assert_allclose(output, wanted, atol=1e-6)
 
 
+@nightly_on_jax
 @parametrize(LAYERS)
 def test_batch_rows_do_not_influence_each_other(case, rng):
     layer = case.make()
@@ -118,6 +120,7 @@ def test_other_precisions_stay_finite_and_close(case, policy, rng):
         )
 
 
+@nightly_on_jax
 @parametrize([case for case in LAYERS if case.num_parameters])
 def test_a_frozen_layer_is_still_frozen_once_it_is_loaded(case, tmp_path):
     model = case.model()

@@ -62,6 +62,7 @@ def test_one_iteration_couples_every_child_equally(case, rng):
     np.testing.assert_allclose(routed.couplings, uniform, atol=1e-7)
 
 
+@nightly_on_jax
 @parametrize(ROUTINGS)
 def test_permuting_children_permutes_couplings(case, rng):
     votes, activations, weights = case.random_arguments(rng)
@@ -95,6 +96,7 @@ def test_equal_votes_keep_couplings_uniform(case, rng):
     )
 
 
+@nightly_on_jax
 @parametrize(UNQUANTIZED)
 def test_samples_are_routed_alone(case, rng):
     votes, activations, weights = case.random_arguments(rng)
@@ -105,6 +107,7 @@ def test_samples_are_routed_alone(case, rng):
             np.testing.assert_allclose(tensor[0], wanted[row], atol=1e-6)
 
 
+@nightly_on_jax
 @parametrize(ROUTINGS)
 def test_weights_that_are_left_out_make_no_difference_at_their_start(case, rng):
     votes, activations, weights = case.random_arguments(rng)
@@ -184,6 +187,7 @@ def test_half_precision_is_routed_in_float32(case, dtype, rng):
         np.testing.assert_array_equal(tensor, wanted)
 
 
+@nightly_on_jax
 @parametrize(ROUTINGS)
 def test_float64_is_kept(case, rng):
     votes, activations, weights = case.random_arguments(rng)
@@ -224,6 +228,7 @@ def routed_with_gradients(routing, votes, activations, weights):
     return [*routed, *keras.tree.flatten(gradients)]
 
 
+@nightly_on_jax
 @pytest.mark.parametrize("iterations", [1, 2, 3, 5])
 @parametrize(WITH_MODES)
 def test_gradient_modes_share_outputs(case, iterations, rng):
@@ -242,6 +247,7 @@ def test_gradient_modes_share_outputs(case, iterations, rng):
         assert np.max(np.abs(full[3] - last[3])) > 1e-2
 
 
+@nightly_on_jax
 @parametrize(WITH_GRADIENT)
 def test_couplings_that_are_asked_for_carry_a_gradient(case, rng):
     """In "last" too, where they are constants of the poses, but for EM."""

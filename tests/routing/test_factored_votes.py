@@ -53,6 +53,7 @@ def test_votes_are_poses_times_maps(rng):
     )
 
 
+@nightly_on_jax
 @pytest.mark.parametrize("scaled", [False, True], ids=["", "scaled"])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_contraction_is_that_of_made_votes(form, scaled, rng):
@@ -174,6 +175,7 @@ def test_layers_choose_by_shape(layer, shape, expected, monkeypatch):
     assert (chosen[-1] is FactoredVotes) == (small or expected is FactoredVotes)
 
 
+@nightly_on_jax
 @pytest.mark.parametrize("padding", ["valid", "same"])
 @pytest.mark.parametrize("share_types", [False, True])
 def test_windows_vote_alike_in_both_forms(

@@ -8,6 +8,7 @@ import pytest
 
 import tfcaps
 from tests.networks import tiny_capsnet
+from tests.nightly import nightly
 from tests.rem.pruning.test_structured import compiled
 from tests.training.test_run import command, metrics, tiny_data
 from tests.training.test_warm_start import weights
@@ -95,6 +96,7 @@ def test_a_rebuilt_network_is_trained_as_the_masked_one(
     same(resumed, masked, rtol=1e-4, atol=1e-5)
 
 
+@nightly
 @pytest.mark.slow
 def test_a_killed_run_ends_like_one_that_was_not(
     data, tmp_path, monkeypatch, always

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tfcaps
+from tests.nightly import nightly
 from tests.training.datasets.test_datasets import arrays
 from tfcaps import rem
 from training import configs, devices, fit, run, run_job
@@ -179,6 +180,7 @@ def test_a_stopped_run_resumes_to_the_same_result(
         np.testing.assert_allclose(mine, theirs, atol=1e-6)
 
 
+@nightly
 @pytest.mark.slow
 def test_mirrored_training_equals_one_replica(
     tmp_path, monkeypatch, two_replicas

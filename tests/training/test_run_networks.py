@@ -58,8 +58,8 @@ def quick_export(monkeypatch):
     monkeypatch.setattr(run_job, "export", export)
 
 
-# Self-attention, three-dimensional and EM routing; other tests have dynamic.
-IN_CI = ("efficient_capsnet", "deepcaps_rem", "em_capsnet")
+# Self-attention and EM routing; other tests have dynamic.
+IN_CI = ("efficient_capsnet", "em_capsnet")
 
 
 @pytest.mark.parametrize(
