@@ -36,7 +36,7 @@ PACKAGES = {
     "tfcaps": {"tfcaps"},
     "training": {"tfcaps", "training", "export"},
     "export": {"tfcaps", "export"},
-    "benchmarks": {"tfcaps", "training", "benchmarks"},
+    "benchmarks": {"tfcaps", "training", "export", "benchmarks"},
 }
 TENSORFLOW = {
     "tfcaps/routing/execution.py",
