@@ -10,6 +10,7 @@ import pytest
 
 from cli import run_command
 from experiments import compare
+from tests.nightly import nightly
 from tests.training.test_run import tiny_data
 from training.configs import Config
 from training.flags import make_parser
@@ -62,7 +63,7 @@ def finish(command):
 
 
 @pytest.mark.parametrize(
-    "trained", [False, pytest.param(True, marks=pytest.mark.slow)]
+    "trained", [False, pytest.param(True, marks=[pytest.mark.slow, nightly])]
 )
 def test_table_has_a_row_for_each_network_and_runs_once(
     tmp_path, capsys, monkeypatch, trained

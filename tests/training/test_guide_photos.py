@@ -84,6 +84,7 @@ def test_the_guide_explains_new_pictures(photos, capsys, rng):
     assert_explained(folder.path / "explained", capsys.readouterr().out)
 
 
+@nightly
 @pytest.mark.slow
 def test_the_guide_asks_a_server(photos, url, capsys):
     version = photos / "runs" / "photos" / "served" / MODEL / "1"

@@ -1,6 +1,6 @@
 """Real runs, killed at random moments, end with the bits of one that was not.
 
-`NIGHTLY=1` kills 100 times and draws and exports too, otherwise it is 3 kills
+`NIGHTLY=1` kills 100 times and draws and exports too, otherwise it is 2 kills
 of bare runs. The seed of the moments is printed; `KILL_SEED` repeats them.
 """
 
@@ -23,7 +23,7 @@ from tests.training.test_run import metrics, tiny_data
 from tfcaps.rem import CouplingDictionary
 
 _COMMAND = Path(__file__).parents[2] / "training" / "run.py"
-_KILLS = 100 if NIGHTLY else 3
+_KILLS = 100 if NIGHTLY else 2
 # Kills of one run before it is left alone to the end.
 _KILLS_OF_A_RUN = 5
 _FLAGS = (

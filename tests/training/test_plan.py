@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tfcaps
+from tests.nightly import nightly
 from tests.training.test_run import command, metrics, tiny_data
 from tfcaps.rem.pruning import criteria, structured, unit_groups
 from training import (
@@ -142,6 +143,7 @@ def test_a_long_training_says_first_how_long_it_takes(
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@nightly
 @pytest.mark.slow
 def test_a_dry_run_trains_as_the_run_would(tmp_path, monkeypatch):
     """What was timed leaves no trace in the run that follows."""
