@@ -110,14 +110,30 @@ class Windows:
             of exponentials over all windows that hold the same child.
         """
         members, children = self._members()
-        # What `members` is filled up with: an element that adds nothing.
-        nothing = [(0, 0), (0, 1), (0, 0)]
-        logits = ops.pad(logits, nothing, constant_values=_NOTHING)
-        by_child = ops.reshape(
-            ops.take(logits, members.ravel(), axis=1),
-            (-1, *members.shape, logits.shape[-1]),
-        )
-        return ops.take(ops.logsumexp(by_child, axis=2), children, axis=1)
+
+        def by_child(values: Tensor, nothing: float) -> Tensor:
+            # `members` is filled up with an element that adds nothing.
+            pads = [(0, 0), (0, 1), (0, 0)]
+            values = ops.pad(values, pads, constant_values=nothing)
+            values = ops.take(values, members.ravel(), axis=1)
+            return ops.reshape(values, (-1, *members.shape, values.shape[-1]))
+
+        # The gradient of `ops.take` would scatter, which is slow.
+        @ops.custom_gradient
+        def normalizers(logits: Tensor) -> tuple[Tensor, Any]:
+            totals = ops.logsumexp(by_child(logits, _NOTHING), axis=2)
+            totals = ops.take(totals, children, axis=1)
+
+            def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
+                (slopes,) = arguments if upstream is None else (upstream,)
+                slopes = ops.sum(by_child(slopes, 0.0), axis=2)
+                slopes = ops.take(slopes, children, axis=1)
+                return slopes * ops.exp(logits - totals)
+
+            return totals, gradient
+
+        result: Tensor = normalizers(logits)
+        return result
 
     def _members(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Returns which elements of windows hold the same child.
