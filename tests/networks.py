@@ -4,7 +4,9 @@ from functools import partial
 
 import keras
 import numpy as np
+import pytest
 
+from tests.nightly import nightly
 from tfcaps import models
 
 _STEM = {
@@ -128,3 +130,10 @@ SMALL_NETWORKS = {
         class_dim=4,
     ),
 }
+
+# Those made of the same layers as others are left to `NIGHTLY=1`.
+_ALIKE = ("affine_capsnet", "backbone_capsnet", "parts_capsnet")
+NETWORKS = [
+    pytest.param(name, marks=[nightly] if name in _ALIKE else [])
+    for name in SMALL_NETWORKS
+]

@@ -16,8 +16,7 @@ from export import check, manifest, reference, sizes
 from export import run as command
 from export.model import export_model
 from tests.exports import pruned_capsnet, with_dead_units
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.nightly import nightly
+from tests.networks import NETWORKS, SMALL_NETWORKS, tiny_capsnet
 from tfcaps import layers, rem
 
 IMAGES = (8, 8, 1)
@@ -29,10 +28,6 @@ FILES = {
     "variables/variables.data-00000-of-00001",
     "variables/variables.index",
 }
-
-
-# Made of the same layers as others.
-ALIKE = ("affine_capsnet", "backbone_capsnet", "parts_capsnet")
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +61,7 @@ def served(folder, signature, images):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[nightly] if name in ALIKE else [])
-        for name in SMALL_NETWORKS
-    ],
-)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_passes_its_checks_in_a_bare_interpreter(
     name, tmp_path, rng, no_sizes
 ):
