@@ -7,16 +7,17 @@ RUN := $(VENV)/bin/python
 comma := ,
 EXTRAS := dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)gpu)
 
-# What depends on the backend and does not take long on JAX, which compiles
-# every operation of every shape. Training on JAX is in
-# tests/training/test_devices.py.
-ON_JAX := tests/routing tests/losses tests/viz/test_viz.py \
+# What depends on the backend. JAX compiles every operation of every shape, so
+# NIGHTLY=1 has the rest. Training on JAX is in tests/training/test_devices.py.
+ON_JAX := tests/routing tests/layers/test_contract_layers.py tests/test_ops.py \
+	tests/losses/test_margin.py tests/rem/pruning/test_sensitivity.py
+ifdef NIGHTLY
+ON_JAX += tests/losses tests/viz/test_viz.py \
 	$(addprefix tests/layers/test_,$(addsuffix .py, \
-	class_caps contract_layers conv_caps decoder initializers shared_layers)) \
+	class_caps conv_caps decoder initializers shared_layers)) \
 	$(addprefix tests/rem/,$(addsuffix .py, \
-	evaluation/test_evaluate trees/test_type_keys pruning/test_sensitivity \
-	pruning/test_single_shot)) \
-	tests/test_ops.py
+	evaluation/test_evaluate trees/test_type_keys pruning/test_single_shot))
+endif
 
 .PHONY: rem test test-all test-jax lint docs clean
 

@@ -21,6 +21,7 @@ from training import (
     pruning,
     rebuilding,
     rounds,
+    starting,
 )
 from training.backup import BackUp
 from training.batches import Batches, repeated
@@ -65,6 +66,8 @@ def train(
     path = folder.model_path(name)
     if path.exists():
         return folder.load_model(name)
+    if name == "baseline" and config.start_from is not None:
+        return _take_baseline(folder, data)
     start = None
     if name == "rem" and config.warm_start and "baseline" in config.model_names:
         start = folder.load_model("baseline")
@@ -141,6 +144,15 @@ def train(
     # What follows runs in one process, on its own device.
     shared = devices.num_shards(strategy) > 1
     return folder.load_model(name) if shared else model
+
+
+def _take_baseline(folder: RunFolder, data: Data) -> keras.Model | None:
+    """Returns what another run has trained, in the first process."""
+    model = None
+    if devices.process() == 0:
+        model = starting.take_baseline(folder, data)
+    devices.wait()
+    return model
 
 
 def _fit(
@@ -249,7 +261,7 @@ def prepare(
     with devices.dtype_policy(config.dtype_policy):
         model = build(data, config, decoder=config.decoder == "joint")
     if start is not None:
-        model.set_weights(start.get_weights())
+        model = starting.begin_with(model, start, config)
     kept = keep(model) or features.Kept(model, data, Batches)
     ready = _compiled(name, model, kept, config, strategy)
     if name == "rem":

@@ -60,9 +60,17 @@ def check(options: argparse.Namespace) -> None:
         models.network(options.model)
     if options.resume and options.out is None:
         raise UserError("--resume needs --out, the folder of the run.")
-    if options.resume and not (options.out / "config.json").is_file():
-        raise UserError(f"there is no run in {options.out}: no config.json.")
+    if options.resume:
+        _check_run(options.out)
+    if options.start_from is not None:
+        _check_run(Path(options.start_from))
     _check_extras(options)
+
+
+def _check_run(path: Path) -> None:
+    """Raises `UserError` if there is no run in a folder."""
+    if not (path / "config.json").is_file():
+        raise UserError(f"there is no run in {path}: no config.json.")
 
 
 def _check_extras(options: argparse.Namespace) -> None:

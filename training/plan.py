@@ -9,7 +9,15 @@ import keras
 
 import tfcaps
 from tfcaps import rem
-from training import devices, features, fine_tuning, fit, rebuilding, rounds
+from training import (
+    devices,
+    features,
+    fine_tuning,
+    fit,
+    rebuilding,
+    rounds,
+    starting,
+)
 from training.backup import BackUp
 from training.configs import Config
 from training.datasets import Data
@@ -34,13 +42,13 @@ def cost(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
     """
     config = folder.config
     seen = len(data.train.labels) * math.prod(data.image_shape) * config.epochs
-    if seen * len(config.model_names) < _LONG:
+    if seen * len(config.trained_names) < _LONG:
         return
     total = sum(
         _show_training(name, data, folder, strategy)
-        for name in config.model_names
+        for name in config.trained_names
     )
-    about = _about(config, *config.model_names)
+    about = _about(config, *config.trained_names)
     print(
         f"Training takes {about} {_duration(total)} on this machine "
         "(--epochs); --dry-run tells it without training."
@@ -71,6 +79,8 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
         f"{rows}x{columns}x{channels}, {data.num_classes} classes"
     )
     model = fit.build(data, config, decoder=config.decoder == "joint")
+    if (start := starting.network(config)) is not None:
+        model = starting.begin_with(model, start, config)
     print(f"network   {config.model}: {model.count_params():,} parameters")
     print(_multiply_adds(model))
     total = _show_backbone(model, data, folder)
@@ -84,6 +94,9 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
         if folder.model_path(name).exists():
             print(f"training  {TITLES[name]}: has been trained")
             continue
+        if name not in config.trained_names:
+            print(f"training  {TITLES[name]}: that of {config.start_from}")
+            continue
         total += _show_training(name, data, folder, strategy)
     kept = len(config.model_names) * _MODEL_BYTES * model.count_params()
     weights = sum(math.prod(v.shape) for v in model.trainable_variables)
@@ -93,7 +106,7 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
         f"{_megabytes(backup)} more while training"
     )
     begun = folder.path.exists()
-    about = _about(config, *config.model_names)
+    about = _about(config, *config.trained_names)
     print(
         f"\nTraining takes {about} {_duration(total)}; measuring, figures and "
         "export come on top. "
@@ -205,6 +218,7 @@ def _time(
             config,
             strategy,
             lambda model: features.imagined(model, data, config),
+            starting.network(config) if name == "rem" else None,
         )
         timed = [_time_of(ready)]
         if config.fine_tune_epochs:

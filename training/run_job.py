@@ -30,6 +30,7 @@ from training import (
     parts,
     plan,
     report,
+    starting,
 )
 from training.batches import Batches
 from training.configs import pictures, recipe
@@ -65,9 +66,12 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
                     f"{value!r}; leave out what --resume reads from it."
                 )
         return folder
-    defaults = configs.load(
-        given.get("dataset", configs.DEFAULT_DATASET), given.get("model")
-    )
+    if options.start_from is not None:
+        defaults = starting.settings(options.start_from)
+    else:
+        defaults = configs.load(
+            given.get("dataset", configs.DEFAULT_DATASET), given.get("model")
+        )
     if options.recipe == "paper":
         own = defaults.final_sparsity
         defaults = recipe.published(defaults, given.get("model"))
@@ -91,6 +95,13 @@ def _check_used(config: configs.Config, given: Mapping[str, Any]) -> None:
     if unused:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
         raise UserError(f"{flags} need --rem, as only REM uses them.")
+    if config.start_from is not None:
+        for name in ("baseline", "warm_start"):
+            if given.get(name) is False:
+                raise UserError(
+                    f"--no-{name.replace('_', '-')} contradicts --start-from, "
+                    "whose network is the baseline that REM begins with."
+                )
 
 
 def _free_name(config: configs.Config) -> Path:
@@ -185,6 +196,10 @@ def run(options: argparse.Namespace) -> None:
         print(f"pictures  {text}")
     # A model that does not fit the images fails before anything is written.
     model = fit.build(data, config, decoder=config.decoder != "none")
+    if (start := starting.network(config)) is not None:
+        starting.check(start, data, Path(str(config.start_from)))
+        model = fit.build(data, config, decoder=config.decoder == "joint")
+        model = starting.begin_with(model, start, config)
     try:
         rem.quantize_couplings(model, config.levels, mode=config.mode)
     except ValueError as error:

@@ -9,6 +9,7 @@ from benchmarks import runtimes
 from cli import run_loading
 from tests.exports import pruned_capsnet
 from tests.networks import tiny_capsnet
+from tests.nightly import NIGHTLY
 
 
 def command(*arguments):
@@ -34,12 +35,12 @@ def data(tmp_path, rng):
 
 @pytest.mark.slow
 def test_every_network_has_a_row_for_each_runtime(tmp_path, data):
+    formats = ("savedmodel", "litert", *(["onnx"] if NIGHTLY else []))
     for module in ("ai_edge_litert", "onnxruntime", "tf2onnx"):
         pytest.importorskip(module)
     tiny_capsnet().save(tmp_path / "dense.keras")
     pruned_capsnet().save(tmp_path / "pruned.keras")
     models = [f"{name}={tmp_path}/{name}.keras" for name in ("dense", "pruned")]
-    formats = ("savedmodel", "litert", "onnx")
     status = command(
         *models, "--data", data, "--rounds", 3, "--out", tmp_path / "results",
         "--format", *formats,

@@ -28,6 +28,8 @@ from training.configs import Config
 from training.folder import RunFolder
 from training.tables import look_up
 
+EPOCHS = 8
+
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
@@ -35,7 +37,7 @@ def stopped(tmp_path_factory):
     tmp_path = tmp_path_factory.mktemp("stopped")
     data = tiny_data(tmp_path / "tiny.npz")
     config = Config(
-        dataset=data, rem=True, baseline=False, epochs=12, batch_size=8,
+        dataset=data, rem=True, baseline=False, epochs=EPOCHS, batch_size=8,
         pruning="iterative", validation=0.4, seed=0,
     )  # fmt: skip
     shown = Row(("tiny", "+REM"), "tiny", config, fields_of("+REM", COLUMNS))
@@ -54,7 +56,7 @@ def stopped(tmp_path_factory):
     cut = out / "tiny" / "seed-0"
     processes = remember_processes(patch)
     statuses = []
-    for epoch, stop in ((2, terminate), (7, lambda: processes[-1].kill())):
+    for epoch, stop in ((2, terminate), (5, lambda: processes[-1].kill())):
         with once(lambda done=epoch: epochs_backed_up(cut) >= done, stop):
             statuses.append(command("table_1", "--seeds", 0, "--out", out))
     statuses.append(command("table_1", "--seeds", 0, "--out", out))
@@ -72,9 +74,9 @@ def test_a_stopped_experiment_ends_with_the_same_table(stopped):
     tmp_path, statuses = stopped
     assert statuses == [130, 2, 0]
     epochs = [row["epoch"] for row in metrics(tmp_path / "out/tiny/seed-0")]
-    assert epochs == sorted(epochs) and set(epochs) == set(range(12))
+    assert epochs == sorted(epochs) and set(epochs) == set(range(EPOCHS))
     # What was done before it was stopped was not done again.
-    assert len(epochs) <= 12 + 2
+    assert len(epochs) <= EPOCHS + 2
     whole, cut = (cells(tmp_path, name) for name in ("whole", "out"))
     seconds = whole[0].index("seconds")
     for mine, theirs in zip(cut, whole, strict=True):

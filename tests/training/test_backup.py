@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from cli import UserError
+from training import backup
 from training.backup import BackUp
 
 
@@ -63,15 +64,17 @@ def test_a_training_goes_on_after_its_last_whole_epoch(tmp_path):
     assert_equal(again, whole)
 
 
-@pytest.mark.slow
-def test_long_trainings_are_kept_a_hundred_times(tmp_path):
-    whole, _ = train(tmp_path / "whole", 201)
-    assert names(tmp_path / "whole") == ["epoch-201.weights.h5"]
+def test_long_trainings_are_not_kept_after_every_epoch(tmp_path, monkeypatch):
+    assert backup._MOST == 100
+    monkeypatch.setattr(backup, "_MOST", 5)
+    whole, _ = train(tmp_path / "whole", 11)
+    assert names(tmp_path / "whole") == ["epoch-11.weights.h5"]
     with pytest.raises(Stop):
-        train(tmp_path / "cut", 201, stop_after=182)
-    assert names(tmp_path / "cut") == ["epoch-182.weights.h5"]
-    cut, trained = train(tmp_path / "cut", 201)
-    assert trained == list(range(182, 201))
+        train(tmp_path / "cut", 11, stop_after=8)
+    # Every second epoch.
+    assert names(tmp_path / "cut") == ["epoch-8.weights.h5"]
+    cut, trained = train(tmp_path / "cut", 11)
+    assert trained == [8, 9, 10]
     assert_equal(cut, whole)
 
 

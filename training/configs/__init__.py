@@ -57,6 +57,12 @@ class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
             return ("baseline",)
         return ("baseline", "rem") if self.baseline else ("rem",)
 
+    @property
+    def trained_names(self) -> tuple[str, ...]:
+        """The models that are trained here, and not by another run."""
+        first = 0 if self.start_from is None else 1
+        return self.model_names[first:]
+
 
 def load(dataset: str, model: str | None = None) -> Config:
     """Returns the settings of a data set: its own file's, or the defaults.

@@ -52,6 +52,15 @@ class RemSettings:
         both_ways=True,
         rem=True,
     )
+    start_from: str | None = setting(
+        None,
+        "take the network that another run has trained as the baseline, and "
+        "begin REM with its weights; settings that are not given are those of "
+        "that run",
+        group=REM,
+        metavar="RUN",
+        rem=True,
+    )
     pruning: str = setting(
         "polynomial",
         "what is pruned when, see training/pruning/",

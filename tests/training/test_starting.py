@@ -1,0 +1,134 @@
+"""REM that begins with the network of another run."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.training.test_run import command, tiny_data
+from tests.training.test_warm_start import weights
+from training import datasets, fit, objectives
+from training.configs import Config
+from training.folder import RunFolder
+
+SHORT = ("--epochs", 1, "--bare", "--force")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a run with a network; it was not trained."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = Config(dataset=tiny_data(folder / "tiny.npz"), epochs=3)
+    run = RunFolder(folder / "run", config)
+    run.create()
+    data = datasets.load(config.dataset)
+    run.save_model("baseline", fit.build(data, config, decoder=False))
+    run.append_metrics({"model": "baseline", "epoch": 2})
+    return run.path
+
+
+@pytest.mark.slow
+def test_the_network_is_the_baseline_and_rem_begins_with_it(
+    finished, tmp_path, monkeypatch
+):
+    begun = {}
+    compiled = objectives.compile_model
+
+    def note(model, name, config, steps, network):
+        begun[name] = network.get_weights()
+        compiled(model, name, config, steps, network)
+
+    monkeypatch.setattr(objectives, "compile_model", note)
+    out = tmp_path / "run"
+    flags = ("--rem", "--start-from", finished, *SHORT, "--seed", 3)
+    assert command(*flags, "--out", out) == 0
+    # It is not trained again.
+    assert list(begun) == ["rem"]
+    expected = weights(finished / "model.keras")
+    for found in (weights(out / "baseline.keras"), begun["rem"]):
+        for mine, theirs in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    # Settings that were not given are those of that run.
+    before, after = RunFolder.open(finished), RunFolder.open(out)
+    for name in ("dataset", "batch_size", "decay", "final_sparsity"):
+        assert getattr(after.config, name) == getattr(before.config, name)
+    assert (after.config.epochs, after.config.seed) == (1, 3)
+    # Its curve and its report stand beside those of REM.
+    rows = before.read_metrics("rem")
+    assert after.read_metrics("baseline") == [
+        {**row, "model": "baseline"} for row in rows
+    ]
+    assert len(after.read_metrics("rem")) == 1
+    left, models = (
+        json.loads((path / "rem.json").read_text())["models"]
+        for path in (finished, out)
+    )
+    assert list(models) == ["baseline", "rem"]
+    for name in ("accuracy", "entropy_bits", "sparsity"):
+        assert models["baseline"][name] == left["rem"][name]
+
+
+@pytest.mark.slow
+def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
+    data = tiny_data(tmp_path / "tiny.npz")
+    small, out = tmp_path / "small", tmp_path / "run"
+    flags = ("--no-baseline", "--pruning", "structured")
+    assert command(
+        "--rem", "--dataset", data, *SHORT, *flags, "--final-sparsity", 0.5,
+        "--out", small,
+    ) == 0  # fmt: skip
+    smaller = RunFolder.open(small).load_model("rem")
+    flags = ("--rem", "--start-from", small, *SHORT, "--pruning", "none")
+    assert command(*flags, "--out", out) == 0
+    rem = RunFolder.open(out).load_model("rem")
+    assert rem.count_params() == smaller.count_params()
+    # As the networks differ in size, it cannot stand for another one.
+    flags = (*flags, "--model", "parts_capsnet", "--out", tmp_path / "other")
+    assert command(*flags) == 2
+    assert "leave out --model" in capsys.readouterr().err
+
+
+def test_a_dry_run_trains_no_baseline(trained, tmp_path, capsys):
+    flags = ("--rem", "--start-from", trained, "--dry-run")
+    assert command(*flags, "--out", tmp_path / "run") == 0
+    printed = capsys.readouterr().out
+    assert f"Baseline: that of {trained}" in printed
+    assert "REM: 3 epochs" in printed
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "--start-from need --rem"),
+        (("--rem", "--no-baseline"), "--no-baseline contradicts --start-from"),
+        (("--rem", "--no-warm-start"), "contradicts --start-from"),
+        (("--rem", "--dataset", "digits"), "are 8x8x1 in 10 classes"),
+        (("--rem", "--model", "parts_capsnet"), "leave out --model"),
+    ],
+)
+def test_what_cannot_begin_there_is_refused(
+    trained, tmp_path, capsys, flags, message
+):
+    out = tmp_path / "run"
+    assert command("--start-from", trained, *flags, "--out", out) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_run_that_is_not_finished_is_none_to_start_from(
+    trained, tmp_path, capsys
+):
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    settings = (trained / "config.json").read_text()
+    (begun / "config.json").write_text(settings)
+    flags = ("--rem", "--start-from", begun, "--out", tmp_path / "run")
+    assert command(*flags) == 2
+    assert "no model.keras. Go on with it" in capsys.readouterr().err
+
+
+def test_a_missing_run_is_named(tmp_path, capsys):
+    nowhere = tmp_path / "nowhere"
+    assert command("--rem", "--start-from", nowhere) == 2
+    assert f"no run in {nowhere}" in capsys.readouterr().err
