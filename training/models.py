@@ -14,6 +14,13 @@ from cli import UserError
 
 _INDEPENDENT = {"network": "deconvolution", "class_independent": True}
 _DEEPER = {"filters": (32, 64, 128), "strides": (2, 2, 2), "kernel_size": 3}
+# Votes of hundreds of children are too short to disagree without it.
+_SHARP = {
+    "module": "tfcaps.routing",
+    "class_name": "DynamicRouting",
+    "config": {"sharpness": 60.0},
+    "registered_name": "tfcaps>DynamicRouting",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +128,11 @@ MODELS: dict[str, Network] = {
         "tfcaps.models:dr_capsnet",
         "the same with 64 types of primary capsules, as for CIFAR-10",
         {"primary_types": 64, "name": "dr_capsnet_64"},
+    ),
+    "dr_capsnet_sharp": Network(
+        "tfcaps.models:dr_capsnet",
+        "the same as dr_capsnet with couplings that are far from equal",
+        {"routing": _SHARP, "name": "dr_capsnet_sharp"},
     ),
     "affine_capsnet": Network(
         "tfcaps.models:affine_capsnet",

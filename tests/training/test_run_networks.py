@@ -19,6 +19,7 @@ SMALLEST = {
     "dr_capsnet_small": 3,
     "dr_capsnet": 17,
     "dr_capsnet_64": 17,
+    "dr_capsnet_sharp": 17,
     "affine_capsnet": 17,
     "multilayer_capsnet": 9,
     "parts_capsnet": 5,
