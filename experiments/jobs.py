@@ -71,6 +71,9 @@ class Jobs:
         for run in list(waiting):
             if len(active) >= self.limit:
                 return
+            if not _has_start(run):
+                self._wait_for_start(run, waiting, active)
+                continue
             job = _Job.start(run, self.data_dir)
             if job is None and run.finished:
                 waiting.remove(run)
@@ -82,6 +85,18 @@ class Jobs:
                 self._say(
                     f"{self._position(run)} {run}: {job.log}{self._eta()}"
                 )
+
+    def _wait_for_start(
+        self, run: Run, waiting: list[Run], active: list["_Job"]
+    ) -> None:
+        """Leaves out a run if that which it starts from is not to be done."""
+        to_come = [*waiting, *(job.run for job in active)]
+        if run.start not in [other.path for other in to_come]:
+            waiting.remove(run)
+            status = f"not run: {run.config.start_from} is not finished"
+            run.path.mkdir(parents=True, exist_ok=True)
+            run.write("status.json", {"status": status})
+            self._say(f"{self._position(run)} {run}: {status}")
 
     def _conclude(self, job: "_Job", waiting: list[Run]) -> None:
         run = job.run
@@ -181,6 +196,11 @@ class _Job:
         # It is written when the data are at hand and the model fits them.
         begun = (self.run.path / "data.json").exists()
         return f"{'failed' if begun else 'not run'}: {sentence}"
+
+
+def _has_start(run: Run) -> bool:
+    """Tells whether a run that starts from another one can begin."""
+    return run.start is None or (run.start / "rem.json").exists()
 
 
 def _log(run: Run) -> Path:

@@ -21,7 +21,8 @@ class Run:
     Attributes:
         name: Name of the run in its experiment.
         seed: Its seed.
-        config: Its settings, with the seed.
+        config: Its settings, with the seed. `start_from` names another run of
+            the experiment, that of the same seed.
         path: Its run folder, which may not exist.
     """
 
@@ -32,6 +33,13 @@ class Run:
 
     def __str__(self) -> str:
         return f"{self.name}, seed {self.seed}"
+
+    @property
+    def start(self) -> Path | None:
+        """The folder of the run whose network it begins with, if it does."""
+        if self.config.start_from is None:
+            return None
+        return self.path.parents[1] / self.config.start_from / self.path.name
 
     @property
     def where(self) -> str:
@@ -80,6 +88,8 @@ class Run:
         if kept is None:
             return
         kept = _as_json(filled_in(kept))
+        if (start := kept["start_from"]) is not None:
+            kept["start_from"] = Path(start).parent.name
         for name, wanted in _as_json(dataclasses.asdict(self.config)).items():
             if name == "data_dir" or not self.config.uses(name):
                 continue
@@ -92,7 +102,10 @@ class Run:
 
     def begin(self, data_dir: str | None) -> None:
         """Writes the settings into the folder, for a process to resume."""
-        config = dataclasses.replace(self.config, data_dir=data_dir)
+        start = None if self.start is None else str(self.start)
+        config = dataclasses.replace(
+            self.config, data_dir=data_dir, start_from=start
+        )
         self.write("config.json", _as_json(dataclasses.asdict(config)))
         (self.path / "status.json").unlink(missing_ok=True)
 

@@ -38,6 +38,8 @@ with open(run / "started", "a") as file:
 if config["dataset"] == "absent":
     print("training/run.py: error: absent is not in", config["data_dir"])
     sys.exit(2)
+if start := config["start_from"]:
+    assert (Path(start) / "rem.json").exists()
 if config["dataset"] == "broken":
     raise RuntimeError("it | broke")
 if config["dataset"] == "diverged":

@@ -211,6 +211,33 @@ def test_a_run_that_another_process_trains_is_waited_for(tmp_path, fake):
     assert starts(tmp_path) == {"good/seed-1": 1}
 
 
+def test_a_run_begins_when_that_which_it_starts_from_is_done(
+    tmp_path, fake, capsys
+):
+    fake[:] = [row("later", start_from="good"), row("good", rem=False)]
+    assert call(tmp_path, "--seeds", 0, 1, "--jobs", 3) == 0
+    assert [line[-1] for line in cells(tmp_path)[2:]] == ["done", "done"]
+    config = json.loads((tmp_path / "out/later/seed-1/config.json").read_text())
+    assert config["start_from"] == str(tmp_path / "out/good/seed-1")
+    # The settings are those of the experiment, wherever the folder is.
+    kept = tmp_path / "kept"
+    assert command("--collect", tmp_path / "out", "--to", kept) == 0
+    assert command("--tables", kept) == 0
+    fake[0] = row("later", start_from="other")
+    capsys.readouterr()
+    assert command("--tables", kept) == 2
+    assert "start_from='good'" in capsys.readouterr().err
+
+
+def test_a_run_without_that_which_it_starts_from_is_left_out(tmp_path, fake):
+    fake[:] = [row("later", start_from="broken"), row("broken"), row("good")]
+    assert call(tmp_path, "--seeds", 0) == 2
+    later, broken, good = (line[-1] for line in cells(tmp_path)[2:])
+    assert later == "not run: broken is not finished"
+    assert broken.startswith("failed") and good == "done"
+    assert "later/seed-0" not in starts(tmp_path)
+
+
 def test_a_process_holds_the_lock_when_its_command_is_gone(tmp_path, fake):
     fake[:] = [row("slow")]
     folder = ExperimentFolder(tmp_path / "out", "x", None, False, [0])
