@@ -59,8 +59,8 @@ _LOSSES: dict[str, Any] = {
     "counterfactual_necessity": 1.0,
     "counterfactual_sufficiency": 1.0,
 }
-# The same for the few children that are left early, a tenth: the others count in
-# means over all children and are never coupled more with one class.
+# The same for the few children that are left early, a tenth: the others count
+# in means over all children and are never coupled more with one class.
 _LOSSES_EARLY: dict[str, Any] = {
     **_LOSSES,
     "coupling_spread": 4.0,
