@@ -30,15 +30,20 @@ SHOWN = {
     "+REM": ("rem", "accuracy_quantized"),
     "pruned": ("rem", "accuracy"),
 }
-_OF_TREES = (
+_OF_TREES = {
+    "class_share",
     "entropy_bits",
-    "normalized_entropy",
     "median_keys",
+    "necessity",
+    "necessity_random",
     "nonuniform_share",
+    "normalized_entropy",
+    "size",
     "strong_share",
+    "sufficiency",
     "t_score",
     "whole_share",
-)
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +159,7 @@ def fields_of(
         *owners, name = column.field.split(".")
         if name == "accuracy":
             name = accuracy
-        elif name in _OF_TREES and accuracy == "accuracy":
+        elif accuracy == "accuracy" and _OF_TREES & {*owners, name}:
             fields.append(None)
             continue
         fields.append(".".join([model, *owners, name]))

@@ -115,6 +115,21 @@ OFF_UNIFORM = Column("off uniform, %", "nonuniform_share", 1, 100)
 WHOLE = Column("whole trees, %", "whole_share", 1, 100)
 IN_TREE = Column("children in a tree, %", "strong_share", 1, 100)
 T_SCORE = Column("T-score", "t_score", 3)
+# Whether a network uses its trees; runs of before do not say.
+FAITHFULNESS = tuple(
+    Column(title, field, digits, factor, optional=True)
+    for title, field, digits, factor in (
+        ("necessity, %", "necessity.zero", 1, 100),
+        ("random, %", "necessity_random.zero", 1, 100),
+        ("mean, %", "necessity.mean", 1, 100),
+        ("sufficiency, %", "sufficiency.zero", 1, 100),
+        ("tree size, %", "size", 1, 100),
+        ("class share", "class_share", 2, 1),
+    )
+)
+MULTIPLY_ADDS = Column(
+    "multiply-adds, millions", "multiply_adds", 2, 1e-6, optional=True
+)
 # On smallNORB and affNIST the test images are the new ones.
 FAMILIAR_ACCURACY = Column("familiar, %", "tests.familiar.accuracy", 2, 100)
 FAMILIAR_ENTROPY = Column("familiar, bits", "tests.familiar.entropy_bits", 2)

@@ -17,7 +17,6 @@ from experiments import paper
 from experiments.experiment import Experiment, Row, fields_of
 from training import configs
 from training.configs import Config
-from training.tables import Column
 
 _DENSE = "mnist-dense"
 _EPOCHS = 6
@@ -27,15 +26,10 @@ LABELS = ("data set", "network", "removed", "criterion", "model")
 COLUMNS = (
     paper.ACCURACY,
     paper.ENTROPY,
-    Column("necessity, %", "necessity.zero", 1, 100),
-    Column("random, %", "necessity_random.zero", 1, 100),
-    Column("mean, %", "necessity.mean", 1, 100),
-    Column("sufficiency, %", "sufficiency.zero", 1, 100),
-    Column("tree size, %", "size", 1, 100),
-    Column("class share", "class_share", 2),
+    *paper.FAITHFULNESS,
     paper.T_SCORE,
     paper.PARAMETERS,
-    Column("multiply-adds, millions", "multiply_adds", 2, 1e-6),
+    paper.MULTIPLY_ADDS,
 )
 _NO_LOSSES: dict[str, Any] = {
     "coupling_spread": 0.0,
