@@ -110,9 +110,19 @@ def get_experiment() -> Experiment:
             **{**_EARLY, **_LOSSES_EARLY},
         ),
     ]
-    longer = {"mnist-0.98-magnitude": 16, "mnist-0.98-sharp": 12}
-    for name, epochs in longer.items():
-        rows.append(_longer(next(r for r in rows if r.run == name), epochs))
+    longer: dict[str, dict[str, Any]] = {
+        "mnist-0.98-magnitude": {"epochs": 16},
+        "mnist-0.98-sharp": {"epochs": 12},
+        "mnist-0.98-sharp-early": {
+            "epochs": 16,
+            "baseline": True,
+            "warm_start": True,
+            "coupling_spread": 1.5,
+            "coupling_polarization": 4.0,
+        },
+    }
+    for name, changes in longer.items():
+        rows.append(_longer(next(r for r in rows if r.run == name), **changes))
     return Experiment(
         "Structured pruning of DR-CapsNet on MNIST",
         LABELS,
@@ -137,13 +147,13 @@ def get_experiment() -> Experiment:
     )
 
 
-def _longer(row: Row, epochs: int) -> Row:
+def _longer(row: Row, **changes: Any) -> Row:
     """Trains the network of a row on, as it is."""
     dataset, network, *more = row.labels
     config = dataclasses.replace(
-        row.config, start_from=row.run, pruning="none", epochs=epochs
+        row.config, start_from=row.run, pruning="none", **changes
     )
-    labels = (dataset, f"{network}, {epochs} epochs more", *more)
+    labels = (dataset, f"{network}, {config.epochs} epochs more", *more)
     return Row(labels, f"{row.run}-longer", config, row.fields)
 
 
