@@ -38,8 +38,7 @@ lint: $(VENV)/installed
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy tfcaps training export experiments benchmarks cli.py
 
-docs: $(VENV)/installed
-	$(RUN) -m pip install --quiet --editable ".[docs]"
+docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 clean:
@@ -49,4 +48,8 @@ $(VENV)/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade pip
 	$(RUN) -m pip install --editable ".[$(EXTRAS)]"
+	touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(RUN) -m pip install --quiet --editable ".[docs]"
 	touch $@
