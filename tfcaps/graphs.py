@@ -95,6 +95,17 @@ def children_grid(model: keras.Model) -> tuple[int, ...]:
         ValueError: If there is no routed layer, or the last one is no
             `ClassCaps`.
     """
+    layer, shape = class_caps_and_input(model)
+    return layer.children_shape(shape)
+
+
+def class_caps_and_input(model: keras.Model) -> tuple[ClassCaps, Any]:
+    """Returns the last routed layer and the shape of the poses it takes.
+
+    Raises:
+        ValueError: If there is no routed layer, or the last one is no
+            `ClassCaps`.
+    """
     model = encoder(model)
     layer = last_routed_layer(model)
     if not isinstance(layer, ClassCaps):
@@ -110,7 +121,7 @@ def children_grid(model: keras.Model) -> tuple[int, ...]:
         return called(*args, **kwargs)
 
     same_layers(model, call)
-    return layer.children_shape(shapes[-1])
+    return layer, shapes[-1]
 
 
 def only_one(tensors: Any, name: str) -> Tensor:

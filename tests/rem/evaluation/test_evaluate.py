@@ -164,9 +164,11 @@ def test_every_form_of_a_data_set_gives_the_same(model, images):
     ]
     first, *others = (report.to_dict() for report in reports)
     for other in others:
-        # A sum of float32 scores, which depends on the size of the batches.
-        assert other.pop("t_score") == pytest.approx(first["t_score"], abs=1e-6)
-        assert other == {k: v for k, v in first.items() if k != "t_score"}
+        # Sums of float32 scores, which depend on the size of the batches.
+        scores = {"t_score", "t_score_voting"}
+        for name in scores:
+            assert other.pop(name) == pytest.approx(first[name], abs=1e-6)
+        assert other == {k: v for k, v in first.items() if k not in scores}
 
 
 def test_evaluator_follows_the_weights(model, images):
@@ -256,12 +258,15 @@ def test_children_in_a_tree_are_those_above_the_uniform_code():
             "true_keys": keys,
             "predicted": np.array([0, 1, 2]),
             "lengths": np.eye(3),
-            "t_score": np.zeros(3),
+            "t_scores": np.array([[0, 0, 1], [0, 0.5, 1], [0, 1, 1]]),
             "largest": np.ones((3, 1)),
         },
         np.array([0, 1, 1]),
     )
-    measures = counts.measures()
+    measures = counts.measures(voting=np.array([False, True, True]))
+    assert measures["t_score"] == pytest.approx(0.5)
+    assert measures["t_score_voting"] == pytest.approx(0.75)
+    assert measures["voting_children"] == 2
     assert measures["strong_share"] == pytest.approx(4 / 9)
     assert measures["whole_share"] == pytest.approx(1 / 3)
     assert measures["nonuniform_share"] == pytest.approx(7 / 9)

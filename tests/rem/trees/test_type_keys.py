@@ -290,3 +290,9 @@ def test_keys_of_types_without_positions_are_an_error(data):
         "'dr_capsnet', whose children have no positions. Leave out",
     ):
         rem.sample_keys(flat_capsnet(), data[0], of_types=True)
+
+
+def test_a_dictionary_without_samples_has_no_types():
+    trees = rem.CouplingDictionary(2)
+    trees.update(np.zeros((0, 4), np.uint8), np.zeros(0, int))
+    assert rem.type_dictionary(trees, (1, 2, 2)).num_keys.tolist() == [0, 0]

@@ -4,9 +4,12 @@ import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
+from numpy.typing import NDArray
 
-from tfcaps.graphs import encoder, routed_layers
+from tfcaps.graphs import class_caps_and_input, encoder, routed_layers
+from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor, quantize, towards_class
 from tfcaps.rem.batches import (
     batches_of,
@@ -18,13 +21,16 @@ from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
 from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
 )
-from tfcaps.rem.evaluation.metrics import t_score
+from tfcaps.rem.evaluation.metrics import t_scores_of_children
 from tfcaps.rem.evaluation.report import Report
 from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
 from tfcaps.rem.trees.couplings import QuantizedComparison
 from tfcaps.rem.trees.layer_levels import Levels, layer_levels
 from tfcaps.rem.trees.type_keys import children_grid
+from tfcaps.rem.trees.with_couplings import voting_children
+
+Array = NDArray[Any]
 
 # Keys are bytes.
 _MOST_LEVELS = 256
@@ -199,15 +205,23 @@ class Evaluator:
             total_parameters=total,
             grid=self.grid,
             **_multiply_adds(self.model),
-            **counts.measures(),
+            **counts.measures(self._voting()),
         )
 
+    def _voting(self) -> Array:
+        """Returns which children pruning has left a vote, bool `[i]`."""
+        children = int(self._unrounded["t_scores"].shape[-1])
+        if not isinstance(routed_layers(self.model)[-1], ClassCaps):
+            return np.ones(children, bool)
+        layer, shape = class_caps_and_input(self.model)
+        return voting_children(layer, shape, children)
+
     def _unrounded_measures(self) -> dict[str, Tensor]:
-        """Returns `lengths` `[b, j]` and `t_score` `[b]`."""
+        """Returns `lengths` `[b, j]` and `t_scores` `[b, i]`."""
         unrounded = self._outputs.unrounded
         return {
             "lengths": unrounded["lengths"],
-            "t_score": t_score(unrounded["couplings"]),
+            "t_scores": t_scores_of_children(unrounded["couplings"]),
         }
 
     def _rounded_measures(self) -> dict[str, Tensor]:

@@ -31,7 +31,7 @@ class EvaluationCounts:
         )
         self._samples = self._right = self._right_quantized = 0
         self._nonuniform = self._strong = self._codes = self._whole = 0
-        self._t_scores = 0.0
+        self._t_scores: Array | float = 0.0  # of each child
         self._largest = np.zeros(len(layers))
 
     def add(self, batch: dict[str, Array], labels: Array) -> None:
@@ -50,12 +50,15 @@ class EvaluationCounts:
         self._strong += int(np.sum(strong))
         self._whole += int(np.sum(np.all(strong, axis=-1)))
         self._codes += keys.size
-        self._t_scores += float(np.sum(batch["t_score"], dtype=np.float64))
+        self._t_scores += np.sum(batch["t_scores"], axis=0, dtype=np.float64)
         largest = np.max(batch["largest"], axis=0, initial=0.0)
         self._largest = np.maximum(self._largest, largest)
 
-    def measures(self) -> dict[str, Any]:
+    def measures(self, voting: Array) -> dict[str, Any]:
         """Returns fields of `Report`.
+
+        Args:
+            voting: Which children pruning has left a vote, bool `[i]`.
 
         Raises:
             ValueError: If there was no sample.
@@ -70,13 +73,17 @@ class EvaluationCounts:
             for name, largest in zip(self._layers, self._largest, strict=True)
             if largest == 0
         ]
+        t_scores = np.asarray(self._t_scores) / self._samples
+        left = t_scores[voting]
         return {
             "accuracy": self._right / self._samples,
             "accuracy_quantized": self._right_quantized / self._samples,
             "nonuniform_share": self._nonuniform / self._codes,
             "strong_share": self._strong / self._codes,
             "whole_share": self._whole / self._samples,
-            "t_score": self._t_scores / self._samples,
+            "t_score": float(np.mean(t_scores)),
+            "t_score_voting": float(np.mean(left)) if left.size else 0.0,
+            "voting_children": int(np.sum(voting)),
             "zero_layers": zero,
             "dictionaries": {
                 "predicted": self._merged(self._mistaken),

@@ -27,10 +27,22 @@ def t_score(couplings: Tensor) -> Tensor:
         - Peer, Stabinger, Rodriguez-Sanchez, 2018,
           https://arxiv.org/abs/1812.09707
     """
+    return ops.mean(t_scores_of_children(couplings), axis=-1)
+
+
+def t_scores_of_children(couplings: Tensor) -> Tensor:
+    """Returns how clearly each child chooses a parent.
+
+    Args:
+        couplings: Unquantised couplings `[b, i, j]`.
+
+    Returns:
+        `1 - H(c_i) / ln J`, `[b, i]`, whose mean over children is `t_score`.
+    """
     parents = couplings.shape[-1]
     if parents == 1:
-        return ops.ones_like(couplings[:, 0, 0])
+        return ops.ones_like(couplings[..., 0])
     # Coefficients that are no shares may be negative; these count as none.
     shares = ops.maximum(couplings, 0.0)
     nats = -ops.sum(shares * ops.log(shares + 1e-11), axis=-1)
-    return ops.mean(1.0 - nats / math.log(parents), axis=-1)
+    return 1.0 - nats / math.log(parents)

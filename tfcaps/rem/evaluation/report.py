@@ -50,6 +50,10 @@ class Report:
             repeats the class.
         t_score: Mean T-score of the unquantised couplings, see
             `tfcaps.rem.t_score`.
+        t_score_voting: The same over the children that pruning has left a vote.
+            The others choose no parent, so that the T-score of a network with
+            few children left is low, however clearly these choose.
+        voting_children: How many children these are.
         zero_layers: Names of the layers whose couplings were all rounded to 0,
             for every sample.
         sparsity: Share of zeros among transformations and kernels.
@@ -96,6 +100,8 @@ class Report:
     parts: TreesOnParts | None = None
     multiply_adds: int | None = None
     multiply_adds_per_layer: dict[str, int] | None = None
+    t_score_voting: float | None = None
+    voting_children: int | None = None
 
     @property
     def dictionary(self) -> CouplingDictionary:
@@ -186,10 +192,10 @@ class Report:
 
     @property
     def _unrouted(self) -> bool:
-        return (
-            self.nonuniform_share < TRIVIAL_SHARE
-            or self.t_score < TRIVIAL_T_SCORE
-        )
+        clear = self.t_score_voting
+        if clear is None:
+            clear = self.t_score
+        return self.nonuniform_share < TRIVIAL_SHARE or clear < TRIVIAL_T_SCORE
 
     @property
     def _repetitive(self) -> bool:
@@ -329,6 +335,7 @@ class Report:
             ("children in a tree", f"{100 * self.strong_share:.1f} %"),
             ("trees of every child", f"{100 * self.whole_share:.1f} %"),
             ("T-score", f"{self.t_score:.3f}"),
+            *self._voting_rows(),
             ("sparsity", f"{100 * self.sparsity:.1f} %"),
             ("sparsity, with biases", f"{100 * self.sparsity_paper:.1f} %"),
             ("sparsity, everything", f"{100 * self.sparsity_all:.1f} %"),
@@ -357,6 +364,13 @@ class Report:
             )
         ]
         return "\n".join([*table, "", self.verdict])
+
+    def _voting_rows(self) -> list[tuple[str, str]]:
+        """Returns the T-score of the children left, if some are gone."""
+        if self.t_score_voting in (None, self.t_score):
+            return []
+        name = f"T-score of the {self.voting_children:,} children left"
+        return [(name, f"{self.t_score_voting:.3f}")]
 
     def _type_rows(self) -> list[tuple[str, str]]:
         """Returns what the table says of keys of types, if there are any."""

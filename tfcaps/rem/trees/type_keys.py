@@ -91,7 +91,7 @@ def type_dictionary(
     [1]
     """
     pooled = CouplingDictionary(trees.num_classes)
-    if not trees.key_length:
+    if not np.any(trees.num_samples):
         return pooled
     classes = range(trees.num_classes)
     keys = np.concatenate([trees.keys(j) for j in classes])
