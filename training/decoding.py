@@ -3,12 +3,13 @@
 import keras
 
 import tfcaps
-from training import devices, fit, networks, objectives
+from training import devices, networks, objectives
 from training.datasets import Data
 from training.devices import Strategy
 from training.feeding import epoch_starter, training_batches
 from training.finite import StopIfNotFinite, guarded
 from training.folder import RunFolder
+from training.progress import progress
 
 
 def decoded_model(
@@ -45,7 +46,7 @@ def decoded_model(
         decoded.fit(
             batches,
             epochs=config.epochs,
-            verbose=fit.progress(),
+            verbose=progress(),
             shuffle=False,
             callbacks=[epoch_starter(batches), StopIfNotFinite(batches)],
         )

@@ -19,6 +19,7 @@ from training.batches import Batches
 from training.datasets import Data
 from training.finite import StopIfNotFinite, guarded
 from training.folder import RunFolder
+from training.progress import progress
 
 _FILE = "dense_head.json"
 
@@ -27,7 +28,7 @@ def accuracy(data: Data, folder: RunFolder) -> float:
     """Returns the accuracy on the test images after a training.
 
     It stands in the run folder's `dense_head.json`, and is read from there if
-    it has been measured.
+    it has been measured; the network is in `dense_head.keras`.
     """
     path = folder.path / _FILE
     if path.exists():
@@ -41,7 +42,7 @@ def accuracy(data: Data, folder: RunFolder) -> float:
     print(f"\nDense head on {data.name}, to compare with", flush=True)
     keras.utils.set_random_seed(config.seed)
     model = build(fit.build(data, config, decoder=False))
-    kept = features.keep(model, data, config, folder.path, fit.progress() % 2)
+    kept = features.keep(model, data, config, folder.path, progress() % 2)
     head, data, make = kept or features.Kept(model, data, Batches)
     batches = feeding.training_batches(head, data, config, make=make)
 
@@ -56,7 +57,7 @@ def accuracy(data: Data, folder: RunFolder) -> float:
             batches,
             initial_epoch=number * config.epochs,
             epochs=(number + 1) * config.epochs,
-            verbose=fit.progress(),
+            verbose=progress(),
             shuffle=False,
             callbacks=[
                 feeding.epoch_starter(batches),
@@ -70,6 +71,7 @@ def accuracy(data: Data, folder: RunFolder) -> float:
     images, labels = data.test
     logits = head.predict(Batches(images, labels, batch_size=256), verbose=0)
     right = float(np.mean(np.argmax(logits, axis=-1) == labels))
+    folder.save_model("dense_head", model)
     folder.write_json(
         _FILE, {"accuracy": right, "parameters": model.count_params()}
     )

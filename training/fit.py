@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
@@ -31,6 +30,7 @@ from training.devices import Strategy
 from training.feeding import training_batches
 from training.folder import RunFolder
 from training.measure import Measure
+from training.progress import progress
 from training.ready import Ready
 from training.stopping import StopOnValidation
 from training.tensorboard import TensorBoard
@@ -364,11 +364,6 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         mean=mean,
         std=std,
     )
-
-
-def progress() -> int:
-    """Returns Keras' `verbose`: a bar, or in a file a line for each epoch."""
-    return 1 if sys.stdout.isatty() else 2
 
 
 def _validation_batches(ready: Ready) -> Batches:

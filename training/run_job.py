@@ -37,6 +37,7 @@ from training.configs import pictures, recipe
 from training.folder import RunFolder
 from training.image_data import Split
 from training.pairs import both_found, share_found
+from training.progress import progress
 from training.tables import TITLES
 
 Reports = dict[str, rem.Report]
@@ -288,7 +289,7 @@ def measure(
                 flush=True,
             )
             batches = Batches(*split, batch_size=256)
-            measured = evaluator.run(batches, verbose=fit.progress() % 2)
+            measured = evaluator.run(batches, verbose=progress() % 2)
             if test:
                 tests[name][test] = measured.to_dict()
                 continue
@@ -319,7 +320,7 @@ def _faithfulness(
     print(f"\n{TITLES[name]}: what it does without its trees", flush=True)
     # Drawn, as images may come class by class.
     batches = Batches(*split, batch_size=256, seed=0)
-    used = rem.faithfulness(model, batches, verbose=fit.progress() % 2)
+    used = rem.faithfulness(model, batches, verbose=progress() % 2)
     print(used.verdict, flush=True)
     return used
 

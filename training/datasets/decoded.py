@@ -22,6 +22,7 @@ from training import images as pixels
 from training.datasets.data import Arrays
 from training.datasets.listing import Listing, Picture
 from training.image_data import Array
+from training.progress import progress
 
 LARGEST_IN_MEMORY = 512 * 2**20  # bytes
 _VERSION = 1  # of what this module makes of the same pictures
@@ -184,7 +185,9 @@ def _shown(pictures: Sequence[Picture]) -> Iterator[Picture]:
         return
     import keras
 
-    bar = keras.utils.Progbar(len(pictures), unit_name="picture")
+    bar = keras.utils.Progbar(
+        len(pictures), verbose=progress(), unit_name="picture"
+    )
     for picture in pictures:
         yield picture
         bar.add(1)

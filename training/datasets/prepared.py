@@ -10,6 +10,7 @@ from cli import UserError, check_installed
 from training import images as pixels
 from training.datasets.data import Arrays, Data, checked, hold_out
 from training.image_data import Array
+from training.progress import progress
 
 # Share of the images held out where a source has no test split of its own.
 TEST_SHARE = 0.2
@@ -142,7 +143,7 @@ def _examples(
     import tensorflow_datasets as tfds
 
     count = builder.info.splits[split].num_examples
-    bar = keras.utils.Progbar(count, unit_name="image")
+    bar = keras.utils.Progbar(count, verbose=progress(), unit_name="image")
     try:
         dataset = builder.as_dataset(split=split, batch_size=batch_size)
         for done in tfds.as_numpy(dataset):

@@ -1,0 +1,123 @@
+"""Measures networks on distorted test images, which they were not trained on.
+
+python experiments/distortions.py --data-dir ~/tensorflow_datasets \\
+    capsules=runs/mnist/model.keras plain=runs/mnist/dense_head.keras
+
+writes results/distortions.json and, from it alone, .md and .png. Several files
+of one name are seeds of it, and their mean is shown. `training/run.py
+--dense-head` trains the plain convolutional network beside the capsules, alike.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+if __name__ == "__main__":
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from cli import Parser, UserError, at_least_one, check_installed, run_loading
+from training.quiet import start_quietly
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(
+        prog="experiments/distortions.py", description=__doc__.splitlines()[0]
+    )
+    add = parser.add_argument
+    add(
+        "models",
+        nargs="*",
+        type=_named,
+        metavar="NAME=FILE.keras",
+        help="networks, and what they are called; several of one name are "
+        "seeds of it",
+    )
+    add("--dataset", default="mnist", help="whose test images are distorted")
+    add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
+    add(
+        "--samples",
+        type=at_least_one,
+        metavar="N",
+        help="use only the first N test images",
+    )
+    add(
+        "--to",
+        type=Path,
+        default=ROOT / "results" / "distortions",
+        metavar="PATH",
+        help="the table, its data and its figure, without suffix",
+    )
+    add(
+        "--page",
+        action="store_true",
+        help="write table and figure from the data alone, and measure nothing",
+    )
+    return parser
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, _, file = text.partition("=")
+    if not (name and file):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.keras")
+    return name, Path(file)
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.page:
+        if options.models:
+            raise UserError("--page measures nothing: leave out the networks.")
+        if not options.to.with_suffix(".json").is_file():
+            raise UserError(
+                f"there is no {options.to.with_suffix('.json')}: run without "
+                "--page."
+            )
+    elif not options.models:
+        raise UserError("name at least one network, as NAME=FILE.keras.")
+    for _, file in options.models:
+        if not file.is_file():
+            raise UserError(f"there is no file {file}.")
+    check_installed(viz="matplotlib", data="PIL")
+
+
+def _load() -> Callable[[argparse.Namespace], None]:
+    start_quietly()
+    return run
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measures, unless that was done, and writes the three files."""
+    from experiments import distortions_job as job
+    from tfcaps.files import write_atomically
+
+    data, table, picture = (
+        options.to.with_name(options.to.name + end)
+        for end in (".json", ".md", ".png")
+    )
+    if options.page:
+        try:
+            result = json.loads(data.read_text("utf-8"))
+        except ValueError as error:
+            raise UserError(f"{data} is not JSON: {error}.") from error
+    else:
+        result = job.measure(
+            options.models, options.dataset, options.data_dir, options.samples
+        )
+        options.to.parent.mkdir(parents=True, exist_ok=True)
+        with write_atomically(data, "w") as file:
+            json.dump(result, file, indent=1)
+            file.write("\n")
+    with write_atomically(table, "w") as file:
+        file.write(job.page(result))
+    job.draw(result, picture)
+    print(job.page(result))
+    print(f"written: {table} and {picture}")
+
+
+if __name__ == "__main__":
+    sys.exit(run_loading(make_parser(), _load, _check))
