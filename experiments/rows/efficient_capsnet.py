@@ -30,8 +30,9 @@ _LONGER: dict[str, Any] = {
     "baseline": True,
 }
 _REM = {**_LONGER, "coupling_spread": 0.7, "coupling_polarization": 0.5}
-# Share of the multiply-adds that structured pruning removes.
-_STRUCTURED = 85
+# Percent of the multiply-adds that structured pruning removes -> end of the
+# run's name.
+_STRUCTURED = {75: "-structured-75", 85: "-structured"}
 # Label, sparsity in %, published cells, end of the run's name, settings.
 _Variant = tuple[
     str, float, Mapping[str, tuple[str | None, ...]], str, dict[str, Any]
@@ -78,7 +79,7 @@ def get_experiment() -> Experiment:
             ("90 %", 90.0, {"+REM": ()}, "-90", {}),
         ]
         if longer:
-            variants.append(_structured())
+            variants += map(_structured, _STRUCTURED)
         for label, percent, shown, suffix, changes in variants:
             rows += part(
                 dataset,
@@ -108,8 +109,12 @@ def get_experiment() -> Experiment:
     )
 
 
-def _structured() -> _Variant:
-    """Returns what makes the row of the smaller and faster network."""
+def _structured(removed: int) -> _Variant:
+    """Returns what makes the row of a smaller and faster network.
+
+    Args:
+        removed: Percent of the multiply-adds.
+    """
     changes = {
         **_LONGER,
         "pruning": "structured",
@@ -117,8 +122,8 @@ def _structured() -> _Variant:
         "coupling_polarization": 0.0,
         "coupling_crowding": 0.0,
     }
-    label = f"{_STRUCTURED} % of the multiply-adds"
-    return label, _STRUCTURED, {"+REM": ()}, "-structured", changes
+    label = f"{removed} % of the multiply-adds"
+    return label, removed, {"+REM": ()}, _STRUCTURED[removed], changes
 
 
 def part(
