@@ -97,7 +97,7 @@ def begin_with(
     if _shapes(model) == _shapes(start):
         model.set_weights(start.get_weights())
         return model
-    if config.start_from is None or not _was_rebuilt(config):
+    if config.start_from is None or not _is_same(config):
         raise UserError(
             f"a trained {start.name} of {start.count_params():,} parameters "
             f"does not fit {model.name} of {model.count_params():,}; leave out "
@@ -118,13 +118,11 @@ def _finished(run: str) -> RunFolder:
     return folder
 
 
-def _was_rebuilt(config: Config) -> bool:
-    """Tells whether another run made the same network smaller."""
+def _is_same(config: Config) -> bool:
+    """Tells whether another run's network is this one, made smaller or not."""
     run = _finished(str(config.start_from)).config
     names = ("model", "routing", "decoder")
-    return (run.rem, run.pruning) == (True, "structured") and all(
-        getattr(run, name) == getattr(config, name) for name in names
-    )
+    return all(getattr(run, name) == getattr(config, name) for name in names)
 
 
 def _shapes(model: keras.Model) -> list[Any]:

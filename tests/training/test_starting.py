@@ -1,5 +1,6 @@
 """REM that begins with the network of another run."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from tests.training.test_run import command, tiny_data
 from tests.training.test_warm_start import weights
-from training import datasets, fit, objectives
+from training import datasets, fit, objectives, starting
 from training.configs import Config
 from training.folder import RunFolder
 
@@ -82,6 +83,15 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
     assert command(*flags, "--out", out) == 0
     rem = RunFolder.open(out).load_model("rem")
     assert rem.count_params() == smaller.count_params()
+    # And so is what was trained on.
+    again = starting.begin_with(
+        fit.build(
+            datasets.load(data), RunFolder.open(out).config, decoder=False
+        ),
+        rem,
+        dataclasses.replace(RunFolder.open(out).config, start_from=str(out)),
+    )
+    assert again is rem
     # As the networks differ in size, it cannot stand for another one.
     flags = (*flags, "--model", "parts_capsnet", "--out", tmp_path / "other")
     assert command(*flags) == 2
