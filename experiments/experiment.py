@@ -21,6 +21,7 @@ NAMES = (
     "photos",
     "pretrained",
     "structured",
+    "hidden_capsules",
 )
 
 # How the paper calls what is measured of a run -> model, accuracy.
