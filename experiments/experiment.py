@@ -43,6 +43,7 @@ _OF_TREES = {
     "strong_share",
     "sufficiency",
     "t_score",
+    "t_score_voting",
     "whole_share",
 }
 

@@ -115,6 +115,10 @@ OFF_UNIFORM = Column("off uniform, %", "nonuniform_share", 1, 100)
 WHOLE = Column("whole trees, %", "whole_share", 1, 100)
 IN_TREE = Column("children in a tree, %", "strong_share", 1, 100)
 T_SCORE = Column("T-score", "t_score", 3)
+# Where whole children are gone; runs of before do not say.
+T_SCORE_LEFT = Column(
+    "T-score of children left", "t_score_voting", 3, optional=True
+)
 # Whether a network uses its trees; runs of before do not say.
 FAITHFULNESS = tuple(
     Column(title, field, digits, factor, optional=True)
