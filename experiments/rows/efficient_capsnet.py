@@ -31,7 +31,7 @@ _LONGER: dict[str, Any] = {
 }
 # Weights of the terms for equal and for clear couplings -> end of the run's
 # name. The more of them, the fewer trees and the more mistakes.
-_WEIGHTS = {(0.4, 0.2): "-light", (0.7, 0.5): ""}
+_WEIGHTS = {(0.4, 0.2): "-light", (0.6, 0.3): "-medium", (0.7, 0.5): ""}
 # Percent of the multiply-adds that structured pruning removes -> end of the
 # run's name.
 _STRUCTURED = {75: "-structured-75", 85: "-structured"}
