@@ -1,8 +1,9 @@
 """A plain convolutional network beside the capsules, to compare with.
 
 It has the layers of the capsule network up to its first capsules, and a dense
-layer in their place, and is trained alike. Where it is right and the capsules
-are not, the pictures can be learnt, and the capsules are what to look at.
+layer in their place, no more parameters in all, and is trained alike. Where it
+is right and the capsules are not, the pictures can be learnt, and the capsules
+are what to look at.
 """
 
 import itertools
@@ -93,16 +94,32 @@ def build(network: keras.Model) -> keras.Model:
         network: From images to class lengths.
 
     Returns:
-        A model from images to logits. Without layers below the capsules the
-        dense layer takes the pixels.
+        A model from images to logits. Its features are averaged over windows
+        that are just large enough for it to have no more parameters than the
+        network. Without layers below the capsules the dense layer takes the
+        pixels.
     """
     network = rem.encoder(network)
     below = itertools.takewhile(_makes_features, network.layers)
     features = list(below)[-1].output
-    flat = keras.layers.Flatten(name="flat")(features)
     classes = network.outputs[0].shape[1]
+    for window in range(1, min(features.shape[1:3]) + 1):
+        model = _with_head(network.inputs[0], features, classes, window)
+        if model.count_params() <= network.count_params():
+            break
+    return model
+
+
+def _with_head(
+    images: Any, features: Any, classes: int, window: int
+) -> keras.Model:
+    """Returns a model of a dense layer on averages over windows of features."""
+    if window > 1:
+        pool = keras.layers.AveragePooling2D(window, name="pool")
+        features = pool(features)
+    flat = keras.layers.Flatten(name="flat")(features)
     logits = keras.layers.Dense(classes, dtype="float32", name="logits")(flat)
-    return keras.Model(network.inputs[0], logits, name="dense_head")
+    return keras.Model(images, logits, name="dense_head")
 
 
 def _makes_features(layer: Any) -> bool:
