@@ -21,7 +21,14 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks import machine
-from cli import Parser, UserError, at_least_one, check_installed, run_loading
+from cli import (
+    Parser,
+    UserError,
+    at_least_one,
+    check_installed,
+    named_file,
+    run_loading,
+)
 from export import formats
 from markdown_table import markdown
 from training.quiet import start_quietly
@@ -49,7 +56,7 @@ def make_parser() -> Parser:
     add(
         "models",
         nargs="+",
-        type=_named,
+        type=named_file,
         metavar="NAME=FILE.keras",
         help="networks, and what they are called in the table",
     )
@@ -81,13 +88,6 @@ def make_parser() -> Parser:
         help="where the two files go (default: results/)",
     )
     return parser
-
-
-def _named(text: str) -> tuple[str, Path]:
-    name, _, file = text.partition("=")
-    if not (name and file):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.keras")
-    return name, Path(file)
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -18,7 +18,14 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, at_least_one, check_installed, run_loading
+from cli import (
+    Parser,
+    UserError,
+    at_least_one,
+    check_installed,
+    named_file,
+    run_loading,
+)
 from training.quiet import start_quietly
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +40,7 @@ def make_parser() -> Parser:
     add(
         "models",
         nargs="*",
-        type=_named,
+        type=named_file,
         metavar="NAME=FILE.keras",
         help="networks, and what they are called; several of one name are "
         "seeds of it",
@@ -59,13 +66,6 @@ def make_parser() -> Parser:
         help="write table and figure from the data alone, and measure nothing",
     )
     return parser
-
-
-def _named(text: str) -> tuple[str, Path]:
-    name, _, file = text.partition("=")
-    if not (name and file):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.keras")
-    return name, Path(file)
 
 
 def _check(options: argparse.Namespace) -> None:
