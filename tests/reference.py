@@ -134,7 +134,7 @@ def em_routing(
     return means, active, shares
 
 
-def self_attention_routing(votes, bias):
+def self_attention_routing(votes, bias, sharpness=1.0):
     """Returns poses and couplings by way of all pairs of children."""
     batch, children, parents, dim = votes.shape
     poses = np.zeros((batch, parents, dim))
@@ -145,7 +145,8 @@ def self_attention_routing(votes, bias):
             product = votes[b, i, j] @ votes[b, k, j]
             attention[j, i, k] = product / np.sqrt(dim)
         for i in range(children):
-            couplings[b, i] = softmax(np.sum(attention[:, i], axis=1))
+            agreements = np.sum(attention[:, i], axis=1)
+            couplings[b, i] = softmax(sharpness * agreements)
         for j in range(parents):
             total = np.zeros(dim)
             for i in range(children):

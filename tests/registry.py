@@ -75,6 +75,9 @@ ROUTINGS = [
     ),
     RoutingCase("self_attention", partial(SelfAttentionRouting)),
     RoutingCase(
+        "self_attention-sharp", partial(SelfAttentionRouting, sharpness=5.0)
+    ),
+    RoutingCase(
         "self_attention-levels",
         partial(SelfAttentionRouting, gradient="last", levels=5),
     ),

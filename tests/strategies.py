@@ -113,7 +113,11 @@ ROUTINGS = {
         distance_scale=st.sampled_from(["capsule", "sample", "batch"]),
         **_LOOPS,
     ),
-    routing.SelfAttentionRouting: _made(routing.SelfAttentionRouting, **_MODES),
+    routing.SelfAttentionRouting: _made(
+        routing.SelfAttentionRouting,
+        sharpness=st.sampled_from([0.1, 1.0, 60.0]),
+        **_MODES,
+    ),
     routing.UniformRouting: _made(routing.UniformRouting, **_ROUTED, **_SILENT),
 }
 # Those of layers that leave silent children out, or take no other weights.

@@ -14,13 +14,20 @@ from cli import UserError
 
 _INDEPENDENT = {"network": "deconvolution", "class_independent": True}
 _DEEPER = {"filters": (32, 64, 128), "strides": (2, 2, 2), "kernel_size": 3}
-# Votes of hundreds of children are too short to disagree without it.
-_SHARP = {
-    "module": "tfcaps.routing",
-    "class_name": "DynamicRouting",
-    "config": {"sharpness": 60.0},
-    "registered_name": "tfcaps>DynamicRouting",
-}
+_SHARPNESS = 60.0
+
+
+def _sharp(routing: str) -> dict[str, Any]:
+    """Returns a class of `tfcaps.routing` that routes sharply, for `get`.
+
+    Votes are too short for couplings that are far from equal without it.
+    """
+    return {
+        "module": "tfcaps.routing",
+        "class_name": routing,
+        "config": {"sharpness": _SHARPNESS},
+        "registered_name": f"tfcaps>{routing}",
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +139,7 @@ MODELS: dict[str, Network] = {
     "dr_capsnet_sharp": Network(
         "tfcaps.models:dr_capsnet",
         "the same as dr_capsnet with couplings that are far from equal",
-        {"routing": _SHARP, "name": "dr_capsnet_sharp"},
+        {"routing": _sharp("DynamicRouting"), "name": "dr_capsnet_sharp"},
     ),
     "affine_capsnet": Network(
         "tfcaps.models:affine_capsnet",
@@ -149,6 +156,14 @@ MODELS: dict[str, Network] = {
     "efficient_capsnet": Network(
         "tfcaps.models:efficient_capsnet",
         "self-attention routing, 161,824 parameters (Mazzia et al., 2021)",
+    ),
+    "efficient_capsnet_sharp": Network(
+        "tfcaps.models:efficient_capsnet",
+        "the same with couplings that are far from equal",
+        {
+            "routing": _sharp("SelfAttentionRouting"),
+            "name": "efficient_capsnet_sharp",
+        },
     ),
     "efficient_capsnet_smallnorb": Network(
         "tfcaps.models:efficient_capsnet",

@@ -51,12 +51,13 @@ def test_routing_of_the_public_votes_equals_the_public_one():
     np.testing.assert_allclose(lengths, golden["lengths_eps"], atol=1e-5)
 
 
+@pytest.mark.parametrize("sharpness", [1.0, 0.1, 20.0])
 @pytest.mark.parametrize("shape", [(2, 5, 3, 4), (1, 12, 2, 16), (3, 4, 2, 1)])
-def test_routing_equals_all_pairs_of_children(shape, rng):
+def test_routing_equals_all_pairs_of_children(shape, sharpness, rng):
     votes = rng.normal(size=shape).astype("float32")
     bias = rng.normal(size=shape[1:3]).astype("float32")
-    routed = SelfAttentionRouting()(votes, bias=bias)
-    poses, couplings = reference.self_attention_routing(votes, bias)
+    routed = SelfAttentionRouting(sharpness=sharpness)(votes, bias=bias)
+    poses, couplings = reference.self_attention_routing(votes, bias, sharpness)
     np.testing.assert_allclose(routed.poses, poses, atol=1e-5)
     np.testing.assert_allclose(routed.couplings, couplings, atol=1e-5)
 
@@ -112,3 +113,9 @@ def test_bias_of_another_shape_is_refused():
         SelfAttentionRouting()(
             np.zeros((2, 5, 3, 4), "float32"), bias=np.zeros((3, 4))
         )
+
+
+@pytest.mark.parametrize("sharpness", [0, -1.0, float("nan"), float("inf")])
+def test_a_sharpness_that_is_no_factor_is_refused(sharpness):
+    with pytest.raises(ValueError, match="must be a finite number above 0"):
+        SelfAttentionRouting(sharpness=sharpness)

@@ -29,6 +29,7 @@ SMALLEST = {
     "parts_capsnet_photos_unshared": 3,
     "gamma_capsnet": 17,
     "efficient_capsnet": 11,
+    "efficient_capsnet_sharp": 11,
     "efficient_capsnet_smallnorb": 19,
     "efficient_capsnet_multimnist": 29,
     "efficient_conv_capsnet": 33,

@@ -15,6 +15,7 @@ from tfcaps.routing.routing import (
     check_gradient,
     check_iterations,
     check_routing_levels,
+    check_sharpness,
     check_silent_parents,
 )
 from tfcaps.routing.votes import Votes
@@ -115,7 +116,7 @@ class DynamicRouting(Routing):
         self.levels = check_routing_levels(levels)
         self.levels_mode = check_mode(levels_mode, "levels_mode")
         self.leaky = bool(leaky)
-        self.sharpness = float(sharpness)
+        self.sharpness = check_sharpness(sharpness)
         self.orphan = float(orphan)
         self.sharpness_mode = sharpness_mode
         self.orphan_mode = orphan_mode
@@ -123,11 +124,6 @@ class DynamicRouting(Routing):
         self._check_abstention()
 
     def _check_abstention(self) -> None:
-        if not 0 < self.sharpness < math.inf:
-            raise ValueError(
-                "`sharpness` must be a finite number above 0. Received: "
-                f"sharpness={self.sharpness}."
-            )
         if not math.isfinite(self.orphan):
             raise ValueError(
                 "`orphan` must be a finite number. Received: "

@@ -1,6 +1,7 @@
 """Base of every routing: votes in, poses, activations and couplings out."""
 
 import abc
+import math
 from typing import Any, NamedTuple
 
 import keras
@@ -209,6 +210,20 @@ def check_silent_parents(silent_parents: Any) -> int:
             f"silent_parents={silent_parents!r}."
         )
     return int(silent_parents)
+
+
+def check_sharpness(sharpness: Any) -> float:
+    """Returns the factor of the agreements.
+
+    Raises:
+        ValueError: Unless it is a finite number above 0.
+    """
+    if not 0 < float(sharpness) < math.inf:
+        raise ValueError(
+            "`sharpness` must be a finite number above 0. Received: "
+            f"sharpness={float(sharpness)}."
+        )
+    return float(sharpness)
 
 
 def check_routing_levels(levels: Any) -> int | None:
