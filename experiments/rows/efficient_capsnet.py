@@ -33,6 +33,16 @@ _LONGER: dict[str, Any] = {
 # Weights of the terms for equal and for clear couplings -> end of the run's
 # name. The more of them, the fewer trees and the more mistakes.
 _WEIGHTS = {(0.4, 0.2): "-light", (0.6, 0.3): "-medium", (0.7, 0.5): ""}
+# REM of Fashion-MNIST with sharp routing begins with the trained baseline too.
+_SHARP: dict[str, Any] = {
+    "model": "efficient_capsnet_sharp",
+    "epochs": 12,
+    "start_from": "fashion_mnist-efficient_capsnet-baseline",
+    "warm_start": True,
+    "baseline": True,
+    "coupling_spread": 0.6,
+    "coupling_polarization": 0.3,
+}
 # Percent of the multiply-adds that structured pruning removes -> end of the
 # run's name.
 _STRUCTURED = {75: "-structured-75", 85: "-structured"}
@@ -82,7 +92,10 @@ def get_experiment() -> Experiment:
         if longer:
             variants += [_weighted(each, target, pruned) for each in _WEIGHTS]
         else:
-            variants.append((f"{target} %", target, pruned, "", {}))
+            variants += [
+                (f"{target} %", target, pruned, "", {}),
+                (f"{target} %, sharp", target, pruned, "-sharp", _SHARP),
+            ]
         variants.append(("90 %", 90.0, {"+REM": ()}, "-90", {}))
         if longer:
             variants += map(_structured, _STRUCTURED)
