@@ -33,15 +33,16 @@ _LONGER: dict[str, Any] = {
 # Weights of the terms for equal and for clear couplings -> end of the run's
 # name. The more of them, the fewer trees and the more mistakes.
 _WEIGHTS = {(0.4, 0.2): "-light", (0.6, 0.3): "-medium", (0.7, 0.5): ""}
-# REM of Fashion-MNIST with sharp routing begins with the trained baseline too.
+# With sharp routing it is the same on Fashion-MNIST.
 _SHARP: dict[str, Any] = {
+    **_LONGER,
     "model": "efficient_capsnet_sharp",
-    "epochs": 12,
     "start_from": "fashion_mnist-efficient_capsnet-baseline",
-    "warm_start": True,
-    "baseline": True,
-    "coupling_spread": 0.6,
     "coupling_polarization": 0.3,
+}
+_LIGHT_AND_HEAVY: dict[str, dict[str, Any]] = {
+    "-sharp-light": {"coupling_spread": 0.6},
+    "-sharp": {"coupling_spread": 1.0, "counterfactual_necessity": 0.5},
 }
 # Percent of the multiply-adds that structured pruning removes -> end of the
 # run's name.
@@ -92,10 +93,13 @@ def get_experiment() -> Experiment:
         if longer:
             variants += [_weighted(each, target, pruned) for each in _WEIGHTS]
         else:
-            variants += [
-                (f"{target} %", target, pruned, "", {}),
-                (f"{target} %, sharp", target, pruned, "-sharp", _SHARP),
-            ]
+            variants.append((f"{target} %", target, pruned, "", {}))
+            for end, changes in _LIGHT_AND_HEAVY.items():
+                weight = changes["coupling_spread"]
+                label = f"{target} %, sharp, losses {weight}, 0.3"
+                variants.append(
+                    (label, target, pruned, end, {**_SHARP, **changes})
+                )
         variants.append(("90 %", 90.0, {"+REM": ()}, "-90", {}))
         if longer:
             variants += map(_structured, _STRUCTURED)
