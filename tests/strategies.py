@@ -83,6 +83,7 @@ _ROUTED = {
 }
 _SILENT = {"silent_parents": st.integers(0, 2)}
 _MODES = {**_ROUTED, "gradient": st.sampled_from(["last", "full"])}
+_SHARP = {**_MODES, "sharpness": st.sampled_from([0.1, 30.0, 200.0])}
 _LOOPS = {**_MODES, "iterations": st.integers(1, 3) | st.integers(1, 10)}
 
 ROUTINGS = {
@@ -94,9 +95,8 @@ ROUTINGS = {
         leaky=True,
         orphan=st.sampled_from([-1.0, 0.02, 0.5]),
         orphan_mode=st.sampled_from(["fixed", "learned"]),
-        sharpness=st.sampled_from([0.1, 30.0, 200.0]),
         sharpness_mode=st.sampled_from(["fixed", "scheduled", "learned"]),
-        **_LOOPS,
+        **{**_LOOPS, **_SHARP},
     ),
     routing.EMRouting: _made(
         routing.EMRouting,
@@ -113,11 +113,7 @@ ROUTINGS = {
         distance_scale=st.sampled_from(["capsule", "sample", "batch"]),
         **_LOOPS,
     ),
-    routing.SelfAttentionRouting: _made(
-        routing.SelfAttentionRouting,
-        sharpness=st.sampled_from([0.1, 1.0, 60.0]),
-        **_MODES,
-    ),
+    routing.SelfAttentionRouting: _made(routing.SelfAttentionRouting, **_SHARP),
     routing.UniformRouting: _made(routing.UniformRouting, **_ROUTED, **_SILENT),
 }
 # Those of layers that leave silent children out, or take no other weights.
