@@ -38,6 +38,11 @@ _LONGER: dict[str, Any] = {
 _WEIGHTS = {(0.4, 0.2): "-light", (0.6, 0.3): "-medium", (0.7, 0.5): ""}
 # Data set -> end of the run's name -> weights of the losses of sharp networks.
 _LIGHT: dict[str, Any] = {"coupling_spread": 0.6, "coupling_polarization": 0.3}
+_MEDIUM: dict[str, Any] = {
+    "coupling_spread": 0.8,
+    "coupling_polarization": 0.3,
+    "epochs": 20,
+}
 _HEAVY: dict[str, Any] = {
     "coupling_spread": 1.0,
     "coupling_polarization": 0.3,
@@ -45,7 +50,11 @@ _HEAVY: dict[str, Any] = {
 }
 _SHARP = {
     "MNIST": {"-sharp-light": _LIGHT},
-    "F-MNIST": {"-sharp-light": _LIGHT, "-sharp": _HEAVY},
+    "F-MNIST": {
+        "-sharp-light": _LIGHT,
+        "-sharp-medium": _MEDIUM,
+        "-sharp": _HEAVY,
+    },
 }
 # Percent of the multiply-adds that structured pruning removes -> end of the
 # run's name.
