@@ -171,9 +171,19 @@ def _sum(poses: Tensor, maps: Tensor) -> Tensor:
 
 
 def _squared_lengths(poses: Tensor, maps: Tensor) -> Tensor:
-    """Returns the squared length `[b, i, j]` of each vote, `u W Wᵀ uᵀ`."""
-    _, positions, types, _ = poses.shape
-    grams = ops.einsum("tjkd,tjld->tjkl", maps, maps)
-    pulled = ops.einsum("bptk,tjkl->jbptl", poses, grams)
-    squares = ops.transpose(ops.sum(pulled * poses, axis=-1), (1, 2, 3, 0))
-    return ops.reshape(squares, (-1, positions * types, maps.shape[1]))
+    """Returns the squared length `[b, i, j]` of each vote, `u W Wᵀ uᵀ`.
+
+    As one product of `uᵀ u` and `W Wᵀ`, each taken as a vector: `u W Wᵀ` for
+    all parents would be larger, and turned for its gradient.
+    """
+    _, positions, types, components = poses.shape
+    parents = maps.shape[1]
+    grams = ops.einsum("tjkd,tjld->tklj", maps, maps)
+    grams = ops.reshape(grams, (types, components**2, parents))
+    poses = ops.reshape(
+        ops.transpose(poses, (2, 0, 1, 3)), (types, -1, components)
+    )
+    pairs = ops.expand_dims(poses, -1) * ops.expand_dims(poses, -2)
+    pairs = ops.reshape(pairs, (types, -1, components**2))
+    squares = ops.transpose(ops.matmul(pairs, grams), (1, 0, 2))
+    return ops.reshape(squares, (-1, positions * types, parents))
