@@ -73,9 +73,8 @@ def test_every_contraction_is_that_of_made_votes(form, scaled, rng):
             "agreement": votes.agreement(poses),
             "lengths": lengths,
             "distances": votes.distances(poses, lengths),
-            "squared_deviations": votes.squared_deviations(poses).agreement(
-                poses
-            ),
+            "weighted_squares": votes.weighted_squares(couplings, poses),
+            "squared_distances": votes.squared_distances(poses, poses),
             "zero_poses": votes.zero_poses(),
             "zero_couplings": votes.zero_couplings(),
             "num_parents": votes.num_parents,

@@ -40,7 +40,6 @@ class _Fit(NamedTuple):
     """The Gaussians of an M-step, and the log-odds of their activations."""
 
     means: Tensor
-    squares: Votes
     variances: Tensor
     logits: Tensor
 
@@ -184,7 +183,7 @@ class EMRouting(Routing):
             fit = self._maximize(
                 votes, shares * mass, means, step, beta_u, beta_a
             )
-            return self._expect(fit, nothing), fit.means
+            return self._expect(votes, fit, nothing), fit.means
 
         shares, means = repeat(
             maximize_and_expect,
@@ -217,8 +216,7 @@ class EMRouting(Routing):
         shares = weights / (ops.expand_dims(mass, 1) + form.least_mass)
         means = votes.weighted_sum(shares)
         means = form.freshness * means + (1.0 - form.freshness) * before
-        squares = votes.squared_deviations(means)
-        variances = squares.weighted_sum(shares) + self.epsilon
+        variances = votes.weighted_squares(shares, means) + self.epsilon
         dim = means.shape[-1]
         width = ops.sum(ops.log(variances), axis=-1)
         if self.variant == "paper":
@@ -228,19 +226,19 @@ class EMRouting(Routing):
             logits = -mass * (width + room) - 5000.0 * beta_a
         done = ops.cast(step, means.dtype) + 1.0
         temperature = self.inverse_temperature * (1.0 - ops.power(0.95, done))
-        return _Fit(means, squares, variances, temperature * logits)
+        return _Fit(means, variances, temperature * logits)
 
-    def _expect(self, fit: "_Fit", nothing: Tensor) -> Tensor:
+    def _expect(self, votes: Votes, fit: "_Fit", nothing: Tensor) -> Tensor:
         """Returns each child's shares `[b, i, j]` of its parents."""
         # Without 2π, which is the same for all parents.
         width = ops.sum(ops.log(fit.variances), axis=-1)
         prior = ops.log(ops.sigmoid(fit.logits) + 1e-9)
         # Of a vote too far from all parents for a number, all are equally far.
         miss = ops.minimum(
-            fit.squares.agreement(1.0 / fit.variances), _FARTHEST
+            votes.squared_distances(fit.means, 1.0 / fit.variances), _FARTHEST
         )
         closeness = ops.expand_dims(prior - 0.5 * width, 1) - 0.5 * miss
-        return fit.squares.compete(closeness + nothing)
+        return votes.compete(closeness + nothing)
 
     def get_config(self) -> dict[str, Any]:
         return {

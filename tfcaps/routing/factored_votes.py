@@ -89,11 +89,11 @@ class FactoredVotes(Votes):
         squares = squares + ops.square(lengths) - 2.0 * self.agreement(poses)
         return square_root(ops.maximum(squares, 0.0))
 
-    def squared_deviations(self, poses: Tensor) -> Votes:
-        votes = Votes(materialize_votes(self._blocks), parents_first=True)
-        if self._factors is not None:
-            votes = votes.scale(self._factors)
-        return votes.squared_deviations(poses)
+    def weighted_squares(self, couplings: Tensor, poses: Tensor) -> Tensor:
+        return self._held().weighted_squares(couplings, poses)
+
+    def squared_distances(self, poses: Tensor, scales: Tensor) -> Tensor:
+        return self._held().squared_distances(poses, scales)
 
     def scale(self, factors: Tensor) -> "FactoredVotes":
         if self._factors is not None:
@@ -120,6 +120,11 @@ class FactoredVotes(Votes):
         children = sum(map(_children, self._blocks))
         return ops.zeros((batch, children, self.num_parents), self.dtype)
 
+    def _held(self) -> Votes:
+        """Returns the same votes, held in memory."""
+        votes = Votes(materialize_votes(self._blocks), parents_first=True)
+        return votes if self._factors is None else votes.scale(self._factors)
+
     def _split(self, couplings: Tensor) -> list[Tensor]:
         if not self._blocks[1:]:
             return [couplings]
@@ -141,6 +146,11 @@ class FactoredVotes(Votes):
 
 def materialize_votes(blocks: list[Block]) -> Tensor:
     """Returns the votes of blocks, `[b, j, i, d]`, in the type of the poses."""
+    if blocks[1:] and all(block.poses.shape[1] == 1 for block in blocks):
+        # Children that share no maps: one product for all.
+        poses = ops.concatenate([block.poses for block in blocks], axis=2)
+        maps = ops.concatenate([block.maps for block in blocks], axis=0)
+        blocks = [Block(poses, maps)]
     votes = [
         ops.reshape(
             ops.einsum("bptk,tjkd->bjptd", *block),

@@ -48,6 +48,17 @@ class Votes:
         """How many parents there are."""
         return int(self._by_parent.shape[1])
 
+    @property
+    def tensor(self) -> Tensor:
+        """The votes as they are kept, `[b, j, i, d]`."""
+        return self._by_parent
+
+    def of(self, tensor: Tensor) -> "Votes":
+        """Returns other votes of the same form, made of such a tensor."""
+        votes = copy.copy(self)
+        votes._by_parent = tensor
+        return votes
+
     def sum(self) -> Tensor:
         """Returns the sum `[b, j, d]` over all children."""
         return ops.sum(self._by_parent, axis=2)
@@ -73,16 +84,30 @@ class Votes:
                 form that does not hold the votes needs it.
         """
         del lengths
-        return _by_parent(length(self._deviations(poses)))
+        return _by_parent(length(_deviations(self._by_parent, poses)))
 
-    def squared_deviations(self, poses: Tensor) -> "Votes":
-        """Returns `(û_ijd - v_jd)^2`, to be contracted as votes are."""
-        return self._with(ops.square(self._deviations(poses)))
+    def weighted_squares(self, couplings: Tensor, poses: Tensor) -> Tensor:
+        """Contracts `(û_ijd - v_jd)^2` with couplings to `[b, j, d]`.
+
+        Args:
+            couplings: Tensor `[b, i, j]`.
+            poses: Tensor `[b, j, d]`.
+        """
+        return _weighted_squares(_by_parent(couplings), self._by_parent, poses)
+
+    def squared_distances(self, poses: Tensor, scales: Tensor) -> Tensor:
+        """Contracts `(û_ijd - v_jd)^2` with scales to `[b, i, j]`.
+
+        Args:
+            poses: Tensor `[b, j, d]`.
+            scales: Tensor `[b, j, d]`, a weight of each component.
+        """
+        return _by_parent(_squared_distances(self._by_parent, poses, scales))
 
     def scale(self, factors: Tensor) -> "Votes":
         """Returns the votes multiplied by factors `[b, i, j]`."""
         factors = ops.expand_dims(_by_parent(factors), -1)
-        return self._with(self._by_parent * factors)
+        return self.of(self._by_parent * factors)
 
     def compete(self, logits: Tensor) -> Tensor:
         """Turns logits `[b, i, j]` into shares of a child, over its parents."""
@@ -90,7 +115,7 @@ class Votes:
 
     def stop_gradient(self) -> "Votes":
         """Returns the same votes as constants of the backward pass."""
-        return self._with(ops.stop_gradient(self._by_parent))
+        return self.of(ops.stop_gradient(self._by_parent))
 
     def zero_poses(self) -> Tensor:
         """Returns parent poses `[b, j, d]` of zeros."""
@@ -99,14 +124,6 @@ class Votes:
     def zero_couplings(self) -> Tensor:
         """Returns couplings `[b, i, j]` of zeros."""
         return _by_parent(ops.zeros_like(self._by_parent[..., 0]))
-
-    def _deviations(self, poses: Tensor) -> Tensor:
-        return self._by_parent - ops.expand_dims(poses, 2)
-
-    def _with(self, by_parent: Tensor) -> "Votes":
-        votes = copy.copy(self)
-        votes._by_parent = by_parent
-        return votes
 
 
 def _by_parent(tensor: Tensor) -> Tensor:
@@ -135,6 +152,45 @@ def _agreement(votes: Tensor, poses: Tensor) -> tuple[Tensor, Any]:
         return _outer(products, poses), _sums(products, votes)
 
     return _products(votes, poses), gradient
+
+
+# Both below contract squares, which are computed again for the gradient: that
+# takes less time than to keep them, and the gradient of each as large as they.
+
+
+@ops.custom_gradient
+def _weighted_squares(
+    weights: Tensor, votes: Tensor, poses: Tensor
+) -> tuple[Tensor, Any]:
+    def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
+        (sums,) = arguments if upstream is None else (upstream,)
+        deviations = _deviations(votes, poses)
+        masses = ops.expand_dims(ops.sum(weights, axis=2), -1)
+        to_poses = -2.0 * sums * (_sums(weights, votes) - masses * poses)
+        to_votes = 2.0 * deviations * _outer(weights, sums)
+        return _products(ops.square(deviations), sums), to_votes, to_poses
+
+    return _sums(weights, ops.square(_deviations(votes, poses))), gradient
+
+
+@ops.custom_gradient
+def _squared_distances(
+    votes: Tensor, poses: Tensor, scales: Tensor
+) -> tuple[Tensor, Any]:
+    def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
+        (products,) = arguments if upstream is None else (upstream,)
+        deviations = _deviations(votes, poses)
+        masses = ops.expand_dims(ops.sum(products, axis=2), -1)
+        to_poses = -2.0 * scales * (_sums(products, votes) - masses * poses)
+        to_votes = 2.0 * deviations * _outer(products, scales)
+        return to_votes, to_poses, _sums(products, ops.square(deviations))
+
+    return _products(ops.square(_deviations(votes, poses)), scales), gradient
+
+
+def _deviations(votes: Tensor, poses: Tensor) -> Tensor:
+    """Returns votes `[b, j, i, d]` minus poses `[b, j, d]`."""
+    return votes - ops.expand_dims(poses, 2)
 
 
 def _sums(weights: Tensor, votes: Tensor) -> Tensor:

@@ -1,0 +1,63 @@
+"""Contractions of squared deviations, and their gradients."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.gradients import value_and_gradients
+from tfcaps.routing import Votes
+
+
+def by_definition(votes, poses):
+    """Returns `(û_ijd - v_jd)^2`, `[b, i, j, d]`."""
+    return ops.square(votes - ops.expand_dims(poses, 1))
+
+
+def weighted_squares(votes, poses, couplings):
+    squares = by_definition(votes, poses)
+    return ops.sum(squares * ops.expand_dims(couplings, -1), axis=1)
+
+
+def squared_distances(votes, poses, scales):
+    return ops.sum(by_definition(votes, poses) * ops.expand_dims(scales, 1), -1)
+
+
+# Method -> its definition, the method's own call, shape of the factors.
+METHODS = {
+    "weighted_squares": (
+        weighted_squares,
+        lambda votes, poses, factors: votes.weighted_squares(factors, poses),
+        (2, 5, 3),
+    ),
+    "squared_distances": (
+        squared_distances,
+        lambda votes, poses, factors: votes.squared_distances(poses, factors),
+        (2, 3, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_values_and_gradients_are_those_of_the_definition(name, rng):
+    definition, method, shape = METHODS[name]
+    inputs = [
+        rng.normal(size=(2, 5, 3, 4)),
+        rng.normal(size=(2, 3, 4)),
+        rng.random(shape),
+    ]
+    upstream = rng.normal(size=definition(*inputs).shape).astype("float32")
+    wanted, slopes = value_and_gradients(
+        lambda *x: ops.cast(definition(*x), "float32"),
+        *inputs,
+        upstream=upstream,
+    )
+    value, gradients = value_and_gradients(
+        lambda votes, *others: ops.cast(
+            method(Votes(votes), *others), "float32"
+        ),
+        *inputs,
+        upstream=upstream,
+    )
+    np.testing.assert_allclose(value, wanted, atol=1e-5)
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        np.testing.assert_allclose(gradient, slope, atol=1e-6)
