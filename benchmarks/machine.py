@@ -10,6 +10,7 @@ from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("tensorflow", "keras")
+_VECTOR_UNITS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile")
 
 
 def describe() -> dict[str, Any]:
@@ -19,6 +20,7 @@ def describe() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
         "cpu": cpu(),
+        "vector_units": vector_units(),
         "cores": os.cpu_count(),
         "versions": {"python": platform.python_version(), **versions},
     }
@@ -46,11 +48,26 @@ def _git(*arguments: str) -> str:
 
 
 def cpu() -> str:
+    """Returns the name of the processor."""
+    return _of_processor("model name") or (
+        platform.processor() or platform.machine()
+    )
+
+
+def vector_units() -> list[str]:
+    """Returns which units for many numbers at once Linux says there are."""
+    flags = _of_processor("flags").split()
+    return [unit for unit in _VECTOR_UNITS if unit in flags]
+
+
+def _of_processor(key: str) -> str:
+    """Returns what Linux says of the first processor; nothing elsewhere."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
-        lines = []
+        return ""
     for line in lines:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""

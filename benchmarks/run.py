@@ -3,7 +3,9 @@
 python -m benchmarks.run
 
 writes results/benchmarks.json and, from it alone, results/benchmarks.md. With
---only, the other parts stay as an earlier run left them.
+--only, the other parts stay as an earlier run left them. What is reached
+differs from machine to machine: results/benchmarks_machines.json keeps the
+figures of each machine and day, and the page shows their median.
 """
 
 import argparse
@@ -19,7 +21,7 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import machine, tables
+from benchmarks import machine, machines, tables
 from benchmarks.measure import Settings
 from cli import (
     Parser,
@@ -112,7 +114,7 @@ def run(options: argparse.Namespace) -> None:
             "settings": settings._asdict(),
             "result": PARTS[name](settings),
         }
-        write(options.out, parts)
+        write(options.out, parts, described)
     print(f"written: {options.out / 'benchmarks.md'}")
 
 
@@ -138,16 +140,26 @@ def read(folder: Path) -> dict[str, Any]:
     return parts
 
 
-def write(folder: Path, parts: dict[str, Any]) -> None:
-    """Writes the data, the page and the figure."""
+def write(
+    folder: Path, parts: dict[str, Any], described: dict[str, Any]
+) -> None:
+    """Writes the data, the page and the figure.
+
+    Args:
+        folder: Where to.
+        parts: All parts, those of earlier runs too.
+        described: This machine, on which some of them were run.
+    """
     from benchmarks import figure
     from tfcaps.files import write_atomically
 
-    with write_atomically(folder / "benchmarks.json", "w") as file:
-        json.dump(parts, file, indent=1)
-        file.write("\n")
+    known = machines.added(machines.read(folder), parts, described)
+    for name, data in (("benchmarks.json", parts), (machines.FILE, known)):
+        with write_atomically(folder / name, "w") as file:
+            json.dump(data, file, indent=1)
+            file.write("\n")
     with write_atomically(folder / "benchmarks.md", "w") as file:
-        file.write(tables.page(parts))
+        file.write(tables.page(parts, known))
     if "growth" in parts:
         figure.draw(parts["growth"]["result"], folder / tables.FIGURE)
 

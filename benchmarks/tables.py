@@ -1,9 +1,9 @@
 """Writes the Markdown page of results, from their JSON alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import aims
+from benchmarks import aims, machines
 from markdown_table import markdown
 
 FIGURE = "benchmarks_growth.png"
@@ -15,26 +15,33 @@ bytes) above what the process held before, in a process of its own after a first
 step: "peak" is the most that one step needs, all free memory being given back
 before it; "process" is the most that the process holds over many steps, and
 includes what the allocator keeps. Results marked "quick" are of small sizes,
-which say nothing about the aims."""
+which say nothing about the aims.
+
+Figures differ from machine to machine, and with what else it does. "Reached" is
+the last run; the median, the least and the most are those of all machines and
+days below, that run included."""
 
 
-def page(parts: Mapping[str, Any]) -> str:
+def page(
+    parts: Mapping[str, Any], known: Sequence[machines.Machine] = ()
+) -> str:
     """Returns the page: the aims, then a section for each part that was run.
 
     Args:
         parts: For each part its `result`, `settings` and `machine`.
+        known: What several machines have reached.
     """
-    head = ("what", "aim", "reached")
     sections = [
         "# Benchmarks",
         _INTRODUCTION,
-        markdown([head, *aims.rows(parts)]),
+        markdown(aims.rows(parts, known)),
+        "\n".join(map(machines.line, known)),
     ]
     for name, write in _SECTIONS.items():
         if name in parts:
             part = parts[name]
             sections += [f"## {name}", write(part["result"]), _origin(part)]
-    return "\n\n".join(sections) + "\n"
+    return "\n\n".join(filter(None, sections)) + "\n"
 
 
 def _origin(part: Mapping[str, Any]) -> str:
