@@ -48,9 +48,9 @@ def rows(
 
     Args:
         parts: For each part its `result` and `settings`.
-        machines: What several machines reached, each its `figures`.
+        machines: What machines reached on their days, each its `figures`.
     """
-    head = ("what", "aim", "reached", "machines", "median", "least", "most")
+    head = ("what", "aim", "reached", "days", "median", "least", "most")
     table: list[tuple[str, ...]] = [head]
     for aim in _AIMS:
         reached = _reached(aim, parts.get(aim.part))

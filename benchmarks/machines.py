@@ -1,4 +1,4 @@
-"""What benchmarks have reached on several machines, each on its day."""
+"""What benchmarks have reached on several machines and days."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,8 +27,12 @@ def read(folder: Path) -> list[Machine]:
         return []
     try:
         known: list[Machine] = json.loads(path.read_text("utf-8"))
-        if all(machine.keys() == {*_KEYS, "figures"} for machine in known):
-            return known
+        for machine in known:
+            if machine.keys() != {*_KEYS, "figures"}:
+                raise ValueError
+            for figure in machine["figures"].values():
+                float(figure)
+        return known
     except (ValueError, AttributeError, TypeError):
         pass
     raise UserError(f"{path} is not what this command writes; remove it.")
@@ -39,10 +43,11 @@ def added(
     parts: Mapping[str, Any],
     described: Mapping[str, Any],
 ) -> list[Machine]:
-    """Returns the machines with this one, in the place of itself today.
+    """Returns the machines with the figures of this one today.
 
     Args:
-        known: Other machines and days.
+        known: What earlier runs left. Figures of this machine and day are
+            replaced by those measured again, and the others kept.
         parts: For each part its `result`, `settings` and `machine`; those of
             other machines and days are left out.
         described: This machine.
@@ -53,8 +58,14 @@ def added(
         for name, part in parts.items()
         if all(part["machine"].get(key) == own[key] for key in _KEYS)
     }
-    others = [m for m in known if any(m[key] != own[key] for key in _KEYS)]
-    figures = aims.figures(here)
+    figures: dict[str, float] = {}
+    others = []
+    for machine in known:
+        if all(machine[key] == own[key] for key in _KEYS):
+            figures |= machine["figures"]
+        else:
+            others.append(machine)
+    figures |= aims.figures(here)
     return [*others, {**own, "figures": figures}] if figures else others
 
 

@@ -2,10 +2,10 @@
 
 python -m benchmarks.run
 
-writes results/benchmarks.json and, from it alone, results/benchmarks.md. With
---only, the other parts stay as an earlier run left them. What is reached
-differs from machine to machine: results/benchmarks_machines.json keeps the
-figures of each machine and day, and the page shows their median.
+writes results/benchmarks.json, and adds its figures to those of other machines
+and days in results/benchmarks_machines.json. From these two alone it writes
+results/benchmarks.md, which shows medians over machines and days. With --only,
+the other parts stay as an earlier run left them.
 """
 
 import argparse
@@ -79,12 +79,13 @@ def make_parser() -> Parser:
         type=Path,
         default=ROOT / "results",
         metavar="FOLDER",
-        help="where the two files and the figure go (default: results/)",
+        help="where the files and the figure go (default: results/)",
     )
     return parser
 
 
 def _check(options: argparse.Namespace) -> None:
+    machines.read(options.out)  # a broken file would lose what is measured
     if "growth" in (*options.only, *read(options.out)):
         check_installed(viz="matplotlib")  # which draws it
 

@@ -1,4 +1,4 @@
-"""Writes the Markdown page of results, from their JSON alone."""
+"""Writes the Markdown page of results, from its data alone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,8 +18,8 @@ includes what the allocator keeps. Results marked "quick" are of small sizes,
 which say nothing about the aims.
 
 Figures differ from machine to machine, and with what else it does. "Reached" is
-the last run; the median, the least and the most are those of all machines and
-days below, that run included."""
+the last run; the median, the least and the most are those of full runs on the
+machines and days below."""
 
 
 def page(

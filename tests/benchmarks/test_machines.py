@@ -33,6 +33,9 @@ def test_medians_are_those_of_machines_and_days(tmp_path):
     assert cells(page, tiled)[0][2:] == [
         "7.00x", "3", "7.00x", "6.00x", "9.00x",
     ]  # fmt: skip
+    # A quick run, and one of another part, take nothing away.
+    quick = {"formulations": {**measured, **part(FORMULATIONS, quick=True)}}
+    assert machines.added(known, quick, here) == known
     # Quick runs say nothing, and other machines' parts are not of this one.
     assert not any("rem.evaluate" in machine["figures"] for machine in known)
     elsewhere = {**MACHINE, "cpu": "another"}
@@ -40,7 +43,15 @@ def test_medians_are_those_of_machines_and_days(tmp_path):
     assert "- 2026-01-02: a CPU (avx2), 2 cores\n" in page
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '[{"cpu": "a CPU"}]'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        '[{"cpu": "a CPU"}]',
+        json.dumps([{key: [] for key in (*machines._KEYS, "figures")}]),
+    ],
+)
 def test_a_file_of_machines_that_is_none_is_said(text, tmp_path):
     (tmp_path / machines.FILE).write_text(text)
     with pytest.raises(UserError, match="is not what this command writes"):

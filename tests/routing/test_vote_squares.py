@@ -61,3 +61,23 @@ def test_values_and_gradients_are_those_of_the_definition(name, rng):
     np.testing.assert_allclose(value, wanted, atol=1e-5)
     for gradient, slope in zip(gradients, slopes, strict=True):
         np.testing.assert_allclose(gradient, slope, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_gradients_of_close_votes_are_not_those_of_their_rounding(name, rng):
+    definition, method, shape = METHODS[name]
+    spread = 1e-3
+    middle = rng.normal(size=(2, 1, 3, 4))
+    votes = middle + spread * rng.normal(size=(2, 5, 3, 4))
+    poses = middle[:, 0] + 0.3 * spread
+    inputs = [votes, poses, rng.random(shape)]
+    inputs = [x.astype("float32") for x in inputs]
+    _, gradients = value_and_gradients(
+        lambda votes, *others: method(Votes(votes), *others), *inputs
+    )
+    _, slopes = value_and_gradients(
+        definition, *(x.astype("float64") for x in inputs)
+    )
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        scale = np.max(np.abs(slope))
+        np.testing.assert_allclose(gradient, slope, atol=2e-6 * scale)

@@ -54,6 +54,13 @@ class FactoredVotes(Votes):
     def num_parents(self) -> int:
         return int(self._blocks[0].maps.shape[1])
 
+    @property
+    def tensor(self) -> Tensor:
+        return self._held().tensor
+
+    def of(self, tensor: Tensor) -> Votes:
+        return Votes(tensor, parents_first=True)
+
     def sum(self) -> Tensor:
         if self._factors is not None:
             return self.weighted_sum(ops.ones_like(self._factors))
@@ -183,11 +190,17 @@ def _sum(poses: Tensor, maps: Tensor) -> Tensor:
 def _squared_lengths(poses: Tensor, maps: Tensor) -> Tensor:
     """Returns the squared length `[b, i, j]` of each vote, `u W Wᵀ uᵀ`.
 
-    As one product of `uᵀ u` and `W Wᵀ`, each taken as a vector: `u W Wᵀ` for
-    all parents would be larger, and turned for its gradient.
+    With no more components than parents it is one product of `uᵀ u` and `W Wᵀ`,
+    each taken as a vector: `u W Wᵀ` of all parents would be larger, and turned
+    for its gradient.
     """
     _, positions, types, components = poses.shape
     parents = maps.shape[1]
+    if components > parents:
+        grams = ops.einsum("tjkd,tjld->tjkl", maps, maps)
+        pulled = ops.einsum("bptk,tjkl->jbptl", poses, grams)
+        squares = ops.transpose(ops.sum(pulled * poses, axis=-1), (1, 2, 3, 0))
+        return ops.reshape(squares, (-1, positions * types, parents))
     grams = ops.einsum("tjkd,tjld->tklj", maps, maps)
     grams = ops.reshape(grams, (types, components**2, parents))
     poses = ops.reshape(

@@ -156,6 +156,8 @@ def _agreement(votes: Tensor, poses: Tensor) -> tuple[Tensor, Any]:
 
 # Both below contract squares, which are computed again for the gradient: that
 # takes less time than to keep them, and the gradient of each as large as they.
+# Deviations are summed, not votes: of close votes their sum would be mostly the
+# rounding of the votes, which EM divides by the variance.
 
 
 @ops.custom_gradient
@@ -165,8 +167,7 @@ def _weighted_squares(
     def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
         (sums,) = arguments if upstream is None else (upstream,)
         deviations = _deviations(votes, poses)
-        masses = ops.expand_dims(ops.sum(weights, axis=2), -1)
-        to_poses = -2.0 * sums * (_sums(weights, votes) - masses * poses)
+        to_poses = -2.0 * sums * _sums(weights, deviations)
         to_votes = 2.0 * deviations * _outer(weights, sums)
         return _products(ops.square(deviations), sums), to_votes, to_poses
 
@@ -180,8 +181,7 @@ def _squared_distances(
     def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
         (products,) = arguments if upstream is None else (upstream,)
         deviations = _deviations(votes, poses)
-        masses = ops.expand_dims(ops.sum(products, axis=2), -1)
-        to_poses = -2.0 * scales * (_sums(products, votes) - masses * poses)
+        to_poses = -2.0 * scales * _sums(products, deviations)
         to_votes = 2.0 * deviations * _outer(products, scales)
         return to_votes, to_poses, _sums(products, ops.square(deviations))
 
