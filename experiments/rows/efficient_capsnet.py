@@ -9,9 +9,9 @@ Expected result: the accuracy of the baseline is 99.56 % and 92.75 %; random
 children are worth as much to it as its trees. REM on MNIST costs 0.06 points
 and leaves 1.6 bits of 9.9, and images need their trees; lighter and heavier
 losses cost 0.0 to 0.2 points and leave 2.1 to 1.1 bits; sharp routing costs
-0.03 points and leaves 0.5 bits. On Fashion-MNIST REM costs 2.0 points and
+0.02 points and leaves 0.6 bits. On Fashion-MNIST REM costs 2.0 points and
 leaves 5.2 bits, most of them in four classes that are taken for each other;
-with sharp routing 0.3 to 0.4 points, and 3.1 to 2.8 bits. Pruned to 90 % it is
+with sharp routing 0.2 to 0.5 points, and 3.1 to 2.5 bits. Pruned to 90 % it is
 2.8 bits with 99.2 % and 5.8 bits with 90.0 %. Without three quarters of its
 multiply-adds 99.5 % are right.
 """
