@@ -1,9 +1,9 @@
 """A plain convolutional network beside the capsules, to compare with.
 
-It has the layers of the capsule network up to its first capsules, and a dense
-layer in their place, no more parameters in all, and is trained alike. Where it
-is right and the capsules are not, the pictures can be learnt, and the capsules
-are what to look at.
+It has the layers of the capsule network up to its first capsules, or up to the
+convolution of these, and dense layers in their place, no more parameters in
+all, and is trained alike. Where it is right and the capsules are not, the
+pictures can be learnt, and the capsules are what to look at.
 """
 
 import itertools
@@ -15,6 +15,7 @@ import numpy as np
 
 from cli import UserError
 from tfcaps import rem
+from tfcaps.layers import PrimaryCaps
 from training import features, feeding, fit, objectives, rounds
 from training.batches import Batches
 from training.datasets import Data
@@ -42,7 +43,7 @@ def accuracy(data: Data, folder: RunFolder) -> float:
         )
     print(f"\nDense head on {data.name}, to compare with", flush=True)
     keras.utils.set_random_seed(config.seed)
-    model = build(fit.build(data, config, decoder=False))
+    model = build(fit.build(data, config, decoder=False), config.dense_head_on)
     kept = features.keep(model, data, config, folder.path, progress() % 2)
     head, data, make = kept or features.Kept(model, data, Batches)
     batches = feeding.training_batches(head, data, config, make=make)
@@ -87,27 +88,65 @@ def sentence(right: float) -> str:
     )
 
 
-def build(network: keras.Model) -> keras.Model:
-    """Returns the network with a dense layer in the place of its capsules.
+def build(network: keras.Model, on: str = "features") -> keras.Model:
+    """Returns the network with dense layers in the place of its capsules.
+
+    On the features it is one layer, and they are averaged over windows that are
+    just large enough for the model to have no more parameters than the network.
+    Without layers below the capsules it takes the pixels.
+
+    On the primary capsules' convolution, to which the windows of these belong,
+    a layer stands before it, as wide as these parameters allow.
 
     Args:
         network: From images to class lengths.
+        on: `"features"` or `"primary"`. Defaults to `"features"`.
 
     Returns:
-        A model from images to logits. Its features are averaged over windows
-        that are just large enough for it to have no more parameters than the
-        network. Without layers below the capsules the dense layer takes the
-        pixels.
+        A model from images to logits.
+
+    Raises:
+        UserError: If it is `"primary"`, and the network has no `PrimaryCaps`,
+            or too few parameters for a layer of one unit.
     """
     network = rem.encoder(network)
+    classes = network.outputs[0].shape[1]
+    if on == "primary":
+        return _on_primary(network, classes)
     below = itertools.takewhile(_makes_features, network.layers)
     features = list(below)[-1].output
-    classes = network.outputs[0].shape[1]
     for window in range(1, min(features.shape[1:3]) + 1):
         model = _with_head(network.inputs[0], features, classes, window)
         if model.count_params() <= network.count_params():
             break
     return model
+
+
+def _on_primary(network: keras.Model, classes: int) -> keras.Model:
+    """Returns a model of two dense layers on the primary convolution."""
+    primary = [x for x in network.layers if isinstance(x, PrimaryCaps)]
+    if not primary:
+        raise UserError(
+            "--dense-head-on primary needs a network with PrimaryCaps. "
+            f"Received: {network.name}. Use --dense-head-on features."
+        )
+    images = network.inputs[0]
+    conv = primary[0].conv
+    # A layer of its own: its name may be that of another.
+    conv = conv.from_config({**conv.get_config(), "name": "primary_conv"})
+    features = keras.layers.ReLU(name="relu")(conv(primary[0].input))
+    flat = keras.layers.Flatten(name="flat")(features)
+    room = network.count_params() - classes
+    room -= keras.Model(images, flat).count_params()
+    units = room // (flat.shape[1] + 1 + classes)
+    if units < 1:
+        raise UserError(
+            "--dense-head-on primary allows no more parameters than the "
+            f"capsules have, too few for one unit. Received: {network.name} "
+            f"with {network.count_params():,}. Use --dense-head-on features."
+        )
+    hidden = keras.layers.Dense(units, activation="relu", name="hidden")(flat)
+    return keras.Model(images, _logits(hidden, classes), name="dense_head")
 
 
 def _with_head(
@@ -118,8 +157,11 @@ def _with_head(
         pool = keras.layers.AveragePooling2D(window, name="pool")
         features = pool(features)
     flat = keras.layers.Flatten(name="flat")(features)
-    logits = keras.layers.Dense(classes, dtype="float32", name="logits")(flat)
-    return keras.Model(images, logits, name="dense_head")
+    return keras.Model(images, _logits(flat, classes), name="dense_head")
+
+
+def _logits(inputs: Any, classes: int) -> Any:
+    return keras.layers.Dense(classes, dtype="float32", name="logits")(inputs)
 
 
 def _makes_features(layer: Any) -> bool:

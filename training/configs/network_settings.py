@@ -77,6 +77,13 @@ class NetworkSettings:
         group=NETWORK,
         both_ways=True,
     )
+    dense_head_on: str = setting(
+        "features",
+        "what stands below the dense layer: the features below the primary "
+        "capsules, or the convolution of these too",
+        choices=("features", "primary"),
+        group=NETWORK,
+    )
     decoder: str = setting(
         "none",
         "reconstruct images too: trained with the capsules, or afterwards",
