@@ -9,7 +9,7 @@ other on two cores that had other work too. GPU: unmeasured.
 Expected result: a thirty-third of the parameters and a sixtieth of the
 multiply-adds are as right as the dense network, if the small one is trained on;
 and units that were drawn at random are as good as those of large weights. With
-sharp routing and REM 99.4 % at 1.3 bits, and every image needs its tree.
+sharp routing and REM 99.4 % at 1.2 bits, and every image needs its tree.
 """
 
 import dataclasses
