@@ -21,8 +21,8 @@ class Augmentation:
         flip: Exchange left and right of half of the images, at random.
         rotation: Largest rotation in degrees, to each side; bilinear.
         zoom: Least and largest factor of the size, or `None`.
-        fill: What comes in by a shift or a rotation: `"black"`, or `"edge"`,
-            the nearest pixels of the image, which `zoom` needs.
+        fill: What comes in by a shift, a rotation or a zoom: `"black"`, or
+            `"edge"`, the nearest pixels of the image.
         brightness: Least and largest factor of all pixels, or `None`.
         brightness_delta: Most that is added to all pixels, or subtracted, where
             white is 1.
@@ -53,8 +53,9 @@ class Augmentation:
             images: Images as they were read.
             draw: Where the random numbers come from.
         """
-        if self.fill == "edge" and self.crop is None and not self.pairs:
-            return self._moved(images, draw)
+        at_once = self.fill == "edge" or self.zoom is not None
+        if at_once and self.crop is None and not self.pairs:
+            return self._moved(images, draw, self.shift, self.flip)
         # With pairs each digit is shifted before they are merged.
         if self.shift and not self.pairs:
             images = shifted(images, self.shift, draw)
@@ -63,22 +64,31 @@ class Augmentation:
         if self.flip:
             mirrored = draw.random((len(images), 1, 1, 1)) < 0.5
             images = np.where(mirrored, images[:, :, ::-1], images)
-        if self.rotation:
+        if self.zoom is not None:
+            images = self._moved(images, draw, shift=0, flip=False)
+        elif self.rotation:
             images = rotated(images, self.rotation, draw)
         return images
 
-    def _moved(self, images: Pixels, draw: np.random.Generator) -> Pixels:
+    def _moved(
+        self,
+        images: Pixels,
+        draw: np.random.Generator,
+        shift: int,
+        flip: bool,
+    ) -> Pixels:
         """Does all at once, so that pixels are interpolated once."""
         count = len(images)
         zoom = draw.uniform(*(self.zoom or (1.0, 1.0)), count)
         angles = np.deg2rad(draw.uniform(-1.0, 1.0, count) * self.rotation)
-        offsets = draw.uniform(-1.0, 1.0, (count, 2)) * self.shift
-        mirrored = self.flip & (draw.random(count) < 0.5)
+        offsets = draw.uniform(-1.0, 1.0, (count, 2)) * shift
+        mirrored = flip & (draw.random(count) < 0.5)
         cosine, sine = np.cos(angles) / zoom, np.sin(angles) / zoom
         sign = np.where(mirrored, -1.0, 1.0)
         rows = np.stack([cosine, sine * sign], axis=-1)
         columns = np.stack([-sine, cosine * sign], axis=-1)
-        return warped(images, np.stack([rows, columns], axis=1), offsets)
+        maps = np.stack([rows, columns], axis=1)
+        return warped(images, maps, offsets, self.fill)
 
     def colour(self, images: Floats, draw: np.random.Generator) -> Floats:
         """Changes the values of pixels, which stay in [0, 1].
@@ -139,16 +149,18 @@ def rotated(images: Pixels, limit: float, draw: np.random.Generator) -> Pixels:
     return turned
 
 
-def warped(images: Pixels, maps: Array, offsets: Array) -> Pixels:
+def warped(
+    images: Pixels, maps: Array, offsets: Array, fill: str = "edge"
+) -> Pixels:
     """Looks up the pixels of new images in old ones; bilinear.
-
-    Places outside of an image show the nearest pixel of it.
 
     Args:
         images: Images as they were read.
         maps: For each image `[n, 2, 2]`: a new place, row and column from the
             middle, times it is the old place.
         offsets: What is added to old places, `[n, 2]`, in pixels.
+        fill: What places outside of an image show: its nearest pixel, `"edge"`,
+            or `"black"`.
     """
     sides = np.array(images.shape[1:3])
     middle = (sides - 1) / 2
@@ -165,7 +177,7 @@ def warped(images: Pixels, maps: Array, offsets: Array) -> Pixels:
         constant = starts[k][::-1] + 0.5 - 0.5 * linear.sum(axis=1)
         numbers = np.column_stack([linear, constant]).ravel().tolist()
         new[k] = _by_pillow(
-            np.pad(image, rims, mode="edge"),
+            np.pad(image, rims, mode="edge" if fill == "edge" else "constant"),
             functools.partial(
                 Image.Image.transform,
                 size=(sides[1], sides[0]),

@@ -195,6 +195,12 @@ def run(options: argparse.Namespace) -> None:
         data = data.reduced(config.samples)
     if is_first and (text := pictures.about(config)):
         print(f"pictures  {text}")
+    rows, columns = data.image_shape[:2]
+    if config.shift >= min(rows, columns):
+        raise UserError(
+            f"--shift {config.shift} can move images of {rows}x{columns} out "
+            "of sight: give fewer pixels."
+        )
     # A model that does not fit the images fails before anything is written.
     model = fit.build(data, config, decoder=config.decoder != "none")
     if (start := starting.network(config)) is not None:

@@ -281,6 +281,36 @@ def test_images_are_warped_about_their_middle_and_keep_their_edges():
     assert half[0, 1, 2, 0] == half[0, 0, 2, 0] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("fill", "more", "outside"),
+    [
+        ("black", {}, 0),
+        ("edge", {}, 200),
+        ("black", {"crop": 9}, 0),
+        ("black", {"pairs": True}, 0),
+    ],
+)
+def test_zoom_shows_the_fill_beyond_the_edges(fill, more, outside):
+    images = np.full((50, 9, 9, 1), 200, np.uint8)
+    augment = Augmentation(zoom=(0.5, 0.6), rotation=10.0, fill=fill, **more)
+    new = augment.move(images, np.random.default_rng(0))
+    assert (new[:, 4, 4] == 200).all()
+    assert (new[:, [0, -1]] == outside).all()
+    # A side of 9 becomes 4.5 to 5.4.
+    inside = (new == 200).sum(axis=(1, 2, 3))
+    assert (inside >= 12).all()
+    if outside == 0:
+        assert (inside <= 5.4**2).all()
+
+
+def test_zoom_enlarges():
+    images = np.zeros((1, 9, 9, 1), np.uint8)
+    images[0, 3:6, 3:6] = 255
+    augment = Augmentation(zoom=(2.0, 2.0), shift=0)
+    new = augment.move(images, np.random.default_rng(0))
+    assert new.astype(float).sum() == pytest.approx(255 * 36, rel=0.02)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_everything_moves_in_one_go(dtype):
     rng = np.random.default_rng(0)

@@ -1,10 +1,27 @@
 """Settings of a run: its images, and random changes of them."""
 
+import argparse
 import dataclasses
 
+import cli
 from training.configs.setting import setting
 
 DATA = "data"
+# A training image is zoomed by so much at most.
+_SMALLEST, _LARGEST = 0.1, 10.0
+
+
+def _factors(text: str) -> tuple[float, ...]:
+    """Reads `0.8,1.25`."""
+    numbers = tuple(
+        cli.number(part, float, _SMALLEST, _LARGEST) for part in text.split(",")
+    )
+    if len(numbers) != 2 or numbers[0] > numbers[1]:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not two factors, the lower one first, such as "
+            "0.8,1.25"
+        )
+    return numbers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,7 +105,11 @@ class DataSettings:
         False, "take mean and deviation from the training images instead"
     )
     shift: int = setting(
-        2, "largest random shift of a training image, in pixels", low=0
+        2,
+        "largest random shift of a training image, in pixels",
+        low=0,
+        group=DATA,
+        metavar="PIXELS",
     )
     crop: int | None = setting(
         None,
@@ -98,15 +119,21 @@ class DataSettings:
     )
     rotation: float = setting(
         0.0,
-        "largest rotation of a training image, in degrees",
+        "largest random rotation of a training image, in degrees",
         low=0.0,
         high=180.0,
+        group=DATA,
+        metavar="DEGREES",
     )
     zoom: tuple[float, ...] = setting(
         (),
-        "lowest and highest factor of a training image's size",
-        low=0.1,
-        high=10.0,
+        "lowest and highest factor of a training image's size, such as "
+        "0.8,1.25",
+        low=_SMALLEST,
+        high=_LARGEST,
+        group=DATA,
+        read=_factors,
+        metavar="LOW,HIGH",
     )
     fill: str = setting(
         "black",
