@@ -76,6 +76,15 @@ def get_experiment() -> Experiment:
             _config(epochs=_EPOCHS),
             fields_of("+Q", COLUMNS),
         ),
+        # Zeros alone save nothing in a runtime: see benchmarks/runtimes.py.
+        _row(
+            "DR-CapsNet, single weights, 1 epoch",
+            "mnist-0.85-weights",
+            0.85,
+            "magnitude",
+            pruning="polynomial",
+            epochs=1,
+        ),
         _row("DR-CapsNet", "mnist-0.98-magnitude", 0.98, "magnitude"),
         _row(
             "DR-CapsNet, sharp",
