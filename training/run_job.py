@@ -38,6 +38,7 @@ from training.folder import RunFolder
 from training.image_data import Split
 from training.pairs import both_found, share_found
 from training.progress import progress
+from training.pruning import structured
 from training.tables import TITLES
 
 Reports = dict[str, rem.Report]
@@ -211,6 +212,8 @@ def run(options: argparse.Namespace) -> None:
         rem.quantize_couplings(model, config.levels, mode=config.mode)
     except ValueError as error:
         raise UserError(f"--levels does not fit: {error}") from error
+    if config.rem and config.pruning == "structured":
+        structured.check(model, config)
     if options.dry_run:
         plan.show(data, folder, strategy)
         return

@@ -140,6 +140,11 @@ FLAGS = [
     ("run --zoom 0.8", "'0.8' is not two factors, the lower one first"),
     ("run --zoom 1.25,0.8", "is not two factors, the lower one first"),
     ("run --zoom 0,1", "'0' is not a number from 0.1 to 10.0"),
+    (
+        "run --dataset digits --rem --pruning structured "
+        "--final-sparsity 0.999",
+        "--final-sparsity 0.999 does not fit: At most",
+    ),
     ("run --unknown", "unrecognized arguments: --unknown"),
     ("run --data-dir nowhere", "--data-dir 'nowhere' is not a folder"),
     ("run --dataset nowhere.npz", "there is no file nowhere.npz"),

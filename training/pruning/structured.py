@@ -1,7 +1,10 @@
 """Prunes whole filters and types of capsules, more and more of them."""
 
+from typing import Any
+
 import keras
 
+from cli import UserError
 from tfcaps import rem
 from training.batches import Batches
 from training.configs import Config
@@ -29,11 +32,33 @@ def begin(
     rem.prune_structured(
         model,
         polynomial_schedule(config, batches.num_batches),
-        units=config.pruning_units,
+        **_settings(config),
         criterion=config.pruning_criterion,
-        target=config.pruning_target,
-        scope=config.pruning_scope,
         batches=samples,
         seed=config.seed,
         original=original,
     )
+
+
+def check(model: keras.Model, config: Config) -> None:
+    """Begins it on a model that is not needed, before anything is trained.
+
+    Raises:
+        UserError: If nothing of the units may leave, or not so much of it.
+    """
+    schedule = polynomial_schedule(config, steps_per_epoch=1)
+    try:
+        rem.prune_structured(model, schedule, **_settings(config))
+    except ValueError as error:
+        raise UserError(
+            "--pruning structured with --final-sparsity "
+            f"{config.final_sparsity:g} does not fit: {error}"
+        ) from error
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    return {
+        "units": config.pruning_units,
+        "target": config.pruning_target,
+        "scope": config.pruning_scope,
+    }
