@@ -6,7 +6,7 @@ import tfcaps
 from training import devices, networks, objectives
 from training.datasets import Data
 from training.devices import Strategy
-from training.feeding import epoch_starter, training_batches
+from training.feeding import epoch_starter, stream, training_batches
 from training.finite import StopIfNotFinite, guarded
 from training.folder import RunFolder
 from training.progress import progress
@@ -44,7 +44,7 @@ def decoded_model(
             guarded(optimizer), {"lengths": None, "reconstruction": loss}
         )
         decoded.fit(
-            batches,
+            stream(batches),
             epochs=config.epochs,
             verbose=progress(),
             shuffle=False,

@@ -56,7 +56,7 @@ def accuracy(data: Data, folder: RunFolder) -> float:
             metrics=["accuracy"],
         )
         head.fit(
-            batches,
+            feeding.stream(batches),
             initial_epoch=number * config.epochs,
             epochs=(number + 1) * config.epochs,
             verbose=progress(),

@@ -27,7 +27,7 @@ from training.batches import Batches, repeated
 from training.configs import Config
 from training.datasets import Data, channel_statistics
 from training.devices import Strategy
-from training.feeding import training_batches
+from training.feeding import stream, training_batches
 from training.folder import RunFolder
 from training.measure import Measure
 from training.progress import progress
@@ -190,7 +190,7 @@ def _fit(
     if tensorboard and devices.process() == 0:
         logs.append(TensorBoard(folder.path / "tensorboard", name, measure))
     ready.trained.fit(
-        ready.batches,
+        stream(ready.batches),
         initial_epoch=first,
         epochs=last,
         verbose=progress(),
