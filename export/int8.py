@@ -19,6 +19,9 @@ LEVELS = 11
 _CALIBRATION = 300
 _TEST = 2000
 _BATCHES = (1, 32)
+_KINDS = ("float32", "int8")
+# Share of the images from which on fewer right answers are worth a sentence.
+_NOTABLE = 0.01
 _ASKED_AT_ONCE = 100
 # Each model is timed so often, and for about so long.
 _ROUNDS = (5, 30)
@@ -114,7 +117,7 @@ def measure(
         ]
         rows[name] = {}
         for kind, model, (classes, _), code, milliseconds in zip(
-            ("float32", "int8"), models, answers, codes, times, strict=True
+            _KINDS, models, answers, codes, times, strict=True
         ):
             same_class = classes == answers[0][0]
             same = (code == codes[0]) & same_class[:, None]
@@ -159,6 +162,20 @@ def table(measured: Mapping[str, Any]) -> str:
                 ]
             )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def losses(measured: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each format that int8 made notably less right."""
+    sentences = []
+    for name, kinds in measured["formats"].items():
+        before, after = (kinds[kind]["accuracy"] for kind in _KINDS)
+        if before - after > _NOTABLE:
+            sentences.append(
+                f"{name}: int8 lost {100 * (before - after):.1f} points of "
+                "accuracy. Calibrate with images like those to come, or serve "
+                "float32."
+            )
+    return sentences
 
 
 def _drawn(number: int, wanted: int) -> Array:

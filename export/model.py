@@ -118,6 +118,8 @@ def export_model(
                 others, staged, samples, levels, levels_mode
             )
             log(int8.table(about["int8"]))
+            for sentence in int8.losses(about["int8"]):
+                log(sentence)
         if is_served:
             write_saved_model(small, staged, images, packed=compacted)
             found = check_graph(staged)

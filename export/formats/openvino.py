@@ -44,6 +44,9 @@ def quantize(graphs: Any, folder: Path, images: Any) -> None:
         model,
         batches,
         subset_size=len(images),
+        # The fast one moved the biases of a DR-CapsNet so far that a quarter of
+        # its answers were wrong.
+        fast_bias_correction=False,
         # OpenVINO 2026.4 cannot run those of routing and saliency together.
         ignored_scope=nncf.IgnoredScope(types=["MatMul"], validate=False),
     )

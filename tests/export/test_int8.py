@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from cli import UserError
 from export import check_job, formats, int8, manifest, runtime
 from export.model import export_model
 from tests.export.test_formats import IMAGES, OTHERS, needs
 from tests.exports import pruned_capsnet
+from tfcaps import models
 
 
 @pytest.fixture
@@ -67,6 +70,42 @@ def test_int8_is_written_beside_float32_and_measured(
     )
     plain, quantised = (answer.outputs["lengths"] for answer in answers)
     assert 0 < np.abs(plain - quantised).max() < 0.1
+
+
+@pytest.mark.slow
+def test_openvino_keeps_the_answers_of_many_filters(tmp_path, monkeypatch):
+    """With biases corrected the fast way, a fifth of the codes were others."""
+    needs("openvino", int8=True)
+    monkeypatch.setattr(int8, "_ROUNDS", (1, 1))
+    digits = load_digits()
+    pixels = np.zeros((400, 28, 28), "uint8")
+    for new, digit in zip(pixels, digits.images, strict=False):
+        image = Image.fromarray((digit * 15.9).astype("uint8"))
+        new[4:24, 4:24] = image.resize((20, 20), Image.Resampling.BILINEAR)
+    np.savez(
+        tmp_path / "digits.npz",
+        x_train=pixels[:300],
+        x_test=pixels[300:],
+        y_test=digits.target[300:400],
+    )
+    folder = export_model(
+        models.load_pretrained("mnist"),
+        tmp_path / "served",
+        name="m",
+        written_as=["openvino"],
+        int8_images=tmp_path / "digits.npz",
+    )
+    rows = manifest.read(folder)["int8"]["formats"]["openvino"]
+    assert rows["int8"]["same_codes"] > 0.95
+
+
+def test_a_loss_of_accuracy_is_said():
+    rows = {
+        "onnx": {"float32": {"accuracy": 0.95}, "int8": {"accuracy": 0.945}},
+        "litert": {"float32": {"accuracy": 0.95}, "int8": {"accuracy": 0.5}},
+    }
+    (sentence,) = int8.losses({"formats": rows})
+    assert sentence.startswith("litert: int8 lost 45.0 points of accuracy.")
 
 
 def test_trees_and_accuracy_are_counted(tmp_path, monkeypatch):
