@@ -25,6 +25,7 @@ from training import (
     dense_head,
     devices,
     features,
+    feeding,
     fit,
     learnt,
     parts,
@@ -196,12 +197,6 @@ def run(options: argparse.Namespace) -> None:
         data = data.reduced(config.samples)
     if is_first and (text := pictures.about(config)):
         print(f"pictures  {text}")
-    rows, columns = data.image_shape[:2]
-    if config.shift >= min(rows, columns):
-        raise UserError(
-            f"--shift {config.shift} can move images of {rows}x{columns} out "
-            "of sight: give fewer pixels."
-        )
     # A model that does not fit the images fails before anything is written.
     model = fit.build(data, config, decoder=config.decoder != "none")
     if (start := starting.network(config)) is not None:
@@ -214,6 +209,7 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"--levels does not fit: {error}") from error
     if config.rem and config.pruning == "structured":
         structured.check(model, config)
+    feeding.check_shift(data, config)
     if options.dry_run:
         plan.show(data, folder, strategy)
         return
