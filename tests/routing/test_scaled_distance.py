@@ -7,6 +7,8 @@ import pytest
 from tests import reference
 from tests.golden import PUBLISHED_ACTIVATIONS, load, published_votes
 from tests.gradients import value_and_gradients
+from tfcaps.layers import ClassCaps, Length
+from tfcaps.losses import MarginLoss
 from tfcaps.ops import length
 from tfcaps.rem import t_score
 from tfcaps.routing import ScaledDistanceRouting
@@ -34,7 +36,7 @@ def test_batch_scale_equals_the_public_implementation(iterations):
 @pytest.mark.parametrize("iterations", ITERATIONS)
 def test_last_gradient_equals_the_public_implementation(iterations):
     golden = load("04_sda_routing")
-    routing = ScaledDistanceRouting(iterations, "batch")
+    routing = ScaledDistanceRouting(iterations, "batch", "last")
     _, gradients = value_and_gradients(
         lambda *arguments: routing(*arguments).poses,
         *arguments_of(golden),
@@ -226,6 +228,26 @@ def test_a_lone_parent_gets_everything(rng):
     for scale in SCALES:
         couplings = ScaledDistanceRouting(5, scale)(votes).couplings
         np.testing.assert_allclose(couplings, 1.0, atol=1e-7)
+
+
+def test_a_layer_learns_to_tell_classes_apart():
+    """With constant couplings the loss stays at 0.07, and grows in between."""
+    keras.utils.set_random_seed(0)
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    children = rng.normal(size=(60, 12, 4))
+    children *= 0.5 / np.linalg.norm(children, axis=-1, keepdims=True)
+    children += 0.3 * rng.normal(size=(3, 12, 4))[labels]
+    model = keras.Sequential(
+        [
+            keras.Input((12, 4)),
+            ClassCaps(3, 4, routing="scaled_distance"),
+            Length(),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.02), MarginLoss())
+    history = model.fit(children, labels, 60, epochs=30, verbose=0)
+    assert history.history["loss"][-1] < 0.04
 
 
 @pytest.mark.parametrize("gradient", ["last", "full"])

@@ -52,9 +52,10 @@ class ScaledDistanceRouting(Routing):
             child (`"capsule"`), also the children (`"sample"`), also the batch
             (`"batch"`, the published code). In `ConvCaps` a sample is one
             window. Defaults to `"capsule"`.
-        gradient: `"last"` treats the couplings as constants of the backward
-            pass, `"full"` differentiates through all iterations. Defaults to
-            `"last"`.
+        gradient: `"full"` differentiates through all iterations, as the authors
+            do; `"last"` treats the couplings as constants of the backward pass,
+            and networks hardly learn by it: a longer parent is farther from
+            its children, which it then loses. Defaults to `"full"`.
         levels: Int or `None`. Round the couplings of the last iteration to this
             many levels, see `tfcaps.rem.quantize`. Defaults to `None`.
         levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
@@ -80,7 +81,7 @@ class ScaledDistanceRouting(Routing):
         self,
         iterations: int = 3,
         distance_scale: str = "capsule",
-        gradient: str = "last",
+        gradient: str = "full",
         levels: int | None = None,
         levels_mode: str = "midtread",
     ):
