@@ -16,6 +16,7 @@ from tfcaps.models.building_blocks import (
     routed,
 )
 from tfcaps.models.with_decoder import with_decoder
+from tfcaps.routing import DynamicRouting
 
 # With the usual 0.1, sixteen children make a parent so short that nothing is
 # left of it after four squashes, and 64 steps on 500 digits learn nothing.
@@ -29,7 +30,7 @@ def multilayer_capsnet(
     capsules: Sequence[int] = (16, 16, 16, 16),
     dim: int = 8,
     kernel_size: int = 9,
-    routing: Any = 3,
+    routing: Any = None,
     decoder: bool = False,
     name: str = "multilayer_capsnet",
 ) -> keras.Model:
@@ -48,7 +49,8 @@ def multilayer_capsnet(
         dim: Int. Components of every capsule. Defaults to `8`.
         kernel_size: Int. Window of the convolution. Defaults to `9`.
         routing: Routing of all layers, see `tfcaps.routing.get`. Defaults to
-            `3`.
+            `DynamicRouting(gradient="full")`: layers upon layers learn less if
+            couplings are constants of the backward pass.
         decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
             `False`.
         name: String. Defaults to `"multilayer_capsnet"`.
@@ -63,6 +65,8 @@ def multilayer_capsnet(
     References:
         - "Capsule Networks Do Not Need to Model Everything", appendix B.1
     """
+    if routing is None:
+        routing = DynamicRouting(gradient="full")
     if not capsules or min(capsules) < 1:
         raise ValueError(
             "`capsules` must be one or more numbers of at least 1. Received: "
