@@ -205,7 +205,7 @@ _AIMS = (
         "{:.0f} ms",
     ),
     Aim(
-        "γ-CapsNet, training step of 64 images of 28x28",
+        "γ-CapsNet, full gradient, training step of 64 images of 28x28",
         "< 700 ms",
         "models",
         _training("gamma_capsnet"),
