@@ -192,6 +192,12 @@ MODELS: dict[str, Network] = {
         {"variant": "rem", "name": "deepcaps_rem"},
         decoder=_INDEPENDENT,
     ),
+    "deepcaps_sharp": Network(
+        "tfcaps.models:deepcaps",
+        "the same as deepcaps with couplings that are far from equal",
+        {"routing": _sharp("DynamicRouting"), "name": "deepcaps_sharp"},
+        decoder=_INDEPENDENT,
+    ),
     "em_capsnet": Network(
         "tfcaps.models:em_capsnet",
         "matrix capsules with EM routing (Hinton et al., 2018)",

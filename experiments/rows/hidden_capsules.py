@@ -48,6 +48,7 @@ _BUDGETS = {
     "gamma_capsnet": _Budget(20_000, 20, 0.97),
     "em_capsnet": _Budget(20_000, 20, 0.9, 3e-3),
     "deepcaps": _Budget(20_000, 20, 0.97),
+    "deepcaps_sharp": _Budget(20_000, 20, 0.97),
 }
 # Nearly all of what leaves has left after the first two epochs of twenty.
 _SMALLER: dict[str, Any] = {

@@ -35,6 +35,7 @@ SMALLEST = {
     "efficient_conv_capsnet": 33,
     "deepcaps": 1,
     "deepcaps_rem": 1,
+    "deepcaps_sharp": 1,
     "em_capsnet": 13,
 }
 

@@ -45,9 +45,9 @@ def em_capsnet(
         primary_types: Int. Primary capsule types. Defaults to `8`.
         conv_types: Two ints. Types of the two ConvCaps. Defaults to `(16, 16)`.
         routing: Routing of all layers, see `tfcaps.routing.get`. Defaults to
-            `EMRouting(inverse_temperature=0.03, epsilon=0.01)`: with the least
-            variance of the paper's form, 1e-9, it hardly learns in a short
-            training.
+            `EMRouting(2, inverse_temperature=0.03, epsilon=0.01)`: with three
+            iterations, or the least variance of the paper's form, 1e-9, it
+            hardly learns in a short training.
         decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
             `False`.
         name: String. Defaults to `"em_capsnet"`.
@@ -64,7 +64,7 @@ def em_capsnet(
         - Gritzman, 2019, https://arxiv.org/abs/1907.00652
     """
     if routing is None:
-        routing = EMRouting(inverse_temperature=0.03, epsilon=0.01)
+        routing = EMRouting(2, inverse_temperature=0.03, epsilon=0.01)
     check_input_shape(input_shape, (_SMALLEST, _SMALLEST), "for its windows")
 
     def matrices() -> dict[str, Any]:
