@@ -12,6 +12,7 @@ structured pruning, and are rebuilt. GPU: unmeasured.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from experiments import paper
@@ -28,6 +29,8 @@ class _Budget(NamedTuple):
     # Share of its multiply-adds that structured pruning removes at once.
     removed: float
     learning_rate: float = 1e-3
+    # What is set otherwise while it is trained on its trees.
+    on_trees: Mapping[str, Any] = {}
 
 
 LABELS = ("network", "removed", "images", "epochs", "trained on trees")
@@ -46,7 +49,13 @@ COLUMNS = (
 _BUDGETS = {
     "multilayer_capsnet": _Budget(None, 12, 0.0, 2e-3),
     "gamma_capsnet": _Budget(20_000, 20, 0.97),
-    "em_capsnet": _Budget(20_000, 20, 0.9, 3e-3),
+    "em_capsnet": _Budget(
+        20_000,
+        20,
+        0.9,
+        3e-3,
+        {"samples": None, "epochs": 5, "batch_size": 32},
+    ),
     "deepcaps": _Budget(20_000, 20, 0.97),
     "deepcaps_sharp": _Budget(20_000, 20, 0.97),
 }
@@ -106,9 +115,8 @@ def _rows(model: str, budget: _Budget) -> tuple[Row, Row]:
         )
     name = f"{model}-smaller"
     smaller = _config(model, budget, final_sparsity=budget.removed, **_SMALLER)
-    config = _config(
-        model, budget, start_from=name, pruning="none", **_ON_TREES
-    )
+    on_trees = {**_ON_TREES, **budget.on_trees}
+    config = _config(model, budget, start_from=name, pruning="none", **on_trees)
     return (
         _row(model, budget, name, smaller, "no", "+REM"),
         _row(model, budget, model, config, "yes", "+REM"),
@@ -126,8 +134,8 @@ def _row(
     labels = (
         model,
         f"{100 * budget.removed:g} %" if budget.removed else "–",
-        "all" if budget.samples is None else f"{budget.samples:,}",
-        str(budget.epochs),
+        "all" if config.samples is None else f"{config.samples:,}",
+        str(config.epochs),
         on_trees,
     )
     return Row(labels, run, config, fields_of(shown, COLUMNS))
@@ -138,9 +146,11 @@ def _config(model: str, budget: _Budget, **changes: Any) -> Config:
         configs.load("mnist"),
         model=model,
         rem=True,
-        samples=budget.samples,
-        epochs=budget.epochs,
-        learning_rate=budget.learning_rate,
         dtype_policy="mixed_bfloat16",
-        **changes,
+        **{
+            "samples": budget.samples,
+            "epochs": budget.epochs,
+            "learning_rate": budget.learning_rate,
+            **changes,
+        },
     )

@@ -1,8 +1,9 @@
 """Every network learns what is easy, with the routing that it has by default.
 
-Formulas can be right and a network useless. Of these bars γ-CapsNet with constant
-couplings gets 59 and 39 % right (two seeds), EM-CapsNet with three iterations 63
-and 57 %, with a least variance of 1e-9 64 and 56 %, by its default twice 99 %.
+Formulas can be right and a network useless. Of these bars γ-CapsNet with
+constant couplings gets 59 and 39 % right (two seeds), EM-CapsNet with three
+iterations 63 and 57 %, with a least variance of 1e-9 64 and 56 %, by its
+default twice 99 %.
 """
 
 import keras
