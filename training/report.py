@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -111,7 +112,7 @@ def table(reports: Mapping[str, Report], compared: float | None = None) -> str:
 
 
 def sentences(
-    measured: Mapping[str, Mapping[str, Mapping[str, float]]],
+    measured: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> list[str]:
     """Returns a sentence for each measurement of `tests` of each model.
 
@@ -143,6 +144,10 @@ def sentences(
                     f"{values['relevance_mass_uniform']:.1%}), and the highest "
                     f"pixel of {values['pointing']:.1%}"
                 )
+            elif test == "trees_down_to":
+                text = "; ".join(
+                    _of_deep_trees(*item) for item in values.items()
+                )
             else:
                 text = (
                     f"{test} images: {values['accuracy']:.2%} right, "
@@ -151,6 +156,15 @@ def sentences(
                 )
             texts.append(f"{TITLES[name]}, {text}.")
     return texts
+
+
+def _of_deep_trees(layer: str, used: Mapping[str, Any]) -> str:
+    return (
+        f"a tree down to the children of {layer} has {used['size']:.1%} of "
+        f"them; without it {used['necessity']['zero']:.1%} of the images lose "
+        "their class, without as many random ones "
+        f"{used['necessity_random']['zero']:.1%}"
+    )
 
 
 def _cells(

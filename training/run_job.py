@@ -32,11 +32,11 @@ from training import (
     plan,
     report,
     starting,
+    used_trees,
 )
 from training.batches import Batches
 from training.configs import pictures, recipe
 from training.folder import RunFolder
-from training.image_data import Split
 from training.pairs import both_found, share_found
 from training.progress import progress
 from training.pruning import structured
@@ -282,7 +282,8 @@ def measure(
     """Measures each model on the test images, and on the other test sets.
 
     Of images of two digits, `pairs` has the accuracies for both, and whether
-    the map of each lies on it.
+    the map of each lies on it; of several fully connected layers,
+    `trees_down_to` whether the trees below the class layer's are used.
     """
     reports: Reports = {}
     tests: dict[str, dict[str, Any]] = {name: {} for name in models}
@@ -298,7 +299,9 @@ def measure(
             if test:
                 tests[name][test] = measured.to_dict()
                 continue
-            used = _faithfulness(name, model, split)
+            used, deeper = used_trees.measure(name, model, split)
+            if deeper:
+                tests[name]["trees_down_to"] = deeper
             on_parts = parts.trees(model, data)
             if on_parts is not None:
                 print(parts.sentence(on_parts), flush=True)
@@ -316,18 +319,6 @@ def measure(
                 **parts.maps_of_pairs(model, data),
             }
     return reports, tests
-
-
-def _faithfulness(
-    name: str, model: keras.Model, split: Split
-) -> rem.Faithfulness:
-    """Measures whether the model uses its trees, on 2,000 images at most."""
-    print(f"\n{TITLES[name]}: what it does without its trees", flush=True)
-    # Drawn, as images may come class by class.
-    batches = Batches(*split, batch_size=256, seed=0)
-    used = rem.faithfulness(model, batches, verbose=progress() % 2)
-    print(used.verdict, flush=True)
-    return used
 
 
 def _show(job: _Job, results: _Results) -> None:
