@@ -203,6 +203,17 @@ MODELS: dict[str, Network] = {
         "matrix capsules with EM routing (Hinton et al., 2018)",
         loss="spread",
     ),
+    "em_capsnet_small": Network(
+        "tfcaps.models:em_capsnet",
+        "the same with fewer types of capsules, for two CPU cores",
+        {
+            "filters": 32,
+            "primary_types": 4,
+            "conv_types": (8, 8),
+            "name": "em_capsnet_small",
+        },
+        loss="spread",
+    ),
 }
 
 

@@ -37,6 +37,7 @@ SMALLEST = {
     "deepcaps_rem": 1,
     "deepcaps_sharp": 1,
     "em_capsnet": 13,
+    "em_capsnet_small": 13,
 }
 
 
