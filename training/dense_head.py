@@ -21,6 +21,7 @@ from training.batches import Batches
 from training.datasets import Data
 from training.finite import StopIfNotFinite, guarded
 from training.folder import RunFolder
+from training.image_data import Split
 from training.progress import progress
 
 _FILE = "dense_head.json"
@@ -29,8 +30,9 @@ _FILE = "dense_head.json"
 def accuracy(data: Data, folder: RunFolder) -> float:
     """Returns the accuracy on the test images after a training.
 
-    It stands in the run folder's `dense_head.json`, and is read from there if
-    it has been measured; the network is in `dense_head.keras`.
+    It stands in the run folder's `dense_head.json`, with those on the other
+    test sets, and is read from there if it has been measured; the network is in
+    `dense_head.keras`.
     """
     path = folder.path / _FILE
     if path.exists():
@@ -45,6 +47,7 @@ def accuracy(data: Data, folder: RunFolder) -> float:
     keras.utils.set_random_seed(config.seed)
     model = build(fit.build(data, config, decoder=False), config.dense_head_on)
     kept = features.keep(model, data, config, folder.path, progress() % 2)
+    tests = data.others
     head, data, make = kept or features.Kept(model, data, Batches)
     batches = feeding.training_batches(head, data, config, make=make)
 
@@ -70,14 +73,26 @@ def accuracy(data: Data, folder: RunFolder) -> float:
     train_round(0)
     validation = Batches(*data.validation, config.batch_size)
     rounds.go_on(head, validation, train_round, config.rounds)
-    images, labels = data.test
-    logits = head.predict(Batches(images, labels, batch_size=256), verbose=0)
-    right = float(np.mean(np.argmax(logits, axis=-1) == labels))
+    right = _accuracy(head, data.test)
+    others = {name: _accuracy(model, split) for name, split in tests.items()}
+    for name, share in others.items():
+        print(f"Dense head, {name} images: {share:.2%} right.", flush=True)
     folder.save_model("dense_head", model)
     folder.write_json(
-        _FILE, {"accuracy": right, "parameters": model.count_params()}
+        _FILE,
+        {
+            "accuracy": right,
+            "parameters": model.count_params(),
+            "tests": others,
+        },
     )
     return right
+
+
+def _accuracy(head: keras.Model, split: Split) -> float:
+    images, labels = split
+    logits = head.predict(Batches(images, labels, batch_size=256), verbose=0)
+    return float(np.mean(np.argmax(logits, axis=-1) == labels))
 
 
 def sentence(right: float) -> str:

@@ -1,5 +1,6 @@
 """The plain network that capsules are compared with."""
 
+import dataclasses
 import json
 import re
 
@@ -11,7 +12,10 @@ from cli import UserError
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
-from training import dense_head, networks
+from training import datasets, dense_head, networks
+from training.configs import Config
+from training.folder import RunFolder
+from training.image_data import Images, Split
 
 
 @pytest.mark.parametrize(
@@ -69,6 +73,26 @@ def test_a_network_without_primary_capsules_is_refused():
     network = keras.Sequential([keras.Input((8, 8, 1)), *layers])
     with pytest.raises(UserError, match="needs a network with PrimaryCaps"):
         dense_head.build(network, "primary")
+
+
+def test_it_is_measured_on_every_test_set(tmp_path, capsys):
+    data = datasets.load(str(tiny_data(tmp_path / "tiny.npz")))
+    mirrored = Split(Images(data.test.images[:][:, ::-1]), data.test.labels)
+    data = dataclasses.replace(data, others={"mirrored": mirrored})
+    folder = RunFolder(tmp_path, Config(epochs=1, model="parts_capsnet"))
+    right = dense_head.accuracy(data, folder)
+    kept = json.loads((tmp_path / "dense_head.json").read_text("utf-8"))
+    model = keras.saving.load_model(
+        tmp_path / "dense_head.keras", compile=False
+    )
+    for split, expected in (
+        (data.test, right),
+        (mirrored, kept["tests"]["mirrored"]),
+    ):
+        answers = model.predict(split.images[:], verbose=0).argmax(axis=-1)
+        assert expected == pytest.approx(np.mean(answers == split.labels))
+    said = f"mirrored images: {kept['tests']['mirrored']:.2%} right"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.slow
