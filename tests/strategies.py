@@ -338,6 +338,7 @@ LOSSES = {
             losses.CounterfactualLoss,
             st.sampled_from([0.0, 1.0]),
             st.sampled_from([0.0, 1.0]),
+            margin=st.sampled_from([None, 0.2]),
             **_REDUCTION,
         ),
         2,

@@ -64,10 +64,10 @@ def losses(
         config: Settings of the run.
         network: The network in it, from images to lengths.
     """
-    lengths = {
-        "margin": tfcaps.losses.MarginLoss,
-        "spread": tfcaps.losses.SpreadLoss,
-    }[models.network(config.model).loss]()
+    is_spread = models.network(config.model).loss == "spread"
+    lengths = (
+        tfcaps.losses.SpreadLoss() if is_spread else tfcaps.losses.MarginLoss()
+    )
     if not isinstance(model.output, dict):
         return lengths
     every = {
@@ -81,7 +81,7 @@ def losses(
             places=_places(network) if config.coupling_types else 1,
         ),
         "counterfactual": tfcaps.losses.CounterfactualLoss(
-            *config.counterfactual_weights
+            *config.counterfactual_weights, margin=0.2 if is_spread else None
         ),
     }
     return {name: every[name] for name in model.output}

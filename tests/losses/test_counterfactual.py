@@ -42,6 +42,27 @@ def test_it_is_the_formula(weights, rng):
     np.testing.assert_allclose(loss(one_hot, outputs), expected, rtol=1e-5)
 
 
+def test_with_a_margin_only_differences_count():
+    def of(which, activations, label=0):
+        rows = np.zeros((2, 3))
+        rows[which, 0] = 3.0  # stands for three images
+        loss = CounterfactualLoss(2.0, 5.0, margin=0.2, reduction="sum")
+        return float(loss([label], [[*rows, activations]]))
+
+    without, alone = 0, 1
+    # EM routing without votes, and all a quarter higher.
+    for offset in (0.5, 0.75):
+        equal = [offset] * 3
+        assert of(without, equal) == pytest.approx(2 * 3 * 0.2**2)
+        assert of(alone, equal) == pytest.approx(5 * 3 * 2 * 0.2**2)
+        ahead = [offset, offset + 0.05, offset - 0.3]
+        assert of(without, ahead) == pytest.approx(2 * 3 * 0.15**2, rel=1e-4)
+        assert of(alone, ahead) == pytest.approx(5 * 3 * 0.25**2, rel=1e-4)
+    assert of(without, [0.5, 0.7, 0.1]) == pytest.approx(0.0, abs=1e-9)
+    assert of(alone, [0.7, 0.5, 0.1]) == pytest.approx(0.0, abs=1e-9)
+    assert of(without, [0.9, 0.1, 0.1], label=1) == 0.0
+
+
 def test_a_tree_that_is_everything_costs_nothing_and_an_empty_one_does():
     without, alone = np.eye(2), [[0.0, 0.0], [1.0, 0.0]]
     used = [[without[0], [0, 0], [0.05, 0.0]], [[0, 0], alone[1], [0.95, 0.05]]]
@@ -53,9 +74,12 @@ def test_a_tree_that_is_everything_costs_nothing_and_an_empty_one_does():
 
 def test_it_is_saved_and_loaded():
     loss = keras.losses.deserialize(
-        keras.losses.serialize(CounterfactualLoss(2.0, 0.5, m_plus=0.8))
+        keras.losses.serialize(
+            CounterfactualLoss(2.0, 0.5, m_plus=0.8, margin=0.3)
+        )
     )
     assert (loss.necessity, loss.sufficiency, loss.m_plus) == (2.0, 0.5, 0.8)
+    assert loss.margin == 0.3
 
 
 def test_wrong_weights_are_errors():

@@ -243,3 +243,14 @@ def test_losses_are_compared_from_the_hard_margin_on(data, tmp_path):
         "baseline", folder, Batches(*data.validation, 16)
     )
     assert stop.compare_from == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "margin"), [("em_capsnet", 0.2), ("dr_capsnet_small", None)]
+)
+def test_trees_are_judged_as_the_network_is_trained(name, margin):
+    network = networks.build(name, (16, 16, 1), 3)
+    training = rem.add_couplings(network, counterfactual=True)
+    config = configs.Config(model=name, counterfactual_necessity=1.0)
+    losses = objectives.losses(training, config, network)
+    assert losses["counterfactual"].margin == margin

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from tfcaps.losses.margin import MarginLoss
+from tfcaps.losses.spread import SpreadLoss
 from tfcaps.ops import Tensor, as_float32, class_targets
 
 
@@ -21,7 +22,14 @@ class CounterfactualLoss(keras.losses.Loss):
         L = necessity * max(0, a_y(without) - m_minus)^2
             + sufficiency * MarginLoss(y, a(alone))
 
-    averaged over the batch. To keep the cost low, only half of a batch is
+    averaged over the batch. With `margin` only differences count, as in
+    `SpreadLoss`, for activations that are a half without votes (EM routing):
+
+        L = necessity * max(0, margin - max_{k != y} a_k(without)
+                               + a_y(without))^2
+            + sufficiency * SpreadLoss(y, a(alone))
+
+    To keep the cost low, only half of a batch is
     routed again, each image in one of the two ways. Each of these images also
     stands for those that were not, so that the average is that of the whole
     batch. Without this loss, few and clear trees may be empty: the couplings
@@ -49,6 +57,9 @@ class CounterfactualLoss(keras.losses.Loss):
         m_minus: Float. As in `MarginLoss`, and the length below which a class
             without its tree costs nothing. Defaults to `0.1`.
         down_weight: Float. As in `MarginLoss`. Defaults to `0.5`.
+        margin: Float in (0, 1] or `None`. By how much another class must be
+            ahead without the tree, and the class with it alone; the other
+            margins then do not matter. Defaults to `None`.
         reduction: Reduction over the batch. Defaults to
             `"sum_over_batch_size"`.
         name: String. Defaults to `"counterfactual_loss"`.
@@ -63,7 +74,8 @@ class CounterfactualLoss(keras.losses.Loss):
             one stands for, or zeros; and the lengths that were left.
 
     Raises:
-        ValueError: If a weight is negative, or the targets' shape does not fit.
+        ValueError: If a weight is negative, `margin` out of range, or the
+            targets' shape does not fit.
 
     Example:
 
@@ -86,6 +98,7 @@ class CounterfactualLoss(keras.losses.Loss):
         m_plus: float = 0.9,
         m_minus: float = 0.1,
         down_weight: float = 0.5,
+        margin: float | None = None,
         reduction: str | None = "sum_over_batch_size",
         name: str = "counterfactual_loss",
         **kwargs: Any,
@@ -105,7 +118,12 @@ class CounterfactualLoss(keras.losses.Loss):
         self.m_plus = m_plus
         self.m_minus = m_minus
         self.down_weight = down_weight
-        self._margin = MarginLoss(m_plus, m_minus, down_weight, reduction=None)
+        self.margin = margin
+        self._loss: keras.losses.Loss = (
+            MarginLoss(m_plus, m_minus, down_weight, reduction=None)
+            if margin is None
+            else SpreadLoss(margin, reduction=None)
+        )
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_pred = as_float32(y_pred)
@@ -113,9 +131,13 @@ class CounterfactualLoss(keras.losses.Loss):
         present = class_targets(y_true, y_pred.shape[-1], y_pred.dtype)
         # Nothing where the class is wrong.
         without, alone = without * present, alone * present
-        excess = ops.relu(lengths - self.m_minus)
+        least: Any = self.m_minus
+        if self.margin is not None:
+            others = lengths - 1e3 * ops.sign(without)
+            least = ops.max(others, axis=-1, keepdims=True) - self.margin
+        excess = ops.relu(lengths - least)
         stays = ops.sum(without * ops.square(excess), axis=-1)
-        missed = self._margin.call(ops.sign(alone), lengths)
+        missed = self._loss.call(ops.sign(alone), lengths)
         missed = ops.max(alone, axis=-1) * missed
         return self.necessity * stays + self.sufficiency * missed
 
@@ -126,5 +148,6 @@ class CounterfactualLoss(keras.losses.Loss):
             "m_plus": self.m_plus,
             "m_minus": self.m_minus,
             "down_weight": self.down_weight,
+            "margin": self.margin,
         }
         return {**super().get_config(), **config}
