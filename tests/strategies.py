@@ -336,8 +336,7 @@ LOSSES = {
     losses.CounterfactualLoss: (
         _made(
             losses.CounterfactualLoss,
-            st.sampled_from([0.0, 1.0]),
-            st.sampled_from([0.0, 1.0]),
+            *[st.sampled_from([0.0, 1.0])] * 2,
             margin=st.sampled_from([None, 0.2]),
             **_REDUCTION,
         ),

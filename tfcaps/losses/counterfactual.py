@@ -133,7 +133,8 @@ class CounterfactualLoss(keras.losses.Loss):
         without, alone = without * present, alone * present
         least: Any = self.m_minus
         if self.margin is not None:
-            others = lengths - 1e3 * ops.sign(without)
+            # Activations are at most 1 apart, so that the class is not first.
+            others = lengths - ops.sign(without)
             least = ops.max(others, axis=-1, keepdims=True) - self.margin
         excess = ops.relu(lengths - least)
         stays = ops.sum(without * ops.square(excess), axis=-1)
