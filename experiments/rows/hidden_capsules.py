@@ -70,7 +70,12 @@ _BUDGETS = {
         settings={"batch_size": 32, "dtype_policy": "float32"},
         # A hidden capsule has up to 72 parents: 11 levels lose most shares.
         on_trees={"epochs": 2, "levels": (101, 101, 11), **_NO_COUNTERFACTUAL},
-        longer={"epochs": 3, "levels": (101, 101, 11), "learning_rate": 2e-3},
+        longer={
+            "baseline": True,
+            "epochs": 2,
+            "levels": (101, 101, 11),
+            "learning_rate": 2e-3,
+        },
     ),
     "deepcaps": _Budget(20_000, 20, 0.97),
     "deepcaps_sharp": _Budget(20_000, 20, 0.97),
