@@ -37,8 +37,8 @@ class _Budget(NamedTuple):
     # What is set otherwise in all its trainings, and on its trees.
     settings: Mapping[str, Any] = {}
     on_trees: Mapping[str, Any] = {}
-    # The same of a third training, which goes on without them.
-    longer: Mapping[str, Any] = {}
+    # The same of trainings that go on without them, one after another.
+    longer: tuple[Mapping[str, Any], ...] = ()
 
 
 LABELS = ("network", "removed", "images", "epochs", "trained on trees")
@@ -70,12 +70,15 @@ _BUDGETS = {
         settings={"batch_size": 32, "dtype_policy": "float32"},
         # A hidden capsule has up to 72 parents: 11 levels lose most shares.
         on_trees={"epochs": 2, "levels": (101, 101, 11), **_NO_COUNTERFACTUAL},
-        longer={
-            "baseline": True,
-            "epochs": 2,
-            "levels": (101, 101, 11),
-            "learning_rate": 2e-3,
-        },
+        longer=tuple(
+            {
+                "baseline": True,
+                "epochs": 2,
+                "levels": (101, 101, 11),
+                "learning_rate": rate,
+            }
+            for rate in (2e-3, 1.5e-3)
+        ),
     ),
     "deepcaps": _Budget(20_000, 20, 0.97),
     "deepcaps_sharp": _Budget(20_000, 20, 0.97),
@@ -121,10 +124,11 @@ def get_experiment() -> Experiment:
             "Of γ-CapsNet and DeepCaps structured pruning removes filters and "
             "types of capsules, a share of the multiply-adds, in a tenth of "
             "the first training, which makes that affordable. EM-CapsNet is "
-            "small from the start; its second and third row begin with the "
-            "first, have 101 levels in the hidden layers, where a child has "
-            "up to 72 parents, and no counterfactual loss, as activations of "
-            "EM routing are a half without votes.",
+            "small from the start; its second and third row go on from the "
+            "one above, the last from the first, with 101 levels in the "
+            "hidden layers, where a child has up to 72 parents, and no "
+            "counterfactual loss, as activations of EM routing are a half "
+            "without votes.",
         ),
     )
 
@@ -145,16 +149,20 @@ def _rows(model: str, budget: _Budget) -> tuple[Row, ...]:
     first = _config(model, budget, **_NO_LOSSES, **smaller)
     on_trees = {**_ON_TREES, **budget.on_trees}
     second = _config(model, budget, start_from=name, pruning="none", **on_trees)
-    rows = (
-        _row(model, budget, name, first, "no", "+REM"),
-        _row(model, budget, model, second, "yes", "+REM"),
-    )
-    if not budget.longer:
-        return rows
-    begun = {"start_from": name, "warm_start": True, "pruning": "none"}
-    third = _config(model, budget, **{**_NO_LOSSES, **begun, **budget.longer})
-    last = _row(model, budget, f"{model}-longer", third, "no", "+REM")
-    return (rows[0], last, rows[1])
+    before = [_row(model, budget, name, first, "no", "+REM")]
+    epochs = str(first.epochs)
+    for number, changes in enumerate(budget.longer, start=1):
+        goes_on = {"start_from": before[-1].run, "warm_start": True}
+        config = _config(
+            model,
+            budget,
+            **{**_NO_LOSSES, **goes_on, "pruning": "none", **changes},
+        )
+        run = f"{model}-longer" + (f"-{number}" if number > 1 else "")
+        epochs += f" + {config.epochs}"
+        row = _row(model, budget, run, config, "no", "+REM", epochs)
+        before.append(row)
+    return (*before, _row(model, budget, model, second, "yes", "+REM"))
 
 
 def _row(
@@ -164,12 +172,13 @@ def _row(
     config: Config,
     on_trees: str,
     shown: str,
+    epochs: str | None = None,
 ) -> Row:
     labels = (
         model,
         f"{100 * budget.removed:g} %" if budget.removed else "–",
         "all" if config.samples is None else f"{config.samples:,}",
-        str(config.epochs),
+        epochs or str(config.epochs),
         on_trees,
     )
     return Row(labels, run, config, fields_of(shown, COLUMNS))
