@@ -113,7 +113,8 @@ def test_matrices_and_windows():
     counted = rem.multiply_adds(model).per_layer
     windows = 3 * 3
     children = 3 * 3 * 2
-    assert counted["conv_caps1"] == windows * children * 2 * 16 * (4 + 11)
+    passes = 7  # of the votes, by two iterations of EM
+    assert counted["conv_caps1"] == windows * children * 2 * 16 * (4 + passes)
 
 
 def test_only_voting_children_of_a_compact_layer_count():
