@@ -191,7 +191,7 @@ _AIMS = (
         "{:.3f}",
     ),
     Aim(
-        "EM-CapsNet, training step of 8 images of 32x32",
+        "EM-CapsNet, two iterations, training step of 8 images of 32x32",
         "< 100 ms",
         "models",
         _training("em_capsnet"),
