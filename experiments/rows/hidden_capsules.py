@@ -186,7 +186,7 @@ def _row(
 
 def _config(model: str, budget: _Budget, **changes: Any) -> Config:
     return dataclasses.replace(
-        configs.load("mnist"),
+        configs.load("mnist", model),
         model=model,
         rem=True,
         **{

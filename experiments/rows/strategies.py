@@ -88,7 +88,9 @@ def before_faithfulness(config: Config) -> Config:
 def part_of_mnist() -> Config:
     """A part of MNIST that two CPU cores can do several times."""
     return dataclasses.replace(
-        _alone(configs.load("mnist")), samples=10_000, epochs=10
+        _alone(before_faithfulness(configs.load("mnist"))),
+        samples=10_000,
+        epochs=10,
     )
 
 

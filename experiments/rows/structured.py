@@ -201,4 +201,5 @@ def _config(**changes: Any) -> Config:
         "learning_rate": 1e-3,
         **changes,
     }
-    return dataclasses.replace(configs.load("mnist"), **settings)
+    defaults = configs.load("mnist", settings["model"])
+    return dataclasses.replace(defaults, **settings)

@@ -9,7 +9,7 @@ from tests.nightly import nightly
 from tests.pictures import KINDS, write_shapes
 from tests.training.test_run import command
 from training import configs
-from training.configs import Config, photos, pictures
+from training.configs import Config, photos, pictures, small_images
 
 
 def write_empty(folder, count, size):
@@ -67,9 +67,10 @@ def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
     other = configs.load(str(tmp_path / "large"), "dr_capsnet_small")
     assert other.epochs == 1100 and not other.coupling_types
     assert other.sharpness_start is None
+    assert any(other.counterfactual_weights)
     write_empty(tmp_path / "small", 40, (9, 30))
-    assert configs.load(str(tmp_path / "small")) == Config(
-        dataset=str(tmp_path / "small")
+    assert configs.load(str(tmp_path / "small")) == small_images.with_losses(
+        Config(dataset=str(tmp_path / "small"))
     )
     (tmp_path / "none").mkdir()
     assert configs.load(str(tmp_path / "none")).epochs == Config().epochs

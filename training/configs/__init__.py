@@ -74,7 +74,7 @@ def load(dataset: str, model: str | None = None) -> Config:
         model: What `--model` names, or `None`.
     """
     # They import `Config`.
-    from training.configs import digits, figures, photos, pictures
+    from training.configs import digits, figures, photos, pictures, small_images
     from training.datasets.protocols import protocol
 
     if dataset in (own := {"digits": digits, "figures": figures}):
@@ -84,12 +84,13 @@ def load(dataset: str, model: str | None = None) -> Config:
     if dataset and (found := pictures.get_config(dataset, model)):
         return found
     settings = dataclasses.asdict(protocol(dataset))
-    return Config(
+    config = Config(
         dataset=dataset,
         **{
             name: value for name, value in settings.items() if value is not None
         },
     )
+    return small_images.with_losses(config, model)
 
 
 def config_from(settings: Any) -> Config:

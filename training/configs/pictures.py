@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training import invariance
-from training.configs import Config, figures, photos
+from training.configs import Config, figures, photos, small_images
 from training.datasets import own
 
 MODEL = "parts_capsnet_pictures"
@@ -81,7 +81,7 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
         "recolour": _RECOLOURED if harmless["recolour"] else 0.0,
     }
     if model not in (None, MODEL, _PHOTOS):
-        return Config(**settings)
+        return small_images.with_losses(Config(**settings), model)
     return dataclasses.replace(
         photos.rem_settings(figures.get_config()), model=own_model, **settings
     )
