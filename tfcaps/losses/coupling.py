@@ -41,6 +41,9 @@ class CouplingLoss(keras.losses.Loss):
     The loss has no effect on `EMRouting` with `gradient="last"`, whose
     couplings are constants.
 
+    Few and clear trees may be empty: the network then decides by the children
+    outside of them. `CounterfactualLoss` beside this loss prevents that.
+
     It is a loss of the output `couplings`, next to that of the lengths:
 
         training = tfcaps.rem.add_couplings(model)
