@@ -35,11 +35,9 @@ class CouplingLoss(keras.losses.Loss):
     types instead: `c_bt` is the largest coupling of a child of type `t`
     anywhere, as in the key of types of `tfcaps.rem.evaluate`.
 
-    An image in which another class has more of the couplings than those present
-    costs nothing and does not count in the means: clearer couplings would only
-    make the network more certain of its mistake. What counts of a coupling is by
-    how much it exceeds the uniform one, `1 / J`, so that a tree of few children
-    outweighs many silent ones.
+    An image whose children are, on the whole, coupled more with another class
+    than with those present costs nothing and does not count in the means:
+    clearer couplings would only make the network more certain of its mistake.
     The loss has no effect on `EMRouting` with `gradient="last"`, whose
     couplings are constants.
 
@@ -128,9 +126,7 @@ class CouplingLoss(keras.losses.Loss):
         parents = couplings.shape[-1]
         present = class_targets(y_true, parents, couplings.dtype)
         taken = ops.mean(couplings, axis=1)  # by each class
-        # Above the uniform coupling, as many silent children may be near it.
-        trees = ops.mean(ops.relu(couplings - 1.0 / parents), axis=1)
-        strongest = trees >= ops.max(trees, axis=-1, keepdims=True)
+        strongest = taken >= ops.max(taken, axis=-1, keepdims=True)
         strongest = ops.cast(strongest, couplings.dtype)
         right = ops.max(present * strongest, axis=-1)
         present = present * ops.expand_dims(right, -1)
