@@ -28,6 +28,18 @@ from training.quiet import start_quietly
 from training.runs_file import FinishedRun
 
 TITLES = {"baseline": "Baseline", "rem": "REM"}
+# Losses of REM, and the settings that are their weights.
+_LOSSES = {
+    "coupling loss": (
+        "coupling_spread",
+        "coupling_polarization",
+        "coupling_crowding",
+    ),
+    "counterfactual loss": (
+        "counterfactual_necessity",
+        "counterfactual_sufficiency",
+    ),
+}
 NOTHING = "–"
 
 
@@ -167,7 +179,7 @@ def table(paths: Iterable[Path]) -> str:
         key = json.dumps(setting, sort_keys=True)
         configs[key] = config
         groups.setdefault(key, []).append(result)
-    head = ("data set", "model", "decay", "coupling loss", "seeds", "epochs")
+    head = ("data set", "model", "decay", *_LOSSES, "seeds", "epochs")
     rows = [(*head, *(column.title for column in COLUMNS), "seconds")]
     for key, results in groups.items():
         config = configs[key]
@@ -178,7 +190,10 @@ def table(paths: Iterable[Path]) -> str:
                     Path(config["dataset"]).stem,
                     TITLES[name],
                     f"{config['decay']:g}" if name == "rem" else NOTHING,
-                    _coupling_loss(config) if name == "rem" else NOTHING,
+                    *(
+                        _weights(config, loss) if name == "rem" else NOTHING
+                        for loss in _LOSSES.values()
+                    ),
                     str(len(results)),
                     str(config["epochs"]),
                     *(column.write(models) for column in COLUMNS),
@@ -199,10 +214,9 @@ def _check_measures(model: Mapping[str, Any], run: FinishedRun) -> None:
         ) from error
 
 
-def _coupling_loss(config: Mapping[str, Any]) -> str:
-    """Returns its weights, which older configs do not have, and a ramp."""
-    names = ("coupling_spread", "coupling_polarization", "coupling_crowding")
-    weights = [config.get(name, 0.0) for name in names]
+def _weights(config: Mapping[str, Any], loss: Sequence[str]) -> str:
+    """Returns those of a loss, which older configs do not have, and a ramp."""
+    weights = [config.get(name, 0.0) for name in loss]
     if not any(weights):
         return NOTHING
     ramp = ["ramp"] if config.get("coupling_ramp") else []

@@ -40,7 +40,14 @@ def test_seeds_are_averaged_and_settings_kept_apart(tmp_path):
         [
             write_run(tmp_path / "a", 1, 0.97),
             write_run(tmp_path / "b", 3, 0.99),
-            write_run(tmp_path / "c", 1, 0.5, epochs=9),
+            write_run(
+                tmp_path / "c",
+                1,
+                0.5,
+                epochs=9,
+                counterfactual_necessity=1.0,
+                coupling_ramp=1.0,
+            ),
         ]
     ).splitlines()
     assert len(lines) == 4
@@ -48,13 +55,13 @@ def test_seeds_are_averaged_and_settings_kept_apart(tmp_path):
         [cell.strip() for cell in line.strip("|").split("|")] for line in lines
     ]
     assert rows[2] == [
-        "x", "REM", "0.01", "–", "2", "3", "98.00 ± 1.00", "98.00 ± 1.00",
+        "x", "REM", "0.01", "–", "–", "2", "3", "98.00 ± 1.00", "98.00 ± 1.00",
         "2.00 ± 0.00", "6.00 ± 0.00", "8 ± 0", "–", "25.0 ± 0.0",
         "0.125 ± 0.000", "25.0 ± 0.0", "75.0 ± 0.0", "50.0 ± 0.0",
         "12.5 ± 0.0", "87.5 ± 0.0", "37.5 ± 0.0", "0.50 ± 0.00", "–",
         "80.0 ± 0.0", "12,345 ± 0", "20",
     ]  # fmt: skip
-    assert rows[3][4:8] == ["1", "9", "50.00", "50.00"]
+    assert rows[3][3:9] == ["–", "1, 0, ramp", "1", "9", "50.00", "50.00"]
 
 
 def of_types(*values):
