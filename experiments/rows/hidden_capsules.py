@@ -39,6 +39,8 @@ class _Budget(NamedTuple):
     on_trees: Mapping[str, Any] = {}
     # The same of trainings that go on without them, one after another.
     longer: tuple[Mapping[str, Any], ...] = ()
+    # The same on the trees of the last of these.
+    longer_on_trees: Mapping[str, Any] = {}
 
 
 LABELS = ("network", "removed", "images", "epochs", "trained on trees")
@@ -54,7 +56,6 @@ COLUMNS = (
     paper.PARAMETERS,
     paper.MULTIPLY_ADDS,
 )
-# Without votes an activation of EM routing is a half, as far from 0 as from 1.
 _NO_COUNTERFACTUAL: dict[str, Any] = {
     "counterfactual_necessity": 0.0,
     "counterfactual_sufficiency": 0.0,
@@ -79,6 +80,12 @@ _BUDGETS = {
             }
             for rate in (2e-3, 1.5e-3)
         ),
+        longer_on_trees={
+            "epochs": 2,
+            "levels": (101, 101, 11),
+            "learning_rate": 1.5e-3,
+            "coupling_crowding": 0.0,
+        },
     ),
     "deepcaps": _Budget(20_000, 20, 0.97),
     "deepcaps_sharp": _Budget(20_000, 20, 0.97),
@@ -125,10 +132,11 @@ def get_experiment() -> Experiment:
             "types of capsules, a share of the multiply-adds, in a tenth of "
             "the first training, which makes that affordable. EM-CapsNet is "
             "small from the start; its second and third row go on from the "
-            "one above, the last from the first, with 101 levels in the "
-            "hidden layers, where a child has up to 72 parents, and no "
-            "counterfactual loss, as activations of EM routing are a half "
-            "without votes.",
+            "one above, the fourth from the first, without the counterfactual "
+            "loss, and the last from the third, with it, by differences of "
+            "activations, which are a half without votes. All but the first "
+            "have 101 levels in the hidden layers, where a child has up to 72 "
+            "parents.",
         ),
     )
 
@@ -162,7 +170,20 @@ def _rows(model: str, budget: _Budget) -> tuple[Row, ...]:
         epochs += f" + {config.epochs}"
         row = _row(model, budget, run, config, "no", "+REM", epochs)
         before.append(row)
-    return (*before, _row(model, budget, model, second, "yes", "+REM"))
+    on_trees_rows = [_row(model, budget, model, second, "yes", "+REM")]
+    if budget.longer_on_trees:
+        config = _config(
+            model,
+            budget,
+            start_from=before[-1].run,
+            pruning="none",
+            **{**_ON_TREES, **budget.longer_on_trees},
+        )
+        epochs += f" + {config.epochs}"
+        run = f"{model}-used"
+        row = _row(model, budget, run, config, "yes", "+REM", epochs)
+        on_trees_rows.append(row)
+    return (*before, *on_trees_rows)
 
 
 def _row(
