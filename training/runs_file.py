@@ -145,7 +145,11 @@ def add(path: Path, runs: Iterable[FinishedRun]) -> None:
 
 
 def _line(run: FinishedRun) -> str:
-    parts = {**run.parts, "config": {**run.parts["config"], "data_dir": None}}
+    config = {**run.parts["config"], "data_dir": None}
+    if config.get("start_from") is not None:
+        # Its name and seed, wherever it was.
+        config["start_from"] = "/".join(Path(config["start_from"]).parts[-2:])
+    parts = {**run.parts, "config": config}
     # First what is known, in the order of `PARTS`.
     names = [*(part for part in PARTS if part in parts)]
     names += [part for part in parts if part not in PARTS]

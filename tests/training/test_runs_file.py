@@ -20,7 +20,13 @@ def line(name="x", seed=0, **changes):
 
 
 def test_a_line_holds_what_the_files_of_a_run_folder_do(tmp_path):
-    folder = write_run(tmp_path / "a", 3, 0.1 + 0.2, data_dir="/home/me")
+    folder = write_run(
+        tmp_path / "a",
+        3,
+        0.1 + 0.2,
+        data_dir="/home/me",
+        start_from="/home/me/runs/b/seed-3",
+    )
     (folder / "seconds.json").write_text('{"seconds": 179.4}')
     (folder / "environment.json").write_text('{"cpus": 2}')
     (folder / "data.json").write_text("{}")
@@ -36,7 +42,9 @@ def test_a_line_holds_what_the_files_of_a_run_folder_do(tmp_path):
     for part in runs_file.PARTS:
         before = json.loads((folder / f"{part}.json").read_text())
         if part == "config":
+            # No folder of this machine.
             before["data_dir"] = None
+            before["start_from"] = "b/seed-3"
         # The order is kept too.
         assert json.dumps(content[part]) == json.dumps(before)
 
