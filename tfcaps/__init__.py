@@ -1,7 +1,15 @@
 """Capsule layers for Keras, and routing entropy minimisation (REM)."""
 
 import tfcaps.versions as versions  # noqa: F401 (loads Keras and checks it)
-from tfcaps import layers, losses, models, ops, rem, routing
+from tfcaps import callbacks, layers, losses, models, ops, rem, routing
 
-__all__ = ["layers", "losses", "models", "ops", "rem", "routing"]
+__all__ = [
+    "callbacks",
+    "layers",
+    "losses",
+    "models",
+    "ops",
+    "rem",
+    "routing",
+]
 __version__ = "0.2.0"

@@ -37,7 +37,11 @@ def of_training(
         final = max(layer.routing.sharpness for layer in sharp)
         schedule = objectives.sharpness(config, final)
         callbacks.append(rem.SharpnessSchedule(schedule))
-    loss = model.loss["lengths"] if isinstance(model.loss, dict) else model.loss
+    loss = model.loss
+    if isinstance(loss, dict):
+        loss = loss.get("lengths")
+        if "evidence" in model.loss:
+            callbacks.append(_blueprints(config, batches))
     # On JAX the margin is a constant, and stays where it begins.
     is_constant = keras.backend.backend() == "jax"
     if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
@@ -52,6 +56,21 @@ def of_training(
             tfcaps.losses.HardenMargin(loss, config.hard_margin_from)
         )
     return callbacks
+
+
+def _blueprints(
+    config: Config, batches: Batches
+) -> tfcaps.callbacks.BlueprintEstimation:
+    """Returns what sets the blueprints of a network of parts.
+
+    A network that has been trained stays as narrow and as hard as it is.
+    """
+    given = {"widths": None, "hard": 1.0}
+    if config.width_start is not None:
+        given = {"widths": (config.width_start, 2.0)}
+    return tfcaps.callbacks.BlueprintEstimation(
+        batches.images, batches.labels, config.epochs, seed=config.seed, **given
+    )
 
 
 def stop_on_validation(

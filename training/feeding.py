@@ -57,6 +57,8 @@ def training_batches(
         wanted = {
             "lengths": labels,
             "reconstruction": images,
+            "evidence": labels,
+            "presence": labels,
             "couplings": labels,
             "counterfactual": labels,
         }

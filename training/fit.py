@@ -4,10 +4,13 @@ import contextlib
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
+import numpy as np
 
 from cli import UserError
+import tfcaps
 from tfcaps import rem
 from training import (
     backbone,
@@ -15,12 +18,14 @@ from training import (
     devices,
     features,
     fine_tuning,
+    models,
     networks,
     objectives,
     pruning,
     rebuilding,
     rounds,
     starting,
+    trials,
 )
 from training.backup import BackUp
 from training.batches import Batches, repeated
@@ -34,6 +39,9 @@ from training.progress import progress
 from training.ready import Ready
 from training.stopping import StopOnValidation
 from training.tensorboard import TensorBoard
+
+# Images from which the templates of parts are taken.
+_TEMPLATE_SAMPLES = 500
 
 
 def train(
@@ -62,7 +70,7 @@ def train(
     Raises:
         UserError: If the loss becomes infinite or not a number.
     """
-    config = folder.config
+    config = folder.config.of(name)
     path = folder.model_path(name)
     if path.exists():
         return folder.load_model(name)
@@ -72,7 +80,9 @@ def train(
     if name == "rem" and config.warm_start and "baseline" in config.model_names:
         start = folder.load_model("baseline")
         # It routes as sharply as the baseline did in the end.
-        config = dataclasses.replace(config, sharpness_start=None)
+        config = dataclasses.replace(
+            config, sharpness_start=None, width_start=None
+        )
 
     def keep(model: keras.Model) -> features.Kept | None:
         return features.keep(model, data, config, folder.path, progress() % 2)
@@ -83,6 +93,15 @@ def train(
 
     with devices.scope(strategy):
         ready = prepare(name, data, config, strategy, keep, start)
+        title = name
+        if name == "baseline" and config.trials > 1:
+
+            def draw(seed: int) -> list[Any]:
+                keras.utils.set_random_seed(seed)
+                drawn = build(data, config, decoder=config.decoder == "joint")
+                return _to_train(drawn, name, config, data).get_weights()
+
+            title = trials.best(name, ready, folder, draw)
         stops, epochs = [], config.epochs
         if (config.patience, config.stop_accuracy) != (None, None):
             validation = _validation_batches(ready)
@@ -108,7 +127,7 @@ def train(
                 ready, folder, epochs, stops, compiled, fit_stage
             )
         else:
-            fit_stage(ready, epochs, name, None)
+            fit_stage(ready, epochs, title, None)
         for stop in stops:
             stop.restore(ready.trained)
         done = 1
@@ -171,7 +190,7 @@ def _fit(
     With `pause` it stops after so many epochs, and pruning may go on later.
     """
     first, last = span
-    config = folder.config
+    config = folder.config.of(name)
     tuned = 0 if first else config.fine_tune_epochs
     whole = dataclasses.replace(config, epochs=last + tuned)
     measure = Measure(
@@ -304,16 +323,7 @@ def _compiled(
     config: Config,
     strategy: Strategy | None,
 ) -> Ready:
-    trained = kept.head
-    counterfactual = any(config.counterfactual_weights)
-    if name == "rem" and (counterfactual or any(config.coupling_weights)):
-        labels = kept.data.train.labels
-        seen = len(repeated(labels) if config.balanced else labels)
-        images = config.epochs * seen
-        ramp = config.coupling_ramp * images / config.batch_size
-        trained = rem.add_couplings(
-            trained, ramp_steps=round(ramp), counterfactual=counterfactual
-        )
+    trained = _to_train(kept.head, name, config, kept.data)
     batches = training_batches(
         trained,
         kept.data,
@@ -327,6 +337,36 @@ def _compiled(
     )
     return Ready(
         model, trained, batches, kept.head, kept.data, config, kept.head
+    )
+
+
+def _to_train(
+    network: keras.Model, name: str, config: Config, data: Data
+) -> keras.Model:
+    """Returns a network with the outputs that it is trained on.
+
+    Args:
+        network: From images, or features, to lengths.
+        name: As in `train`.
+        config: Settings of this training.
+        data: What it is trained on.
+    """
+    if models.network(config.model).loss == "evidence":
+        if config.width_start is not None:
+            return tfcaps.models.with_templates(network)
+        draw = np.random.default_rng(config.seed)
+        some = draw.permutation(len(data.train.labels))[:_TEMPLATE_SAMPLES]
+        images = data.train.images[np.sort(some)]
+        return tfcaps.models.with_templates(network, images)
+    counterfactual = any(config.counterfactual_weights)
+    if name != "rem" or not (counterfactual or any(config.coupling_weights)):
+        return network
+    labels = data.train.labels
+    seen = len(repeated(labels) if config.balanced else labels)
+    images = config.epochs * seen
+    ramp = config.coupling_ramp * images / config.batch_size
+    return rem.add_couplings(
+        network, ramp_steps=round(ramp), counterfactual=counterfactual
     )
 
 
@@ -359,6 +399,7 @@ def build(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         data.image_shape,
         data.num_classes,
         routing=config.routing,
+        part_types=config.part_types,
         backbone=network,
         decoder=decoder,
         mean=mean,

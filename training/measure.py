@@ -27,7 +27,9 @@ _ACTIVE_SAMPLES = 128
 
 def _short(name: str) -> str:
     """Returns a log's name as if lengths were the only output."""
-    return name if name == "lengths_loss" else name.removeprefix("lengths_")
+    return {"evidence_accuracy": "accuracy"}.get(
+        name, name if name == "lengths_loss" else name.removeprefix("lengths_")
+    )
 
 
 def _measured_epochs(epochs: int) -> list[int]:

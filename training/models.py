@@ -39,7 +39,7 @@ class Network:
             classes, and takes `routing`.
         about: A line about it.
         arguments: Other arguments of the function.
-        loss: `"margin"` or `"spread"`.
+        loss: `"margin"`, `"spread"` or `"evidence"`.
         decoder: Arguments of `tfcaps.models.with_decoder`.
         backbone_builder: `"module:function"` that builds it from a backbone and
             classes, and takes `input_shape` and `routing`; `None` where there
@@ -97,6 +97,11 @@ MODELS: dict[str, Network] = {
     "dr_capsnet_small": Network(
         "training.networks:dr_capsnet_small",
         "dynamic routing, eight children; for two CPU cores, up to 40x40",
+    ),
+    "constellation_capsnet": Network(
+        "tfcaps.models:constellation_capsnet",
+        "parts with names and places; trees can be read, see --part-types",
+        loss="evidence",
     ),
     "parts_capsnet": Network(
         "tfcaps.models:parts_capsnet",

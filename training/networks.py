@@ -23,6 +23,7 @@ def build(
     classes: int,
     *,
     routing: str | None = None,
+    part_types: int | None = None,
     backbone: keras.Model | None = None,
     decoder: bool = False,
     mean: Sequence[float] = (),
@@ -36,6 +37,8 @@ def build(
         classes: Int. Number of classes.
         routing: Name of a routing, or a number of iterations of dynamic
             routing. Defaults to the network's own.
+        part_types: Int. Most types of parts, of a network that has any.
+            Defaults to the network's own.
         backbone: Trained network whose feature map takes the place of the first
             convolution, frozen. Defaults to none.
         decoder: Bool. Add the network's decoder. Defaults to `False`.
@@ -51,6 +54,13 @@ def build(
     settings: dict[str, Any] = {}
     if routing is not None:
         settings["routing"] = int(routing) if routing.isdigit() else routing
+    if part_types is not None:
+        settings["part_types"] = part_types
+        if known.loss != "evidence":
+            able = [key for key in MODELS if MODELS[key].loss == "evidence"]
+            raise UserError(
+                f"--part-types is for {', '.join(able)}; {name} has none."
+            )
     try:
         if backbone is None:
             model = known.build(shape, classes, **settings)

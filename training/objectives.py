@@ -46,12 +46,11 @@ def compile_model(
     accuracies: list[Any] = (
         [both_found, share_found] if config.pairs else ["accuracy"]
     )
-    has_several = isinstance(minimised, dict)
-    model.compile(
-        guarded(optimizer),
-        loss=minimised,
-        metrics={"lengths": accuracies} if has_several else accuracies,
-    )
+    metrics: Any = accuracies
+    if isinstance(minimised, dict):
+        told = "evidence" if "evidence" in minimised else "lengths"
+        metrics = {told: accuracies}
+    model.compile(guarded(optimizer), loss=minimised, metrics=metrics)
 
 
 def losses(
@@ -70,6 +69,8 @@ def losses(
     )
     if not isinstance(model.output, dict):
         return lengths
+    if "evidence" in model.output:
+        return tfcaps.losses.constellation_losses()
     every = {
         "lengths": lengths,
         "reconstruction": tfcaps.losses.ReconstructionLoss(

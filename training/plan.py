@@ -41,8 +41,9 @@ def cost(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
     As for `show`, a few steps are trained and forgotten.
     """
     config = folder.config
-    seen = len(data.train.labels) * math.prod(data.image_shape) * config.epochs
-    if seen * len(config.trained_names) < _LONG:
+    epochs = sum(config.of(name).epochs for name in config.trained_names)
+    seen = len(data.train.labels) * math.prod(data.image_shape) * epochs
+    if seen < _LONG:
         return
     total = sum(
         _show_training(name, data, folder, strategy)
@@ -175,7 +176,7 @@ def _show_training(
     strategy: Strategy | None,
 ) -> float:
     """Prints how a model is trained, and returns the seconds."""
-    config = folder.config
+    config = folder.config.of(name)
     begun = rounds.begun(name, folder, config.rounds)
     title = rounds.title(name, begun)
     if name == "rem":
@@ -186,6 +187,15 @@ def _show_training(
     tuned = max(tuned - (begun + 1) * config.epochs, 0)
     timed = _time(name, data, config, strategy)
     total = 0.0
+    if name == "baseline" and config.trials > 1 and not done:
+        (steps, seconds), *_ = timed
+        epochs = (config.trials - 1) * config.trial_epochs
+        print(
+            f"training  {TITLES[name]}: at most {config.trials} starts of "
+            f"{config.trial_epochs} epochs, of which one is trained on "
+            "(--trials)"
+        )
+        total += epochs * steps * seconds
     for what, epochs, past, (steps, seconds) in zip(
         ("", ", fine-tuning"),
         (config.epochs, config.fine_tune_epochs),

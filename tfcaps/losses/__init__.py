@@ -1,5 +1,10 @@
 """Losses of class lengths, of reconstructions and of couplings."""
 
+from tfcaps.losses.constellation import (
+    EvidenceLoss,
+    PresenceLoss,
+    constellation_losses,
+)
 from tfcaps.losses.counterfactual import CounterfactualLoss
 from tfcaps.losses.coupling import CouplingLoss
 from tfcaps.losses.margin import HardenMargin, MarginLoss
@@ -9,10 +14,13 @@ from tfcaps.losses.spread import IncreaseMargin, SpreadLoss, spread_margin
 __all__ = [
     "CounterfactualLoss",
     "CouplingLoss",
+    "EvidenceLoss",
     "HardenMargin",
     "IncreaseMargin",
     "MarginLoss",
+    "PresenceLoss",
     "ReconstructionLoss",
     "SpreadLoss",
+    "constellation_losses",
     "spread_margin",
 ]

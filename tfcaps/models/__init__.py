@@ -3,6 +3,7 @@
 from tfcaps.models.affine_capsnet import affine_capsnet
 from tfcaps.models.backbone_capsnet import backbone_capsnet
 from tfcaps.models.backbone_parts_capsnet import backbone_parts_capsnet
+from tfcaps.models.constellation_capsnet import constellation_capsnet
 from tfcaps.models.deepcaps import deepcaps
 from tfcaps.models.dr_capsnet import dr_capsnet
 from tfcaps.models.efficient_capsnet import efficient_capsnet
@@ -13,11 +14,13 @@ from tfcaps.models.load_pretrained import load_pretrained
 from tfcaps.models.multilayer_capsnet import multilayer_capsnet
 from tfcaps.models.parts_capsnet import parts_capsnet
 from tfcaps.models.with_decoder import with_decoder
+from tfcaps.models.with_templates import with_templates
 
 __all__ = [
     "affine_capsnet",
     "backbone_capsnet",
     "backbone_parts_capsnet",
+    "constellation_capsnet",
     "deepcaps",
     "dr_capsnet",
     "efficient_capsnet",
@@ -28,4 +31,5 @@ __all__ = [
     "multilayer_capsnet",
     "parts_capsnet",
     "with_decoder",
+    "with_templates",
 ]

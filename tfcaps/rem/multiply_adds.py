@@ -11,9 +11,11 @@ from tfcaps.graphs import functional, same_layers
 from tfcaps.layers import (
     ClassCaps,
     CompactCaps,
+    ConstellationCaps,
     ConvCaps,
     ConvCaps3D,
     Decoder,
+    PartCaps,
     PrimaryCaps,
     PrimaryMatrixCaps,
 )
@@ -188,6 +190,15 @@ def _class_caps(layer: Any, shape: Shape) -> int:
     return _routed(layer, children, shape[-1] or 0)
 
 
+def _constellation(layer: Any, shape: Shape) -> int:
+    """Counts the search for the modes, and the passes over the votes."""
+    _, rows, columns, types, _ = (size or 0 for size in shape)
+    down, right = layer.scanned((rows, columns))
+    each = columns * rows * right + right * rows * down
+    votes = rows * columns * types * layer.num_capsules * layer.dim
+    return types * layer.num_capsules * each + votes * layer.routing.vote_passes
+
+
 def _conv_caps(layer: Any, shape: Shape) -> int:
     windows = _product(layer._windows(shape).shape)
     children = _product((*layer.kernel_size, shape[-2]))
@@ -229,10 +240,11 @@ _keras = keras.layers
 
 # The first that fits; subclasses stand before their bases.
 _COUNTS: tuple[tuple[Any, _Count], ...] = (
+    (ConstellationCaps, _constellation),
     (ClassCaps, _class_caps),
     (ConvCaps, _conv_caps),
     (ConvCaps3D, _conv_caps_3d),
-    (PrimaryCaps, _primary),
+    ((PartCaps, PrimaryCaps), _primary),
     (PrimaryMatrixCaps, _primary_matrix),
     (Decoder, _decoder),
     (WithCouplings, _with_couplings),

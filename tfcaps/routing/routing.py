@@ -129,6 +129,16 @@ class Routing(abc.ABC):
         through = getattr(self, "gradient", "last") == "full"
         return through and getattr(self, "iterations", 1) > 1
 
+    def tree_threshold(self, parents: int) -> float:
+        """Returns the coupling that a child in a tree must exceed.
+
+        The uniform coupling, unless the routing says otherwise.
+
+        Args:
+            parents: Int. How many parents children choose from.
+        """
+        return 1.0 / parents
+
     @property
     def vote_passes(self) -> int:
         """How often all votes are summed, compared or measured.

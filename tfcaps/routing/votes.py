@@ -1,6 +1,7 @@
 """Votes, accessible only through the contractions that routing needs."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from keras import ops
@@ -47,6 +48,11 @@ class Votes:
     def num_parents(self) -> int:
         """How many parents there are."""
         return int(self._by_parent.shape[1])
+
+    @property
+    def num_children(self) -> int:
+        """How many children there are."""
+        return int(self._by_parent.shape[2])
 
     @property
     def tensor(self) -> Tensor:
@@ -103,6 +109,35 @@ class Votes:
             scales: Tensor `[b, j, d]`, a weight of each component.
         """
         return _by_parent(_squared_distances(self._by_parent, poses, scales))
+
+    def mass(
+        self, activations: Tensor, width: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Counts the votes of each type near the votes of all children.
+
+        Args:
+            activations: Activations `[b, n, t]` of the children, which vary by
+                type last.
+            width: By how much votes may differ, a scalar.
+
+        Returns:
+            `sum_{i of t} a_i exp(-|û_ij - x|^2 / 2 width^2)` `[b, t, j, x]`,
+            where `x` are the votes for `j`; and a function from indices `[b,
+            j]` of `x` to these votes `[b, j, d]`.
+        """
+        votes = self._by_parent
+        apart = ops.expand_dims(votes, 3) - ops.expand_dims(votes, 2)
+        near = ops.exp(-0.5 * ops.sum(ops.square(apart), -1) / width**2)
+        types = activations.shape[-1]
+        _, parents, children, _ = votes.shape
+        near = ops.reshape(near, (-1, parents, children, children // types, types))
+        mass = ops.einsum("bnt,bjxnt->btjx", activations, near)
+
+        def anchors(index: Tensor) -> Tensor:
+            index = ops.reshape(index, (-1, parents, 1, 1))
+            return ops.squeeze(ops.take_along_axis(votes, index, axis=2), 2)
+
+        return mass, anchors
 
     def scale(self, factors: Tensor) -> "Votes":
         """Returns the votes multiplied by factors `[b, i, j]`."""

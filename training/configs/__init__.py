@@ -46,6 +46,12 @@ class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
         """The weights of `tfcaps.losses.CounterfactualLoss`, in its order."""
         return (self.counterfactual_necessity, self.counterfactual_sufficiency)
 
+    def of(self, name: str) -> "Config":
+        """Returns the settings of the training of one model, by its name."""
+        if name != "rem" or self.rem_epochs is None:
+            return self
+        return dataclasses.replace(self, epochs=self.rem_epochs)
+
     def uses(self, setting: str) -> bool:
         """Returns whether a setting makes a difference to this run."""
         return self.rem or not settings_of(Config)[setting].rem

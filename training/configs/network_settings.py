@@ -70,6 +70,20 @@ class NetworkSettings:
         read=_routing,
         metavar="NAME",
     )
+    part_types: int | None = setting(
+        None,
+        "most types of parts that constellation_capsnet looks for (default: "
+        "the model's own)",
+        low=1,
+        group=NETWORK,
+        metavar="N",
+    )
+    width_start: float | None = setting(
+        6.0,
+        "pixels by which votes of a constellation_capsnet may differ in the "
+        "first epoch; null for as many as in the last one",
+        low=0.1,
+    )
     dense_head: bool = setting(
         False,
         "train the network with a dense layer in the place of its capsules "

@@ -14,6 +14,26 @@ class TrainingSettings:
     epochs: int = setting(
         8, "passes over the images", low=1, group=TRAINING, metavar="N"
     )
+    rem_epochs: int | None = setting(
+        None,
+        "the same of REM (default: as many)",
+        low=1,
+        group=TRAINING,
+        metavar="N",
+        rem=True,
+    )
+    trials: int = setting(
+        1,
+        "most starts of the baseline; the first one whose parts have settled "
+        "is trained on, or that of the lowest training loss",
+        low=1,
+        high=100,
+        group=TRAINING,
+        metavar="N",
+    )
+    trial_epochs: int = setting(
+        2, "epochs after which starts are compared", low=1
+    )
     rounds: int = setting(
         1,
         "most rounds of so many epochs that the baseline is trained for, "

@@ -15,7 +15,12 @@ from tfcaps.graphs import (
     routed_layers,
     same_layers,
 )
-from tfcaps.layers import Length, PrimaryCaps, PrimaryMatrixCaps
+from tfcaps.layers import (
+    Length,
+    PartCaps,
+    PrimaryCaps,
+    PrimaryMatrixCaps,
+)
 from tfcaps.ops import Tensor, length
 from tfcaps.rem.evaluation.without_trees import tree_threshold
 from tfcaps.rem.trees.with_couplings import (
@@ -334,7 +339,7 @@ class _Cut:
     def _note_active(self, layer: Any, outputs: Any, *, above: bool) -> None:
         if not (
             is_routed(layer)
-            or isinstance(layer, (PrimaryCaps, PrimaryMatrixCaps))
+            or isinstance(layer, (PartCaps, PrimaryCaps, PrimaryMatrixCaps))
         ):
             return
         if isinstance(outputs, (tuple, list)):
@@ -365,7 +370,8 @@ def _draw(layer: Any, children: int, seed: int) -> None:
     initializers = {name: w.initializer for name, w in weights.items()}
     if bias is not None:
         initializers["bias"] = bias
-    initializers["transformation"] = layer.transformation_initializer
+    drawn = "blueprint" if hasattr(layer, "blueprint") else "transformation"
+    initializers[drawn] = layer.transformation_initializer
     for number, weight in enumerate(layer.weights):
         initializer = keras.initializers.get(initializers[weight.name])
         config = initializer.get_config()

@@ -68,7 +68,7 @@ def tree_threshold(layer: Any, parents: int) -> float:
     That is the uniform coupling, or its rounded value if that is larger, plus a
     margin for noise.
     """
-    uniform = 1.0 / parents
+    uniform = layer.routing.tree_threshold(parents)
     if layer.routing.levels is not None:
         rounded = layer.routing.rounded(ops.convert_to_tensor([uniform]))
         uniform = max(uniform, float(ops.convert_to_numpy(rounded)[0]))

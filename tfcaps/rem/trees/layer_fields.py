@@ -11,6 +11,7 @@ from tfcaps.layers import (
     ConvCaps,
     ConvCaps3D,
     Length,
+    PartCaps,
     PrimaryCaps,
     PrimaryMatrixCaps,
     Squash,
@@ -127,6 +128,15 @@ def _capsule_map(
         _map_of(inputs), (0, 1), shape[:2], layer.kernel_size, strides,
         layer.padding,
     )  # fmt: skip
+    return fields.extended(shape)
+
+
+def _part_caps(
+    layer: Any, inputs: list[Fields], shape: Sequence[int]
+) -> Fields:
+    fields = _map_of(inputs)
+    for axis in (0, 1):  # of all in the window only one part stays
+        fields = windows(fields, axis, layer.window, 1, padding="same")
     return fields.extended(shape)
 
 
@@ -373,6 +383,7 @@ _LAYERS: dict[type, Rule] = {
     ConvCaps: _conv_caps,
     ConvCaps3D: _conv_caps_3d,
     Length: _length,
+    PartCaps: _part_caps,
     PrimaryCaps: _capsule_map,
     PrimaryMatrixCaps: _capsule_map,
     Squash: _last_mixed,

@@ -158,7 +158,7 @@ class ParseTrees:
 
 def _uniform(layer: ClassCaps) -> float:
     """Returns the uniform coupling, or its rounded value if larger."""
-    uniform = 1.0 / layer.num_capsules
+    uniform = layer.routing.tree_threshold(layer.num_capsules)
     rounded = layer.routing.rounded(ops.convert_to_tensor(uniform, "float32"))
     return max(uniform, float(ops.convert_to_numpy(rounded)))
 

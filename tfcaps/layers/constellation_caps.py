@@ -1,0 +1,323 @@
+"""Class capsules that know which parts they have, and where."""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfcaps import routing as routings
+from tfcaps.layers.class_caps import ClassCaps
+from tfcaps.layers.part_caps import centres
+from tfcaps.layers.routed import child_activations, select_outputs
+from tfcaps.ops import Tensor
+from tfcaps.routing import MeanShiftRouting, Routed, Votes
+from tfcaps.routing.translated_votes import TranslatedVotes
+
+# The best place of a class is looked for at all but an eighth of the places on
+# each side of the image; its blueprint reaches further.
+_BORDER = 8
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class ConstellationCaps(ClassCaps):
+    """Finds classes as constellations of parts: which types stand where.
+
+    A child of type `t` at place `p` votes `p - o_tj` for the place of class
+    `j`: the transformation of capsules, reduced to a translation. `o` is the
+    weight `blueprint`, from which can be read where each part of a class is;
+    the weight `slots` tells which types a class has at all. Routing finds the
+    place at which the votes agree. In the tree of a class are the children that
+    vote for its place, at most one of each type.
+
+    Args:
+        num_capsules: Int. Number of classes.
+        routing: A `tfcaps.routing.MeanShiftRouting`, or its config. `types` is
+            set to those of the input. Defaults to `None`, one with its
+            defaults.
+        stride: Float. As in `PartCaps`. Defaults to `1`.
+        offset: As in `PartCaps`. Defaults to `(0, 0)`.
+        spread: Float. Standard deviation in pixels of where types stand before
+            training. Defaults to `2`.
+        repulsion: Float. Weight of a penalty that keeps the types of a class
+            apart. Defaults to `0`.
+        apart: Float. How many pixels apart. Defaults to `6`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Places of the children.
+        activations: Activations of the children.
+        return_activations: Bool. Return `(poses, activations)`. Defaults to
+            `False`.
+        return_couplings: Bool. Return `(poses, couplings)`, or all three.
+            Defaults to `False`.
+        return_evidence: Bool. Return the evidence last, the logits on which
+            classes are trained, see `MeanShiftRouting`. Defaults to `False`.
+
+    Input shape:
+        `[b, h, w, t, 2]`, rows and columns in pixels, as `PartCaps` makes them.
+
+    Output shape:
+        Poses `[b, num_capsules, 2]`, the places of the classes in pixels.
+        Activations `[b, num_capsules]` in [0, 1], couplings `[b, i,
+        num_capsules]` and evidence `[b, num_capsules]`, float32.
+
+    Raises:
+        ValueError: If an argument is out of range, or the input's shape does
+            not fit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> parts = np.zeros((2, 8, 8, 5, 2), "float32")
+    >>> present = np.zeros((2, 8, 8, 5), "float32")
+    >>> tuple(ConstellationCaps(10)(parts, present).shape)
+    (2, 10, 2)
+    """
+
+    def __init__(
+        self,
+        num_capsules: int,
+        routing: Any = None,
+        stride: float = 1.0,
+        offset: tuple[float, float] = (0.0, 0.0),
+        spread: float = 2.0,
+        repulsion: float = 0.0,
+        apart: float = 6.0,
+        **kwargs: Any,
+    ):
+        for name, value in (("stride", stride), ("apart", apart)):
+            if value <= 0:
+                raise ValueError(
+                    f"`{name}` must be above 0. Received: {name}={value}."
+                )
+        for name, value in (("spread", spread), ("repulsion", repulsion)):
+            if value < 0:
+                raise ValueError(
+                    f"`{name}` must not be negative. Received: {name}={value}."
+                )
+        routing = routings.get(routing or MeanShiftRouting())
+        if not isinstance(routing, MeanShiftRouting):
+            raise ValueError(
+                "`routing` must be a `tfcaps.routing.MeanShiftRouting`, which "
+                "knows places. Received: "
+                f"{type(routing).__name__}. Use `ClassCaps` for the others."
+            )
+        # Places are float32 whatever the policy: half a pixel is much.
+        kwargs.setdefault("autocast", False)
+        super().__init__(
+            num_capsules, 2, routing, use_bias=False, share="type", **kwargs
+        )
+        self.stride = float(stride)
+        self.offset = tuple(float(pixel) for pixel in offset)
+        self.spread = float(spread)
+        self.repulsion = float(repulsion)
+        self.apart = float(apart)
+
+    def build(self, input_shape: Any) -> None:
+        shape = tuple(input_shape)
+        if len(shape) != 5 or None in shape[1:] or shape[-1] != 2:
+            raise ValueError(
+                "ConstellationCaps takes places [batch, rows, columns, types, "
+                "2], all known but the batch, and their activations, as "
+                f"`PartCaps` returns them. Received: input_shape={shape}."
+            )
+        _, rows, columns, types, _ = shape
+        config = {**self.routing.get_config(), "types": types}
+        self.routing = MeanShiftRouting.from_config(config)
+        self.side = self.stride * max(rows, columns)
+        # In sides of the image, so that a step of Adam is a share of it.
+        self.transformation_initializer = keras.initializers.RandomNormal(
+            stddev=self.spread / self.side
+        )
+        self.blueprint = self.add_weight(
+            shape=(types, self.num_capsules, 2),
+            initializer=self.transformation_initializer,
+            regularizer=_Apart(self) if self.repulsion else None,
+            autocast=False,
+            name="blueprint",
+        )
+        self._routing_weights = []
+        weights = self.routing.weights(
+            rows * columns * types, self.num_capsules, 2
+        )
+        for name, weight in weights.items():
+            variable = self.add_weight(
+                shape=weight.shape,
+                initializer=weight.initializer,
+                trainable=weight.trainable,
+                autocast=False,
+                name=name,
+            )
+            setattr(self, name, variable)
+            self._routing_weights.append(name)
+
+    @property
+    def shifts(self) -> Tensor:
+        """Where each type stands in each class, `[t, j, 2]` in pixels."""
+        return self.blueprint * self.side
+
+    def call(
+        self,
+        inputs: Tensor,
+        activations: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_activations: bool = False,
+        return_couplings: bool = False,
+        return_evidence: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        del labels, training
+        votes, present, weights = self._prepared(inputs, activations)
+        mode = self.routing.mode(votes, present, **weights)
+        routed = self.routing.trace(votes, mode, present, **weights)
+        outputs = self._outputs(routed, return_activations, return_couplings)
+        if not return_evidence:
+            return outputs
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        return (*outputs, ops.cast(mode.evidence, "float32"))
+
+    def evidence_map(
+        self, inputs: Tensor, activations: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """Returns the evidence of each class at each place, see the routing.
+
+        Args:
+            inputs: As in the call.
+            activations: As in the call.
+        """
+        votes, present, weights = self._prepared(inputs, activations)
+        return self.routing.evidence_map(votes, present, **weights)
+
+    def _prepared(
+        self, inputs: Tensor, activations: Tensor | None
+    ) -> tuple[Votes, Tensor, dict[str, Tensor]]:
+        """Returns what the routing takes; activations are `[b, i]`."""
+        if activations is None:
+            raise ValueError(
+                "ConstellationCaps need the `activations` of the parts, as a "
+                "place does not tell whether something is there. Received: "
+                "activations=None. Call it on both outputs of `PartCaps`."
+            )
+        shifts, weights = self._weights()
+        votes = self._votes(inputs, shifts)
+        activations = child_activations(inputs, activations)
+        children = math.prod(inputs.shape[1:-1])
+        present = ops.reshape(activations, (-1, children))
+        return votes, ops.cast(present, votes.dtype), weights
+
+    def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
+        names = self._routing_weights
+        return self.shifts, {name: getattr(self, name) for name in names}
+
+    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
+        sides = zip(inputs.shape[1:3], self.offset, strict=True)
+        cells = [centres(count, self.stride, first) for count, first in sides]
+        edges = [len(c) // _BORDER for c in cells]
+        within = [
+            c[edge : len(c) - edge]
+            for c, edge in zip(cells, edges, strict=True)
+        ]
+        return TranslatedVotes(inputs, transformation, cells, within)
+
+    def scanned(self, counts: tuple[int, int]) -> tuple[int, int]:
+        """Returns at how many rows and columns classes are looked for.
+
+        Args:
+            counts: Rows and columns of places.
+        """
+        rows, columns = (count - 2 * (count // _BORDER) for count in counts)
+        return rows, columns
+
+    @property
+    def can_be_silent(self) -> bool:
+        """Whether children are silent whose weights are zero: no place is."""
+        return False
+
+    def _outputs(
+        self, routed: Routed, return_activations: bool, return_couplings: bool
+    ) -> Any:
+        return select_outputs(
+            *(ops.cast(tensor, "float32") for tensor in routed),
+            return_activations,
+            return_couplings,
+        )
+
+    def child_places(self, inputs: Tensor) -> Tensor:
+        """Returns rows and columns `[b, i, 2]` of the children in pixels.
+
+        Args:
+            inputs: As in the call.
+        """
+        return ops.reshape(inputs, (-1, math.prod(inputs.shape[1:-1]), 2))
+
+    def voting_activations(
+        self, inputs: Tensor, activations: Tensor | None = None
+    ) -> Tensor:
+        activations = child_activations(inputs, activations)
+        children = math.prod(inputs.shape[1:-1])
+        activations = ops.reshape(activations, (-1, children))
+        votes = ops.any(self.slots != 0, axis=-1)
+        votes = ops.tile(votes, children // votes.shape[0])
+        return ops.where(votes, ops.cast(activations, "float32"), 0.0)
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        activations: Any = None,
+        labels: Any = None,
+        return_activations: bool = False,
+        return_couplings: bool = False,
+        return_evidence: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        parents = (inputs.shape[0], self.num_capsules)
+        children = math.prod(inputs.shape[1:-1])
+        shapes = ((*parents, 2), parents, (parents[0], children, parents[1]))
+        outputs = select_outputs(
+            *(keras.KerasTensor(shape, dtype="float32") for shape in shapes),
+            return_activations,
+            return_couplings,
+        )
+        if not return_evidence:
+            return outputs
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        return (*outputs, keras.KerasTensor(parents, dtype="float32"))
+
+    def get_config(self) -> dict[str, Any]:
+        # What is fixed here is no argument.
+        of_all = keras.layers.Layer.get_config(self)
+        return {
+            **of_all,
+            "num_capsules": self.num_capsules,
+            "routing": routings.serialize(self.routing),
+            "stride": self.stride,
+            "offset": self.offset,
+            "spread": self.spread,
+            "repulsion": self.repulsion,
+            "apart": self.apart,
+        }
+
+
+class _Apart(keras.regularizers.Regularizer):
+    """Penalises types of a class that stand at one place."""
+
+    def __init__(self, layer: ConstellationCaps):
+        self._layer = layer
+
+    def __call__(self, blueprint: Tensor) -> Tensor:
+        layer = self._layer
+        places = blueprint * layer.side
+        types, parents, _ = places.shape
+        apart = ops.expand_dims(places, 1) - ops.expand_dims(places, 0)
+        square = ops.sum(ops.square(apart), axis=-1)  # [t, t, j]
+        near = ops.square(ops.relu(1.0 - square / layer.apart**2))
+        slots = layer.slots
+        both = ops.expand_dims(slots, 1) * ops.expand_dims(slots, 0)
+        others = ops.expand_dims(1.0 - np.eye(types, dtype="float32"), -1)
+        total = ops.sum(near * both * others)
+        return layer.repulsion * total / (types * parents)
+
+    def get_config(self) -> dict[str, Any]:
+        return {}

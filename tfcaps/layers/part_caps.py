@@ -1,0 +1,246 @@
+"""Capsules that are parts of an image: a type, a presence and a place."""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+from numpy.typing import NDArray
+
+from tfcaps.ops import Tensor, as_float32, check_positive
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class PartCaps(keras.layers.Layer):
+    """Finds parts of several types in a feature map, and where they are.
+
+    A 1x1 convolution and a softmax tell which of `num_types` types of part, or
+    nothing, is at each place: a place has one type at most. Places compete: of
+    all within `window` only the one where most is present, `p = 1 - a(nothing)`,
+    stays active. The pose of a part is its place and nothing else, so that what
+    it is can only be said by its type.
+
+    At inference the winner of a window takes all. In training the competition
+    is soft, `a p^4 / (sum of p^4 in the window)`, until the weight `hardness`
+    is 1, see `tfcaps.callbacks.BlueprintEstimation`; from then on it is hard,
+    with the gradient of the soft one.
+
+    Args:
+        num_types: Int. Types of parts.
+        window: Int, odd. Rows and columns of the window, in places, in which
+            places compete. Defaults to `5`.
+        stride: Float. Pixels between two places. Defaults to `1`.
+        offset: Row and column in pixels of the first place, the first pixel
+            being at 0. Defaults to `(0, 0)`.
+        power: Float. Exponent of the soft competition. Defaults to `4`.
+        kernel_initializer: Initializer of the kernel. Defaults to
+            `"glorot_uniform"`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Feature map.
+        return_presence: Bool. Return the presence too. Defaults to `False`.
+
+    Input shape:
+        `[b, h, w, channels]`.
+
+    Output shape:
+        Poses `[b, h, w, num_types, 2]`, row and column in pixels, and
+        activations `[b, h, w, num_types]`, in [0, 1]. The presence `[b, h, w,
+        num_types + 1]`, nothing last, sums to 1 at each place. All float32.
+
+    Raises:
+        ValueError: If an argument is out of range, or the input's shape does
+            not fit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> features = np.zeros((2, 8, 8, 16), "float32")
+    >>> poses, activations = PartCaps(5, stride=2, offset=(1, 1))(features)
+    >>> poses[0, 3, 0, 0].tolist(), tuple(activations.shape)  # row 3
+    ([7.0, 1.0], (2, 8, 8, 5))
+
+    References:
+        - Kosiorek et al., 2019, https://arxiv.org/abs/1906.06818 (part
+          capsules with a presence and a pose)
+    """
+
+    def __init__(
+        self,
+        num_types: int,
+        window: int = 5,
+        stride: float = 1.0,
+        offset: tuple[float, float] = (0.0, 0.0),
+        power: float = 4.0,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ):
+        check_positive(num_types=num_types, window=window)
+        if window % 2 == 0:
+            raise ValueError(
+                f"`window` must be odd. Received: window={window}."
+            )
+        if stride <= 0 or power <= 0:
+            raise ValueError(
+                "`stride` and `power` must be above 0. Received: "
+                f"stride={stride}, power={power}."
+            )
+        super().__init__(**kwargs)
+        self.num_types = num_types
+        self.window = window
+        self.stride = float(stride)
+        self.offset = tuple(float(pixel) for pixel in offset)
+        self.power = float(power)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.conv = keras.layers.Conv2D(
+            num_types + 1,
+            1,
+            data_format="channels_last",
+            kernel_initializer=self.kernel_initializer,
+            bias_initializer=_favour_nothing,
+            dtype=self.dtype_policy,
+            trainable=self.trainable,
+            name="conv",
+        )
+
+    def build(self, input_shape: Any) -> None:
+        if len(input_shape) != 4 or None in input_shape[1:]:
+            raise ValueError(
+                "PartCaps takes a feature map [batch, rows, columns, channels],"
+                " all known but the batch. Received: "
+                f"input_shape={tuple(input_shape)}."
+            )
+        self.conv.build(input_shape)
+        self.hardness = self.add_weight(
+            shape=(),
+            initializer="zeros",
+            trainable=False,
+            autocast=False,
+            name="hardness",
+        )
+
+    def call(
+        self,
+        inputs: Tensor,
+        return_presence: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        presence = self.presence(inputs)
+        active = _winners(presence, self.window)
+        if training:
+            soft = compete(presence, self.window, self.power)
+            active = soft + self.hardness * ops.stop_gradient(active - soft)
+        poses = self.places(presence)
+        outputs = (poses, active)
+        return (*outputs, presence) if return_presence else outputs
+
+    def presence(self, inputs: Tensor) -> Tensor:
+        """Returns how much each type, and nothing, is present at each place.
+
+        Args:
+            inputs: Feature map `[b, h, w, channels]`.
+
+        Returns:
+            Tensor `[b, h, w, num_types + 1]`, float32.
+        """
+        return ops.softmax(as_float32(self.conv(inputs)), axis=-1)
+
+    def places(self, presence: Tensor) -> Tensor:
+        """Returns the mean place `[b, h, w, t, 2]` of what is near, in pixels.
+
+        Args:
+            presence: Tensor `[b, h, w, num_types + 1]`.
+        """
+        _, rows, columns, _ = presence.shape
+        power = (1.0 - ops.stop_gradient(presence[..., -1:])) ** self.power
+        down, right = (
+            centres(count, self.stride, first)
+            for count, first in zip((rows, columns), self.offset, strict=True)
+        )
+        padded = ops.pad(power, [[0, 0], [1, 1], [1, 1], [0, 0]])
+        near = {
+            (y, x): padded[:, 1 + y : 1 + y + rows, 1 + x : 1 + x + columns]
+            for y in (-1, 0, 1)
+            for x in (-1, 0, 1)
+        }
+        total = sum(near.values()) + 1e-12
+        moved = [
+            self.stride * sum(at[axis] * value for at, value in near.items()) / total
+            for axis in (0, 1)
+        ]
+        grid = np.stack(np.meshgrid(down, right, indexing="ij"), axis=-1)
+        places = grid + ops.concatenate(moved, axis=-1)
+        return ops.repeat(ops.expand_dims(places, 3), self.num_types, axis=3)
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        return_presence: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        batch, rows, columns, _ = inputs.shape
+        place = (batch, rows, columns)
+        shapes = [(*place, self.num_types, 2), (*place, self.num_types)]
+        if return_presence:
+            shapes.append((*place, self.num_types + 1))
+        return tuple(keras.KerasTensor(s, dtype="float32") for s in shapes)
+
+    def get_config(self) -> dict[str, Any]:
+        config = {
+            "num_types": self.num_types,
+            "window": self.window,
+            "stride": self.stride,
+            "offset": self.offset,
+            "power": self.power,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+        }
+        return {**super().get_config(), **config}
+
+
+def compete(presence: Tensor, window: int, power: float) -> Tensor:
+    """Returns activations `[b, h, w, t]` of the soft competition of places.
+
+    Args:
+        presence: How much each type, and nothing, is there, `[b, h, w, t + 1]`.
+        window: Int. As in `PartCaps`.
+        power: Float. As in `PartCaps`.
+    """
+    strength = (1.0 - presence[..., -1:] + 1e-6) ** power
+    around = _window_sum(strength, window)
+    return presence[..., :-1] * strength / (around + 1e-3)
+
+
+def centres(count: int, stride: float, offset: float) -> NDArray[np.float32]:
+    """Returns the pixels `[count]` at which places are."""
+    return (offset + stride * np.arange(count)).astype("float32")
+
+
+def _favour_nothing(shape: Any, dtype: Any = None) -> Tensor:
+    """Returns biases of 0 for the types, and 1 for nothing."""
+    bias = np.zeros(shape, "float32")
+    bias[-1] = 1.0
+    return ops.convert_to_tensor(bias, dtype=dtype)
+
+
+def _window_sum(values: Tensor, window: int) -> Tensor:
+    """Returns sums `[b, h, w, 1]` over windows, nothing beyond the border."""
+    half = window // 2
+    padded = ops.pad(values, [[0, 0], [half, half], [half, half], [0, 0]])
+    mean = ops.average_pool(
+        padded, window, 1, padding="valid", data_format="channels_last"
+    )
+    return mean * math.prod((window, window))
+
+
+def _winners(presence: Tensor, window: int) -> Tensor:
+    """Returns the types' presence where most is present, 0 elsewhere."""
+    present = 1.0 - presence[..., -1:]
+    most = ops.max_pool(
+        present, window, 1, padding="same", data_format="channels_last"
+    )
+    wins = ops.cast(present >= most, presence.dtype)
+    return presence[..., :-1] * wins

@@ -1,0 +1,156 @@
+"""The losses of networks of parts, which no label of a part teaches."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.losses.reconstruction import ReconstructionLoss
+from tfcaps.ops import Tensor, as_float32, class_targets
+
+
+def constellation_losses(
+    generative: float = 0.2,
+    sparsity: float = 0.02,
+    ambiguity: float = 0.02,
+    reconstruction: float = 0.1,
+) -> dict[str, keras.losses.Loss]:
+    """Returns the losses of the outputs of `tfcaps.models.with_templates`.
+
+    Args:
+        generative: Float. See `EvidenceLoss`. Defaults to `0.2`.
+        sparsity: Float. See `PresenceLoss`. Defaults to `0.02`.
+        ambiguity: Float. See `PresenceLoss`. Defaults to `0.02`.
+        reconstruction: Float. Weight of the squared error of a pixel. Defaults
+            to `0.1`.
+    """
+    return {
+        "evidence": EvidenceLoss(generative),
+        "presence": PresenceLoss(sparsity, ambiguity),
+        "reconstruction": ReconstructionLoss(reconstruction),
+    }
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class EvidenceLoss(keras.losses.Loss):
+    """Trains the evidence of classes: to differ, and to be complete.
+
+    With the evidence `L` of a network of parts and the class `y`
+
+        loss = -log softmax(L)_y - generative * L_y
+
+    The first term, cross-entropy, is content with any part that tells the
+    classes apart; the second asks for all parts of the class.
+
+    Args:
+        generative: Float. Weight of the second term. Defaults to `0.2`.
+        reduction: Reduction over the batch. Defaults to
+            `"sum_over_batch_size"`.
+        name: String. Defaults to `"evidence_loss"`.
+        **kwargs: Arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: Class indices `[b]`, or targets `[b, j]` that sum to 1.
+        y_pred: Evidence `[b, j]`, the output `evidence` of
+            `tfcaps.models.with_templates`.
+
+    Raises:
+        ValueError: If `generative` is negative, or the shapes do not fit.
+
+    Example:
+
+    >>> loss = EvidenceLoss(generative=0.0)([1], [[0.0, 0.0]])
+    >>> round(float(loss), 4)  # log 2
+    0.6931
+    """
+
+    def __init__(
+        self,
+        generative: float = 0.2,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "evidence_loss",
+        **kwargs: Any,
+    ):
+        _check_weights(generative=generative)
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        self.generative = generative
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        evidence = as_float32(y_pred)
+        targets = class_targets(y_true, evidence.shape[-1], evidence.dtype)
+        wrong = -ops.sum(targets * ops.log_softmax(evidence, axis=-1), axis=-1)
+        missing = -ops.sum(targets * evidence, axis=-1)
+        return wrong + self.generative * missing
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "generative": self.generative}
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class PresenceLoss(keras.losses.Loss):
+    """Keeps parts few, and each of a single type.
+
+    With the presence `a` of the types at a place and `p = 1 - a(nothing)`
+
+        loss = sparsity * sum p - ambiguity * sum_t a_t log(a_t / p)
+
+    summed over places. It looks at no targets.
+
+    Args:
+        sparsity: Float. Weight of the first term. Defaults to `0.02`.
+        ambiguity: Float. Weight of the second term. Defaults to `0.02`.
+        reduction: Reduction over the batch. Defaults to
+            `"sum_over_batch_size"`.
+        name: String. Defaults to `"presence_loss"`.
+        **kwargs: Arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: Anything with a row for each image.
+        y_pred: Presence `[b, h, w, t + 1]`, nothing last, the output `presence`
+            of `tfcaps.models.with_templates`.
+
+    Raises:
+        ValueError: If a weight is negative.
+
+    Example:
+
+    >>> half = [[[[0.5, 0.0, 0.5]]]]  # one place: half a part of one type
+    >>> round(float(PresenceLoss(0.1)([0], half)), 3)
+    0.05
+    """
+
+    def __init__(
+        self,
+        sparsity: float = 0.02,
+        ambiguity: float = 0.02,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "presence_loss",
+        **kwargs: Any,
+    ):
+        _check_weights(sparsity=sparsity, ambiguity=ambiguity)
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        self.sparsity = sparsity
+        self.ambiguity = ambiguity
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        del y_true
+        types = as_float32(y_pred)[..., :-1]
+        present = ops.sum(types, axis=-1, keepdims=True)
+        shares = types / (present + 1e-6)
+        unsure = -ops.sum(types * ops.log(shares + 1e-6), axis=(1, 2, 3))
+        amount = ops.sum(present, axis=(1, 2, 3))
+        return self.sparsity * amount + self.ambiguity * unsure
+
+    def get_config(self) -> dict[str, Any]:
+        config = {"sparsity": self.sparsity, "ambiguity": self.ambiguity}
+        return {**super().get_config(), **config}
+
+
+def _check_weights(**weights: float) -> None:
+    for name, value in weights.items():
+        if value < 0:
+            raise ValueError(
+                f"`{name}` must not be negative. Received: {name}={value}."
+            )

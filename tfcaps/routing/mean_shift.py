@@ -1,0 +1,316 @@
+"""Routing by the place at which the votes of parts agree."""
+
+import math
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from tfcaps.ops import Tensor, check_mode, check_positive, longest, softmax
+from tfcaps.routing.loop import repeat
+from tfcaps.routing.routing import (
+    Routed,
+    Routing,
+    Weight,
+    check_iterations,
+    check_routing_levels,
+)
+from tfcaps.routing.votes import Votes
+
+# A pose moves to the mean of its votes if these weigh at least so much.
+_LEAST_MASS = 0.1
+# Above one half, more of a child belongs to a parent than to nobody.
+_IN_TREE = 0.5
+
+
+class Mode(NamedTuple):
+    """Where the votes for each parent agree most.
+
+    Attributes:
+        evidence: Log-likelihood ratio `[b, j]` of each parent, over all places.
+        poses: The place `[b, j, d]` of the largest evidence.
+    """
+
+    evidence: Tensor
+    poses: Tensor
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class MeanShiftRouting(Routing):
+    """Finds the mode of the votes for each parent, and couples who agree.
+
+    Children are of `T` types, the last axis to vary: child `i` has type
+    `t = i mod T`. A parent expects one child of each type `t` with a slot,
+    `w_tj = 1`, to vote for its place. With the children's activations `a_i` and
+    the width `s`
+
+        m_tj(x) = min(1, sum_{i of t} a_i exp(-|û_ij - x|^2 / 2 s^2))
+        L_j(x)  = sum_t w_tj (log(ε + (1 - ε) m_tj(x)) + log(1 / ε) / 2)
+
+    is the evidence for parent `j` at place `x`. From the best place on, `x_j`
+    is moved to the mean of the votes near it (mean shift), where of one type
+    the nearest child counts most,
+
+        r_ij = a_i exp(-|û_ij - x_j|^2 / 2 s^2) w_tj,  r_ij <- r_ij^2 / sum r,
+
+    and the couplings are, with `o` for nobody, the orphan,
+
+        c_ij = softmax_j(log sum_x exp L_j(x)) (1 + o) r_ij / (r_ij + o).
+
+    Poses are the means of votes weighted by couplings. Activations say how much
+    of what a parent expects is coupled with it: with `N` the most slots of a
+    parent
+
+        a_j = 1/2 + sum_t w_tj (log(ε + (1 - ε) min(1, sum_{i of t} c_ij))
+              + log(1 / ε) / 2) / (N log(1 / ε)).
+
+    That is 1 if all is there, 0 if nothing is, of a parent of `N` slots. A
+    child belongs to one parent or to none, so its couplings sum to 1 at most,
+    and it is in a tree if its coupling exceeds one half.
+
+    Args:
+        types: Int. Types of children, `T`. Defaults to `1`.
+        iterations: Int. Steps of the mean shift. Defaults to `3`.
+        width: Float above 0. The width `s`, in the unit of the votes; a weight
+            of the layer that training narrows. Defaults to `2.0`.
+        epsilon: Float in (0, 1). Likelihood that a part is missed, `ε`.
+            Defaults to `0.02`.
+        orphan: Float above 0. How much of a child nobody wants, `o`. Defaults
+            to `0.2`.
+        levels: Int or `None`. Round the couplings to this many levels, see
+            `tfcaps.rem.quantize`. Meant for inference. Defaults to `None`.
+        levels_mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
+
+    Raises:
+        ValueError: If an argument is out of range, or the children are not as
+            many of each type.
+
+    Example:
+
+    >>> import numpy as np
+    >>> votes = np.zeros((1, 3, 2, 2), "float32")  # [b, i, j, d]
+    >>> votes[0, 2] = 40.0  # far from the others
+    >>> couplings = MeanShiftRouting(types=3)(votes).couplings
+    >>> [round(float(c), 3) for c in couplings[0, :, 0]]
+    [0.5, 0.5, 0.0]
+
+    References:
+        - Comaniciu, Meer, 2002, "Mean shift: a robust approach toward feature
+          space analysis"
+        - Ballard, 1981, "Generalizing the Hough transform to detect arbitrary
+          shapes"
+        - Fergus, Perona, Zisserman, 2003, "Object class recognition by
+          unsupervised scale-invariant learning" (constellation model)
+        - Kosiorek et al., 2019, https://arxiv.org/abs/1906.06818
+          (constellations of capsules)
+    """
+
+    explicit_activations = True
+    ignores_inactive = True
+
+    def __init__(
+        self,
+        types: int = 1,
+        iterations: int = 3,
+        width: float = 2.0,
+        epsilon: float = 0.02,
+        orphan: float = 0.2,
+        levels: int | None = None,
+        levels_mode: str = "midtread",
+    ):
+        check_positive(types=types)
+        self.types = types
+        self.iterations = check_iterations(iterations)
+        for name, value, most in (
+            ("width", width, math.inf),
+            ("epsilon", epsilon, 1.0),
+            ("orphan", orphan, math.inf),
+        ):
+            if not 0 < value < most:
+                raise ValueError(
+                    f"`{name}` must be above 0 and below {most}. Received: "
+                    f"{name}={value}."
+                )
+        self.width = float(width)
+        self.epsilon = float(epsilon)
+        self.orphan = float(orphan)
+        self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
+
+    def weights(
+        self, children: int, parents: int, dim: int
+    ) -> dict[str, Weight]:
+        del children, dim
+        # Neither is learnt by gradients: training sets them.
+        return {
+            "log_width": Weight(
+                (),
+                keras.initializers.Constant(math.log(self.width)),
+                trainable=False,
+            ),
+            "slots": Weight((self.types, parents), "ones", trainable=False),
+        }
+
+    def tree_threshold(self, parents: int) -> float:
+        del parents
+        return _IN_TREE
+
+    @property
+    def vote_passes(self) -> int:
+        """How often all votes are compared or summed, see `Routing`."""
+        return 2 * self.iterations
+
+    def route(
+        self,
+        votes: Votes,
+        activations: Tensor | None,
+        bias: Tensor | None,
+        log_width: Tensor | None = None,
+        slots: Tensor | None = None,
+    ) -> Routed:
+        del bias
+        mode = self.mode(votes, activations, log_width, slots)
+        return self.trace(votes, mode, activations, log_width, slots)
+
+    def mode(
+        self,
+        votes: Votes,
+        activations: Tensor | None = None,
+        log_width: Tensor | None = None,
+        slots: Tensor | None = None,
+    ) -> Mode:
+        """Returns where the votes agree most, and how much speaks for it."""
+        evidence, anchors = self.evidence_map(
+            votes, activations, log_width, slots
+        )
+        best = longest(ops.stop_gradient(evidence))  # [b, j]
+        return Mode(ops.logsumexp(evidence, axis=-1), anchors(best))
+
+    def evidence_map(
+        self,
+        votes: Votes,
+        activations: Tensor | None = None,
+        log_width: Tensor | None = None,
+        slots: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
+        """Returns the evidence at each place.
+
+        Returns:
+            `L` `[b, j, x]`, and a function from indices `[b, j]` of `x` to
+            places `[b, j, d]`.
+        """
+        mass, anchors = votes.mass(
+            self._by_type(votes, activations), self._width(votes, log_width)
+        )
+        evidence = self._log_ratios(mass)  # [b, t, j, x]
+        if slots is not None:
+            evidence = evidence * ops.expand_dims(slots, -1)
+        return ops.sum(evidence, axis=1), anchors
+
+    def trace(
+        self,
+        votes: Votes,
+        mode: Mode,
+        activations: Tensor | None = None,
+        log_width: Tensor | None = None,
+        slots: Tensor | None = None,
+    ) -> Routed:
+        """Couples the children whose votes are near the modes."""
+        by_parent = votes.tensor  # [b, j, i, d]
+        amounts = self._by_type(votes, activations)
+        amounts = ops.reshape(amounts, (-1, 1, *by_parent.shape[2:3]))
+        scale = -0.5 / ops.square(self._width(votes, log_width))
+        if slots is not None:
+            repeats = by_parent.shape[2] // self.types
+            wanted = ops.tile(ops.transpose(slots), (1, repeats))
+            amounts = amounts * ops.expand_dims(wanted, 0)  # [b, j, i]
+
+        def near(poses: Tensor) -> Tensor:
+            apart = ops.square(by_parent - ops.expand_dims(poses, 2))
+            found = amounts * ops.exp(scale * ops.sum(apart, axis=-1))
+            return self._nearest_of_type(found)
+
+        def shift(_: Tensor, poses: Tensor) -> Tensor:
+            return _mean_of_votes(near(poses), by_parent, poses)
+
+        start = ops.stop_gradient(mode.poses)
+        poses = repeat(shift, start, self.iterations - 1)
+        found = near(poses)
+        rival = softmax(mode.evidence)
+        belongs = (1.0 + self.orphan) * found / (found + self.orphan)
+        couplings = self.rounded(ops.expand_dims(rival, -1) * belongs)
+        poses = _mean_of_votes(couplings, by_parent, poses)
+        active = self._activations(couplings, slots)
+        return Routed(poses, active, ops.transpose(couplings, (0, 2, 1)))
+
+    def _activations(self, couplings: Tensor, slots: Tensor | None) -> Tensor:
+        """Returns how much of what parents expect is coupled, `[b, j]`."""
+        _, parents, children = couplings.shape
+        shape = (-1, parents, children // self.types, self.types)
+        mass = ops.sum(ops.reshape(couplings, shape), axis=2)  # [b, j, t]
+        ratios = self._log_ratios(mass)
+        most: Any = float(self.types)
+        if slots is not None:
+            ratios = ratios * ops.transpose(slots)
+            most = ops.maximum(ops.max(ops.sum(slots, axis=0)), 1.0)
+        gain = -math.log(self.epsilon)
+        return ops.clip(0.5 + ops.sum(ratios, axis=-1) / (most * gain), 0, 1)
+
+    def _log_ratios(self, mass: Tensor) -> Tensor:
+        """Returns log-likelihood ratios of finding so much of a part."""
+        share = ops.minimum(mass, 1.0)
+        likelihood = self.epsilon + (1.0 - self.epsilon) * share
+        return ops.log(likelihood) - 0.5 * math.log(self.epsilon)
+
+    def _nearest_of_type(self, found: Tensor) -> Tensor:
+        """Lets children of a type compete, `[b, j, i]`."""
+        _, parents, children = found.shape
+        shape = (-1, parents, children // self.types, self.types)
+        of_types = ops.reshape(found, shape)
+        total = ops.sum(of_types, axis=2, keepdims=True)
+        shares = of_types * of_types / (total + 1e-9)
+        return ops.reshape(shares, (-1, parents, children))
+
+    def _by_type(self, votes: Votes, activations: Tensor | None) -> Tensor:
+        """Returns activations `[b, n, t]` of children of each type."""
+        children = int(votes.num_children)
+        if children % self.types:
+            raise ValueError(
+                f"Children must be as many of each of the {self.types} types. "
+                f"Received: {children} children."
+            )
+        if activations is None:
+            activations = ops.ones_like(votes.tensor[:, 0, :, 0])
+        return ops.reshape(
+            activations, (-1, children // self.types, self.types)
+        )
+
+    def _width(self, votes: Votes, log_width: Tensor | None) -> Tensor:
+        if log_width is None:
+            return ops.cast(self.width, votes.dtype)
+        return ops.exp(log_width)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "types": self.types,
+            "iterations": self.iterations,
+            "width": self.width,
+            "epsilon": self.epsilon,
+            "orphan": self.orphan,
+            "levels": self.levels,
+            "levels_mode": self.levels_mode,
+        }
+
+
+def _mean_of_votes(weights: Tensor, votes: Tensor, poses: Tensor) -> Tensor:
+    """Returns the weighted means of votes, or the poses if there are none.
+
+    Args:
+        weights: Tensor `[b, j, i]`.
+        votes: Tensor `[b, j, i, d]`.
+        poses: Tensor `[b, j, d]`.
+    """
+    total = ops.sum(weights, axis=-1, keepdims=True)
+    sums = ops.squeeze(ops.matmul(ops.expand_dims(weights, 2), votes), axis=2)
+    enough = total > _LEAST_MASS
+    return ops.where(enough, sums / ops.maximum(total, _LEAST_MASS), poses)

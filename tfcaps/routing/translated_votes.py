@@ -1,0 +1,101 @@
+"""Votes of children that stand on a grid, each its place less a shift."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+from numpy.typing import NDArray
+
+from tfcaps.ops import Tensor
+from tfcaps.routing.votes import Votes
+
+
+class TranslatedVotes(Votes):
+    """Votes `p_i - o_tj` of children at places `p_i` on a grid.
+
+    How many votes fall near a place, `mass`, is counted with each child at the
+    centre of its cell. The kernel is then a product of one for rows and one for
+    columns, and no votes `[b, i, j]` are made.
+
+    Args:
+        places: Rows and columns `[b, h, w, t, 2]` of the children.
+        shifts: Where a type stands relative to a parent, `[t, j, 2]`.
+        centres: Rows `[h]` and columns `[w]` of the cells' centres.
+        anchors: Rows `[y]` and columns `[x]` of the places at which `mass`
+            counts.
+    """
+
+    def __init__(
+        self,
+        places: Tensor,
+        shifts: Tensor,
+        centres: Sequence[NDArray[np.float32]],
+        anchors: Sequence[NDArray[np.float32]],
+    ):
+        self._places = places
+        self._shifts = shifts
+        self._centres = centres
+        self._anchors = anchors
+        self._grid = (*(len(c) for c in centres), int(shifts.shape[0]))
+
+    @property
+    def dtype(self) -> Any:
+        return self._shifts.dtype
+
+    @property
+    def num_parents(self) -> int:
+        return int(self._shifts.shape[1])
+
+    @property
+    def num_children(self) -> int:
+        return math.prod(self._grid)
+
+    @property
+    def _by_parent(self) -> Tensor:  # type: ignore[override]
+        return self.tensor
+
+    @property
+    def tensor(self) -> Tensor:
+        places = ops.reshape(self._places, (-1, 1, *self._grid, 2))
+        shifts = ops.transpose(self._shifts, (1, 0, 2))  # [j, t, 2]
+        shifts = ops.reshape(shifts, (self.num_parents, 1, 1, -1, 2))
+        votes = places - shifts
+        return ops.reshape(
+            votes, (-1, self.num_parents, self.num_children, 2)
+        )
+
+    def mass(
+        self, activations: Tensor, width: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        rows, columns, types = self._grid
+        on_rows, on_columns = (
+            self._kernel(axis, width) for axis in (0, 1)
+        )
+        # [b, t, h, w] x [t, j, w, x] -> [b, t, j, h, x], then over rows.
+        maps = ops.reshape(activations, (-1, rows, columns, types))
+        maps = ops.transpose(maps, (0, 3, 1, 2))
+        mass = ops.einsum("bthw,tjwx->btjhx", maps, on_columns)
+        mass = ops.einsum("btjhx,tjhy->btjyx", mass, on_rows)
+        down, right = self._anchors
+        mass = ops.reshape(
+            mass, (-1, types, self.num_parents, len(down) * len(right))
+        )
+        grid = np.stack(np.meshgrid(down, right, indexing="ij"), axis=-1)
+        grid = grid.reshape(-1, 2).astype("float32")
+
+        def anchors(index: Tensor) -> Tensor:
+            return ops.take(ops.convert_to_tensor(grid), index, axis=0)
+
+        return mass, anchors
+
+    def _kernel(self, axis: int, width: Tensor) -> Tensor:
+        """Returns how near cells are to where anchors want them.
+
+        Returns:
+            Tensor `[t, j, cells, anchors]`, in [0, 1].
+        """
+        apart = self._centres[axis][:, None] - self._anchors[axis][None]
+        wanted = ops.expand_dims(ops.expand_dims(self._shifts[..., axis], 2), 3)
+        return ops.exp(-0.5 * ops.square((apart - wanted) / width))
