@@ -27,6 +27,21 @@ from tfcaps.rem.maps.map_faithfulness import (
 )
 from tfcaps.rem.maps.relevance import pointing, relevance_mass
 from tfcaps.rem.multiply_adds import MultiplyAdds, multiply_adds
+from tfcaps.rem.parse.couplings import (
+    add_couplings,
+    capsule_outputs,
+    quantize_couplings,
+)
+from tfcaps.rem.parse.dictionary import CouplingDictionary
+from tfcaps.rem.parse.keys import SampleKeys, sample_keys
+from tfcaps.rem.parse.parse_tree import Edge, ParseTree, parse_tree
+from tfcaps.rem.parse.parse_trees import ParseTrees
+from tfcaps.rem.parse.receptive_fields import (
+    ReceptiveFields,
+    receptive_fields,
+)
+from tfcaps.rem.parse.tree_fields import TreeFields, tree_fields
+from tfcaps.rem.parse.type_keys import pool_types, type_dictionary
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.low_magnitude import prune_low_magnitude
 from tfcaps.rem.pruning.masks import magnitude_masks, saliency_masks
@@ -36,21 +51,6 @@ from tfcaps.rem.pruning.single_shot import prune_single_shot
 from tfcaps.rem.pruning.sparsity import sparsity
 from tfcaps.rem.pruning.structured import prune_structured
 from tfcaps.rem.sharpness import SharpnessSchedule
-from tfcaps.rem.trees.couplings import (
-    add_couplings,
-    capsule_outputs,
-    quantize_couplings,
-)
-from tfcaps.rem.trees.dictionary import CouplingDictionary
-from tfcaps.rem.trees.keys import SampleKeys, sample_keys
-from tfcaps.rem.trees.parse_tree import Edge, ParseTree, parse_tree
-from tfcaps.rem.trees.parse_trees import ParseTrees
-from tfcaps.rem.trees.receptive_fields import (
-    ReceptiveFields,
-    receptive_fields,
-)
-from tfcaps.rem.trees.tree_fields import TreeFields, tree_fields
-from tfcaps.rem.trees.type_keys import pool_types, type_dictionary
 
 __all__ = [
     "CouplingDictionary",

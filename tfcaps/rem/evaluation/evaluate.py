@@ -24,11 +24,11 @@ from tfcaps.rem.evaluation.faithfulness import (
 from tfcaps.rem.evaluation.metrics import t_scores_of_children
 from tfcaps.rem.evaluation.report import Report
 from tfcaps.rem.multiply_adds import multiply_adds
+from tfcaps.rem.parse.couplings import QuantizedComparison
+from tfcaps.rem.parse.layer_levels import Levels, layer_levels
+from tfcaps.rem.parse.type_keys import children_grid
+from tfcaps.rem.parse.with_couplings import voting_children
 from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
-from tfcaps.rem.trees.couplings import QuantizedComparison
-from tfcaps.rem.trees.layer_levels import Levels, layer_levels
-from tfcaps.rem.trees.type_keys import children_grid
-from tfcaps.rem.trees.with_couplings import voting_children
 
 Array = NDArray[Any]
 

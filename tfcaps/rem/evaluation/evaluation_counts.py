@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.rem.trees.dictionary import CouplingDictionary
+from tfcaps.rem.parse.dictionary import CouplingDictionary
 
 Array = NDArray[Any]
 

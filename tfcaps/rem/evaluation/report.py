@@ -12,8 +12,8 @@ import numpy as np
 from tfcaps.files import write_atomically
 from tfcaps.rem.evaluation.faithfulness_report import Faithfulness
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts
-from tfcaps.rem.trees.dictionary import CouplingDictionary
-from tfcaps.rem.trees.type_keys import Grid, type_dictionary
+from tfcaps.rem.parse.dictionary import CouplingDictionary
+from tfcaps.rem.parse.type_keys import Grid, type_dictionary
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.

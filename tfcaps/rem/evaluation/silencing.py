@@ -18,7 +18,7 @@ from tfcaps.graphs import (
 from tfcaps.layers import Length, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, length
 from tfcaps.rem.evaluation.without_trees import tree_threshold
-from tfcaps.rem.trees.with_couplings import (
+from tfcaps.rem.parse.with_couplings import (
     WithCouplings,
     taken_children,
     voting_children,

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfcaps.ops import Tensor, towards_class
-from tfcaps.rem.trees.with_couplings import TREE_MARGIN, of_inputs
+from tfcaps.rem.parse.with_couplings import TREE_MARGIN, of_inputs
 
 
 class LostWithoutTree(keras.layers.Layer):

@@ -16,13 +16,13 @@ from tfcaps.graphs import (
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import predict_batches
-from tfcaps.rem.trees.couplings import (
+from tfcaps.rem.parse.couplings import (
     quantize_couplings,
     shown_outputs,
 )
-from tfcaps.rem.trees.layer_levels import Levels
-from tfcaps.rem.trees.parse_tree import ParseTree, parse_tree
-from tfcaps.rem.trees.with_couplings import WithCouplings
+from tfcaps.rem.parse.layer_levels import Levels
+from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
+from tfcaps.rem.parse.with_couplings import WithCouplings
 
 Array = NDArray[Any]
 
