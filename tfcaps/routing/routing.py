@@ -139,6 +139,17 @@ class Routing(abc.ABC):
         """
         return 2 * int(getattr(self, "iterations", 1)) - 1
 
+    def tree_threshold(self, parents: int) -> float:
+        """Returns the coupling that a child must exceed to be in a tree.
+
+        Children that chose nothing are coupled with each parent by `1 / J`. A
+        routing whose couplings do not compete says what else they must exceed.
+
+        Args:
+            parents: Int, `J`. How many parents the children choose from.
+        """
+        return 1.0 / parents
+
     def weights(
         self, children: int, parents: int, dim: int
     ) -> dict[str, Weight]:

@@ -44,12 +44,14 @@ class Report:
         accuracy_quantized: The same with quantised couplings.
         nonuniform_share: Share of the keys' codes that differ from the code of
             the uniform coupling 1/J.
-        strong_share: Share of the keys' codes above that of the uniform
-            coupling: of the children, those in a sample's tree.
+        strong_share: Share of the children that are in a sample's tree, that of
+            the predicted class with couplings as they are.
         whole_share: Share of samples whose tree has every child and so only
             repeats the class.
         t_score: Mean T-score of the unquantised couplings, see
             `tfcaps.rem.t_score`.
+        tree_threshold: The coupling that a child must exceed to be in a tree,
+            see `tfcaps.routing.Routing.tree_threshold`.
         t_score_voting: The same over the children that pruning has left a vote.
             The others choose no parent, so that the T-score of a network with
             few children left is low, however clearly these choose.
@@ -102,6 +104,7 @@ class Report:
     multiply_adds_per_layer: dict[str, int] | None = None
     t_score_voting: float | None = None
     voting_children: int | None = None
+    tree_threshold: float | None = None
 
     @property
     def dictionary(self) -> CouplingDictionary:

@@ -17,7 +17,7 @@ from tfcaps.graphs import (
 )
 from tfcaps.layers import Length, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, length
-from tfcaps.rem.evaluation.without_trees import tree_threshold
+from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 from tfcaps.rem.parse.with_couplings import (
     WithCouplings,
     taken_children,
@@ -97,7 +97,7 @@ class Silencer:
             lengths = Length(dtype="float32")(lengths)
         chain = self._chain(cut)
         self._thresholds = [
-            tree_threshold(routed.layer, routed.couplings.shape[-1])
+            tree_threshold(routed.layer.routing, routed.couplings.shape[-1])
             for routed in chain
         ]
         self._has_activations = cut.has_activations
@@ -217,7 +217,7 @@ class Silencer:
         ):
             # Couplings may be negative; those to other capsules do not count.
             to_tree = np.where(inside[:, None], links, -np.inf).max(axis=-1)
-            inside = to_tree > least
+            inside = in_tree(to_tree, least)
             towards = np.where(np.isfinite(to_tree), to_tree, 0.0)
         return towards, inside
 

@@ -10,23 +10,7 @@ from numpy.typing import NDArray
 
 from tfcaps.layers import CompactCaps
 from tfcaps.ops import Tensor, as_float32, towards_class
-
-# A coupling that exceeds the uniform one by less is uniform but for rounding.
-TREE_MARGIN = 1e-6
-
-
-def in_tree(towards: Tensor, num_classes: int) -> Tensor:
-    """Tells which children are in the tree of a class.
-
-    Args:
-        towards: Couplings towards the class, any shape.
-        num_classes: Int. How many parents the children choose from.
-
-    Returns:
-        Bool tensor of the shape of `towards`: whether the coupling exceeds the
-        uniform one, `1 / num_classes`, by more than rounding.
-    """
-    return as_float32(towards) > 1.0 / num_classes + TREE_MARGIN
+from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 
 
 def taken_children(
@@ -159,9 +143,10 @@ class WithCouplings(keras.layers.Layer):
         places = ops.arange(count)
         is_alone, is_mean = places % 2 == 1, places // 2 % 2 == 1
         longest = ops.argmax(lengths[:count], axis=-1)
-        towards = towards_class(couplings[:count], longest)
+        towards = as_float32(towards_class(couplings[:count], longest))
+        threshold = tree_threshold(self.layer.routing, parents)
         # Constants: neither what is in a tree nor a mean has a gradient.
-        tree = of_inputs(in_tree(towards, parents), self.layer, inputs.shape)
+        tree = of_inputs(in_tree(towards, threshold), self.layer, inputs.shape)
         stays = ops.equal(tree, _rows(is_alone, tree))
 
         def silence(tensor: Tensor, stays: Tensor) -> Tensor:
