@@ -41,6 +41,7 @@ from tfcaps.rem.parse.receptive_fields import (
     receptive_fields,
 )
 from tfcaps.rem.parse.tree_fields import TreeFields, tree_fields
+from tfcaps.rem.parse.trees import Trees, iter_trees, trees
 from tfcaps.rem.parse.type_keys import pool_types, type_dictionary
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.low_magnitude import prune_low_magnitude
@@ -67,6 +68,7 @@ __all__ = [
     "SampleKeys",
     "SharpnessSchedule",
     "TreeFields",
+    "Trees",
     "TreesOnParts",
     "UpdatePruningStep",
     "VoteDistances",
@@ -84,6 +86,7 @@ __all__ = [
     "find_levels",
     "grad_cam",
     "integrated_gradients",
+    "iter_trees",
     "magnitude_masks",
     "mu_fidelity",
     "multiply_adds",
@@ -109,6 +112,7 @@ __all__ = [
     "strip_pruning",
     "t_score",
     "tree_fields",
+    "trees",
     "trees_on_parts",
     "type_dictionary",
     "vote_distances",

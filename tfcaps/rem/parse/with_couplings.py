@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from tfcaps.graphs import same_layers
 from tfcaps.layers import CompactCaps
 from tfcaps.ops import Tensor, as_float32, towards_class
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
@@ -85,6 +86,27 @@ def with_couplings(layer: Any, args: Any, kwargs: Any) -> tuple[Any, Tensor]:
     """Calls a routed layer, and returns its outputs and its couplings."""
     *outputs, couplings = WithCouplings(layer)(*args, **kwargs)
     return (tuple(outputs) if outputs[1:] else outputs[0]), couplings
+
+
+def without_couplings(model: keras.Model) -> keras.Model:
+    """Returns a model whose routed layers are called without `WithCouplings`.
+
+    It shares the layers, and so the weights. `routed_layers` finds all of them.
+
+    Args:
+        model: What `encoder` returns.
+    """
+    if not any(isinstance(layer, WithCouplings) for layer in model.layers):
+        return model
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(layer, WithCouplings):
+            return layer(*args, **kwargs)
+        outputs = keras.tree.flatten(layer.layer(*args, **kwargs))
+        # Couplings, and what is made of them, nobody takes from here.
+        return (*outputs, *[outputs[0]] * (1 + layer.counterfactual))
+
+    return same_layers(model, call)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
