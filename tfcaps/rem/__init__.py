@@ -8,6 +8,9 @@ from tfcaps.rem.evaluation.faithfulness import faithfulness
 from tfcaps.rem.evaluation.faithfulness_report import Faithfulness
 from tfcaps.rem.evaluation.levels import LevelSearch, find_levels
 from tfcaps.rem.evaluation.metrics import t_score
+from tfcaps.rem.evaluation.named_parts import named_parts
+from tfcaps.rem.evaluation.named_parts_report import NamedParts
+from tfcaps.rem.evaluation.part_stability import part_stability
 from tfcaps.rem.evaluation.report import Report
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts, trees_on_parts
 from tfcaps.rem.evaluation.vote_distances import VoteDistances, vote_distances
@@ -61,6 +64,7 @@ __all__ = [
     "LevelSearch",
     "MapComparison",
     "MultiplyAdds",
+    "NamedParts",
     "ParseTree",
     "ParseTrees",
     "ReceptiveFields",
@@ -90,8 +94,10 @@ __all__ = [
     "magnitude_masks",
     "mu_fidelity",
     "multiply_adds",
+    "named_parts",
     "occlusion",
     "parse_tree",
+    "part_stability",
     "pixel_deletion",
     "pixel_insertion",
     "pointing",
