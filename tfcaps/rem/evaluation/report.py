@@ -11,6 +11,7 @@ import numpy as np
 
 from tfcaps.files import write_atomically
 from tfcaps.rem.evaluation.faithfulness_report import Faithfulness
+from tfcaps.rem.evaluation.named_parts_report import NamedParts
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.type_keys import Grid, type_dictionary
@@ -79,6 +80,8 @@ class Report:
             was not measured.
         parts: How much of the trees lies on true parts of objects, or `None`
             where that was not measured, see `tfcaps.rem.trees_on_parts`.
+        named_parts: Whether the types of leaves name parts, or `None` where
+            that was not measured, see `tfcaps.rem.named_parts`.
     """
 
     levels: int
@@ -100,6 +103,7 @@ class Report:
     grid: Grid | None = None
     faithfulness: Faithfulness | None = None
     parts: TreesOnParts | None = None
+    named_parts: NamedParts | None = None
     multiply_adds: int | None = None
     multiply_adds_per_layer: dict[str, int] | None = None
     t_score_voting: float | None = None
@@ -218,7 +222,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """Whether the trees say anything, and whether they are used.
+        """Whether the trees say anything, are used, and name parts.
 
         The trees of a network that has learnt nothing are not judged.
         """
@@ -229,14 +233,14 @@ class Report:
                 f"{self.majority_share:.1%}: the network has learnt nothing, "
                 "and its trees mean nothing."
             )
+        sentences = [self._triviality]
         if self.faithfulness is not None:
-            return f"{self._triviality} {self.faithfulness.verdict}"
-        if self.trivial:
-            return self._triviality
-        return (
-            f"{self._triviality} Whether the network uses them was not "
-            "measured."
-        )
+            sentences.append(self.faithfulness.verdict)
+        elif not self.trivial:
+            sentences.append("Whether the network uses them was not measured.")
+        if self.named_parts is not None:
+            sentences.append(self.named_parts.verdict)
+        return " ".join(sentences)
 
     @property
     def _triviality(self) -> str:
@@ -270,7 +274,7 @@ class Report:
         measures = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("dictionaries", "faithfulness", "parts")
+            if field.name not in ("dictionaries", "faithfulness")
         }
         if self.faithfulness is not None:
             measures |= self.faithfulness.to_dict()
@@ -278,7 +282,8 @@ class Report:
         types = self.type_dictionaries
         return {
             **measures,
-            "parts": None if self.parts is None else self.parts.to_dict(),
+            "parts": self.parts and self.parts.to_dict(),
+            "named_parts": self.named_parts and self.named_parts.to_dict(),
             **summaries["predicted"],
             "majority_share": self.majority_share,
             "learnt": self.learnt,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -79,6 +79,23 @@ class Trees:
                 if name in _FIELDS
             }
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence["Trees"]) -> "Trees":
+        """Returns the trees of all images of one or more parts."""
+        first = parts[0]
+        joined = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in _FIELDS
+            if name not in (_SHARED, "places")
+        }
+        places = [part.places for part in parts]
+        if all(_is_shared(each) for each in places):
+            shape = (len(joined["predicted"]), *first.places.shape[1:])
+            joined["places"] = np.broadcast_to(first.places[:1], shape)
+        else:
+            joined["places"] = np.concatenate(places)
+        return cls(**joined, types=first.types)
 
     @functools.cached_property
     def leaves(self) -> Array:
@@ -158,19 +175,7 @@ def trees(
             "The data set has no samples. A generator can be read only once; "
             "pass arrays or a `tf.data.Dataset`."
         )
-    first = parts[0]
-    joined = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in _FIELDS
-        if name not in (_SHARED, "places")
-    }
-    places = [part.places for part in parts]
-    if all(_is_shared(each) for each in places):
-        shape = (len(joined["predicted"]), *first.places.shape[1:])
-        joined["places"] = np.broadcast_to(first.places[:1], shape)
-    else:
-        joined["places"] = np.concatenate(places)
-    return Trees(**joined, types=first.types)
+    return Trees.joined(parts)
 
 
 def iter_trees(
