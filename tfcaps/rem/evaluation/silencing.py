@@ -17,6 +17,7 @@ from tfcaps.graphs import (
 )
 from tfcaps.layers import Length, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, length
+from tfcaps.rem.evaluation.redrawing import draw_weights
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 from tfcaps.rem.parse.with_couplings import (
     WithCouplings,
@@ -146,6 +147,24 @@ class Silencer:
             left = left & among[:-1]
         return left
 
+    def activations(self, taken: list[Array]) -> Array:
+        """Returns how active children are, `[b, i]`.
+
+        It is 0 for those that pruning has left no influence.
+
+        Args:
+            taken: What the routed layers take of all images.
+        """
+        if self._has_activations:
+            active = taken[1]
+        else:
+            active = np.linalg.norm(taken[0], axis=-1)
+        # One more child, see `taken_children`.
+        found = np.zeros((len(active), self.num_children + 1), "float32")
+        found[:, self._taken_children] = active.reshape(len(active), -1)
+        activations: Array = found[:, :-1] * self.left(taken)
+        return activations
+
     def above(self, taken: list[Array]) -> Above:
         """Routes children as they are."""
         return self._shown(self._above, taken)
@@ -193,7 +212,7 @@ class Silencer:
         network = same_layers(self._above, call)
 
         def above(taken: list[Array], seed: int) -> Above:
-            _draw(copy, self.num_children, seed)
+            draw_weights(copy, self.num_children, seed)
             return self._shown(network, taken)
 
         return above
@@ -355,24 +374,6 @@ def in_steps(
         part = slice(start, min(start + rows, count))
         yield part
         bar.add(part.stop - part.start)
-
-
-def _draw(layer: Any, children: int, seed: int) -> None:
-    """Draws all weights of a routed layer anew, the same for each seed."""
-    bias = layer.bias_initializer
-    parents = layer.num_capsules
-    weights = layer.routing.weights(children, parents, layer.dim)
-    initializers = {name: w.initializer for name, w in weights.items()}
-    if bias is not None:
-        initializers["bias"] = bias
-    initializers["transformation"] = layer.transformation_initializer
-    for number, weight in enumerate(layer.weights):
-        initializer = keras.initializers.get(initializers[weight.name])
-        config = initializer.get_config()
-        if "seed" in config:
-            config["seed"] = seed + number
-            initializer = type(initializer).from_config(config)
-        weight.assign(initializer(weight.shape, dtype=weight.dtype))
 
 
 def _run(network: keras.Model, inputs: Any) -> Any:
