@@ -8,6 +8,7 @@ import pytest
 
 from tests.nightly import nightly
 from tfcaps import models
+from tfcaps.layers import Length
 
 _STEM = {
     "filters": 4,
@@ -22,6 +23,12 @@ _STEM = {
 def tiny_capsnet(num_classes=3, **changes):
     """Returns DR-CapsNet for 8x8 images with a few hundred weights."""
     return models.dr_capsnet((8, 8, 1), num_classes, **{**_STEM, **changes})
+
+
+def of_capsules(layer, capsules, components):
+    """Returns a model from capsules to the lengths of a layer's classes."""
+    images = keras.Input((capsules, components), name="images")
+    return keras.Model(images, Length()(layer(images)))
 
 
 def draw_weights(model, seed, **transformations):

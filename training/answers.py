@@ -6,6 +6,8 @@ import keras
 import numpy as np
 
 from tfcaps import rem
+from tfcaps.graphs import last_routed_layer
+from tfcaps.rem.parse.in_tree import codes_in_tree
 from training.folder import RunFolder
 from training.image_data import Array, Floats
 from training.own_pictures import Picture
@@ -53,6 +55,8 @@ class Answerer:
         self._types = folder.type_dictionary()
         if self._types is not None:
             self._grid = rem.receptive_fields(model).grid
+        routing = last_routed_layer(model).routing
+        self._threshold = routing.tree_threshold(len(self._names))
         rounded = rem.quantize_couplings(model, config.levels, mode=config.mode)
         shown = rem.explanation(rounded)
         wanted = {n: shown.output[n] for n in ("lengths", "couplings")}
@@ -110,22 +114,27 @@ class Answerer:
         Returns all of them, those with the same lines, and those with the same
         key.
         """
-        # What a line of the drawings means: more than the uniform coupling.
-        uniform = int(
-            rem.quantize(
-                1 / known.num_classes,
-                self._config.class_levels,
-                mode=self._config.mode,
-            )
-        )
         found = []
         for key, j in zip(codes, named.tolist(), strict=True):
             keys = known.keys(j)
             counts = np.asarray(known.counts(j), int)
             same = np.all(keys == key, axis=-1)
-            alike = np.all((keys > uniform) == (key > uniform), axis=-1)
+            # What a line of the drawings means.
+            alike = np.all(self._inside(keys) == self._inside(key), axis=-1)
             samples = int(known.num_samples[j])
             found.append(
                 (samples, int(counts[alike].sum()), int(counts[same].sum()))
             )
         return found
+
+    def _inside(self, codes: Array) -> Array:
+        """Tells which children are in the trees of keys."""
+        inside: Array = keras.ops.convert_to_numpy(
+            codes_in_tree(
+                codes,
+                self._threshold,
+                self._config.class_levels,
+                mode=self._config.mode,
+            )
+        )
+        return inside

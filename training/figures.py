@@ -86,12 +86,13 @@ def of_dictionaries(
                 config.class_levels,
                 mode=config.mode,
                 class_names=names,
+                threshold=reports[main].tree_threshold,
             ),
             f"Most frequent parse trees, {TITLES[main]}",
             "The children are those of the class capsules, in the same order "
             "in every picture. A blue line joins a class with each child whose "
             "coupling exceeds the uniform one; the stronger, the thicker, and "
-            "the darker the child. Pale ones belong to other classes. The "
+            "the darker the child. Pale ones are not in the tree. The "
             "title says how many of the class's images have exactly this tree.",
         ),
         **_types(config, reports[main], names),
@@ -123,6 +124,7 @@ def _types(config: Config, report: Report, names: Any) -> dict[str, Shown]:
         config.class_levels,
         mode=config.mode,
         class_names=names,
+        threshold=report.tree_threshold,
     )
     text = (
         f"There is a child of each of {types} types at each of "

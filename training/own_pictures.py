@@ -36,12 +36,14 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
     Args:
         paths: Files and folders.
         classes: Names of the classes. A picture in a folder of such a name,
-            inside one of `paths`, is known to be of this class.
+            inside one of `paths`, is known to be of this class; where the name
+            has a slash, the folder's has a hyphen.
 
     Raises:
         UserError: If there is no such file, or a folder has no picture.
     """
     found = []
+    of_folders = {name.replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
             if not path.exists():
@@ -53,8 +55,8 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
             raise UserError(f"there is no picture in the folder {path}.")
         for file in inside:
             name = file.relative_to(path).as_posix()
-            own = file.parent != path and file.parent.name in classes
-            found.append(Picture(file, name, file.parent.name if own else None))
+            inner = file.parent.name if file.parent != path else ""
+            found.append(Picture(file, name, of_folders.get(inner)))
     return _told_apart(found)
 
 

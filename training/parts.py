@@ -1,5 +1,6 @@
 """Measures trees and maps of a run on images whose parts are known."""
 
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -13,16 +14,40 @@ from training.datasets.masks import Masks
 Array = NDArray[Any]
 
 _MOST = 2000  # test images, as for faithfulness
+_NOISY = 500  # of these are looked at under noise
 
 
-def trees(model: keras.Model, data: Data) -> rem.TreesOnParts | None:
+def found(model: keras.Model, data: Data) -> rem.Trees | None:
+    """Returns the trees of the first 2,000 test images at most.
+
+    Their couplings with other classes are left out, to save memory. Trees are
+    those of `rem.trees`, whose couplings are not quantised.
+
+    Returns:
+        `None` if there is no test image, or the children have no positions.
+    """
+    if not len(data.test.labels):
+        return None
+    images = data.test.images[:_MOST]
+    each = rem.iter_trees(model, images)
+    none = [replace(part, couplings=part.couplings[..., :0]) for part in each]
+    joined = rem.Trees.joined(none)
+    return joined if joined.has_places else None
+
+
+def trees(
+    model: keras.Model, data: Data, known: rem.Trees | None = None
+) -> rem.TreesOnParts | None:
     """Measures how much of the trees lies on the objects' own parts.
 
-    The tree of an image is that of `rem.faithfulness`: the children that are
-    coupled with the predicted class by more than the uniform coupling, not
-    quantised. A child counts with its coupling times its activation. In images
-    of several objects the parts are those of the predicted class, and the other
-    objects are loose; images with no object of that class are left out.
+    A child counts with its coupling times its activation. In images of several
+    objects the parts are those of the predicted class, and the other objects
+    are loose; images with no object of that class are left out.
+
+    Args:
+        model: The network.
+        data: Its images and masks.
+        known: What `found` returned. Defaults to `None`, not known yet.
 
     Returns:
         The measures of the first 2,000 test images at most, or `None` if the
@@ -32,26 +57,74 @@ def trees(model: keras.Model, data: Data) -> rem.TreesOnParts | None:
     if placed is None:
         return None
     fields, masks = placed
-    found = rem.ParseTrees(model).each(data.test.images[:_MOST])
-    predicted = np.array([tree.roots[0] for tree in found])
-    activations = np.stack([tree.activations[-2] for tree in found])
-    weights = np.zeros_like(activations)
-    for image, tree in enumerate(found):
-        last = len(tree.activations) - 2
-        for layer, child, _, coupling in tree.edges:
-            if layer == last:
-                weights[image, child] = coupling * activations[image, child]
-    own, loose = _by_class(masks, predicted)
+    known = found(model, data) if known is None else known
+    if known is None:
+        return None
+    own, loose = _by_class(masks, known.predicted)
     there = own.any(axis=(1, 2, 3))
     if not there.any():
         return None
+    weights = known.towards * known.activations * known.in_tree
     return rem.trees_on_parts(
         weights[there],
         fields.centres,
         own[there],
         loose[there],
-        activations=activations[there],
+        activations=known.activations[there],
     )
+
+
+def named(
+    model: keras.Model, data: Data, known: rem.Trees | None = None
+) -> rem.NamedParts | None:
+    """Measures whether the types of leaves name the parts under them.
+
+    Parts are those of `trees`. Without masks, only the types are measured.
+
+    Args:
+        model: The network.
+        data: Its images, with masks or without.
+        known: What `found` returned. Defaults to `None`, not known yet.
+
+    Returns:
+        The measures of the first 2,000 test images at most, or `None` if the
+        children have no positions.
+    """
+    known = found(model, data) if known is None else known
+    if known is None:
+        return None
+    masks = None if data.masks is None else data.masks[:_MOST]
+    there: Any = np.zeros(len(known), bool)
+    if masks is not None:
+        own, loose = _by_class(masks, known.predicted)
+        there = own.any(axis=(1, 2, 3))
+    if masks is None or not there.any():
+        return rem.named_parts(known)
+    if masks.centres is not None and masks.loose_centres is not None:
+        own, loose = _of_class(
+            masks, known.predicted, masks.centres, masks.loose_centres, np.nan
+        )
+    kinds = loose_kinds = None
+    if masks.kinds is not None and masks.loose_kinds is not None:
+        kinds, loose_kinds = (
+            each[there]
+            for each in _of_class(
+                masks, known.predicted, masks.kinds, masks.loose_kinds, -1
+            )
+        )
+    measured = rem.named_parts(
+        known[there],
+        own[there],
+        loose[there],
+        kinds,
+        loose_kinds,
+        kind_names=masks.kind_names if kinds is not None else None,
+    )
+    few = np.flatnonzero(there)[:_NOISY]
+    stability = rem.part_stability(
+        model, data.test.images[:_MOST][few], own[few]
+    )
+    return replace(measured, stability=stability)
 
 
 def maps(model: keras.Model, data: Data) -> dict[str, float]:
@@ -157,10 +230,26 @@ def _placed(
 
 
 def _by_class(masks: Masks, predicted: Array) -> tuple[Array, Array]:
-    """Returns the parts of the predicted classes, and those that are loose."""
+    """Returns the masks of the predicted class's parts, and of loose ones."""
+    return _of_class(masks, predicted, masks.parts, masks.loose, False)
+
+
+def _of_class(
+    masks: Masks, predicted: Array, own: Array, loose: Array, nothing: Any
+) -> tuple[Array, Array]:
+    """Returns what is known of a class's parts, and of those that are loose.
+
+    Args:
+        masks: They say which class each part is of.
+        predicted: The class of each image, `[n]`.
+        own: Something of each of `masks.parts`, `[n, parts, ...]`.
+        loose: The same of `masks.loose`.
+        nothing: What it is of a part that is not there.
+    """
     if masks.of_classes is None:
-        return masks.parts, masks.loose
-    own = (masks.of_classes == predicted[:, None])[..., None, None]
-    of_others = masks.parts & ~own
-    loose = np.concatenate([of_others, masks.loose], axis=1)
-    return masks.parts & own, loose
+        return own, loose
+    of_class = masks.of_classes == predicted[:, None]
+    of_class = of_class.reshape(*of_class.shape, *[1] * (own.ndim - 2))
+    of_others = np.where(of_class, nothing, own)
+    together = np.concatenate([of_others, loose], axis=1)
+    return np.where(of_class, own, nothing), together

@@ -45,8 +45,7 @@ ABOUT = {
         "five parts anywhere on the image, with one to three loose parts. "
         "Nothing is downloaded.",
         "drawn by this repository, Apache 2.0 as the code.",
-        "Letters are the parts, the upper row, then the lower one: bar, disc, "
-        "ring, triangle, square.",
+        "The parts are those of the upper row, then of the lower one.",
         (
             "It was trained on nothing but these drawings and knows no photos.",
             "Figures have one size, stand upright and are brighter than the "

@@ -34,13 +34,22 @@ _COLUMNS = (
             ("parts found, %", "parts_found"),
         )
     ),
+    *(
+        Column(title, f"named_parts.{field}", digits, factor, optional=True)
+        for title, field, digits, factor in (
+            ("parts with one leaf, %", "found_once", 1, 100),
+            ("NMI of types and kinds", "information", 2, 1),
+        )
+    ),
 )
 
 _ON_PARTS = (
     " Of a tree's weight, coupling times activation, the share on the object's "
     "own parts stands beside that of all children, each counted once, and of "
     "all activations, whatever they are coupled with; loose parts belong to no "
-    "object. Parts found are those with a child in the tree."
+    "object. Parts found are those with a child in the tree; parts with one "
+    "leaf have exactly one near their centre. NMI is the normalised mutual "
+    "information of a leaf's type and the kind of the part under it."
 )
 
 

@@ -302,11 +302,15 @@ def measure(
             used, deeper = used_trees.measure(name, model, split)
             if deeper:
                 tests[name]["trees_down_to"] = deeper
-            on_parts = parts.trees(model, data)
+            known = parts.found(model, data)
+            on_parts = parts.trees(model, data, known)
             if on_parts is not None:
                 print(parts.sentence(on_parts), flush=True)
+            named = parts.named(model, data, known)
+            if named is not None:
+                print(named, flush=True)
             reports[name] = dataclasses.replace(
-                measured, faithfulness=used, parts=on_parts
+                measured, faithfulness=used, parts=on_parts, named_parts=named
             )
             if on_maps := parts.maps(model, data):
                 tests[name]["maps"] = on_maps

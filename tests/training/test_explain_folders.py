@@ -184,6 +184,12 @@ def test_pictures_are_found_and_told_apart(photos, tmp_path):
     assert [p.name for p in found if p.path == single] == [
         "2 ant/1.png", f"10 {single}", f"11 {single}",
     ]  # fmt: skip
+    known = own_pictures.find([photos], ["an/t", "c-a/t", "dog"])
+    assert {picture.truth for picture in known} == {None}
+    (photos / "a-b").mkdir()
+    (photos / "a-b" / "1.png").write_bytes(b"")
+    known = own_pictures.find([photos], ["a/b", "ant"])
+    assert {picture.truth for picture in known} == {None, "a/b", "ant"}
     (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match="no picture in the folder"):
         own_pictures.find([tmp_path / "none"], NAMES)

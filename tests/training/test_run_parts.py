@@ -175,6 +175,48 @@ def test_maps_of_the_predicted_class_are_compared_with_its_object(model, pairs):
     assert len(set(measured.values())) == 3
 
 
+@pytest.mark.parametrize("pairs", [False, True], ids=["one", "two objects"])
+def test_parts_are_named_as_the_trees_say(model, pairs):
+    data = data_of(pairs=pairs)
+    trees = rem.trees(model, floats(data))
+    draw = np.random.default_rng(1)
+    known = dataclasses.replace(
+        data.masks,
+        kinds=draw.integers(2, size=(12, 2)),
+        loose_kinds=draw.integers(2, size=(12, 1)),
+        centres=draw.uniform(0, 8, (12, 2, 2)),
+        loose_centres=draw.uniform(0, 8, (12, 1, 2)),
+        kind_names=("bar", "disc"),
+    )
+    own, loose = known.centres, known.loose_centres
+    kinds, loose_kinds = known.kinds, known.loose_kinds
+    there = np.ones(12, bool)
+    if pairs:
+        of_class = known.of_classes == trees.predicted[:, None]
+        there = of_class.any(axis=1)
+        others = np.where(of_class[..., None], np.nan, own)
+        loose = np.concatenate([others, loose], axis=1)
+        own = np.where(of_class[..., None], own, np.nan)
+        loose_kinds = np.concatenate([kinds, loose_kinds], axis=1)
+    expected = rem.named_parts(
+        trees[there],
+        own[there],
+        loose[there],
+        kinds[there],
+        loose_kinds[there],
+        kind_names=("bar", "disc"),
+    )
+    found = parts.named(model, dataclasses.replace(data, masks=known))
+    images = floats(data)[there]
+    stability = rem.part_stability(model, images, own[there])
+    assert found == dataclasses.replace(expected, stability=stability)
+    assert (found.samples < 12) == pairs and 0 < found.found
+    bare = parts.named(model, data)  # only masks tell where parts are
+    assert bare.found is not None and bare.information is None
+    alone = parts.named(model, dataclasses.replace(data, masks=None))
+    assert alone == rem.named_parts(trees)
+
+
 def test_nothing_is_measured_without_masks_places_or_parts(model):
     data = data_of(pairs=True)
     unknown = dataclasses.replace(data, masks=None)
@@ -187,6 +229,7 @@ def test_nothing_is_measured_without_masks_places_or_parts(model):
         assert parts.trees(network, part) is None
         assert parts.maps_of_pairs(network, part) == {}
         assert parts.maps(network, part) == {}
+    assert parts.named(flat, data) is None
     assert parts.maps_of_pairs(model, data_of()) == {}
 
 
@@ -198,14 +241,18 @@ def test_a_run_measures_parts_and_shows_them(
     data = data_of(pairs=True)
     config = Config(pairs=True, rem=True, baseline=False)
     reports, tests = run_job.measure(config, data, {"rem": model})
-    expected = parts.trees(model, data)
+    expected, named = parts.trees(model, data), parts.named(model, data)
     assert reports["rem"].parts == expected
-    assert parts.sentence(expected) in capsys.readouterr().out
+    assert reports["rem"].named_parts == named
+    told = capsys.readouterr().out
+    assert parts.sentence(expected) in told and str(named) in told
     assert f"{expected.own:.1%} of the trees'" in parts.sentence(expected)
     RunFolder(tmp_path, config).save_reports(reports, tests)
     saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
     saved = saved["models"]["rem"]
     assert saved["parts"] == expected.to_dict()
+    assert saved["named_parts"] == named.to_dict()
+    assert saved["verdict"].endswith(named.verdict)
     measured = parts.maps_of_pairs(model, data)
     assert saved["tests"]["pairs"].items() >= measured.items()
     on_maps = parts.maps(model, data)

@@ -8,6 +8,9 @@ from tfcaps.rem.evaluation.faithfulness import faithfulness
 from tfcaps.rem.evaluation.faithfulness_report import Faithfulness
 from tfcaps.rem.evaluation.levels import LevelSearch, find_levels
 from tfcaps.rem.evaluation.metrics import t_score
+from tfcaps.rem.evaluation.named_parts import named_parts
+from tfcaps.rem.evaluation.named_parts_report import NamedParts
+from tfcaps.rem.evaluation.part_stability import part_stability
 from tfcaps.rem.evaluation.report import Report
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts, trees_on_parts
 from tfcaps.rem.evaluation.vote_distances import VoteDistances, vote_distances
@@ -27,6 +30,22 @@ from tfcaps.rem.maps.map_faithfulness import (
 )
 from tfcaps.rem.maps.relevance import pointing, relevance_mass
 from tfcaps.rem.multiply_adds import MultiplyAdds, multiply_adds
+from tfcaps.rem.parse.couplings import (
+    add_couplings,
+    capsule_outputs,
+    quantize_couplings,
+)
+from tfcaps.rem.parse.dictionary import CouplingDictionary
+from tfcaps.rem.parse.keys import SampleKeys, sample_keys
+from tfcaps.rem.parse.parse_tree import Edge, ParseTree, parse_tree
+from tfcaps.rem.parse.parse_trees import ParseTrees
+from tfcaps.rem.parse.receptive_fields import (
+    ReceptiveFields,
+    receptive_fields,
+)
+from tfcaps.rem.parse.tree_fields import TreeFields, tree_fields
+from tfcaps.rem.parse.trees import Trees, iter_trees, trees
+from tfcaps.rem.parse.type_keys import pool_types, type_dictionary
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.low_magnitude import prune_low_magnitude
 from tfcaps.rem.pruning.masks import magnitude_masks, saliency_masks
@@ -36,21 +55,6 @@ from tfcaps.rem.pruning.single_shot import prune_single_shot
 from tfcaps.rem.pruning.sparsity import sparsity
 from tfcaps.rem.pruning.structured import prune_structured
 from tfcaps.rem.sharpness import SharpnessSchedule
-from tfcaps.rem.trees.couplings import (
-    add_couplings,
-    capsule_outputs,
-    quantize_couplings,
-)
-from tfcaps.rem.trees.dictionary import CouplingDictionary
-from tfcaps.rem.trees.keys import SampleKeys, sample_keys
-from tfcaps.rem.trees.parse_tree import Edge, ParseTree, parse_tree
-from tfcaps.rem.trees.parse_trees import ParseTrees
-from tfcaps.rem.trees.receptive_fields import (
-    ReceptiveFields,
-    receptive_fields,
-)
-from tfcaps.rem.trees.tree_fields import TreeFields, tree_fields
-from tfcaps.rem.trees.type_keys import pool_types, type_dictionary
 
 __all__ = [
     "CouplingDictionary",
@@ -60,6 +64,7 @@ __all__ = [
     "LevelSearch",
     "MapComparison",
     "MultiplyAdds",
+    "NamedParts",
     "ParseTree",
     "ParseTrees",
     "ReceptiveFields",
@@ -67,6 +72,7 @@ __all__ = [
     "SampleKeys",
     "SharpnessSchedule",
     "TreeFields",
+    "Trees",
     "TreesOnParts",
     "UpdatePruningStep",
     "VoteDistances",
@@ -84,11 +90,14 @@ __all__ = [
     "find_levels",
     "grad_cam",
     "integrated_gradients",
+    "iter_trees",
     "magnitude_masks",
     "mu_fidelity",
     "multiply_adds",
+    "named_parts",
     "occlusion",
     "parse_tree",
+    "part_stability",
     "pixel_deletion",
     "pixel_insertion",
     "pointing",
@@ -109,6 +118,7 @@ __all__ = [
     "strip_pruning",
     "t_score",
     "tree_fields",
+    "trees",
     "trees_on_parts",
     "type_dictionary",
     "vote_distances",

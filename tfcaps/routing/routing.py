@@ -129,16 +129,6 @@ class Routing(abc.ABC):
         through = getattr(self, "gradient", "last") == "full"
         return through and getattr(self, "iterations", 1) > 1
 
-    def tree_threshold(self, parents: int) -> float:
-        """Returns the coupling that a child in a tree must exceed.
-
-        The uniform coupling, unless the routing says otherwise.
-
-        Args:
-            parents: Int. How many parents children choose from.
-        """
-        return 1.0 / parents
-
     @property
     def vote_passes(self) -> int:
         """How often all votes are summed, compared or measured.
@@ -148,6 +138,17 @@ class Routing(abc.ABC):
         agreement between two.
         """
         return 2 * int(getattr(self, "iterations", 1)) - 1
+
+    def tree_threshold(self, parents: int) -> float:
+        """Returns the coupling that a child must exceed to be in a tree.
+
+        Children that chose nothing are coupled with each parent by `1 / J`. A
+        routing whose couplings do not compete says what else they must exceed.
+
+        Args:
+            parents: Int, `J`. How many parents the children choose from.
+        """
+        return 1.0 / parents
 
     def weights(
         self, children: int, parents: int, dim: int

@@ -7,7 +7,8 @@ from keras import ops
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from tfcaps.rem import CouplingDictionary, dequantize, quantize
+from tfcaps.rem import CouplingDictionary, dequantize
+from tfcaps.rem.parse.in_tree import codes_in_tree
 from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import class_labels, colour, figure
 
@@ -18,19 +19,22 @@ def most_frequent_trees(
     *,
     mode: str = "midtread",
     class_names: Sequence[str] | None = None,
+    threshold: float | None = None,
 ) -> Drawing:
     """Draws each class's most frequent key as a tree of two layers.
 
     The class is the upper node, its children the lower ones in the order of the
-    key. A child is connected if its coupling exceeds the rounded uniform
-    coupling 1/J, the rule of the REM paper; the line's width is the coupling.
-    Children below it, which belong to other classes, are drawn hollow.
+    key. A child is connected if its coupling exceeds the rounded threshold, as
+    in the REM paper; the line's width is the coupling.
+    Children that are not in the tree are drawn hollow.
 
     Args:
         trees: Dictionary of a model.
         levels: Int. Levels of the couplings in the dictionary.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         class_names: Names of the classes. Defaults to their numbers.
+        threshold: Float. The coupling that a child must exceed to be in a tree,
+            `Report.tree_threshold`. Defaults to the uniform coupling 1/J.
 
     Returns:
         A figure with a panel for each class, titled with the share of the
@@ -42,20 +46,22 @@ def most_frequent_trees(
     rows = -(-trees.num_classes // columns)
     drawing = figure(10.0, 0.6 + 1.9 * rows)
     panels = drawing.subplots(rows, columns, squeeze=False).ravel()
-    codes = quantize(1 / trees.num_classes, levels, mode=mode)
-    uniform = float(dequantize(codes, levels, mode=mode))
+    if threshold is None:
+        threshold = 1 / trees.num_classes
     data = []
     for j, panel in enumerate(panels):
         panel.set_axis_off()
         if j >= trees.num_classes:
             continue
         counts = trees.counts(j)
-        couplings = ops.convert_to_numpy(
-            dequantize(trees.keys(j)[:1].ravel(), levels, mode=mode)
+        key = trees.keys(j)[:1].ravel()
+        couplings = ops.convert_to_numpy(dequantize(key, levels, mode=mode))
+        inside = ops.convert_to_numpy(
+            codes_in_tree(key, threshold, levels, mode=mode)
         )
         title = f"{labels[j]}: never predicted"
         if counts:
-            _draw_tree(panel, couplings, uniform, labels[j])
+            _draw_tree(panel, couplings, inside, labels[j])
             share = 100 * counts[0] / sum(counts)
             title = f"{share:.0f} % of {sum(counts):,} samples"
         panel.set_title(title, fontsize=9)
@@ -71,12 +77,17 @@ def most_frequent_trees(
 
 
 def _draw_tree(
-    panel: Axes, couplings: NDArray[np.float64], uniform: float, name: str
+    panel: Axes,
+    couplings: NDArray[np.float64],
+    inside: NDArray[np.bool_],
+    name: str,
 ) -> None:
     places = np.linspace(0.0, 1.0, len(couplings))
     size = float(np.clip(1500 / len(couplings), 2, 28))
-    for place, coupling in zip(places, couplings, strict=True):
-        if coupling > uniform + 1e-6:
+    for place, coupling, is_inside in zip(
+        places, couplings, inside, strict=True
+    ):
+        if is_inside:
             panel.plot(
                 [0.5, place],
                 [1.0, 0.0],
@@ -85,16 +96,15 @@ def _draw_tree(
                 alpha=0.3 + 0.7 * coupling,
                 zorder=1,
             )
-    towards = couplings > uniform - 1e-6
     panel.scatter(
         places,
         np.zeros_like(places),
         s=size,
-        c=np.where(towards, couplings, 0.0),
+        c=np.where(inside, couplings, 0.0),
         cmap="Blues",
         vmin=-0.2,
         vmax=1.0,
-        edgecolors=np.where(towards, "0.3", "0.7"),
+        edgecolors=np.where(inside, "0.3", "0.7"),
         linewidths=0.4,
         zorder=2,
     )

@@ -81,12 +81,13 @@ def generate(
         test: Number of test images.
 
     Returns:
-        Images `[n, 32, 32, 1]`, uint8, with masks. A class is called by the
-        initials of its upper row and of its lower one, such as `BD-TRS`.
+        Images `[n, 32, 32, 1]`, uint8, with masks, kinds and centres of the
+        parts. A class is called by its upper row and its lower one, such as
+        `bar disc / triangle ring square`.
     """
     seen, masks = _drawn(train, _SEEDS["train"])
     unseen, test_masks = _drawn(test, _SEEDS["test"])
-    names = [_initials(figure) for figure in FIGURES]
+    names = [_name(figure) for figure in FIGURES]
     data = checked("figures", seen, unseen, names)
     data = dataclasses.replace(data, masks=test_masks)
     if not validation:
@@ -101,16 +102,15 @@ def generate(
 def _drawn(count: int, seed: int) -> tuple[Arrays, Masks]:
     """Returns what `draw` does, once for a process, and not to be changed."""
     part, masks = draw(count, seed)
-    for array in (*part, masks.object, masks.parts, masks.loose):
-        array.setflags(write=False)
+    for array in (*part, *vars(masks).values()):
+        if isinstance(array, np.ndarray):
+            array.setflags(write=False)
     return part, masks
 
 
-def _initials(figure: tuple[str, ...]) -> str:
-    """Returns the initials of a figure's parts, such as `BD-TRS`."""
-    upper = "".join(kind[0] for kind in figure[:2])
-    lower = "".join(kind[0] for kind in figure[2:])
-    return f"{upper}-{lower}".upper()
+def _name(figure: tuple[str, ...]) -> str:
+    """Returns a figure's parts, the upper row and the lower one."""
+    return f"{' '.join(figure[:2])} / {' '.join(figure[2:])}"
 
 
 def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
@@ -147,7 +147,18 @@ def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
         shown = grounds[part] + lit.max(axis=1) + noise[part]
         images[part, ..., 0] = np.rint(255.0 * np.clip(shown, 0.0, 1.0))
     own, loose = things[:, : len(SLOTS)], things[:, len(SLOTS) :]
-    return (images, labels), Masks(np.any(own, axis=1), own, loose)
+    kinds = np.where(present, kinds, -1)
+    centres = np.where(present[..., np.newaxis], centres, np.nan)
+    return (images, labels), Masks(
+        np.any(own, axis=1),
+        own,
+        loose,
+        kinds=kinds[:, : len(SLOTS)],
+        loose_kinds=kinds[:, len(SLOTS) :],
+        centres=centres[:, : len(SLOTS)],
+        loose_centres=centres[:, len(SLOTS) :],
+        kind_names=KINDS,
+    )
 
 
 def _arranged(

@@ -27,38 +27,62 @@ class Masks:
             `pieces` may be 0.
         of_classes: The class that each of `parts` belongs to, `[n, parts]`, or
             `None` if all belong to the image's label.
+        kinds: The kind of each of `parts`, `[n, parts]`, ints that index
+            `kind_names`, -1 for a part that is not there; `None` if parts are
+            of no kind.
+        loose_kinds: Those of `loose`, `[n, pieces]`, or `None`.
+        centres: Row and column of the centre of each of `parts` in pixels, the
+            first of which is at 0, `[n, parts, 2]`, NaN for one that is not
+            there; `None` if only the masks tell.
+        loose_centres: Those of `loose`, `[n, pieces, 2]`, or `None`.
+        kind_names: What the kinds are called.
     """
 
     object: Array
     parts: Array
     loose: Array
     of_classes: Array | None = None
+    kinds: Array | None = None
+    loose_kinds: Array | None = None
+    centres: Array | None = None
+    loose_centres: Array | None = None
+    kind_names: tuple[str, ...] = ()
 
     def __getitem__(self, rows: Rows) -> "Masks":
         """Returns the masks of some images."""
-        classes = self.of_classes
-        return Masks(
-            self.object[rows],
-            self.parts[rows],
-            self.loose[rows],
-            None if classes is None else classes[rows],
-        )
+        known = {
+            name: values[rows]
+            for name, values in vars(self).items()
+            if name != "kind_names" and values is not None
+        }
+        return dataclasses.replace(self, **known)
 
     def resized(self, size: int) -> "Masks":
         """Returns masks of so many rows and columns, as images are resized.
 
         A pixel belongs to a thing if at least half of it does.
         """
+        sides = np.array(self.object.shape[1:])
         return self._each(
-            lambda masks: pixels.resize(masks.astype(np.float32), size) >= 0.5
+            lambda masks: pixels.resize(masks.astype(np.float32), size) >= 0.5,
+            # The first pixel begins at -0.5.
+            lambda centres: (centres + 0.5) * size / sides - 0.5,
         )
 
     def centre_cropped(self, size: int) -> "Masks":
         """Returns the middle, as it is cut out of images."""
-        return self._each(lambda masks: pixels.centre_crop(masks, size))
+        cut = (np.array(self.object.shape[1:]) - size) // 2
+        return self._each(
+            lambda masks: pixels.centre_crop(masks, size),
+            lambda centres: centres - cut,
+        )
 
-    def _each(self, change: Callable[[Array], Array]) -> "Masks":
-        """Changes masks as images `[n, h, w, 1]`."""
+    def _each(
+        self,
+        change: Callable[[Array], Array],
+        move: Callable[[Array], Array],
+    ) -> "Masks":
+        """Changes masks as images `[n, h, w, 1]`, and moves centres."""
 
         def changed(masks: Array) -> Array:
             *count, rows, columns = masks.shape
@@ -71,6 +95,10 @@ class Masks:
             object=changed(self.object),
             parts=changed(self.parts),
             loose=changed(self.loose),
+            centres=None if self.centres is None else move(self.centres),
+            loose_centres=(
+                None if self.loose_centres is None else move(self.loose_centres)
+            ),
         )
 
 

@@ -249,7 +249,7 @@ def test_trees_are_trivial_if_most_have_every_child():
     assert "repeat the class" in report.verdict
 
 
-def test_children_in_a_tree_are_those_above_the_uniform_code():
+def test_children_in_a_tree_are_counted_whatever_their_codes():
     counts = EvaluationCounts(3, 4, ["class_caps"])
     keys = np.array([[5, 10, 6], [4, 5, 3], [0, 4, 1]], np.uint8)
     counts.add(
@@ -260,6 +260,7 @@ def test_children_in_a_tree_are_those_above_the_uniform_code():
             "lengths": np.eye(3),
             "t_scores": np.array([[0, 0, 1], [0, 0.5, 1], [0, 1, 1]]),
             "largest": np.ones((3, 1)),
+            "leaves": np.array([3, 2, 0]),
         },
         np.array([0, 1, 1]),
     )
@@ -267,7 +268,7 @@ def test_children_in_a_tree_are_those_above_the_uniform_code():
     assert measures["t_score"] == pytest.approx(0.5)
     assert measures["t_score_voting"] == pytest.approx(0.75)
     assert measures["voting_children"] == 2
-    assert measures["strong_share"] == pytest.approx(4 / 9)
+    assert measures["strong_share"] == pytest.approx(5 / 9)
     assert measures["whole_share"] == pytest.approx(1 / 3)
     assert measures["nonuniform_share"] == pytest.approx(7 / 9)
 

@@ -145,6 +145,45 @@ def test_random_controls_are_those_of_all_sets(report, loop):
     assert report.randomisation_random == pytest.approx(mean(overlap), abs=0.03)
 
 
+def active_of(loop, n):
+    """Returns the lengths of children of an image, and which are active."""
+    lengths = np.linalg.norm(loop.children[n], axis=-1)
+    return lengths, lengths > 0.1 * lengths.max()
+
+
+def test_active_control_is_that_of_all_sets(report, loop):
+    def mean(is_mean):
+        shares = []
+        for n in range(20):
+            _, active = active_of(loop, n)
+            others = np.flatnonzero(active & ~loop.trees[n])
+            size = min(loop.trees[n].sum(), len(others))
+            sets = itertools.combinations(others, size)
+            lost = [
+                loop.lost(n, np.isin(np.arange(8), chosen), is_mean)
+                for chosen in sets
+            ]
+            shares.append(np.mean(lost))
+        return np.mean(shares)
+
+    for name, is_mean in (("zero", False), ("mean", True)):
+        found = report.necessity_active[name]
+        assert found == pytest.approx(mean(is_mean), abs=3 * 0.5 / 1200**0.5)
+    assert 0.0 < report.necessity_active["mean"] < report.necessity["mean"]
+
+
+def test_the_most_active_children_are_those_of_a_loop(report, loop):
+    def kept(n, is_mean):
+        lengths, _ = active_of(loop, n)
+        longest = np.argsort(-lengths)[: loop.trees[n].sum()]
+        return loop.kept(n, ~np.isin(np.arange(8), longest), is_mean)
+
+    assert report.sufficiency_longest == pytest.approx(
+        shares(lambda m: np.mean([kept(n, m) for n in range(20)]))
+    )
+    assert report.sufficiency_longest != report.sufficiency
+
+
 def area(heights):
     """Returns the area by trapezoids of a curve over [0, 1]."""
     return (sum(heights) - 0.5 * (heights[0] + heights[-1])) / 8
@@ -315,7 +354,7 @@ def test_the_network_below_runs_once_and_the_cost_is_named(model, monkeypatch):
     assert report.samples == 16
     assert seen["below"] == 16 + 4 * 2
     # See the formula in the docstring of `faithfulness`.
-    rows = 5 * 16 + (4 * 5 + 1) * 4 + (8 + 6 * 7 + 1) * 3 + 4 * 2
+    rows = 5 * 16 + (6 * 5 + 3) * 4 + (8 + 6 * 7 + 1) * 3 + 4 * 2
     assert report.cost == rows / 16
     assert seen["silence"] == rows - 16 - 4 - 4 * 2
 
@@ -325,7 +364,7 @@ def test_with_many_children_orders_are_silenced_in_sixteen_steps():
     draw_weights(model, 4, class_caps=3.0)
     data = IMAGES[:6], LABELS[:6]
     report = rem.faithfulness(model, data, effect_samples=6)
-    rows = 5 * 6 + (4 * 5 + 1) * 6 + (20 + 6 * 15 + 1) * 6 + 4 * 6
+    rows = 5 * 6 + (6 * 5 + 3) * 6 + (20 + 6 * 15 + 1) * 6 + 4 * 6
     assert report.cost == rows / 6
     loop = Loop(model, IMAGES[:6])
     steps = np.arange(17) * 20 // 16

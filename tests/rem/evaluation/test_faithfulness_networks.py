@@ -1,27 +1,25 @@
 """Faithfulness with known answers, and of every kind of network."""
 
-import dataclasses
 import json
 
 import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tests.networks import (
+    SMALL_NETWORKS,
+    draw_weights,
+    of_capsules,
+    tiny_capsnet,
+)
 from tfcaps import rem
-from tfcaps.layers import ClassCaps, Length, PrimaryMatrixCaps
+from tfcaps.layers import ClassCaps, PrimaryMatrixCaps
 from tfcaps.rem.evaluation import faithfulness_measures as measures
 
 IMAGES = np.random.default_rng(3).random((12, 8, 8, 1), dtype=np.float32)
 LABELS = np.arange(12) % 3
 # For tests that look at the measures of all images only.
 FEW = {"random_samples": 2, "effect_samples": 1, "stability_samples": 1}
-
-
-def of_capsules(layer, capsules, components):
-    """Returns a model from capsules to the lengths of a layer's classes."""
-    images = keras.Input((capsules, components), name="images")
-    return keras.Model(images, Length()(layer(images)))
 
 
 def test_of_a_network_whose_tree_is_everything():
@@ -53,7 +51,8 @@ def test_of_a_network_whose_tree_is_everything():
     assert report.verdict == (
         "The trees are used: without its tree, 100.0 % of the images lose "
         "their class, without as many random children "
-        f"{100 * report.necessity_random['zero']:.1f} %."
+        f"{100 * report.necessity_random['zero']:.1f} %, without as many other "
+        "active children 0.0 %."
     )
 
 
@@ -117,38 +116,6 @@ def test_of_a_network_without_trees():
     # Empty trees are the same.
     assert report.randomisation == report.randomisation_random == 1.0
     assert report.empty
-
-
-def test_the_verdict_has_the_number_and_names_the_reason():
-    layer = ClassCaps(3, 4)
-    data = np.random.default_rng(0).normal(size=(9, 6, 4)), LABELS[:9]
-    report = rem.faithfulness(of_capsules(layer, 6, 4), data)
-
-    def changed(zero, mean, random, same=0.125):
-        return dataclasses.replace(
-            report,
-            necessity={"zero": zero, "mean": mean},
-            necessity_random={"zero": random, "mean": random},
-            same_without_tree={"zero": same, "mean": same},
-        )
-
-    assert changed(0.27, 0.9, 0.1, 0.85).verdict == (
-        "The trees are empty: without its tree, 85.0 % of the images are "
-        "still taken for the same class."
-    )
-    assert changed(0.9, 0.27, 0.1, 0.85).verdict == (
-        "The trees are empty: without its tree (its children at their mean "
-        "poses), 85.0 % of the images are still taken for the same class."
-    )
-    assert changed(1.0, 1.0, 0.96).verdict == (
-        "The trees are empty: without its tree, 100.0 % of the images lose "
-        "their class, and without as many random children 96.0 %, so that it "
-        "hardly matters which children are in a tree."
-    )
-    assert "96.0 %" in changed(1.0, 1.0, 0.96).verdict
-    assert changed(1.0, 1.0, 0.96).empty
-    assert not changed(0.5, 0.5, 0.4).empty
-    assert changed(0.49, 0.5, 0.1).empty
 
 
 def test_a_class_half_as_long_is_lost():
@@ -339,7 +306,7 @@ def test_two_thousand_images_cost_at_most_fifteen_passes():
     images = np.tile(IMAGES, (167, 1, 1, 1))
     report = rem.faithfulness(tiny_capsnet(), (images, np.zeros(2004)))
     assert report.samples == 2000
-    assert report.cost == pytest.approx(11.344)
+    assert report.cost == pytest.approx(13.744)
     large = rem.faithfulness(tiny_capsnet(), (images[:24], np.zeros(24)))
     assert large.cost > 15  # few images are all looked at
 

@@ -116,6 +116,25 @@ def test_masks_are_of_the_kinds_at_their_slots(drawn):
         assert hollow == [kind == "ring" for kind in each]
 
 
+def test_kinds_and_centres_are_those_of_the_masks(drawn):
+    (_, labels), masks = drawn
+    assert masks.kind_names == figures.KINDS
+    kinds = np.array(figures.KINDS)[masks.kinds]
+    np.testing.assert_array_equal(kinds, np.array(figures.FIGURES)[labels])
+    for some, centres, kinds in (
+        (masks.parts, masks.centres, masks.kinds),
+        (masks.loose, masks.loose_centres, masks.loose_kinds),
+    ):
+        there = some.any(axis=(2, 3))
+        np.testing.assert_array_equal(np.isfinite(centres[..., 0]), there)
+        np.testing.assert_array_equal(kinds >= 0, there)
+        middles = [ndimage.center_of_mass(mask) for mask in some[there]]
+        gaps = np.linalg.norm(centres[there] - middles, axis=-1)
+        assert gaps.max() < 1.3 and gaps.mean() < 0.4
+    discs = masks.loose[masks.loose_kinds == 1].sum(axis=(1, 2))
+    assert np.abs(np.median(discs) - 30) <= 2
+
+
 def test_parts_of_a_figure_are_near_and_do_not_overlap(drawn):
     _, masks = drawn
     assert masks.parts.sum(axis=1).max() == 1
@@ -154,7 +173,8 @@ def test_figures_stand_anywhere_and_are_never_cut(drawn):
 def test_figures_are_loaded_with_masks_of_test_and_validation():
     data = datasets.load("figures", validation=0.25, train=80, test=40)
     assert data.image_shape == (32, 32, 1)
-    assert data.class_names[0] == "BD-TRS" and len(set(data.class_names)) == 10
+    assert data.class_names[0] == "bar disc / triangle ring square"
+    assert len(set(data.class_names)) == 10
     assert [len(part.labels) for part in (data.train, data.validation)] == [
         60,
         20,
@@ -163,7 +183,7 @@ def test_figures_are_loaded_with_masks_of_test_and_validation():
         (data.test, data.masks),
         (data.validation, data.validation_masks),
     ):
-        assert len(masks.object) == len(part.labels)
+        assert len(masks.object) == len(masks.centres) == len(part.labels)
         bright = part.images.pixels[..., 0] >= 0.3 * 255
         shown = masks.object | masks.loose.any(axis=1)
         assert (bright == shown).mean() > 0.97

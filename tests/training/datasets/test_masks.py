@@ -33,7 +33,17 @@ def masks_of(images):
     levels = np.stack([grey == np.float32(k) for k in (0.4, 0.5)], axis=1)
     own = grey == np.float32(0.9)
     classes = np.full((len(images), 1), 3)
-    return Masks(own, own[:, np.newaxis], levels, classes)
+    return Masks(
+        own,
+        own[:, np.newaxis],
+        levels,
+        classes,
+        kinds=np.round(10 * grey[:, :1, 0]).astype(int),
+        loose_kinds=np.round(10 * grey[:, 1, :2]).astype(int),
+        centres=10 * grey[:, :1, :2],
+        loose_centres=10 * grey[:, :2, 2:4],
+        kind_names=("a", "b"),
+    )
 
 
 def assert_same(found, wanted):
@@ -54,8 +64,30 @@ def test_masks_are_reduced_with_their_images(data):
 def test_masks_are_cropped_with_their_images(data):
     cut = data.centre_cropped(4)
     assert cut.masks.loose.shape == (20, 2, 4, 4)
-    assert_same(cut.masks, masks_of(cut.test.images.pixels))
-    assert_same(cut.validation_masks, masks_of(cut.validation.images.pixels))
+    wanted = masks_of(cut.test.images.pixels)
+    for name in ("object", "parts", "loose"):
+        found = getattr(cut.masks, name)
+        np.testing.assert_array_equal(found, getattr(wanted, name))
+    for name in ("centres", "loose_centres"):
+        before = getattr(data.masks, name)
+        np.testing.assert_array_equal(getattr(cut.masks, name), before - 1)
+    assert cut.masks.kinds is data.masks.kinds
+    held = masks_of(cut.validation.images.pixels)
+    np.testing.assert_array_equal(cut.validation_masks.object, held.object)
+
+
+def test_centres_are_where_the_parts_are():
+    own = np.zeros((1, 1, 12, 12), bool)
+    own[0, 0, 4:10, 2:8] = True
+    masks = Masks(own[:, 0], own, own, centres=np.array([[[6.5, 4.5]]]))
+    for changed in (
+        masks.resized(24),
+        masks.resized(6),
+        masks.centre_cropped(9),
+    ):
+        middle = np.argwhere(changed.parts[0, 0]).mean(axis=0)
+        np.testing.assert_allclose(changed.centres[0, 0], middle)
+        assert changed.loose_centres is None
 
 
 def test_masks_are_resized_with_their_images(data):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tfcaps.graphs import class_caps_and_input, encoder, routed_layers
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import Tensor, quantize, towards_class
+from tfcaps.ops import Tensor, as_float32, longest, quantize, towards_class
 from tfcaps.rem.batches import (
     batches_of,
     class_indices,
@@ -24,11 +24,12 @@ from tfcaps.rem.evaluation.faithfulness import (
 from tfcaps.rem.evaluation.metrics import t_scores_of_children
 from tfcaps.rem.evaluation.report import Report
 from tfcaps.rem.multiply_adds import multiply_adds
+from tfcaps.rem.parse.couplings import QuantizedComparison
+from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
+from tfcaps.rem.parse.layer_levels import Levels, layer_levels
+from tfcaps.rem.parse.type_keys import children_grid
+from tfcaps.rem.parse.with_couplings import voting_children
 from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
-from tfcaps.rem.trees.couplings import QuantizedComparison
-from tfcaps.rem.trees.layer_levels import Levels, layer_levels
-from tfcaps.rem.trees.type_keys import children_grid
-from tfcaps.rem.trees.with_couplings import voting_children
 
 Array = NDArray[Any]
 
@@ -137,6 +138,7 @@ class Evaluator:
             )
         self.levels = self.levels_per_layer[last.name]
         self.num_classes = int(couplings.shape[-1])
+        self._routing = last.routing
         self.grid = children_grid(self.model)
         self._labels = keras.Input((), dtype="int32", name="labels")
         self._unrounded = self._unrounded_measures()
@@ -204,6 +206,7 @@ class Evaluator:
             nonzero_parameters=nonzero,
             total_parameters=total,
             grid=self.grid,
+            tree_threshold=self._routing.tree_threshold(self.num_classes),
             **_multiply_adds(self.model),
             **counts.measures(self._voting()),
         )
@@ -217,11 +220,21 @@ class Evaluator:
         return voting_children(layer, shape, children)
 
     def _unrounded_measures(self) -> dict[str, Tensor]:
-        """Returns `lengths` `[b, j]` and `t_scores` `[b, i]`."""
-        unrounded = self._outputs.unrounded
+        """Returns the measures with couplings as they are.
+
+        `lengths` `[b, j]`, `t_scores` `[b, i]`, and `leaves` `[b]`, how many
+        children are in the tree of the predicted class.
+        """
+        lengths = self._outputs.unrounded["lengths"]
+        couplings = self._outputs.unrounded["couplings"]
+        towards = towards_class(couplings, longest(lengths))
+        inside = in_tree(
+            as_float32(towards), tree_threshold(self._routing, self.num_classes)
+        )
         return {
-            "lengths": unrounded["lengths"],
-            "t_scores": t_scores_of_children(unrounded["couplings"]),
+            "lengths": lengths,
+            "t_scores": t_scores_of_children(couplings),
+            "leaves": ops.sum(ops.cast(inside, "int32"), axis=-1),
         }
 
     def _rounded_measures(self) -> dict[str, Tensor]:

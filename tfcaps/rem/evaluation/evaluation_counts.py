@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.rem.trees.dictionary import CouplingDictionary
+from tfcaps.rem.parse.dictionary import CouplingDictionary
 
 Array = NDArray[Any]
 
@@ -30,7 +30,7 @@ class EvaluationCounts:
             CouplingDictionary(num_classes) for _ in range(3)
         )
         self._samples = self._right = self._right_quantized = 0
-        self._nonuniform = self._strong = self._codes = self._whole = 0
+        self._nonuniform = self._leaves = self._codes = self._whole = 0
         self._t_scores: Array | float = 0.0  # of each child
         self._largest = np.zeros(len(layers))
 
@@ -46,9 +46,8 @@ class EvaluationCounts:
         self._right += int(np.sum(batch["lengths"].argmax(axis=-1) == labels))
         self._right_quantized += int(np.sum(right))
         self._nonuniform += int(np.sum(keys != self._uniform))
-        strong = keys > self._uniform
-        self._strong += int(np.sum(strong))
-        self._whole += int(np.sum(np.all(strong, axis=-1)))
+        self._leaves += int(np.sum(batch["leaves"]))
+        self._whole += int(np.sum(batch["leaves"] == keys.shape[-1]))
         self._codes += keys.size
         self._t_scores += np.sum(batch["t_scores"], axis=0, dtype=np.float64)
         largest = np.max(batch["largest"], axis=0, initial=0.0)
@@ -79,7 +78,7 @@ class EvaluationCounts:
             "accuracy": self._right / self._samples,
             "accuracy_quantized": self._right_quantized / self._samples,
             "nonuniform_share": self._nonuniform / self._codes,
-            "strong_share": self._strong / self._codes,
+            "strong_share": self._leaves / self._codes,
             "whole_share": self._whole / self._samples,
             "t_score": float(np.mean(t_scores)),
             "t_score_voting": float(np.mean(left)) if left.size else 0.0,

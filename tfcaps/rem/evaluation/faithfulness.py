@@ -49,11 +49,11 @@ def faithfulness(
     The network below the children runs once for each image, and once for each
     of the four shifts of the `stability_samples`. The routed layers above run
 
-        1 + 4 + [4 draws + 1] random_samples / n
+        1 + 4 + [6 draws + 3] random_samples / n
           + [i + 6 (steps - 1) + 1] effect_samples / n
           + 4 stability_samples / n
 
-    times for each of n images: 11.3 times for 2,000 images and 8 children, 14.2
+    times for each of n images: 13.7 times for 2,000 images and 8 children, 16.6
     times for 1,024 children.
     Silencing all children in an order takes `i` steps, or 16 if there are more
     children. The images stay in memory, and so do the inputs of the routed
@@ -70,11 +70,11 @@ def faithfulness(
             routed layer.
         samples: Int. Measure at most this many images, the first ones, so
             shuffle data that are sorted by class. Defaults to `2000`.
-        draws: Int. How many sets of random children are drawn for each image.
-            Defaults to `5`.
-        random_samples: Int. Random children are silenced, and weights drawn
-            anew, for at most this many images, evenly spaced. Defaults to
-            `400`.
+        draws: Int. How many sets of random children, and of active ones, are
+            drawn for each image. Defaults to `5`.
+        random_samples: Int. Random and active children are silenced, and
+            weights drawn anew, for at most this many images, evenly spaced.
+            Defaults to `400`.
         effect_samples: Int. The same for single effects and orders of children.
             Defaults to 64, or to fewer, at least 8, where there are many
             children.
@@ -126,6 +126,7 @@ def faithfulness(
     found = {
         **study.whole_trees(),
         **study.random_children(some, draws),
+        **study.active_children(some, draws),
         **study.orders(few),
         "stability": study.stability(shifted),
         "randomisation": study.randomisation(some, draws),

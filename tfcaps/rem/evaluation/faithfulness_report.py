@@ -10,7 +10,7 @@ from tfcaps.files import write_atomically
 
 # Below it, most images keep their class without their tree.
 EMPTY_NECESSITY = 0.5
-# Necessity must be above that of random children by this much.
+# Necessity must be above that of other children by this much.
 EMPTY_MARGIN = 0.05
 
 
@@ -61,6 +61,13 @@ class Faithfulness:
         samples: How many images were used.
         layer: Name of the layer whose children were silenced.
         cost: How often the routed layers ran for each image, on average.
+        necessity_active: Necessity of as many active children that are not in
+            the tree, drawn at random; of all of them where there are fewer. A
+            child is active if its activation is more than a tenth of that of
+            the image's most active child. Most random children are silent, and
+            to silence those changes nothing.
+        sufficiency_longest: Sufficiency of as many children as the tree has,
+            the most active ones, whatever they are coupled with.
     """
 
     sufficiency: dict[str, float]
@@ -81,13 +88,17 @@ class Faithfulness:
     samples: int
     layer: str
     cost: float
+    # Of reports of before they were measured, `None`.
+    necessity_active: dict[str, float] | None = None
+    sufficiency_longest: dict[str, float] | None = None
 
     @property
     def empty(self) -> bool:
         """Whether the network does not use its trees.
 
         With either replacement, less than half of the images lose their class
-        without their tree, or hardly more than without random children.
+        without their tree, or hardly more than without random children or
+        without other active ones.
         """
         return bool(self._unused or self._replaceable)
 
@@ -96,12 +107,22 @@ class Faithfulness:
         return [k for k, v in self.necessity.items() if v < EMPTY_NECESSITY]
 
     @property
-    def _replaceable(self) -> list[str]:
+    def _replaceable(self) -> list[tuple[str, str]]:
+        """Replacements and controls by which the tree hardly matters."""
         return [
-            name
+            (name, control)
             for name, value in self.necessity.items()
-            if value - self.necessity_random[name] < EMPTY_MARGIN
+            for control, of_others in self._controls.items()
+            if value - of_others[name] < EMPTY_MARGIN
         ]
+
+    @property
+    def _controls(self) -> dict[str, dict[str, float]]:
+        """Necessity of as many children of other kinds, by what they are."""
+        controls = {"random children": self.necessity_random}
+        if self.necessity_active is not None:
+            controls["other active children"] = self.necessity_active
+        return controls
 
     @property
     def verdict(self) -> str:
@@ -113,19 +134,22 @@ class Faithfulness:
                 f"{_percent(same)} of the images are still taken for the same "
                 "class."
             )
-        for name in self._replaceable[:1]:
+        for name, control in self._replaceable[:1]:
             return (
                 f"The trees are empty: without its tree{_IN_PLACE[name]}, "
                 f"{_percent(self.necessity[name])} of the images lose their "
-                "class, and without as many random children "
-                f"{_percent(self.necessity_random[name])}, so that it hardly "
+                f"class, and without as many {control} "
+                f"{_percent(self._controls[control][name])}, so that it hardly "
                 "matters which children are in a tree."
             )
+        others = ", ".join(
+            f"without as many {control} {_percent(of_others['zero'])}"
+            for control, of_others in self._controls.items()
+        )
         return (
             "The trees are used: without its tree, "
             f"{_percent(self.necessity['zero'])} of the images lose their "
-            "class, without as many random children "
-            f"{_percent(self.necessity_random['zero'])}."
+            f"class, {others}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -144,12 +168,16 @@ class Faithfulness:
 
     def rows(self) -> list[tuple[str, str]]:
         """Returns the names of measures, and what they are as text."""
+        beside: dict[str, dict[str, float] | None] = {
+            "of random children": self.sufficiency_random,
+            "of the most active ones": self.sufficiency_longest,
+        }
+        others: dict[str, dict[str, float] | None] = {
+            f"of {title}": n for title, n in self._controls.items()
+        }
         replacements = [
-            (title, getattr(self, name), getattr(self, f"{name}_random"))
-            for title, name in (
-                ("sufficiency", "sufficiency"),
-                ("necessity", "necessity"),
-            )
+            ("sufficiency", self.sufficiency, beside),
+            ("necessity", self.necessity, others),
         ]
         orders = [
             ("child deletion", self.child_deletion),
@@ -165,10 +193,18 @@ class Faithfulness:
             *(
                 (
                     f"{title}, {name}",
-                    f"{_percent(own[name])}, of random children "
-                    f"{_percent(random[name])}",
+                    ", ".join(
+                        [
+                            _percent(own[name]),
+                            *(
+                                f"{control} {_percent(measured[name])}"
+                                for control, measured in controls.items()
+                                if measured is not None
+                            ),
+                        ]
+                    ),
                 )
-                for title, own, random in replacements
+                for title, own, controls in replacements
                 for name in own
             ),
             (

@@ -17,6 +17,9 @@ Array = NDArray[Any]
 # Children are silenced one after another up to this many, else in such steps.
 _MOST_STEPS = 16
 
+# Children are active if they exceed this share of the image's most active one.
+_ACTIVE = 0.1
+
 # By rows and columns.
 _SHIFTS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
@@ -98,7 +101,7 @@ class Study:
     def plan(self, draws: int, some: int, few: int, shifted: int) -> None:
         """Starts a progress bar of as many rows as will be routed."""
         children = self._silencer.num_children
-        rows = 5 * self.count + (4 * draws + 1) * some
+        rows = 5 * self.count + (6 * draws + 3) * some
         rows += effect_rows(children) * few
         # Where compilers want full steps, these need not be larger.
         largest = max(self.count, draws * some, children * few)
@@ -159,6 +162,37 @@ class Study:
         found["randomisation_random"] = float(
             np.mean([measures.jaccard(trees, sets[:, k]) for k in range(draws)])
         )
+        return found
+
+    def active_children(self, some: Array, draws: int) -> dict[str, Any]:
+        """Measures other active children, and the most active ones.
+
+        Returns:
+            `necessity_active`, that of as many active children that are not in
+            the tree, drawn at random, and `sufficiency_longest`, that of as
+            many children as the tree has, the most active ones.
+        """
+        activations = self._silencer.activations(self._taken)[some]
+        trees = self.trees[some]
+        sizes = np.sum(trees, axis=-1)
+        largest = activations.max(axis=-1, keepdims=True)
+        others = (activations > _ACTIVE * largest) & ~trees
+        draw = np.random.default_rng(self._seed)
+        scores = draw.random((len(some), draws, others.shape[-1]))
+        places = (scores + ~others[:, None]).argsort(axis=-1).argsort(axis=-1)
+        sets = (places < sizes[:, None, None]) & others[:, None]
+        flat = sets.reshape(-1, sets.shape[-1])
+        longest = measures.positions(activations) < sizes[:, None]
+        images = np.repeat(some, draws)
+        found: dict[str, Any] = {
+            "necessity_active": {},
+            "sufficiency_longest": {},
+        }
+        for name in ("zero", "mean"):
+            without = self._silence(images, lambda r: flat[r], name)
+            alone = self._silence(some, lambda r: ~longest[r], name)
+            found["necessity_active"][name] = self._lost(images, without)
+            found["sufficiency_longest"][name] = self._kept(some, alone)
         return found
 
     def _random_sets(self, draws: int) -> Array:

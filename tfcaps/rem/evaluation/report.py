@@ -11,9 +11,10 @@ import numpy as np
 
 from tfcaps.files import write_atomically
 from tfcaps.rem.evaluation.faithfulness_report import Faithfulness
+from tfcaps.rem.evaluation.named_parts_report import NamedParts
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts
-from tfcaps.rem.trees.dictionary import CouplingDictionary
-from tfcaps.rem.trees.type_keys import Grid, type_dictionary
+from tfcaps.rem.parse.dictionary import CouplingDictionary
+from tfcaps.rem.parse.type_keys import Grid, type_dictionary
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
@@ -44,12 +45,14 @@ class Report:
         accuracy_quantized: The same with quantised couplings.
         nonuniform_share: Share of the keys' codes that differ from the code of
             the uniform coupling 1/J.
-        strong_share: Share of the keys' codes above that of the uniform
-            coupling: of the children, those in a sample's tree.
+        strong_share: Share of the children that are in a sample's tree, that of
+            the predicted class with couplings as they are.
         whole_share: Share of samples whose tree has every child and so only
             repeats the class.
         t_score: Mean T-score of the unquantised couplings, see
             `tfcaps.rem.t_score`.
+        tree_threshold: The coupling that a child must exceed to be in a tree,
+            see `tfcaps.routing.Routing.tree_threshold`.
         t_score_voting: The same over the children that pruning has left a vote.
             The others choose no parent, so that the T-score of a network with
             few children left is low, however clearly these choose.
@@ -77,6 +80,8 @@ class Report:
             was not measured.
         parts: How much of the trees lies on true parts of objects, or `None`
             where that was not measured, see `tfcaps.rem.trees_on_parts`.
+        named_parts: Whether the types of leaves name parts, or `None` where
+            that was not measured, see `tfcaps.rem.named_parts`.
     """
 
     levels: int
@@ -98,10 +103,12 @@ class Report:
     grid: Grid | None = None
     faithfulness: Faithfulness | None = None
     parts: TreesOnParts | None = None
+    named_parts: NamedParts | None = None
     multiply_adds: int | None = None
     multiply_adds_per_layer: dict[str, int] | None = None
     t_score_voting: float | None = None
     voting_children: int | None = None
+    tree_threshold: float | None = None
 
     @property
     def dictionary(self) -> CouplingDictionary:
@@ -215,7 +222,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """Whether the trees say anything, and whether they are used.
+        """Whether the trees say anything, are used, and name parts.
 
         The trees of a network that has learnt nothing are not judged.
         """
@@ -226,14 +233,14 @@ class Report:
                 f"{self.majority_share:.1%}: the network has learnt nothing, "
                 "and its trees mean nothing."
             )
+        sentences = [self._triviality]
         if self.faithfulness is not None:
-            return f"{self._triviality} {self.faithfulness.verdict}"
-        if self.trivial:
-            return self._triviality
-        return (
-            f"{self._triviality} Whether the network uses them was not "
-            "measured."
-        )
+            sentences.append(self.faithfulness.verdict)
+        elif not self.trivial:
+            sentences.append("Whether the network uses them was not measured.")
+        if self.named_parts is not None:
+            sentences.append(self.named_parts.verdict)
+        return " ".join(sentences)
 
     @property
     def _triviality(self) -> str:
@@ -267,7 +274,7 @@ class Report:
         measures = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("dictionaries", "faithfulness", "parts")
+            if field.name not in ("dictionaries", "faithfulness")
         }
         if self.faithfulness is not None:
             measures |= self.faithfulness.to_dict()
@@ -275,7 +282,8 @@ class Report:
         types = self.type_dictionaries
         return {
             **measures,
-            "parts": None if self.parts is None else self.parts.to_dict(),
+            "parts": self.parts and self.parts.to_dict(),
+            "named_parts": self.named_parts and self.named_parts.to_dict(),
             **summaries["predicted"],
             "majority_share": self.majority_share,
             "learnt": self.learnt,

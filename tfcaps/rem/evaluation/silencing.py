@@ -22,8 +22,9 @@ from tfcaps.layers import (
     PrimaryMatrixCaps,
 )
 from tfcaps.ops import Tensor, length
-from tfcaps.rem.evaluation.without_trees import tree_threshold
-from tfcaps.rem.trees.with_couplings import (
+from tfcaps.rem.evaluation.redrawing import draw_weights
+from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
+from tfcaps.rem.parse.with_couplings import (
     WithCouplings,
     taken_children,
     voting_children,
@@ -102,7 +103,7 @@ class Silencer:
             lengths = Length(dtype="float32")(lengths)
         chain = self._chain(cut)
         self._thresholds = [
-            tree_threshold(routed.layer, routed.couplings.shape[-1])
+            tree_threshold(routed.layer.routing, routed.couplings.shape[-1])
             for routed in chain
         ]
         self._has_activations = cut.has_activations
@@ -151,6 +152,24 @@ class Silencer:
             left = left & among[:-1]
         return left
 
+    def activations(self, taken: list[Array]) -> Array:
+        """Returns how active children are, `[b, i]`.
+
+        It is 0 for those that pruning has left no influence.
+
+        Args:
+            taken: What the routed layers take of all images.
+        """
+        if self._has_activations:
+            active = taken[1]
+        else:
+            active = np.linalg.norm(taken[0], axis=-1)
+        # One more child, see `taken_children`.
+        found = np.zeros((len(active), self.num_children + 1), "float32")
+        found[:, self._taken_children] = active.reshape(len(active), -1)
+        activations: Array = found[:, :-1] * self.left(taken)
+        return activations
+
     def above(self, taken: list[Array]) -> Above:
         """Routes children as they are."""
         return self._shown(self._above, taken)
@@ -198,7 +217,7 @@ class Silencer:
         network = same_layers(self._above, call)
 
         def above(taken: list[Array], seed: int) -> Above:
-            _draw(copy, self.num_children, seed)
+            draw_weights(copy, self.num_children, seed)
             return self._shown(network, taken)
 
         return above
@@ -222,7 +241,7 @@ class Silencer:
         ):
             # Couplings may be negative; those to other capsules do not count.
             to_tree = np.where(inside[:, None], links, -np.inf).max(axis=-1)
-            inside = to_tree > least
+            inside = in_tree(to_tree, least)
             towards = np.where(np.isfinite(to_tree), to_tree, 0.0)
         return towards, inside
 
@@ -360,25 +379,6 @@ def in_steps(
         part = slice(start, min(start + rows, count))
         yield part
         bar.add(part.stop - part.start)
-
-
-def _draw(layer: Any, children: int, seed: int) -> None:
-    """Draws all weights of a routed layer anew, the same for each seed."""
-    bias = layer.bias_initializer
-    parents = layer.num_capsules
-    weights = layer.routing.weights(children, parents, layer.dim)
-    initializers = {name: w.initializer for name, w in weights.items()}
-    if bias is not None:
-        initializers["bias"] = bias
-    drawn = "blueprint" if hasattr(layer, "blueprint") else "transformation"
-    initializers[drawn] = layer.transformation_initializer
-    for number, weight in enumerate(layer.weights):
-        initializer = keras.initializers.get(initializers[weight.name])
-        config = initializer.get_config()
-        if "seed" in config:
-            config["seed"] = seed + number
-            initializer = type(initializer).from_config(config)
-        weight.assign(initializer(weight.shape, dtype=weight.dtype))
 
 
 def _run(network: keras.Model, inputs: Any) -> Any:

@@ -18,7 +18,7 @@ from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, towards_class
 from tfcaps.rem.batches import predict_batches
-from tfcaps.rem.trees.couplings import show_last, shown_outputs
+from tfcaps.rem.parse.couplings import show_last, shown_outputs
 
 _TOWARDS = ("all", "predicted")
 

@@ -5,17 +5,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, towards_class
-from tfcaps.rem.trees.with_couplings import TREE_MARGIN, of_inputs
+from tfcaps.ops import Tensor, as_float32, towards_class
+from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
+from tfcaps.rem.parse.with_couplings import of_inputs
 
 
 class LostWithoutTree(keras.layers.Layer):
     """Tells whether each sample's class is lost when its tree is silenced.
 
-    The tree has the children that are coupled with the longest class by more
-    than the uniform coupling. They get pose and activation 0, and the layer
-    routes again. The class is lost if it is no longer the longest, or less than
-    half as long.
+    The tree is that of the longest class, see `in_tree`. Its children get
+    pose and activation 0, and the layer routes again. The class is lost if it
+    is no longer the longest, or less than half as long.
 
     Args:
         layer: A `ClassCaps`. It is called with other children.
@@ -35,7 +35,7 @@ class LostWithoutTree(keras.layers.Layer):
     def __init__(self, layer: Any, parents: int, **kwargs: Any):
         super().__init__(**{"dtype": layer.dtype_policy, **kwargs})
         self.layer = layer
-        self._threshold = tree_threshold(layer, parents)
+        self._threshold = tree_threshold(layer.routing, parents)
 
     def call(
         self,
@@ -45,7 +45,8 @@ class LostWithoutTree(keras.layers.Layer):
         activations: Tensor | None = None,
     ) -> Tensor:
         classes = ops.argmax(lengths, axis=-1)
-        tree = towards_class(couplings, classes) > self._threshold
+        towards = as_float32(towards_class(couplings, classes))
+        tree = in_tree(towards, self._threshold)
         tree = of_inputs(tree, self.layer, children.shape)
         poses = ops.where(ops.expand_dims(tree, -1), 0.0, children)
         poses = ops.cast(poses, children.dtype)
@@ -60,16 +61,3 @@ class LostWithoutTree(keras.layers.Layer):
 
     def compute_output_spec(self, children: Any, *_: Any, **__: Any) -> Any:
         return keras.KerasTensor((children.shape[0],), dtype="bool")
-
-
-def tree_threshold(layer: Any, parents: int) -> float:
-    """Returns the coupling above which a child is in a tree.
-
-    That is the uniform coupling, or its rounded value if that is larger, plus a
-    margin for noise.
-    """
-    uniform = layer.routing.tree_threshold(parents)
-    if layer.routing.levels is not None:
-        rounded = layer.routing.rounded(ops.convert_to_tensor([uniform]))
-        uniform = max(uniform, float(ops.convert_to_numpy(rounded)[0]))
-    return uniform + TREE_MARGIN

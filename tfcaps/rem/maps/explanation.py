@@ -15,8 +15,8 @@ from tfcaps.graphs import (
 )
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor, longest, towards_class
-from tfcaps.rem.trees.couplings import show_last, shown_outputs
-from tfcaps.rem.trees.receptive_fields import receptive_fields
+from tfcaps.rem.parse.couplings import show_last, shown_outputs
+from tfcaps.rem.parse.receptive_fields import receptive_fields
 
 _ALIGN = ("field", "grid")
 

@@ -12,7 +12,7 @@ from tfcaps.graphs import same_layers
 from tfcaps.rem.maps.class_scores import Array, ClassScores, full_batches
 from tfcaps.rem.maps.explanation import saliency_map
 from tfcaps.rem.maps.gradients import ClassGradients, with_full_gradients
-from tfcaps.rem.trees.receptive_fields import feature_centres
+from tfcaps.rem.parse.receptive_fields import feature_centres
 
 
 def grad_cam(

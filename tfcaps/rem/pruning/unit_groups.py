@@ -18,7 +18,7 @@ from tfcaps.graphs import encoder
 from tfcaps.rem.compaction.graph import Call, Graph
 from tfcaps.rem.compaction.units import Ids, Mask, Rule, Slice, Tied
 from tfcaps.rem.multiply_adds import of_layer
-from tfcaps.rem.trees.with_couplings import WithCouplings
+from tfcaps.rem.parse.with_couplings import WithCouplings
 
 Array = NDArray[Any]
 # Name of a layer, and the kind of its units.

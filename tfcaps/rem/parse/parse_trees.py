@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import (
@@ -16,13 +15,14 @@ from tfcaps.graphs import (
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import predict_batches
-from tfcaps.rem.trees.couplings import (
+from tfcaps.rem.parse.couplings import (
     quantize_couplings,
     shown_outputs,
 )
-from tfcaps.rem.trees.layer_levels import Levels
-from tfcaps.rem.trees.parse_tree import ParseTree, parse_tree
-from tfcaps.rem.trees.with_couplings import WithCouplings
+from tfcaps.rem.parse.in_tree import tree_threshold
+from tfcaps.rem.parse.layer_levels import Levels
+from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
+from tfcaps.rem.parse.with_couplings import WithCouplings
 
 Array = NDArray[Any]
 
@@ -40,9 +40,10 @@ class ParseTrees:
         levels: Levels to which couplings are rounded, see `quantize_couplings`.
             Defaults to `None`, as they are.
         mode: As in `quantize_couplings`. Defaults to `"midtread"`.
-        threshold: Float. See `parse_tree`. Defaults to the uniform coupling,
-            or its rounded value if that is larger: 1/16 becomes 0.1 with eleven
-            levels, and still means nothing.
+        threshold: Float. See `parse_tree`. Defaults to what the layers' routing
+            says, `Routing.tree_threshold`, or its rounded value if that is
+            larger: 1/16 becomes 0.1 with eleven levels, and still means
+            nothing.
         batch_size: Int. Most images in a batch. Defaults to `256`.
 
     Raises:
@@ -68,7 +69,10 @@ class ParseTrees:
         self.batch_size = batch_size
         self._model, layers = _layers_shown(encoder(model))
         if threshold is None:
-            threshold = [_uniform(layer) for layer in layers]
+            threshold = [
+                tree_threshold(layer.routing, layer.num_capsules)
+                for layer in layers
+            ]
         self.threshold = threshold
 
     def each(self, images: Array) -> list[ParseTree]:
@@ -154,13 +158,6 @@ class ParseTrees:
             yield _Batch(
                 outputs["activations"], outputs["couplings"], predicted
             )
-
-
-def _uniform(layer: ClassCaps) -> float:
-    """Returns the uniform coupling, or its rounded value if larger."""
-    uniform = layer.routing.tree_threshold(layer.num_capsules)
-    rounded = layer.routing.rounded(ops.convert_to_tensor(uniform, "float32"))
-    return max(uniform, float(ops.convert_to_numpy(rounded)))
 
 
 class _Batch(NamedTuple):

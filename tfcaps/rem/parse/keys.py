@@ -10,9 +10,9 @@ from tfcaps.graphs import last_routed_layer
 from tfcaps.ops import quantize
 from tfcaps.rem.batches import predict_batches
 from tfcaps.rem.maps.explanation import explanation
-from tfcaps.rem.trees.couplings import quantize_couplings
-from tfcaps.rem.trees.layer_levels import Levels
-from tfcaps.rem.trees.type_keys import children_grid, pool_types
+from tfcaps.rem.parse.couplings import quantize_couplings
+from tfcaps.rem.parse.layer_levels import Levels
+from tfcaps.rem.parse.type_keys import children_grid, pool_types
 
 
 class SampleKeys(NamedTuple):

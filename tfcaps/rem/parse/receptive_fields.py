@@ -15,8 +15,8 @@ from tfcaps.graphs import (
     same_layers,
 )
 from tfcaps.layers import ClassCaps, CompactCaps
-from tfcaps.rem.trees.fields import Fields, merged, sees_all
-from tfcaps.rem.trees.layer_fields import fields_after
+from tfcaps.rem.parse.fields import Fields, merged, sees_all
+from tfcaps.rem.parse.layer_fields import fields_after
 
 Array = NDArray[Any]
 

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.rem.trees.layer_levels import Levels
-from tfcaps.rem.trees.parse_tree import ParseTree
-from tfcaps.rem.trees.parse_trees import ParseTrees
-from tfcaps.rem.trees.receptive_fields import (
+from tfcaps.rem.parse.layer_levels import Levels
+from tfcaps.rem.parse.parse_tree import ParseTree
+from tfcaps.rem.parse.parse_trees import ParseTrees
+from tfcaps.rem.parse.receptive_fields import (
     ReceptiveFields,
     receptive_fields,
 )

@@ -10,7 +10,7 @@ import pytest
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.ops import quantize
-from tfcaps.rem.trees.type_keys import children_grid
+from tfcaps.rem.parse.type_keys import children_grid
 
 CONDITIONS = ("predicted", "true", "correct")
 LEVELS = 11

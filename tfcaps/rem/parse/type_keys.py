@@ -13,8 +13,8 @@ from tfcaps.graphs import (
 )
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor
-from tfcaps.rem.trees.couplings import show_last
-from tfcaps.rem.trees.dictionary import CouplingDictionary
+from tfcaps.rem.parse.couplings import show_last
+from tfcaps.rem.parse.dictionary import CouplingDictionary
 
 # Rows, columns and types of children that have positions.
 Grid = tuple[int, int, int]

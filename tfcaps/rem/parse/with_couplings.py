@@ -8,25 +8,10 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from tfcaps.graphs import same_layers
 from tfcaps.layers import CompactCaps
 from tfcaps.ops import Tensor, as_float32, towards_class
-
-# A coupling that exceeds the uniform one by less is uniform but for rounding.
-TREE_MARGIN = 1e-6
-
-
-def in_tree(towards: Tensor, num_classes: int) -> Tensor:
-    """Tells which children are in the tree of a class.
-
-    Args:
-        towards: Couplings towards the class, any shape.
-        num_classes: Int. How many parents the children choose from.
-
-    Returns:
-        Bool tensor of the shape of `towards`: whether the coupling exceeds the
-        uniform one, `1 / num_classes`, by more than rounding.
-    """
-    return as_float32(towards) > 1.0 / num_classes + TREE_MARGIN
+from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 
 
 def taken_children(
@@ -103,6 +88,27 @@ def with_couplings(layer: Any, args: Any, kwargs: Any) -> tuple[Any, Tensor]:
     return (tuple(outputs) if outputs[1:] else outputs[0]), couplings
 
 
+def without_couplings(model: keras.Model) -> keras.Model:
+    """Returns a model whose routed layers are called without `WithCouplings`.
+
+    It shares the layers, and so the weights. `routed_layers` finds all of them.
+
+    Args:
+        model: What `encoder` returns.
+    """
+    if not any(isinstance(layer, WithCouplings) for layer in model.layers):
+        return model
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(layer, WithCouplings):
+            return layer(*args, **kwargs)
+        outputs = keras.tree.flatten(layer.layer(*args, **kwargs))
+        # Couplings, and what is made of them, nobody takes from here.
+        return (*outputs, *[outputs[0]] * (1 + layer.counterfactual))
+
+    return same_layers(model, call)
+
+
 @keras.saving.register_keras_serializable(package="tfcaps")
 class WithCouplings(keras.layers.Layer):
     """Calls a routed layer and also returns its couplings.
@@ -159,9 +165,10 @@ class WithCouplings(keras.layers.Layer):
         places = ops.arange(count)
         is_alone, is_mean = places % 2 == 1, places // 2 % 2 == 1
         longest = ops.argmax(lengths[:count], axis=-1)
-        towards = towards_class(couplings[:count], longest)
+        towards = as_float32(towards_class(couplings[:count], longest))
+        threshold = tree_threshold(self.layer.routing, parents)
         # Constants: neither what is in a tree nor a mean has a gradient.
-        tree = of_inputs(in_tree(towards, parents), self.layer, inputs.shape)
+        tree = of_inputs(in_tree(towards, threshold), self.layer, inputs.shape)
         stays = ops.equal(tree, _rows(is_alone, tree))
 
         def silence(tensor: Tensor, stays: Tensor) -> Tensor:

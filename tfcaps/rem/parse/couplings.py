@@ -18,8 +18,8 @@ from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import Tensor, check_mode
 from tfcaps.rem.evaluation.without_trees import LostWithoutTree
 from tfcaps.rem.gradient_ramp import GradientRamp
-from tfcaps.rem.trees.layer_levels import Levels, layer_levels
-from tfcaps.rem.trees.with_couplings import (
+from tfcaps.rem.parse.layer_levels import Levels, layer_levels
+from tfcaps.rem.parse.with_couplings import (
     WithCouplings,
     with_couplings,
 )

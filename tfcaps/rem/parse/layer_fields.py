@@ -16,7 +16,7 @@ from tfcaps.layers import (
     PrimaryMatrixCaps,
     Squash,
 )
-from tfcaps.rem.trees.fields import (
+from tfcaps.rem.parse.fields import (
     Fields,
     concatenated,
     merged,

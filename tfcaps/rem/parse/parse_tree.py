@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[Any]
+from tfcaps.rem.parse.in_tree import in_tree
 
-# A coupling exceeds the threshold if it does so by more than float32's noise.
-_NOISE = 1e-5
+Array = NDArray[Any]
 
 
 class Edge(NamedTuple):
@@ -111,8 +110,7 @@ def parse_tree(
     if threshold is not None:
         least = np.broadcast_to(threshold, len(between))
     strong = [
-        c > bound * (1.0 + _NOISE)
-        for c, bound in zip(between, least, strict=True)
+        in_tree(c, bound) for c, bound in zip(between, least, strict=True)
     ]
     edges: list[Edge] = []
     parents = np.array(start, int)

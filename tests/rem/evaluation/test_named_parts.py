@@ -1,0 +1,313 @@
+"""Whether types name parts: made by hand, against loops and scikit-learn."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from tests.networks import draw_weights, tiny_capsnet
+from tfcaps import rem
+from tfcaps.rem.evaluation.agreement import (
+    adjusted_rand_index,
+    mutual_information,
+)
+
+KINDS = ("bar", "disc", "ring")
+
+
+def trees_of(leaves, types=4, children=12, predicted=None):
+    """Makes trees of rows of (row, column, type), one list for each image."""
+    count = len(leaves)
+    # As many children of each type as may be wanted, those not wanted far off.
+    kinds = np.tile(np.arange(types), children)
+    in_tree = np.zeros((count, len(kinds)), bool)
+    places = np.full((count, len(kinds), 2), 500.0)
+    towards = np.zeros((count, len(kinds)), np.float32)
+    for image, each in enumerate(leaves):
+        for number, (row, column, kind) in enumerate(each):
+            child = number * types + kind
+            in_tree[image, child] = True
+            places[image, child] = row, column
+            towards[image, child] = 0.9 - 0.01 * number
+    return rem.Trees(
+        predicted=np.zeros(count, int) if predicted is None else predicted,
+        lengths=np.ones((count, 2), np.float32),
+        couplings=np.stack([towards, 1 - towards], axis=-1),
+        towards=towards,
+        codes=np.zeros(towards.shape, np.uint8),
+        in_tree=in_tree,
+        activations=towards,
+        types=kinds,
+        places=places,
+    )
+
+
+# Two images: parts at (5, 5) and (5, 15), a loose one at (15, 5).
+CENTRES = np.array([[[5, 5], [5, 15]]] * 2, float)
+LOOSE = np.array([[[15, 5]]] * 2, float)
+GIVEN = {
+    "parts": CENTRES,
+    "loose": LOOSE,
+    "kinds": np.array([[0, 1], [1, 0]]),
+    "loose_kinds": np.array([[2], [0]]),
+    "kind_names": KINDS,
+}
+RIGHT = [[(5, 5, 0), (6, 15, 1)], [(5, 6, 1), (5, 15, 0)]]
+
+
+def test_trees_that_name_their_parts():
+    found = rem.named_parts(trees_of(RIGHT), **GIVEN)
+    assert (found.leaves, found.leaves_deviation) == (2.0, 0.0)
+    assert found.found == found.found_once == found.perfect == found.own == 1.0
+    assert found.information == found.rand_index == found.purity == 1.0
+    assert found.consistency == 1.0
+    assert found.table == ((2, 0, 0), (0, 2, 0), (0, 0, 0), (0, 0, 0))
+    assert found.names == ("bar", "disc", None, None)
+    assert found.named
+    assert found.verdict == (
+        "The trees name parts: 100.0 % of the parts have exactly one leaf, and "
+        "its type says what is under it (NMI 1.00)."
+    )
+    assert "             0       2       0       0" in str(found)
+
+
+def test_trees_of_one_type_do_not():
+    leaves = [[(r, c, 3) for r, c, _ in each] for each in RIGHT]
+    found = rem.named_parts(trees_of(leaves), **GIVEN)
+    assert (found.found_once, found.information, found.purity) == (1, 0, 0.5)
+    assert found.top_type == 3 and found.named is False
+    assert found.verdict == (
+        "The trees do not name parts: their leaves are all of one type (NMI "
+        "0.00, 100.0 % of the leaves are of type 3)."
+    )
+    unknown = rem.named_parts(trees_of(leaves))
+    assert unknown.named is False and unknown.found is None
+    assert "all of one type (100.0 % of the leaves" in unknown.verdict
+
+
+def test_few_leaves_on_few_parts_do_not_name_them():
+    found = rem.named_parts(trees_of([[(5, 5, 0)], [(5, 5, 1)]]), **GIVEN)
+    assert (found.information, found.found_once) == (1.0, 0.5)
+    assert found.named is False and found.perfect == 0.0
+    assert found.verdict == (
+        "The trees do not name parts: 50.0 % of the parts have exactly one "
+        "leaf, fewer than 80.0 %."
+    )
+
+
+def test_many_leaves_on_each_part_do_not_name_them():
+    leaves = [each * 3 for each in RIGHT]
+    found = rem.named_parts(trees_of(leaves), **GIVEN)
+    assert (found.information, found.found, found.found_once) == (1.0, 1.0, 0.0)
+    assert found.named is False
+
+
+def test_leaves_on_parts_of_one_kind_name_nothing():
+    given = {**GIVEN, "kinds": np.zeros((2, 2), int), "loose_kinds": None}
+    leaves = [[(r, c, 0) for r, c, _ in each] for each in RIGHT]
+    found = rem.named_parts(trees_of(leaves), **given)
+    assert (found.information, found.found_once) == (1.0, 1.0)
+    assert found.named is False and "one kind only" in found.verdict
+
+
+def test_what_is_not_known_is_not_said():
+    trees = trees_of(RIGHT)
+    found = rem.named_parts(trees, CENTRES)
+    assert found.found_once == 1.0 and found.information is None
+    assert found.named is None
+    assert "not known without kinds of the parts" in found.verdict
+    alone = rem.named_parts(trees)
+    assert alone.found is None and alone.named is None
+    assert alone.verdict == (
+        "Whether the trees name parts is not known without masks: their leaves "
+        "are of 2 of 4 types, 50.0 % of type 0."
+    )
+    empty = rem.named_parts(trees_of([[], []]), **GIVEN)
+    assert (empty.leaves, empty.found, empty.empty_trees) == (0.0, 0.0, 1.0)
+    assert empty.verdict == "The trees do not name parts: they have no leaf."
+
+
+def test_types_are_measured_without_parts():
+    leaves = [
+        [(0, 0, 0), (9, 9, 0), (0, 0, 1)],
+        [(0, 0, 1), (0, 0, 0)],
+        [(0, 0, 2)],
+        [(0, 0, 2)],
+    ]
+    trees = trees_of(leaves, predicted=np.array([0, 0, 0, 1]))
+    found = rem.named_parts(trees)
+    assert (found.types, found.types_used, found.distinct_trees) == (4, 3, 2)
+    shares = np.array([3, 2, 2]) / 7
+    bits = -np.sum(shares * np.log2(shares))
+    assert found.type_bits == pytest.approx(bits)
+    assert found.type_evenness == pytest.approx(bits / 2)
+    assert found.top_type_share == pytest.approx(3 / 7)
+    # Class 0 has {0, 1} twice and {2}, class 1 has {2}.
+    of_class_0 = np.log2(3) - 2 / 3
+    assert found.slot_bits == pytest.approx(of_class_0 / 2)
+
+
+def test_rare_types_are_not_used():
+    leaves = [[(0, 0, 0)] * 12 for _ in range(10)]
+    leaves[0] = [(0, 0, 0)] * 11 + [(0, 0, 1)]
+    found = rem.named_parts(trees_of(leaves))
+    assert found.types_used == 1 and found.distinct_trees == 2
+
+
+def test_all_measures_are_those_of_a_loop(rng):
+    images, reach, on = 230, 2.5, 3.7
+    centres = rng.uniform(0, 32, (images, 6, 2))
+    centres[rng.random((images, 6)) < 0.2] = np.nan
+    kinds = rng.integers(3, size=(images, 6))
+    leaves = []
+    for image in range(images):
+        near = rng.integers(6, size=rng.integers(1, 9))
+        if image % 3 == 0:
+            near = np.arange(4)
+        places = centres[image, near] + rng.normal(0, 1.5, (len(near), 2))
+        types = (kinds[image, near] + (rng.random(len(near)) < 0.3)) % 4
+        leaves.append(
+            [
+                (*place, kind)
+                for place, kind in zip(places.tolist(), types, strict=True)
+                if not np.isnan(place).any()
+            ]
+        )
+    table = np.zeros((4, 3), int)
+    hits, where, perfect = [], np.zeros(3), 0
+    shown = [[] for _ in range(4)]  # sets of kinds under the first leaf
+    for image, each in enumerate(leaves):
+        there = [p for p in range(6) if not np.isnan(centres[image, p, 0])]
+        count = dict.fromkeys([p for p in there if p < 4], 0)
+        seen = set()
+        for row, column, kind in each:
+            gaps = {
+                p: np.hypot(*(centres[image, p] - (row, column))) for p in there
+            }
+            for p in count:
+                count[p] += gaps[p] <= reach
+            if kind not in seen:
+                seen.add(kind)
+                under = {kinds[image, p] for p in there if gaps[p] <= on}
+                shown[kind].append(under)
+            nearest = min(there, key=gaps.get)
+            if gaps[nearest] <= on:
+                where[int(nearest >= 4)] += 1
+                table[kind, kinds[image, nearest]] += 1
+            else:
+                where[2] += 1
+        hits += count.values()
+        whole = all(n == 1 for n in count.values()) and count
+        perfect += bool(whole) and len(each) == len(count)
+    consistent = [
+        max(np.mean([k in under for under in sets]) for k in range(3)) >= 0.8
+        for sets in shown
+    ]
+    found = rem.named_parts(
+        trees_of(leaves),
+        centres[:, :4],
+        centres[:, 4:],
+        kinds[:, :4],
+        kinds[:, 4:],
+        reach=reach,
+        on=on,
+    )
+    hits = np.array(hits)
+    assert found.found == np.mean(hits > 0)
+    assert found.found_once == np.mean(hits == 1)
+    places = found.own, found.loose, found.nothing
+    np.testing.assert_allclose(places, where / where.sum())
+    assert found.table == tuple(map(tuple, table.tolist()))
+    assert found.perfect == perfect / images > 0
+    assert found.purity == pytest.approx(table.max(axis=1).sum() / where.sum())
+    assert found.consistency == np.mean(consistent)
+    assert found.kind_names == ("0", "1", "2")
+
+
+def test_agreement_is_that_of_scikit_learn(rng):
+    for rows, columns, count in ((3, 5, 200), (16, 5, 40), (1, 4, 9)):
+        first = rng.integers(rows, size=count)
+        second = (first + rng.integers(2, size=count)) % columns
+        table = np.zeros((rows, columns), int)
+        np.add.at(table, (first, second), 1)
+        assert mutual_information(table) == pytest.approx(
+            metrics.normalized_mutual_info_score(first, second), abs=1e-9
+        )
+        assert adjusted_rand_index(table) == pytest.approx(
+            metrics.adjusted_rand_score(first, second), abs=1e-9
+        )
+    for table in (np.diag([3, 4]), [[7]]):
+        assert mutual_information(table) == adjusted_rand_index(table) == 1.0
+
+
+def test_masks_have_centres_and_are_widened():
+    masks = np.zeros((2, 3, 20, 20), bool)
+    masks[:, 0, 3:8, 3:8] = True  # its centre is (5, 5)
+    masks[:, 1, 2, 2:18] = True  # (2, 9.5), wide
+    leaves = [[(5, 5, 0), (2, 16, 1)], [(0, 18, 1), (9, 9, 0)]]
+    given = {**GIVEN, "parts": masks, "loose": None, "loose_kinds": None}
+    given["kinds"] = np.array([[0, 1, -1], [0, 1, -1]])
+    found = rem.named_parts(trees_of(leaves), **given)
+    assert found.found == 0.25  # the first leaf only
+    assert (found.own, found.nothing) == (1.0, 0.0)
+    assert found.table[:2] == ((2, 0, 0), (0, 2, 0))
+    outside = [[(-3, 5, 0)], [(0, 22, 1)]]
+    assert rem.named_parts(trees_of(outside), masks).nothing == 1.0
+
+
+def test_measures_are_saved_as_json(tmp_path):
+    found = rem.named_parts(trees_of(RIGHT), **GIVEN)
+    found = dataclasses.replace(found, stability=0.5)
+    found.save(tmp_path / "named.json")
+    saved = json.loads((tmp_path / "named.json").read_text())
+    assert saved["verdict"] == found.verdict and saved["named"] is True
+    assert saved["table"][0] == [2, 0, 0] and saved["stability"] == 0.5
+    assert "hit parts stable under noise    50.0 %" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parts": CENTRES[:1]}, r"centres, \[2, parts, 2\].* \(1, 2, 2\)"),
+        ({"parts": np.ones((2, 2, 9, 9))}, r"`parts` must be masks, bool"),
+        ({"loose": np.ones((2, 1, 9, 9), bool)}, "of the same form"),
+        ({"parts": None}, "`loose` needs `parts`"),
+        ({"parts": CENTRES * np.nan}, "at least one part of one image"),
+        ({"kinds": np.zeros((2, 3), int)}, r"ints of the shape \(2, 2\)"),
+        ({"kinds": np.zeros((2, 2))}, "Received: float64"),
+        ({"kinds": np.full((2, 2), -1)}, "at least 0 for each part"),
+        ({"kind_names": ["bar"]}, "1 names and the kind 2"),
+        ({"reach": 0}, "`reach` must be above 0 and at most `on`"),
+        ({"on": 2}, "reach=2.5, on=2"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        rem.named_parts(trees_of(RIGHT), **{**GIVEN, **changes})
+
+
+def test_parts_need_trees_with_places():
+    trees = trees_of(RIGHT)
+    trees = dataclasses.replace(trees, places=trees.places * np.nan)
+    with pytest.raises(ValueError, match="only where children have positions"):
+        rem.named_parts(trees, **GIVEN)
+    assert rem.named_parts(trees).types_used == 2
+
+
+def test_stability_is_that_of_trees_under_noise():
+    model = tiny_capsnet()
+    draw_weights(model, 4, class_caps=3.0)
+    draw = np.random.default_rng(0)
+    images = draw.random((20, 8, 8, 1), dtype=np.float32)
+    fields = rem.receptive_fields(model).centres.reshape(-1, 2)
+    parts = np.repeat(fields[np.newaxis], 20, axis=0)
+    assert rem.part_stability(model, images, parts, noise=0.0, reach=1) == 1.0
+    found = rem.part_stability(model, images, parts, reach=1.0, seed=3)
+    noise = np.random.default_rng(3).normal(0, 0.2, images.shape)
+    noisy = (images + noise.clip(-0.25, 0.25)).astype("float32")
+    trees = [rem.trees(model, x).in_tree for x in (images, noisy)]
+    before, after = (x.reshape(20, 4, 2).any(axis=-1) for x in trees)
+    assert found == np.mean((before == after).all(axis=-1))
+    assert 0.0 < found < 1.0

@@ -1,0 +1,63 @@
+"""Which children are in the tree of a class: the one rule for all of REM."""
+
+from typing import Any
+
+from keras import ops
+
+from tfcaps.ops import Tensor, quantize
+from tfcaps.routing import Routing
+
+# A coupling that exceeds the threshold by a smaller share of it does so by
+# float32's rounding alone.
+TREE_MARGIN = 1e-5
+
+
+def in_tree(couplings: Any, threshold: float) -> Any:
+    """Tells which children are in a tree.
+
+    Args:
+        couplings: Their couplings with the class, or with a capsule of the
+            tree: a tensor or an array of any shape, in float32 or finer.
+        threshold: What `tree_threshold` returns.
+
+    Returns:
+        Bool of the shape of `couplings`: whether the coupling exceeds the
+        threshold by more than rounding.
+    """
+    return couplings > threshold * (1.0 + TREE_MARGIN)
+
+
+def tree_threshold(routing: Routing, parents: int) -> float:
+    """Returns the coupling that a child must exceed to be in a tree.
+
+    That is `Routing.tree_threshold`, or its rounded value if the routing has
+    levels and that is larger: 1/16 becomes 0.1 with eleven levels, and still
+    means nothing.
+
+    Args:
+        routing: That of the layer that makes the couplings.
+        parents: Int. How many parents the children choose from.
+    """
+    threshold = routing.tree_threshold(parents)
+    if routing.levels is not None:
+        rounded = routing.rounded(ops.convert_to_tensor([threshold], "float32"))
+        threshold = max(threshold, float(ops.convert_to_numpy(rounded)[0]))
+    return threshold
+
+
+def codes_in_tree(
+    codes: Any, threshold: float, levels: int, *, mode: str = "midtread"
+) -> Tensor:
+    """Tells which children are in a tree of which only codes are known.
+
+    Args:
+        codes: Codes of their couplings with the class, any shape.
+        threshold: What `Routing.tree_threshold` returns.
+        levels: Int. Levels of the codes.
+        mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
+
+    Returns:
+        Bool of the shape of `codes`: whether the rounded coupling exceeds the
+        rounded threshold.
+    """
+    return codes > int(quantize(threshold, levels, mode=mode))
