@@ -183,6 +183,7 @@ def run(options: argparse.Namespace) -> None:
     is_first = devices.process() == 0
     if devices.num_processes() > 1 and options.out is None:
         raise UserError("several processes need --out, one folder for all.")
+    options_of_data = {"seed": config.data_seed} if config.data_seed else {}
     data = datasets.load(
         config.dataset,
         config.data_dir,
@@ -190,6 +191,7 @@ def run(options: argparse.Namespace) -> None:
         resize=config.resize,
         crop=config.crop,
         skip_broken=config.skip_broken,
+        **options_of_data,
     )
     for sentence in data.left_out:
         print(f"left out  {sentence}")

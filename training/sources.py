@@ -56,6 +56,11 @@ SOURCES = {
         "arrangements of five parts among loose ones, made here",
         "figures:generate",
     ),
+    "figures_of_four": Source(
+        "the same of other parts, of which every class lacks some",
+        "figures:generate",
+        {"design": "figures_of_four"},
+    ),
     "mnist": Source("28x28 handwritten digits (TensorFlow Datasets)"),
     "fashion_mnist": Source("28x28 clothes (TensorFlow Datasets)"),
     "cifar10": Source("32x32 photos of ten kinds (TensorFlow Datasets)"),

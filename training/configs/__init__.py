@@ -80,11 +80,26 @@ def load(dataset: str, model: str | None = None) -> Config:
         model: What `--model` names, or `None`.
     """
     # They import `Config`.
-    from training.configs import digits, figures, photos, pictures, small_images
+    from training.configs import (
+        constellation,
+        digits,
+        figures,
+        photos,
+        pictures,
+        small_images,
+    )
     from training.datasets.protocols import protocol
 
-    if dataset in (own := {"digits": digits, "figures": figures}):
-        return own[dataset].get_config()
+    if model == constellation.MODEL:
+        if found := pictures.get_config(dataset, model):
+            return constellation.with_recipe(found)
+        return constellation.with_recipe(Config(dataset=dataset))
+    if model is None and dataset in constellation.PART_TYPES:
+        return constellation.with_recipe(Config(dataset=dataset))
+    if dataset in constellation.PART_TYPES:
+        return dataclasses.replace(figures.get_config(), dataset=dataset)
+    if dataset == "digits":
+        return digits.get_config()
     if dataset in photos.DATASETS and model in (None, photos.MODEL):
         return photos.get_config(dataset)
     if dataset and (found := pictures.get_config(dataset, model)):

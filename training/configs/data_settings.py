@@ -39,6 +39,13 @@ class DataSettings:
     data_dir: str | None = setting(
         None, "prepared TensorFlow Datasets", group=DATA, metavar="FOLDER"
     )
+    data_seed: int = setting(
+        0,
+        "draw other images of the same figures",
+        low=0,
+        group=DATA,
+        metavar="SEED",
+    )
     samples: int | None = setting(
         None,
         "use only so many training and test images",

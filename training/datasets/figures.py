@@ -12,6 +12,9 @@ Images are drawn by a fixed seed, the same on every machine. Masks of the
 figure, of its parts and of the loose parts come with the images for validation
 and test.
 
+`figures_of_four` are others: four slots and six kinds, of which every class has
+four. What was chosen on `figures` is tried on them.
+
 The model for these images is SynDaCaTE (Levi and van der Wilk, 2025, arXiv
 2506.17558).
 """
@@ -26,7 +29,18 @@ from numpy.typing import NDArray
 from training.datasets.data import Arrays, Data, checked, held_out
 from training.datasets.masks import Masks
 
-__all__ = ["FIGURES", "KINDS", "LOOSE_GAP", "SIZE", "SLOTS", "draw", "generate"]
+__all__ = [
+    "FIGURES",
+    "FIGURES_OF_FIVE",
+    "FIGURES_OF_FOUR",
+    "KINDS",
+    "LOOSE_GAP",
+    "SIZE",
+    "SLOTS",
+    "Design",
+    "draw",
+    "generate",
+]
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -49,6 +63,21 @@ FIGURES = (
     ("triangle", "ring", "bar", "square", "disc"),
     ("triangle", "ring", "square", "bar", "disc"),
 )
+# Of these six kinds a figure has four, so that every class lacks two.
+OTHER_KINDS = ("plus", "frame", "diamond", "ell", "post", "moon")
+OTHER_SLOTS = ((0.0, -3.9), (0.0, 3.9), (7.6, -3.9), (7.6, 3.9))
+OTHER_FIGURES = (
+    ("diamond", "moon", "post", "frame"),
+    ("ell", "moon", "plus", "diamond"),
+    ("moon", "plus", "frame", "post"),
+    ("moon", "post", "plus", "ell"),
+    ("diamond", "frame", "moon", "post"),
+    ("plus", "moon", "ell", "post"),
+    ("diamond", "ell", "frame", "post"),
+    ("moon", "diamond", "plus", "post"),
+    ("plus", "ell", "post", "diamond"),
+    ("ell", "moon", "diamond", "frame"),
+)
 LOOSE_GAP = 3.0  # pixels between a figure and a loose part, about
 
 _MOST_LOOSE = 3
@@ -63,12 +92,44 @@ _INK = (0.65, 0.95)
 _NOISE = 0.025
 _CHUNK = 500  # images drawn at a time
 _SEEDS = {"train": 21, "test": 22}
+_APART = 1000  # further seeds
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """A set of figures.
+
+    Attributes:
+        name: Name of the data set.
+        kinds: The kinds of parts.
+        slots: Row and column of each slot in pixels.
+        figures: The kind at each slot, for each class.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    slots: tuple[tuple[float, float], ...]
+    figures: tuple[tuple[str, ...], ...]
+
+    @property
+    def numbers(self) -> Array:
+        """The number of the kind at each slot, `[classes, slots]`."""
+        return np.array([[self.kinds.index(k) for k in f] for f in self.figures])
+
+
+FIGURES_OF_FIVE = Design("figures", KINDS, SLOTS, FIGURES)
+FIGURES_OF_FOUR = Design(
+    "figures_of_four", OTHER_KINDS, OTHER_SLOTS, OTHER_FIGURES
+)
+_DESIGNS = {each.name: each for each in (FIGURES_OF_FIVE, FIGURES_OF_FOUR)}
 
 
 def generate(
     data_dir: str | None = None,
     validation: float = 0.1,
     *,
+    design: str = "figures",
+    seed: int = 0,
     train: int = 8000,
     test: int = 2000,
 ) -> Data:
@@ -77,6 +138,8 @@ def generate(
     Args:
         data_dir: Not used.
         validation: Share of the training images that is held out.
+        design: Name of the set of figures.
+        seed: Draws other images of the same figures.
         train: Number of training images, those held out among them.
         test: Number of test images.
 
@@ -85,10 +148,12 @@ def generate(
         parts. A class is called by its upper row and its lower one, such as
         `bar disc / triangle ring square`.
     """
-    seen, masks = _drawn(train, _SEEDS["train"])
-    unseen, test_masks = _drawn(test, _SEEDS["test"])
-    names = [_name(figure) for figure in FIGURES]
-    data = checked("figures", seen, unseen, names)
+    figures = _DESIGNS[design]
+    seeds = {part: first + _APART * seed for part, first in _SEEDS.items()}
+    seen, masks = _drawn(train, seeds["train"], figures)
+    unseen, test_masks = _drawn(test, seeds["test"], figures)
+    names = [_name(figure) for figure in figures.figures]
+    data = checked(design, seen, unseen, names)
     data = dataclasses.replace(data, masks=test_masks)
     if not validation:
         return data
@@ -99,9 +164,11 @@ def generate(
 
 
 @functools.lru_cache(maxsize=2)
-def _drawn(count: int, seed: int) -> tuple[Arrays, Masks]:
+def _drawn(
+    count: int, seed: int, design: Design
+) -> tuple[Arrays, Masks]:
     """Returns what `draw` does, once for a process, and not to be changed."""
-    part, masks = draw(count, seed)
+    part, masks = draw(count, seed, design)
     for array in (*part, *vars(masks).values()):
         if isinstance(array, np.ndarray):
             array.setflags(write=False)
@@ -113,19 +180,22 @@ def _name(figure: tuple[str, ...]) -> str:
     return f"{' '.join(figure[:2])} / {' '.join(figure[2:])}"
 
 
-def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
+def draw(
+    count: int, seed: int, design: Design = FIGURES_OF_FIVE
+) -> tuple[Arrays, Masks]:
     """Draws images of all classes, equally many, in random order.
 
     Args:
         count: Number of images.
         seed: What is drawn depends on it and on `count` alone.
+        design: Which figures. Defaults to those of five parts.
 
     Returns:
         Images `[n, 32, 32, 1]`, uint8, and labels `[n]`; their masks.
     """
     rng = np.random.default_rng(seed)
-    labels = rng.permutation(np.arange(count) % len(FIGURES))
-    kinds, centres, present = _arranged(labels, rng)
+    labels = rng.permutation(np.arange(count) % len(design.figures))
+    kinds, centres, present = _arranged(labels, design, rng)
     each = kinds.shape
     scales = rng.uniform(*_SCALES, each)
     angles = rng.uniform(-_ANGLE, _ANGLE, each)
@@ -137,7 +207,11 @@ def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
     for start in range(0, count, _CHUNK):
         part = slice(start, start + _CHUNK)
         covered = _coverage(
-            kinds[part], centres[part], scales[part], angles[part]
+            design.kinds,
+            kinds[part],
+            centres[part],
+            scales[part],
+            angles[part],
         )
         covered *= present[part, :, np.newaxis, np.newaxis]
         things[part] = covered >= 0.5
@@ -146,23 +220,24 @@ def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
         )
         shown = grounds[part] + lit.max(axis=1) + noise[part]
         images[part, ..., 0] = np.rint(255.0 * np.clip(shown, 0.0, 1.0))
-    own, loose = things[:, : len(SLOTS)], things[:, len(SLOTS) :]
+    slots = len(design.slots)
+    own, loose = things[:, : slots], things[:, slots :]
     kinds = np.where(present, kinds, -1)
     centres = np.where(present[..., np.newaxis], centres, np.nan)
     return (images, labels), Masks(
         np.any(own, axis=1),
         own,
         loose,
-        kinds=kinds[:, : len(SLOTS)],
-        loose_kinds=kinds[:, len(SLOTS) :],
-        centres=centres[:, : len(SLOTS)],
-        loose_centres=centres[:, len(SLOTS) :],
-        kind_names=KINDS,
+        kinds=kinds[:, : slots],
+        loose_kinds=kinds[:, slots :],
+        centres=centres[:, : slots],
+        loose_centres=centres[:, slots :],
+        kind_names=design.kinds,
     )
 
 
 def _arranged(
-    labels: Array, rng: np.random.Generator
+    labels: Array, design: Design, rng: np.random.Generator
 ) -> tuple[Array, Array, Array]:
     """Draws kinds and middles of all parts; the figure's come first.
 
@@ -171,22 +246,28 @@ def _arranged(
         of the parts are there, `[n, parts]`.
     """
     count = len(labels)
-    numbers = np.array([[KINDS.index(kind) for kind in f] for f in FIGURES])
-    random = rng.integers(len(KINDS), size=(count, _MOST_LOOSE))
+    numbers = design.numbers
+    random = rng.integers(len(design.kinds), size=(count, _MOST_LOOSE))
     kinds = np.concatenate([numbers[labels], random], axis=1)
     wanted = rng.integers(1, _MOST_LOOSE + 1, size=count)
     centres = np.zeros((count, kinds.shape[1], 2))
     present = np.zeros(kinds.shape, bool)
     open_ = np.arange(count)
     while len(open_):  # those that had no room for a loose part, again
-        centres[open_], present[open_] = _placed(wanted[open_], rng)
-        open_ = open_[~present[open_, len(SLOTS)]]
+        centres[open_], present[open_] = _placed(
+            wanted[open_], design.slots, rng
+        )
+        open_ = open_[~present[open_, len(design.slots)]]
     return kinds, centres, present
 
 
-def _placed(wanted: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+def _placed(
+    wanted: Array,
+    figure: tuple[tuple[float, float], ...],
+    rng: np.random.Generator,
+) -> tuple[Array, Array]:
     """Draws places for a figure and for up to so many loose parts."""
-    slots = np.array(SLOTS)
+    slots = np.array(figure)
     edge = _REACH + _JITTER - 0.5  # pixel 0 begins at -0.5
     lowest = edge - slots.min(axis=0)
     highest = SIZE - 1 - edge - slots.max(axis=0)
@@ -214,12 +295,16 @@ def _placed(wanted: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _coverage(
-    kinds: Array, centres: Array, scales: Array, angles: Array
+    names: tuple[str, ...],
+    kinds: Array,
+    centres: Array,
+    scales: Array,
+    angles: Array,
 ) -> Floats:
     """Returns the share of each pixel that each part covers, `[n, p, h, w]`."""
     covered = np.empty((*kinds.shape, SIZE, SIZE))
     grid = np.arange(SIZE)
-    for number, kind in enumerate(KINDS):
+    for number, kind in enumerate(names):
         of_kind = kinds == number
         middle = centres[of_kind]
         down = (grid - middle[:, :1])[:, :, np.newaxis]
@@ -240,11 +325,29 @@ def _distance(kind: str, down: Floats, right: Floats) -> Floats:
     """Returns how far points are outside a part, in pixels; inside, below 0."""
     if kind == "bar":
         return np.maximum(np.abs(down) - 1.2, np.abs(right) - 3.3)
+    if kind == "post":
+        return np.maximum(np.abs(right) - 1.2, np.abs(down) - 3.3)
     if kind == "square":
         return np.maximum(np.abs(down), np.abs(right)) - 2.8
     if kind == "triangle":  # upright, its middle is that of its height
         flank = 0.866 * np.abs(right) - 0.5 * down - 1.55
         return np.maximum(flank, down - 2.7)
+    if kind == "plus":
+        return np.minimum(
+            np.maximum(np.abs(down) - 1.0, np.abs(right) - 3.2),
+            np.maximum(np.abs(right) - 1.0, np.abs(down) - 3.2),
+        )
+    if kind == "frame":
+        return np.abs(np.maximum(np.abs(down), np.abs(right)) - 2.3) - 0.7
+    if kind == "diamond":
+        return (np.abs(down) + np.abs(right)) / np.sqrt(2.0) - 2.3
+    if kind == "ell":
+        return np.minimum(
+            np.maximum(np.abs(down) - 3.0, np.abs(right + 2.1) - 0.9),
+            np.maximum(np.abs(down - 2.1) - 0.9, np.abs(right) - 3.0),
+        )
+    if kind == "moon":  # the upper half of a disc
+        return np.maximum(np.hypot(down - 1.3, right) - 3.2, down - 1.3)
     radius = np.hypot(down, right)
     if kind == "disc":
         return radius - 3.1
