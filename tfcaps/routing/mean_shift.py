@@ -12,7 +12,6 @@ from tfcaps.routing.routing import (
     Routed,
     Routing,
     Weight,
-    check_iterations,
     check_routing_levels,
 )
 from tfcaps.routing.votes import Votes
@@ -70,7 +69,7 @@ class MeanShiftRouting(Routing):
 
     Args:
         types: Int. Types of children, `T`. Defaults to `1`.
-        iterations: Int. Steps of the mean shift. Defaults to `3`.
+        steps: Int. Steps of the mean shift. Defaults to `3`.
         width: Float above 0. The width `s`, in the unit of the votes; a weight
             of the layer that training narrows. Defaults to `2.0`.
         epsilon: Float in (0, 1). Likelihood that a part is missed, `ε`.
@@ -111,7 +110,7 @@ class MeanShiftRouting(Routing):
     def __init__(
         self,
         types: int = 1,
-        iterations: int = 3,
+        steps: int = 3,
         width: float = 2.0,
         epsilon: float = 0.02,
         orphan: float = 0.2,
@@ -120,7 +119,7 @@ class MeanShiftRouting(Routing):
     ):
         check_positive(types=types)
         self.types = types
-        self.iterations = check_iterations(iterations)
+        self.steps = _check_steps(steps)
         for name, value, most in (
             ("width", width, math.inf),
             ("epsilon", epsilon, 1.0),
@@ -158,7 +157,7 @@ class MeanShiftRouting(Routing):
     @property
     def vote_passes(self) -> int:
         """How often all votes are compared or summed, see `Routing`."""
-        return 2 * self.iterations
+        return 2 * self.steps
 
     def route(
         self,
@@ -216,30 +215,35 @@ class MeanShiftRouting(Routing):
         slots: Tensor | None = None,
     ) -> Routed:
         """Couples the children whose votes are near the modes."""
-        by_parent = votes.tensor  # [b, j, i, d]
+        # Each component apart: sums over a last axis of two are slow.
+        components = votes.components()  # [b, j, i] each
         amounts = self._by_type(votes, activations)
-        amounts = ops.reshape(amounts, (-1, 1, *by_parent.shape[2:3]))
+        children = int(votes.num_children)
+        amounts = ops.reshape(amounts, (-1, 1, children))
         scale = -0.5 / ops.square(self._width(votes, log_width))
         if slots is not None:
-            repeats = by_parent.shape[2] // self.types
-            wanted = ops.tile(ops.transpose(slots), (1, repeats))
+            wanted = ops.tile(
+                ops.transpose(slots), (1, children // self.types)
+            )
             amounts = amounts * ops.expand_dims(wanted, 0)  # [b, j, i]
 
         def near(poses: Tensor) -> Tensor:
-            apart = ops.square(by_parent - ops.expand_dims(poses, 2))
-            found = amounts * ops.exp(scale * ops.sum(apart, axis=-1))
-            return self._nearest_of_type(found)
+            apart = sum(
+                ops.square(component - poses[..., d : d + 1])
+                for d, component in enumerate(components)
+            )
+            return self._nearest_of_type(amounts * ops.exp(scale * apart))
 
         def shift(_: Tensor, poses: Tensor) -> Tensor:
-            return _mean_of_votes(near(poses), by_parent, poses)
+            return _mean_of_votes(near(poses), components, poses)
 
         start = ops.stop_gradient(mode.poses)
-        poses = repeat(shift, start, self.iterations - 1)
+        poses = repeat(shift, start, self.steps - 1)
         found = near(poses)
         rival = softmax(mode.evidence)
         belongs = (1.0 + self.orphan) * found / (found + self.orphan)
         couplings = self.rounded(ops.expand_dims(rival, -1) * belongs)
-        poses = _mean_of_votes(couplings, by_parent, poses)
+        poses = _mean_of_votes(couplings, components, poses)
         active = self._activations(couplings, slots)
         return Routed(poses, active, ops.transpose(couplings, (0, 2, 1)))
 
@@ -280,7 +284,7 @@ class MeanShiftRouting(Routing):
                 f"Received: {children} children."
             )
         if activations is None:
-            activations = ops.ones_like(votes.tensor[:, 0, :, 0])
+            activations = ops.ones_like(votes.components()[0][:, 0])
         return ops.reshape(
             activations, (-1, children // self.types, self.types)
         )
@@ -293,7 +297,7 @@ class MeanShiftRouting(Routing):
     def get_config(self) -> dict[str, Any]:
         return {
             "types": self.types,
-            "iterations": self.iterations,
+            "steps": self.steps,
             "width": self.width,
             "epsilon": self.epsilon,
             "orphan": self.orphan,
@@ -302,15 +306,29 @@ class MeanShiftRouting(Routing):
         }
 
 
-def _mean_of_votes(weights: Tensor, votes: Tensor, poses: Tensor) -> Tensor:
+def _check_steps(steps: Any) -> int:
+    """Returns a number of steps.
+
+    Raises:
+        ValueError: Unless it is an integer of at least 1.
+    """
+    check_positive(steps=steps)
+    return int(steps)
+
+
+def _mean_of_votes(
+    weights: Tensor, components: list[Tensor], poses: Tensor
+) -> Tensor:
     """Returns the weighted means of votes, or the poses if there are none.
 
     Args:
         weights: Tensor `[b, j, i]`.
-        votes: Tensor `[b, j, i, d]`.
+        components: Those of the votes, `[b, j, i]` each.
         poses: Tensor `[b, j, d]`.
     """
     total = ops.sum(weights, axis=-1, keepdims=True)
-    sums = ops.squeeze(ops.matmul(ops.expand_dims(weights, 2), votes), axis=2)
+    sums = ops.stack(
+        [ops.sum(weights * each, axis=-1) for each in components], axis=-1
+    )
     enough = total > _LEAST_MASS
     return ops.where(enough, sums / ops.maximum(total, _LEAST_MASS), poses)

@@ -58,13 +58,20 @@ class TranslatedVotes(Votes):
 
     @property
     def tensor(self) -> Tensor:
-        places = ops.reshape(self._places, (-1, 1, *self._grid, 2))
-        shifts = ops.transpose(self._shifts, (1, 0, 2))  # [j, t, 2]
-        shifts = ops.reshape(shifts, (self.num_parents, 1, 1, -1, 2))
-        votes = places - shifts
-        return ops.reshape(
-            votes, (-1, self.num_parents, self.num_children, 2)
-        )
+        return ops.stack(self.components(), axis=-1)
+
+    def components(self) -> list[Tensor]:
+        rows, columns, types = self._grid
+        votes = []
+        for axis in (0, 1):
+            places = ops.reshape(
+                self._places[..., axis], (-1, 1, rows * columns, types)
+            )
+            shifts = ops.transpose(self._shifts[..., axis])  # [j, t]
+            shifts = ops.reshape(shifts, (1, self.num_parents, 1, types))
+            shape = (-1, self.num_parents, self.num_children)
+            votes.append(ops.reshape(places - shifts, shape))
+        return votes
 
     def mass(
         self, activations: Tensor, width: Tensor

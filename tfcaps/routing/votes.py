@@ -59,6 +59,10 @@ class Votes:
         """The votes as they are kept, `[b, j, i, d]`."""
         return self._by_parent
 
+    def components(self) -> list[Tensor]:
+        """Returns each component of the votes, `[b, j, i]`."""
+        return list(ops.unstack(self._by_parent, axis=-1))
+
     def of(self, tensor: Tensor) -> "Votes":
         """Returns other votes of the same form, made of such a tensor."""
         votes = copy.copy(self)
