@@ -87,11 +87,13 @@ class RoutingCase(Case):
 class LossCase(Case):
     """A loss, of class lengths unless it is one of images or of routing.
 
-    Those of routing take three axes.
+    Those of routing take three axes. `perfect` tells whether a right answer
+    costs nothing.
     """
 
     of_classes: bool = True
     of_routing: bool = False
+    perfect: bool = True
 
 
 def parametrize(cases, slow=(), late=()):

@@ -9,15 +9,18 @@ from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
     CompactCaps,
+    ConstellationCaps,
     ConvCaps,
     ConvCaps3D,
     Decoder,
     Length,
+    PartCaps,
     PrimaryCaps,
     PrimaryMatrixCaps,
     Squash,
+    TemplateDecoder,
 )
-from tfcaps.routing import DynamicRouting, EMRouting
+from tfcaps.routing import DynamicRouting, EMRouting, MeanShiftRouting
 
 CHILDREN = (5, 6)
 GRID = (2, 2, 3, 4)
@@ -181,6 +184,42 @@ LAYERS = [
         ),
         MAP,
         6 * 8 * 15 + 15,
+    ),
+    LayerCase(
+        "constellation_caps",
+        partial(ConstellationCaps, 3, stride=1, repulsion=0.1),
+        [(3, 4, 2, 2), (3, 4, 2)],
+        2 * 3 * 2 + 1 + 2 * 3,
+        ALL,
+    ),
+    LayerCase(
+        "constellation_caps-evidence",
+        partial(
+            ConstellationCaps,
+            3,
+            MeanShiftRouting(steps=1, width=1.0, levels=11),
+            stride=2,
+            offset=(1, 0),
+        ),
+        [(3, 4, 2, 2), (3, 4, 2)],
+        2 * 3 * 2 + 1 + 2 * 3,
+        {"return_evidence": True},
+    ),
+    LayerCase(
+        "part_caps", partial(PartCaps, 2, 3), (5, 4, 3), 3 * 3 + 3 + 1
+    ),
+    LayerCase(
+        "part_caps-presence",
+        partial(PartCaps, 2, stride=2, offset=(1, 1), power=2),
+        (5, 4, 3),
+        3 * 3 + 3 + 1,
+        {"return_presence": True},
+    ),
+    LayerCase(
+        "template_decoder",
+        partial(TemplateDecoder, (5, 4, 2), 3, (1, 0)),
+        (3, 2, 3),
+        3 * 3 * 2 * 3 + 2,
     ),
     LayerCase("length", partial(Length), (3, 4), 0),
     LayerCase("squash", partial(Squash), (3, 4), 0),

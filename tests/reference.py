@@ -156,6 +156,86 @@ def self_attention_routing(votes, bias, sharpness=1.0):
     return poses, couplings
 
 
+def mean_shift_routing(
+    votes,
+    activations,
+    slots,
+    *,
+    anchors=None,
+    scanned=None,
+    width=2.0,
+    steps=3,
+    epsilon=0.02,
+    orphan=0.2,
+):
+    """Returns poses, activations, couplings and the evidence of each parent.
+
+    `slots` are `[t, j]`; child `i` has type `i % t`. `anchors` `[x, d]` are the
+    places that are tried, for all parents, and `scanned` the votes as they are
+    for these; by default the votes for each parent, and these votes.
+    """
+    batch, children, parents, dim = votes.shape
+    types = len(slots)
+    scanned = votes if scanned is None else scanned
+    poses = np.zeros((batch, parents, dim))
+    evidence = np.zeros((batch, parents))
+    found = np.zeros((batch, children, parents))
+
+    def ratio(mass):
+        share = epsilon + (1.0 - epsilon) * min(mass, 1.0)
+        return np.log(share) + 0.5 * np.log(1.0 / epsilon)
+
+    def near(vote, place):
+        return np.exp(-np.sum((vote - place) ** 2) / (2.0 * width**2))
+
+    def mean_of(weights, b, j, before):
+        if weights.sum() <= 0.1:
+            return before
+        return weights @ votes[b, :, j] / weights.sum()
+
+    for b, j in np.ndindex(batch, parents):
+        tried = votes[b, :, j] if anchors is None else anchors
+        logs = np.zeros(len(tried))
+        for x, place in enumerate(tried):
+            for t in range(types):
+                mass = sum(
+                    activations[b, i] * near(scanned[b, i, j], place)
+                    for i in range(t, children, types)
+                )
+                logs[x] += slots[t, j] * ratio(mass)
+        evidence[b, j] = np.log(np.sum(np.exp(logs)))
+        poses[b, j] = tried[np.argmax(logs)]
+        for step in range(steps):
+            amounts = np.array(
+                [
+                    activations[b, i]
+                    * near(votes[b, i, j], poses[b, j])
+                    * slots[i % types, j]
+                    for i in range(children)
+                ]
+            )
+            for t in range(types):
+                amounts[t::types] *= amounts[t::types] / (
+                    amounts[t::types].sum() + 1e-9
+                )
+            if step < steps - 1:
+                poses[b, j] = mean_of(amounts, b, j, poses[b, j])
+        found[b, :, j] = amounts
+    couplings = (1.0 + orphan) * found / (found + orphan)
+    active = np.zeros((batch, parents))
+    most = max(slots.sum(axis=0).max(), 1.0)
+    for b in range(batch):
+        couplings[b] *= softmax(evidence[b])
+        for j in range(parents):
+            poses[b, j] = mean_of(couplings[b, :, j], b, j, poses[b, j])
+            total = sum(
+                slots[t, j] * ratio(couplings[b, t::types, j].sum())
+                for t in range(types)
+            )
+            active[b, j] = 0.5 + total / (most * np.log(1.0 / epsilon))
+    return poses, np.clip(active, 0.0, 1.0), couplings, evidence
+
+
 def regularized_routing(votes, coefficients, bias):
     """Returns the poses of all samples, coupled alike."""
     batch, children, parents, dim = votes.shape

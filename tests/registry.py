@@ -7,13 +7,16 @@ from tests.layer_cases import LAYERS
 from tfcaps.losses import (
     CounterfactualLoss,
     CouplingLoss,
+    EvidenceLoss,
     MarginLoss,
+    PresenceLoss,
     ReconstructionLoss,
     SpreadLoss,
 )
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
+    MeanShiftRouting,
     RegularizedRouting,
     ScaledDistanceRouting,
     SelfAttentionRouting,
@@ -56,6 +59,12 @@ ROUTINGS = [
             levels=11,
             levels_mode="midrise",
         ),
+    ),
+    RoutingCase("mean_shift", partial(MeanShiftRouting), shares=False),
+    RoutingCase(
+        "mean_shift-types",
+        partial(MeanShiftRouting, types=2, steps=2, width=1.0, levels=11),
+        shares=False,
     ),
     RoutingCase("regularized", partial(RegularizedRouting), shares=False),
     RoutingCase(
@@ -109,6 +118,18 @@ LOSSES = [
     LossCase(
         "counterfactual-custom",
         partial(CounterfactualLoss, 2.0, 0.5, m_plus=0.8, name="custom"),
+        of_classes=False,
+        of_routing=True,
+    ),
+    LossCase("evidence", partial(EvidenceLoss), perfect=False),
+    LossCase(
+        "evidence-custom",
+        partial(EvidenceLoss, 0.0, reduction="sum", name="custom"),
+        perfect=False,
+    ),
+    LossCase(
+        "presence",
+        partial(PresenceLoss),
         of_classes=False,
         of_routing=True,
     ),

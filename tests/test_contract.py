@@ -146,7 +146,7 @@ def test_indices_and_one_hot_targets_give_the_same_loss(case, rng):
         )
 
 
-@parametrize(OF_VECTORS)
+@parametrize([case for case in OF_VECTORS if case.perfect])
 def test_perfect_predictions_cost_nothing(case):
     perfect = np.eye(3, dtype="float32")
     assert float(case.make()(perfect, perfect)) == 0.0

@@ -1,0 +1,156 @@
+"""Routing by the place at which votes agree: what it computes."""
+
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.gradients import value_and_gradients
+from tfcaps.routing import MeanShiftRouting
+from tfcaps.routing.translated_votes import TranslatedVotes
+
+# Two types at three places: both agree for parent 0, one for parent 1.
+PLACES = np.array([[0.0, 0.0], [4.0, 4.0], [20.0, 0.0]])
+
+
+def votes_of(rng, batch=2, children=6, parents=3):
+    return rng.normal(scale=2.0, size=(batch, children, parents, 2))
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("width", [1.0, 3.0])
+def test_routing_equals_loops(steps, width, rng):
+    votes = votes_of(rng)
+    active = rng.uniform(size=(2, 6))
+    slots = np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
+    routing = MeanShiftRouting(types=2, steps=steps, width=width)
+    routed = routing(votes, active, slots=slots)
+    mode = routing.mode(routing_votes(votes), active, slots=slots)
+    *expected, evidence = reference.mean_shift_routing(
+        votes, active, slots, width=width, steps=steps
+    )
+    for tensor, array in zip(routed, expected, strict=True):
+        np.testing.assert_allclose(tensor, array, atol=2e-5)
+    np.testing.assert_allclose(mode.evidence, evidence, atol=2e-5)
+
+
+def routing_votes(votes):
+    from tfcaps.routing import Votes
+
+    return Votes(votes)
+
+
+@pytest.mark.parametrize("slot", [1.0, 0.0])
+def test_votes_from_a_grid_equal_loops(slot, rng):
+    rows, columns, types, parents = 3, 4, 2, 3
+    cells = [np.arange(n, dtype="float32") * 2.0 + 1.0 for n in (rows, columns)]
+    grid = np.stack(np.meshgrid(*cells, indexing="ij"), axis=-1)
+    grid = np.repeat(grid[None, :, :, None], types, axis=3)
+    places = grid + rng.uniform(-1, 1, size=(2, rows, columns, types, 2))
+    shifts = rng.normal(size=(types, parents, 2)).astype("float32")
+    active = rng.uniform(size=(2, rows * columns * types)).astype("float32")
+    slots = np.ones((types, parents), "float32")
+    slots[1, 2] = slot
+    votes = TranslatedVotes(places.astype("float32"), shifts, cells, cells)
+    routing = MeanShiftRouting(types=types)
+    routed = routing(votes, active, slots=slots)
+    cast = (places[..., None, :] - shifts).reshape(2, -1, parents, 2)
+    scanned = (grid[..., None, :] - shifts).reshape(1, -1, parents, 2)
+    expected = reference.mean_shift_routing(
+        cast,
+        active,
+        slots,
+        anchors=np.stack(np.meshgrid(*cells, indexing="ij"), -1).reshape(-1, 2),
+        scanned=np.repeat(scanned, 2, axis=0),
+    )
+    np.testing.assert_allclose(votes.tensor[:, 1], cast[:, :, 1], atol=1e-6)
+    for tensor, array in zip(routed, expected[:3], strict=True):
+        np.testing.assert_allclose(tensor, array, atol=5e-5)
+
+
+def complete(missing=()):
+    """Votes of two types for parent 0 at one place, activations."""
+    votes = np.zeros((1, 6, 2, 2), "float32")
+    votes[0, :, 0] = np.repeat(PLACES, 2, axis=0)
+    votes[0, :, 1] = np.repeat(PLACES[::-1] * [1, 7], 2, axis=0)
+    active = np.zeros((1, 6), "float32")
+    active[0, [0, 1]] = 1.0  # both types, at the first place
+    active[0, list(missing)] = 0.0
+    return votes, active
+
+
+def test_a_parent_that_is_complete_is_fully_active():
+    votes, active = complete()
+    routed = MeanShiftRouting(types=2)(votes, active)
+    np.testing.assert_allclose(routed.activations[0], 0.86, atol=0.15)
+    votes[0, :, 1] += 50.0 * np.arange(6)[:, None]  # nothing agrees there
+    routed = MeanShiftRouting(types=2)(votes, active)
+    assert routed.activations[0, 0] > 0.99 > 0.9 > routed.activations[0, 1]
+    np.testing.assert_allclose(routed.couplings[0, :2, 0], 1.0, atol=0.03)
+    np.testing.assert_allclose(routed.poses[0, 0], 0.0, atol=1e-5)
+
+
+def test_nothing_active_leaves_every_parent_at_zero():
+    votes, active = complete(missing=(0, 1))
+    routed = MeanShiftRouting(types=2)(votes, active)
+    np.testing.assert_allclose(routed.activations, 0.0, atol=1e-6)
+    np.testing.assert_allclose(routed.couplings, 0.0, atol=1e-6)
+
+
+def test_a_part_that_a_class_has_not_is_neither_missed_nor_coupled():
+    votes, active = complete(missing=(1,))
+    votes[0, :, 1] += 50.0 * np.arange(6)[:, None]
+    routing = MeanShiftRouting(types=2)
+    asked = routing(votes, active, slots=np.ones((2, 2)))
+    slots = np.array([[1.0, 1.0], [0.0, 1.0]])
+    spared = routing(votes, active, slots=slots)
+    assert spared.activations[0, 0] > asked.activations[0, 0] + 0.2
+    _, active = complete()
+    coupled = routing(votes, active, slots=slots).couplings
+    assert coupled[0, 0, 0] > 0.8 and coupled[0, 1, 0] == 0.0
+
+
+def test_a_type_is_taken_once():
+    votes = np.zeros((1, 2, 1, 2), "float32")
+    votes[0, 1] = 1.5  # of the same type, a little further away
+    couplings = MeanShiftRouting()(votes, np.array([[1.0, 0.9]])).couplings
+    assert couplings[0, 0, 0] > 2 * couplings[0, 1, 0]
+
+
+def test_rounded_couplings_decide_the_activation(rng):
+    votes, active = complete()
+    active *= 0.3
+    plain = MeanShiftRouting(types=2)(votes, active)
+    rounded = MeanShiftRouting(types=2, levels=2)(votes, active)
+    assert set(np.unique(rounded.couplings)) <= {0.0, 1.0}
+    assert np.max(np.abs(plain.activations - rounded.activations)) > 0.05
+
+
+def test_gradients_reach_votes_and_activations(rng):
+    votes = votes_of(rng).astype("float32")
+    active = rng.uniform(size=(2, 6)).astype("float32")
+    routing = MeanShiftRouting(types=2)
+    _, (of_votes, of_activations) = value_and_gradients(
+        lambda v, a: routing.mode(routing_votes(v), a).evidence, votes, active
+    )
+    assert np.all(np.isfinite(of_votes)) and np.any(of_votes != 0)
+    assert np.all(np.isfinite(of_activations)) and np.any(of_activations != 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"types": 0}, "`types` must be integers of at least 1"),
+        ({"steps": 0}, "`steps` must be integers of at least 1"),
+        ({"width": 0.0}, "`width` must be above 0"),
+        ({"epsilon": 1.0}, "`epsilon` must be above 0 and below 1"),
+        ({"orphan": -1.0}, "`orphan` must be above 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        MeanShiftRouting(**settings)
+
+
+def test_children_must_be_as_many_of_each_type():
+    with pytest.raises(ValueError, match="Children must be as many"):
+        MeanShiftRouting(types=4)(np.zeros((1, 6, 2, 2)))
