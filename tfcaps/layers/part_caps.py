@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.ops import Tensor, as_float32, check_positive
+from tfcaps.ops import Tensor, check_positive
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -145,7 +145,8 @@ class PartCaps(keras.layers.Layer):
         Returns:
             Tensor `[b, h, w, num_types + 1]`, float32.
         """
-        return ops.softmax(as_float32(self.conv(inputs)), axis=-1)
+        logits = ops.cast(self.conv(inputs), "float32")
+        return ops.softmax(logits, axis=-1)
 
     def places(self, presence: Tensor) -> Tensor:
         """Returns the mean place `[b, h, w, t, 2]` of what is near, in pixels.

@@ -168,6 +168,7 @@ class MeanShiftRouting(Routing):
         slots: Tensor | None = None,
     ) -> Routed:
         del bias
+        slots = None if slots is None else ops.relu(slots)
         mode = self.mode(votes, activations, log_width, slots)
         return self.trace(votes, mode, activations, log_width, slots)
 

@@ -34,7 +34,7 @@ class TranslatedVotes(Votes):
         centres: Sequence[NDArray[np.float32]],
         anchors: Sequence[NDArray[np.float32]],
     ):
-        self._places = places
+        self._places = ops.cast(places, shifts.dtype)
         self._shifts = shifts
         self._centres = centres
         self._anchors = anchors
