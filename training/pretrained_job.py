@@ -44,6 +44,9 @@ _TOLD = (
     "stability",
     "class_share",
     "parts",
+    "necessity_active",
+    "sufficiency_longest",
+    "named_parts",
 )
 
 
@@ -177,13 +180,11 @@ def _of_shifts(
 
 
 def _of_types(model: keras.Model, images: Array) -> dict[str, float]:
-    keys, _ = rem.sample_keys(model, images, levels=_LEVELS, of_types=True)
-    # The code of the uniform coupling.
-    present = keys > round((_LEVELS - 1) / model.output_shape[-1])
+    slots = rem.trees(model, images).slots
     return {
-        "types": keys.shape[1],
-        "types_used": int(present.any(axis=0).sum()),
-        "types_in_tree": float(present.sum(axis=1).mean()),
+        "types": slots.shape[1],
+        "types_used": int(slots.any(axis=0).sum()),
+        "types_in_tree": float(slots.sum(axis=1).mean()),
     }
 
 

@@ -21,6 +21,8 @@ _COLUMNS = (
     *COLUMNS[:2],
     Column("always one class, %", "majority_share", 2, 100),
     *COLUMNS[2:],
+    Column("other active, %", "necessity_active.zero", 1, 100, optional=True),
+    Column("most active, %", "sufficiency_longest.zero", 1, 100, optional=True),
     Column("with biases, %", "sparsity_paper", 1, 100),
     Column("of all, %", "sparsity_all", 1, 100),
     Column("multiply-adds, millions", "multiply_adds", 3, 1e-6, optional=True),
@@ -207,8 +209,9 @@ def _subtitle(data: Data, reports: Mapping[str, Report]) -> str:
         "pruned, then with the biases of their layers, as in the REM paper, "
         "and of all parameters. Necessity is the share of images that lose "
         "their class without their tree (its children at zero, or at their "
-        "mean), beside as many random children; sufficiency that of images "
-        "which keep it with the tree alone."
+        "mean), beside as many random children and as many other active ones; "
+        "sufficiency that of images which keep it with the tree alone, beside "
+        "as many of the most active children."
         + (_ON_PARTS if any(r.parts for r in reports.values()) else "")
     )
 

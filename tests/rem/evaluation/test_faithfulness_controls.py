@@ -31,8 +31,13 @@ def of_pairs(lengths):
 
 
 def silenced(lengths, draws=30):
-    """Returns which children the controls silence, `[n, draws, i]`, `[n, i]`."""
-    study = Study(Silencer((of := of_pairs(lengths))[0]), of[1], 9, 9, 0, 0)
+    """Returns which children the controls silence, and the trees.
+
+    They are active ones `[n, draws, i]`, all but the most active ones `[n, i]`,
+    and those of the trees `[n, i]`.
+    """
+    model, data = of_pairs(lengths)
+    study = Study(Silencer(model), data, 9, 9, 0, 0)
     study.plan(1, 1, 1, 1)
     seen = []
 

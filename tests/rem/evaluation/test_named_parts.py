@@ -226,6 +226,23 @@ def test_all_measures_are_those_of_a_loop(rng):
     assert found.kind_names == ("0", "1", "2")
 
 
+def test_consistency_is_that_of_the_leaf_that_is_coupled_most():
+    count = 10
+    centres = np.repeat(CENTRES[:1], count, axis=0)
+    kinds = np.repeat([[0, 1]], count, axis=0)
+
+    def consistency(misses):
+        """The first leaf is the strongest, and misses in some images."""
+        leaves = [
+            [(15, 5, 2) if n < misses else (5, 5, 2), (5, 15, 2), (5, 5, 0)]
+            for n in range(count)
+        ]
+        found = rem.named_parts(trees_of(leaves), centres, kinds=kinds)
+        return found.consistency
+
+    assert [consistency(misses) for misses in (0, 2, 3)] == [1.0, 1.0, 0.5]
+
+
 def test_agreement_is_that_of_scikit_learn(rng):
     for rows, columns, count in ((3, 5, 200), (16, 5, 40), (1, 4, 9)):
         first = rng.integers(rows, size=count)
@@ -253,6 +270,8 @@ def test_masks_have_centres_and_are_widened():
     assert found.found == 0.25  # the first leaf only
     assert (found.own, found.nothing) == (1.0, 0.0)
     assert found.table[:2] == ((2, 0, 0), (0, 2, 0))
+    beside = [[(9.4, 5, 0)], [(9.6, 5, 0)]]  # rows 9 and 10, masks end at 7
+    assert rem.named_parts(trees_of(beside), masks).own == 0.5
     outside = [[(-3, 5, 0)], [(0, 22, 1)]]
     assert rem.named_parts(trees_of(outside), masks).nothing == 1.0
 

@@ -22,8 +22,8 @@ class Leaves(NamedTuple):
         images: The images, a slice.
         image: Which of them each leaf is of, `[l]`.
         child: Which child it is, `[l]`.
-        distances: To the centres of all parts, `[l, parts]`; infinite to those
-            that are not there.
+        distances: To the centres of all parts, `[l, parts]`; NaN to those that
+            are not there.
         on: Which parts it lies on, bool `[l, parts]`.
     """
 
@@ -103,7 +103,6 @@ class KnownParts:
             places = trees.places[some][image, child]
             apart = places[:, np.newaxis] - self._centres[some][image]
             distances = np.linalg.norm(apart, axis=-1)
-            distances[~self.there[some][image]] = np.inf
             on = distances <= self._on
             if self._masks is not None:
                 on = _lie_on(self._masks[some], image, places)
