@@ -79,6 +79,8 @@ class RoutingCase(Case):
         votes = normal(batch, children, parents, self.dim)
         declared = self.make().weights(children, parents, self.dim)
         weights = {name: normal(*w.shape) for name, w in declared.items()}
+        if "slots" in weights:  # shares of what a parent has
+            weights["slots"] = 1.0 / (1.0 + np.exp(-weights["slots"]))
         activations = rng.uniform(0.1, 0.9, size=(batch, children))
         return votes, activations.astype("float32"), weights
 

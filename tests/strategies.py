@@ -105,6 +105,12 @@ ROUTINGS = {
         epsilon=st.sampled_from([1e-9, 0.01]),
         **_LOOPS,
     ),
+    routing.MeanShiftRouting: _made(
+        routing.MeanShiftRouting,
+        steps=st.integers(1, 3),
+        width=st.sampled_from([0.1, 2.0, 100.0]),
+        **_ROUTED,
+    ),
     routing.RegularizedRouting: _made(
         routing.RegularizedRouting, st.sampled_from(["l1", "l2"]), **_ROUTED
     ),
@@ -296,6 +302,35 @@ def _convolution(draw, public_class):
 
 
 @st.composite
+def _constellation_caps(draw):
+    children = _shape(draw, 3)
+    make = partial(
+        layers.ConstellationCaps,
+        draw(sizes),
+        routing.MeanShiftRouting(steps=draw(windows)),
+        stride=draw(windows),
+    )
+    return _row(make, (*children, 2), children, _ALL)
+
+
+@st.composite
+def _part_caps(draw):
+    make = partial(
+        layers.PartCaps, draw(sizes), draw(st.sampled_from([1, 3])), draw(sizes)
+    )
+    return _row(make, _shape(draw, 3))
+
+
+@st.composite
+def _template_decoder(draw):
+    step, (rows, columns, types) = draw(windows), _shape(draw, 3)
+    image = (step * rows, step * columns, draw(sizes))
+    size = draw(st.sampled_from([3, 5]))
+    make = partial(layers.TemplateDecoder, image, size)
+    return _row(make, (rows, columns, types))
+
+
+@st.composite
 def _decoder(draw):
     network, image = draw(
         st.sampled_from(
@@ -318,15 +353,18 @@ LAYERS = {
     layers.CapsuleConv2D: _convolution(layers.CapsuleConv2D),
     layers.ClassCaps: _class_caps(),
     layers.CompactCaps: _compact_caps(),
+    layers.ConstellationCaps: _constellation_caps(),
     layers.ConvCaps: _conv_caps(),
     layers.ConvCaps3D: _conv_caps_3d(),
     layers.Decoder: _decoder(),
     layers.Length: _elementwise(_made(layers.Length)),
+    layers.PartCaps: _part_caps(),
     layers.PrimaryCaps: _convolution(layers.PrimaryCaps),
     layers.PrimaryMatrixCaps: _convolution(layers.PrimaryMatrixCaps),
     layers.Squash: _elementwise(
         _made(layers.Squash, st.sampled_from(["hinton", "efficient"]))
     ),
+    layers.TemplateDecoder: _template_decoder(),
 }
 
 _REDUCTION = {"reduction": st.sampled_from(["sum_over_batch_size", "sum"])}
@@ -352,7 +390,12 @@ LOSSES = {
         ),
         2,
     ),
+    losses.EvidenceLoss: (
+        _made(losses.EvidenceLoss, st.sampled_from([0.0, 0.2]), **_REDUCTION),
+        1,
+    ),
     losses.MarginLoss: (_made(losses.MarginLoss, **_REDUCTION), 1),
+    losses.PresenceLoss: (_made(losses.PresenceLoss, **_REDUCTION), 3),
     losses.ReconstructionLoss: (
         _made(losses.ReconstructionLoss, **_REDUCTION),
         3,
@@ -383,6 +426,15 @@ MODELS = {
     models.affine_capsnet: _network(models.affine_capsnet, ["uniform", *_ANY]),
     models.backbone_capsnet: _network(backbone_capsnet, _ANY),
     models.backbone_parts_capsnet: _network(backbone_parts_capsnet, _ANY),
+    models.constellation_capsnet: _made(
+        models.constellation_capsnet,
+        (12, 12, 1),
+        sizes,
+        part_types=sizes,
+        filters=(4,),
+        kernel_size=3,
+        window=3,
+    ),
     models.parts_capsnet: _network(models.parts_capsnet, _ANY),
     models.deepcaps: _network(
         models.deepcaps,

@@ -39,7 +39,11 @@ def test_every_public_class_and_network_is_tried():
         assert public_classes(module, base) == set(rows)
     functions = {f for _, f in inspect.getmembers(models, inspect.isfunction)}
     # One is called by the other networks, for `decoder=True`; one reads files.
-    others = {models.with_decoder, models.load_pretrained}
+    others = {
+        models.with_decoder,
+        models.with_templates,
+        models.load_pretrained,
+    }
     assert functions - others == set(strategies.MODELS)
 
 

@@ -107,6 +107,14 @@ class BlueprintEstimation(keras.callbacks.Callback):
         some = self._rng.permutation(len(self.labels))[: self.samples]
         some = np.sort(some)
         found = self._look(self.images[some], self.labels[some])
+        if found.active.max() < _LEAST_SHARE:
+            raise ValueError(
+                "No type of part is active in any of "
+                f"{len(some)} training images, at most {found.active.max():.2g}"
+                " of 1: nothing can be named. Look whether parts are about "
+                "seven pixels large, give fewer `part_types`, or a smaller "
+                "`sparsity` in `constellation_losses`."
+            )
         self.moved.append(self._move(found))
         if epoch >= 1:
             self._keep_slots(found)
@@ -136,7 +144,13 @@ class BlueprintEstimation(keras.callbacks.Callback):
         return _Found(np.concatenate(active), np.concatenate(places), labels)
 
     def _move(self, found: "_Found") -> int:
-        """Moves types to where they are found most; returns how many jumped."""
+        """Moves types to where they are found most.
+
+        Returns:
+            How many of those moved that are found in more than `least` of the
+            images of the class: of types that a class has not, the place means
+            nothing.
+        """
         layer = self._classes
         rows, columns, types = found.active.shape[1:]
         stride, offset = layer.stride, np.array(layer.offset)
@@ -169,7 +183,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
                 far = np.linalg.norm(place - shifts[t, j]) > _JUMP
                 if far and share[row, column, t] > _LEAST_SHARE:
                     shifts[t, j] = place
-                    moved += 1
+                    moved += bool(share[row, column, t] > self.least)
                 free[t] = False
                 away = np.hypot(down[:, None] - place[0], right - place[1])
                 share = share * (away > self.apart)[..., None]
@@ -222,7 +236,8 @@ def _layer(model: keras.Model, kind: type) -> Any:
     """Returns a layer of a model, perhaps within another one."""
     layers = [getattr(layer, "layer", layer) for layer in model.layers]
     found = [layer for layer in layers if isinstance(layer, kind)]
-    if len(found) != 1 or "presence" not in dict(model.output):
+    is_training = isinstance(model.output, dict) and "presence" in model.output
+    if len(found) != 1 or not is_training:
         raise ValueError(
             f"The model {model.name!r} must be one that "
             "`tfcaps.models.with_templates` returned, with one "

@@ -209,7 +209,10 @@ class ConstellationCaps(ClassCaps):
 
     def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
         names = self._routing_weights
-        return self.shifts, {name: getattr(self, name) for name in names}
+        weights = {
+            name: ops.cast(getattr(self, name), "float32") for name in names
+        }
+        return ops.cast(self.shifts, "float32"), weights
 
     def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
         sides = zip(inputs.shape[1:3], self.offset, strict=True)

@@ -18,6 +18,8 @@ from tfcaps.routing.votes import Votes
 
 # A pose moves to the mean of its votes if these weigh at least so much.
 _LEAST_MASS = 0.1
+# Widths beyond are all or nothing, and their squares no numbers.
+_LOG_WIDTHS = (-10.0, 10.0)
 # Above one half, more of a child belongs to a parent than to nobody.
 _IN_TREE = 0.5
 
@@ -168,7 +170,6 @@ class MeanShiftRouting(Routing):
         slots: Tensor | None = None,
     ) -> Routed:
         del bias
-        slots = None if slots is None else ops.relu(slots)
         mode = self.mode(votes, activations, log_width, slots)
         return self.trace(votes, mode, activations, log_width, slots)
 
@@ -204,6 +205,7 @@ class MeanShiftRouting(Routing):
         )
         evidence = self._log_ratios(mass)  # [b, t, j, x]
         if slots is not None:
+            slots = ops.clip(slots, 0.0, 1.0)
             evidence = evidence * ops.expand_dims(slots, -1)
         return ops.sum(evidence, axis=1), anchors
 
@@ -223,6 +225,7 @@ class MeanShiftRouting(Routing):
         amounts = ops.reshape(amounts, (-1, 1, children))
         scale = -0.5 / ops.square(self._width(votes, log_width))
         if slots is not None:
+            slots = ops.clip(slots, 0.0, 1.0)
             wanted = ops.tile(
                 ops.transpose(slots), (1, children // self.types)
             )
@@ -293,7 +296,7 @@ class MeanShiftRouting(Routing):
     def _width(self, votes: Votes, log_width: Tensor | None) -> Tensor:
         if log_width is None:
             return ops.cast(self.width, votes.dtype)
-        return ops.exp(log_width)
+        return ops.exp(ops.clip(log_width, *_LOG_WIDTHS))
 
     def get_config(self) -> dict[str, Any]:
         return {

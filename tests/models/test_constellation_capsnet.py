@@ -1,0 +1,164 @@
+"""The network of parts, what it is trained on, and what sets its blueprint."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.networks import SMALL_NETWORKS
+from tfcaps.callbacks import BlueprintEstimation
+from tfcaps.models import constellation_capsnet, with_templates
+
+SMALL = SMALL_NETWORKS["constellation_capsnet"]
+# Which of two parts stands above the other tells two classes.
+PARTS = np.array(
+    [
+        [[0, 0, 0], [1, 1, 1], [0, 0, 0]],  # a bar
+        [[1, 0, 1], [0, 1, 0], [1, 0, 1]],  # a cross
+    ],
+    "float32",
+)
+
+
+def images_of(count, seed=0):
+    """Returns images 16x16 of two classes, labels, and where the parts are."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 2
+    images = 0.05 * rng.uniform(size=(count, 16, 16, 1))
+    places = np.zeros((count, 2, 2), int)
+    for n, label in enumerate(labels):
+        row, column = rng.integers(2, 9), rng.integers(2, 14)
+        for part in range(2):
+            upper = part == label
+            at = row + (0 if upper else 6)
+            places[n, part] = at, column
+            images[n, at - 1 : at + 2, column - 1 : column + 2, 0] += PARTS[part]
+    return np.minimum(images, 1.0).astype("float32"), labels, places
+
+
+def trained(epochs, seed=0, **settings):
+    keras.utils.set_random_seed(seed)
+    images, labels, _ = images_of(512)
+    network = constellation_capsnet((16, 16, 1), 2, 2, window=3, filters=(8, 8))
+    training = with_templates(network, template_size=5)
+    training.compile(
+        keras.optimizers.Adam(0.01), tfcaps.losses.constellation_losses()
+    )
+    schedule = BlueprintEstimation(
+        images, labels, epochs, widths=(4.0, 1.5), **settings
+    )
+    targets = {
+        "evidence": labels,
+        "presence": labels,
+        "reconstruction": images,
+    }
+    training.fit(
+        images, targets, 32, epochs=epochs, verbose=0, callbacks=[schedule]
+    )
+    return network, training, schedule
+
+
+@pytest.mark.slow
+def test_types_become_parts_that_no_label_names():
+    best = min(
+        (trained(6, seed) for seed in range(3)),
+        key=lambda done: done[1].history.history["loss"][-1],
+    )
+    images, labels, places = images_of(200, seed=1)
+    found = tfcaps.rem.trees(best[0], images)
+    assert np.mean(found.predicted == labels) > 0.97
+    named = tfcaps.rem.named_parts(
+        found, places, kinds=np.tile([0, 1], (len(images), 1))
+    )
+    assert named.information > 0.9 and named.found_once > 0.8
+
+
+def test_outputs_are_what_is_trained():
+    network = SMALL()
+    training = with_templates(network, template_size=3)
+    images = np.zeros((2, 12, 12, 1), "float32")
+    shapes = {k: tuple(v.shape) for k, v in training(images).items()}
+    assert shapes == {
+        "presence": (2, 6, 6, 4),
+        "evidence": (2, 3),
+        "reconstruction": (2, 12, 12, 1),
+    }
+    shared = {id(w) for w in network.weights}
+    assert shared <= {id(w) for w in training.weights}
+
+
+def test_the_schedule_narrows_hardens_and_moves():
+    network, _, schedule = trained(4, hard=0.5, narrowing=1.0)
+    classes = network.get_layer("class_caps")
+    assert float(np.exp(classes.log_width)) == pytest.approx(1.5, rel=1e-5)
+    assert float(network.get_layer("part_caps").hardness) == 1.0
+    assert len(schedule.moved) == 3  # after all epochs but the last one
+    assert set(np.unique(classes.slots)) <= {0.0, 1.0}
+
+
+def test_a_type_moves_to_where_it_is_found():
+    images, labels, _ = images_of(64)
+    network = constellation_capsnet((16, 16, 1), 2, 2, window=3, filters=(4,))
+    training = with_templates(network)
+    schedule = BlueprintEstimation(images, labels, 3)
+    schedule.set_model(training)
+    schedule.on_train_begin()
+    active = np.zeros((64, 8, 8, 2), "float32")
+    places = np.tile([8.0 + 1, 8.0 + 1], (64, 1))  # cell 4, 4
+    active[:, 1, 6, 0] = 1.0  # type 0 is 3 cells above, 2 to the right
+    active[:, 5, 2, 1] = 1.0
+    from tfcaps.callbacks import _Found
+
+    assert schedule._move(_Found(active, places, labels)) == 4
+    shifts = np.asarray(network.get_layer("class_caps").shifts)
+    np.testing.assert_allclose(shifts[0], [[-6, 4]] * 2, atol=1e-4)
+    np.testing.assert_allclose(shifts[1], [[2, -4]] * 2, atol=1e-4)
+    schedule._keep_slots(_Found(active[:, ::-1], places, labels))
+    np.testing.assert_allclose(network.get_layer("class_caps").slots, 0.0)
+    schedule._keep_slots(_Found(active, places, labels))
+    np.testing.assert_allclose(network.get_layer("class_caps").slots, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: constellation_capsnet((8, 8, 1), 3), "at least 10 rows"),
+        (
+            lambda: constellation_capsnet((32, 32, 1), 3, 300),
+            "`part_types` must not exceed the places",
+        ),
+        (
+            lambda: constellation_capsnet((32, 32, 1), 3, filters=()),
+            "`filters` must not be empty",
+        ),
+        (
+            lambda: with_templates(SMALL_NETWORKS["dr_capsnet"]()),
+            "must have one `PartCaps`",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_estimation_needs_parts():
+    images, labels, _ = images_of(8)
+    network = SMALL_NETWORKS["dr_capsnet"]()
+    schedule = BlueprintEstimation(images, labels, 3)
+    schedule.set_model(network)
+    with pytest.raises(ValueError, match="`tfcaps.models.with_templates`"):
+        schedule.on_train_begin()
+
+
+def test_training_without_an_active_type_says_so():
+    images, labels, _ = images_of(16)
+    network = constellation_capsnet((16, 16, 1), 2, 2, window=3, filters=(4,))
+    training = with_templates(network)
+    bias = network.get_layer("part_caps").conv.bias
+    bias.assign([-40.0, -40.0, 40.0])
+    schedule = BlueprintEstimation(images, labels, 3)
+    schedule.set_model(training)
+    schedule.on_train_begin()
+    with pytest.raises(ValueError, match="No type of part is active"):
+        schedule.on_epoch_end(0)
