@@ -30,8 +30,8 @@ def found(model: keras.Model, data: Data) -> rem.Trees | None:
         return None
     images = data.test.images[:_MOST]
     each = rem.iter_trees(model, images)
-    none = [replace(part, couplings=part.couplings[..., :0]) for part in each]
-    joined = rem.Trees.joined(none)
+    small = [replace(x, couplings=x.couplings[..., :0].copy()) for x in each]
+    joined = rem.Trees.joined(small)
     return joined if joined.has_places else None
 
 

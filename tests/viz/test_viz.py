@@ -69,6 +69,14 @@ def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
     assert last["samples"] == last["with_tree"] == len(last["couplings"]) == 0
 
 
+def test_long_names_are_drawn_on_several_lines(trees):
+    names = ["bar disc / triangle ring square", "a", "b"]
+    drawing, data = viz.most_frequent_trees(trees, levels=11, class_names=names)
+    shown = drawing.axes[0].texts[0].get_text()
+    assert shown == "bar disc / triangle\nring square"
+    assert data["classes"][0]["class"] == names[0]
+
+
 def test_uniform_couplings_give_no_edges():
     trees = CouplingDictionary(10)
     trees.update(np.ones((4, 6), int), [0, 0, 1, 1])

@@ -6,7 +6,7 @@ import numpy as np
 
 from tfcaps.rem import CouplingDictionary
 from tfcaps.viz.drawing import Drawing, for_json
-from tfcaps.viz.style import class_labels, colour, figure
+from tfcaps.viz.style import class_labels, colour, figure, in_lines
 
 
 def keys_per_class(
@@ -41,7 +41,9 @@ def keys_per_class(
             trees.num_samples, left, left + width, color="0.6", linewidth=1.5
         )
     labels = class_labels(class_names, first.num_classes)
-    panel.set_xticks(positions, labels, fontsize=9)
+    panel.set_xticks(positions, [in_lines(name) for name in labels], fontsize=9)
+    if any("\n" in in_lines(name) for name in labels):
+        panel.tick_params("x", labelrotation=60)
     panel.set_xlabel("predicted class (grey line: its samples)")
     panel.set_ylabel("distinct keys")
     drawing.legend(loc="outside upper right", ncols=4, fontsize=9)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import Array, picture, show, stretched, without_ticks
-from tfcaps.viz.style import class_labels, figure
+from tfcaps.viz.style import class_labels, figure, in_lines
 
 # Outlines are seen on bright and on dark.
 _OUTLINE = (("black", 1.8), ("white", 0.8))
@@ -73,7 +73,7 @@ def maps(
     if about is not None:
         names = class_labels(class_names, int(about.max()) + 1)
         for panel, j in zip(panels[:, 0], about, strict=True):
-            panel.set_ylabel(names[j], fontsize=9)
+            panel.set_ylabel(in_lines(names[j]), fontsize=9)
     data = {
         "images": pictures,
         "maps": {

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tfcaps.rem import CouplingDictionary, dequantize
 from tfcaps.rem.parse.in_tree import codes_in_tree
 from tfcaps.viz.drawing import Drawing, for_json
-from tfcaps.viz.style import class_labels, colour, figure
+from tfcaps.viz.style import class_labels, colour, figure, in_lines
 
 
 def most_frequent_trees(
@@ -111,7 +111,7 @@ def _draw_tree(
     panel.text(
         0.5,
         1.0,
-        name,
+        in_lines(name),
         ha="center",
         va="center",
         fontsize=9,

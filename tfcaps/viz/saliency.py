@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, show, stretched, without_ticks
-from tfcaps.viz.style import class_labels, figure
+from tfcaps.viz.style import class_labels, figure, in_lines
 
 Array = NDArray[Any]
 
@@ -63,7 +63,7 @@ def saliency(
     panels[0, 0].set_ylabel("image", fontsize=9)
     if labels is not None:
         for panel, label in zip(panels[0], np.asarray(labels), strict=True):
-            panel.set_title(names[label], fontsize=8)
+            panel.set_title(in_lines(names[label]), fontsize=8)
     for row, (model, shown) in zip(
         panels[1:], explanations.items(), strict=True
     ):
@@ -82,7 +82,7 @@ def saliency(
                 vmax=1,
             )
             without_ticks(panel)
-            panel.set_title(names[j], fontsize=8)
+            panel.set_title(in_lines(names[j]), fontsize=8)
     return Drawing(drawing, _data(pictures, explanations, labels, names))
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfcaps.rem import TreeFields
 from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, show
-from tfcaps.viz.style import class_labels, colour, figure
+from tfcaps.viz.style import class_labels, colour, figure, in_lines
 
 Array = NDArray[Any]
 
@@ -94,7 +94,7 @@ def tree_fields(
         show(left, image)
         right.set_title(title, loc="left", fontsize=9)
         if label is not None:
-            left.set_title(names[int(label)], fontsize=9)
+            left.set_title(in_lines(names[int(label)]), fontsize=9)
         shown = _at_its_places(tree)
         _draw_outlines(left, image, shown, most)
         _draw_tree(right, image, shown, names[tree.predicted], most)
