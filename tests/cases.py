@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 
 from tests.nightly import NIGHTLY, nightly

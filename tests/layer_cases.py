@@ -205,9 +205,7 @@ LAYERS = [
         2 * 3 * 2 + 1 + 2 * 3,
         {"return_evidence": True},
     ),
-    LayerCase(
-        "part_caps", partial(PartCaps, 2, 3), (5, 4, 3), 3 * 3 + 3 + 1
-    ),
+    LayerCase("part_caps", partial(PartCaps, 2, 3), (5, 4, 3), 3 * 3 + 3 + 1),
     LayerCase(
         "part_caps-presence",
         partial(PartCaps, 2, stride=2, offset=(1, 1), power=2),

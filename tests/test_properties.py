@@ -367,6 +367,8 @@ def assert_couplings(couplings, chosen, axis=-1):
         return
     sums = couplings.sum(axis=axis)
     assert np.all(sums <= 1.0 + ROUNDING["float32"]), sums
-    others = [getattr(chosen, n, 0) for n in ("leaky", "silent_parents")]
+    others = [
+        getattr(chosen, n, 0) for n in ("leaky", "silent_parents", "orphan")
+    ]
     if not any(others):
         assert np.all(sums >= 1.0 - ROUNDING["float32"]), sums

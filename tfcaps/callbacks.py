@@ -129,9 +129,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             presence = self._seen.predict_on_batch(
                 images[start : start + _BATCH]
             )
-            soft = compete(
-                presence, self._parts.window, self._parts.power
-            )
+            soft = compete(presence, self._parts.window, self._parts.power)
             evidence, anchors = self._classes.evidence_map(
                 self._parts.places(presence), soft
             )
@@ -166,8 +164,8 @@ class BlueprintEstimation(keras.callbacks.Callback):
             sums[label, down, right] += active
         shares = sums / np.maximum(counts, 1)[:, None, None, None]
         # Around a lone part of presence 1 the filter's largest value is 1.
-        shares = 2.0 * np.pi * gaussian_filter(
-            shares, (0, 1, 1, 0), mode="constant"
+        shares = (
+            2.0 * np.pi * gaussian_filter(shares, (0, 1, 1, 0), mode="constant")
         )
         down, right = (stride * (np.arange(2 * n) - n) for n in (rows, columns))
         shifts = np.array(ops.convert_to_numpy(layer.shifts))

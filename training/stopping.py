@@ -117,5 +117,11 @@ class StopOnValidation(keras.callbacks.Callback):
 
 def accuracy(values: dict[str, float]) -> float:
     """Returns the accuracy among the metrics of a model."""
-    names = ("accuracy", "lengths_accuracy", "evidence_accuracy", "both_found", "lengths_both_found")
+    names = (
+        "accuracy",
+        "lengths_accuracy",
+        "evidence_accuracy",
+        "both_found",
+        "lengths_both_found",
+    )
     return next(values[name] for name in names if name in values)

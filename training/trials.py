@@ -25,9 +25,7 @@ _FILE = "trials.json"
 _APART = 1000
 
 
-def best(
-    name: str, ready: Ready, folder: RunFolder, draw: Any
-) -> str:
+def best(name: str, ready: Ready, folder: RunFolder, draw: Any) -> str:
     """Trains from starts until one has settled, at most `config.trials`.
 
     A start has settled if after `config.trial_epochs` no type of part moved. If

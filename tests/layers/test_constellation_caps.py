@@ -49,7 +49,9 @@ def test_layer_equals_loops(rng):
         anchors=grid[1:-1, 1:-1].reshape(-1, 2),
         scanned=np.repeat(scanned, 2, axis=0),
     )
-    for tensor, array in zip([*routed, evidence], [*expected, logs], strict=True):
+    for tensor, array in zip(
+        [*routed, evidence], [*expected, logs], strict=True
+    ):
         np.testing.assert_allclose(tensor, array, atol=1e-4)
 
 
@@ -115,7 +117,9 @@ def test_settings_out_of_range_are_refused(settings, message):
 
 def test_inputs_must_be_places_with_activations(rng):
     places, active, _ = children(rng)
-    with pytest.raises(ValueError, match="needs? the `activations` of the parts"):
+    with pytest.raises(
+        ValueError, match="needs? the `activations` of the parts"
+    ):
         made()(places)
     with pytest.raises(ValueError, match="takes places"):
         ConstellationCaps(CLASSES).build((None, 8, 8, 2, 3))

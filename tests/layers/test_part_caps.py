@@ -13,9 +13,7 @@ def made(presence, **settings):
     types = presence.shape[-1] - 1
     layer = PartCaps(types, **settings)
     layer.build(presence.shape)
-    layer.conv.set_weights(
-        [np.eye(types + 1)[None, None], np.zeros(types + 1)]
-    )
+    layer.conv.set_weights([np.eye(types + 1)[None, None], np.zeros(types + 1)])
     return layer, layer(np.log(np.maximum(presence, 1e-12)))
 
 

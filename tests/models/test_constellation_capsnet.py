@@ -32,7 +32,9 @@ def images_of(count, seed=0):
             upper = part == label
             at = row + (0 if upper else 6)
             places[n, part] = at, column
-            images[n, at - 1 : at + 2, column - 1 : column + 2, 0] += PARTS[part]
+            images[n, at - 1 : at + 2, column - 1 : column + 2, 0] += PARTS[
+                part
+            ]
     return np.minimum(images, 1.0).astype("float32"), labels, places
 
 

@@ -168,7 +168,9 @@ class PartCaps(keras.layers.Layer):
         }
         total = sum(near.values()) + 1e-12
         moved = [
-            self.stride * sum(at[axis] * value for at, value in near.items()) / total
+            self.stride
+            * sum(at[axis] * value for at, value in near.items())
+            / total
             for axis in (0, 1)
         ]
         grid = np.stack(np.meshgrid(down, right, indexing="ij"), axis=-1)

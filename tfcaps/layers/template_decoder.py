@@ -164,7 +164,9 @@ class TemplateDecoder(keras.layers.Layer):
             ]
             # What fades to little cannot be seen there.
             visible = np.maximum(fading[..., 0], _LEAST_FADING)
-            templates[..., t] = np.mean(windows, axis=0) * fading[..., 0] / visible
+            templates[..., t] = (
+                np.mean(windows, axis=0) * fading[..., 0] / visible
+            )
         self.templates.assign(templates)
         self.ground.assign(ground)
 

@@ -97,9 +97,9 @@ def constellation_capsnet(
         "stride": 2,
         "offset": tuple(1 - side % 2 for side in input_shape[:2]),
     }
-    poses, present = PartCaps(
-        part_types, window, name="part_caps", **places
-    )(features)
+    poses, present = PartCaps(part_types, window, name="part_caps", **places)(
+        features
+    )
     layer = ConstellationCaps(
         num_classes,
         routing or MeanShiftRouting(),

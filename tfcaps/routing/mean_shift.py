@@ -226,9 +226,7 @@ class MeanShiftRouting(Routing):
         scale = -0.5 / ops.square(self._width(votes, log_width))
         if slots is not None:
             slots = ops.clip(slots, 0.0, 1.0)
-            wanted = ops.tile(
-                ops.transpose(slots), (1, children // self.types)
-            )
+            wanted = ops.tile(ops.transpose(slots), (1, children // self.types))
             amounts = amounts * ops.expand_dims(wanted, 0)  # [b, j, i]
 
         def near(poses: Tensor) -> Tensor:

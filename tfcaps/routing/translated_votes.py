@@ -77,9 +77,7 @@ class TranslatedVotes(Votes):
         self, activations: Tensor, width: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         rows, columns, types = self._grid
-        on_rows, on_columns = (
-            self._kernel(axis, width) for axis in (0, 1)
-        )
+        on_rows, on_columns = (self._kernel(axis, width) for axis in (0, 1))
         # [b, t, h, w] x [t, j, w, x] -> [b, t, j, h, x], then over rows.
         maps = ops.reshape(activations, (-1, rows, columns, types))
         maps = ops.transpose(maps, (0, 3, 1, 2))

@@ -134,7 +134,9 @@ class Votes:
         near = ops.exp(-0.5 * ops.sum(ops.square(apart), -1) / width**2)
         types = activations.shape[-1]
         _, parents, children, _ = votes.shape
-        near = ops.reshape(near, (-1, parents, children, children // types, types))
+        near = ops.reshape(
+            near, (-1, parents, children, children // types, types)
+        )
         mass = ops.einsum("bnt,bjxnt->btjx", activations, near)
 
         def anchors(index: Tensor) -> Tensor:

@@ -114,7 +114,9 @@ class Design:
     @property
     def numbers(self) -> Array:
         """The number of the kind at each slot, `[classes, slots]`."""
-        return np.array([[self.kinds.index(k) for k in f] for f in self.figures])
+        return np.array(
+            [[self.kinds.index(k) for k in f] for f in self.figures]
+        )
 
 
 FIGURES_OF_FIVE = Design("figures", KINDS, SLOTS, FIGURES)
@@ -164,9 +166,7 @@ def generate(
 
 
 @functools.lru_cache(maxsize=2)
-def _drawn(
-    count: int, seed: int, design: Design
-) -> tuple[Arrays, Masks]:
+def _drawn(count: int, seed: int, design: Design) -> tuple[Arrays, Masks]:
     """Returns what `draw` does, once for a process, and not to be changed."""
     part, masks = draw(count, seed, design)
     for array in (*part, *vars(masks).values()):
@@ -221,17 +221,17 @@ def draw(
         shown = grounds[part] + lit.max(axis=1) + noise[part]
         images[part, ..., 0] = np.rint(255.0 * np.clip(shown, 0.0, 1.0))
     slots = len(design.slots)
-    own, loose = things[:, : slots], things[:, slots :]
+    own, loose = things[:, :slots], things[:, slots:]
     kinds = np.where(present, kinds, -1)
     centres = np.where(present[..., np.newaxis], centres, np.nan)
     return (images, labels), Masks(
         np.any(own, axis=1),
         own,
         loose,
-        kinds=kinds[:, : slots],
-        loose_kinds=kinds[:, slots :],
-        centres=centres[:, : slots],
-        loose_centres=centres[:, slots :],
+        kinds=kinds[:, :slots],
+        loose_kinds=kinds[:, slots:],
+        centres=centres[:, :slots],
+        loose_centres=centres[:, slots:],
         kind_names=design.kinds,
     )
 
