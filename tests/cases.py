@@ -82,6 +82,8 @@ class RoutingCase(Case):
         weights = {name: normal(*w.shape) for name, w in declared.items()}
         if "slots" in weights:  # shares of what a parent has
             weights["slots"] = 1.0 / (1.0 + np.exp(-weights["slots"]))
+            # Narrow, so that no two places have the same votes near.
+            weights["log_width"] = weights["log_width"] - 2.0
         activations = rng.uniform(0.1, 0.9, size=(batch, children))
         return votes, activations.astype("float32"), weights
 
