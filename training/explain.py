@@ -6,8 +6,15 @@ python training/explain.py --run runs/photos new-photos/
 Writes into `explained/` of the run folder `index.html`, a page that holds
 everything it shows; `predictions.csv`; and the drawings, beside each its data
 as JSON: `parse_trees.png`, `tree_fields.png` with the parts of the picture that
-a tree's children see, and `saliency.png` if the children of the class capsules
-have positions. More than 12 pictures fill several: `tree_fields-1.png`, ...
+a tree's children see, and, if the children of the class capsules have
+positions, `saliency.png` and `named_tree.png`: which parts the network found,
+where it looks for them, and what it says without them. More than 12 pictures
+fill several: `tree_fields-1.png`, ...; of the first 12 each has its own
+`named_tree-1.png`, ...
+
+A file `names.json` in the run folder gives types of capsules their names,
+{"0": "wheel", "3": "window"}; without, they are called like the kind of part on
+which most of them lie, where the data set knows kinds, or by their numbers.
 """
 
 import sys

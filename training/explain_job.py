@@ -12,7 +12,7 @@ from cli import (
     UserError,
 )
 from tfcaps import rem
-from training import explained, own_pictures
+from training import explained, own_pictures, type_names
 from training.answers import Answer, Answerer
 from training.folder import RunFolder
 
@@ -25,6 +25,7 @@ _NAMED = 10
 def explain(options: argparse.Namespace) -> None:
     """Says what pictures are taken for, and draws their trees."""
     folder = RunFolder.open(options.run)
+    type_names.by_hand(folder)  # a mistake is told before the work
     pictures = own_pictures.find(options.images, folder.class_names())
     model = rem.encoder(folder.load_model(folder.config.model_names[-1]))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
@@ -138,6 +139,13 @@ def _draw(
         if len(pages) > 1:
             print(f"drawing {number} of {len(pages)} pages", flush=True)
         _, images = reader.read([answer.picture for answer in page])
+        named = []
+        if number == 1:
+            named = explained.draw_named(folder, model, images[:], page)
+        for k, drawing in enumerate(named, 1):
+            suffix = f"-{k}" if len(answers) > 1 else ""
+            path = out / f"named_tree{suffix}"
+            files.append(("named_tree", drawing.save(path)))
         drawings = explained.draw(folder, model, images[:], page)
         for name, drawing in drawings.items():
             suffix = f"-{number}" if len(pages) > 1 else ""

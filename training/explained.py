@@ -9,6 +9,7 @@ import keras
 
 from tfcaps import rem, viz
 from tfcaps.files import write_atomically
+from training import named_trees
 from training.answers import Answer
 from training.folder import RunFolder
 from training.image_data import Floats
@@ -19,6 +20,7 @@ PANELS = 12
 _WIDE = 24
 
 _FIGURES = {
+    "named_tree": ("Why the network names it so", named_trees.CAPTION),
     "tree_fields": (
         "Trees and what their children see",
         "Each picture as the network gets it, and its tree: the class that the "
@@ -39,6 +41,25 @@ _FIGURES = {
         "uniform one, followed down from the class; colours are activations.",
     ),
 }
+
+
+def draw_named(
+    folder: RunFolder,
+    model: keras.Model,
+    images: Floats,
+    answers: Sequence[Answer],
+) -> list[viz.Drawing]:
+    """Returns a drawing of each image, none where children have no places."""
+    names = folder.class_names()
+    known = {name: j for j, name in enumerate(names)}
+    return named_trees.draw(
+        folder,
+        model,
+        images,
+        classes=names,
+        parts=folder.parts(),
+        labels=[known.get(a.picture.truth or "") for a in answers],
+    )
 
 
 def draw(
@@ -95,45 +116,56 @@ def write_page(
     """
     config, head = folder.config, ["picture", "recognised as", "length"]
     with_truth = any(a.picture.truth for a in answers)
+    figures = [
+        (file, _FIGURES[name][0] + number, _FIGURES[name][1])
+        for name, file in files
+        for number in [_number(file, name)]
+    ]
+    named = [k for k, (name, _) in enumerate(files) if name == "named_tree"]
+    others = [f for k, f in enumerate(figures) if k not in named]
+    settings = {
+        "run": str(folder.path),
+        "network": config.model,
+        "data": config.dataset,
+        "levels of the couplings": str(config.levels),
+    }
     viz.write_report(
         path,
-        title="Explained pictures",
-        subtitle=f"{len(answers):,} pictures, seen by the network of "
-        f"{folder.path}. A length is between 0 and 1: how sure the network is "
-        "of a class. The runner-up is the second longest class.",
-        table=(
-            [
-                *head,
-                "runner-up",
-                "its length",
-                *["right"] * with_truth,
-                "test images with such a tree",
-            ],
-            [
+        viz.Section(
+            "Explained pictures",
+            sentences=sentences,
+            figures=[figures[k] for k in named] or others,
+            table=(
                 [
-                    answer.picture.name,
-                    answer.named,
-                    f"{answer.length:.2f}",
-                    answer.runner_up,
-                    f"{answer.runner_up_length:.2f}",
-                    *[_mark(answer)] * with_truth,
-                    answer.same,
-                ]
-                for answer in answers
-            ],
+                    *head,
+                    "runner-up",
+                    "its length",
+                    *["right"] * with_truth,
+                    "test images with such a tree",
+                ],
+                [
+                    [
+                        answer.picture.name,
+                        answer.named,
+                        f"{answer.length:.2f}",
+                        answer.runner_up,
+                        f"{answer.runner_up_length:.2f}",
+                        *[_mark(answer)] * with_truth,
+                        answer.same,
+                    ]
+                    for answer in answers
+                ],
+            ),
+            note=f"{len(answers):,} pictures, seen by the network of "
+            f"{folder.path}. A length is between 0 and 1: how sure the network "
+            "is of a class. The runner-up is the second longest class.",
         ),
-        verdicts=sentences,
-        figures=[
-            (file, _FIGURES[name][0] + number, _FIGURES[name][1])
-            for name, file in files
-            for number in [_number(file, name)]
+        [
+            *([viz.Section("More drawings", figures=others)] if named else []),
+            viz.Section(
+                "Settings", table=(("setting", "value"), settings.items())
+            ),
         ],
-        settings={
-            "run": str(folder.path),
-            "network": config.model,
-            "data": config.dataset,
-            "levels of the couplings": str(config.levels),
-        },
     )
 
 
@@ -165,6 +197,7 @@ def _mark(answer: Answer) -> str:
 
 
 def _number(file: Path, name: str) -> str:
-    """Returns which page of several a drawing is on, in words."""
+    """Returns which of several drawings or pages it is, in words."""
     number = file.stem.removeprefix(name).removeprefix("-")
-    return f", page {number}" if number else ""
+    word = "picture" if name == "named_tree" else "page"
+    return f", {word} {number}" if number else ""

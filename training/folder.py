@@ -15,6 +15,8 @@ from typing import Any
 from zipfile import BadZipFile
 
 import keras
+import numpy as np
+from numpy.typing import NDArray
 
 from cli import UserError
 from tfcaps.files import put_in_place, write_atomically
@@ -188,6 +190,27 @@ class RunFolder:
         name = "dictionary_types.npz"
         there = (self.path / name).exists()
         return self._read_dictionary(name) if there else None
+
+    def save_parts(self, pictures: NDArray[Any]) -> None:
+        """Writes `parts.npz`: what the last model's types look like."""
+        with write_atomically(self.path / "parts.npz") as file:
+            np.savez(file, pictures=pictures)
+
+    def parts(self) -> NDArray[Any] | None:
+        """Returns what `save_parts` wrote, or `None` if it is not there.
+
+        Raises:
+            UserError: If the file is damaged.
+        """
+        path = self.path / "parts.npz"
+        if not path.exists():
+            return None
+        try:
+            with np.load(path) as arrays:
+                found: NDArray[Any] = arrays["pictures"]
+        except _UNREADABLE as error:
+            raise UserError(f"{path} cannot be read: {error}.") from error
+        return found
 
     def _read_dictionary(self, name: str) -> CouplingDictionary:
         try:

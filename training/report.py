@@ -1,4 +1,4 @@
-"""The figures, the report and the closing table of a run."""
+"""The figures and the report of a run."""
 
 import dataclasses
 import json
@@ -8,10 +8,9 @@ from typing import Any
 
 import keras
 
-from markdown_table import markdown
 from tfcaps import viz
 from tfcaps.rem import Report
-from training import figures, maps, tree_figures
+from training import figures, maps, named_trees, summary, tree_figures
 from training.datasets import Data
 from training.folder import RunFolder
 from training.tables import COLUMNS, NOTHING, TITLES, Column
@@ -80,46 +79,69 @@ def write(
         compared: Accuracy with a dense head. Defaults to `None`, not measured.
     """
     folder.figures.mkdir(exist_ok=True)
+    last = list(reports.values())[-1]
+    first: dict[str, figures.Shown] = {}
     shown: dict[str, figures.Shown] = {}
     if models:
-        shown |= tree_figures.of_models(models, folder.config, data)
+        measured = last.named_parts
+        kinds = None if measured is None else measured.names
+        first = named_trees.of_models(models, folder, data, kinds)
+        of_trees = tree_figures.of_models(models, folder.config, data)
+        if first:
+            shown |= of_trees
+        else:
+            first = of_trees
     shown |= figures.of_dictionaries(folder, data, reports)
     if models:
         shown |= figures.of_models(models, folder.config, data)
         shown |= maps.of_models(folder, models, data)
     if decoded is not None:
         shown |= figures.of_decoder(decoded, data)
+    head, *rows = summary.cells(reports, compared)
     page = folder.path / "report.html"
     viz.write_report(
         page,
-        title=f"tfcaps: {folder.config.model} on {data.name}",
-        subtitle=_subtitle(data, reports),
-        table=_cells(reports, compared),
-        verdicts=[
-            *(
-                (
-                    f"{TITLES[name]}. {report.verdict}",
-                    report.trivial
-                    or bool(report.empty)
-                    or report.learnt is False,
-                )
-                for name, report in reports.items()
+        viz.Section(
+            f"tfcaps: {folder.config.model} on {data.name}",
+            sentences=[(summary.sentence(last), summary.is_warning(last))],
+            figures=_saved(folder, first),
+            table=(head, rows),
+            note=summary.note(reports),
+        ),
+        [
+            viz.Section(
+                "All measures",
+                sentences=[
+                    *(
+                        (
+                            f"{TITLES[name]}. {report.verdict}",
+                            summary.is_warning(report),
+                        )
+                        for name, report in reports.items()
+                    ),
+                    *((sentence, False) for sentence in notes),
+                ],
+                table=all_measures(reports, compared),
+                note=_definitions(data, reports),
             ),
-            *((sentence, False) for sentence in notes),
+            viz.Section("All figures", figures=_saved(folder, shown)),
+            viz.Section(
+                "Settings",
+                table=(("setting", "value"), _settings(folder).items()),
+            ),
         ],
-        figures=[
-            (drawing.save(folder.figures / name), *about)
-            for name, (drawing, *about) in shown.items()
-        ],
-        settings=_settings(folder),
     )
     return page
 
 
-def table(reports: Mapping[str, Report], compared: float | None = None) -> str:
-    """Returns the closing table of a run in Markdown."""
-    head, rows = _cells(reports, compared)
-    return markdown([head, *rows])
+def _saved(
+    folder: RunFolder, shown: Mapping[str, figures.Shown]
+) -> list[tuple[Any, ...]]:
+    """Writes figures, and returns what a section of the page takes."""
+    return [
+        (drawing.save(folder.figures / name), *about)
+        for name, (drawing, *about) in shown.items()
+    ]
 
 
 def sentences(
@@ -178,9 +200,15 @@ def _of_deep_trees(layer: str, used: Mapping[str, Any]) -> str:
     )
 
 
-def _cells(
-    reports: Mapping[str, Report], compared: float | None
+def all_measures(
+    reports: Mapping[str, Report], compared: float | None = None
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Returns head and rows of the large table.
+
+    Args:
+        reports: One for each model.
+        compared: Accuracy with a dense head. Defaults to `None`, not measured.
+    """
     head = ("model", *(column.title for column in _COLUMNS))
     rows = [
         (
@@ -196,7 +224,7 @@ def _cells(
     return head, rows
 
 
-def _subtitle(data: Data, reports: Mapping[str, Report]) -> str:
+def _definitions(data: Data, reports: Mapping[str, Report]) -> str:
     levels = next(iter(reports.values())).levels
     return (
         f"{len(data.train.labels):,} training and {len(data.test.labels):,} "

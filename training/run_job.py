@@ -32,6 +32,7 @@ from training import (
     plan,
     report,
     starting,
+    summary,
     used_trees,
 )
 from training.batches import Batches
@@ -44,6 +45,8 @@ from training.tables import TITLES
 
 Reports = dict[str, rem.Report]
 
+# Pictures that a network of a data set can be asked about.
+_EXAMPLES = {"figures": "docs/guides/figure.png"}
 # Flags that are no settings of the run.
 _NOT_KEPT = ("bare", "force", "tensorboard")
 
@@ -346,7 +349,7 @@ def _show(job: _Job, results: _Results) -> None:
         print("\nexporting, and checking what is exported", flush=True)
         export(folder.path, folder.served)
     print("\ndrawing the figures of the report", flush=True)
-    page = report.write(
+    report.write(
         folder,
         data,
         results.reports,
@@ -356,21 +359,29 @@ def _show(job: _Job, results: _Results) -> None:
         results.compared,
     )
     print(f"\nmodel for TensorFlow Serving: {served}")
-    print(f"report: {page}")
 
 
 def _print_results(job: _Job, results: _Results) -> None:
     folder, config = job.folder, job.folder.config
-    print()
-    print(report.table(results.reports, results.compared))
+    print(f"\n{summary.text(results.reports, results.compared)}\n")
     for name in config.model_names:
-        print(f"{TITLES[name]}: {results.reports[name].verdict}")
         if results.reports[name].learnt is False:
             rows = folder.read_metrics(name)
-            print(learnt.advice(config, job.num_images, rows, results.compared))
-    for sentence in results.sentences:
-        print(sentence)
-    print(f"\nfiles of the run: {folder.path}")
+            advice = learnt.advice(
+                config, job.num_images, rows, results.compared
+            )
+            print(f"{summary.wrapped(f'{TITLES[name]}: {advice}')}\n")
+    if job.options.bare:  # no report says it
+        for name, measured in results.reports.items():
+            verdict = f"{TITLES[name]}: {measured.verdict}"
+            print(f"{summary.wrapped(verdict)}\n")
+        for sentence in results.sentences:
+            print(f"{summary.wrapped(sentence)}\n")
+        print(f"files of the run: {folder.path}")
+    else:
+        print(f"report: {folder.path / 'report.html'}")
+    picture = _EXAMPLES.get(config.dataset, "your-picture.png")
+    print(f"try next: python training/explain.py --run {folder.path} {picture}")
 
 
 def export(run: Path, to: Path) -> None:

@@ -49,13 +49,13 @@ def of_models(
     twice; wrong ones that the network is most certain of come first.
     """
     name, model = list(models.items())[-1]
-    images, labels = _drawn(data)
+    images, labels = drawn(data, _MOST)
     rounded = rem.quantize_couplings(model, config.levels, mode=config.mode)
     lengths = rem.capsule_outputs(rounded, couplings=False).predict(
         Batches(images, labels, batch_size=256), verbose=0
     )["lengths"]
-    right = _is_right(lengths, labels)
-    rows = choose(right, _classes(labels), lengths.max(axis=-1))
+    right = is_right(lengths, labels)
+    rows = choose(right, classes(labels), lengths.max(axis=-1))
     pictures = images[rows]
     trees = rem.tree_fields(
         model, pictures, levels=config.levels, mode=config.mode
@@ -63,7 +63,7 @@ def of_models(
     drawing = viz.tree_fields(
         pictures,
         trees,
-        labels=_classes(labels)[rows],
+        labels=classes(labels)[rows],
         titles=[
             f"{'right' if right[k] else 'WRONG'}: "
             + longest(lengths[k], data.class_names)
@@ -95,39 +95,45 @@ def choose(right: Array, classes: Array, lengths: Array) -> Array:
         classes: What each is, `[n]`.
         lengths: The length of the class that each is taken for, `[n]`.
     """
-    drawn = np.random.default_rng(0).permutation(len(right))
+    any_order = np.random.default_rng(0).permutation(len(right))
     certain = np.argsort(-lengths, kind="stable")
     return np.concatenate(
         [
-            _spread(drawn[right[drawn]], classes),
-            _spread(certain[~right[certain]], classes),
+            spread(any_order[right[any_order]], classes, _EACH),
+            spread(certain[~right[certain]], classes, _EACH),
         ]
     )
 
 
-def _spread(order: Array, classes: Array) -> Array:
-    """Returns the first in an order, every class before one comes twice."""
+def spread(order: Array, classes: Array, most: int) -> Array:
+    """Returns the first in an order, every class before one comes twice.
+
+    Args:
+        order: Images in their order, `[m]`.
+        classes: What each is, `[n]`.
+        most: Int. How many are returned.
+    """
     seen: Counter[int] = Counter()
     rounds = []
     for k in order:
         rounds.append(seen[classes[k]])
         seen[classes[k]] += 1
-    return order[np.argsort(rounds, kind="stable")][:_EACH]
+    return order[np.argsort(rounds, kind="stable")][:most]
 
 
-def _drawn(data: Data) -> Split:
-    """Returns some test images, all if they are few."""
+def drawn(data: Data, most: int) -> Split:
+    """Returns `most` of the test images, all if they are fewer."""
     count = len(data.test.labels)
-    drawn = np.random.default_rng(0).permutation(count)[:_MOST]
-    return data.test.take(np.sort(drawn))
+    chosen = np.random.default_rng(0).permutation(count)[:most]
+    return data.test.take(np.sort(chosen))
 
 
-def _classes(labels: Array) -> Array:
+def classes(labels: Array) -> Array:
     """Returns one class for each image; of two the lower one."""
     return np.argmax(labels, axis=-1) if labels.ndim == 2 else labels
 
 
-def _is_right(lengths: Array, labels: Array) -> Array:
+def is_right(lengths: Array, labels: Array) -> Array:
     """Tells whether the longest class is that of the image, or one of them."""
     named = np.argmax(lengths, axis=-1)
     if labels.ndim == 2:

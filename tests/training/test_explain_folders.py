@@ -105,8 +105,14 @@ def test_a_folder_becomes_a_page_and_a_table(
         pages = json.loads(file.read_text())["images"]
         assert len(pages) == count
         shown += [part["image"] for part in pages]
-    assert page.count("data:image/png;base64,") == 6
-    assert "page 2" in page
+    # Of the first page each picture has a drawing of its own.
+    for number in range(1, 5):
+        file = tmp_path / "out" / f"named_tree-{number}.json"
+        named = json.loads(file.read_text())
+        assert named["image"] == shown[number - 1]
+        assert NAMES[named["label"]] == paths[number - 1].parent.name
+    assert page.count("data:image/png;base64,") == 6 + 4
+    assert "page 2" in page and "picture 4" in page
     # Resized as in training.
     assert shown == small[..., 0].tolist()
     assert "12x9 to 8x8 pixels, width by height (and 5 more)" in printed

@@ -64,6 +64,7 @@ def test_a_run_leaves_everything_it_promises(finished):
         "epochs_baseline", "epochs_rem", "parse_tree_images",
         "parse_tree_overall", "parse_tree_classes", "dictionary_images",
         "tree_fields", "vote_distances", "reconstructions", "perturbations",
+        "named_tree_1", "named_tree_2",
     }  # fmt: skip
     assert figures == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
     served = list((finished / "served").glob("*/*/saved_model.pb"))
@@ -113,6 +114,13 @@ def test_the_closing_table_stands_on_stdout(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert "| Baseline |" in printed and "| REM" not in printed
     assert f"report: {out / 'report.html'}" in printed
+    told, table, end = printed.rsplit("\n\n", 2)
+    lines = [*told.splitlines()[-3:], *table.splitlines()]
+    assert max(map(len, lines)) <= 100
+    assert "The network " in told
+    assert end.splitlines()[-1] == (
+        f"try next: python training/explain.py --run {out} your-picture.png"
+    )
     assert not (out / "baseline.keras").exists()
     assert (out / "model.keras").is_file()
 

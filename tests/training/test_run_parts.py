@@ -260,12 +260,10 @@ def test_a_run_measures_parts_and_shows_them(
     of_maps, sentence = report.sentences(tests)
     assert f"{on_maps['relevance_mass']:.1%} of a map is on" in of_maps
     assert f"{measured['pointing']:.2%} of the digits' maps" in sentence
-    head, _, row = report.table(reports).splitlines()
-    cells = dict(zip(head.split(" | "), row.split(" | "), strict=True))
-    cells = {
-        title.strip(" |"): text.strip(" |") for title, text in cells.items()
-    }
+    head, [row] = report.all_measures(reports)
+    cells = dict(zip(head, row, strict=True))
     assert cells["tree on own parts, %"] == f"{100 * expected.own:.1f}"
     assert cells["parts found, %"] == f"{100 * expected.parts_found:.1f}"
     unknown = {"rem": dataclasses.replace(reports["rem"], parts=None)}
-    assert report.table(unknown).splitlines()[-1].endswith("– |")
+    head, [row] = report.all_measures(unknown)
+    assert dict(zip(head, row, strict=True))["parts found, %"] == "–"

@@ -188,12 +188,20 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
     viz.keys_per_class({"A": trees}).figure.savefig(picture)
     viz.write_report(
         tmp_path / "report.html",
-        title="<b>run</b>",
-        subtitle="s",
-        table=(("model", "accuracy"), [("A", "97 %")]),
-        verdicts=[("trivial & empty", True), ("fine", False)],
-        figures=[(picture, "Keys", "caption")],
-        settings={"seed": "0", "data": "$title"},
+        viz.Section(
+            "<b>run</b>",
+            sentences=[("trivial & empty", True), ("fine", False)],
+            figures=[(picture, "First", "caption")],
+            table=(("model", "accuracy"), [("A", "97 %")]),
+            note="what it <is>",
+        ),
+        [
+            viz.Section("More", figures=[(picture, "Keys", "caption")] * 3),
+            viz.Section(
+                "Settings",
+                table=(("a", "b"), {"seed": "0", "data": "$title"}.items()),
+            ),
+        ],
     )
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "&lt;b&gt;run&lt;/b&gt;" in page and "<b>" not in page
@@ -203,6 +211,17 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
     assert page.count("$") == 1 and "<td>$title</td>" in page
     assert "<title>&lt;b&gt;run&lt;/b&gt;</title>" in page
     assert "<td>97 %</td>" in page and "<td>seed</td><td>0</td>" in page
+    assert '<p class="note">what it &lt;is&gt;</p>' in page
+    # In this order, and what is folded away comes last.
+    order = ["fine", "First", "97 %", "<details>", "More", "Settings"]
+    places = [page.index(text) for text in order]
+    assert places == sorted(places)
+    assert page.count("<details>") == page.count("</details>") == 2
+    # Three figures get links.
+    assert page.count("<nav>") == 1
+    for k in (1, 2, 3):
+        assert page.count(f'href="#figure-{k}"') == 1
+        assert page.count(f'id="figure-{k}"') == 1
 
 
 def test_couplings_at_midrise_levels_are_the_middles_of_bins():

@@ -12,6 +12,7 @@ from tfcaps.rem.evaluation.named_parts import named_parts
 from tfcaps.rem.evaluation.named_parts_report import NamedParts
 from tfcaps.rem.evaluation.part_stability import part_stability
 from tfcaps.rem.evaluation.report import Report
+from tfcaps.rem.evaluation.tree_lengths import tree_lengths
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts, trees_on_parts
 from tfcaps.rem.evaluation.vote_distances import VoteDistances, vote_distances
 from tfcaps.rem.maps.attribution import integrated_gradients, occlusion
@@ -30,6 +31,7 @@ from tfcaps.rem.maps.map_faithfulness import (
 )
 from tfcaps.rem.maps.relevance import pointing, relevance_mass
 from tfcaps.rem.multiply_adds import MultiplyAdds, multiply_adds
+from tfcaps.rem.parse.blueprints import blueprints
 from tfcaps.rem.parse.couplings import (
     add_couplings,
     capsule_outputs,
@@ -39,6 +41,7 @@ from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.keys import SampleKeys, sample_keys
 from tfcaps.rem.parse.parse_tree import Edge, ParseTree, parse_tree
 from tfcaps.rem.parse.parse_trees import ParseTrees
+from tfcaps.rem.parse.part_pictures import part_pictures
 from tfcaps.rem.parse.receptive_fields import (
     ReceptiveFields,
     receptive_fields,
@@ -78,6 +81,7 @@ __all__ = [
     "VoteDistances",
     "add_couplings",
     "attribution_maps",
+    "blueprints",
     "capsule_outputs",
     "compact",
     "compare_maps",
@@ -97,6 +101,7 @@ __all__ = [
     "named_parts",
     "occlusion",
     "parse_tree",
+    "part_pictures",
     "part_stability",
     "pixel_deletion",
     "pixel_insertion",
@@ -118,6 +123,7 @@ __all__ = [
     "strip_pruning",
     "t_score",
     "tree_fields",
+    "tree_lengths",
     "trees",
     "trees_on_parts",
     "type_dictionary",

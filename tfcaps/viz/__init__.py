@@ -25,15 +25,17 @@ from tfcaps.viz.keys import keys_per_class
 from tfcaps.viz.layer_curves import layer_curves
 from tfcaps.viz.maps import maps
 from tfcaps.viz.most_frequent_trees import most_frequent_trees
+from tfcaps.viz.named_tree import named_tree
 from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.reconstructions import perturbations, reconstructions
-from tfcaps.viz.report import write_report
+from tfcaps.viz.report import Section, write_report
 from tfcaps.viz.saliency import saliency
 from tfcaps.viz.tradeoff import tradeoff
 from tfcaps.viz.tree_fields import tree_fields
 
 __all__ = [
     "Drawing",
+    "Section",
     "comparison",
     "coupling_histograms",
     "curves",
@@ -42,8 +44,9 @@ __all__ = [
     "keys_per_class",
     "layer_curves",
     "maps",
-    "parse_tree",
     "most_frequent_trees",
+    "named_tree",
+    "parse_tree",
     "perturbations",
     "reconstructions",
     "saliency",

@@ -2,10 +2,11 @@
 
 import base64
 import html
+import itertools
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfcaps.files import write_atomically
 
@@ -14,51 +15,73 @@ Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 
 # The page around what a report shows, and its style.
 _PAGE = Path(__file__).with_name("report.html")
+# So many figures, and no fewer, get a list of links.
+_LISTED = 3
+
+
+class Section(NamedTuple):
+    """A part of a report, in the order in which it is shown.
+
+    Attributes:
+        heading: What it is called.
+        sentences: What it says, each with whether it is a warning. Defaults to
+            nothing.
+        figures: A PNG file with a heading and a caption each, and perhaps head
+            and rows of a table, or `None`. Defaults to none.
+        table: Head and rows of a table, as text. Defaults to `None`, none.
+        note: What is said of the table in small letters. Defaults to nothing.
+    """
+
+    heading: str
+    sentences: Sequence[tuple[str, bool]] = ()
+    figures: Sequence[Sequence[Any]] = ()
+    table: Table | None = None
+    note: str = ""
 
 
 def write_report(
-    path: str | Path,
-    *,
-    title: str,
-    subtitle: str,
-    table: Table,
-    verdicts: Iterable[tuple[str, bool]],
-    figures: Iterable[Sequence[Any]],
-    settings: Mapping[str, str],
+    path: str | Path, first: Section, folded: Iterable[Section] = ()
 ) -> None:
     """Writes a report that holds everything it shows.
 
     Args:
         path: Where the HTML file shall appear.
-        title: Heading.
-        subtitle: Line below the heading.
-        table: Head and rows of the main table, as text.
-        verdicts: Sentences, each with whether it is a warning.
-        figures: A PNG file with a heading and a caption each, and perhaps head
-            and rows of a table, or `None`.
-        settings: What the run was made with.
+        first: What a reader sees at once.
+        folded: What opens when it is clicked on. Defaults to nothing.
     """
-    head, rows = table
-    figures = list(figures)
+    numbers = itertools.count()
     parts = [
-        f"<h1>{html.escape(title)}</h1>",
-        f'<p class="note">{html.escape(subtitle)}</p>',
-        _table(head, rows),
+        f"<h1>{html.escape(first.heading)}</h1>",
+        *_section(first, numbers),
         *(
-            f'<p class="verdict{" trivial" if warning else ""}">'
-            f"{html.escape(sentence)}</p>"
-            for sentence, warning in verdicts
+            f"<details><summary>{html.escape(section.heading)}</summary>"
+            f"{''.join(_section(section, numbers))}</details>"
+            for section in folded
         ),
-        _contents([heading for _, heading, *_ in figures]),
-        *(_figure(k, *figure) for k, figure in enumerate(figures)),
-        '<h2 id="settings">Settings</h2>',
-        _table(("setting", "value"), settings.items()),
     ]
     page = string.Template(_PAGE.read_text("utf-8")).substitute(
-        title=html.escape(title), body="".join(parts)
+        title=html.escape(first.heading), body="".join(parts)
     )
     with write_atomically(Path(path), "w") as file:
         file.write(page)
+
+
+def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
+    for sentence, warning in section.sentences:
+        kind = "verdict trivial" if warning else "verdict"
+        yield f'<p class="{kind}">{html.escape(sentence)}</p>'
+    named = [(next(numbers), figure) for figure in section.figures]
+    if len(named) >= _LISTED:
+        links = (
+            f'<a href="#figure-{k}">{html.escape(heading)}</a>'
+            for k, (_, heading, *_) in named
+        )
+        yield f"<nav>{''.join(links)}</nav>"
+    yield from (_figure(k, *figure) for k, figure in named)
+    if section.table is not None:
+        yield _table(*section.table)
+    if section.note:
+        yield f'<p class="note">{html.escape(section.note)}</p>'
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -71,14 +94,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         f'<div class="scroll"><table><thead>{row(head, "th")}</thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
-
-
-def _contents(headings: Sequence[str]) -> str:
-    links = "".join(
-        f'<a href="#figure-{k}">{html.escape(heading)}</a>'
-        for k, heading in enumerate(headings)
-    )
-    return f'<nav>{links}<a href="#settings">Settings</a></nav>'
 
 
 def _figure(

@@ -1,0 +1,51 @@
+"""Lengths without trees, and with trees alone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.networks import draw_weights, tiny_capsnet
+from tfcaps import rem
+from tfcaps.layers import Length
+
+
+@pytest.fixture(scope="module")
+def model():
+    network = tiny_capsnet()
+    draw_weights(network, 0, class_caps=9.0)
+    return network
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(0).random((5, 8, 8, 1)).astype("float32")
+
+
+def test_they_are_those_of_children_at_zero(model, images):
+    trees = rem.trees(model, images)
+    found = rem.tree_lengths(model, images, trees, batch_size=2)
+    assert found.shape == (5, 3, 3)
+    np.testing.assert_array_equal(found[:, 0], trees.lengths)
+    shown = rem.capsule_outputs(model, couplings=False)(images)
+    np.testing.assert_allclose(found[:, 0], shown["lengths"], atol=1e-6)
+    primary = model.get_layer("primary_caps")
+    below = primary(model.get_layer("conv")(images)).numpy()
+    children = below.reshape(5, 8, -1)
+    for k, kept in ((1, ~trees.in_tree), (2, trees.in_tree)):
+        poses = (children * kept[..., None]).reshape(below.shape)
+        lengths = Length()(model.get_layer("class_caps")(poses))
+        np.testing.assert_allclose(found[:, k], lengths, atol=1e-5)
+
+
+def test_an_empty_tree_changes_nothing(model, images):
+    trees = rem.trees(model, images)
+    empty = dataclasses.replace(trees, in_tree=np.zeros((5, 8), bool))
+    found = rem.tree_lengths(model, images, empty)
+    np.testing.assert_allclose(found[:, 1], found[:, 0], atol=1e-6)
+
+
+def test_there_must_be_a_tree_for_each_image(model, images):
+    trees = rem.trees(model, images)
+    with pytest.raises(ValueError, match="5 trees"):
+        rem.tree_lengths(model, images[:2], trees)

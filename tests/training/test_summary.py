@@ -1,0 +1,186 @@
+"""The sentence and the table with which a run ends."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tfcaps import rem
+from tfcaps.rem import CouplingDictionary, Faithfulness, NamedParts, Report
+from training import summary
+
+_BOTH = {"zero": 0.5, "mean": 0.5}
+USED = Faithfulness(
+    sufficiency={"zero": 1.0, "mean": 1.0},
+    necessity={"zero": 1.0, "mean": 1.0},
+    sufficiency_random=_BOTH,
+    necessity_random={"zero": 0.0, "mean": 0.0},
+    same_without_tree={"zero": 0.9, "mean": 0.9},
+    size=0.1,
+    empty_trees=0.0,
+    child_deletion=_BOTH,
+    child_insertion=_BOTH,
+    rank_agreement=0.5,
+    class_share=0.5,
+    stability=None,
+    randomisation=0.0,
+    randomisation_random=0.0,
+    silent_capsules={},
+    samples=100,
+    layer="class_caps",
+    cost=1.0,
+    necessity_active={"zero": 0.0, "mean": 0.0},
+)
+KINDS = ((50, 0), (0, 50))
+NAMED = NamedParts(
+    samples=100, empty_trees=0.0, leaves=2.0, leaves_deviation=0.0, types=2,
+    types_used=2, type_bits=1.0, type_evenness=1.0, top_type=0,
+    top_type_share=0.5, slot_bits=0.25, distinct_trees=1, found=1.0,
+    found_once=0.997, information=1.0, table=KINDS,
+    kind_names=("bar", "disc"), names=("bar", "disc"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def report():
+    trees = CouplingDictionary(2)
+    trees.update(np.full((100, 3), [10, 0, 0]), np.arange(100) % 2)
+    return Report(
+        levels=11,
+        levels_per_layer={"class_caps": 11},
+        mode="midtread",
+        accuracy=1.0,
+        accuracy_quantized=1.0,
+        nonuniform_share=1.0,
+        strong_share=0.1,
+        whole_share=0.0,
+        t_score=0.9,
+        zero_layers=[],
+        sparsity=0.7,
+        sparsity_paper=0.7,
+        sparsity_all=0.7,
+        nonzero_parameters=10,
+        total_parameters=20,
+        dictionaries=dict.fromkeys(("predicted", "true", "correct"), trees),
+        faithfulness=USED,
+        named_parts=NAMED,
+    )
+
+
+def changed(report, **values):
+    """Returns a report with other values, also of its parts."""
+    parts = {
+        name: values.pop(name)
+        for name in ("faithfulness", "named_parts")
+        if isinstance(values.get(name), dict)
+    }
+    values |= {
+        name: dataclasses.replace(getattr(report, name), **new)
+        for name, new in parts.items()
+    }
+    return dataclasses.replace(report, **values)
+
+
+def test_trees_that_name_parts(report):
+    assert summary.sentence(report) == (
+        "The network names 100.0 % of new images rightly, and says why: it "
+        "finds 99.7 % of the parts in them, each once, and without them it "
+        "sees the class no more."
+    )
+    assert not summary.is_warning(report)
+    less = {"necessity": {"zero": 0.912, "mean": 0.9}}
+    assert summary.sentence(changed(report, faithfulness=less)).endswith(
+        "without them it loses the class of 91.2 % of the images."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"named_parts": {"information": 0.09, "top_type_share": 1.0}},
+            "and uses its trees, as without them it sees the class no more, "
+            "but they do not name parts: their leaves are all of one type (NMI "
+            "0.09, 100.0 % of the leaves are of type 0).",
+        ),
+        (
+            {"named_parts": {"found_once": None, "information": None}},
+            "whether they name parts is not known without masks.",
+        ),
+        ({"named_parts": None}, "they are of capsules without places."),
+        ({"faithfulness": None}, "whether it uses its trees was not measured."),
+    ],
+    ids=["one type", "no masks", "no places", "not measured"],
+)
+def test_trees_of_which_less_is_known(report, changes, told):
+    found = changed(report, **changes)
+    assert summary.sentence(found).endswith(told)
+    assert not summary.is_warning(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"nonuniform_share": 0.0}, "its couplings are all but equal."),
+        ({"whole_share": 0.9}, "nearly every capsule is in every tree."),
+        (
+            {"faithfulness": {"necessity": {"zero": 0.1, "mean": 0.1}}},
+            "without them it names 90.0 % of the images the same.",
+        ),
+        (
+            {
+                "faithfulness": {
+                    "necessity": {"zero": 0.0, "mean": 0.0},
+                    "empty_trees": 0.97,
+                }
+            },
+            "97.0 % of them have no part at all.",
+        ),
+        (
+            {"faithfulness": {"necessity_active": {"zero": 1.0, "mean": 1.0}}},
+            "it loses the class as often without other capsules.",
+        ),
+    ],
+    ids=["equal", "whole", "kept", "no part", "others"],
+)
+def test_trees_that_do_not_say_why(report, changes, told):
+    found = changed(report, **changes)
+    start = "The network names 100.0 % of new images rightly, but its trees do "
+    assert summary.sentence(found) == f"{start}not say why: {told}"
+    assert summary.is_warning(found)
+
+
+def test_a_network_that_has_learnt_nothing(report):
+    found = changed(report, accuracy=0.5, accuracy_quantized=0.5)
+    assert summary.sentence(found) == (
+        "The network has learnt nothing: it names 50.0 % of new images "
+        "rightly, and always naming the most frequent class would be right "
+        "for 50.0 %."
+    )
+    assert summary.is_warning(found)
+
+
+def test_the_table_has_seven_columns_and_fits(report):
+    both = {"baseline": changed(report, sparsity=0.0), "rem": report}
+    head, *rows = summary.cells(both, 0.875)
+    assert head == [
+        "model", "right, %", "parts found, %", "type = kind", "needed, %",
+        "bits (slots)", "pruned, %",
+    ]  # fmt: skip
+    assert rows == [
+        ["Baseline", "100.00", "99.7", "1.00", "100.0 (0.0)", "0.25", "0.0"],
+        ["REM", "100.00", "99.7", "1.00", "100.0 (0.0)", "0.25", "70.0"],
+        ["Dense head", "87.50", *["–"] * 5],
+    ]
+    lines = summary.text(both, 0.875).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith("The network names 100.0 %")
+
+
+def test_what_is_not_known_is_a_dash(report):
+    bare = changed(report, faithfulness=None, named_parts=None)
+    head, row = summary.cells({"rem": bare})
+    assert head[5] == "bits (trees)"
+    assert row == ["REM", "100.00", "–", "–", "–", "0.00", "70.0"]
+    assert "entropy of the trees" in summary.note({"rem": bare})
+    assert isinstance(bare, rem.Report)

@@ -1,0 +1,71 @@
+"""What parts look like: the mean of what the leaves of each type lie on."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tfcaps.ops import check_positive
+from tfcaps.rem.parse.trees import Trees
+
+
+def part_pictures(
+    images: ArrayLike, trees: Trees, window: int = 11
+) -> NDArray[np.float32]:
+    """Returns the mean window of an image around the leaves of each type.
+
+    Leaves are the children in a tree. What lies beyond the border does not
+    count.
+
+    Args:
+        images: Images `[n, h, w, c]`, uint8 or float.
+        trees: What `tfcaps.rem.trees` returns for them.
+        window: Int, odd. Rows and columns of a window, in pixels. Defaults to
+            `11`.
+
+    Returns:
+        Array `[t, window, window, c]`, float32, in the units of the images; NaN
+        for a type that is in no tree.
+
+    Raises:
+        ValueError: If there is not one tree for each image, the children have
+            no places, or `window` is no odd number above 0.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from tfcaps.models import dr_capsnet
+    >>> from tfcaps.rem import trees
+    >>> network = dr_capsnet((20, 20, 1), 10, filters=4, primary_types=2)
+    >>> images = np.zeros((3, 20, 20, 1), "float32")
+    >>> part_pictures(images, trees(network, images)).shape
+    (2, 11, 11, 1)
+    """
+    check_positive(window=window)
+    if window % 2 == 0:
+        raise ValueError(f"`window` must be odd. Received: window={window}.")
+    images = np.asarray(images)
+    if len(images) != len(trees):
+        raise ValueError(
+            "There must be one tree for each image. Received: "
+            f"{len(images)} images and {len(trees)} trees."
+        )
+    if not trees.has_places:
+        raise ValueError("The children of these trees have no places.")
+    count, channels = trees.num_types, images.shape[-1]
+    image, child = np.nonzero(trees.in_tree)
+    types = trees.types[child]
+    middle = np.rint(trees.places[image, child]).astype(int)
+    means = np.full((count, window, window, channels), np.nan, "float32")
+    half = window // 2
+    for down, right in np.ndindex(window, window):
+        row, column = (middle + (down - half, right - half)).T
+        there = (row >= 0) & (row < images.shape[1])
+        there &= (column >= 0) & (column < images.shape[2])
+        pixels = images[image[there], row[there], column[there]]
+        number = np.bincount(types[there], minlength=count)
+        for k in range(channels):
+            total = np.bincount(types[there], pixels[:, k], count)
+            known = number > 0
+            means[known, down, right, k] = total[known] / number[known]
+    shown = np.isfinite(means).any(axis=(1, 2, 3))
+    means[shown] = np.nan_to_num(means[shown])  # never within an image
+    return means
