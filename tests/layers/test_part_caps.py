@@ -13,7 +13,9 @@ def made(presence, **settings):
     types = presence.shape[-1] - 1
     layer = PartCaps(types, **settings)
     layer.build(presence.shape)
-    layer.conv.set_weights([np.eye(types + 1)[None, None], np.zeros(types + 1)])
+    same = np.eye(types + 1)[None, None]
+    layer.conv.set_weights([same[..., :-1], np.zeros(types)])
+    layer.nothing_conv.set_weights([same[..., -1:], np.zeros(1)])
     return layer, layer(np.log(np.maximum(presence, 1e-12)))
 
 

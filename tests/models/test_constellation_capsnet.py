@@ -105,6 +105,8 @@ def test_a_type_moves_to_where_it_is_found():
     schedule = BlueprintEstimation(images, labels, 3)
     schedule.set_model(training)
     schedule.on_train_begin()
+    layer = network.get_layer("class_caps")
+    layer.blueprint.assign(np.zeros(layer.blueprint.shape))
     active = np.zeros((64, 8, 8, 2), "float32")
     places = np.tile([8.0 + 1, 8.0 + 1], (64, 1))  # cell 4, 4
     active[:, 1, 6, 0] = 1.0  # type 0 is 3 cells above, 2 to the right
@@ -157,8 +159,7 @@ def test_training_without_an_active_type_says_so():
     images, labels, _ = images_of(16)
     network = constellation_capsnet((16, 16, 1), 2, 2, window=3, filters=(4,))
     training = with_templates(network)
-    bias = network.get_layer("part_caps").conv.bias
-    bias.assign([-40.0, -40.0, 40.0])
+    network.get_layer("part_caps").nothing_conv.bias.assign([80.0])
     schedule = BlueprintEstimation(images, labels, 3)
     schedule.set_model(training)
     schedule.on_train_begin()

@@ -22,6 +22,7 @@ SMALLEST = {
     "dr_capsnet_sharp": 17,
     "affine_capsnet": 17,
     "multilayer_capsnet": 9,
+    "constellation_capsnet": 10,
     "parts_capsnet": 5,
     "parts_capsnet_unshared": 5,
     "parts_capsnet_pictures": 3,

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from tfcaps.layers.initializers import cloned
 from tfcaps.ops import Tensor, check_positive
 
 
@@ -94,15 +95,20 @@ class PartCaps(keras.layers.Layer):
         self.offset = tuple(float(pixel) for pixel in offset)
         self.power = float(power)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.conv = keras.layers.Conv2D(
-            num_types + 1,
+        # Two, so that pruning can take types away, but not nothing.
+        self.conv = self._made(num_types, "zeros", "conv")
+        self.nothing_conv = self._made(1, "ones", "nothing_conv")
+
+    def _made(self, filters: int, bias: str, name: str) -> Any:
+        return keras.layers.Conv2D(
+            filters,
             1,
             data_format="channels_last",
-            kernel_initializer=self.kernel_initializer,
-            bias_initializer=_favour_nothing,
+            kernel_initializer=cloned(self.kernel_initializer),
+            bias_initializer=bias,
             dtype=self.dtype_policy,
             trainable=self.trainable,
-            name="conv",
+            name=name,
         )
 
     def build(self, input_shape: Any) -> None:
@@ -113,6 +119,7 @@ class PartCaps(keras.layers.Layer):
                 f"input_shape={tuple(input_shape)}."
             )
         self.conv.build(input_shape)
+        self.nothing_conv.build(input_shape)
         self.hardness = self.add_weight(
             shape=(),
             initializer="zeros",
@@ -145,8 +152,11 @@ class PartCaps(keras.layers.Layer):
         Returns:
             Tensor `[b, h, w, num_types + 1]`, float32.
         """
-        logits = ops.cast(self.conv(inputs), "float32")
-        return ops.softmax(logits, axis=-1)
+        logits = [
+            ops.cast(conv(inputs), "float32")
+            for conv in (self.conv, self.nothing_conv)
+        ]
+        return ops.softmax(ops.concatenate(logits, axis=-1), axis=-1)
 
     def places(self, presence: Tensor) -> Tensor:
         """Returns the mean place `[b, h, w, t, 2]` of what is near, in pixels.
@@ -220,13 +230,6 @@ def compete(presence: Tensor, window: int, power: float) -> Tensor:
 def centres(count: int, stride: float, offset: float) -> NDArray[np.float32]:
     """Returns the pixels `[count]` at which places are."""
     return (offset + stride * np.arange(count)).astype("float32")
-
-
-def _favour_nothing(shape: Any, dtype: Any = None) -> Tensor:
-    """Returns biases of 0 for the types, and 1 for nothing."""
-    bias = np.zeros(shape, "float32")
-    bias[-1] = 1.0
-    return ops.convert_to_tensor(bias, dtype=dtype)
 
 
 def _window_sum(values: Tensor, window: int) -> Tensor:

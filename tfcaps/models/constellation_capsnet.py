@@ -8,6 +8,7 @@ import keras
 from tfcaps.layers import ConstellationCaps, PartCaps
 from tfcaps.models.building_blocks import check_input_shape, network
 from tfcaps.models.parts_capsnet import MOMENTUM
+from tfcaps.models.with_decoder import with_decoder
 from tfcaps.routing import MeanShiftRouting
 
 
@@ -21,6 +22,7 @@ def constellation_capsnet(
     window: int = 5,
     repulsion: float = 0.1,
     routing: Any = None,
+    decoder: bool = False,
     name: str = "constellation_capsnet",
 ) -> keras.Model:
     """Builds a small network of parts that stand in constellations.
@@ -45,6 +47,8 @@ def constellation_capsnet(
         repulsion: Float. See `ConstellationCaps`. Defaults to `0.1`.
         routing: A `MeanShiftRouting`, or `None` for one with its defaults.
             Defaults to `None`.
+        decoder: Bool. Add the dense decoder of class poses, see `with_decoder`.
+            Defaults to `False`.
         name: String. Name of the model. Defaults to `"constellation_capsnet"`.
 
     Returns:
@@ -108,4 +112,5 @@ def constellation_capsnet(
         **places,
     )
     poses, active = layer(poses, present, return_activations=True)
-    return network(images, (poses, active), name)
+    model = network(images, (poses, active), name)
+    return with_decoder(model) if decoder else model

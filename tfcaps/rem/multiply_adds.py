@@ -169,6 +169,11 @@ def _primary(layer: Any, shape: Shape) -> int:
     return _of_any(layer.conv, shape)
 
 
+def _parts(layer: Any, shape: Shape) -> int:
+    convs = layer.conv, layer.nothing_conv
+    return sum(_convolution(conv, shape) for conv in convs)
+
+
 def _primary_matrix(layer: Any, shape: Shape) -> int:
     convs = layer.pose_conv, layer.activation_conv
     return sum(_convolution(conv, shape) for conv in convs)
@@ -244,7 +249,8 @@ _COUNTS: tuple[tuple[Any, _Count], ...] = (
     (ClassCaps, _class_caps),
     (ConvCaps, _conv_caps),
     (ConvCaps3D, _conv_caps_3d),
-    ((PartCaps, PrimaryCaps), _primary),
+    (PartCaps, _parts),
+    (PrimaryCaps, _primary),
     (PrimaryMatrixCaps, _primary_matrix),
     (Decoder, _decoder),
     (WithCouplings, _with_couplings),

@@ -9,8 +9,10 @@ from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
     CompactCaps,
+    ConstellationCaps,
     ConvCaps,
     ConvCaps3D,
+    PartCaps,
     PrimaryCaps,
     PrimaryMatrixCaps,
     Squash,
@@ -23,6 +25,7 @@ from tfcaps.rem.compaction.joins import (
     Sum,
     WholeMaps,
 )
+from tfcaps.rem.compaction.parts import Constellations, PartsConvolution
 from tfcaps.rem.compaction.routed import (
     ClassChildren,
     CompactChildren,
@@ -55,6 +58,8 @@ def rule_for(
         inputs: Shapes of the tensors that it takes.
         outputs: Shapes of those that it gives.
     """
+    if type(layer) is ConstellationCaps and len(inputs) == 2:
+        return Constellations(layer)
     if isinstance(getattr(layer, "routing", None), EMRouting):
         return _em(layer, inputs)
     if (make_joined := _JOINING.get(type(layer))) is not None:
@@ -90,6 +95,11 @@ def _capsule_conv(layer: Any, shape: Shape) -> Rule | None:
 def _primary_matrix(layer: Any, shape: Shape) -> Rule:
     convs = [layer.pose_conv, layer.activation_conv]
     return MatrixConvolution(layer, convs, "num_types", layer.dim, 1)
+
+
+def _parts(layer: Any, shape: Shape) -> Rule:
+    convs = [layer.conv, layer.nothing_conv]
+    return PartsConvolution(layer, convs, "num_types", 1, 1)
 
 
 def _squash(layer: Any, shape: Shape) -> Rule | None:
@@ -185,6 +195,7 @@ _RULES: dict[type, Callable[[Any, Shape], Rule | None]] = {
     CompactCaps: _compact_caps,
     ConvCaps: _conv_caps,
     ConvCaps3D: _conv_caps_3d,
+    PartCaps: _parts,
     PrimaryCaps: _primary,
     PrimaryMatrixCaps: _primary_matrix,
     Squash: _squash,
