@@ -56,7 +56,7 @@ def pruned():
             rng = np.random.default_rng(0)
             model = randomized(SMALL_NETWORKS[name](), rng)
             prune_units(model, 0.5, rng)
-            if name != "em_capsnet":
+            if name not in ("em_capsnet", "constellation_capsnet"):
                 sharpen(model, 5.0)
             before = [np.array(weight) for weight in model.weights]
             known[name] = model, before, rem.compact(model), inputs_of(model)

@@ -1,0 +1,174 @@
+"""Tables trees that name their parts, over seeds of data and weights.
+
+python training/run.py --rem --seed 1 --data-seed 1 --bare --out runs/figures-1
+python training/tables.py runs/figures-* --to results/named_parts/runs.jsonl \\
+    --name figures
+python experiments/named_parts.py results/named_parts
+
+writes `table.md` beside `runs.jsonl`. `network.json` there, if there is one, is
+another network measured on the same images:
+
+python experiments/named_parts.py results/named_parts \\
+    --measure parts_capsnet=old.keras --dataset figures
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean, pstdev
+from typing import Any
+
+if __name__ == "__main__":
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from cli import Parser, UserError, named_file, run_loading
+from markdown_table import markdown
+from training import runs_file
+from training.tables import TITLES, look_up
+
+_NETWORK = "network.json"
+# Title, where it stands in `rem.json`, digits, factor.
+_COLUMNS = (
+    ("right, %", "accuracy_quantized", 2, 100),
+    ("NMI", "named_parts.information", 3, 1),
+    ("purity", "named_parts.purity", 3, 1),
+    ("parts found once, %", "named_parts.found_once", 1, 100),
+    ("leaves on own, %", "named_parts.own", 1, 100),
+    ("on loose, %", "named_parts.loose", 1, 100),
+    ("leaves", "named_parts.leaves", 2, 1),
+    ("perfect trees, %", "named_parts.perfect", 1, 100),
+    ("necessity", "necessity.zero", 3, 1),
+    ("of others active", "necessity_active.zero", 3, 1),
+    ("sufficiency", "sufficiency.zero", 3, 1),
+    ("of the longest", "sufficiency_longest.zero", 3, 1),
+    ("slots, bits", "named_parts.slot_bits", 2, 1),
+    ("the paper's key, bits", "entropy_bits", 2, 1),
+    ("stability", "named_parts.stability", 2, 1),
+    ("pruned, %", "sparsity", 1, 100),
+)
+_NOTES = (
+    "Mean ± population deviation over seeds, which draw images and weights; the "
+    "settings were chosen on other ones. The number of kinds of parts is given "
+    "(`--part-types`), and nothing else about parts: masks only measure.",
+    "Found once: parts with exactly one leaf within 2.5 pixels. NMI: of a leaf's "
+    "type and the kind of part under it. Necessity: images that lose their class "
+    "without their tree; of others active: without as many other active "
+    "capsules, the control; of the longest: images that keep their class with "
+    "as many of the most active capsules alone. Slots: entropy of which slots "
+    "of a class's blueprint are filled, beside that of the paper's key, which "
+    "also tells where in the image.",
+)
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(
+        prog="experiments/named_parts.py", description=__doc__.splitlines()[0]
+    )
+    add = parser.add_argument
+    add("folder", type=Path, help="folder of runs.jsonl")
+    add(
+        "--measure",
+        type=named_file,
+        metavar="NAME=FILE.keras",
+        help="measure this network too, and keep what it gives",
+    )
+    add("--dataset", default="figures", help="on the test images of this")
+    add("--data-seed", type=int, default=1, metavar="SEED", help="drawn so")
+    return parser
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not (options.folder / runs_file.FILE_NAME).is_file():
+        raise UserError(
+            f"there is no {options.folder / runs_file.FILE_NAME}: collect runs "
+            "with training/tables.py --to."
+        )
+    if options.measure and not options.measure[1].is_file():
+        raise UserError(f"there is no file {options.measure[1]}.")
+
+
+def _load() -> Callable[[argparse.Namespace], None]:
+    return run
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measures a network, if one is named, and writes the table."""
+    from tfcaps.files import write_atomically
+
+    if options.measure:
+        found = _measured(*options.measure, options.dataset, options.data_seed)
+        with write_atomically(options.folder / _NETWORK, "w") as file:
+            json.dump(found, file, indent=1)
+    text = page(options.folder)
+    with write_atomically(options.folder / "table.md", "w") as file:
+        file.write(text)
+    print(text)
+
+
+def page(folder: Path) -> str:
+    """Returns the table of a folder, in Markdown."""
+    groups: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
+    for each in runs_file.read(folder):
+        dataset = each.parts["config"]["dataset"]
+        for name, model in each.parts["rem"]["models"].items():
+            groups.setdefault((dataset, TITLES[name]), {})[each.seed] = model
+    head = ["data set", "model", "seeds", *(title for title, *_ in _COLUMNS)]
+    rows, seeds = [head], [head]
+    other = folder / _NETWORK
+    if other.is_file():
+        found = json.loads(other.read_text("utf-8"))
+        name = [found["dataset"], found["name"], "1"]
+        rows.append([*name, *_cells([found["model"]])])
+    for (dataset, title), models in sorted(groups.items()):
+        count = str(len(models))
+        rows.append([dataset, title, count, *_cells(list(models.values()))])
+        seeds += [
+            [dataset, title, str(seed), *_cells([models[seed]])]
+            for seed in sorted(models)
+        ]
+    tables = (markdown(rows, left=2), *_NOTES, markdown(seeds, left=2))
+    return "# Trees that name their parts\n\n" + "\n\n".join(tables) + "\n"
+
+
+def _cells(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = []
+    for _, field, digits, factor in _COLUMNS:
+        try:
+            values = [factor * look_up(model, field) for model in models]
+        except (KeyError, TypeError):
+            cells.append("–")
+            continue
+        text = f"{mean(values):.{digits}f}"
+        if len(values) > 1:
+            text += f" ± {pstdev(values):.{digits}f}"
+        cells.append(text)
+    return cells
+
+
+def _measured(
+    name: str, file: Path, dataset: str, data_seed: int
+) -> dict[str, Any]:
+    """Returns what a run would say of a network on a data set's test images."""
+    import keras
+
+    from training import configs, datasets, run_job
+
+    model = keras.saving.load_model(file, compile=False)
+    data = datasets.load(dataset, seed=data_seed)
+    reports, _ = run_job.measure(
+        configs.load(dataset), data, {"baseline": model}
+    )
+    return {
+        "name": name,
+        "dataset": dataset,
+        "data_seed": data_seed,
+        "model": reports["baseline"].to_dict(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(run_loading(make_parser(), _load, _check))
