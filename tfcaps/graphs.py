@@ -1,5 +1,7 @@
 """Functional Keras models of capsules: their parts, and copies of them."""
 
+import math
+import warnings
 from typing import Any
 
 import keras
@@ -26,6 +28,7 @@ def encoder(model: keras.Model) -> keras.Model:
         ValueError: If the model has several inputs or outputs and none of that
             name.
     """
+    keep_pruned(model)
     model = functional(model)
     images = only_one(model.input, "images")
     lengths = only_one(model.output, "lengths")
@@ -55,6 +58,32 @@ def functional(model: keras.Model) -> keras.Model:
     if not is_sequential:
         return model
     return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+
+
+def keep_pruned(model: keras.Model) -> None:
+    """Prunes once more what something else has changed in pruned weights.
+
+    While a model is being pruned, the constraints of its weights hold the
+    masks, which act after each step of the optimiser. Averages, restored
+    weights and `set_weights` come after it. Warns of what they changed.
+    """
+    changed = pruned = total = 0
+    for weight in model.weights:
+        prune_again = getattr(weight.constraint, "prune_again", None)
+        if prune_again is not None:
+            counts = prune_again(weight)
+            changed, pruned = changed + counts[0], pruned + counts[1]
+            total += math.prod(weight.shape)
+    if changed:
+        warnings.warn(
+            f"{changed:,} of the {pruned:,} pruned weights of {model.name!r} "
+            f"had other values again, so that {(pruned - changed) / total:.1%} "
+            f"were pruned and not {pruned / total:.1%}: something has set "
+            "weights after the last step, such as `restore_best_weights`, "
+            "averages (`use_ema`, `SwapEMAWeights`) or `set_weights`. They are "
+            "pruned once more; measure the network as it is now.",
+            stacklevel=3,
+        )
 
 
 def is_routed(layer: Any) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.graphs import functional, same_layers
+from tfcaps.graphs import functional, keep_pruned, same_layers
 from tfcaps.rem.compaction.graph import Call, Graph
 from tfcaps.rem.compaction.units import Mask, Values
 
@@ -48,6 +48,7 @@ def compact(model: keras.Model) -> keras.Model:
     >>> compact(model).get_layer("conv").filters
     3
     """
+    keep_pruned(model)
     model = functional(model)
     for components in (False, True):
         model = _without_idle(model, Graph(model, components=components))

@@ -14,6 +14,7 @@ the model itself stays as it was and stripping is removing the constraints.
 All are driven by the callback `UpdatePruningStep` and end with `strip_pruning`.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from tfcaps.graphs import keep_pruned
 from tfcaps.ops import Tensor
 
 Array = NDArray[Any]
@@ -36,7 +38,9 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     the masks; Keras loads it with a fresh optimiser.)
 
     Warns if a schedule of tfmot or Keras has not reached its final sparsity,
-    because the training was too short or `UpdatePruningStep()` was missing.
+    because the training was too short or `UpdatePruningStep()` was missing, and
+    if pruned weights had other values again, as after `restore_best_weights` or
+    with averages (`use_ema`); these are pruned once more.
 
     Args:
         model: A model given to one of the functions above. It is changed in
@@ -47,6 +51,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     """
     pruning = getattr(model, "pruning", None)
     if pruning is not None:
+        keep_pruned(model)
         reached = pruning.reached()
         pruning.detach(model)
         model.pruning = None
@@ -95,6 +100,7 @@ class UpdatePruningStep(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.model.pruning.end_epoch(self.model, epoch)
         if logs is not None:
+            sync(self.model)
             logs["sparsity"] = self.model.pruning.sparsity()
 
 
@@ -174,9 +180,7 @@ class Pruning:
 
     def weights(self, model: keras.Model) -> list[Array]:
         """Returns the weights that can be pruned as they are now."""
-        if keras.backend.backend() == "jax":
-            # During `fit` the live state is outside the variables.
-            model.jax_state_sync()
+        sync(model)
         return [ops.convert_to_numpy(v) for v in self.variables]
 
     def masks(self) -> list[Array]:
@@ -196,12 +200,28 @@ class Pruning:
         return self.sparsity()
 
     def sparsity(self) -> float:
-        """Returns the share of zeros in the masks."""
-        masks = self.masks()
-        if not masks:  # before the model is compiled
-            return 0.0
-        kept = sum(int(np.count_nonzero(mask)) for mask in masks)
-        return 1.0 - kept / sum(mask.size for mask in masks)
+        """Returns the share of the weights that are pruned now."""
+        return self._num_pruned() / sum(
+            math.prod(variable.shape) for variable in self.variables
+        )
+
+    def _num_pruned(self) -> int:
+        """Returns how many weights a mask leaves out, and are left out."""
+        if not self._masks:  # before the model is compiled
+            return 0
+        return sum(
+            int(np.sum(~mask & (ops.convert_to_numpy(variable) == fill)))
+            for variable, mask, fill in zip(
+                self.variables, self.masks(), self.fills, strict=True
+            )
+        )
+
+
+def sync(model: keras.Model) -> None:
+    """Gives variables their newest values."""
+    if keras.backend.backend() == "jax":
+        # During `fit` the live state is outside the variables.
+        model.jax_state_sync()
 
 
 def begin(model: keras.Model, pruning: Pruning) -> keras.Model:
@@ -250,3 +270,18 @@ class _Masked(keras.constraints.Constraint):
         if self.fill:
             masked = masked + self.fill * (1.0 - self.mask)
         return masked
+
+    def prune_again(self, variable: Any) -> tuple[int, int]:
+        """Prunes a weight once more.
+
+        Returns:
+            How many of its numbers were pruned and had changed, and how many
+            are pruned.
+        """
+        pruned = ops.convert_to_numpy(self.mask) == 0
+        array = ops.convert_to_numpy(variable)
+        changed = int(np.sum(pruned & (array != self.fill)))
+        if changed:
+            masked = np.where(pruned, self.fill, array)
+            variable.assign(masked.astype(array.dtype))
+        return changed, int(np.sum(pruned))

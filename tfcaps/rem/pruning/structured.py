@@ -221,11 +221,10 @@ class _Structured(Scheduled):
         return 1.0 - self._cost(keep) / self._whole.cost
 
     def sparsity(self) -> float:
-        masks = self.masks()
-        if not masks:  # before the model is compiled
-            return 0.0
-        kept = sum(int(np.count_nonzero(mask)) for mask in masks)
-        return 1.0 - kept / self._whole.size
+        gone = self._whole.size - sum(
+            math.prod(variable.shape) for variable in self.variables
+        )
+        return (self._num_pruned() + gone) / self._whole.size
 
     def _towards(self, model: keras.Model) -> Iterable[Sequence[Any]]:
         if self._gradients is None:

@@ -9,6 +9,7 @@ from tfcaps.graphs import (
     encoder,
     functional,
     is_routed,
+    keep_pruned,
     last_routed_layer,
     only_one,
     routed_layers,
@@ -51,6 +52,7 @@ def quantize_couplings(
         ValueError: If the model has no routed layer, or an argument is out of
             range or does not fit the layers.
     """
+    keep_pruned(model)
     chosen = layer_levels(routed_layers(model), levels)
     check_mode(mode)
 
@@ -184,6 +186,7 @@ class QuantizedComparison:
         self.levels = layer_levels(routed_layers(model), levels)
         self.rounded: dict[str, Tensor] = {}
         self._mode = check_mode(mode)
+        self._model = model
         self._copies: dict[int, tuple[Any, Any]] = {}
         known: dict[Any, Any] = {}
         once: dict[int, Tensor] = {}
@@ -229,6 +232,7 @@ class QuantizedComparison:
 
     def update(self) -> None:
         """Gives the quantised layers the newest weights of the model."""
+        keep_pruned(self._model)
         for layer, copy in self._copies.values():
             copy.set_weights(layer.get_weights())
 
