@@ -75,10 +75,13 @@ def length(
 
 
 def square_root(square: Tensor) -> Tensor:
-    """Returns the root, with a zero gradient at zero instead of infinity."""
-    positive = square > 0
-    root = ops.sqrt(ops.where(positive, square, ops.ones_like(square)))
-    return ops.where(positive, root, ops.zeros_like(root))
+    """Returns the root, with a zero gradient at zero instead of infinity.
+
+    What is no number stays none: a network that diverged must not look silent.
+    """
+    none = square <= 0
+    root = ops.sqrt(ops.where(none, ops.ones_like(square), square))
+    return ops.where(none, ops.zeros_like(root), root)
 
 
 def squash(

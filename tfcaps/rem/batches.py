@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.rem.finite import check_finite
+from tfcaps.rem.finite import check_finite, check_images, check_weights
 
 Array = NDArray[Any]
 
@@ -97,7 +97,7 @@ def labelled_batches(
     """
     shape = tuple(model.inputs[0].shape)
     batches, count = batches_of(dataset, batch_size, len(shape))
-    return (_pair(batch, shape[1:], need_labels) for batch in batches), count
+    return _pairs(batches, shape[1:], need_labels), count
 
 
 def images_of(data: Any, model: keras.Model, batch_size: int = 256) -> Array:
@@ -109,7 +109,7 @@ def images_of(data: Any, model: keras.Model, batch_size: int = 256) -> Array:
         batch_size: As in `batches_of`.
     """
     if isinstance(data, np.ndarray) and data.dtype.kind not in "OUS":
-        _check_batch(data, tuple(model.inputs[0].shape[1:]))
+        _check_images(data, tuple(model.inputs[0].shape[1:]), 0)
         return data
     pairs, _ = labelled_batches(data, batch_size, model, need_labels=False)
     parts = [images for images, _ in pairs]
@@ -139,22 +139,31 @@ def predict_batches(
         ValueError: If there are no images, the batch size is below 1, or an
             output is not finite.
     """
-    # On TensorFlow a step would be traced, and large routings compiled for
-    # seconds: more than it saves with a few batches. Others must compile.
-    eager = keras.backend.backend() == "tensorflow"
-    predict = model if eager else model.predict_on_batch
-    start = 0
+    check_weights(model.weights)  # a ReLU may make zeros of what is no number
+    empty = True
     for batch in _inputs(model, data, batch_size):
-        outputs = predict(batch)
-        shown = keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
-        check_finite(shown, model, batch, start)
-        yield shown
-        start += len(batch[0] if isinstance(batch, list) else batch)
-    if not start:
+        empty = False
+        yield predict_batch(model, batch)
+    if empty:
         raise ValueError(
             "There must be at least one image, and one in a batch. Received: "
             f"0 images, batch_size={batch_size}."
         )
+
+
+def predict_batch(model: keras.Model, inputs: Any) -> Any:
+    """Returns a model's outputs for one batch.
+
+    Raises:
+        ValueError: If an output is not finite.
+    """
+    # On TensorFlow a step would be traced, and large routings compiled for
+    # seconds: more than it saves with a few batches. Others must compile.
+    eager = keras.backend.backend() == "tensorflow"
+    outputs = model(inputs) if eager else model.predict_on_batch(inputs)
+    shown = keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
+    check_finite(shown, model)
+    return shown
 
 
 def _inputs(model: keras.Model, data: Any, batch_size: int) -> Iterator[Any]:
@@ -222,28 +231,32 @@ def _batch(batch: Any) -> Batch:
     return Batch(batch)
 
 
-def _pair(
-    batch: Batch, shape: tuple[int | None, ...], need_labels: bool
-) -> tuple[Array, Any]:
-    images = np.asarray(_images(batch.x))
-    _check_batch(images, shape)
-    labels = _labels(batch)
-    if labels is None:
-        if need_labels:
+def _pairs(
+    batches: Iterable[Batch], shape: tuple[int | None, ...], need_labels: bool
+) -> Iterator[tuple[Array, Any]]:
+    start = 0
+    for batch in batches:
+        images = np.asarray(_images(batch.x))
+        _check_images(images, shape, start)
+        labels = _labels(batch)
+        if labels is None and need_labels:
             raise ValueError(
                 "Labels are needed: give (images, labels), or batches of both. "
                 "Received: images alone."
             )
-        return images, None
-    if np.ndim(labels) == 0 or len(labels) != len(images):
-        raise ValueError(
-            "There must be one label for each image of a batch. Received: "
-            f"{len(images)} images and labels of the shape {np.shape(labels)}."
-        )
-    return images, labels
+        if labels is not None and np.shape(labels)[:1] != (len(images),):
+            raise ValueError(
+                "There must be one label for each image of a batch. Received: "
+                f"{len(images)} images and labels of the shape "
+                f"{np.shape(labels)}."
+            )
+        yield images, labels
+        start += len(images)
 
 
-def _check_batch(images: Array, shape: tuple[int | None, ...]) -> None:
+def _check_images(
+    images: Array, shape: tuple[int | None, ...], start: int
+) -> None:
     if images.dtype.kind in "OUS" or images.ndim == 0:
         raise ValueError(
             "Images must be arrays of numbers. Received: an array of "
@@ -258,6 +271,7 @@ def _check_batch(images: Array, shape: tuple[int | None, ...]) -> None:
             "`dataset.batch(64)`, or `image[None]` of one image. Received: "
             f"an array of the shape {images.shape}."
         )
+    check_images(images, start)
 
 
 def _images(x: Any) -> Any:

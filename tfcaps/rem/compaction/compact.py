@@ -7,6 +7,7 @@ import keras
 from tfcaps.graphs import functional, keep_pruned, same_layers
 from tfcaps.rem.compaction.graph import Call, Graph
 from tfcaps.rem.compaction.units import Mask, Values
+from tfcaps.rem.finite import check_weights
 
 
 def compact(model: keras.Model) -> keras.Model:
@@ -49,6 +50,7 @@ def compact(model: keras.Model) -> keras.Model:
     3
     """
     keep_pruned(model)
+    check_weights(model.weights)
     model = functional(model)
     for components in (False, True):
         model = _without_idle(model, Graph(model, components=components))

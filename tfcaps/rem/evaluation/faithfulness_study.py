@@ -80,7 +80,7 @@ class Study:
             batch = batch[: samples - len(images)]
             if len(batch):
                 taken, active = self._silencer.below(batch)
-                check_finite(taken, network, batch, len(images))
+                check_finite(taken, network)
                 self._note_active(active)
                 images.extend(batch)
                 parts.append(taken)
@@ -121,7 +121,7 @@ class Study:
         for part in seen:
             self._note_active(part.active)
         all_lengths = np.concatenate([part.lengths for part in seen])
-        check_finite(all_lengths, self._silencer.model, self._images)
+        check_finite(all_lengths, self._silencer.model)
         self.classes = all_lengths.argmax(axis=-1)
         self.lengths = measures.of_class(all_lengths, self.classes)
         self.towards = np.concatenate([part.towards for part in seen])

@@ -182,13 +182,12 @@ def find_levels(
     network = evaluators[0].model
     batches, count = labelled_batches(dataset, batch_size, network)
     bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
-    start = samples = lost = 0
+    samples = lost = 0
     lost_rounded = np.zeros(len(parts), int)
     for images, labels in batches:
         shared = keras.tree.flatten(predict(before, images))
         batch = predict(unrounded, shared)
-        check_finite(batch, network, images, start)
-        start += len(images)
+        check_finite(batch, network)
         labels = class_of_each(labels, num_classes, batch["lengths"])
         inputs = [*shared, np.maximum(labels, 0).astype("int32")]
         known = labels != NO_CLASS

@@ -18,6 +18,7 @@ from tfcaps.graphs import (
 from tfcaps.layers import Length, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, length
 from tfcaps.rem.evaluation.without_trees import tree_threshold
+from tfcaps.rem.finite import check_weights
 from tfcaps.rem.trees.with_couplings import (
     WithCouplings,
     taken_children,
@@ -88,6 +89,7 @@ class Silencer:
     ):
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
+        check_weights(self.model.weights)
         self._last = last_routed_layer(self.model)
         self.layer = self._named(layer)
         cut = _Cut(self.layer, self._last)

@@ -10,9 +10,9 @@ from scipy import ndimage
 
 from tfcaps.graphs import encoder
 from tfcaps.layers import Length
-from tfcaps.rem.batches import images_of, predict_batches
+from tfcaps.rem.batches import images_of, predict_batch
 from tfcaps.rem.evaluation.evaluate import predict
-from tfcaps.rem.finite import check_finite
+from tfcaps.rem.finite import check_finite, check_weights
 from tfcaps.rem.labels import chosen_classes
 
 Array = NDArray[Any]
@@ -65,6 +65,7 @@ class ClassScores:
         batch_size: int = 128,
     ):
         self.network = lengths_of(model)
+        check_weights(self.network.weights)
         self.images = np.asarray(images_of(images, self.network), np.float32)
         if self.images.ndim != 4 or not len(self.images) or batch_size < 1:
             raise ValueError(
@@ -117,10 +118,9 @@ class ClassScores:
     def _lengths(self, batch: Array, many: bool = False) -> Array:
         if many:
             lengths = np.asarray(predict(self.network, batch))
-            check_finite(lengths, self.network, batch)
+            check_finite(lengths, self.network)
             return lengths
-        [lengths] = predict_batches(self.network, batch, len(batch))
-        return np.asarray(lengths)
+        return np.asarray(predict_batch(self.network, batch))
 
 
 def full_batches(total: int, batch_size: int) -> Iterator[tuple[Array, int]]:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from tfcaps.graphs import keep_pruned
 from tfcaps.ops import Tensor
+from tfcaps.rem.finite import check_weights
 
 Array = NDArray[Any]
 
@@ -181,6 +182,7 @@ class Pruning:
     def weights(self, model: keras.Model) -> list[Array]:
         """Returns the weights that can be pruned as they are now."""
         sync(model)
+        check_weights(self.variables)
         return [ops.convert_to_numpy(v) for v in self.variables]
 
     def masks(self) -> list[Array]:

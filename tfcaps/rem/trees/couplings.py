@@ -18,6 +18,7 @@ from tfcaps.graphs import (
 from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import Tensor, check_mode
 from tfcaps.rem.evaluation.without_trees import LostWithoutTree
+from tfcaps.rem.finite import check_weights
 from tfcaps.rem.gradient_ramp import GradientRamp
 from tfcaps.rem.trees.layer_levels import Levels, layer_levels
 from tfcaps.rem.trees.with_couplings import (
@@ -231,8 +232,13 @@ class QuantizedComparison:
             self.rounded[last.name] = self.quantized["couplings"]
 
     def update(self) -> None:
-        """Gives the quantised layers the newest weights of the model."""
+        """Gives the quantised layers the newest weights of the model.
+
+        Raises:
+            ValueError: If a weight is not finite.
+        """
         keep_pruned(self._model)
+        check_weights(self._model.weights)
         for layer, copy in self._copies.values():
             copy.set_weights(layer.get_weights())
 
