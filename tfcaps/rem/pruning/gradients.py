@@ -7,7 +7,7 @@ import keras
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import functional
+from tfcaps.graphs import functional, of_same_kind
 from tfcaps.ops import Tensor
 
 Array = NDArray[Any]
@@ -45,7 +45,7 @@ class NoStep(keras.optimizers.Optimizer):
 def probe(model: keras.Model, optimizer: NoStep) -> keras.Model:
     """Returns a model of the same layers and losses for an optimiser."""
     whole = functional(model)
-    same = keras.Model(whole.input, whole.output, name=model.name)
+    same = of_same_kind(model, whole.input, whole.output)
     same.compile(
         optimizer,
         loss=model.loss,
