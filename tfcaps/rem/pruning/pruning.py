@@ -77,32 +77,74 @@ class UpdatePruningStep(keras.callbacks.Callback):
 
     With `steps_per_execution` above 1 callbacks run once for several steps: all
     of these have the masks of the last one.
+
+    In a training loop of your own, call it as tfmot's guide says:
+    `set_model(model)` of a model that has an optimiser, `on_train_begin()`,
+    before each step `on_train_batch_begin(batch)`, and `on_epoch_end(epoch)`.
+    Without numbers (-1) it counts the calls.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first_step = 1  # of the epoch, or of what is counted
+        self._batches_per_step = 1
+        self._batches = 0
+        self._epochs = 0
+        self._knows_epoch = False
 
     def on_train_begin(self, logs: Any = None) -> None:
         pruning = getattr(self.model, "pruning", None)
+        if self.model is None:
+            raise ValueError(
+                "The model is not known. Call `set_model(model)` before "
+                "`on_train_begin`, or give the callback to `fit`."
+            )
         if pruning is None:
             raise ValueError(
                 f"The model {self.model.name!r} is not being pruned. Call "
                 "`tfcaps.rem.prune_low_magnitude(model, schedule)`, or begin "
                 "another strategy, before `fit`."
             )
+        if getattr(self.model, "optimizer", None) is None:
+            raise ValueError(
+                f"The model {self.model.name!r} has no optimiser, in which the "
+                "masks live. Compile it, or set `model.optimizer` in a loop of "
+                "your own, before `on_train_begin`."
+            )
         pruning.attach(self.model)
+        self._count_from_here()
+        self._epochs = 0
+        self._knows_epoch = False
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        optimizer = self.model.optimizer
-        self._first_step = int(ops.convert_to_numpy(optimizer.iterations)) + 1
-        self._batches_per_step = optimizer.gradient_accumulation_steps or 1
+    def on_epoch_begin(self, epoch: int = -1, logs: Any = None) -> None:
+        self._knows_epoch = epoch >= 0
+        if self._knows_epoch:
+            self._count_from_here()
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int = -1, logs: Any = None) -> None:
+        if not self._knows_epoch or batch < 0:
+            batch = self._batches
         step = self._first_step + batch // self._batches_per_step
+        self._batches += 1
         self.model.pruning.begin_step(self.model, step)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(
+        self, epoch: int = -1, logs: Any = None, batch: int | None = None
+    ) -> None:
+        del batch  # what tfmot calls the first argument
+        if epoch < 0:
+            epoch = self._epochs
+        self._epochs = epoch + 1
         self.model.pruning.end_epoch(self.model, epoch)
         if logs is not None:
             sync(self.model)
             logs["sparsity"] = self.model.pruning.sparsity()
+
+    def _count_from_here(self) -> None:
+        optimizer = self.model.optimizer
+        self._first_step = int(ops.convert_to_numpy(optimizer.iterations)) + 1
+        self._batches_per_step = optimizer.gradient_accumulation_steps or 1
+        self._batches = 0
 
 
 class Pruning:
