@@ -96,6 +96,9 @@ def labelled_batches(
             images instead of batches.
     """
     shape = tuple(model.inputs[0].shape)
+    whole = dataset[0] if isinstance(dataset, tuple) and dataset else dataset
+    if _is_array(whole):
+        _check_shape(whole.shape, shape[1:])
     batches, count = batches_of(dataset, batch_size, len(shape))
     return _pairs(batches, shape[1:], need_labels), count
 
@@ -262,16 +265,20 @@ def _check_images(
             "Images must be arrays of numbers. Received: an array of "
             f"{images.dtype} of the shape {images.shape}."
         )
-    if len(images.shape) == len(shape) and all(
-        known in (None, size)
-        for known, size in zip(shape, images.shape, strict=True)
+    _check_shape(images.shape, shape)
+    check_images(images, start)
+
+
+def _check_shape(given: Any, shape: tuple[int | None, ...]) -> None:
+    """Raises `ValueError` if the shape of a batch is that of an image."""
+    if len(given) == len(shape) and all(
+        known in (None, size) for known, size in zip(shape, given, strict=True)
     ):
         raise ValueError(
             "`dataset` must yield batches, not single images; use "
             "`dataset.batch(64)`, or `image[None]` of one image. Received: "
-            f"an array of the shape {images.shape}."
+            f"an array of the shape {tuple(given)}."
         )
-    check_images(images, start)
 
 
 def _images(x: Any) -> Any:
@@ -307,8 +314,12 @@ def _labels(batch: Batch) -> Any:
                 f"Received: {sorted(y)}."
             )
         return y[known[0]] if known else next(iter(y.values()), None)
-    if isinstance(y, (list, tuple)) and y and _is_array(y[0]):
-        return y if len(y) == len(keras.tree.flatten(x)[0]) else y[0]
+    if isinstance(y, (list, tuple)) and y and np.ndim(y[0]):
+        # A tuple is of targets; a list may be of rows, one for each image.
+        rows = len(y) == len(keras.tree.flatten(x)[0])
+        alike = len({np.ndim(value) for value in y}) == 1
+        is_rows = isinstance(y, list) and rows and alike
+        return y if is_rows or not _is_array(y[0]) else y[0]
     return y
 
 
@@ -339,7 +350,7 @@ def _targets_as_arrays(y: Any, count: int) -> Any:
         return {name: np.asarray(value) for name, value in y.items()}
     if isinstance(y, (list, tuple)) and y and len(y) != count:
         if np.shape(y[0])[:1] == (count,):
-            return [np.asarray(value) for value in y]
+            return tuple(np.asarray(value) for value in y)
     return np.asarray(y)
 
 
