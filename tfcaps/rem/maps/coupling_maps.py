@@ -66,9 +66,10 @@ def coupling_maps(
         inputs = [images, chosen_classes(classes, len(images), number)]
     if "saliency" not in shown.output:
         raise ValueError(
-            "Maps of couplings need children at more than one position in the "
-            f"image. Received: {model.name!r}, whose children have none. See "
-            "`tfcaps.rem.occlusion` for maps of any network."
+            "Maps of couplings need images, and children at more than one "
+            f"position in them. Received: {model.name!r}, where they have "
+            "none. See `tfcaps.rem.occlusion` for maps of any network of "
+            "images."
         )
     network = keras.Model(shown.input, shown.output["saliency"])
     return np.concatenate(list(predict_batches(network, inputs, batch_size)))
