@@ -201,6 +201,10 @@ def test_a_class_that_cannot_be_kept_is_refused(name):
         ValueError, match="own `train_step`.*Received: a InRows"
     ):
         MAKE_COPIES[name](rows)
+    patched = network()
+    patched.train_step = lambda data: {}
+    with pytest.raises(ValueError, match="whose `train_step` a copy would"):
+        MAKE_COPIES[name](patched)
     # To measure it, how it was trained does not matter.
     assert rem.encoder(settings).output.shape == (None, 3)
 

@@ -136,12 +136,15 @@ def check_kind(model: keras.Model) -> bool:
         ValueError: If it must be, and cannot.
     """
     kind = type(model)
+    own = _own_methods(model)
     arguments = inspect.getfullargspec(kind.__init__)
     takes_any = arguments.varargs is not None and arguments.varkw is not None
     fits = takes_any or arguments.args[1:] == ["inputs", "outputs", "name"]
+    # What was set on the model itself stays with it.
+    fits = fits and not any(name in vars(model) for name in own)
     if fits and not isinstance(model, keras.Sequential):
         return any(not _is_of_keras(cls) for cls in kind.__mro__)
-    if own := _own_methods(model):
+    if own:
         raise ValueError(
             f"{model.name!r} must train by Keras' own `{own[0]}`, or be of a "
             "class that is made of (inputs, outputs, name). Received: a "
@@ -154,7 +157,8 @@ def check_kind(model: keras.Model) -> bool:
 def _own_methods(model: keras.Model) -> list[str]:
     """Returns which methods of training a model does not have from Keras."""
     own = [cls for cls in type(model).__mro__ if not _is_of_keras(cls)]
-    return [name for name in _METHODS if any(name in vars(cls) for cls in own)]
+    places = [vars(model), *map(vars, own)]
+    return [name for name in _METHODS if any(name in at for at in places)]
 
 
 def _is_of_keras(cls: type) -> bool:
