@@ -50,16 +50,16 @@ _COLUMNS = (
     ("pruned, %", "sparsity", 1, 100),
 )
 _NOTES = (
-    "Mean ± population deviation over seeds, which draw images and weights; the "
-    "settings were chosen on other ones. The number of kinds of parts is given "
-    "(`--part-types`), and nothing else about parts: masks only measure.",
-    "Found once: parts with exactly one leaf within 2.5 pixels. NMI: of a leaf's "
-    "type and the kind of part under it. Necessity: images that lose their class "
-    "without their tree; of others active: without as many other active "
-    "capsules, the control; of the longest: images that keep their class with "
-    "as many of the most active capsules alone. Slots: entropy of which slots "
-    "of a class's blueprint are filled, beside that of the paper's key, which "
-    "also tells where in the image.",
+    "Mean ± population deviation over seeds, which draw images and weights; "
+    "the settings were chosen on other ones. The number of kinds of parts is "
+    "given (`--part-types`), and nothing else about parts: masks only measure.",
+    "Found once: parts with exactly one leaf within 2.5 pixels. NMI: of a "
+    "leaf's type and the kind of part under it. Necessity: images that lose "
+    "their class without their tree; of others active: without as many other "
+    "active capsules, the control; of the longest: images that keep their "
+    "class with as many of the most active capsules alone. Slots: entropy of "
+    "which slots of a class's blueprint are filled, beside that of the paper's "
+    "key, which also tells where in the image.",
 )
 
 
@@ -100,7 +100,8 @@ def run(options: argparse.Namespace) -> None:
     from tfcaps.files import write_atomically
 
     if options.measure:
-        found = _measured(*options.measure, options.dataset, options.data_seed)
+        name, file = options.measure
+        found = _measured(name, file, options.dataset, options.data_seed)
         with write_atomically(options.folder / _NETWORK, "w") as file:
             json.dump(found, file, indent=1)
     text = page(options.folder)

@@ -49,7 +49,7 @@ def read(path: Path, shape: tuple[int, ...], images: str) -> Samples:
 
     Args:
         path: The file. Pixels are uint8 in 0..255, or floats in [0, 1].
-        shape: Rows, columns and channels of the model's images.
+        shape: That of the model's images, or of what else it takes.
         images: As in `write_saved_model`.
 
     Raises:
@@ -188,7 +188,7 @@ def _sent(
     path: Path, pixels: Array, shape: tuple[int, ...], images: str
 ) -> Array:
     """Returns pixels as a client sends them."""
-    if pixels.ndim == 3:
+    if pixels.ndim == len(shape):  # without the axis of channels
         pixels = pixels[..., None]
     is_raw = pixels.dtype == np.uint8
     if pixels.shape[1:] != shape or not (is_raw or pixels.dtype.kind == "f"):

@@ -36,12 +36,13 @@ def draw_images(batch: int, shape: tuple[int, ...], images: str) -> Any:
 
     Args:
         batch: Int. How many.
-        shape: Rows, columns and channels.
+        shape: That of an image: rows, columns and channels; or of a signal, a
+            row of a table, a volume.
         images: `"uint8"` or `"float32"`.
     """
     # Unlike those of newer generators, its numbers are fixed for ever.
     draw = np.random.RandomState(batch)
-    contrast = draw.uniform(0.2, 1.0, (batch, 1, 1, 1))
+    contrast = draw.uniform(0.2, 1.0, (batch, *[1] * len(shape)))
     pixels = contrast * draw.randint(0, 256, (batch, *shape))
     pixels = pixels.astype("uint8")
     return pixels if images == "uint8" else pixels / np.float32(255.0)

@@ -6,9 +6,11 @@
 | `explain` | `lengths`, `classes`, `couplings` `[b, i]`, `saliency` |
 | `encode` | `poses` |
 
-Couplings are those towards the predicted class; the saliency map `[b, h, w]` is
-there if the children of the class capsules have positions. Floats are float32,
-classes int64. Every row depends on its own image alone.
+What the network takes need not be images: signals, rows of a table and volumes
+have that name too. Couplings are those towards the predicted class; the
+saliency map `[b, h, w]` is there if the network takes images and the children
+of the class capsules have positions. Floats are float32, classes int64. Every
+row depends on its own image alone.
 """
 
 from collections.abc import Callable, Sequence

@@ -36,7 +36,8 @@ class BlueprintEstimation(keras.callbacks.Callback):
     end.
 
     Args:
-        images: Training images `[n, h, w, c]`, as the model takes them.
+        images: Training images `[n, h, w, c]`, as the model takes them: an
+            array, or what gives one for an array of indices.
         labels: Their class indices `[n]`.
         epochs: Int. Epochs of the whole training.
         samples: Int. How many of the images are looked at, drawn anew each
@@ -59,7 +60,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
 
     def __init__(
         self,
-        images: Array,
+        images: Any,
         labels: Array,
         epochs: int,
         *,
@@ -90,7 +91,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         self._parts, self._classes = (
             _layer(self.model, kind) for kind in (PartCaps, ConstellationCaps)
         )
-        self._seen = None
+        self._seen: keras.Model | None = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self.widths is not None:

@@ -1,5 +1,9 @@
 """Functional Keras models of capsules: their parts, and copies of them."""
 
+import inspect
+import math
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -8,16 +12,31 @@ from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor
 from tfcaps.routing import Routing
 
+# Outputs that `add_couplings` adds.
+TO_TRAIN_ON = ("couplings", "counterfactual")
+
+# Where the classes are from that Keras makes models of, on any backend.
+_KERAS = ("builtins", "flax", "keras", "tensorflow", "torch")
+
+# What a class may do in its own way when a model is trained or called.
+_METHODS = (
+    *("train_step", "test_step", "predict_step", "call"),
+    *("compute_loss", "compute_metrics"),
+)
+
 
 def encoder(model: keras.Model) -> keras.Model:
     """Returns the part of a model from images to class lengths.
 
-    It leaves out a decoder, and the input `labels` from which a decoder or
-    `RegularizedRouting` learns. It shares the layers, and so the weights.
+    It leaves out a decoder, the input `labels` from which a decoder or
+    `RegularizedRouting` learns, and the outputs that `add_couplings` adds to
+    train on. It shares the layers, and so the weights. Functions that take a
+    model to measure or to explain take the encoder of it.
 
     Args:
-        model: A functional or sequential model. Of several inputs `images` is
-            kept, of several outputs `lengths`, or the first of a list.
+        model: A functional or sequential model, in memory or from a file. Of
+            several inputs `images` is kept, of several outputs `lengths`, or
+            the first of a list.
 
     Returns:
         A functional model of one input and one output, without optimiser.
@@ -26,7 +45,8 @@ def encoder(model: keras.Model) -> keras.Model:
         ValueError: If the model has several inputs or outputs and none of that
             name.
     """
-    model = functional(model)
+    keep_pruned(model)
+    model = functional(without_couplings(model))
     images = only_one(model.input, "images")
     lengths = only_one(model.output, "lengths")
     if len(model.inputs) > 1:
@@ -42,8 +62,10 @@ def functional(model: keras.Model) -> keras.Model:
     A sequential model has no `input` of its own before it is called.
 
     Raises:
-        ValueError: If the model is neither functional nor built.
+        ValueError: If the model is neither functional nor built, or does
+            something else than its layers when it is called.
     """
+    _check_call(model)
     is_sequential = isinstance(model, keras.Sequential)
     known = model.built if is_sequential else getattr(model, "inputs", None)
     if not known:
@@ -57,6 +79,137 @@ def functional(model: keras.Model) -> keras.Model:
     return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
 
 
+def _check_call(model: keras.Model) -> None:
+    """Raises `ValueError` if a model does something else than its layers."""
+    if "call" in _own_methods(model):
+        raise ValueError(
+            f"{model.name!r} must do what its layers do. Received: a "
+            f"{type(model).__name__}, whose own `call` they do not show. Give "
+            "`keras.Model(model.input, model.output)` if they are what you "
+            "mean."
+        )
+
+
+def without_couplings(model: keras.Model) -> keras.Model:
+    """Returns the network in a model that `add_couplings` made for training.
+
+    It has the same inputs, and all outputs but those to train on. Other models
+    are returned as they are.
+    """
+    layers = [] if isinstance(model, keras.Sequential) else model.layers
+    if not any(unwrapped(layer) is not layer for layer in layers):
+        return model
+    outputs = model.output
+    if isinstance(outputs, dict):
+        outputs = {k: x for k, x in outputs.items() if k not in TO_TRAIN_ON}
+        if len(outputs) == 1 and not isinstance(model.input, dict):
+            outputs = next(iter(outputs.values()))  # as networks have it
+    copy = same_layers(
+        keras.Model(model.input, outputs, name=model.name),
+        # The couplings come last and are not used.
+        lambda layer, *args, **kwargs: unwrapped(layer)(*args, **kwargs),
+    )
+    return of_same_kind(model, copy.input, copy.output)
+
+
+def unwrapped(layer: Any) -> Any:
+    """Returns the routed layer that a layer asks for its couplings, or it."""
+    return layer.layer if getattr(layer, "shows_couplings", False) else layer
+
+
+def of_same_kind(model: keras.Model, inputs: Any, outputs: Any) -> keras.Model:
+    """Returns a model with other outputs that trains as the given one does.
+
+    Raises:
+        ValueError: If the model has a `train_step` or something like it of its
+            own, and its class cannot be made of inputs and outputs.
+    """
+    if check_kind(model):
+        return type(model)(inputs, outputs, name=model.name)
+    return keras.Model(inputs, outputs, name=model.name)
+
+
+def check_kind(model: keras.Model) -> bool:
+    """Tells whether a model is of a class of its own that copies can have.
+
+    Raises:
+        ValueError: If it must be, and cannot.
+    """
+    kind = type(model)
+    own = _own_methods(model)
+    arguments = inspect.getfullargspec(kind.__init__)
+    takes_any = arguments.varargs is not None and arguments.varkw is not None
+    fits = takes_any or arguments.args[1:] == ["inputs", "outputs", "name"]
+    # What was set on the model itself stays with it.
+    fits = fits and not any(name in vars(model) for name in own)
+    if fits and not isinstance(model, keras.Sequential):
+        return any(not _is_of_keras(cls) for cls in kind.__mro__)
+    if own:
+        raise ValueError(
+            f"{model.name!r} must train by Keras' own `{own[0]}`, or be of a "
+            "class that is made of (inputs, outputs, name). Received: a "
+            f"{kind.__name__}, whose `{own[0]}` a copy would lose. Give "
+            "`keras.Model(model.input, model.output)` if it does not matter."
+        )
+    return False
+
+
+def _own_methods(model: keras.Model) -> list[str]:
+    """Returns which methods of training a model does not have from Keras."""
+    own = [cls for cls in type(model).__mro__ if not _is_of_keras(cls)]
+    places = [vars(model), *map(vars, own)]
+    return [name for name in _METHODS if any(name in at for at in places)]
+
+
+def _is_of_keras(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] in _KERAS
+
+
+def copied(model: keras.Model, make: Callable[[Any], Any]) -> keras.Model:
+    """Returns a copy of a model with the same weights.
+
+    Its inputs stay optional, which `keras.models.clone_model` forgets.
+
+    Args:
+        model: A functional or sequential model.
+        make: Function that makes a layer for each.
+    """
+    check_kind(model)
+    _check_call(model)
+    inputs = None if isinstance(model, keras.Sequential) else model.input
+    copy = keras.models.clone_model(
+        model, input_tensors=inputs, clone_function=make
+    )
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def keep_pruned(model: keras.Model) -> None:
+    """Prunes once more what something else has changed in pruned weights.
+
+    While a model is being pruned, the constraints of its weights hold the
+    masks, which act after each step of the optimiser. Averages, restored
+    weights and `set_weights` come after it. Warns of what they changed.
+    """
+    changed = pruned = total = 0
+    for weight in model.weights:
+        prune_again = getattr(weight.constraint, "prune_again", None)
+        if prune_again is not None:
+            counts = prune_again(weight)
+            changed, pruned = changed + counts[0], pruned + counts[1]
+            total += math.prod(weight.shape)
+    if changed:
+        warnings.warn(
+            f"{changed:,} of the {pruned:,} pruned weights of {model.name!r} "
+            f"had other values again, so that {(pruned - changed) / total:.1%} "
+            f"were pruned and not {pruned / total:.1%}: something has set "
+            "weights after the last step, such as `restore_best_weights`, "
+            "averages (`use_ema`, `SwapEMAWeights`) or `set_weights`. They are "
+            "pruned once more; measure the network as it is now.",
+            stacklevel=3,
+        )
+
+
 def is_routed(layer: Any) -> bool:
     """Tells whether a layer routes."""
     return isinstance(getattr(layer, "routing", None), Routing)
@@ -68,7 +221,8 @@ def routed_layers(model: keras.Model) -> list[Any]:
     Raises:
         ValueError: If there is none.
     """
-    routed = [layer for layer in model.layers if is_routed(layer)]
+    layers = [unwrapped(layer) for layer in model.layers]
+    routed = [layer for layer in layers if is_routed(layer)]
     if not routed:
         raise ValueError(
             f"The model {model.name!r} has no routed capsule layer, such as "

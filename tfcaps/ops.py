@@ -26,6 +26,9 @@ from keras import ops
 # A tensor of the active backend, or anything that `keras.ops` converts to one.
 Tensor = Any
 
+# By how much the numbers of soft labels may miss a sum of 1, of bfloat16 too.
+SOFT_SUM_ERROR = 0.01
+
 # One axis or several.
 Axes = int | tuple[int, ...]
 
@@ -72,10 +75,13 @@ def length(
 
 
 def square_root(square: Tensor) -> Tensor:
-    """Returns the root, with a zero gradient at zero instead of infinity."""
-    positive = square > 0
-    root = ops.sqrt(ops.where(positive, square, ops.ones_like(square)))
-    return ops.where(positive, root, ops.zeros_like(root))
+    """Returns the root, with a zero gradient at zero instead of infinity.
+
+    What is no number stays none: a network that diverged must not look silent.
+    """
+    none = square <= 0
+    root = ops.sqrt(ops.where(none, ops.ones_like(square), square))
+    return ops.where(none, ops.zeros_like(root), root)
 
 
 def squash(
@@ -202,7 +208,8 @@ def class_targets(labels: Tensor, num_classes: int, dtype: str) -> Tensor:
 
     Args:
         labels: Targets `[b, j]`, or class indices `[b]` or `[b, 1]`; an index
-            outside `[0, j)` stands for no class.
+            outside `[0, j)` stands for no class. With one class `[b]` or
+            `[b, 1]` are targets too: 1 where it is there, 0 where not.
         num_classes: Int.
         dtype: Type of the targets.
 
@@ -211,6 +218,9 @@ def class_targets(labels: Tensor, num_classes: int, dtype: str) -> Tensor:
     """
     labels = ops.convert_to_tensor(labels)
     shape = tuple(labels.shape)
+    if num_classes == 1 and (len(shape) == 1 or shape[1:] == (1,)):
+        there = ops.reshape(ops.cast(labels, dtype), (-1, 1))
+        return ops.clip(there, 0.0, 1.0)
     if len(shape) == 2 and shape[-1] in (num_classes, None):
         return ops.cast(labels, dtype)
     if len(shape) == 2 and shape[-1] == 1:
@@ -220,6 +230,44 @@ def class_targets(labels: Tensor, num_classes: int, dtype: str) -> Tensor:
     raise ValueError(
         "Targets must be [batch, classes], or class indices [batch] or "
         f"[batch, 1]. Received: targets {shape} for {num_classes} classes."
+    )
+
+
+def clear_targets(targets: Tensor, num_classes: int) -> Tensor:
+    """Returns targets `[b, j]` with a single one for soft labels.
+
+    Soft labels are rows that sum to 1 but for rounding; their class is that of
+    the largest number. Rows of several classes or of none stay as they are.
+    """
+    sums = ops.sum(targets, axis=-1, keepdims=True)
+    is_one = ops.abs(sums - 1.0) <= SOFT_SUM_ERROR
+    of_largest = ops.one_hot(
+        ops.argmax(targets, axis=-1), num_classes, dtype=targets.dtype
+    )
+    return ops.where(is_one, of_largest, targets)
+
+
+def check_prediction(prediction: Tensor, *axes: str, loss: str) -> None:
+    """Raises `ValueError` unless a loss gets a prediction of the right axes.
+
+    Args:
+        prediction: What a network returns.
+        *axes: Names of the axes that it must have.
+        loss: Name of the loss.
+    """
+    shape = tuple(prediction.shape)
+    if len(shape) == len(axes):
+        return
+    wanted = f"[{', '.join(axes)}]"
+    hint = f"Give {loss} the output that has these axes."
+    if axes == ("batch", "classes") and len(shape) == 3:
+        hint = (
+            "Of poses [batch, classes, components] take the lengths: add the "
+            "layer `tfcaps.layers.Length()` to the model."
+        )
+    raise ValueError(
+        f"{loss} takes predictions {wanted}. Received: predictions of the "
+        f"shape {shape}. {hint}"
     )
 
 

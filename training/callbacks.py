@@ -1,6 +1,7 @@
 """The callbacks of a training that follow from its settings."""
 
 import math
+from typing import Any
 
 import keras
 
@@ -65,7 +66,7 @@ def _blueprints(
 
     A network that has been trained stays as narrow and as hard as it is.
     """
-    given = {"widths": None, "hard": 1.0}
+    given: dict[str, Any] = {"widths": None, "hard": 1.0}
     if config.width_start is not None:
         given = {"widths": (config.width_start, 2.0)}
     return tfcaps.callbacks.BlueprintEstimation(

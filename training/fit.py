@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from cli import UserError
 import tfcaps
+from cli import UserError
 from tfcaps import rem
 from training import (
     backbone,
@@ -363,8 +363,7 @@ def _to_train(
         return network
     labels = data.train.labels
     seen = len(repeated(labels) if config.balanced else labels)
-    images = config.epochs * seen
-    ramp = config.coupling_ramp * images / config.batch_size
+    ramp = config.coupling_ramp * config.epochs * seen / config.batch_size
     return rem.add_couplings(
         network, ramp_steps=round(ramp), counterfactual=counterfactual
     )

@@ -8,7 +8,6 @@ stays high. Both tell without any label of a part.
 import json
 from typing import Any
 
-import keras
 import numpy as np
 
 from tfcaps.files import write_atomically

@@ -76,6 +76,8 @@ class ConstellationCaps(ClassCaps):
     (2, 10, 2)
     """
 
+    routing: MeanShiftRouting
+
     def __init__(
         self,
         num_capsules: int,
@@ -125,7 +127,7 @@ class ConstellationCaps(ClassCaps):
             )
         _, rows, columns, types, _ = shape
         config = {**self.routing.get_config(), "types": types}
-        self.routing = MeanShiftRouting.from_config(config)
+        self.routing = MeanShiftRouting(**config)
         self.side = self.stride * max(rows, columns)
         # In sides of the image, so that a step of Adam is a share of it.
         self.transformation_initializer = keras.initializers.RandomNormal(
@@ -165,8 +167,8 @@ class ConstellationCaps(ClassCaps):
         labels: Tensor | None = None,
         return_activations: bool = False,
         return_couplings: bool = False,
-        return_evidence: bool = False,
         training: bool | None = None,
+        return_evidence: bool = False,
     ) -> Any:
         del labels, training
         votes, present, weights = self._prepared(inputs, activations)
@@ -241,10 +243,11 @@ class ConstellationCaps(ClassCaps):
     def _outputs(
         self, routed: Routed, return_activations: bool, return_couplings: bool
     ) -> Any:
+        poses, activations, couplings = (
+            ops.cast(tensor, "float32") for tensor in routed
+        )
         return select_outputs(
-            *(ops.cast(tensor, "float32") for tensor in routed),
-            return_activations,
-            return_couplings,
+            poses, activations, couplings, return_activations, return_couplings
         )
 
     def child_places(self, inputs: Tensor) -> Tensor:
@@ -272,16 +275,17 @@ class ConstellationCaps(ClassCaps):
         labels: Any = None,
         return_activations: bool = False,
         return_couplings: bool = False,
-        return_evidence: bool = False,
         training: bool | None = None,
+        return_evidence: bool = False,
     ) -> Any:
         parents = (inputs.shape[0], self.num_capsules)
         children = math.prod(inputs.shape[1:-1])
         shapes = ((*parents, 2), parents, (parents[0], children, parents[1]))
+        poses, activations, couplings = (
+            keras.KerasTensor(shape, dtype="float32") for shape in shapes
+        )
         outputs = select_outputs(
-            *(keras.KerasTensor(shape, dtype="float32") for shape in shapes),
-            return_activations,
-            return_couplings,
+            poses, activations, couplings, return_activations, return_couplings
         )
         if not return_evidence:
             return outputs

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps.layers import decoder_networks
-from tfcaps.ops import Tensor, class_targets, is_integer, length
+from tfcaps.ops import Tensor, class_targets, clear_targets, is_integer, length
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -31,7 +31,8 @@ class Decoder(keras.layers.Layer):
 
     Call arguments:
         inputs: Class poses.
-        labels: Classes `[b]`, or targets `[b, j]` with a single one.
+        labels: Classes `[b]`, or targets `[b, j]` with a single one or soft,
+            of which the largest counts.
         activations: What decides which capsule is longest, `[b, j]`. Defaults
             to the lengths of the poses.
 
@@ -119,6 +120,7 @@ class Decoder(keras.layers.Layer):
         classes = inputs.shape[1]
         if training and labels is not None:
             mask = class_targets(labels, classes, inputs.dtype)
+            mask = clear_targets(mask, classes)
         else:
             if activations is None:
                 activations = length(inputs)

@@ -18,8 +18,8 @@ class PartCaps(keras.layers.Layer):
 
     A 1x1 convolution and a softmax tell which of `num_types` types of part, or
     nothing, is at each place: a place has one type at most. Places compete: of
-    all within `window` only the one where most is present, `p = 1 - a(nothing)`,
-    stays active. The pose of a part is its place and nothing else, so that what
+    all within `window` only the one with the most presence stays active,
+    `p = 1 - a(nothing)`. The pose of a part is its place and nothing else, so that what
     it is can only be said by its type.
 
     At inference the winner of a window takes all. In training the competition

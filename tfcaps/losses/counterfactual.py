@@ -7,7 +7,13 @@ from keras import ops
 
 from tfcaps.losses.margin import MarginLoss
 from tfcaps.losses.spread import SpreadLoss
-from tfcaps.ops import Tensor, as_float32, class_targets
+from tfcaps.ops import (
+    Tensor,
+    as_float32,
+    check_prediction,
+    class_targets,
+    clear_targets,
+)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -68,14 +74,15 @@ class CounterfactualLoss(keras.losses.Loss):
     Call arguments:
         y_true: As in `MarginLoss`. Of several present classes the longest one
             is judged: with its tree alone, it must stay and the others vanish.
+            Of soft labels, which sum to 1, the largest is that of the class.
         y_pred: The output `counterfactual` of `tfcaps.rem.add_couplings`, `[b,
             3, j]`: two one-hot rows of the class whose tree was silenced
             (first) or left alone (second), times the number of images that this
             one stands for, or zeros; and the lengths that were left.
 
     Raises:
-        ValueError: If a weight is negative, `margin` out of range, or the
-            targets' shape does not fit.
+        ValueError: If a weight is negative, `margin` out of range, or the shape
+            of predictions or of targets does not fit.
 
     Example:
 
@@ -127,8 +134,13 @@ class CounterfactualLoss(keras.losses.Loss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_pred = as_float32(y_pred)
+        check_prediction(
+            y_pred, "batch", "3", "classes", loss="CounterfactualLoss"
+        )
         without, alone, lengths = ops.unstack(y_pred, 3, axis=1)
-        present = class_targets(y_true, y_pred.shape[-1], y_pred.dtype)
+        classes = y_pred.shape[-1]
+        present = class_targets(y_true, classes, y_pred.dtype)
+        present = clear_targets(present, classes)
         # Nothing where the class is wrong.
         without, alone = without * present, alone * present
         least: Any = self.m_minus

@@ -6,7 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, as_float32, check_positive, class_targets
+from tfcaps.ops import (
+    Tensor,
+    as_float32,
+    check_positive,
+    check_prediction,
+    class_targets,
+    clear_targets,
+)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -72,11 +79,13 @@ class CouplingLoss(keras.losses.Loss):
 
     Call arguments:
         y_true: As in `MarginLoss`; with several present classes each counts in
-            the first and the third term.
+            the first and the third term. Of soft labels, which sum to 1, the
+            largest is that of the present class.
         y_pred: Couplings `[b, i, j]`, not quantised.
 
     Raises:
-        ValueError: If a weight is negative, or the targets' shape does not fit.
+        ValueError: If a weight is negative, or the shape of predictions or of
+            targets does not fit.
 
     Example:
 
@@ -123,8 +132,12 @@ class CouplingLoss(keras.losses.Loss):
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         # The epsilon below is too small for float16.
         couplings = as_float32(y_pred)
+        check_prediction(
+            couplings, "batch", "children", "classes", loss="CouplingLoss"
+        )
         parents = couplings.shape[-1]
         present = class_targets(y_true, parents, couplings.dtype)
+        present = clear_targets(present, parents)
         taken = ops.mean(couplings, axis=1)  # by each class
         strongest = taken >= ops.max(taken, axis=-1, keepdims=True)
         strongest = ops.cast(strongest, couplings.dtype)

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, class_targets
+from tfcaps.ops import Tensor, check_prediction, class_targets
 
 # Those of `HardenMargin`.
 _HARD = {"m_plus": 0.95, "m_minus": 0.05, "down_weight": 0.8}
@@ -36,13 +36,15 @@ class MarginLoss(keras.losses.Loss):
         **kwargs: Arguments of `keras.losses.Loss`.
 
     Call arguments:
-        y_true: Targets `[b, j]`, one-hot or with several ones, or class
-            indices `[b]` or `[b, 1]`; an index outside `[0, j)` stands for no
-            class.
+        y_true: Targets `[b, j]`, one-hot, soft, or with several ones or none,
+            or class indices `[b]` or `[b, 1]`; an index outside `[0, j)` stands
+            for no class. With one class, 1 where it is there and 0 where not,
+            `[b]` or `[b, 1]`.
         y_pred: Lengths `[b, j]`.
 
     Raises:
-        ValueError: If the targets' shape does not fit the lengths.
+        ValueError: If predictions are no lengths, or the targets' shape does
+            not fit them.
 
     Example:
 
@@ -70,6 +72,7 @@ class MarginLoss(keras.losses.Loss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_pred = ops.convert_to_tensor(y_pred)
+        check_prediction(y_pred, "batch", "classes", loss="MarginLoss")
         present = class_targets(y_true, y_pred.shape[-1], y_pred.dtype)
         missed = ops.square(ops.relu(self.m_plus - y_pred))
         false = ops.square(ops.relu(y_pred - self.m_minus))

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, class_targets
+from tfcaps.ops import Tensor, check_prediction, class_targets
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -33,8 +33,8 @@ class SpreadLoss(keras.losses.Loss):
         y_pred: Activations `[b, j]`.
 
     Raises:
-        ValueError: If `margin` is out of range, or the targets' shape does not
-            fit.
+        ValueError: If `margin` is out of range, predictions are not activations
+            of two classes or more, or the targets' shape does not fit them.
 
     Example:
 
@@ -64,6 +64,13 @@ class SpreadLoss(keras.losses.Loss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_pred = ops.convert_to_tensor(y_pred)
+        check_prediction(y_pred, "batch", "classes", loss="SpreadLoss")
+        if y_pred.shape[-1] == 1:
+            raise ValueError(
+                "SpreadLoss compares classes, of which there must be at least "
+                "two. Received: predictions of the shape "
+                f"{tuple(y_pred.shape)}. Use MarginLoss for one class."
+            )
         present = class_targets(y_true, y_pred.shape[-1], y_pred.dtype)
         lead = ops.expand_dims(y_pred, 2) - ops.expand_dims(y_pred, 1)
         margin = ops.cast(self.margin, y_pred.dtype)

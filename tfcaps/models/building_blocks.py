@@ -6,6 +6,7 @@ import keras
 
 from tfcaps.layers import Length, PrimaryCaps
 from tfcaps.layers.routed import RoutedCaps
+from tfcaps.models.labelled_model import LabelledModel
 from tfcaps.ops import Tensor, is_integer
 from tfcaps.routing import Routing, UniformRouting
 from tfcaps.routing import get as get_routing
@@ -161,6 +162,6 @@ def network(
         )
     if labels is None:
         return keras.Model(images, lengths, name=name)
-    return keras.Model(
+    return LabelledModel(
         {"images": images, "labels": labels}, {"lengths": lengths}, name=name
     )

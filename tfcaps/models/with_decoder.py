@@ -7,6 +7,7 @@ import keras
 from tfcaps import graphs
 from tfcaps.layers import Decoder
 from tfcaps.models.building_blocks import label_input
+from tfcaps.models.labelled_model import LabelledModel
 
 
 def with_decoder(
@@ -45,12 +46,14 @@ def with_decoder(
 
     Raises:
         ValueError: If the model has no routed capsule layer, its last one has
-            not a capsule for each class, or the decoder does not fit its
-            images.
+            not a capsule for each class, the decoder does not fit its images,
+            or the model has its own `train_step` and its class is not made of
+            inputs and outputs.
     """
-    if isinstance(model, keras.Sequential):
-        # It has no `input` of its own before it is called.
-        model = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+    graphs.keep_pruned(model)
+    given = model = graphs.without_couplings(model)
+    graphs.check_kind(given)
+    model = graphs.functional(model)
     capsules = graphs.last_routed_layer(model)
     if any(isinstance(layer, Decoder) for layer in model.layers):
         raise ValueError(f"The model {model.name!r} has a decoder already.")
@@ -109,8 +112,8 @@ def with_decoder(
     if frozen:
         for layer in model.layers:
             layer.trainable = False
-    return keras.Model(
-        {"images": images, "labels": labels},
-        {"lengths": lengths, "reconstruction": reconstruction},
-        name=model.name,
-    )
+    inputs = {"images": images, "labels": labels}
+    outputs = {"lengths": lengths, "reconstruction": reconstruction}
+    if graphs.check_kind(given):
+        return graphs.of_same_kind(given, inputs, outputs)
+    return LabelledModel(inputs, outputs, name=model.name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.graphs import functional, same_layers
+from tfcaps.graphs import functional, same_layers, without_couplings
 from tfcaps.layers import (
     ClassCaps,
     CompactCaps,
@@ -84,7 +84,7 @@ def multiply_adds(model: keras.Model) -> MultiplyAdds:
     """
     per_layer: dict[str, int] = {}
     uncounted: list[str] = []
-    for layer, shapes in called(functional(model)):
+    for layer, shapes in called(functional(without_couplings(model))):
         count = of_layer(layer, shapes[0]) if shapes else 0
         if count is None:
             uncounted.append(layer.name)

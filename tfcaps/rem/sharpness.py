@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.graphs import is_routed
+from tfcaps.graphs import is_routed, unwrapped
 
 
 class SharpnessSchedule(keras.callbacks.Callback):
@@ -60,11 +60,9 @@ class SharpnessSchedule(keras.callbacks.Callback):
 
 def scheduled_layers(model: keras.Model) -> list[Any]:
     """Returns the layers of a model whose sharpness is to be scheduled."""
-    # `add_couplings` wraps the last routed layer.
-    layers = [getattr(layer, "layer", layer) for layer in model.layers]
     return [
         layer
-        for layer in layers
+        for layer in map(unwrapped, model.layers)
         if is_routed(layer)
         and getattr(layer.routing, "sharpness_mode", "") == "scheduled"
     ]

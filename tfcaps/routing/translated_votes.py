@@ -53,7 +53,7 @@ class TranslatedVotes(Votes):
         return math.prod(self._grid)
 
     @property
-    def _by_parent(self) -> Tensor:  # type: ignore[override]
+    def _by_parent(self) -> Tensor:
         return self.tensor
 
     @property

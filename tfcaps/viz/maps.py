@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
+from tfcaps.rem.labels import chosen_classes
 from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import Array, picture, show, stretched, without_ticks
 from tfcaps.viz.style import class_labels, figure, in_lines
@@ -51,7 +52,9 @@ def maps(
     """
     shown = {name: np.asarray(own) for name, own in by_method.items()}
     outlines = None if masks is None else np.asarray(masks)
-    about = None if classes is None else np.asarray(classes)
+    about = None
+    if classes is not None:
+        about = chosen_classes(classes, len(images))
     _check(len(images), shown, outlines, about)
     pictures = [picture(image) for image in images]
     height, width = pictures[0].shape[:2]

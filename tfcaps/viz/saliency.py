@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfcaps.rem.labels import chosen_classes
 from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, show, stretched, without_ticks
 from tfcaps.viz.style import class_labels, figure, in_lines
@@ -33,7 +34,8 @@ def saliency(
             shown side by side. A dozen at most look well.
         explanations: Name of the model to what `tfcaps.rem.explanation` makes
             of these images.
-        labels: Their classes `[n]`, shown over the images. Defaults to `None`.
+        labels: Their classes, `[n]` or one-hot, shown over the images. Defaults
+            to `None`.
         class_names: Names of the classes. Defaults to their numbers.
         alpha: Float in [0, 1]. How opaque the maps are. Defaults to `0.5`.
         colormap: Name of matplotlib's colours. Defaults to `"viridis"`, whose
@@ -62,7 +64,8 @@ def saliency(
         show(panel, image)
     panels[0, 0].set_ylabel("image", fontsize=9)
     if labels is not None:
-        for panel, label in zip(panels[0], np.asarray(labels), strict=True):
+        labels = chosen_classes(labels, len(images), len(names))
+        for panel, label in zip(panels[0], labels, strict=True):
             panel.set_title(in_lines(names[label]), fontsize=8)
     for row, (model, shown) in zip(
         panels[1:], explanations.items(), strict=True

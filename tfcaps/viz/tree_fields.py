@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import TreeFields
+from tfcaps.rem.labels import chosen_classes
 from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.pictures import picture, show
 from tfcaps.viz.style import class_labels, colour, figure, in_lines
@@ -49,7 +50,8 @@ def tree_fields(
         images: Images `[n, h, w, c]`, see `saliency`. A dozen at most look
             well.
         trees: What `tfcaps.rem.tree_fields` returns for them.
-        labels: Their classes `[n]`, shown over the images. Defaults to `None`.
+        labels: Their classes, `[n]` or one-hot, shown over the images. Defaults
+            to `None`.
         titles: A line for each, shown over its tree. Defaults to `None`.
         class_names: Names of the classes. Defaults to their numbers.
         most: Int. Children that are shown of a tree. Defaults to `8`.
@@ -75,7 +77,9 @@ def tree_fields(
         )
     if most < 1:
         raise ValueError(f"`most` must be at least 1. Received: most={most}.")
-    given = [None] * len(trees) if labels is None else np.asarray(labels)
+    given: Any = [None] * len(trees)
+    if labels is not None:
+        given = chosen_classes(labels, len(images))
     count = 1 + max(
         max(tree.predicted for tree in trees),
         *(-1 if label is None else int(label) for label in given),

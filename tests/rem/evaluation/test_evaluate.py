@@ -382,8 +382,8 @@ def test_wrong_input_is_an_error(model, images):
         rem.evaluate(model, 3)
     with pytest.raises(ValueError, match="Labels must be whole numbers.*0.5"):
         rem.evaluate(model, (images, labels + 0.5))
-    with pytest.raises(ValueError, match="must be a pair .images, labels., w"):
-        rem.evaluate(model, [(images, labels, np.ones(23))])
+    with pytest.raises(ValueError, match="must be .images, labels., or imag"):
+        rem.evaluate(model, [(images, labels, np.ones(23), 4)])
     with pytest.raises(ValueError, match="must yield batches, not single im"):
         rem.evaluate(model, list(zip(images, labels, strict=True)))
     with pytest.raises(ValueError, match="`batch_size` must be at least 1"):

@@ -61,5 +61,5 @@ def test_classes_that_do_not_fit_are_refused(model, classes, message):
 
 def test_maps_need_positions():
     flat = SMALL_NETWORKS["multilayer_capsnet"]()
-    with pytest.raises(ValueError, match="whose children have none. See"):
+    with pytest.raises(ValueError, match="where they have none. See"):
         rem.coupling_maps(flat, images_of(flat, 1), [0])

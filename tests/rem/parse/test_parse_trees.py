@@ -301,7 +301,7 @@ def test_mistakes_are_explained(deep):
     with pytest.raises(ValueError, match="is a ConvCaps. Parse trees of caps"):
         rem.ParseTrees(keras.Model(images, Length()(poses)))
     trees = rem.ParseTrees(deep)
-    with pytest.raises(ValueError, match="7 images and classes of shape"):
+    with pytest.raises(ValueError, match="one class for each of 7 images"):
         trees.by_class(images_of(deep), [0, 1])
     with pytest.raises(ValueError, match="Received: 0 images"):
         trees.overall(images_of(deep, 0))

@@ -237,7 +237,7 @@ def test_wrong_arguments_are_errors(images):
     ):
         with pytest.raises(ValueError, match=message):
             rem.prune_iteratively(model, images, **settings)
-    with pytest.raises(ValueError, match="24 images, 3 labels"):
+    with pytest.raises(ValueError, match=r"24 images and labels of .* \(3,\)"):
         rem.prune_iteratively(model, (images[0], images[1][:3]))
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="data set has no samples"):
         rem.prune_iteratively(model, (images[0][:0], images[1][:0]))

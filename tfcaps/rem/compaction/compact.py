@@ -4,9 +4,17 @@ from typing import Any
 
 import keras
 
-from tfcaps.graphs import functional, same_layers
+from tfcaps.graphs import (
+    check_kind,
+    functional,
+    keep_pruned,
+    of_same_kind,
+    same_layers,
+    without_couplings,
+)
 from tfcaps.rem.compaction.graph import Call, Graph
 from tfcaps.rem.compaction.units import Mask, Values
+from tfcaps.rem.finite import check_weights
 
 
 def compact(model: keras.Model) -> keras.Model:
@@ -37,7 +45,13 @@ def compact(model: keras.Model) -> keras.Model:
 
     Returns:
         A `keras.Model` with the same name, inputs and outputs, and weights of
-        its own. Couplings of hidden `ConvCaps` lose the removed types.
+        its own. Couplings of hidden `ConvCaps` lose the removed types. Of a
+        model that `add_couplings` made it is the network in it.
+
+    Raises:
+        ValueError: If the model is neither functional nor built, a weight is
+            not finite, or the model has its own `train_step` that the smaller
+            one would lose.
 
     Example:
 
@@ -48,10 +62,14 @@ def compact(model: keras.Model) -> keras.Model:
     >>> compact(model).get_layer("conv").filters
     3
     """
-    model = functional(model)
+    keep_pruned(model)
+    check_weights(model.weights)
+    given = without_couplings(model)
+    check_kind(given)
+    model = functional(given)
     for components in (False, True):
         model = _without_idle(model, Graph(model, components=components))
-    return model
+    return of_same_kind(given, model.input, model.output)
 
 
 def _without_idle(model: keras.Model, graph: Graph) -> keras.Model:

@@ -1,6 +1,7 @@
 """Measures a capsule network: accuracy, parse trees, entropy, sparsity."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import keras
@@ -11,18 +12,15 @@ from numpy.typing import NDArray
 from tfcaps.graphs import class_caps_and_input, encoder, routed_layers
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor, as_float32, longest, quantize, towards_class
-from tfcaps.rem.batches import (
-    batches_of,
-    class_indices,
-    has_several_classes,
-    longest_of,
-)
+from tfcaps.rem.batches import labelled_batches
 from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
 from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
 )
 from tfcaps.rem.evaluation.metrics import t_scores_of_children
 from tfcaps.rem.evaluation.report import Report
+from tfcaps.rem.finite import check_finite
+from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import QuantizedComparison
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
@@ -56,10 +54,18 @@ def evaluate(
     Args:
         model: A functional or sequential model with a routed layer, from images
             to class lengths or poses.
-        dataset: A tuple `(images, labels)` of arrays, or an iterable of such
-            batches: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a list.
-            Labels are class indices or one-hot. Every sample counts, so do not
-            drop the last partial batch.
+        dataset: What `fit` takes: a tuple `(images, labels)` of arrays, or an
+            iterable of such batches: a `tf.data.Dataset`, a
+            `keras.utils.PyDataset`, a list. Of several inputs it takes
+            `images`, of several targets `lengths`. Labels are class indices,
+            -1 for an image of no class, or rows `[b, j]`: one-hot or soft,
+            which sum to 1, or of zeros and ones, of which several or none may
+            be 1. Of several classes the one with the longest capsule counts;
+            images of no class are left out, and the report says how many. With
+            one class, labels are 1 where it is there and 0 where not, and the
+            accuracy is that of a capsule longer than a half. Every sample
+            counts once, whatever its weight, so do not drop the last partial
+            batch.
         levels: Int in [2, 256], or several, one for each routed layer, as in
             `quantize_couplings`; the last routed layer must have some. The
             uniform coupling 1/J should be a level, as with 11 levels and ten
@@ -76,8 +82,9 @@ def evaluate(
         A `Report`, which prints as a table and saves as JSON.
 
     Raises:
-        ValueError: If the model has no routed layer, the data set is empty, a
-            label is out of range, or `levels` is.
+        ValueError: If the model has no routed layer, the data set is empty or
+            never ends, a label is out of range or `levels` is, or what the
+            network returns is not finite.
     """
     report = Evaluator(model, levels, mode=mode).run(
         dataset, batch_size=batch_size, verbose=verbose
@@ -154,18 +161,23 @@ class Evaluator:
         """Measures the model on a data set, see `evaluate`."""
         self._outputs.update()
         counts = self.counts()
-        batches, count = batches_of(dataset, batch_size)
+        batches, count = labelled_batches(dataset, batch_size, self.model)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
         for images, labels in batches:
-            if has_several_classes(labels, self.num_classes):
-                # Of these the longest counts as the true one.
-                lengths = self.model.predict_on_batch(images)
-                labels = longest_of(labels, lengths)
-            labels = class_indices(labels, self.num_classes)
-            batch = predict(self._network, [images, labels.astype("int32")])
-            counts.add(batch, labels)
+            lengths = partial(self._lengths, images)
+            classes = class_of_each(labels, self.num_classes, lengths)
+            inputs = [images, np.maximum(classes, 0).astype("int32")]
+            batch = predict(self._network, inputs)
+            check_finite(batch, self.model)
+            counts.add(batch, classes)
             bar.add(1)
         return self.report(counts)
+
+    def _lengths(self, images: Any) -> Array:
+        """Returns the lengths, by which one of several classes is chosen."""
+        no_labels = np.zeros(len(images), "int32")
+        lengths: Array = predict(self._network, [images, no_labels])["lengths"]
+        return lengths
 
     def parts(self) -> tuple[keras.Model, keras.Model, keras.Model]:
         """Returns the network in three parts, with the newest weights.
@@ -241,8 +253,9 @@ class Evaluator:
         """Returns the measures with quantised couplings.
 
         `predicted` `[b]`, `keys` and `true_keys` `[b, i]` (uint8) towards the
-        predicted and the true class, and `largest` `[b, layers]`, the largest
-        rounded coupling of each layer.
+        predicted and the true class, `largest` `[b, layers]`, the largest
+        rounded coupling of each layer, and with one class `lengths_quantized`
+        `[b, 1]`.
         """
         quantized = self._outputs.quantized
         predicted = ops.argmax(quantized["lengths"], axis=-1)
@@ -251,7 +264,9 @@ class Evaluator:
             ops.max(couplings, axis=tuple(range(1, len(couplings.shape))))
             for couplings in of_layers
         ]
+        alone = self.num_classes == 1
         return {
+            **({"lengths_quantized": quantized["lengths"]} if alone else {}),
             "predicted": predicted,
             "keys": self._keys(quantized["couplings"], predicted),
             "true_keys": self._keys(quantized["couplings"], self._labels),

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfcaps.rem.batches import NO_SAMPLES
+from tfcaps.rem.labels import NO_CLASS, rightly_told
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 
 Array = NDArray[Any]
@@ -33,9 +35,22 @@ class EvaluationCounts:
         self._nonuniform = self._leaves = self._codes = self._whole = 0
         self._t_scores: Array | float = 0.0  # of each child
         self._largest = np.zeros(len(layers))
+        self._without_class = 0
+        self._told = np.zeros(2, int)  # right with one class, also quantised
 
     def add(self, batch: dict[str, Array], labels: Array) -> None:
-        """Adds the measures of a batch, as `Evaluator` makes them."""
+        """Adds the measures of a batch, as `Evaluator` makes them.
+
+        Images of no class, -1, are counted and left out.
+        """
+        if self._num_classes == 1:
+            for k, name in enumerate(("lengths", "lengths_quantized")):
+                self._told[k] += np.sum(rightly_told(labels, batch[name]))
+        known = labels != NO_CLASS
+        if not np.all(known):
+            self._without_class += int(np.sum(~known))
+            batch = {name: array[known] for name, array in batch.items()}
+            labels = labels[known]
         keys, predicted = batch["keys"], batch["predicted"]
         right = predicted == labels
         wrong = ~right
@@ -63,10 +78,16 @@ class EvaluationCounts:
             ValueError: If there was no sample.
         """
         if not self._samples:
-            raise ValueError(
-                "The data set has no samples. A generator can be read only "
-                "once; pass arrays or a `tf.data.Dataset`."
-            )
+            if self._without_class:
+                raise ValueError(
+                    "Some image must be of a class. Received: "
+                    f"{self._without_class} images of no class."
+                )
+            raise ValueError(NO_SAMPLES)
+        accuracies = np.array([self._right, self._right_quantized])
+        accuracies = accuracies / self._samples
+        if self._num_classes == 1:
+            accuracies = self._told / (self._samples + self._without_class)
         zero = [
             name
             for name, largest in zip(self._layers, self._largest, strict=True)
@@ -75,8 +96,9 @@ class EvaluationCounts:
         t_scores = np.asarray(self._t_scores) / self._samples
         left = t_scores[voting]
         return {
-            "accuracy": self._right / self._samples,
-            "accuracy_quantized": self._right_quantized / self._samples,
+            "accuracy": float(accuracies[0]),
+            "accuracy_quantized": float(accuracies[1]),
+            "without_class": self._without_class,
             "nonuniform_share": self._nonuniform / self._codes,
             "strong_share": self._leaves / self._codes,
             "whole_share": self._whole / self._samples,

@@ -8,9 +8,10 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.rem.batches import batches_of
+from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.evaluation import faithfulness_measures as measures
 from tfcaps.rem.evaluation.silencing import Above, Silencer, in_steps
+from tfcaps.rem.finite import check_finite
 
 Array = NDArray[Any]
 
@@ -69,16 +70,20 @@ class Study:
         """Runs the network below on the images, until there are enough."""
         images: list[Array] = []
         parts: list[list[Array]] = []
-        batches, number = batches_of(dataset, batch_size)
+        network = self._silencer.model
+        batches, number = labelled_batches(
+            dataset, batch_size, network, need_labels=False
+        )
         if number is not None:
             number = min(number, -(-samples // batch_size))
         bar = keras.utils.Progbar(
             number, verbose=self._verbose, unit_name="batch"
         )
         for batch, _ in batches:
-            batch = np.asarray(batch)[: samples - len(images)]
+            batch = batch[: samples - len(images)]
             if len(batch):
                 taken, active = self._silencer.below(batch)
+                check_finite(taken, network)
                 self._note_active(active)
                 images.extend(batch)
                 parts.append(taken)
@@ -86,10 +91,7 @@ class Study:
             if len(images) == samples:
                 break
         if not images:
-            raise ValueError(
-                "The data set has no samples. A generator can be read only "
-                "once; pass arrays or a `tf.data.Dataset`."
-            )
+            raise ValueError(NO_SAMPLES)
         return images, [np.concatenate(x) for x in zip(*parts, strict=True)]
 
     def _note_active(self, active: dict[str, Array]) -> None:
@@ -122,6 +124,7 @@ class Study:
         for part in seen:
             self._note_active(part.active)
         all_lengths = np.concatenate([part.lengths for part in seen])
+        check_finite(all_lengths, self._silencer.model)
         self.classes = all_lengths.argmax(axis=-1)
         self.lengths = measures.of_class(all_lengths, self.classes)
         self.towards = np.concatenate([part.towards for part in seen])

@@ -11,14 +11,11 @@ import keras
 import numpy as np
 
 from tfcaps.files import write_atomically
-from tfcaps.rem.batches import (
-    batches_of,
-    class_indices,
-    has_several_classes,
-    longest_of,
-)
+from tfcaps.rem.batches import labelled_batches
 from tfcaps.rem.evaluation.evaluate import Evaluator, predict
 from tfcaps.rem.evaluation.faithfulness_report import EMPTY_NECESSITY
+from tfcaps.rem.finite import check_finite
+from tfcaps.rem.labels import NO_CLASS, class_of_each
 
 # Those of the paper's networks, and some around.
 CANDIDATES = (2, 3, 5, 6, 11, 21, 51, 101, 129)
@@ -182,23 +179,24 @@ def find_levels(
     before, unrounded, _ = parts[0]
     num_classes = evaluators[0].num_classes
     all_counts = [evaluator.counts() for evaluator in evaluators]
-    batches, count = batches_of(dataset, batch_size)
+    network = evaluators[0].model
+    batches, count = labelled_batches(dataset, batch_size, network)
     bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
     samples = lost = 0
     lost_rounded = np.zeros(len(parts), int)
     for images, labels in batches:
         shared = keras.tree.flatten(predict(before, images))
         batch = predict(unrounded, shared)
-        if has_several_classes(labels, num_classes):
-            labels = longest_of(labels, batch["lengths"])
-        labels = class_indices(labels, num_classes)
-        inputs = [*shared, labels.astype("int32")]
-        samples += len(labels)
-        lost += int(np.sum(batch["lost"]))
+        check_finite(batch, network)
+        labels = class_of_each(labels, num_classes, batch["lengths"])
+        inputs = [*shared, np.maximum(labels, 0).astype("int32")]
+        known = labels != NO_CLASS
+        samples += int(np.sum(known))
+        lost += int(np.sum(batch["lost"][known]))
         for k, (*_, rounded) in enumerate(parts):
             measured = predict(rounded, inputs)
             all_counts[k].add({**batch, **measured}, labels)
-            lost_rounded[k] += np.sum(measured["lost_rounded"])
+            lost_rounded[k] += np.sum(measured["lost_rounded"][known])
         bar.add(1)
     reports = [
         evaluator.report(counts)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfcaps.files import write_atomically
+from tfcaps.rem.evaluation.class_table import class_table
 from tfcaps.rem.evaluation.faithfulness_report import Faithfulness
 from tfcaps.rem.evaluation.named_parts_report import NamedParts
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts
@@ -57,6 +58,9 @@ class Report:
             The others choose no parent, so that the T-score of a network with
             few children left is low, however clearly these choose.
         voting_children: How many children these are.
+        without_class: How many images were of no class. They are in no other
+            number, but for the accuracy of a network with one class, which is
+            whether that is there.
         zero_layers: Names of the layers whose couplings were all rounded to 0,
             for every sample.
         sparsity: Share of zeros among transformations and kernels.
@@ -109,6 +113,7 @@ class Report:
     t_score_voting: float | None = None
     voting_children: int | None = None
     tree_threshold: float | None = None
+    without_class: int = 0
 
     @property
     def dictionary(self) -> CouplingDictionary:
@@ -344,6 +349,7 @@ class Report:
             ("trees of every child", f"{100 * self.whole_share:.1f} %"),
             ("T-score", f"{self.t_score:.3f}"),
             *self._voting_rows(),
+            *self._without_class_rows(),
             ("sparsity", f"{100 * self.sparsity:.1f} %"),
             ("sparsity, with biases", f"{100 * self.sparsity_paper:.1f} %"),
             ("sparsity, everything", f"{100 * self.sparsity_all:.1f} %"),
@@ -358,20 +364,12 @@ class Report:
             rows += self.faithfulness.rows()
         width = max(len(name) for name, _ in rows)
         table = [f"{name:<{width}}  {value}" for name, value in rows]
-        table += ["", "class  samples  keys  entropy  ceiling (bits)"]
-        table += [
-            f"{j:>5}  {n:>7}  {keys:>4}  {bits:>7.2f}  {top:>7.2f}"
-            for j, (n, keys, bits, top) in enumerate(
-                zip(
-                    trees.num_samples,
-                    trees.num_keys,
-                    trees.entropy_bits,
-                    trees.ceiling_bits,
-                    strict=True,
-                )
-            )
-        ]
-        return "\n".join([*table, "", self.verdict])
+        return "\n".join([*table, "", *class_table(trees), "", self.verdict])
+
+    def _without_class_rows(self) -> list[tuple[str, str]]:
+        """Returns how many images were of no class, if some were."""
+        count = self.without_class
+        return [("images of no class", f"{count:,}")] if count else []
 
     def _voting_rows(self) -> list[tuple[str, str]]:
         """Returns the T-score of the children left, if some are gone."""

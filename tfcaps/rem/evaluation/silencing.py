@@ -23,6 +23,7 @@ from tfcaps.layers import (
 )
 from tfcaps.ops import Tensor, length
 from tfcaps.rem.evaluation.redrawing import draw_weights
+from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 from tfcaps.rem.parse.with_couplings import (
     WithCouplings,
@@ -94,6 +95,7 @@ class Silencer:
     ):
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
+        check_weights(self.model.weights)
         self._last = last_routed_layer(self.model)
         self.layer = self._named(layer)
         cut = _Cut(self.layer, self._last)

@@ -57,7 +57,8 @@ def vote_distances(
 
     Args:
         model: As in `capsule_outputs`.
-        images: Its input `[n, h, w, c]`.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
         iterations: Int. Measure up to this many iterations. Defaults to those
             of the layer's routing, one if it does not iterate.
         towards: `"all"` parents, or the `"predicted"` one. Defaults to `"all"`.

@@ -39,8 +39,10 @@ def integrated_gradients(
         model: A functional or sequential model from images to class lengths
             `[b, j]`, or to class poses `[b, j, d]`, as in `capsule_outputs`; a
             network without capsules serves too.
-        images: Its input `[n, h, w, c]`.
-        classes: Class `[n]` of each image. Defaults to the predicted one.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
+        classes: Class of each image, `[n]` or one-hot. Defaults to the
+            predicted one.
         steps: Int, at least 1. Points between baseline and image. Defaults to
             `32`.
         baseline: Number, or an image `[h, w, c]`, in which nothing is to be
@@ -85,8 +87,10 @@ def occlusion(
 
     Args:
         model: As in `integrated_gradients`.
-        images: Its input `[n, h, w, c]`.
-        classes: Class `[n]` of each image. Defaults to the predicted one.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
+        classes: Class of each image, `[n]` or one-hot. Defaults to the
+            predicted one.
         size: Int, or rows and columns of a window. Defaults to an eighth of the
             image, at least 1.
         stride: Int, or rows and columns from a window to the next, at most

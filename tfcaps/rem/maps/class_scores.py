@@ -10,8 +10,10 @@ from scipy import ndimage
 
 from tfcaps.graphs import encoder
 from tfcaps.layers import Length
-from tfcaps.rem.batches import predict_batches
+from tfcaps.rem.batches import images_of, predict_batch
 from tfcaps.rem.evaluation.evaluate import predict
+from tfcaps.rem.finite import check_finite, check_weights
+from tfcaps.rem.labels import chosen_classes
 
 Array = NDArray[Any]
 
@@ -37,8 +39,10 @@ class ClassScores:
     Args:
         model: As in `tfcaps.rem.capsule_outputs`; a network without capsules
             serves too, its outputs are taken as lengths.
-        images: Its input `[n, h, w, c]`.
-        classes: Class `[n]` of each image. Defaults to the predicted one.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
+        classes: Class of each image, `[n]` or one-hot. Defaults to the
+            predicted one.
         batch_size: Int. Most images that the model sees at once.
 
     Attributes:
@@ -60,7 +64,9 @@ class ClassScores:
         classes: ArrayLike | None = None,
         batch_size: int = 128,
     ):
-        self.images = np.asarray(images, np.float32)
+        self.network = lengths_of(model)
+        check_weights(self.network.weights)
+        self.images = np.asarray(images_of(images, self.network), np.float32)
         if self.images.ndim != 4 or not len(self.images) or batch_size < 1:
             raise ValueError(
                 "`images` must have the shape [n, h, w, c], with at least one "
@@ -68,7 +74,6 @@ class ClassScores:
                 f"{self.images.shape}, batch_size={batch_size}."
             )
         self.batch_size = batch_size
-        self.network = lengths_of(model)
         lengths = np.concatenate(
             [
                 self._lengths(self.images[image])[:new]
@@ -112,9 +117,10 @@ class ClassScores:
 
     def _lengths(self, batch: Array, many: bool = False) -> Array:
         if many:
-            return np.asarray(predict(self.network, batch))
-        [lengths] = predict_batches(self.network, batch, len(batch))
-        return np.asarray(lengths)
+            lengths = np.asarray(predict(self.network, batch))
+            check_finite(lengths, self.network)
+            return lengths
+        return np.asarray(predict_batch(self.network, batch))
 
 
 def full_batches(total: int, batch_size: int) -> Iterator[tuple[Array, int]]:
@@ -154,17 +160,4 @@ def filled(images: Array, fill: float | str) -> Array:
 def _classes(given: ArrayLike | None, lengths: Array) -> Array:
     if given is None:
         return np.argmax(lengths, axis=-1)
-    classes = np.asarray(given)
-    number, most = lengths.shape
-    if classes.shape != (number,) or classes.dtype.kind not in "iu":
-        raise ValueError(
-            "`classes` must be one whole number for each image. Received: "
-            f"{number} images and classes of shape {classes.shape}, "
-            f"{classes.dtype}."
-        )
-    if not (0 <= classes.min() and classes.max() < most):
-        raise ValueError(
-            f"`classes` must be in [0, {most - 1}]. Received: "
-            f"{classes.min()} to {classes.max()}."
-        )
-    return classes
+    return chosen_classes(given, *lengths.shape)

@@ -6,7 +6,9 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.rem.batches import class_indices, predict_batches
+from tfcaps.graphs import encoder
+from tfcaps.rem.batches import images_of, predict_batches
+from tfcaps.rem.labels import chosen_classes
 from tfcaps.rem.maps.explanation import explained, explanation
 
 Array = NDArray[Any]
@@ -28,8 +30,10 @@ def coupling_maps(
 
     Args:
         model: As in `explanation`, with children at more than one position.
-        images: Its input `[n, h, w, c]`.
-        classes: Class `[n]` of each image. Defaults to the predicted one.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
+        classes: Class of each image, `[n]` or one-hot. Defaults to the
+            predicted one.
         weight_by_activation: As in `explanation`. Defaults to `True`.
         align: As in `explanation`. Defaults to `"field"`.
         batch_size: Int. Most images in a batch. Defaults to `256`.
@@ -58,22 +62,14 @@ def coupling_maps(
         given = keras.Input((), dtype="int32", name="classes")
         shown = explained(model, weight_by_activation, align, given)
         number = int(shown.output["lengths"].shape[-1])
-        inputs = [images, _checked(classes, len(images), number)]
+        images = images_of(images, encoder(model))
+        inputs = [images, chosen_classes(classes, len(images), number)]
     if "saliency" not in shown.output:
         raise ValueError(
-            "Maps of couplings need children at more than one position in the "
-            f"image. Received: {model.name!r}, whose children have none. See "
-            "`tfcaps.rem.occlusion` for maps of any network."
+            "Maps of couplings need images, and children at more than one "
+            f"position in them. Received: {model.name!r}, where they have "
+            "none. See `tfcaps.rem.occlusion` for maps of any network of "
+            "images."
         )
     network = keras.Model(shown.input, shown.output["saliency"])
     return np.concatenate(list(predict_batches(network, inputs, batch_size)))
-
-
-def _checked(classes: ArrayLike, images: int, number: int) -> Array:
-    given = np.asarray(classes)
-    if given.shape != (images,):
-        raise ValueError(
-            f"There must be one class for each of {images} images. Received: "
-            f"classes of the shape {given.shape}."
-        )
-    return class_indices(given, number).astype(np.int32)

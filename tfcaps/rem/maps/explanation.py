@@ -157,8 +157,9 @@ def explanation(
     Returns:
         A functional model from images to a dict: `lengths` `[b, j]`, `classes`
         `[b]` (int32, the longest), `couplings` `[b, i]` towards that class, and
-        `saliency` `[b, rows, columns]`, see `saliency_map`, if the children of
-        the last routed layer, a `ClassCaps`, have more than one position.
+        `saliency` `[b, rows, columns]`, see `saliency_map`, if the input is an
+        image `[b, rows, columns, c]`, and the children of the last routed
+        layer, a `ClassCaps`, have more than one position.
 
     Raises:
         ValueError: If the model has no routed layer, the last one does not make
@@ -210,7 +211,7 @@ def explained(
     grid: tuple[int, ...] = ()
     if isinstance(layer, ClassCaps):
         grid = layer.children_shape(children.shape)
-    if math.prod(grid[:-1]) > 1:
+    if math.prod(grid[:-1]) > 1 and len(model.inputs[0].shape) == 4:
         centres = None
         if align == "field":
             centres = receptive_fields(model).centres

@@ -33,8 +33,10 @@ def grad_cam(
 
     Args:
         model: As in `integrated_gradients`.
-        images: Its input `[n, h, w, c]`.
-        classes: Class `[n]` of each image. Defaults to the predicted one.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
+        classes: Class of each image, `[n]` or one-hot. Defaults to the
+            predicted one.
         layer: Name of the layer that makes the features, `[b, rows, columns,
             c]`. Defaults to the last one below the capsules.
         batch_size: Int. Most images that the model sees at once. Defaults to

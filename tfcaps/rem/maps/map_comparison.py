@@ -107,7 +107,8 @@ def attribution_maps(
 
     Args:
         model: A capsule network, as in `explanation`.
-        images: Its input `[n, h, w, c]`.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
         steps: Int. Steps of the integrated gradients. Defaults to `32`.
         seed: Int. Seed of the random map. Defaults to `0`.
         batch_size: Int. Most images that the model sees at once. Defaults to

@@ -33,9 +33,11 @@ def pixel_deletion(
 
     Args:
         model: As in `integrated_gradients`.
-        images: Its input `[n, h, w, c]`.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
         maps: Maps `[n, h, w]` of the classes.
-        classes: Class `[n]` of each image. Defaults to the predicted one.
+        classes: Class of each image, `[n]` or one-hot. Defaults to the
+            predicted one.
         steps: Int, at least 1. In how many parts, of equally many pixels, they
             go. Defaults to `16`.
         fill: What pixels become that are gone: a number, or `"blurred"`.
@@ -77,9 +79,11 @@ def pixel_insertion(
 
     Args:
         model: As in `pixel_deletion`.
-        images: Its input `[n, h, w, c]`.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
         maps: Maps `[n, h, w]` of the classes.
-        classes: Class `[n]` of each image. Defaults to the predicted one.
+        classes: Class of each image, `[n]` or one-hot. Defaults to the
+            predicted one.
         steps: As in `pixel_deletion`. Defaults to `16`.
         fill: What pixels are that have not come yet. Defaults to `0`, black.
         seed: As in `pixel_deletion`. Defaults to `0`.
@@ -123,9 +127,11 @@ def mu_fidelity(
 
     Args:
         model: As in `pixel_deletion`.
-        images: Its input `[n, h, w, c]`.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
         maps: Maps `[n, h, w]` of the classes.
-        classes: Class `[n]` of each image. Defaults to the predicted one.
+        classes: Class of each image, `[n]` or one-hot. Defaults to the
+            predicted one.
         grid_size: Int. Subsets are made of the cells of a grid of this many
             rows and columns, or of pixels where the image has fewer, or with
             `None`. Defaults to `9`.

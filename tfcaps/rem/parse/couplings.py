@@ -6,17 +6,24 @@ from typing import Any
 import keras
 
 from tfcaps.graphs import (
+    TO_TRAIN_ON,
+    check_kind,
+    copied,
     encoder,
     functional,
     is_routed,
+    keep_pruned,
     last_routed_layer,
+    of_same_kind,
     only_one,
     routed_layers,
     same_layers,
+    without_couplings,
 )
 from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import Tensor, check_mode
 from tfcaps.rem.evaluation.without_trees import LostWithoutTree
+from tfcaps.rem.finite import check_weights
 from tfcaps.rem.gradient_ramp import GradientRamp
 from tfcaps.rem.parse.layer_levels import Levels, layer_levels
 from tfcaps.rem.parse.with_couplings import (
@@ -45,23 +52,25 @@ def quantize_couplings(
             to `"midtread"`.
 
     Returns:
-        A `keras.Model` with the same inputs and outputs.
+        A `keras.Model` with the same inputs and outputs, but for those that
+        `add_couplings` adds.
 
     Raises:
-        ValueError: If the model has no routed layer, or an argument is out of
-            range or does not fit the layers.
+        ValueError: If the model has no routed layer, an argument is out of
+            range or does not fit the layers, or the model has its own
+            `train_step` that the copy would lose.
     """
+    keep_pruned(model)
+    model = without_couplings(model)
     chosen = layer_levels(routed_layers(model), levels)
     check_mode(mode)
 
-    def copied(layer: Any) -> Any:
+    def copy_of(layer: Any) -> Any:
         if is_routed(layer) and layer.name in chosen:
             return _with_levels(layer, chosen[layer.name], mode)
         return type(layer).from_config(layer.get_config())
 
-    copy = keras.models.clone_model(model, clone_function=copied)
-    copy.set_weights(model.get_weights())
-    return copy
+    return copied(model, copy_of)
 
 
 def capsule_outputs(
@@ -123,8 +132,11 @@ def add_couplings(
     Raises:
         ValueError: If the model has no routed layer, or an output `couplings`
             already, or `ramp_steps` is negative, or the last routed layer is no
-            `ClassCaps` for `counterfactual`.
+            `ClassCaps` for `counterfactual`, or the model has its own
+            `train_step` and its class is not made of inputs and outputs.
     """
+    given = model
+    check_kind(given)
     model = functional(model)
     if isinstance(model.output, dict) and "couplings" in model.output:
         raise ValueError(
@@ -143,11 +155,7 @@ def add_couplings(
     show = show_last(model, shown, counterfactual=counterfactual)
     copy = same_layers(model, show)
     outputs = copy.output
-    to_train_on = {
-        name: shown[name]
-        for name in ("couplings", "counterfactual")
-        if name in shown
-    }
+    to_train_on = {name: shown[name] for name in TO_TRAIN_ON if name in shown}
     if ramp_steps:
         to_train_on = {
             name: GradientRamp(ramp_steps, dtype="float32")(tensor)
@@ -155,7 +163,7 @@ def add_couplings(
         }
     if not isinstance(outputs, dict):
         outputs = {"lengths": only_one(outputs, "lengths")}
-    return keras.Model(copy.input, {**outputs, **to_train_on}, name=model.name)
+    return of_same_kind(given, copy.input, {**outputs, **to_train_on})
 
 
 class QuantizedComparison:
@@ -184,6 +192,7 @@ class QuantizedComparison:
         self.levels = layer_levels(routed_layers(model), levels)
         self.rounded: dict[str, Tensor] = {}
         self._mode = check_mode(mode)
+        self._model = model
         self._copies: dict[int, tuple[Any, Any]] = {}
         known: dict[Any, Any] = {}
         once: dict[int, Tensor] = {}
@@ -228,7 +237,13 @@ class QuantizedComparison:
             self.rounded[last.name] = self.quantized["couplings"]
 
     def update(self) -> None:
-        """Gives the quantised layers the newest weights of the model."""
+        """Gives the quantised layers the newest weights of the model.
+
+        Raises:
+            ValueError: If a weight is not finite.
+        """
+        keep_pruned(self._model)
+        check_weights(self._model.weights)
         for layer, copy in self._copies.values():
             copy.set_weights(layer.get_weights())
 

@@ -44,7 +44,8 @@ def sample_keys(
 
     Args:
         model: As in `explanation`.
-        images: Its input `[n, h, w, c]`.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
         levels: As in `quantize_couplings`; those of the last routed layer in
             [2, 256]. Defaults to `11`.
         mode: As in `quantize_couplings`. Defaults to `"midtread"`.

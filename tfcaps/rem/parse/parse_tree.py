@@ -146,6 +146,11 @@ def _check(
             "couplings [n, m] between each and the next. Received: "
             f"activations of shapes {sizes}, couplings of shapes {shapes}."
         )
+    if not all(np.isfinite(a).all() for a in (*activations, *couplings)):
+        raise ValueError(
+            "Activations and couplings must be finite. Received: NaN or "
+            "infinity. Look at the weights of the network, and at its images."
+        )
     classes = len(activations[-1])
     if not roots or not 0 <= roots[0] <= roots[-1] < classes:
         raise ValueError(

@@ -14,7 +14,8 @@ from tfcaps.graphs import (
 )
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor
-from tfcaps.rem.batches import predict_batches
+from tfcaps.rem.batches import images_of, predict_batches
+from tfcaps.rem.labels import chosen_classes
 from tfcaps.rem.parse.couplings import (
     quantize_couplings,
     shown_outputs,
@@ -79,7 +80,8 @@ class ParseTrees:
         """Returns the tree of each image, from its predicted class.
 
         Args:
-            images: The model's input `[n, h, w, c]`.
+            images: The model's input `[n, h, w, c]`, or a data set of them as
+                in `tfcaps.rem.evaluate`, whose labels are not looked at.
         """
         return [
             self._tree(
@@ -99,8 +101,9 @@ class ParseTrees:
         Activations and couplings are averaged over its images.
 
         Args:
-            images: The model's input `[n, h, w, c]`.
-            classes: Class `[n]` of each image. Defaults to the predicted one.
+            images: As in `each`.
+            classes: Class of each image, `[n]` or one-hot. Defaults to the
+                predicted one.
 
         Returns:
             A tree for each class, `None` for those without an image.
@@ -108,12 +111,11 @@ class ParseTrees:
         Raises:
             ValueError: If there is not one class for each image.
         """
-        given = None if classes is None else np.asarray(classes)
-        if given is not None and given.shape != (len(images),):
-            raise ValueError(
-                "There must be one class for each image. Received: "
-                f"{len(images)} images and classes of shape {given.shape}."
-            )
+        number = int(self._model.output["activations"][-1].shape[-1])
+        given = None
+        if classes is not None:
+            images = images_of(images, self._model)
+            given = chosen_classes(classes, len(images), number)
         means: dict[int, _Mean] = {}
         start = 0
         for batch in self._batches(images):
@@ -124,7 +126,6 @@ class ParseTrees:
             for j in np.unique(own).tolist():
                 means.setdefault(j, _Mean()).add(batch, own == j)
             start += count
-        number = int(self._model.output["activations"][-1].shape[-1])
         return [
             self._tree(*means[j].result(), [j]) if j in means else None
             for j in range(number)
@@ -136,7 +137,7 @@ class ParseTrees:
         Activations and couplings are averaged over all images.
 
         Args:
-            images: The model's input `[n, h, w, c]`.
+            images: As in `each`.
         """
         mean = _Mean()
         for batch in self._batches(images):

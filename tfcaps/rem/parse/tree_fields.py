@@ -72,7 +72,8 @@ def tree_fields(
 
     Args:
         model: As in `receptive_fields`.
-        images: Its input `[n, h, w, c]`.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
         levels: Levels to which couplings are rounded, see `quantize_couplings`.
             Defaults to `None`, as they are.
         mode: As in `quantize_couplings`. Defaults to `"midtread"`.

@@ -14,7 +14,7 @@ from tfcaps.graphs import encoder, last_routed_layer, same_layers
 from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_levels, check_mode, quantize
-from tfcaps.rem.batches import batches_of, predict_batches
+from tfcaps.rem.batches import predict_batches
 from tfcaps.rem.parse.couplings import show_last, shown_outputs
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 from tfcaps.rem.parse.receptive_fields import receptive_fields
@@ -273,11 +273,7 @@ class _Shown:
         self, images: Any, batch_size: int
     ) -> Iterator[dict[str, Array]]:
         """Yields what the network says of each batch."""
-        if hasattr(images, "shape"):
-            yield from predict_batches(self._network, images, batch_size)
-            return
-        for batch, _ in batches_of(images, batch_size)[0]:
-            yield from predict_batches(self._network, batch, len(batch))
+        yield from predict_batches(self._network, images, batch_size)
 
 
 class _Children(keras.layers.Layer):

@@ -133,6 +133,9 @@ class WithCouplings(keras.layers.Layer):
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 
+    # By which `tfcaps.graphs` finds the layer inside.
+    shows_couplings = True
+
     def __init__(self, layer: Any, counterfactual: bool = False, **kwargs: Any):
         super().__init__(**{"dtype": layer.dtype_policy, **kwargs})
         self.layer = layer

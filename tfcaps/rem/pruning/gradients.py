@@ -7,10 +7,14 @@ import keras
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import functional
+from tfcaps.graphs import functional, of_same_kind
 from tfcaps.ops import Tensor
+from tfcaps.rem.batches import Batch, batches_of
 
 Array = NDArray[Any]
+
+# Of batches cut from arrays.
+_BATCH_SIZE = 256
 
 
 class NoStep(keras.optimizers.Optimizer):
@@ -45,7 +49,7 @@ class NoStep(keras.optimizers.Optimizer):
 def probe(model: keras.Model, optimizer: NoStep) -> keras.Model:
     """Returns a model of the same layers and losses for an optimiser."""
     whole = functional(model)
-    same = keras.Model(whole.input, whole.output, name=model.name)
+    same = of_same_kind(model, whole.input, whole.output)
     same.compile(
         optimizer,
         loss=model.loss,
@@ -55,16 +59,32 @@ def probe(model: keras.Model, optimizer: NoStep) -> keras.Model:
     return same
 
 
+def training_batches(data: Any, model: keras.Model) -> Iterable[Batch]:
+    """Returns batches of inputs, targets and weights, as `fit` takes them.
+
+    Raises:
+        ValueError: If they have no targets.
+    """
+    rank = max(len(tensor.shape) for tensor in model.inputs)
+    batches, _ = batches_of(data, _BATCH_SIZE, rank)
+    for batch in batches:
+        if batch.y is None:
+            raise ValueError(
+                "`batches` must have targets, for the gradient of the loss. "
+                "Received: inputs alone."
+            )
+        yield batch
+
+
 class Gradients:
     """The gradients of a compiled model, batch by batch.
 
     Args:
         model: A compiled model. It stays as it is.
-        batches: Pairs of inputs and targets, as for `train_on_batch`, to be
-            read several times.
+        batches: Data as in `batches_of`, to be read several times.
     """
 
-    def __init__(self, model: keras.Model, batches: Iterable[tuple[Any, Any]]):
+    def __init__(self, model: keras.Model, batches: Any):
         self._model = model
         self._batches = batches
         self._probe: keras.Model | None = None
@@ -82,9 +102,9 @@ class Gradients:
         before = self._model.get_weights()
         empty = True
         try:
-            for x, y in self._batches:
+            for batch in training_batches(self._batches, self._model):
                 empty = False
-                self._probe.train_on_batch(x, y)
+                self._probe.train_on_batch(*batch)
                 yield [optimizer.kept(variable) for variable in variables]
         finally:
             self._model.set_weights(before)

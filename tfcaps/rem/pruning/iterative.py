@@ -14,8 +14,10 @@ import numpy as np
 from keras import ops
 
 from tfcaps.graphs import encoder
+from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
+from tfcaps.rem.labels import class_of_each, rightly_told
 from tfcaps.rem.pruning.masks import magnitude_threshold
-from tfcaps.rem.pruning.pruning import Array, Pruning, begin, check_unpruned
+from tfcaps.rem.pruning.pruning import Pruning, begin, check_unpruned
 from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
 
 # The search ends when the threshold moves by less, or when the loss was the
@@ -26,7 +28,7 @@ _REPEATS = 10
 
 def prune_iteratively(
     model: keras.Model,
-    validation_data: tuple[Any, Any],
+    validation_data: Any,
     *,
     targets: str | Sequence[str] = DEFAULT_TARGETS,
     tolerance: float = 0.0,
@@ -48,7 +50,7 @@ def prune_iteratively(
 
     Args:
         model: A built `keras.Model`. It is changed in place.
-        validation_data: Images `[n, ...]` and labels `[n]` or one-hot, which
+        validation_data: Images and labels as in `tfcaps.rem.evaluate`, which
             are not trained on.
         targets: Groups of weights, as in `prune_low_magnitude`.
         tolerance: Float. The loss may grow by this share. Defaults to `0.0`.
@@ -92,18 +94,12 @@ def prune_iteratively(
             "`max_sparsity` must be at least 0 and less than 1. Received: "
             f"max_sparsity={max_sparsity}."
         )
-    images, labels = validation_data
-    if not len(images) == len(labels) > 0:
-        raise ValueError(
-            "`validation_data` must have one label for each image, and at "
-            f"least one. Received: {len(images)} images, {len(labels)} labels."
-        )
     return begin(
         model,
         _LossGuarded(
             model,
             targets,
-            (np.asarray(images), np.asarray(labels)),
+            validation_data,
             _Settings(
                 tolerance,
                 max_searches,
@@ -136,13 +132,19 @@ class _LossGuarded(Pruning):
         self,
         model: keras.Model,
         targets: str | Sequence[str],
-        data: tuple[Array, Array],
+        data: Any,
         settings: _Settings,
     ):
         super().__init__(target_variables(model.trainable_variables, targets))
-        self.data = data
         self.settings = settings
         self._encoder = encoder(model)
+        batches, _ = labelled_batches(data, settings.batch_size, self._encoder)
+        self.data = [(x, np.asarray(y)) for x, y in batches if len(x)]
+        if not self.data:
+            raise ValueError(NO_SAMPLES)
+        classes = int(self._encoder.output.shape[1])
+        for _, labels in self.data:  # a mistake is answered before training
+            class_of_each(labels, classes, np.zeros((len(labels), classes)))
 
     def end_epoch(self, model: keras.Model, epoch: int) -> None:
         settings = self.settings
@@ -179,19 +181,17 @@ class _LossGuarded(Pruning):
     def _measure(self, model: keras.Model) -> tuple[float, float]:
         """Returns loss and accuracy on the validation data."""
         loss = self.settings.loss or _loss_of_lengths(model)
-        size = self.settings.batch_size
-        images, labels = self.data
-        total, right = 0.0, 0
-        for start in range(0, len(labels), size):
-            part = slice(start, start + size)
-            lengths = self._encoder.predict_on_batch(images[part])
-            wanted = labels[part]
-            value = ops.convert_to_numpy(ops.mean(loss(wanted, lengths)))
-            total += float(value) * len(wanted)
-            if wanted.ndim > 1 and wanted.shape[-1] > 1:
-                wanted = np.argmax(wanted, axis=-1)
-            right += np.sum(np.argmax(lengths, axis=-1) == wanted.reshape(-1))
-        return total / len(labels), float(right / len(labels))
+        total, count = 0.0, 0
+        right = []
+        for images, labels in self.data:
+            lengths = self._encoder.predict_on_batch(images)
+            value = ops.convert_to_numpy(ops.mean(loss(labels, lengths)))
+            total += float(value) * len(labels)
+            count += len(labels)
+            classes = class_of_each(labels, lengths.shape[-1], lengths)
+            right.append(rightly_told(classes, lengths))
+        told = np.concatenate(right)
+        return total / count, float(np.mean(told)) if told.size else 0.0
 
 
 def largest_threshold(

@@ -14,6 +14,7 @@ the model itself stays as it was and stripping is removing the constraints.
 All are driven by the callback `UpdatePruningStep` and end with `strip_pruning`.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +24,9 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from tfcaps.graphs import keep_pruned
 from tfcaps.ops import Tensor
+from tfcaps.rem.finite import check_weights
 
 Array = NDArray[Any]
 
@@ -36,7 +39,9 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     the masks; Keras loads it with a fresh optimiser.)
 
     Warns if a schedule of tfmot or Keras has not reached its final sparsity,
-    because the training was too short or `UpdatePruningStep()` was missing.
+    because the training was too short or `UpdatePruningStep()` was missing, and
+    if pruned weights had other values again, as after `restore_best_weights` or
+    with averages (`use_ema`); these are pruned once more.
 
     Args:
         model: A model given to one of the functions above. It is changed in
@@ -47,6 +52,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     """
     pruning = getattr(model, "pruning", None)
     if pruning is not None:
+        keep_pruned(model)
         reached = pruning.reached()
         pruning.detach(model)
         model.pruning = None
@@ -71,31 +77,74 @@ class UpdatePruningStep(keras.callbacks.Callback):
 
     With `steps_per_execution` above 1 callbacks run once for several steps: all
     of these have the masks of the last one.
+
+    In a training loop of your own, call it as tfmot's guide says:
+    `set_model(model)` of a model that has an optimiser, `on_train_begin()`,
+    before each step `on_train_batch_begin(batch)`, and `on_epoch_end(epoch)`.
+    Without numbers (-1) it counts the calls.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first_step = 1  # of the epoch, or of what is counted
+        self._batches_per_step = 1
+        self._batches = 0
+        self._epochs = 0
+        self._knows_epoch = False
 
     def on_train_begin(self, logs: Any = None) -> None:
         pruning = getattr(self.model, "pruning", None)
+        if self.model is None:
+            raise ValueError(
+                "The model is not known. Call `set_model(model)` before "
+                "`on_train_begin`, or give the callback to `fit`."
+            )
         if pruning is None:
             raise ValueError(
                 f"The model {self.model.name!r} is not being pruned. Call "
                 "`tfcaps.rem.prune_low_magnitude(model, schedule)`, or begin "
                 "another strategy, before `fit`."
             )
+        if getattr(self.model, "optimizer", None) is None:
+            raise ValueError(
+                f"The model {self.model.name!r} has no optimiser, in which the "
+                "masks live. Compile it, or set `model.optimizer` in a loop of "
+                "your own, before `on_train_begin`."
+            )
         pruning.attach(self.model)
+        self._count_from_here()
+        self._epochs = 0
+        self._knows_epoch = False
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int = -1, logs: Any = None) -> None:
+        self._knows_epoch = epoch >= 0
+        if self._knows_epoch:
+            self._count_from_here()
+
+    def on_train_batch_begin(self, batch: int = -1, logs: Any = None) -> None:
+        if not self._knows_epoch or batch < 0:
+            batch = self._batches
+        step = self._first_step + batch // self._batches_per_step
+        self._batches += 1
+        self.model.pruning.begin_step(self.model, step)
+
+    def on_epoch_end(
+        self, epoch: int = -1, logs: Any = None, batch: int | None = None
+    ) -> None:
+        del batch  # what tfmot calls the first argument
+        if epoch < 0:
+            epoch = self._epochs
+        self._epochs = epoch + 1
+        self.model.pruning.end_epoch(self.model, epoch)
+        if logs is not None:
+            sync(self.model)
+            logs["sparsity"] = self.model.pruning.sparsity()
+
+    def _count_from_here(self) -> None:
         optimizer = self.model.optimizer
         self._first_step = int(ops.convert_to_numpy(optimizer.iterations)) + 1
         self._batches_per_step = optimizer.gradient_accumulation_steps or 1
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        step = self._first_step + batch // self._batches_per_step
-        self.model.pruning.begin_step(self.model, step)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.model.pruning.end_epoch(self.model, epoch)
-        if logs is not None:
-            logs["sparsity"] = self.model.pruning.sparsity()
+        self._batches = 0
 
 
 class Pruning:
@@ -174,9 +223,8 @@ class Pruning:
 
     def weights(self, model: keras.Model) -> list[Array]:
         """Returns the weights that can be pruned as they are now."""
-        if keras.backend.backend() == "jax":
-            # During `fit` the live state is outside the variables.
-            model.jax_state_sync()
+        sync(model)
+        check_weights(self.variables)
         return [ops.convert_to_numpy(v) for v in self.variables]
 
     def masks(self) -> list[Array]:
@@ -196,12 +244,28 @@ class Pruning:
         return self.sparsity()
 
     def sparsity(self) -> float:
-        """Returns the share of zeros in the masks."""
-        masks = self.masks()
-        if not masks:  # before the model is compiled
-            return 0.0
-        kept = sum(int(np.count_nonzero(mask)) for mask in masks)
-        return 1.0 - kept / sum(mask.size for mask in masks)
+        """Returns the share of the weights that are pruned now."""
+        return self._num_pruned() / sum(
+            math.prod(variable.shape) for variable in self.variables
+        )
+
+    def _num_pruned(self) -> int:
+        """Returns how many weights a mask leaves out, and are left out."""
+        if not self._masks:  # before the model is compiled
+            return 0
+        return sum(
+            int(np.sum(~mask & (ops.convert_to_numpy(variable) == fill)))
+            for variable, mask, fill in zip(
+                self.variables, self.masks(), self.fills, strict=True
+            )
+        )
+
+
+def sync(model: keras.Model) -> None:
+    """Gives variables their newest values."""
+    if keras.backend.backend() == "jax":
+        # During `fit` the live state is outside the variables.
+        model.jax_state_sync()
 
 
 def begin(model: keras.Model, pruning: Pruning) -> keras.Model:
@@ -250,3 +314,18 @@ class _Masked(keras.constraints.Constraint):
         if self.fill:
             masked = masked + self.fill * (1.0 - self.mask)
         return masked
+
+    def prune_again(self, variable: Any) -> tuple[int, int]:
+        """Prunes a weight once more.
+
+        Returns:
+            How many of its numbers were pruned and had changed, and how many
+            are pruned.
+        """
+        pruned = ops.convert_to_numpy(self.mask) == 0
+        array = ops.convert_to_numpy(variable)
+        changed = int(np.sum(pruned & (array != self.fill)))
+        if changed:
+            masked = np.where(pruned, self.fill, array)
+            variable.assign(masked.astype(array.dtype))
+        return changed, int(np.sum(pruned))

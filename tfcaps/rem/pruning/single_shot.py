@@ -1,6 +1,6 @@
 """SNIP: single-shot pruning before the training, by connection sensitivity."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps.ops import Tensor
-from tfcaps.rem.pruning.gradients import NoStep, probe
+from tfcaps.rem.pruning.gradients import NoStep, probe, training_batches
 from tfcaps.rem.pruning.masks import saliency_masks
 from tfcaps.rem.pruning.pruning import Array, Pruning, begin, check_unpruned
 from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
@@ -16,7 +16,7 @@ from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
 
 def prune_single_shot(
     model: keras.Model,
-    batches: Iterable[tuple[Any, Any]],
+    batches: Any,
     sparsity: float,
     *,
     targets: str | Sequence[str] = DEFAULT_TARGETS,
@@ -30,8 +30,9 @@ def prune_single_shot(
     Args:
         model: A compiled, built `keras.Model` that has not been trained. It is
             changed in place.
-        batches: Pairs of inputs and targets, as for `train_on_batch`; together
-            they should show every class, and be neither shifted nor dropped.
+        batches: Data that `fit` takes: arrays `(x, y)`, or an iterable of
+            batches. Together they should show every class, and be neither
+            shifted nor dropped.
         sparsity: Float in [0, 1). Share of weights to prune.
         targets: Groups of weights, as in `prune_low_magnitude`.
 
@@ -70,14 +71,14 @@ def prune_single_shot(
 
 
 def _saliencies(
-    model: keras.Model, batches: Iterable[Any], variables: Sequence[Any]
+    model: keras.Model, batches: Any, variables: Sequence[Any]
 ) -> list[Array]:
     """Returns the saliency of each weight; the model stays as it was."""
     before = model.get_weights()
     optimizer = _Saliency()
     trained = probe(model, optimizer)
-    for x, y in batches:
-        trained.train_on_batch(x, y)
+    for batch in training_batches(batches, trained):
+        trained.train_on_batch(*batch)
     model.set_weights(before)  # moving averages, and what constraints did
     if not optimizer.built:
         raise ValueError("`batches` must have at least one batch.")

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.graphs import keep_pruned
 from tfcaps.rem.pruning.targets import (
     DEFAULT_TARGETS,
     check_targets,
@@ -46,6 +47,7 @@ def sparsity(
         raise ValueError(
             f"`scope` must be one of {SCOPES}. Received: scope={scope!r}."
         )
+    keep_pruned(model)
     variables = list(model.weights)
     if scope != "all":
         pruned = target_variables(variables, targets)

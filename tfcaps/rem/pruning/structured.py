@@ -30,7 +30,7 @@ def prune_structured(
     scope: str = "layer",
     min_share: float = 0.05,
     frequency: int = 1,
-    batches: Iterable[tuple[Any, Any]] | None = None,
+    batches: Any = None,
     seed: int = 0,
     original: keras.Model | None = None,
 ) -> keras.Model:
@@ -72,8 +72,8 @@ def prune_structured(
         min_share: Float in (0, 1]. Share of its units that each layer keeps at
             least. Defaults to `0.05`.
         frequency: As in `prune_low_magnitude`.
-        batches: Pairs of inputs and targets, as for `train_on_batch`, which
-            `"taylor"` reads at each update. Defaults to `None`.
+        batches: Data that `fit` takes, arrays `(x, y)` or an iterable of
+            batches, which `"taylor"` reads at each update. Defaults to `None`.
         seed: Int. Of the random numbers of `"random"`. Defaults to `0`.
         original: The network from which `compact` made `model`, before its
             first unit left. The shares of `pruning_schedule` and `min_share`
@@ -167,7 +167,7 @@ class _Structured(Scheduled):
         schedule: Schedule,
         frequency: int,
         settings: _Settings,
-        batches: Iterable[tuple[Any, Any]] | None,
+        batches: Any,
         kinds: Sequence[str],
         original: keras.Model | None,
     ):
@@ -221,11 +221,10 @@ class _Structured(Scheduled):
         return 1.0 - self._cost(keep) / self._whole.cost
 
     def sparsity(self) -> float:
-        masks = self.masks()
-        if not masks:  # before the model is compiled
-            return 0.0
-        kept = sum(int(np.count_nonzero(mask)) for mask in masks)
-        return 1.0 - kept / self._whole.size
+        gone = self._whole.size - sum(
+            math.prod(variable.shape) for variable in self.variables
+        )
+        return (self._num_pruned() + gone) / self._whole.size
 
     def _towards(self, model: keras.Model) -> Iterable[Sequence[Any]]:
         if self._gradients is None:

@@ -1,0 +1,103 @@
+"""Pruning in a training loop of one's own, as tfmot's guide writes it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfcaps
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+
+UNUSED = -1
+
+
+@pytest.fixture
+def images(rng):
+    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
+
+
+def step(model, optimizer, images):
+    loss = tfcaps.losses.MarginLoss()
+    with tf.GradientTape() as tape:
+        value = loss(images[1][:4], model(images[0][:4], training=True))
+    gradients = tape.gradient(value, model.trainable_variables)
+    optimizer.apply(gradients, model.trainable_variables)
+
+
+def schedule(step):
+    return min(0.2 * (step - 1), 0.8)
+
+
+@pytest.mark.parametrize("kind", ["set", "compiled", "another"])
+def test_the_published_order_prunes_step_by_step(kind, images):
+    model = tiny_capsnet()
+    optimizer = keras.optimizers.Adam()
+    if kind != "set":
+        model.compile(optimizer)
+    rem.prune_low_magnitude(model, schedule)
+    if kind == "set":
+        model.optimizer = optimizer
+    if kind == "another":  # does the steps; Keras applies constraints anyway
+        optimizer = keras.optimizers.Adam()
+    update = rem.UpdatePruningStep()
+    update.set_model(model)
+    update.on_train_begin()
+    found = []
+    for _ in range(2):
+        for _ in range(3):
+            update.on_train_batch_begin(batch=UNUSED)
+            step(model, optimizer, images)
+            found.append(rem.sparsity(model))
+        update.on_epoch_end(batch=UNUSED)
+    expected = [schedule(number) for number in range(1, 7)]
+    np.testing.assert_allclose(found, expected, atol=0.01)
+    assert rem.sparsity(rem.strip_pruning(model)) == pytest.approx(
+        0.8, abs=0.01
+    )
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_loop_with_numbers_prunes_as_fit_does(numbered, images):
+    model = tiny_capsnet()
+    model.compile("adam")
+    rem.prune_low_magnitude(model, schedule)
+    update = rem.UpdatePruningStep()
+    update.set_model(model)
+    update.on_train_begin()
+    for epoch in range(2):
+        if numbered:
+            update.on_epoch_begin(epoch)
+        for batch in range(2):
+            update.on_train_batch_begin(batch if numbered else UNUSED)
+            step(model, model.optimizer, images)
+        logs = {}
+        update.on_epoch_end(epoch if numbered else UNUSED, logs)
+    assert logs["sparsity"] == pytest.approx(0.6, abs=0.01)
+
+
+def test_epochs_are_counted_where_they_have_no_number(images):
+    model = tiny_capsnet()
+    model.compile("adam", tfcaps.losses.MarginLoss())
+    rem.prune_iteratively(model, images, every=2, max_searches=1)
+    measured = []
+    model.pruning._measure = lambda model: measured.append(1) or (np.nan, 0.0)
+    update = rem.UpdatePruningStep()
+    update.set_model(model)
+    update.on_train_begin()
+    for _ in range(4):
+        update.on_epoch_end(batch=UNUSED)
+    assert len(measured) == 2
+
+
+def test_what_is_missing_is_one_sentence(images):
+    update = rem.UpdatePruningStep()
+    with pytest.raises(ValueError, match=r"Call `set_model\(model\)` before"):
+        update.on_train_begin()
+    model = tiny_capsnet()
+    update.set_model(model)
+    with pytest.raises(ValueError, match="is not being pruned. Call"):
+        update.on_train_begin()
+    rem.prune_low_magnitude(model, schedule)
+    with pytest.raises(ValueError, match="no optimiser.*set `model.optimizer`"):
+        update.on_train_begin()

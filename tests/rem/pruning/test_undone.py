@@ -1,0 +1,166 @@
+"""Pruning that something else undoes: averages, restored or set weights."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+
+
+@pytest.fixture
+def images(rng):
+    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
+
+
+def compiled(optimizer="adam"):
+    model = tiny_capsnet(filters=6)
+    model.compile(optimizer, tfcaps.losses.MarginLoss())
+    return model
+
+
+def averaging():
+    return keras.optimizers.Adam(use_ema=True, ema_momentum=0.9)
+
+
+def restoring(model, images):
+    rem.prune_low_magnitude(model, lambda step: min(0.1 * step, 0.8))
+    restore = keras.callbacks.EarlyStopping(
+        "sparsity", mode="min", restore_best_weights=True
+    )
+    model.fit(
+        *images,
+        batch_size=8,
+        epochs=4,
+        verbose=0,
+        callbacks=[rem.UpdatePruningStep(), restore],
+    )
+    # Stopped after the second epoch, with the weights of the first.
+    return rem.strip_pruning(model)
+
+
+def averaged(model, images):
+    rem.prune_low_magnitude(model, lambda step: 0.8)
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    return rem.strip_pruning(model)
+
+
+def swapped(model, images):
+    rem.prune_low_magnitude(model, lambda step: 0.8)
+    swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
+    callbacks = [rem.UpdatePruningStep(), swap]
+    model.fit(*images, verbose=0, callbacks=callbacks)
+    return rem.strip_pruning(model)
+
+
+def set_again(model, images):
+    before = model.get_weights()
+    rem.prune_low_magnitude(model, lambda step: 0.8)
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    model.set_weights(before)
+    return rem.strip_pruning(model)
+
+
+def single_shot(model, images):
+    rem.prune_single_shot(model, [images], 0.8)
+    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    return rem.strip_pruning(model)
+
+
+@pytest.mark.parametrize(
+    ("train", "optimizer", "least"),
+    [
+        pytest.param(restoring, "adam", 0.5, id="EarlyStopping"),
+        pytest.param(averaged, averaging, 0.79, id="use_ema"),
+        pytest.param(swapped, averaging, 0.79, id="SwapEMAWeights"),
+        pytest.param(set_again, "adam", 0.79, id="set_weights"),
+        pytest.param(single_shot, averaging, 0.79, id="SNIP with averages"),
+    ],
+)
+def test_pruned_weights_are_pruned_once_more_and_it_is_said(
+    train, optimizer, least, images, tmp_path
+):
+    model = compiled(optimizer() if callable(optimizer) else optimizer)
+    with pytest.warns(UserWarning, match=r"of the \d.* pruned weights.*% were"):
+        train(model, images)
+    assert rem.sparsity(model) >= least
+    model.save(tmp_path / "stripped.keras")
+    loaded = keras.models.load_model(tmp_path / "stripped.keras")
+    assert rem.sparsity(loaded) == rem.sparsity(model)
+
+
+def uses():
+    return {
+        "sparsity": rem.sparsity,
+        "encoder": rem.encoder,
+        "compact": rem.compact,
+        "quantize_couplings": lambda model: rem.quantize_couplings(model, 11),
+        "capsule_outputs": rem.capsule_outputs,
+    }
+
+
+@pytest.mark.parametrize("name", uses())
+def test_masks_act_where_weights_are_used(name):
+    model = compiled()
+    before = model.get_weights()
+    rem.prune_low_magnitude(model, lambda step: 0.8)
+    model.pruning.begin_step(model, 1)
+    sparsity = model.pruning.sparsity()
+    model.set_weights(before)
+    assert model.pruning.sparsity() < 0.01  # that of the weights
+    # A model that shares the layers is pruned with it.
+    shared = keras.Model(model.input, model.output)
+    with pytest.warns(UserWarning, match="so that 0.0% were pruned and not 8"):
+        uses()[name](shared)
+    assert model.pruning.sparsity() == sparsity > 0.79
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        uses()[name](shared)
+
+
+def test_an_evaluator_measures_the_pruned_network(images):
+    model = compiled()
+    evaluator = rem.Evaluator(model)
+    before = model.get_weights()
+    rem.prune_low_magnitude(model, lambda step: 0.8)
+    model.pruning.begin_step(model, 1)
+    expected = evaluator.run(images).to_dict()
+    model.set_weights(before)
+    with pytest.warns(UserWarning, match="pruned once more"):
+        found = evaluator.run(images).to_dict()
+    assert found == expected
+    assert found["sparsity"] > 0.79
+
+
+def test_whole_units_leave_whatever_averages_did(images):
+    model = compiled(averaging())
+    rem.prune_structured(model, lambda step: 0.5 * (step > 1))
+    update = rem.UpdatePruningStep()
+    model.fit(*images, batch_size=8, verbose=0, callbacks=[update])
+    pruned = model.pruning.reached()
+    with pytest.warns(UserWarning, match="pruned once more"):
+        small = rem.compact(rem.strip_pruning(model))
+    whole = rem.multiply_adds(model).total
+    assert rem.multiply_adds(small).total <= (1.0 - pruned) * whole * 1.001
+    np.testing.assert_allclose(
+        small.predict(images[0], verbose=0),
+        model.predict(images[0], verbose=0),
+        atol=1e-6,
+    )
+    assert small.count_params() < 0.8 * model.count_params()
+
+
+def test_the_logs_tell_the_sparsity_of_the_weights(images):
+    model = compiled()
+    rem.prune_low_magnitude(model, lambda step: 0.8)
+    before = model.get_weights()
+    undo = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: model.set_weights(before)
+    )
+    history = model.fit(
+        *images, verbose=0, callbacks=[undo, rem.UpdatePruningStep()]
+    ).history
+    assert history["sparsity"][0] < 0.01

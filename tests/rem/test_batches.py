@@ -1,0 +1,169 @@
+"""One reader of data: what it takes, and what it says of the rest."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+from tfcaps.losses import MarginLoss
+from tfcaps.rem.batches import batches_of, images_of, labelled_batches
+
+X = np.random.default_rng(0).random((8, 8, 8, 1), dtype=np.float32)
+Y = np.arange(8) % 3
+ONE_HOT = np.eye(3, dtype="float32")[Y]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_capsnet()
+
+
+def read(data, model, **settings):
+    """Returns all images and labels."""
+    pairs, count = labelled_batches(data, 3, model, **settings)
+    images, labels = zip(*pairs, strict=True)
+    assert count in (None, len(images))
+    return np.concatenate(images), np.concatenate(labels)
+
+
+class Repeated:
+    """As a `tf.data.Dataset` after `repeat()`."""
+
+    def cardinality(self):
+        return -1
+
+    def __iter__(self):
+        while True:
+            yield X, Y
+
+
+class Endless(keras.utils.PyDataset):
+    """A data set without an end."""
+
+    num_batches = None
+
+    def __getitem__(self, index):
+        return X, Y
+
+
+TAKEN = {
+    "arrays": (X, Y),
+    "lists of images and labels": (list(X), list(Y)),
+    "nested lists": (X.tolist(), Y.tolist()),
+    "zipped": tuple(zip(*[(X[n], Y[n]) for n in range(8)], strict=True)),
+    "a list of inputs": ([X], Y),
+    "a list of targets": (X, [Y, X]),
+    "a dict of one input": ({"input": X}, Y),
+    "targets of a training model": (X, {"couplings": Y, "lengths": Y}),
+    "labels among the inputs": {"images": X, "labels": Y},
+    "weights": (X, Y, np.ones(8)),
+    "weights by name": (X, {"lengths": Y}, {"lengths": np.ones(8)}),
+    "a tuple of batches": ((X[:4], Y[:4]), (X[4:], Y[4:])),
+    "two batches": [(X[:4], Y[:4]), (X[4:], Y[4:])],
+    "batches as lists": [[X[:4], Y[:4]], [X[4:], Y[4:]]],
+    "batches of dicts": [({"images": X}, {"lengths": Y})],
+    "batches of inputs by name": [{"images": X, "labels": Y}],
+    "batches with weights": [(X, Y, np.ones(8))],
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_it_is_what_arrays_are(name, model):
+    images, labels = read(TAKEN[name], model)
+    np.testing.assert_allclose(images, X)
+    np.testing.assert_array_equal(labels, Y)
+    np.testing.assert_allclose(images_of(TAKEN[name], model), X)
+
+
+def test_one_hot_rows_are_not_targets_of_many_outputs(model):
+    for rows in (ONE_HOT, list(ONE_HOT), ONE_HOT.tolist()):
+        _, labels = read((X, rows), model)
+        np.testing.assert_array_equal(labels, ONE_HOT)
+
+
+def test_images_without_labels(model):
+    for data in (X, list(X), [X[:4], X[4:]], (X,), (X, None), {"images": X}):
+        np.testing.assert_allclose(images_of(data, model), X)
+        with pytest.raises(ValueError, match="Labels are needed.*images alone"):
+            read(data, model)
+
+
+REFUSED = {
+    "one image": (X[0], "batches, not single images.*image.None"),
+    "unbatched": (list(zip(X, ONE_HOT, strict=True)), "not single images"),
+    "unbatched indices": (list(zip(X, Y, strict=True)), "not single images"),
+    "too few labels": ((X, Y[:3]), r"8 images and labels of the shape \(3,\)"),
+    "too few in a batch": ([(X, Y[:3])], r"8 images and labels of .* \(3,\)"),
+    "one label": ((X, 3), r"labels of the shape \(\)"),
+    "four parts": ([(X, Y, Y, Y)], "must be .images, labels., or images al"),
+    "unknown inputs": (({"a": X, "b": X}, Y), "called 'images'.*'a', 'b'"),
+    "two inputs": (([X, X], Y), "must be a dict.*Received: a list of 2"),
+    "unknown targets": ((X, {"a": Y, "b": X}), "called 'lengths'.*'a', 'b'"),
+    "words": ("images", "must be .images, labels. or an iterable.*str"),
+    "images of words": (np.array(["a", "b"]), "arrays of numbers.*<U1"),
+    "repeated": (Repeated(), "never ends.*repeat"),
+    "endless": (Endless(), "never ends"),
+    "a number": (3, "Received: int"),
+    "no batch size": ((X, Y), "`batch_size` must be at least 1"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_rest_gets_one_sentence(name, model):
+    data, message = REFUSED[name]
+    size = 0 if name == "no batch size" else 3
+    with pytest.raises(ValueError, match=message):
+        pairs, _ = labelled_batches(data, size, model)
+        list(pairs)
+
+
+def test_images_without_an_axis_of_channels_are_not_one_image(model):
+    images, _ = read((X[..., 0], Y), model)
+    assert images.shape == (8, 8, 8)
+    found = rem.sample_keys(model, X[..., 0]).keys
+    np.testing.assert_array_equal(found, rem.sample_keys(model, X).keys)
+
+
+def test_inputs_to_train_on_keep_their_structure():
+    data = {"images": X, "labels": Y}, {"lengths": Y, "reconstruction": X}
+    batches, count = batches_of(data, 5)
+    first, last = batches
+    assert count == 2
+    assert first.x.keys() == {"images", "labels"}
+    assert len(last.y["reconstruction"]) == 3
+    assert last.sample_weight is None
+
+
+def test_arrays_prune_as_the_batch_that_they_are():
+    masks = []
+    for data in ((X, Y), [(X, Y)]):
+        model = dense()
+        rem.prune_single_shot(model, data, 0.5)
+        masks.append(model.pruning.masks())
+    for one, other in zip(*masks, strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="must have targets.*inputs alone"):
+        rem.prune_single_shot(dense(), X, 0.5)
+
+
+def dense():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3, activation="sigmoid"),
+        ]
+    )
+    model.compile("adam", MarginLoss())
+    return model
+
+
+def test_weights_of_samples_weigh_the_saliencies():
+    masks = []
+    for weights in (1.0 * (np.arange(8) == 7), 1.0 * (np.arange(8) == 0)):
+        model = dense()
+        rem.prune_single_shot(model, (X, Y, weights), 0.5)
+        masks.append(np.concatenate([m.ravel() for m in model.pruning.masks()]))
+    assert 0 < np.mean(masks[0] != masks[1]) < 1

@@ -1,0 +1,114 @@
+"""Weights and images that are not finite are named, and nothing is measured."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.networks import tiny_capsnet
+from tfcaps import rem
+from tfcaps.routing import UniformRouting
+
+LABELS = np.arange(6) % 3
+FUNCTIONS = {
+    "evaluate": lambda m, x: rem.evaluate(m, (x, LABELS)),
+    "find_levels": lambda m, x: rem.find_levels(m, (x, LABELS), (3,)),
+    "faithfulness": lambda m, x: rem.faithfulness(m, x),
+    "sample_keys": lambda m, x: rem.sample_keys(m, x),
+    "vote_distances": lambda m, x: rem.vote_distances(m, x),
+    "each tree": lambda m, x: rem.ParseTrees(m).each(x),
+    "trees of classes": lambda m, x: rem.ParseTrees(m).by_class(x, LABELS),
+    "all trees": lambda m, x: rem.ParseTrees(m).overall(x),
+    "tree_fields": lambda m, x: rem.tree_fields(m, x),
+    "coupling_maps": lambda m, x: rem.coupling_maps(m, x, LABELS),
+    "occlusion": lambda m, x: rem.occlusion(m, x),
+    "pixel_deletion": lambda m, x: rem.pixel_deletion(
+        m, x, np.zeros((6, 8, 8)), steps=2
+    ),
+}
+every_function = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+@pytest.fixture
+def images(rng):
+    return rng.random((6, 8, 8, 1), dtype=np.float32)
+
+
+def network(**settings):
+    return tiny_capsnet(primary_kernel_size=4, **settings)
+
+
+@every_function
+def test_a_layer_without_numbers_is_named(name, images):
+    model = network()
+    kernel = model.get_layer("conv").kernel
+    kernel.assign(np.full(kernel.shape, np.nan))
+    with pytest.raises(ValueError, match="Weights.*NaN or inf.*'conv/kernel'"):
+        FUNCTIONS[name](model, images)
+
+
+@every_function
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_image_without_numbers_is_named(name, value, images):
+    images[4, 2, 2] = value
+    with pytest.raises(
+        ValueError, match="in image 4, counted from 0; 1 of its"
+    ):
+        FUNCTIONS[name](network(), images)
+
+
+@pytest.mark.parametrize("name", ["evaluate", "find_levels", "faithfulness"])
+def test_couplings_that_never_change_do_not_hide_it(name, images, tmp_path):
+    model = network(routing=UniformRouting())
+    weight = model.get_layer("class_caps").transformation
+    weight.assign(np.full(weight.shape, np.nan))
+    model.save(tmp_path / "diverged.keras")
+    loaded = keras.models.load_model(tmp_path / "diverged.keras")
+    for either in (model, loaded):
+        with pytest.raises(ValueError, match="in 'class_caps/transformation'"):
+            FUNCTIONS[name](either, images)
+
+
+def test_lengths_of_what_is_no_number_are_none():
+    poses = np.array([[np.nan, 1.0], [0.0, 0.0], [3.0, 4.0]], "float32")
+    lengths = np.asarray(tfcaps.layers.Length()(poses))
+    assert np.isnan(lengths[0])
+    assert lengths[1:].tolist() == [0.0, 5.0]
+
+
+def test_images_of_a_data_set_are_counted(images):
+    images[5] = np.nan
+    batches = [(images[:4], LABELS[:4]), (images[4:], LABELS[4:])]
+    with pytest.raises(ValueError, match="in image 5, .*; 1 of its batch of 2"):
+        rem.evaluate(network(), batches)
+
+
+def test_numbers_that_get_too_large_are_told_from_these(images):
+    model = network()
+    with pytest.raises(ValueError, match="numbers get too large"):
+        rem.evaluate(model, (images * 1e30, LABELS))
+
+
+def test_nothing_is_pruned_by_weights_that_are_no_numbers(images):
+    for begin in (
+        lambda m: rem.prune_low_magnitude(m, lambda step: 0.5),
+        lambda m: rem.prune_structured(m, lambda step: 0.5),
+    ):
+        model = network()
+        model.compile("adam", tfcaps.losses.MarginLoss())
+        begin(model)
+        kernel = model.get_layer("conv").kernel
+        kernel.assign(np.full(kernel.shape, np.nan))
+        with pytest.raises(ValueError, match="NaN or infinity in 'conv/ker"):
+            model.pruning.begin_step(model, 1)
+        rem.strip_pruning(model)
+        with pytest.raises(ValueError, match="NaN or infinity in 'conv/ker"):
+            rem.compact(model)
+    with pytest.raises(ValueError, match="Images must be finite.*image 0"):
+        rem.prune_iteratively(network(), (np.nan * images, LABELS))
+
+
+def test_trees_of_what_is_no_number_are_refused():
+    couplings = np.full((2, 3), np.nan)
+    with pytest.raises(ValueError, match="couplings must be finite"):
+        rem.parse_tree([np.ones(2), np.ones(3)], [couplings], [0])
