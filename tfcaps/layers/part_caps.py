@@ -19,8 +19,8 @@ class PartCaps(keras.layers.Layer):
     A 1x1 convolution and a softmax tell which of `num_types` types of part, or
     nothing, is at each place: a place has one type at most. Places compete: of
     all within `window` only the one with the most presence stays active,
-    `p = 1 - a(nothing)`. The pose of a part is its place and nothing else, so that what
-    it is can only be said by its type.
+    `p = 1 - a(nothing)`. The pose of a part is its place and nothing else, so
+    that what it is can only be said by its type.
 
     At inference the winner of a window takes all. In training the competition
     is soft, `a p^4 / (sum of p^4 in the window)`, until the weight `hardness`

@@ -145,7 +145,7 @@ def test_a_layer_may_say_where_its_children_are(batch_size):
         ({"levels": 257}, r"must be in \[2, 256\].* Received: levels=257"),
         ({"mode": "up"}, "`mode`"),
         ({"images": IMAGES[:0]}, "at least one image"),
-        ({"images": []}, "no samples"),
+        ({"images": []}, "at least one image"),
         ({"images": 3}, r"must be \(images, labels\) or an iterable"),
     ],
 )
