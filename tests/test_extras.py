@@ -124,8 +124,8 @@ def test_a_missing_backend_is_named(backend, tmp_path):
     )
     assert done.returncode == 1
     assert done.stderr.endswith(
-        f"ImportError: The backend {backend} is not installed. Run: pip install "
-        f'"tfcaps[{backend}]"\n'
+        f"ImportError: The backend {backend} is not installed. Run: pip "
+        f'install "tfcaps[{backend}]"\n'
     )
 
 
