@@ -2,6 +2,15 @@
 
 import tfcaps.versions as versions  # noqa: F401 (loads Keras and checks it)
 from tfcaps import layers, losses, models, ops, rem, routing
+from tfcaps.memory import keep_memory
 
-__all__ = ["layers", "losses", "models", "ops", "rem", "routing"]
+__all__ = [
+    "keep_memory",
+    "layers",
+    "losses",
+    "models",
+    "ops",
+    "rem",
+    "routing",
+]
 __version__ = "0.2.0"

@@ -22,6 +22,9 @@ def start_quietly() -> None:
     try:
         import tensorflow as tf
 
+        import tfcaps
+
+        tfcaps.keep_memory()
         tf.config.list_physical_devices()
     finally:
         os.dup2(stderr, 2)
