@@ -21,7 +21,7 @@ ON_JAX += tests/losses tests/viz/test_viz.py \
 	evaluation/test_evaluate trees/test_type_keys pruning/test_single_shot))
 endif
 
-.PHONY: rem test test-all test-jax lint docs clean
+.PHONY: rem test test-all test-jax test-other-cpu lint docs clean
 
 rem: $(if $(wildcard $(VENV)/installed-dev),$(VENV)/installed-dev,$(VENV)/installed)
 	$(RUN) training/run.py --rem
@@ -34,6 +34,13 @@ test-all: $(VENV)/installed-dev
 
 test-jax: $(VENV)/installed-dev
 	KERAS_BACKEND=jax $(RUN) -m pytest --numprocesses 2 --dist worksteal $(ON_JAX)
+
+# On any processor what TensorFlow does on one without AVX-512, and on others.
+test-other-cpu: $(VENV)/installed-dev
+	TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=AVX2 XLA_FLAGS=--xla_cpu_max_isa=AVX2 \
+	$(RUN) -m pytest --numprocesses 2 --dist worksteal -m "not slow"
+	TF_ENABLE_ONEDNN_OPTS=1 \
+	$(RUN) -m pytest --numprocesses 2 --dist worksteal -m "not slow"
 
 lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .

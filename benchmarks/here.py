@@ -24,7 +24,6 @@ from benchmarks import faults, machine
 from benchmarks.faults import Cost
 from cli import Parser, UserError, run_loading
 from markdown_table import markdown
-from tfcaps.files import write_atomically
 from training.quiet import start_quietly
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,7 +40,7 @@ _RECORDED = (
     "em_capsnet_small",
 )
 _NATIVE, _AVX2 = "as it is", "as without AVX-512"
-_KINDS = {_NATIVE: {}, _AVX2: faults.AVX2}
+_KINDS: dict[str, dict[str, str]] = {_AVX2: faults.AVX2, _NATIVE: {}}
 _SECONDS = 8.0
 
 _PAGE = """\
@@ -70,7 +69,6 @@ def make_parser() -> Parser:
         type=lambda names: names.split(","),
         help=f"which, instead of {','.join(NETWORKS)}",
     )
-    add("--batch", type=int, help="images in a step (default: the network's)")
     add(
         "--out",
         type=Path,
@@ -88,16 +86,14 @@ def run(options: argparse.Namespace) -> None:
     names = options.networks or (_RECORDED if options.record else NETWORKS)
     if options.record:
         for kind in _KINDS:
-            measured = _measure(names, kind, options.batch)
-            known = [m for m in known if not _same(m, measured)] + [measured]
-            write(options.out, known)
+            for name in names:
+                known = added(known, _measure(name, kind))
+                write(options.out, known)
         return
     costs = {}
     for name in names:
         print(f"training {name} for some steps", flush=True)
-        costs[name] = faults.of_training(
-            name, batch=options.batch, seconds=_SECONDS
-        )
+        costs[name] = faults.of_training(name, seconds=_SECONDS)
     print(f"\n{table(costs, known)}")
 
 
@@ -127,32 +123,27 @@ def _cells(cost: Cost) -> list[str]:
     return [f"{cost.ms:.0f}", f"{cost.faults:,.0f}", share]
 
 
-def _measure(
-    names: Sequence[str], kind: str, batch: int | None
-) -> dict[str, Any]:
-    measured: dict[str, Any] = {
-        "kind": kind,
-        "machine": machine.describe(),
-        "kept": {},
-        "given_back": {},
-    }
-    for name in names:
-        for key, kept in (("kept", True), ("given_back", False)):
-            cost = faults.of_training(
-                name,
-                kept=kept,
-                batch=batch,
-                seconds=_SECONDS,
-                environment=_KINDS[kind],
-            )
-            print(f"{kind}, {name}, {key}: {', '.join(_cells(cost))}")
-            measured[key][name] = cost._asdict()
+def _measure(name: str, kind: str) -> dict[str, Any]:
+    """Returns a machine of which one network is known."""
+    measured: dict[str, Any] = {"kind": kind, "machine": machine.describe()}
+    for key, kept in (("kept", True), ("given_back", False)):
+        cost = faults.of_training(
+            name, kept=kept, seconds=_SECONDS, environment=_KINDS[kind]
+        )
+        print(f"{kind}, {name}, {key}: {', '.join(_cells(cost))}", flush=True)
+        measured[key] = {name: cost._asdict()}
     return measured
 
 
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Tells whether two are of the same kind of machine."""
-    return title(one) == title(other)
+def added(
+    known: Sequence[dict[str, Any]], measured: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Returns known machines with what was measured on one, new or known."""
+    like = [m for m in known if title(m) == title(measured)]
+    for key in ("kept", "given_back"):
+        before = like[0][key] if like else {}
+        measured = {**measured, key: {**before, **measured[key]}}
+    return [*(m for m in known if m not in like), measured]
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -175,6 +166,8 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 def write(folder: Path, known: Sequence[dict[str, Any]]) -> None:
     """Writes the known machines, and the page on them."""
+    from tfcaps.files import write_atomically
+
     folder.mkdir(parents=True, exist_ok=True)
     with write_atomically(folder / "here.json", "w") as file:
         json.dump(known, file, indent=1)
