@@ -1,6 +1,7 @@
 """Shared by the commands: a user's mistake is one sentence on stderr."""
 
 import argparse
+import importlib.metadata
 import importlib.util
 import signal
 import sys
@@ -43,6 +44,22 @@ def check_installed(**extras: str) -> None:
 
 def _is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
+
+
+def version_of(package: str) -> str | None:
+    """Returns the version of an installed package, `None` if it is not.
+
+    TensorFlow's packages have different names and the same module.
+    """
+    names = (
+        [package, f"{package}-cpu"] if package == "tensorflow" else [package]
+    )
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 class Parser(argparse.ArgumentParser):

@@ -56,7 +56,7 @@ def wheel(session: nox.Session) -> None:
         session.install("build")
         session.run("python", "-m", "build", "--wheel", "--outdir", work, ".")
         (built,) = Path(work).glob("*.whl")
-        session.install(str(built))
+        session.install(f"{built}[tensorflow]")
         session.chdir(work)
         session.run("python", "-c", example())
 
@@ -66,7 +66,10 @@ def lowest(python: str) -> list[str]:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     extras = config["options.extras_require"]
-    needed = [extras[extra] for extra in ("data", "serving", "viz")]
+    needed = [
+        extras[extra]
+        for extra in ("data", "serving", "tensorflow", "tfds", "tfmot", "viz")
+    ]
     needed.append(config["options"]["install_requires"])
     lines = "\n".join(needed).splitlines()
     pins = {}

@@ -1,7 +1,5 @@
 """Measures whole steps on one GPU: what `benchmarks/gpu.py` does."""
 
-import importlib.metadata
-import importlib.util
 import json
 import platform
 import subprocess
@@ -18,7 +16,7 @@ import tfcaps
 from benchmarks import machine, models
 from benchmarks.aims import UNMEASURED
 from benchmarks.measure import interleaved
-from cli import UserError
+from cli import UserError, version_of
 from markdown_table import markdown
 from tfcaps.files import write_atomically
 from training.models import network
@@ -83,9 +81,9 @@ def describe() -> dict[str, Any]:
     """Returns date, commit, device, backend and versions."""
     name = _gpu_name()
     versions = {
-        package: importlib.metadata.version(package)
+        package: version
         for package in _PACKAGES
-        if importlib.util.find_spec(package)
+        if (version := version_of(package))
     }
     return {
         "date": date.today().isoformat(),

@@ -1,12 +1,13 @@
 """Records the machine, versions and date of a measurement."""
 
 import datetime
-import importlib.metadata
 import os
 import platform
 import subprocess
 from pathlib import Path
 from typing import Any
+
+from cli import version_of
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("tensorflow", "keras")
@@ -15,7 +16,7 @@ _VECTOR_UNITS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile")
 
 def describe() -> dict[str, Any]:
     """Returns date, commit, processor, cores and versions."""
-    versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    versions = {name: version_of(name) for name in _PACKAGES}
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit(),

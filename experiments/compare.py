@@ -92,7 +92,7 @@ def compare(options: argparse.Namespace) -> None:
 def _train(options: argparse.Namespace) -> list[dict[str, Any]]:
     if options.data_dir is not None and not Path(options.data_dir).is_dir():
         raise UserError(f"--data-dir {options.data_dir!r} is not a folder.")
-    check_installed(data="PIL", serving="tensorflow_serving", viz="matplotlib")
+    check_installed(data="PIL", tensorflow="tensorflow", viz="matplotlib")
     for name in options.networks:
         folder = options.runs / name
         if folder.exists():

@@ -50,7 +50,7 @@ def _check(options: Any) -> None:
 
     if not options.folder.is_dir():
         raise UserError(f"{options.folder} is not a folder.")
-    check_installed(serving="tensorflow_serving")
+    check_installed(tensorflow="tensorflow")
 
 
 def _load() -> Callable[..., None]:

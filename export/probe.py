@@ -41,6 +41,11 @@ def _build() -> Path:
 
     if not is_buildable():
         raise UserError(f"probe: it is built by {_COMPILER}, which is missing.")
+    if not Path(tf.sysconfig.get_include()).is_dir():
+        raise UserError(
+            "probe: it is built with TensorFlow's headers, which `make rem` "
+            "leaves out; run: make .venv/installed-dev"
+        )
     libraries = tf.sysconfig.get_lib()
     work = tempfile.TemporaryDirectory()
     # Removed with the last reference, when the interpreter ends.

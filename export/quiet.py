@@ -18,6 +18,9 @@ def start_tensorflow() -> None:
     with native_silence():
         import tensorflow as tf
 
+        import tfcaps
+
+        tfcaps.keep_memory()
         tf.config.list_physical_devices()
 
 

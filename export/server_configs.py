@@ -4,6 +4,7 @@ from pathlib import Path
 
 from cli import UserError
 from export.publish import versions
+from export.serving_protos import message
 from export.warmup import BATCHES
 from tfcaps.files import write_atomically
 
@@ -58,9 +59,8 @@ def write_server_configs(to: Path) -> None:
             SavedModel are listed.
     """
     from google.protobuf import text_format
-    from tensorflow_serving.config import model_server_config_pb2
 
-    config = model_server_config_pb2.ModelServerConfig()
+    config = message("ModelServerConfig")()
     for base in sorted(path for path in to.iterdir() if _is_served(path)):
         config.model_config_list.config.add(
             name=base.name,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cli import UserError
 from export.saved_model import Signature
+from export.serving_protos import message
 
 NAME = "assets.extra/tf_serving_warmup_requests"
 
@@ -34,11 +35,6 @@ def write(
     """
     import tensorflow as tf
     from tensorflow.core.framework import tensor_pb2
-    from tensorflow_serving.apis import (
-        model_pb2,
-        predict_pb2,
-        prediction_log_pb2,
-    )
 
     path = folder / NAME
     path.parent.mkdir(exist_ok=True)
@@ -55,12 +51,14 @@ def write(
                     tensor.int_val.append(128)
                 else:
                     tensor.float_val.append(0.5)
-                spec = model_pb2.ModelSpec(name=model_name, signature_name=name)
-                request = predict_pb2.PredictRequest(
+                spec = message("ModelSpec")(
+                    name=model_name, signature_name=name
+                )
+                request = message("PredictRequest")(
                     model_spec=spec, inputs={"images": tensor}
                 )
-                log = prediction_log_pb2.PredictionLog(
-                    predict_log=prediction_log_pb2.PredictLog(request=request)
+                log = message("PredictionLog")(
+                    predict_log=message("PredictLog")(request=request)
                 )
                 writer.write(log.SerializeToString())
 
@@ -75,7 +73,6 @@ def read(
     """
     import tensorflow as tf
     from google.protobuf.message import DecodeError
-    from tensorflow_serving.apis import prediction_log_pb2
 
     path = folder / NAME
 
@@ -84,10 +81,7 @@ def read(
 
     try:
         records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-        logs = [
-            prediction_log_pb2.PredictionLog.FromString(record)
-            for record in records
-        ]
+        logs = [message("PredictionLog").FromString(r) for r in records]
     except (tf.errors.OpError, DecodeError) as error:
         raise wrong("is missing or broken") from error
     if not 1 <= len(logs) <= _MOST_RECORDS:

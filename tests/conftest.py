@@ -21,11 +21,13 @@ if os.environ.get("KERAS_BACKEND") == "jax":
 # rounds EM's couplings by more than the tests allow, on some processors.
 if not os.environ.get("NIGHTLY"):
     level = int(os.environ.get("KERAS_BACKEND") == "jax")
-    os.environ.setdefault(
-        "XLA_FLAGS",
+    flags = (
         f"--xla_backend_optimization_level={level}"
-        " --xla_llvm_disable_expensive_passes=true",
+        " --xla_llvm_disable_expensive_passes=true"
     )
+    given = os.environ.get("XLA_FLAGS", "")
+    if flags not in given:
+        os.environ["XLA_FLAGS"] = f"{flags} {given}".strip()
 
 import keras
 import numpy as np

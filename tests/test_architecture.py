@@ -22,6 +22,7 @@ TREES = {path: ast.parse((ROOT / path).read_text("utf-8")) for path in FILES}
 
 # The parts of tfcaps that each part may import, besides itself and the helpers.
 PARTS = {
+    "memory": set(),
     "ops": set(),
     "routing": {"ops"},
     "layers": {"ops", "routing"},

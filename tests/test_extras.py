@@ -35,14 +35,17 @@ def without(modules, command, **more):
     ("command", "missing", "extras"),
     [
         ("training/run.py --rem", "matplotlib", "viz"),
-        ("training/run.py", "PIL,tensorflow_serving", "data,serving"),
+        ("training/run.py", "PIL,matplotlib", "data,viz"),
+        ("training/run.py", "tensorflow", "tensorflow"),
         ("training/run.py --bare", "PIL", "data"),
         ("training/run.py --bare --tensorboard", "tensorboard", "tensorboard"),
+        ("training/run.py --bare", "tensorflow", "tensorflow"),
         ("training/explain.py --run run picture", "matplotlib", "viz"),
         ("training/pretrained.py run", "PIL", "data"),
-        ("export/run.py --run model.keras --to s", "tensorflow_serving",
-         "serving"),
-        ("export/check.py run", "tensorflow_serving", "serving"),
+        ("export/run.py --run model.keras --to s", "tensorflow", "tensorflow"),
+        ("export/run.py --run model.keras --to s --format onnx",
+         "tensorflow,onnx", "tensorflow,onnx"),
+        ("export/check.py run", "tensorflow", "tensorflow"),
         ("experiments/run.py table_9", "matplotlib", "viz"),
         ("experiments/compare.py", "PIL,matplotlib", "data,viz"),
         ("benchmarks/run.py", "matplotlib", "viz"),
@@ -76,24 +79,24 @@ def test_a_python_without_keras_is_the_wrong_one(tmp_path):
 
 
 def test_a_bare_run_needs_nothing_to_draw_and_export():
-    hidden = "matplotlib,tensorflow_serving,tensorboard"
+    hidden = "matplotlib,tensorboard"
     command = "training/run.py --bare --resume --out nowhere"
     done = without(hidden, command)
     assert "there is no run in nowhere" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("dataset", "module"),
+    ("dataset", "module", "extra"),
     [
-        ("digits", "sklearn"),
-        ("cluttered_digits", "sklearn"),
-        ("mnist", "tensorflow_datasets"),
-        ("affine_mnist", "tensorflow_datasets"),
+        ("digits", "sklearn", "data"),
+        ("cluttered_digits", "sklearn", "data"),
+        ("mnist", "tensorflow_datasets", "tfds"),
+        ("affine_mnist", "tensorflow_datasets", "tfds"),
     ],
 )
-def test_data_sets_say_what_they_lack(dataset, module, monkeypatch):
+def test_data_sets_say_what_they_lack(dataset, module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=rf'{module}, .* "\.\[data\]"'):
+    with pytest.raises(UserError, match=rf'{module}, .* "\.\[{extra}\]"'):
         datasets.load(dataset)
 
 
@@ -109,9 +112,10 @@ def test_figures_of_the_package_say_what_they_lack(monkeypatch):
         import tfcaps.viz  # noqa: F401
 
 
-def test_a_missing_backend_is_named(tmp_path):
-    (tmp_path / "keras.py").write_text("import jax\n")
-    code = "import sys; sys.modules['jax'] = None; import tfcaps"
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
+def test_a_missing_backend_is_named(backend, tmp_path):
+    (tmp_path / "keras.py").write_text(f"import {backend}\n")
+    code = f"import sys; sys.modules['{backend}'] = None; import tfcaps"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -120,8 +124,8 @@ def test_a_missing_backend_is_named(tmp_path):
     )
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "ImportError: The backend jax is not installed. Run: pip install "
-        '"tfcaps[jax]"\n'
+        f"ImportError: The backend {backend} is not installed. Run: pip "
+        f'install "tfcaps[{backend}]"\n'
     )
 
 
@@ -138,7 +142,10 @@ def test_without_jax_commands_say_so(tmp_path):
 
 @pytest.mark.slow
 def test_the_package_needs_its_core_alone(tmp_path):
-    hidden = "matplotlib PIL sklearn tensorflow_datasets tensorflow_serving jax"
+    hidden = (
+        "matplotlib PIL sklearn tensorflow_datasets tensorflow_serving jax "
+        "tensorflow_model_optimization tf_keras"
+    )
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys({hidden.split()!r}))

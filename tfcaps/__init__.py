@@ -2,9 +2,11 @@
 
 import tfcaps.versions as versions  # noqa: F401 (loads Keras and checks it)
 from tfcaps import callbacks, layers, losses, models, ops, rem, routing
+from tfcaps.memory import keep_memory
 
 __all__ = [
     "callbacks",
+    "keep_memory",
     "layers",
     "losses",
     "models",

@@ -8,10 +8,11 @@ later may replace Keras, of which pip merely warns: TensorFlow 2.15 brings Keras
 try:
     import keras
 except ModuleNotFoundError as error:
-    if error.name != "jax":
+    if error.name not in ("jax", "tensorflow"):
         raise
     raise ImportError(
-        'The backend jax is not installed. Run: pip install "tfcaps[jax]"'
+        f"The backend {error.name} is not installed. Run: pip install "
+        f'"tfcaps[{error.name}]"'
     ) from error
 
 # As in setup.cfg: from the first on, before the second.

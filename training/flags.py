@@ -77,9 +77,9 @@ def _check_extras(options: argparse.Namespace) -> None:
     """Raises `UserError` if a part of the run could not be done in the end."""
     extras = {"data": "PIL"}
     if not options.bare:
-        extras |= {"serving": "tensorflow_serving", "viz": "matplotlib"}
+        extras |= {"tensorflow": "tensorflow", "viz": "matplotlib"}
     if options.tensorboard:
-        extras["tensorboard"] = "tensorboard tensorflow"
+        extras |= {"tensorflow": "tensorflow", "tensorboard": "tensorboard"}
     check_installed(**extras)
 
 

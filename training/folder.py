@@ -1,7 +1,6 @@
 """The run folder: what a run leaves, and how each file is written."""
 
 import dataclasses
-import importlib.metadata
 import json
 import os
 import platform
@@ -18,7 +17,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from cli import UserError
+from cli import UserError, version_of
 from tfcaps.files import put_in_place, write_atomically
 from tfcaps.rem import CouplingDictionary, Report
 from training import devices
@@ -317,12 +316,7 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _environment() -> dict[str, Any]:
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    versions = {package: version_of(package) for package in _PACKAGES}
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -330,7 +324,7 @@ def _environment() -> dict[str, Any]:
         "backend": keras.backend.backend(),
         "devices": keras.distribution.list_devices(),
         "accelerators": devices.accelerators(),
-        "packages": versions,
+        "packages": {name: v for name, v in versions.items() if v},
         "commit": _commit(),
     }
 

@@ -44,7 +44,7 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "savedmodel": Format("serving", "tensorflow_serving"),
+    "savedmodel": Format("tensorflow", "tensorflow"),
     # TensorFlow writes it, and can run it too where its runtime is missing.
     "litert": Format(
         "litert",
@@ -85,12 +85,16 @@ def module(name: str) -> Any:
 
 
 def needed(names: Sequence[str], *, int8: bool = False) -> dict[str, str]:
-    """Returns the modules that formats need, by the extra that has them."""
+    """Returns the modules that formats need, by the extra that has them.
+
+    TensorFlow writes all of them.
+    """
     forms = [FORMATS[name] for name in names]
-    return {
+    needed = {
         form.extra: f"{form.modules} {form.int8 if int8 else ''}".strip()
         for form in forms
     }
+    return {"tensorflow": "tensorflow", **needed}
 
 
 def outputs_of(signature: str, names: Collection[str]) -> list[str]:

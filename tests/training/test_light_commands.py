@@ -37,6 +37,8 @@ sys.exit(status)
         ("training/run.py --resume --out nowhere", 2),
         ("training/explain.py --help", 0),
         ("training/explain.py --run nowhere a.png", 2),
+        ("benchmarks/here.py --help", 0),
+        ("benchmarks/here.py --networks unknown", 2),
         ("export/run.py --help", 0),
         ("export/run.py --run nowhere --to served", 2),
         ("export/check.py --help", 0),

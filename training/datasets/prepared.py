@@ -69,7 +69,7 @@ def load(name: str, data_dir: str | None, size: int | None = None) -> Data:
 
 def builder_of(name: str, data_dir: str | None) -> Any:
     """Returns the builder of a data set that is prepared or downloaded now."""
-    check_installed(data="tensorflow_datasets importlib_resources")
+    check_installed(tfds="tensorflow_datasets importlib_resources")
     import tensorflow_datasets as tfds
 
     try:

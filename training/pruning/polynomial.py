@@ -1,5 +1,6 @@
 """Prunes the smallest magnitudes, more and more of them, as tfmot does."""
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ def begin(
 def polynomial_schedule(config: Config, steps_per_epoch: int) -> Any:
     """Polynomial decay over the configured part of the training."""
     begin, end, frequency = update_steps(config, steps_per_epoch)
-    if keras.backend.backend() == "jax":
+    if keras.backend.backend() == "jax" or not _has_tfmot():
         return _without_tfmot(config.final_sparsity, begin, end, frequency)
     # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
     import tensorflow_model_optimization as tfmot
@@ -44,10 +45,14 @@ def update_steps(config: Config, steps_per_epoch: int) -> tuple[int, int, int]:
     return begin, begin + (end - begin) // frequency * frequency, frequency
 
 
+def _has_tfmot() -> bool:
+    return importlib.util.find_spec("tensorflow_model_optimization") is not None
+
+
 def _without_tfmot(
     final: float, begin: int, end: int, frequency: int
 ) -> Callable[[int], tuple[bool, float]]:
-    """Returns tfmot's polynomial decay from 0, without TensorFlow."""
+    """Returns tfmot's polynomial decay from 0, without tfmot."""
     polynomial = keras.optimizers.schedules.PolynomialDecay(
         0.0, end - begin, final, power=3.0
     )

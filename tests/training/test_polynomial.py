@@ -1,0 +1,22 @@
+"""The schedule of a run is tfmot's, with tfmot and without it."""
+
+import pytest
+import tensorflow  # noqa: F401 (on JAX conftest.py leaves this file out)
+
+from training import configs
+from training.pruning import polynomial
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps"), [(1, 1), (1, 29), (12, 422), (40, 29)]
+)
+def test_without_tfmot_it_is_the_same(epochs, steps, monkeypatch):
+    config = configs.Config(epochs=epochs, final_sparsity=0.8)
+    theirs = polynomial.polynomial_schedule(config, steps)
+    monkeypatch.setattr(polynomial, "_has_tfmot", lambda: False)
+    ours = polynomial.polynomial_schedule(config, steps)
+    for step in range(1, epochs * steps + 1):
+        is_time, sparsity = theirs(step)
+        assert ours(step)[0] == bool(is_time)
+        if is_time:
+            assert ours(step)[1] == pytest.approx(float(sparsity), abs=1e-6)
