@@ -19,6 +19,7 @@ from cli import UserError
 from export import run as export_command
 from tfcaps import rem
 from training import (
+    closing,
     configs,
     datasets,
     decoding,
@@ -45,8 +46,6 @@ from training.tables import TITLES
 
 Reports = dict[str, rem.Report]
 
-# Pictures that a network of a data set can be asked about.
-_EXAMPLES = {"figures": "docs/guides/figure.png"}
 # Flags that are no settings of the run.
 _NOT_KEPT = ("bare", "force", "tensorboard")
 
@@ -252,7 +251,14 @@ def _work(job: _Job) -> None:
         job.folder.save_reports(reports, tests, job.seconds())
         if not job.options.bare:
             _show(job, results)
-        _print_results(job, results)
+        closing.tell(
+            job.folder,
+            results.reports,
+            results.sentences,
+            results.compared,
+            num_images=job.num_images,
+            has_report=not job.options.bare,
+        )
     devices.wait()
 
 
@@ -310,10 +316,11 @@ def measure(
             known = parts.found(model, data)
             on_parts = parts.trees(model, data, known)
             if on_parts is not None:
-                print(parts.sentence(on_parts), flush=True)
+                told = parts.sentence(on_parts)
+                print(summary.wrapped(told), flush=True)
             named = parts.named(model, data, known)
             if named is not None:
-                print(named, flush=True)
+                print(summary.wrapped(str(named)), flush=True)
             reports[name] = dataclasses.replace(
                 measured, faithfulness=used, parts=on_parts, named_parts=named
             )
@@ -359,29 +366,6 @@ def _show(job: _Job, results: _Results) -> None:
         results.compared,
     )
     print(f"\nmodel for TensorFlow Serving: {served}")
-
-
-def _print_results(job: _Job, results: _Results) -> None:
-    folder, config = job.folder, job.folder.config
-    print(f"\n{summary.text(results.reports, results.compared)}\n")
-    for name in config.model_names:
-        if results.reports[name].learnt is False:
-            rows = folder.read_metrics(name)
-            advice = learnt.advice(
-                config, job.num_images, rows, results.compared
-            )
-            print(f"{summary.wrapped(f'{TITLES[name]}: {advice}')}\n")
-    if job.options.bare:  # no report says it
-        for name, measured in results.reports.items():
-            verdict = f"{TITLES[name]}: {measured.verdict}"
-            print(f"{summary.wrapped(verdict)}\n")
-        for sentence in results.sentences:
-            print(f"{summary.wrapped(sentence)}\n")
-        print(f"files of the run: {folder.path}")
-    else:
-        print(f"report: {folder.path / 'report.html'}")
-    picture = _EXAMPLES.get(config.dataset, "your-picture.png")
-    print(f"try next: python training/explain.py --run {folder.path} {picture}")
 
 
 def export(run: Path, to: Path) -> None:

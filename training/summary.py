@@ -147,9 +147,12 @@ def text(reports: Mapping[str, Report], compared: float | None = None) -> str:
     return f"{wrapped(sentence(last))}\n\n{table}\n{wrapped(note(reports))}"
 
 
-def wrapped(paragraph: str) -> str:
-    """Returns a paragraph in lines of at most 100 characters."""
-    return textwrap.fill(paragraph, WIDTH, break_long_words=False)
+def wrapped(paragraphs: str) -> str:
+    """Returns paragraphs in lines of at most 100 characters."""
+    return "\n".join(
+        textwrap.fill(paragraph, WIDTH, break_long_words=False)
+        for paragraph in paragraphs.splitlines()
+    )
 
 
 def _have_slots(reports: Mapping[str, Report]) -> bool:

@@ -8,6 +8,7 @@ import keras
 from tfcaps import rem
 from tfcaps.graphs import routed_layers
 from tfcaps.layers import ClassCaps
+from training import summary
 from training.batches import Batches
 from training.image_data import Split
 from training.progress import progress
@@ -43,7 +44,7 @@ def _faithfulness(
     # Drawn, as images may come class by class.
     batches = Batches(*split, batch_size=256, seed=0)
     used = rem.faithfulness(model, batches, layer=layer, verbose=progress() % 2)
-    print(used.verdict, flush=True)
+    print(summary.wrapped(used.verdict), flush=True)
     return used
 
 

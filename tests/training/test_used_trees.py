@@ -58,7 +58,7 @@ def test_a_report_says_how_large_and_how_necessary_deep_trees_are(capsys):
     assert 0 < found.size < 1
     assert deeper["hidden_caps"]["size"] == pytest.approx(found.size)
     assert deeper["hidden_caps"]["necessity"] == pytest.approx(found.necessity)
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert "down to the children of hidden_caps" in said
     assert used.verdict in said
     (sentence,) = report.sentences({"rem": {"trees_down_to": deeper}})

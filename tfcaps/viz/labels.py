@@ -34,8 +34,8 @@ class Labels:
         self._inside = panel.get_window_extent()
         at = panel.transData.transform(np.reshape(points, (-1, 2)))
         self._taken = np.hstack([at - _POINT, at + _POINT])
-        ends = np.reshape(lines, (-1, 2))
-        ends = panel.transData.transform(ends).reshape(-1, 2, 2)
+        at = panel.transData.transform(np.reshape(lines, (-1, 2)))
+        ends: Array = np.reshape(at, (-1, 2, 2))
         along = np.linspace(0, 1, 40)[:, np.newaxis, np.newaxis]
         on_lines = ends[:, 0] + along * (ends[:, 1] - ends[:, 0])
         self._on_lines = on_lines.reshape(-1, 2)
@@ -67,7 +67,7 @@ class Labels:
             zorder=6,
             annotation_clip=False,
         )
-        half = shown.get_window_extent().size / 2 + 4
+        half = np.array(shown.get_window_extent().size) / 2 + 4
         start = self._panel.transData.transform(point)
         # The figure's own pixels, from the lower left corner.
         middles = np.array(

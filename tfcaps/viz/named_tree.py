@@ -1,49 +1,36 @@
 """One image, the parts that its class was told by, and whether they matter."""
 
-import textwrap
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import Trees
 from tfcaps.viz.drawing import Drawing, for_json
-from tfcaps.viz.labels import Labels
-from tfcaps.viz.pictures import picture, show, without_ticks
-from tfcaps.viz.style import class_labels, colour
+from tfcaps.viz.named_tree_panels import (
+    HEIGHT,
+    TOP,
+    TYPES,
+    WIDTH,
+    Shown,
+    draw_blueprint,
+    draw_image,
+    draw_lengths,
+    draw_parts,
+    write_head,
+)
+from tfcaps.viz.pictures import picture
+from tfcaps.viz.style import class_labels
 
 Array = NDArray[Any]
 
-# Inches.
-_WIDTH, _HEIGHT = 9.0, 8.2
-_IMAGE, _LEFT, _TOP = 4.55, 0.2, 1.22
-_RIGHT = 5.05
 # Children outside a tree are shown if they exceed this share of the image's
 # most active one, as in `Faithfulness.necessity_active`.
 _ACTIVE = 0.1
 # Pixels: of children nearer to each other one is shown.
 _APART = 1.5
-# Most children that get a name or a line, and most types in the dictionary.
-_NAMED, _OUTSIDE, _LINES, _TYPES = 8, 4, 40, 10
-# Classes of which bars are drawn, and letters of their names.
-_CLASSES, _LETTERS = 3, 33
-_GREY, _DARK = "#777777", "#222222"
-_NOT = "not part of it"
-# A class that is less than half as long is lost, as in `Faithfulness`.
-_LOST = 0.5
-
-
-class _Shown(NamedTuple):
-    """What is drawn of an image's children, places as x and y."""
-
-    leaves: Array  # indices, the strongest first
-    outside: Array
-    places: Array  # of all children
-    types: Array
 
 
 def named_tree(
@@ -111,23 +98,23 @@ def named_tree(
     predicted = int(tree.predicted[0])
     shown = _choose(tree)
     seen = picture(image)
-    drawing = Figure(figsize=(_WIDTH, _HEIGHT), dpi=120)
-    _write_head(drawing, shown, types, classes, predicted, label)
-    place = _draw_image(
+    drawing = Figure(figsize=(WIDTH, HEIGHT), dpi=120)
+    write_head(drawing, shown, types, classes, predicted, label)
+    place = draw_image(
         drawing, seen, shown, types, blueprint, classes[predicted]
     )
-    top, number = _TOP, 2
+    top, number = TOP, 2
     if blueprint is not None:
         high = (
             2.85
-            if parts is None or len(np.asarray(parts)) <= _TYPES // 2
+            if parts is None or len(np.asarray(parts)) <= TYPES // 2
             else 2.1
         )
-        _draw_blueprint(drawing, np.asarray(blueprint), types, high)
-        top, number = _TOP + high + 0.42, 3
+        draw_blueprint(drawing, np.asarray(blueprint), types, high)
+        top, number = TOP + high + 0.42, 3
     if parts is not None:
-        _draw_parts(drawing, np.asarray(parts), types, top, number)
-    _draw_lengths(drawing, seen, shown, lengths, classes, predicted)
+        draw_parts(drawing, np.asarray(parts), types, top, number)
+    draw_lengths(drawing, seen, shown, lengths, classes, predicted)
     return Drawing(
         drawing,
         _data(
@@ -136,7 +123,7 @@ def named_tree(
     )
 
 
-def _choose(tree: Trees) -> _Shown:
+def _choose(tree: Trees) -> Shown:
     """Returns which children are drawn, the strongest first."""
     active, inside = tree.activations[0], tree.in_tree[0]
     places = tree.places[0][:, ::-1]
@@ -151,332 +138,12 @@ def _choose(tree: Trees) -> _Shown:
         if all(np.hypot(*(places[k] - at)) >= _APART for at in taken):
             outside.append(int(k))
             taken.append(places[k])
-    return _Shown(leaves, np.array(outside, int), places, tree.types)
-
-
-def _panel(
-    drawing: Figure, left: float, top: float, width: float, height: float
-) -> Axes:
-    """Returns a panel at a place in inches from the upper left corner."""
-    return drawing.add_axes(
-        (
-            left / _WIDTH,
-            1 - (top + height) / _HEIGHT,
-            width / _WIDTH,
-            height / _HEIGHT,
-        )
-    )
-
-
-def _write(
-    drawing: Figure, left: float, top: float, text: str, **style: Any
-) -> None:
-    """Writes a text at a place in inches from the upper left corner."""
-    style = {"va": "top", "color": _DARK, "fontsize": 10.5, **style}
-    drawing.text(left / _WIDTH, 1 - top / _HEIGHT, text, **style)
-
-
-def _write_head(
-    drawing: Figure,
-    shown: _Shown,
-    types: Sequence[str],
-    classes: Sequence[str],
-    predicted: int,
-    label: int | None,
-) -> None:
-    title = f"The network names this image: {classes[predicted]}"
-    if label is not None:
-        is_right = label == predicted
-        title += " (right)" if is_right else f" (WRONG: {classes[label]})"
-    title = textwrap.shorten(title, 88, placeholder="...")
-    _write(drawing, _LEFT, 0.12, title, fontsize=13, fontweight="bold")
-    text = _told(shown, types)
-    text = "\n".join(textwrap.wrap(text, 110)[:2])
-    _write(drawing, _LEFT, 0.45, text, color="#444444")
-
-
-def _told(shown: _Shown, types: Sequence[str]) -> str:
-    """Says by what the class is told, and what is no part of it."""
-    count, others = len(shown.leaves), len(shown.outside)
-    across = np.argsort(shown.places[shown.leaves, 0], kind="stable")
-    names = [types[shown.types[k]] for k in shown.leaves[across]]
-    if not names:
-        text = "It found no part of it: its tree is empty."
-    elif count > _NAMED:
-        text = f"It does so by {count:,} of its {len(shown.types):,} capsules; "
-        text += f"the strongest {_NAMED} have their names."
-    else:
-        plural = "s" if count > 1 else ""
-        text = f"It does so by the part{plural} it found: {_listed(names)}."
-    outside = [types[shown.types[k]] for k in shown.outside]
-    if others > _OUTSIDE:
-        text += f" {others:,} others are not part of it."
-    elif others:
-        text += f" Not part of it: {_listed(outside)}."
-    return text
-
-
-def _listed(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _draw_image(
-    drawing: Figure,
-    seen: Array,
-    shown: _Shown,
-    types: Sequence[str],
-    blueprint: ArrayLike | None,
-    name: str,
-) -> Array | None:
-    """Draws the image and its tree; returns the place of the class."""
-    _write(drawing, _LEFT, _TOP - 0.28, "1  What it found", fontweight="bold")
-    rows, columns = seen.shape[:2]
-    scale = _IMAGE / max(rows, columns)
-    wide, high = columns * scale, rows * scale
-    top = _TOP + (_IMAGE - high) / 2
-    panel = _panel(drawing, _LEFT + (_IMAGE - wide) / 2, top, wide, high)
-    show(panel, seen)
-    at = shown.places
-    place = _class_place(shown, blueprint)
-    end = np.array([columns / 2 - 0.5, -0.5]) if place is None else place
-    lines = np.array([[at[k], end] for k in shown.leaves]).reshape(-1, 2, 2)
-    few = len(shown.leaves) <= _NAMED
-    drawn = list(zip(shown.leaves, lines, strict=True))[:_LINES]
-    for k, line in drawn:
-        tint, width = colour(int(shown.types[k])), 2.2 if few else 1.2
-        panel.plot(*line.T, color="w", lw=width + 1.4, zorder=2)
-        panel.plot(*line.T, color=tint, lw=width, zorder=3)
-    _draw_points(panel, shown, 95 if few else 40)
-    if place is not None:
-        _draw_place(panel, place)
-    elif len(shown.leaves):
-        _draw_name(panel, end, name)
-    names = [(k, types[shown.types[k]]) for k in shown.leaves[:_NAMED]]
-    spots = [*shown.leaves[:_NAMED], *shown.outside[:_OUTSIDE]]
-    points = [at[k] for k in spots] + [end]
-    labels = Labels(panel, np.array(points), lines if few else lines[:0])
-    for k, text in names:
-        labels.add(at[k], text, edge=colour(int(shown.types[k])), size=10)
-    for k in shown.outside[:_OUTSIDE]:
-        text = f"{types[shown.types[k]]},\n{_NOT}"
-        labels.add(at[k], text, edge=_GREY, size=8.5)
-    panel.set_xlim(-0.5, columns - 0.5)
-    panel.set_ylim(rows - 0.5, -0.5)
-    _draw_legend(panel, place is not None, len(shown.outside) > 0)
-    return place
-
-
-def _class_place(shown: _Shown, blueprint: ArrayLike | None) -> Array | None:
-    """Returns where the leaves say that the class is, x and y."""
-    if blueprint is None or not len(shown.leaves):
-        return None
-    shifts = np.asarray(blueprint, float)[shown.types[shown.leaves], ::-1]
-    votes = shown.places[shown.leaves] - shifts
-    votes = votes[np.isfinite(votes).all(axis=1)]
-    return np.median(votes, axis=0) if len(votes) else None
-
-
-def _draw_points(panel: Axes, shown: _Shown, size: float) -> None:
-    """Draws leaves, the strongest over the others, and hollow other ones."""
-    for some, is_leaf in ((shown.leaves[::-1], True), (shown.outside, False)):
-        tints = [colour(int(shown.types[k])) for k in some]
-        x, y = shown.places[some].T
-        if is_leaf:
-            style: dict[str, Any] = {"c": tints, "edgecolors": "w"}
-            width = 1.4 if size > 10 else 0
-            panel.scatter(x, y, s=size, linewidths=width, zorder=4, **style)
-            continue
-        hollow: dict[str, Any] = {"s": size, "facecolors": "none"}
-        panel.scatter(x, y, edgecolors="w", lw=3.2, zorder=3.4, **hollow)
-        panel.scatter(x, y, edgecolors=tints, lw=1.8, zorder=3.5, **hollow)
-
-
-def _draw_place(panel: Axes, place: Array) -> None:
-    x, y = place
-    panel.scatter(
-        x, y, s=150, marker="P", c="w", edgecolors="k", lw=1.2, zorder=5
-    )
-
-
-def _draw_name(panel: Axes, end: Array, name: str) -> None:
-    panel.annotate(
-        textwrap.shorten(name, _LETTERS, placeholder="..."),
-        tuple(end),
-        xytext=(0, -3),
-        textcoords="offset points",
-        ha="center",
-        va="top",
-        fontsize=10,
-        fontweight="bold",
-        bbox={"boxstyle": "round,pad=0.3", "fc": "w", "ec": _DARK},
-        zorder=5,
-    )
-
-
-def _draw_legend(panel: Axes, has_place: bool, has_outside: bool) -> None:
-    style: dict[str, Any] = {"ls": "none", "ms": 9, "mew": 1.6}
-    entries = [
-        Line2D([], [], marker="o", color=_GREY, label="part of it", **style)
-    ]
-    if has_outside:
-        hollow = {**style, "mfc": "none", "mec": _GREY}
-        text = f"found, {_NOT}"
-        entries.append(Line2D([], [], marker="o", label=text, **hollow))
-    if has_place:
-        plus = {**style, "mfc": "w", "mec": "k"}
-        text = "where the whole is"
-        entries.append(Line2D([], [], marker="P", label=text, **plus))
-    panel.legend(
-        handles=entries,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.005),
-        ncols=3,
-        frameon=False,
-        fontsize=9,
-        handletextpad=0.1,
-        columnspacing=1.2,
-        borderaxespad=0.2,
-    )
-
-
-def _draw_blueprint(
-    drawing: Figure, blueprint: Array, types: Sequence[str], high: float
-) -> None:
-    """Draws where the parts of the class are in the weights."""
-    _write(
-        drawing,
-        _RIGHT,
-        _TOP - 0.28,
-        "2  What it looks for (read from its weights)",
-        fontweight="bold",
-    )
-    wide = _WIDTH - _RIGHT - _LEFT
-    panel = _panel(drawing, _RIGHT, _TOP, wide, high)
-    known = np.flatnonzero(np.isfinite(blueprint).all(axis=1))
-    at = blueprint[:, ::-1]
-    # A pixel is as wide as it is high.
-    reach = np.abs(at[known]).max(axis=0, initial=4.0) + (5.0, 4.5)
-    scale = max(reach[0] / wide, reach[1] / high)
-    panel.set_xlim(-scale * wide, scale * wide)
-    panel.set_ylim(scale * high, -scale * high)
-    without_ticks(panel)
-    for side in panel.spines.values():
-        side.set_color("#BBBBBB")
-    for k in known:
-        tint = colour(int(k))
-        panel.plot([0, at[k, 0]], [0, at[k, 1]], color=tint, lw=1.6, zorder=1)
-        panel.scatter(at[k, 0], at[k, 1], s=95, color=tint, zorder=3)
-    _draw_place(panel, np.zeros(2))
-    points = np.vstack([at[known], np.zeros((1, 2))])
-    lines = np.array([[np.zeros(2), at[k]] for k in known])
-    labels = Labels(panel, points, lines)
-    for k in known:
-        labels.add(at[k], types[int(k)], edge=colour(int(k)), size=10)
-
-
-def _draw_parts(
-    drawing: Figure,
-    parts: Array,
-    types: Sequence[str],
-    top: float,
-    number: int,
-) -> None:
-    """Draws what each type looks like, in two rows if they are many."""
-    known = np.flatnonzero(np.isfinite(parts).all(axis=(1, 2, 3)))
-    title = f"{number}  Its words: what each looks like"
-    _write(drawing, _RIGHT, top - 0.28, title, fontweight="bold")
-    columns = min(max(len(known), 4), _TYPES // 2)
-    step = (_WIDTH - _RIGHT - _LEFT) / columns
-    side = 0.88 * step
-    low = parts[known].min(initial=np.inf)
-    high = parts[known].max(initial=-np.inf)
-    for n, k in enumerate(known[:_TYPES]):
-        row, column = divmod(n, columns)
-        left = _RIGHT + (column + 0.5) * step - side / 2
-        down = top + 0.05 + row * (side + 0.34)
-        panel = _panel(drawing, left, down, side, side)
-        show(panel, picture((parts[k] - low) / ((high - low) or 1.0)))
-        for edge in panel.spines.values():
-            edge.set(color=colour(int(k)), linewidth=3)
-        name = textwrap.shorten(types[int(k)], 12, placeholder="...")
-        panel.set_xlabel(name, fontsize=10, labelpad=3, color=_DARK)
-    if len(known) > _TYPES:
-        text = f"and {len(known) - _TYPES:,} more"
-        _write(drawing, _RIGHT, top + 0.1 + 2 * (side + 0.34), text, fontsize=9)
-
-
-def _draw_lengths(
-    drawing: Figure,
-    seen: Array,
-    shown: _Shown,
-    lengths: Array,
-    classes: Sequence[str],
-    predicted: int,
-) -> None:
-    """Draws what the network says with and without the tree."""
-    top = _TOP + _IMAGE + 0.42
-    title = "Is that why? The three most likely classes when the network gets"
-    _write(drawing, _LEFT, top, title, fontweight="bold")
-    before = lengths[0, predicted]
-    nothing = shown.leaves[:0]
-    panels = (
-        ("all that it found", shown.leaves, shown.outside),
-        ("all but the parts of its tree", nothing, shown.outside),
-        ("the parts of its tree alone", shown.leaves, nothing),
-    )
-    width, side = (_WIDTH - 2 * _LEFT) / 3, 0.8
-    for n, (title, leaves, outside) in enumerate(panels):
-        left, row = _LEFT + n * width, lengths[n]
-        _write(drawing, left, top + 0.28, title)
-        if n:
-            same = np.argmax(row) == predicted
-            stays = same and row[predicted] >= _LOST * before
-            told = "the class stays" if stays else "the class is gone"
-            tint = "#0072B2" if stays else "#B34700"
-            style = {"fontsize": 10, "fontweight": "bold", "color": tint}
-            _write(drawing, left, top + 1.68, told, **style)
-        small = _panel(drawing, left, top + 0.62, side, side)
-        show(small, seen)
-        small.images[0].set_alpha(0.35)
-        some = shown._replace(leaves=leaves, outside=outside)
-        _draw_points(small, some, 16 if len(shown.leaves) <= _NAMED else 5)
-        small.set_xlim(-0.5, seen.shape[1] - 0.5)
-        small.set_ylim(seen.shape[0] - 0.5, -0.5)
-        bars = (left + side + 0.1, top + 0.6, width - side - 0.32, 1.0)
-        _draw_bars(_panel(drawing, *bars), row, classes, predicted)
-
-
-def _draw_bars(
-    panel: Axes, lengths: Array, classes: Sequence[str], predicted: int
-) -> None:
-    order = np.argsort(-lengths, kind="stable")[:_CLASSES]
-    panel.set_axis_off()
-    panel.set_xlim(0, 1.22 * max(1.0, float(lengths.max())))
-    panel.set_ylim(_CLASSES - 0.05, -0.15)
-    for n, j in enumerate(order):
-        own = j == predicted
-        tint = _DARK if own else "#B0B0B0"
-        panel.barh(n + 0.68, lengths[j], height=0.26, color=tint)
-        panel.barh(n + 0.68, 1.0, height=0.26, fill=False, ec="#DDDDDD", lw=0.6)
-        panel.text(
-            0,
-            n + 0.44,
-            textwrap.shorten(classes[j], _LETTERS, placeholder="..."),
-            va="bottom",
-            fontsize=8,
-            color=_DARK,
-            fontweight="bold" if own else "normal",
-        )
-        panel.text(
-            1.03, n + 0.7, f"{lengths[j]:.2f}", va="center", fontsize=8.5
-        )
+    return Shown(leaves, np.array(outside, int), places, tree.types)
 
 
 def _data(
     tree: Trees,
-    shown: _Shown,
+    shown: Shown,
     seen: Array,
     lengths: Array,
     classes: Sequence[str],
