@@ -27,6 +27,7 @@ from tests.pictures import KINDS, write_shapes
 from tfcaps import rem, viz
 from tfcaps.routing import execution
 from training.configs import Config
+from training.datasets import figures
 from training.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +43,14 @@ GRPC_SERVER = "localhost:8500"
 # Their code trains; README and the start page remain.
 SLOW = [
     f"docs/guides/{name}.md"
-    for name in ("layers", "parse_trees", "photos", "rem", "runtimes")
+    for name in (
+        "layers",
+        "named_parts",
+        "parse_trees",
+        "photos",
+        "rem",
+        "runtimes",
+    )
 ]
 
 _PYTHON = ("python", "py")
@@ -99,6 +107,14 @@ def _images(folder, rng):
         given[f"{prefix}images"] = images
         given[f"{prefix}labels"] = rng.integers(0, 10, len(images))
     yield given
+
+
+@contextlib.contextmanager
+def _figures(folder, rng):
+    """A few figures, and no time."""
+    (pixels, labels), _ = figures.draw(128, 5)
+    images = (pixels / 255).astype("float32")
+    yield {"images": images, "labels": labels, "epochs": 2}
 
 
 @contextlib.contextmanager
@@ -180,6 +196,7 @@ def _nothing(folder, rng):
 
 GIVEN = {
     "README.md": _images,
+    "docs/guides/named_parts.md": _figures,
     "docs/guides/parse_trees.md": _finished_run,
     "docs/guides/photos.md": _photos,
     "docs/guides/pretrained.md": _images_and_hub,
