@@ -191,8 +191,8 @@ def _show_training(
         (steps, seconds), *_ = timed
         epochs = (config.trials - 1) * config.trial_epochs
         print(
-            f"training  {TITLES[name]}: at most {config.trials} starts of "
-            f"{config.trial_epochs} epochs, of which one is trained on "
+            f"training  {TITLES[name]}: {config.trials} starts of "
+            f"{config.trial_epochs} epochs, of which the best is trained on "
             "(--trials)"
         )
         total += epochs * steps * seconds

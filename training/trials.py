@@ -1,15 +1,18 @@
 """Several starts of a training, of which the best one is trained on.
 
 Which type of part stands for what is decided in the first epochs, and may be
-decided badly: then types still move from class to class, and the training loss
-stays high. Both tell without any label of a part.
+decided badly: two kinds of parts share a type, and another is split. The
+training loss tells, without any label of a part.
 """
 
 import json
+import math
 from typing import Any
 
+import keras
 import numpy as np
 
+from tfcaps import graphs
 from tfcaps.files import write_atomically
 from training import callbacks, devices
 from training.backup import BackUp
@@ -22,13 +25,14 @@ from training.rebuilding import Pause
 _FILE = "trials.json"
 # Seeds of the starts are this far apart.
 _APART = 1000
+_BATCHES = 30  # by which starts are compared
 
 
 def best(name: str, ready: Ready, folder: RunFolder, draw: Any) -> str:
-    """Trains from starts until one has settled, at most `config.trials`.
+    """Trains from several starts, and chooses the one of the lowest loss.
 
-    A start has settled if after `config.trial_epochs` no type of part moved. If
-    none has, the one with the lowest training loss is chosen.
+    The loss is that of some training images after `config.trial_epochs`, as
+    narrow and as hard as the network is in the end.
 
     Args:
         name: Name of the model.
@@ -41,52 +45,54 @@ def best(name: str, ready: Ready, folder: RunFolder, draw: Any) -> str:
     """
     config = ready.config
     path = folder.path / _FILE
-    starts = json.loads(path.read_text("utf-8")) if path.exists() else []
+    losses = json.loads(path.read_text("utf-8")) if path.exists() else []
     model = ready.trained
     model.optimizer.build(model.trainable_variables)
     fresh = [np.array(v) for v in model.optimizer.variables]
-    for number in range(len(starts), config.trials):
-        if any(start["settled"] for start in starts):
-            break
-        print(f"\nstart {number + 1} of at most {config.trials}", flush=True)
+    for number in range(len(losses), config.trials):
+        print(f"\nstart {number + 1} of {config.trials}", flush=True)
         if number:
             model.set_weights(draw(config.seed + _APART * number))
             for variable, value in zip(
                 model.optimizer.variables, fresh, strict=True
             ):
                 variable.assign(value)
-        every = callbacks.of_training(model, config, ready.batches)
-        done = model.fit(
+        model.fit(
             stream(ready.batches),
             epochs=config.epochs,
             verbose=progress(),
             shuffle=False,
             callbacks=[
-                *every,
+                *callbacks.of_training(model, config, ready.batches),
                 Pause(config.trial_epochs),
                 BackUp(folder.backup_path(title(name, number))),
             ],
         )
-        moved = [getattr(each, "moved", []) for each in every]
-        starts.append(
-            {
-                "loss": float(done.history["loss"][-1]),
-                "settled": any(each and not each[-1] for each in moved),
-            }
-        )
+        losses.append(_loss(model, ready))
         if devices.process() == 0:
             with write_atomically(path, "w") as file:
-                json.dump(starts, file)
-    chosen = min(
-        range(len(starts)),
-        key=lambda k: (not starts[k]["settled"], starts[k]["loss"]),
+                json.dump(losses, file)
+    chosen = int(np.argmin(losses))
+    told = ", ".join(f"{loss:.3f}" for loss in losses)
+    print(
+        f"\nlosses of the starts: {told}; number {chosen + 1} is trained on",
+        flush=True,
     )
-    told = ", ".join(
-        f"{start['loss']:.3f}" + " (settled)" * start["settled"]
-        for start in starts
-    )
-    print(f"\nstarts: {told}; number {chosen + 1} is trained on", flush=True)
     return title(name, chosen)
+
+
+def _loss(model: keras.Model, ready: Ready) -> float:
+    """Returns the loss of some training images, at the network's last width."""
+    layer = graphs.last_routed_layer(ready.network)
+    before = np.array(layer.log_width)
+    layer.log_width.assign(math.log(layer.routing.width))
+    ready.batches.start_epoch(0)
+    count = min(_BATCHES, ready.batches.num_batches)
+    model.reset_metrics()
+    for index in range(count):
+        values = model.test_on_batch(*ready.batches[index], return_dict=True)
+    layer.log_width.assign(before)
+    return float(values["loss"])
 
 
 def title(name: str, number: int) -> str:

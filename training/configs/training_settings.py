@@ -24,8 +24,8 @@ class TrainingSettings:
     )
     trials: int = setting(
         1,
-        "most starts of the baseline; the first one whose parts have settled "
-        "is trained on, or that of the lowest training loss",
+        "starts of the baseline, of which the one with the lowest training "
+        "loss after the first two epochs is trained on",
         low=1,
         high=100,
         group=TRAINING,
