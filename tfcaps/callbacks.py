@@ -52,10 +52,11 @@ class BlueprintEstimation(keras.callbacks.Callback):
         apart: Float. Pixels between two types of a class. Defaults to `4.0`.
         seed: Int. Seed of what is drawn. Defaults to `0`.
 
+    If no type is active in any of the images, it says so when training ends.
+
     Raises:
         ValueError: When training begins, if the model has not one `PartCaps`
-            and one `ConstellationCaps`; after an epoch, if no type is active in
-            any of the images.
+            and one `ConstellationCaps`.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             _layer(self.model, kind) for kind in (PartCaps, ConstellationCaps)
         )
         self._seen: keras.Model | None = None
+        self._most_active = 1.0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self.widths is not None:
@@ -108,17 +110,22 @@ class BlueprintEstimation(keras.callbacks.Callback):
         some = self._rng.permutation(len(self.labels))[: self.samples]
         some = np.sort(some)
         found = self._look(self.images[some], self.labels[some])
-        if found.active.max() < _LEAST_SHARE:
-            raise ValueError(
-                "No type of part is active in any of "
-                f"{len(some)} training images, at most {found.active.max():.2g}"
-                " of 1: nothing can be named. Look whether parts are about "
-                "seven pixels large, give fewer `part_types`, or a smaller "
-                "`sparsity` in `constellation_losses`."
-            )
+        self._most_active = float(found.active.max())
+        if self._most_active < _LEAST_SHARE:
+            return  # as in the first steps of a training
         self.moved.append(self._move(found))
         if epoch >= 1:
             self._keep_slots(found)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._most_active < _LEAST_SHARE:
+            print(
+                "No type of part is active in the training images (at most "
+                f"{self._most_active:.2g} of 1), so that nothing can be named. "
+                "Train longer, look whether parts are about seven pixels large,"
+                " or give `constellation_losses` a smaller `sparsity`.",
+                flush=True,
+            )
 
     def _look(self, images: Array, labels: Array) -> "_Found":
         """Looks for parts, and for the place of each image's own class."""
