@@ -38,6 +38,9 @@ _CENTRED = (
     "only."
 )
 
+# Mutual information from which on types name parts.
+_NAMED = 0.8
+
 ABOUT = {
     "figures": About(
         "Figures made of parts",
@@ -142,6 +145,8 @@ def _network(facts: Mapping[str, Any], about: About) -> str:
 
 
 def _training(facts: Mapping[str, Any], about: About) -> str:
+    if facts.get("warm_start"):
+        return _pruned_later(facts, about)
     name = facts["dataset"]
     return (
         f"{about.data}\n\n"
@@ -159,6 +164,26 @@ def _training(facts: Mapping[str, Any], about: About) -> str:
         f"Code: commit {facts['commit'][:7]} and the settings in "
         "`experiments/rows/pretrained.py`. "
         f"Keras {facts['keras']}, TensorFlow {facts['tensorflow']}."
+    )
+
+
+def _pruned_later(facts: Mapping[str, Any], about: About) -> str:
+    """Returns how a network was trained whose REM began with the baseline."""
+    seeds = f"--seed {facts['seed']} --data-seed {facts['data_seed']}"
+    return (
+        f"{about.data}\n\n"
+        f"A baseline on {facts['trained_on']:,} images, with "
+        f"{facts['held_out']:,} held out, for {facts['epochs']} epochs, the "
+        f"best of {facts['trials']} starts by its training loss; then REM for "
+        f"{facts['rem_epochs']} epochs; seed {facts['seed']}, "
+        f"{round(facts['seconds'] / 60)} minutes in all beside other work on "
+        "two CPU cores. The number of kinds of parts was given.\n\n"
+        "```\n"
+        f"python training/run.py --rem {seeds}\n"
+        f"python training/pretrained.py runs/{facts['dataset']}-rem\n"
+        "```\n\n"
+        f"Code: commit {facts['commit'][:7]}. Keras {facts['keras']}, "
+        f"TensorFlow {facts['tensorflow']}."
     )
 
 
@@ -188,6 +213,16 @@ def _numbers(facts: Mapping[str, Any]) -> str:
     if parts := measured["parts"]:
         rows.append(("weight of a tree on own parts", parts["own"]))
         rows.append(("on loose parts", parts["loose"]))
+    if (active := measured.get("necessity_active")) is not None:
+        rows.insert(7, ("without as many other active ones", active["zero"]))
+    named = measured.get("named_parts") or {}
+    if named.get("information") is not None:
+        rows += [
+            ("parts with exactly one leaf", named["found_once"]),
+            ("trees with one leaf on each part", named["perfect"]),
+            ("NMI of types and kinds of parts", f"{named['information']:.3f}"),
+            ("entropy of slots", f"{named['slot_bits']:.2f} bits"),
+        ]
     rows.append(("right, inverted", packed["inverted"]))
     for pixels, found in packed["shifted"].items():
         rows.append((f"right, shifted by {pixels} pixels", found["accuracy"]))
@@ -217,9 +252,14 @@ def _limits(facts: Mapping[str, Any], about: About) -> list[str]:
         f"Moved in one of four directions {moved} (2,000 test images; the "
         "edge is repeated, and what leaves the image is cut off).",
         *each,
-        _of_types(packed),
+        *([] if _names_parts(facts) else [_of_types(packed)]),
         _OTHER_THINGS,
     ]
+
+
+def _names_parts(facts: Mapping[str, Any]) -> bool:
+    named = facts["measured"].get("named_parts") or {}
+    return (named.get("information") or 0.0) >= _NAMED
 
 
 def _of_types(packed: Mapping[str, Any]) -> str:

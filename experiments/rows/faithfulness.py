@@ -56,7 +56,10 @@ COLUMNS = (
 
 def get_experiment() -> Experiment:
     """Returns the experiment."""
-    digits, figures = configs.load("digits"), configs.load("figures")
+    digits, figures = (
+        configs.load("digits"),
+        configs.load("figures", "parts_capsnet"),
+    )
     none: dict[str, Any] = {
         "counterfactual_necessity": 0.0,
         "counterfactual_sufficiency": 0.0,

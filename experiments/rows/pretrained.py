@@ -33,7 +33,7 @@ _CENTRED: dict[str, Any] = {
 def get_experiment() -> Experiment:
     """Returns the experiment."""
     figures = dataclasses.replace(
-        configs.load("figures"), rem=True, baseline=False
+        configs.load("figures", "parts_capsnet"), rem=True, baseline=False
     )
     mnist = dataclasses.replace(figures, dataset="mnist", **_CENTRED)
     fashion = dataclasses.replace(mnist, dataset="fashion_mnist", flip=True)
