@@ -208,7 +208,7 @@ def test_commands_know_new_things_before_tensorflow_is_loaded(copy):
         (["--keep-one-of", "1"], "1 is not a whole number from 2 to 9"),
         (["--keep-one-of", "10"], "10 is not a whole number from 2 to 9"),
         (["--pruning", "many"], "iterative, none, few)"),
-        (["--routing", "many"], "dynamic, em, fading, regularized"),
+        (["--routing", "many"], "dynamic, em, fading, mean_shift, regularized"),
     ):
         refused = main_job(copy, *flags)
         assert refused.returncode == 2
