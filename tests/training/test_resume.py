@@ -53,7 +53,7 @@ def test_the_result_is_written_once_before_what_reads_it(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(run_job, "_train", lambda job: ({}, None))
     monkeypatch.setattr(run_job, "measure", lambda *given: ({}, {}))
-    monkeypatch.setattr(run_job, "_print_results", lambda *given: None)
+    monkeypatch.setattr(run_job.closing, "tell", lambda *given, **how: None)
     shown = []
     monkeypatch.setattr(
         run_job, "_show", lambda *given: shown.append(path.read_text())
