@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-# Steps before the first that is measured, and at most so many after.
-_WARM = 5
+# Steps before the first that is measured, in which the memory still grows, and
+# at most so many after.
+_WARM = 12
 _STEPS = 30
 # What makes TensorFlow do on any processor what it does on one without AVX-512.
 AVX2 = {
