@@ -4,6 +4,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import pytest
@@ -59,14 +60,15 @@ def test_the_result_is_written_once_before_what_reads_it(tmp_path, monkeypatch):
         run_job, "_show", lambda *given: shown.append(path.read_text())
     )
     options = argparse.Namespace(bare=False)
+    data = SimpleNamespace(train=SimpleNamespace(labels=[]))
     begun = time.monotonic() - 100.0
-    run_job._work(run_job._Job(options, folder, None, None, begun))
+    run_job._work(run_job._Job(options, folder, data, None, begun))
     assert written == ["rem.json"] and shown == [path.read_text()]
     seconds = json.loads(shown[0])["seconds"]
     assert 100.0 <= seconds < 200.0
     # A resumed run does not know its own time, but one that was finished does.
-    run_job._work(run_job._Job(options, folder, None, None, None))
+    run_job._work(run_job._Job(options, folder, data, None, None))
     assert json.loads(path.read_text())["seconds"] == seconds
     path.unlink()
-    run_job._work(run_job._Job(options, folder, None, None, None))
+    run_job._work(run_job._Job(options, folder, data, None, None))
     assert json.loads(path.read_text())["seconds"] is None
