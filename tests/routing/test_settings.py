@@ -1,5 +1,6 @@
 """`tfcaps.routing.get`, and the settings and shapes that are refused."""
 
+import math
 import re
 
 import keras
@@ -11,6 +12,7 @@ from tfcaps import routing as routings
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
+    MeanShiftRouting,
     RegularizedRouting,
     ScaledDistanceRouting,
     SelfAttentionRouting,
@@ -21,6 +23,7 @@ from tfcaps.routing import (
 NAMES = {
     "dynamic": DynamicRouting,
     "em": EMRouting,
+    "mean_shift": MeanShiftRouting,
     "regularized": RegularizedRouting,
     "scaled_distance": ScaledDistanceRouting,
     "self_attention": SelfAttentionRouting,
@@ -29,11 +32,16 @@ NAMES = {
 
 
 # What a layer with 6 children and 3 parents of 4 components makes: the shape,
-# the first value and whether the optimiser moves it.
+# the first value and whether the optimiser moves it. `None` stands for
+# a setting of the routing, its types and the logarithm of its width.
 BIAS = {"bias": ((3, 4), 0.1, True)}
 WEIGHTS = {
     DynamicRouting: BIAS,
     EMRouting: {"beta_u": ((3,), 0.0, True), "beta_a": ((3,), 0.0, True)},
+    MeanShiftRouting: {
+        "log_width": ((), None, False),
+        "slots": ((None, 3), 1.0, False),
+    },
     RegularizedRouting: {**BIAS, "coefficients": ((6, 3), 1 / 3, False)},
     ScaledDistanceRouting: BIAS,
     SelfAttentionRouting: {"bias": ((6, 3), 0.0, True)},
@@ -72,11 +80,14 @@ def test_every_routing_has_a_name():
 
 @parametrize(ROUTINGS)
 def test_layer_is_asked_for_the_right_weights(case):
-    weights = case.make().weights(children=6, parents=3, dim=4)
+    routing = case.make()
+    weights = routing.weights(children=6, parents=3, dim=4)
     expected = WEIGHTS[case.public_class]
     assert weights.keys() == expected.keys()
     for name, (shape, start, trainable) in expected.items():
         weight = weights[name]
+        shape = tuple(n or routing.types for n in shape)
+        start = math.log(routing.width) if start is None else start
         assert (weight.shape, weight.trainable) == (shape, trainable)
         value = keras.initializers.get(weight.initializer)(weight.shape)
         np.testing.assert_allclose(value, start, rtol=1e-6)
@@ -105,8 +116,8 @@ def test_get_revives_what_serialize_wrote(case):
 def test_get_refuses_anything_else(identifier):
     message = (
         "`routing` must be a number of iterations, one of the names "
-        "['dynamic', 'em', 'regularized', 'scaled_distance', 'self_attention', "
-        "'uniform'], a config or a `tfcaps.routing.Routing`. Received: routing="
+        "['dynamic', 'em', 'mean_shift', 'regularized', 'scaled_distance', "
+        "'self_attention', 'uniform'], a config or a `tfcaps.routing.Routing`. Received: routing="
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         routings.get(identifier)

@@ -92,8 +92,11 @@ class MeanShiftRouting(Routing):
     >>> votes = np.zeros((1, 3, 2, 2), "float32")  # [b, i, j, d]
     >>> votes[0, 2] = 40.0  # far from the others
     >>> couplings = MeanShiftRouting(types=3)(votes).couplings
-    >>> [round(float(c), 3) for c in couplings[0, :, 0]]
-    [0.5, 0.5, 0.0]
+    >>> for coupling in couplings[0, :, 0]:
+    ...     print(round(float(coupling), 3))
+    0.5
+    0.5
+    0.0
 
     References:
         - Comaniciu, Meer, 2002, "Mean shift: a robust approach toward feature
