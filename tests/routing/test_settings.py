@@ -117,7 +117,8 @@ def test_get_refuses_anything_else(identifier):
     message = (
         "`routing` must be a number of iterations, one of the names "
         "['dynamic', 'em', 'mean_shift', 'regularized', 'scaled_distance', "
-        "'self_attention', 'uniform'], a config or a `tfcaps.routing.Routing`. Received: routing="
+        "'self_attention', 'uniform'], a config or a `tfcaps.routing.Routing`. "
+        "Received: routing="
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         routings.get(identifier)
