@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import PrimaryCaps
 
@@ -37,7 +38,7 @@ def inputs_of(model, count=4):
     return arrays if arrays[1:] else arrays[0]
 
 
-def compacted(model, atol=1e-6):
+def compacted(model, atol=SUMS):
     """Returns the compacted model, after a look at its outputs."""
     compact = rem.compact(model)
     inputs = inputs_of(model)

@@ -14,6 +14,7 @@ import pytest
 import tfcaps
 from tests.gradients import value_and_gradients
 from tests.registry import LAYERS, LOSSES, ROUTINGS, parametrize
+from tests.tolerance import SUMS
 
 # A user's program: it knows the file and the import, and no custom_objects.
 FRESH_PROCESS = """
@@ -132,7 +133,7 @@ def test_model_loads_in_a_fresh_process_with_equal_outputs(case, loaded):
         outputs = [file[f"arr_{index}"] for index in range(len(file.files))]
     assert len(outputs) == len(expected[case.name])
     for output, wanted in zip(outputs, expected[case.name], strict=True):
-        np.testing.assert_allclose(output, wanted, atol=1e-6)
+        np.testing.assert_allclose(output, wanted, atol=SUMS)
 
 
 @parametrize([case for case in LOSSES if case.of_classes])
@@ -142,7 +143,7 @@ def test_indices_and_one_hot_targets_give_the_same_loss(case, rng):
     expected = case.make()(np.eye(3)[labels], lengths)
     for targets in (labels, labels[:, None], labels.astype("float32")):
         np.testing.assert_allclose(
-            case.make()(targets, lengths), expected, atol=1e-6
+            case.make()(targets, lengths), expected, atol=SUMS
         )
 
 

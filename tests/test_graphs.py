@@ -6,6 +6,7 @@ import pytest
 
 import tfcaps
 from tests.networks import tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import graphs, rem
 from tfcaps.models import with_decoder
 
@@ -56,7 +57,7 @@ def test_the_encoder_of_a_training_model_is_the_network(kind, again, images):
     model = network()
     found = rem.encoder(again(TRAINING[kind](model)))
     assert found.output.shape == (None, 3)
-    np.testing.assert_allclose(found(images), model(images), atol=1e-6)
+    np.testing.assert_allclose(found(images), model(images), atol=SUMS)
     assert len(graphs.routed_layers(found)) == 1
 
 
@@ -97,7 +98,7 @@ def test_copies_of_a_training_model_are_those_of_the_network(
         found = predicted(make(training), images)
         assert not found.keys() & {"couplings", "counterfactual"}
         np.testing.assert_allclose(
-            found["lengths"], make(model)(images), atol=1e-6
+            found["lengths"], make(model)(images), atol=SUMS
         )
 
 
@@ -106,7 +107,7 @@ def test_a_training_model_gets_a_decoder(again, images):
     found = with_decoder(again(rem.add_couplings(model)))
     outputs = predicted(found, images)
     assert outputs.keys() == {"lengths", "reconstruction"}
-    np.testing.assert_allclose(outputs["lengths"], model(images), atol=1e-6)
+    np.testing.assert_allclose(outputs["lengths"], model(images), atol=SUMS)
 
 
 COPIES = {

@@ -7,6 +7,7 @@ import pytest
 from tests import reference
 from tests.golden import load
 from tests.gradients import value_and_gradients
+from tests.tolerance import SUMS
 from tfcaps.ops import (
     check_squash,
     dequantize,
@@ -51,7 +52,7 @@ def test_squash_equals_the_public_implementations(variant):
         SQUASH["vectors"],
         upstream=SQUASH["upstream"],
     )
-    np.testing.assert_allclose(value, SQUASH[variant], atol=2e-6)
+    np.testing.assert_allclose(value, SQUASH[variant], atol=SUMS)
     np.testing.assert_allclose(gradient, SQUASH[f"{variant}_grad"], atol=1e-5)
 
 
@@ -59,7 +60,7 @@ def test_squash_equals_the_public_implementations(variant):
 def test_squash_of_special_vectors_equals_the_public_ones(variant):
     value = squash(SQUASH["special_vectors"], epsilon=EPSILONS[variant])
     expected = SQUASH[f"{variant}_special"]
-    np.testing.assert_allclose(value, expected, atol=2e-6)
+    np.testing.assert_allclose(value, expected, atol=SUMS)
 
 
 @pytest.mark.parametrize("rows", ["vectors", "special_vectors"])
@@ -67,7 +68,7 @@ def test_squash_is_close_to_the_exact_one(rows):
     suffix = "_special" if rows == "special_vectors" else ""
     value, (gradient,) = value_and_gradients(squash, SQUASH[rows])
     expected = SQUASH[f"exact_hinton{suffix}"]
-    np.testing.assert_allclose(value, expected, atol=2e-6)
+    np.testing.assert_allclose(value, expected, atol=SUMS)
     assert np.all(np.isfinite(gradient))
 
 
@@ -79,7 +80,7 @@ def test_efficient_squash_equals_the_public_implementation():
     value, (gradient,) = value_and_gradients(
         efficient_squash, SQUASH["vectors"], upstream=SQUASH["upstream"]
     )
-    np.testing.assert_allclose(value, SQUASH["efficient"], atol=2e-6)
+    np.testing.assert_allclose(value, SQUASH["efficient"], atol=SUMS)
     np.testing.assert_allclose(gradient, SQUASH["efficient_grad"], atol=1e-5)
 
 
@@ -88,7 +89,7 @@ def test_efficient_squash_equals_the_exact_one(suffix):
     rows = SQUASH[f"{suffix[1:]}_vectors" if suffix else "vectors"]
     value, (gradient,) = value_and_gradients(efficient_squash, rows)
     expected = SQUASH[f"exact_efficient{suffix}"]
-    np.testing.assert_allclose(value, expected, atol=2e-6)
+    np.testing.assert_allclose(value, expected, atol=SUMS)
     # Also the shortest vectors keep their digits.
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     assert np.all(np.isfinite(gradient))
@@ -96,7 +97,7 @@ def test_efficient_squash_equals_the_exact_one(suffix):
 
 def test_efficient_squash_has_the_published_value():
     np.testing.assert_allclose(
-        efficient_squash([3.0, 4.0]), [0.595957, 0.794610], atol=1e-6
+        efficient_squash([3.0, 4.0]), [0.595957, 0.794610], atol=SUMS
     )
 
 
@@ -140,7 +141,7 @@ def test_squash_works_along_any_axis(function, vector, rng):
     expected = np.moveaxis(function(np.moveaxis(vectors, 1, -1)), -1, 1)
     np.testing.assert_allclose(function(vectors, axis=1), expected, atol=1e-7)
     np.testing.assert_allclose(
-        expected[1, :, 2], vector(vectors[1, :, 2]), atol=1e-6
+        expected[1, :, 2], vector(vectors[1, :, 2]), atol=SUMS
     )
 
 
@@ -174,7 +175,7 @@ def test_length_is_the_exact_norm(rng):
     value, (gradient,) = value_and_gradients(length, vectors)
     norms = np.linalg.norm(vectors, axis=-1)
     np.testing.assert_allclose(value, norms, rtol=1e-6)
-    np.testing.assert_allclose(gradient, vectors / norms[:, None], atol=1e-6)
+    np.testing.assert_allclose(gradient, vectors / norms[:, None], atol=SUMS)
     # No epsilon under the root: short capsules keep their length.
     np.testing.assert_allclose(length(1e-6 * vectors), 1e-6 * norms, rtol=1e-6)
 
@@ -210,7 +211,7 @@ def test_quantizer_equals_the_reference_on_and_beside_edges(levels):
     np.testing.assert_allclose(
         dequantize(expected, levels, mode=mode_of(levels)),
         BINS[f"K{levels}_quantized"],
-        atol=1e-6,
+        atol=SUMS,
     )
 
 
@@ -218,7 +219,7 @@ def test_quantizer_equals_the_reference_on_and_beside_edges(levels):
 def test_quantizer_has_the_edges_and_centers_of_the_reference(levels):
     mode = mode_of(levels)
     centers = dequantize(np.arange(levels), levels, mode=mode)
-    np.testing.assert_allclose(centers, BINS[f"K{levels}_centers"], atol=1e-6)
+    np.testing.assert_allclose(centers, BINS[f"K{levels}_centers"], atol=SUMS)
     edges = BINS[f"K{levels}_edges_f64"][1:-1]
     below = np.arange(levels - 1)
     for step, codes in ((-1e-5, below), (1e-5, below + 1)):

@@ -24,3 +24,8 @@ def rounding(terms, magnitude=1.0, dtype="float32"):
         dtype: Type of the computation. Defaults to `"float32"`.
     """
     return _DEVIATIONS * np.sqrt(terms) * _EPS[dtype] * magnitude
+
+
+# Of what the small networks of the tests compute: sums of numbers of size 1, at
+# most so many terms one after the other.
+SUMS = rounding(64)

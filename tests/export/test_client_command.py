@@ -14,6 +14,7 @@ from PIL import Image
 from export import client
 from export.clients import pictures, server
 from tests.client_runs import CLASSES, expected, line, run, write_images
+from tests.tolerance import SUMS
 from training import images
 
 pytestmark = pytest.mark.usefixtures("no_proxy")
@@ -54,7 +55,7 @@ def test_inverting_swaps_dark_and_bright(url, work, capfd, model):
     assert run(*given[:-1], "--invert", "swapped.npy") == 0
     first, second = map(json.loads, capfd.readouterr().out.splitlines())
     np.testing.assert_allclose(
-        first["outputs"]["lengths"], second["outputs"]["lengths"], atol=1e-6
+        first["outputs"]["lengths"], second["outputs"]["lengths"], atol=SUMS
     )
 
 

@@ -17,6 +17,7 @@ from export import run as command
 from export.model import export_model
 from tests.exports import pruned_capsnet, with_dead_units
 from tests.networks import NETWORKS, SMALL_NETWORKS, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import layers, rem
 
 IMAGES = (8, 8, 1)
@@ -81,16 +82,16 @@ def test_signatures_answer_what_the_model_does(pruned, exported, rng):
     answer = served(exported, "serving_default", images)
     assert set(answer) == {"lengths", "poses", "classes"}
     assert answer["classes"].dtype == np.int64
-    np.testing.assert_allclose(answer["lengths"], outputs["lengths"], atol=1e-6)
-    np.testing.assert_allclose(answer["poses"], outputs["poses"], atol=1e-6)
+    np.testing.assert_allclose(answer["lengths"], outputs["lengths"], atol=SUMS)
+    np.testing.assert_allclose(answer["poses"], outputs["poses"], atol=SUMS)
     np.testing.assert_array_equal(answer["classes"], shown["classes"])
     explained = served(exported, "explain", images)
     assert set(explained) == {"lengths", "classes", "couplings", "saliency"}
     for key in ("lengths", "couplings", "saliency"):
-        np.testing.assert_allclose(explained[key], shown[key], atol=1e-6)
+        np.testing.assert_allclose(explained[key], shown[key], atol=SUMS)
     encoded = served(exported, "encode", images)
     assert set(encoded) == {"poses"}
-    np.testing.assert_allclose(encoded["poses"], outputs["poses"], atol=1e-6)
+    np.testing.assert_allclose(encoded["poses"], outputs["poses"], atol=SUMS)
 
 
 def test_only_the_compacted_weights_are_saved_and_each_once(pruned, exported):
@@ -107,7 +108,7 @@ def test_raw_pixels_are_divided_in_the_graph(pruned, tmp_path, rng, no_sizes):
     pixels = rng.integers(0, 256, (4, *IMAGES), dtype=np.uint8)
     answer = served(folder, "serving_default", pixels)
     expected = pruned(pixels.astype("float32") / 255)
-    np.testing.assert_allclose(answer["lengths"], expected, atol=1e-6)
+    np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
     assert manifest.read(folder)["images"] == "uint8"
 
 
@@ -139,7 +140,7 @@ def test_quantised_couplings_can_be_exported(
     apart = np.abs(answer["couplings"][..., np.newaxis] - levels)
     assert np.max(np.min(apart, axis=-1)) < 1e-6
     expected = rem.quantize_couplings(pruned, 5, mode=mode)(images)
-    np.testing.assert_allclose(answer["lengths"], expected, atol=1e-6)
+    np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
     about = manifest.read(folder)
     assert (about["levels"], about["levels_mode"]) == (5, mode)
 
@@ -167,9 +168,9 @@ def test_a_sequential_model_can_be_exported(tmp_path, rng, no_sizes):
     images = rng.random((2, *IMAGES), dtype=np.float32)
     answer = served(folder, "serving_default", images)
     poses = np.asarray(model(images))
-    np.testing.assert_allclose(answer["poses"], poses, atol=1e-6)
+    np.testing.assert_allclose(answer["poses"], poses, atol=SUMS)
     lengths = np.linalg.norm(poses, axis=-1)
-    np.testing.assert_allclose(answer["lengths"], lengths, atol=1e-6)
+    np.testing.assert_allclose(answer["lengths"], lengths, atol=SUMS)
 
 
 @pytest.mark.slow
@@ -179,7 +180,7 @@ def test_labels_and_decoder_are_left_out(tmp_path, rng, no_sizes):
     images = rng.random((2, *IMAGES), dtype=np.float32)
     answer = served(folder, "serving_default", images)
     expected = rem.encoder(model)(images)
-    np.testing.assert_allclose(answer["lengths"], expected, atol=1e-6)
+    np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
 
 
 def test_manifest_tells_what_was_exported(pruned, exported):

@@ -10,6 +10,7 @@ from export.packed import PackedWeight, Weights, is_worth_packing
 from export.saved_model import read_signatures
 from export.signatures import write_saved_model
 from tests.networks import tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import models, rem
 
 
@@ -84,7 +85,7 @@ def test_a_server_gets_the_same_from_packed_weights(rng, tmp_path):
     outputs = ask(images, tmp_path / "True", tmp_path / "False")
     for name in outputs[0]:
         np.testing.assert_array_equal(outputs[0][name], outputs[1][name])
-    np.testing.assert_allclose(outputs[0]["lengths"], model(images), atol=1e-6)
+    np.testing.assert_allclose(outputs[0]["lengths"], model(images), atol=SUMS)
 
 
 def test_two_models_in_one_process_keep_their_own_weights(rng, tmp_path):
@@ -100,7 +101,7 @@ def test_two_models_in_one_process_keep_their_own_weights(rng, tmp_path):
     loaded = [tf.saved_model.load(str(tmp_path / str(k))) for k in range(2)]
     for saved, model in zip(loaded, networks, strict=True):
         outputs = saved.signatures["serving_default"](tf.constant(images))
-        np.testing.assert_allclose(outputs["lengths"], model(images), atol=1e-6)
+        np.testing.assert_allclose(outputs["lengths"], model(images), atol=SUMS)
 
 
 def test_weights_of_a_mixed_model_are_cast_as_before(rng, tmp_path):
@@ -141,4 +142,4 @@ def test_published_sparsity_takes_a_fifth_of_the_dense_size(rng, tmp_path):
     expected = rem.capsule_outputs(model)(images)
     [came] = ask(images, tmp_path / "small")
     for name in ("lengths", "poses"):
-        np.testing.assert_allclose(came[name], expected[name], atol=1e-6)
+        np.testing.assert_allclose(came[name], expected[name], atol=SUMS)

@@ -8,6 +8,7 @@ import pytest
 
 from tests import reference
 from tests.golden import load
+from tests.tolerance import SUMS
 from tfcaps.layers import CapsuleConv2D, Squash
 
 
@@ -38,7 +39,7 @@ def test_capsule_conv_can_have_the_settings_of_primary_caps(rng):
     expected = np.apply_along_axis(
         reference.efficient_squash, -1, features.reshape(2, 4, 5, 2, 4)
     )
-    np.testing.assert_allclose(layer(children), expected, atol=1e-6)
+    np.testing.assert_allclose(layer(children), expected, atol=SUMS)
 
 
 def test_first_kernels_are_as_large_as_those_of_deepcaps():
@@ -71,7 +72,7 @@ def test_capsule_conv_takes_maps_of_any_size():
 def test_squash_layer_shrinks_the_last_axis(name, shrink, rng):
     capsules = rng.normal(size=(2, 3, 3, 2, 4)).astype("float32")
     expected = np.apply_along_axis(shrink, -1, capsules)
-    np.testing.assert_allclose(Squash(name)(capsules), expected, atol=1e-6)
+    np.testing.assert_allclose(Squash(name)(capsules), expected, atol=SUMS)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests import reference
 from tests.golden import load
 from tests.gradients import value_and_gradients
 from tests.layer_votes import votes_of
+from tests.tolerance import SUMS
 from tfcaps.layers import ClassCaps, ConvCaps, FcCaps, Length
 
 
@@ -140,7 +141,7 @@ def test_gradient_mode_reaches_the_transformation(gradient, rng):
     expected, (constant,) = value_and_gradients(
         with_constant_couplings, weights
     )
-    np.testing.assert_allclose(poses, expected, atol=1e-6)
+    np.testing.assert_allclose(poses, expected, atol=SUMS)
     assert np.allclose(actual, constant, atol=1e-5) == (gradient == "last")
 
 
@@ -175,7 +176,7 @@ def test_fc_caps_is_class_caps():
 def test_length_is_the_norm_over_the_last_axis(shape, rng):
     poses = rng.normal(size=(5, *shape)).astype("float32")
     expected = np.linalg.norm(poses, axis=-1)
-    np.testing.assert_allclose(Length()(poses), expected, atol=1e-6)
+    np.testing.assert_allclose(Length()(poses), expected, atol=SUMS)
 
 
 def test_layers_stack_in_a_sequential_model(rng):

@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 from tests.gradients import value_and_gradients, with_weights
+from tests.tolerance import SUMS
 from tfcaps import routing as routings
 from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.routing import (
@@ -94,8 +95,8 @@ def test_outputs_are_those_of_class_caps(form, routing, rng):
     whole, compact, children, taken = make_pair(form, routing, rng)
     expected = whole(children, **ALL)
     for output, wanted in zip(compact(taken, **ALL), expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=1e-6)
-    np.testing.assert_allclose(compact(taken), expected[0], atol=1e-6)
+        np.testing.assert_allclose(output, wanted, atol=SUMS)
+    np.testing.assert_allclose(compact(taken), expected[0], atol=SUMS)
     assert compact.count_params() < whole.count_params()
 
 
@@ -108,7 +109,7 @@ def test_given_activations_shorten_votes(form, rng):
     expected = whole(children, activations=short, **ALL)
     outputs = compact(taken, activations=kept, **ALL)
     for output, wanted in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=1e-6)
+        np.testing.assert_allclose(output, wanted, atol=SUMS)
     assert np.max(np.abs(expected[0] - whole(children))) > 1e-3
 
 
@@ -125,7 +126,7 @@ def test_voting_activations_are_those_of_class_caps(form, rng):
     expected = (votes * lengths).reshape(3, -1)
     for layer, poses in ((whole, children), (compact, taken)):
         active = layer.voting_activations(poses)
-        np.testing.assert_allclose(active, expected, atol=1e-6)
+        np.testing.assert_allclose(active, expected, atol=SUMS)
     kept = lengths if left is None else lengths[..., left]
     for layer, poses, given in (
         (whole, children, lengths),
@@ -178,7 +179,7 @@ def test_all_children_may_vote(rng):
     compact.build(children.shape)
     compact.set_weights(whole.get_weights())
     for output, wanted in zip(compact(children, **ALL), expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=1e-6)
+        np.testing.assert_allclose(output, wanted, atol=SUMS)
 
 
 def test_silent_children_of_half_precision_have_float32_couplings(rng):
@@ -258,7 +259,7 @@ def test_some_layers_hear_children_that_vote_zero(settings, silent, rng):
     assert layer.can_be_silent == silent
     if silent:
         lengths[:, 1] = 0.0
-    np.testing.assert_allclose(active, lengths, atol=1e-6)
+    np.testing.assert_allclose(active, lengths, atol=SUMS)
 
 
 def test_shared_matrix_of_zeros_leaves_activations_alone(rng):
@@ -268,7 +269,7 @@ def test_shared_matrix_of_zeros_leaves_activations_alone(rng):
     np.testing.assert_allclose(
         layer.voting_activations(children),
         np.linalg.norm(children, axis=-1),
-        atol=1e-6,
+        atol=SUMS,
     )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.layers.test_compact_caps import ALL, FLAT, GRID, ROUTINGS
-from tests.tolerance import rounding
+from tests.tolerance import SUMS, rounding
 from tfcaps.layers import ClassCaps, CompactCaps
 
 
@@ -31,11 +31,11 @@ def test_children_of_zero_poses_may_share_one_matrix(grid, routing, rng):
         weights[1] = by_position[:, voting].reshape(-1, 3)
     compact.set_weights(weights)
     for output, wanted in zip(compact(taken, **ALL), expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=1e-6)
+        np.testing.assert_allclose(output, wanted, atol=SUMS)
     np.testing.assert_allclose(
         compact.voting_activations(taken),
         whole.voting_activations(children),
-        atol=1e-6,
+        atol=SUMS,
     )
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
+from tests.tolerance import SUMS
 from tfcaps.layers import ClassCaps, ConstellationCaps
 from tfcaps.routing import DynamicRouting, MeanShiftRouting
 
@@ -132,5 +133,5 @@ def test_a_model_with_it_saves_and_loads(tmp_path, rng):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(
-        loaded([places, active]), model([places, active]), atol=1e-6
+        loaded([places, active]), model([places, active]), atol=SUMS
     )

@@ -7,6 +7,7 @@ import pytest
 from tests.backends import compiled, nightly_on_jax
 from tests.gradients import value_and_gradients, with_weights
 from tests.registry import LAYERS, parametrize
+from tests.tolerance import SUMS
 
 
 @parametrize(LAYERS)
@@ -37,7 +38,7 @@ def test_any_batch_size_is_predicted_row_by_row(case, rng):
     # Two full batches and a last one of one sample.
     batched = keras.tree.flatten(model.predict(inputs, batch_size=2, verbose=0))
     for output, wanted in zip(batched, expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=1e-6)
+        np.testing.assert_allclose(output, wanted, atol=SUMS)
 
 
 @nightly_on_jax
@@ -54,7 +55,7 @@ def test_batch_rows_do_not_influence_each_other(case, rng):
     for neighbours in (first, others):
         outputs = keras.tree.flatten(case.apply(layer, neighbours))
         for output, wanted in zip(outputs, together, strict=True):
-            np.testing.assert_allclose(output[0], wanted[0], atol=1e-6)
+            np.testing.assert_allclose(output[0], wanted[0], atol=SUMS)
 
 
 @parametrize([case for case in LAYERS if case.num_parameters])

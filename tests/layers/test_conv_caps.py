@@ -12,6 +12,7 @@ from tests.golden import load
 from tests.gradients import value_and_gradients
 from tests.layer_votes import votes_of
 from tests.reference_windows import Windows, routed_windows, window_votes
+from tests.tolerance import SUMS
 from tfcaps.layers import CapsuleConv2D, ClassCaps, ConvCaps
 from tfcaps.routing import EMRouting
 
@@ -195,7 +196,7 @@ def test_moved_children_move_their_parents(rng):
     parents = np.asarray(layer(poses))
     moved = np.asarray(layer(np.roll(poses, (2, 4), axis=(1, 2))))
     np.testing.assert_allclose(
-        moved[:, 1:, 2:], parents[:, :-1, :-2], atol=1e-6
+        moved[:, 1:, 2:], parents[:, :-1, :-2], atol=SUMS
     )
     assert np.max(np.abs(moved[:, 1:, 1:] - parents[:, :-1, :-1])) > 1e-3
 
@@ -204,7 +205,7 @@ def test_activations_default_to_the_lengths_of_the_poses(rng):
     poses = rng.normal(size=(1, 3, 3, 2, 4)).astype("float32")
     layer = ConvCaps(3, 4, 2, routing="scaled_distance")
     expected = layer(poses, np.linalg.norm(poses, axis=-1))
-    np.testing.assert_allclose(layer(poses), expected, atol=1e-6)
+    np.testing.assert_allclose(layer(poses), expected, atol=SUMS)
     shorter = layer(poses, 0.1 * np.linalg.norm(poses, axis=-1))
     assert np.max(np.abs(shorter - expected)) > 1e-3
 

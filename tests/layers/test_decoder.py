@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.tolerance import SUMS
 from tfcaps.layers import Decoder, perturb_dimensions
 
 LABELS = np.array([2, 0, 1])
@@ -45,7 +46,7 @@ def test_training_decodes_the_capsule_of_the_label(form, poses):
         "one_hot": np.eye(3, dtype="float32")[LABELS],
     }[form]
     decoded = seen(visible(), poses, labels=labels, training=True)
-    np.testing.assert_allclose(decoded, only(poses, LABELS), atol=1e-6)
+    np.testing.assert_allclose(decoded, only(poses, LABELS), atol=SUMS)
 
 
 @pytest.mark.parametrize(
@@ -60,13 +61,13 @@ def test_training_decodes_the_capsule_of_the_label(form, poses):
 )
 def test_otherwise_the_longest_capsule_is_decoded(call, poses):
     decoded = seen(visible(), poses, **call)
-    np.testing.assert_allclose(decoded, only(poses, [1, 2, 1]), atol=1e-6)
+    np.testing.assert_allclose(decoded, only(poses, [1, 2, 1]), atol=SUMS)
 
 
 def test_activations_say_which_capsule_is_longest(poses):
     activations = np.eye(3, dtype="float32")[LABELS]
     decoded = seen(visible(), poses, activations=activations)
-    np.testing.assert_allclose(decoded, only(poses, LABELS), atol=1e-6)
+    np.testing.assert_allclose(decoded, only(poses, LABELS), atol=SUMS)
     decoded = seen(
         visible(),
         poses,
@@ -74,14 +75,14 @@ def test_activations_say_which_capsule_is_longest(poses):
         labels=np.array([0, 0, 0]),
         training=True,
     )
-    np.testing.assert_allclose(decoded, only(poses, [0, 0, 0]), atol=1e-6)
+    np.testing.assert_allclose(decoded, only(poses, [0, 0, 0]), atol=SUMS)
 
 
 def test_class_independent_decoder_sees_one_pose_alone(poses):
     decoder = visible(class_independent=True)
     decoded = seen(decoder, poses, labels=LABELS, training=True)
     np.testing.assert_allclose(
-        decoded[:, 0], poses[np.arange(3), LABELS], atol=1e-6
+        decoded[:, 0], poses[np.arange(3), LABELS], atol=SUMS
     )
 
 
@@ -135,7 +136,7 @@ def test_own_network_is_trained_saved_and_loaded(make, poses, tmp_path):
     assert np.any(before[0] != model.get_weights()[0])
     model.save(tmp_path / "decoder.keras")
     loaded = keras.models.load_model(tmp_path / "decoder.keras")
-    np.testing.assert_allclose(loaded(poses), model(poses), atol=1e-6)
+    np.testing.assert_allclose(loaded(poses), model(poses), atol=SUMS)
 
 
 @pytest.mark.parametrize("trainable", [True, False])
@@ -156,7 +157,7 @@ def test_perturbed_dimension_alone_moves(class_independent, poses):
     assert images.shape == (3, 4, 3, 1, plain[0].size, 1)
     images = images.reshape(3, 4, 3, -1, 4)
     np.testing.assert_allclose(
-        images[:, :, 1], np.stack([plain] * 4, axis=1), atol=1e-6
+        images[:, :, 1], np.stack([plain] * 4, axis=1), atol=SUMS
     )
     for b, longest in enumerate((1, 2, 1)):
         place = 0 if class_independent else longest

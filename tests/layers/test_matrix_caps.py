@@ -10,6 +10,7 @@ import pytest
 from tests import reference
 from tests.golden import load
 from tests.reference_windows import Windows, em_windows, window_votes
+from tests.tolerance import SUMS
 from tfcaps.layers import ClassCaps, ConvCaps, PrimaryMatrixCaps
 from tfcaps.routing import EMRouting
 
@@ -174,10 +175,10 @@ def test_primary_matrix_caps_is_two_convolutions(rng):
     pose_conv, activation_conv = layer.pose_conv, layer.activation_conv
     assert pose_conv.get_weights()[0].shape == (3, 3, 3, 8)
     expected = np.asarray(pose_conv(features)).reshape(poses.shape)
-    np.testing.assert_allclose(poses, expected, atol=1e-6)
+    np.testing.assert_allclose(poses, expected, atol=SUMS)
     logits = np.asarray(activation_conv(features))
     np.testing.assert_allclose(
-        activations, 1 / (1 + np.exp(-logits)), atol=1e-6
+        activations, 1 / (1 + np.exp(-logits)), atol=SUMS
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests import reference
 from tests.golden import load
+from tests.tolerance import SUMS
 from tfcaps.layers import PrimaryCaps
 
 
@@ -22,7 +23,7 @@ def test_primary_caps_cuts_channels_into_consecutive_components(use_bias, rng):
     assert poses.shape == (2, 4, 5, 2, 3)
     row = features[1, 3, 4] + (0.5 if use_bias else 0.0)
     expected = [reference.squash(row[:3]), reference.squash(row[3:])]
-    np.testing.assert_allclose(poses[1, 3, 4], expected, atol=1e-6)
+    np.testing.assert_allclose(poses[1, 3, 4], expected, atol=SUMS)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_primary_caps_is_a_squashed_convolution(kwargs, rows_and_columns, rng):
     conv.set_weights(layer.get_weights())
     features = np.asarray(conv(images)).reshape(poses.shape)
     expected = np.apply_along_axis(reference.squash, -1, features)
-    np.testing.assert_allclose(poses, expected, atol=1e-6)
+    np.testing.assert_allclose(poses, expected, atol=SUMS)
 
 
 @pytest.mark.parametrize("form", ["", "_strided"], ids=["whole", "strided"])

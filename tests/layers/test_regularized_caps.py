@@ -6,6 +6,7 @@ import pytest
 
 from tests import reference
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import ClassCaps
 from tfcaps.losses import MarginLoss
@@ -51,7 +52,7 @@ def test_labels_in_training_move_the_coefficients(penalty, form, children):
         "one_hot": np.eye(3, dtype="float32")[LABELS],
     }[form]
     layer = make_layer(penalty)
-    np.testing.assert_allclose(layer.coefficients, 1 / 3, atol=1e-6)
+    np.testing.assert_allclose(layer.coefficients, 1 / 3, atol=SUMS)
     for _ in range(2):
         expected = expected_step(layer, children, LABELS, penalty)
         poses, couplings = layer(
@@ -86,7 +87,7 @@ def test_labels_do_nothing_to_other_routings(children):
     expected = layer(children)
     before = layer.get_weights()
     poses = layer(children, labels=LABELS, training=True)
-    np.testing.assert_allclose(poses, expected, atol=1e-6)
+    np.testing.assert_allclose(poses, expected, atol=SUMS)
     for weight, old in zip(layer.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, old)
 
@@ -138,7 +139,7 @@ def test_network_learns_its_coefficients_and_keeps_them(rng, tmp_path):
     # Prediction needs no labels.
     lengths = loaded.predict({"images": images, "labels": None}, verbose=0)
     expected = rem.encoder(model)(images)
-    np.testing.assert_allclose(lengths["lengths"], expected, atol=1e-6)
+    np.testing.assert_allclose(lengths["lengths"], expected, atol=SUMS)
 
 
 def test_coefficients_are_neither_pruned_nor_decayed(rng):
@@ -154,7 +155,7 @@ def test_coefficients_are_neither_pruned_nor_decayed(rng):
         verbose=0,
     )
     coefficients = model.get_layer("class_caps").coefficients
-    np.testing.assert_allclose(coefficients, 1 / 3, atol=1e-6)
+    np.testing.assert_allclose(coefficients, 1 / 3, atol=SUMS)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])

@@ -7,6 +7,7 @@ from keras import ops
 
 import tfcaps
 from tests.networks import tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.losses import CounterfactualLoss, CouplingLoss, MarginLoss
 
@@ -124,7 +125,7 @@ def test_the_output_is_what_silencing_does(batch, rng):
         np.testing.assert_allclose(found[place, alone], stands_for * longest)
         assert not found[place, 1 - alone].any()
     assert found.shape == (batch, 3, 3) and not found[asked:].any()
-    np.testing.assert_allclose(outputs["lengths"], model(images), atol=1e-6)
+    np.testing.assert_allclose(outputs["lengths"], model(images), atol=SUMS)
 
 
 @pytest.mark.slow

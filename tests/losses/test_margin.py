@@ -8,6 +8,7 @@ from tests import reference
 from tests.backends import on_tensorflow
 from tests.golden import load
 from tests.gradients import value_and_gradients
+from tests.tolerance import SUMS
 from tfcaps.losses import HardenMargin, MarginLoss, SpreadLoss
 
 GOLDEN = load("10_losses")
@@ -33,9 +34,9 @@ def test_margin_loss_equals_the_public_implementation(name, loss, targets):
         lambda lengths: loss(GOLDEN[targets], lengths), GOLDEN["activations"]
     )
     expected = GOLDEN[f"margin_{name}_loss_f64"]
-    np.testing.assert_allclose(value, expected, atol=1e-6)
+    np.testing.assert_allclose(value, expected, atol=SUMS)
     np.testing.assert_allclose(
-        gradient, GOLDEN[f"margin_{name}_grad"], atol=1e-6
+        gradient, GOLDEN[f"margin_{name}_grad"], atol=SUMS
     )
 
 
@@ -44,12 +45,12 @@ def test_margin_loss_equals_the_loops(rng):
     targets = np.eye(4)[rng.integers(4, size=7)]
     losses = MarginLoss(0.7, 0.2, 0.4, reduction=None)(targets, lengths)
     expected = reference.margin_loss(targets, lengths, 0.7, 0.2, 0.4)
-    np.testing.assert_allclose(losses, expected, atol=1e-6)
+    np.testing.assert_allclose(losses, expected, atol=SUMS)
 
 
 def test_margin_loss_has_the_published_value_also_for_lists():
     loss = MarginLoss()([1], [[0.95, 0.3, 0.05]])
-    np.testing.assert_allclose(loss, 0.72125, atol=1e-6)
+    np.testing.assert_allclose(loss, 0.72125, atol=SUMS)
 
 
 def test_samples_can_be_weighted():
@@ -68,7 +69,7 @@ def test_model_can_be_trained_on_it(sparse):
     images = np.ones((3, 4), "float32")
     expected = MarginLoss()(labels, model(images))
     loss = model.evaluate(images, targets, verbose=0)
-    assert loss == pytest.approx(float(expected), abs=1e-6)
+    assert loss == pytest.approx(float(expected), abs=SUMS)
     assert np.isfinite(model.train_on_batch(images, targets))
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.golden import load
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import Decoder
 from tfcaps.models import efficient_capsnet
@@ -79,7 +80,7 @@ def test_reconstruction_of_the_longest_capsule_is_the_published_one(outputs):
     # A decoder that only masks.
     mask = Decoder((1, 80, 1), keras.layers.Reshape((1, 80, 1)))
     masked = np.reshape(mask(IO["class_poses"]), (4, 80))
-    np.testing.assert_allclose(masked, IO["masked_class_poses"], atol=1e-6)
+    np.testing.assert_allclose(masked, IO["masked_class_poses"], atol=SUMS)
     np.testing.assert_allclose(
         outputs["reconstruction"][:1],
         IO["reconstruction_first_image"],

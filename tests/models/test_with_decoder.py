@@ -8,6 +8,7 @@ import pytest
 
 import tfcaps
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.losses import MarginLoss, ReconstructionLoss
 from tfcaps.models import with_decoder
@@ -79,10 +80,10 @@ def test_decoder_shares_the_weights_of_the_network(make, images):
     before = np.asarray(model(images))
     inputs = {"images": images, "labels": None}
     lengths = joint.predict(inputs, verbose=0)["lengths"]
-    np.testing.assert_allclose(lengths, before, atol=1e-6)
+    np.testing.assert_allclose(lengths, before, atol=SUMS)
     train(compiled(joint), images)
     lengths = joint.predict(inputs, verbose=0)["lengths"]
-    np.testing.assert_allclose(lengths, model(images), atol=1e-6)
+    np.testing.assert_allclose(lengths, model(images), atol=SUMS)
     assert np.max(np.abs(lengths - before)) > 1e-4
 
 
@@ -113,10 +114,10 @@ def test_labels_choose_the_capsule_in_training_alone(images):
                 {"images": images, "labels": labels}, training=training
             )
             np.testing.assert_allclose(
-                outputs["reconstruction"], images_out, atol=1e-6
+                outputs["reconstruction"], images_out, atol=SUMS
             )
     outputs = model.predict({"images": images, "labels": None}, verbose=0)
-    np.testing.assert_allclose(outputs["reconstruction"], longest, atol=1e-6)
+    np.testing.assert_allclose(outputs["reconstruction"], longest, atol=SUMS)
 
 
 def test_explicit_activations_choose_the_longest_capsule(rng):
@@ -127,7 +128,7 @@ def test_explicit_activations_choose_the_longest_capsule(rng):
     )
     poses, activations = map(np.asarray, shown(images))
     outputs = model.predict({"images": images, "labels": None}, verbose=0)
-    np.testing.assert_allclose(outputs["lengths"], activations, atol=1e-6)
+    np.testing.assert_allclose(outputs["lengths"], activations, atol=SUMS)
     decoder = model.get_layer("reconstruction")
     expected = decoder(poses, activations=activations)
     np.testing.assert_allclose(outputs["reconstruction"], expected, atol=1e-5)
@@ -171,7 +172,7 @@ def test_decoder_is_saved_and_loaded(class_independent, images, tmp_path):
     inputs = {"images": images, "labels": None}
     expected = model.predict(inputs, verbose=0)
     for name, output in loaded.predict(inputs, verbose=0).items():
-        np.testing.assert_allclose(output, expected[name], atol=1e-6)
+        np.testing.assert_allclose(output, expected[name], atol=SUMS)
     # The optimiser came along.
     assert np.all(np.isfinite(train(loaded, images)))
     assert int(loaded.optimizer.iterations) == 2
@@ -276,7 +277,7 @@ def test_input_of_another_name_is_called_images(images):
     assert {tensor.name for tensor in decoded.inputs} == {"images", "labels"}
     expected = model(images)
     outputs = decoded({"images": images, "labels": None})
-    np.testing.assert_allclose(outputs["lengths"], expected, atol=1e-6)
+    np.testing.assert_allclose(outputs["lengths"], expected, atol=SUMS)
 
 
 def capsnet_of_maps(positions):
@@ -300,7 +301,7 @@ def test_the_last_capsules_may_stand_on_a_map(images):
             "lengths"
         ],
         model.predict(images, verbose=0),
-        atol=1e-6,
+        atol=SUMS,
     )
     before = decoded.get_layer("reconstruction").get_weights()[0]
     train(decoded, images)

@@ -6,6 +6,7 @@ import pytest
 
 import tfcaps
 from tests.networks import tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem, viz
 from tfcaps.losses import MarginLoss
 from tfcaps.rem.labels import class_of_each, rightly_told
@@ -212,4 +213,4 @@ def test_a_decoder_sees_the_capsule_of_the_largest_label():
     hard = decoder(poses, labels=np.array([0, 2]), training=True)
     soft = np.array([[0.8, 0.1, 0.1], [0.3, 0.3, 0.4]], "float32")
     found = decoder(poses, labels=soft, training=True)
-    np.testing.assert_allclose(found, hard, atol=1e-6)
+    np.testing.assert_allclose(found, hard, atol=SUMS)

@@ -7,6 +7,7 @@ import pytest
 from tests.backends import compiled, nightly_on_jax
 from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
+from tests.tolerance import SUMS
 from tfcaps.ops import dequantize, quantize
 from tfcaps.routing import EMRouting
 
@@ -38,7 +39,7 @@ def test_couplings_sum_to_one_over_parents(case, rng):
     couplings = np.asarray(case.make()(votes, activations, **weights).couplings)
     assert couplings.shape == (2, 6, 3)
     assert np.all(couplings >= 0)
-    np.testing.assert_allclose(couplings.sum(axis=-1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(couplings.sum(axis=-1), 1.0, atol=SUMS)
 
 
 @parametrize(ROUTINGS)
@@ -49,7 +50,7 @@ def test_activations_are_lengths_unless_a_routing_makes_its_own(case, rng):
     lengths = np.linalg.norm(routed.poses, axis=-1)
     assert np.all(routed.activations >= 0) and np.all(routed.activations <= 1)
     if not routing.explicit_activations:
-        np.testing.assert_allclose(routed.activations, lengths, atol=1e-6)
+        np.testing.assert_allclose(routed.activations, lengths, atol=SUMS)
     else:
         assert np.max(np.abs(routed.activations - lengths)) > 1e-2
 
@@ -80,11 +81,11 @@ def test_permuting_children_permutes_couplings(case, rng):
     )
     couplings = np.asarray(routed.couplings)
     np.testing.assert_allclose(
-        permuted.couplings, couplings[:, order], atol=1e-6
+        permuted.couplings, couplings[:, order], atol=SUMS
     )
-    np.testing.assert_allclose(permuted.poses, routed.poses, atol=1e-6)
+    np.testing.assert_allclose(permuted.poses, routed.poses, atol=SUMS)
     np.testing.assert_allclose(
-        permuted.activations, routed.activations, atol=1e-6
+        permuted.activations, routed.activations, atol=SUMS
     )
 
 
@@ -95,7 +96,7 @@ def test_equal_votes_keep_couplings_uniform(case, rng):
     couplings = case.make()(equal, activations).couplings
     uniform = 1 / 3 if case.shares else couplings[..., :1]
     np.testing.assert_allclose(
-        couplings, np.broadcast_to(uniform, couplings.shape), atol=1e-6
+        couplings, np.broadcast_to(uniform, couplings.shape), atol=SUMS
     )
 
 
@@ -107,7 +108,7 @@ def test_samples_are_routed_alone(case, rng):
     for row in range(2):
         alone = case.make()(votes[row, None], activations[row, None], **weights)
         for tensor, wanted in zip(alone, together, strict=True):
-            np.testing.assert_allclose(tensor[0], wanted[row], atol=1e-6)
+            np.testing.assert_allclose(tensor[0], wanted[row], atol=SUMS)
 
 
 @nightly_on_jax
@@ -242,7 +243,7 @@ def test_gradient_modes_share_outputs(case, iterations, rng):
         for mode in ("last", "full")
     )
     for tensor, wanted in zip(full[:3], last[:3], strict=True):
-        np.testing.assert_allclose(tensor, wanted, atol=1e-6)
+        np.testing.assert_allclose(tensor, wanted, atol=SUMS)
     if setting and iterations == 1:
         for tensor, wanted in zip(full[3:], last[3:], strict=True):
             np.testing.assert_allclose(tensor, wanted, atol=1e-4)

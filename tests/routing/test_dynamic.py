@@ -6,6 +6,7 @@ import pytest
 from tests import reference
 from tests.golden import load, published_votes
 from tests.gradients import value_and_gradients
+from tests.tolerance import SUMS
 from tfcaps.ops import quantize, squash
 from tfcaps.routing import DynamicRouting
 
@@ -97,7 +98,7 @@ def test_couplings_before_rounding_equal_the_public_ones(levels, iterations):
     np.testing.assert_allclose(
         golden["bin_centers"][codes],
         golden[f"couplings_quantized_iter{iterations}"],
-        atol=1e-6,
+        atol=SUMS,
     )
 
 
@@ -154,7 +155,7 @@ def test_coupling_on_an_edge_goes_down_and_leaves_the_bias_alone():
 def test_routing_has_the_worked_out_values(routing, couplings, poses):
     routed = routing(published_votes())
     # The poses were worked out with 1e-6 under the root of the squash.
-    np.testing.assert_allclose(routed.couplings[0], couplings, atol=2e-6)
+    np.testing.assert_allclose(routed.couplings[0], couplings, atol=SUMS)
     np.testing.assert_allclose(routed.poses[0], poses, atol=1e-5)
 
 
@@ -163,7 +164,7 @@ def test_two_iterations_have_the_worked_out_values():
     lengths = [0.767653, 0.197799, 0.022432]
     np.testing.assert_allclose(routed.activations[0], lengths, atol=1e-5)
     np.testing.assert_allclose(
-        routed.couplings[0, 0], [0.506840, 0.249323, 0.243837], atol=2e-6
+        routed.couplings[0, 0], [0.506840, 0.249323, 0.243837], atol=SUMS
     )
 
 
@@ -184,11 +185,11 @@ def test_returned_couplings_are_those_that_made_the_poses(levels, rng):
     votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
     routed = DynamicRouting(levels=levels)(votes)
     poses = squash(np.einsum("bij,bijd->bjd", routed.couplings, votes))
-    np.testing.assert_allclose(routed.poses, poses, atol=1e-6)
+    np.testing.assert_allclose(routed.poses, poses, atol=SUMS)
 
 
 def test_quantizing_changes_the_last_iteration_only(rng):
     votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
     exact = np.asarray(DynamicRouting()(votes).couplings)
     rounded = DynamicRouting(levels=5)(votes).couplings
-    np.testing.assert_allclose(rounded, np.round(exact * 4) / 4, atol=1e-6)
+    np.testing.assert_allclose(rounded, np.round(exact * 4) / 4, atol=SUMS)

@@ -6,6 +6,7 @@ import pytest
 from tests import reference
 from tests.golden import PUBLISHED_ACTIVATIONS, load, published_votes
 from tests.gradients import value_and_gradients
+from tests.tolerance import SUMS
 from tfcaps.routing import EMRouting
 
 TEMPERATURES = {"lambda0p01": 0.01, "lambda0p1": 0.1}
@@ -51,7 +52,7 @@ def test_gradients_equal_the_public_ones():
         # Few are as small as what is added: most are compared relatively.
         assert np.mean(1e-3 * np.abs(expected) < 1e-6) < 0.06
         np.testing.assert_allclose(
-            gradient, expected, rtol=1e-3, atol=1e-6, err_msg=name
+            gradient, expected, rtol=1e-3, atol=SUMS, err_msg=name
         )
 
 
@@ -121,7 +122,7 @@ def test_an_inactive_child_has_no_influence(rng):
     others = np.arange(9) != 4
     fewer = EMRouting()(votes[:, others], activations[:, others])
     np.testing.assert_allclose(routed.poses, fewer.poses, atol=1e-5)
-    np.testing.assert_allclose(routed.activations, fewer.activations, atol=1e-6)
+    np.testing.assert_allclose(routed.activations, fewer.activations, atol=SUMS)
     _, (gradient,) = value_and_gradients(
         lambda votes: EMRouting()(votes, activations)[:2], votes
     )
@@ -144,7 +145,7 @@ def test_bias_moves_the_means_alone(rng):
     bias = rng.normal(size=(3, 4)).astype("float32")
     routed = EMRouting()(votes)
     moved = EMRouting()(votes, bias=bias)
-    np.testing.assert_allclose(moved.poses, routed.poses + bias, atol=1e-6)
+    np.testing.assert_allclose(moved.poses, routed.poses + bias, atol=SUMS)
     np.testing.assert_array_equal(moved.activations, routed.activations)
     np.testing.assert_array_equal(moved.couplings, routed.couplings)
 
@@ -180,5 +181,5 @@ def test_dead_children_may_vote_far_away(variant, rng):
         for tensor in routed:
             assert np.all(np.isfinite(tensor))
         np.testing.assert_allclose(
-            np.sum(routed.couplings, axis=-1), 1.0, atol=1e-6
+            np.sum(routed.couplings, axis=-1), 1.0, atol=SUMS
         )

@@ -7,6 +7,7 @@ import pytest
 from tests.backends import nightly_on_jax, on_tensorflow
 from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
+from tests.tolerance import SUMS
 from tfcaps.layers import ClassCaps, ConvCaps
 from tfcaps.routing import (
     Block,
@@ -49,7 +50,7 @@ def test_votes_are_poses_times_maps(rng):
     assert votes.shape == (2, 3, 6, 4)
     # Child 3 is of type 1 at position 1.
     np.testing.assert_allclose(
-        votes[1, 2, 3], poses[1, 1, 1] @ maps[1, 2], atol=1e-6
+        votes[1, 2, 3], poses[1, 1, 1] @ maps[1, 2], atol=SUMS
     )
 
 

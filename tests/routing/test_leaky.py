@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests import reference
+from tests.tolerance import SUMS
 from tfcaps.routing import DynamicRouting
 
 
@@ -25,11 +26,11 @@ def test_a_lone_child_is_shared_with_the_orphan():
     # share of 1 / (1 + 1/e).
     votes = np.array([[[[2.0, 0.0]]]], "float32")
     half = DynamicRouting(1, leaky=True)(votes)
-    np.testing.assert_allclose(half.couplings, [[[0.5]]], atol=1e-6)
-    np.testing.assert_allclose(half.poses, [[[0.5, 0.0]]], atol=1e-6)
+    np.testing.assert_allclose(half.couplings, [[[0.5]]], atol=SUMS)
+    np.testing.assert_allclose(half.poses, [[[0.5, 0.0]]], atol=SUMS)
     routed = DynamicRouting(2, leaky=True)(votes)
-    np.testing.assert_allclose(routed.couplings, [[[0.731059]]], atol=1e-6)
-    np.testing.assert_allclose(routed.poses, [[[0.681304, 0.0]]], atol=1e-6)
+    np.testing.assert_allclose(routed.couplings, [[[0.731059]]], atol=SUMS)
+    np.testing.assert_allclose(routed.poses, [[[0.681304, 0.0]]], atol=SUMS)
 
 
 def test_leaky_couplings_sum_to_less_than_one(rng):

@@ -5,6 +5,7 @@ import pytest
 
 from tests import reference
 from tests.gradients import value_and_gradients
+from tests.tolerance import SUMS
 from tfcaps.routing import MeanShiftRouting
 from tfcaps.routing.translated_votes import TranslatedVotes
 
@@ -62,7 +63,7 @@ def test_votes_from_a_grid_equal_loops(slot, rng):
         anchors=np.stack(np.meshgrid(*cells, indexing="ij"), -1).reshape(-1, 2),
         scanned=np.repeat(scanned, 2, axis=0),
     )
-    np.testing.assert_allclose(votes.tensor[:, 1], cast[:, :, 1], atol=1e-6)
+    np.testing.assert_allclose(votes.tensor[:, 1], cast[:, :, 1], atol=SUMS)
     for tensor, array in zip(routed, expected[:3], strict=True):
         np.testing.assert_allclose(tensor, array, atol=5e-5)
 
@@ -92,8 +93,8 @@ def test_a_parent_that_is_complete_is_fully_active():
 def test_nothing_active_leaves_every_parent_at_zero():
     votes, active = complete(missing=(0, 1))
     routed = MeanShiftRouting(types=2)(votes, active)
-    np.testing.assert_allclose(routed.activations, 0.0, atol=1e-6)
-    np.testing.assert_allclose(routed.couplings, 0.0, atol=1e-6)
+    np.testing.assert_allclose(routed.activations, 0.0, atol=SUMS)
+    np.testing.assert_allclose(routed.couplings, 0.0, atol=SUMS)
 
 
 def test_a_part_that_a_class_has_not_is_neither_missed_nor_coupled():

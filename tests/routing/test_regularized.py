@@ -5,6 +5,7 @@ import pytest
 
 from tests import reference
 from tests.gradients import value_and_gradients
+from tests.tolerance import SUMS
 from tfcaps.ops import squash
 from tfcaps.routing import RegularizedRouting, UniformRouting
 
@@ -47,7 +48,7 @@ def test_rounded_coefficients_make_the_poses(rng):
     rounded = np.round(4 * np.clip(coefficients, 0, 1)) / 4
     np.testing.assert_allclose(routed.couplings[1], rounded, atol=1e-7)
     poses = squash(np.einsum("ij,bijd->bjd", rounded, votes))
-    np.testing.assert_allclose(routed.poses, poses, atol=1e-6)
+    np.testing.assert_allclose(routed.poses, poses, atol=SUMS)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -85,7 +86,7 @@ def test_step_climbs_the_objective_as_the_gradient_says(penalty, strength, rng):
         slopes[index] = (
             objective(coefficients + nudge) - objective(coefficients - nudge)
         ) / 2e-6
-    np.testing.assert_allclose(stepped - coefficients, rate * slopes, atol=1e-6)
+    np.testing.assert_allclose(stepped - coefficients, rate * slopes, atol=SUMS)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_step_has_the_worked_out_value(penalty, target, expected):
     votes = np.array([[[[1.0, 2.0]]]], "float32")
     routing = RegularizedRouting(penalty, strength=0.5, rate=0.1)
     stepped = routing.step(votes, [[2.0]], [[target]])
-    np.testing.assert_allclose(stepped, [[expected]], atol=1e-6)
+    np.testing.assert_allclose(stepped, [[expected]], atol=SUMS)
 
 
 def test_zero_coefficients_stay_zero(rng):
@@ -114,7 +115,7 @@ def test_step_ignores_how_often_a_batch_is_repeated(rng):
     thrice = routing.step(
         np.tile(votes, (3, 1, 1, 1)), coefficients, np.tile(targets, (3, 1))
     )
-    np.testing.assert_allclose(thrice, once, atol=1e-6)
+    np.testing.assert_allclose(thrice, once, atol=SUMS)
 
 
 def test_votes_are_constants_of_the_step(rng):

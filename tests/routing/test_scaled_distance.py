@@ -7,6 +7,7 @@ import pytest
 from tests import reference
 from tests.golden import PUBLISHED_ACTIVATIONS, load, published_votes
 from tests.gradients import value_and_gradients
+from tests.tolerance import SUMS
 from tfcaps.layers import ClassCaps, Length
 from tfcaps.losses import MarginLoss
 from tfcaps.ops import length
@@ -168,7 +169,7 @@ def test_routing_has_the_worked_out_values(scale, couplings, poses):
     routing = ScaledDistanceRouting(distance_scale=scale)
     routed = routing(published_votes(), PUBLISHED_ACTIVATIONS)
     # The poses were worked out with 1e-6 under the root of the squash.
-    np.testing.assert_allclose(routed.couplings[0, 0], couplings, atol=2e-6)
+    np.testing.assert_allclose(routed.couplings[0, 0], couplings, atol=SUMS)
     np.testing.assert_allclose(routed.poses[0], poses, atol=1e-5)
 
 
@@ -197,7 +198,7 @@ def test_a_child_of_length_zero_has_no_influence(rng):
     activations[:, 0] = 0
     routed = ScaledDistanceRouting()(votes, activations)
     fewer = ScaledDistanceRouting()(votes[:, 1:], activations[:, 1:])
-    np.testing.assert_allclose(routed.poses, fewer.poses, atol=1e-6)
+    np.testing.assert_allclose(routed.poses, fewer.poses, atol=SUMS)
 
 
 def test_short_votes_keep_their_length(rng):
@@ -206,7 +207,7 @@ def test_short_votes_keep_their_length(rng):
     longest = np.max(np.linalg.norm(votes, axis=-1), axis=-1)
     for activations in (longest, 100 * longest):
         routed = ScaledDistanceRouting()(votes, activations)
-        np.testing.assert_allclose(routed.poses, bare.poses, atol=1e-6)
+        np.testing.assert_allclose(routed.poses, bare.poses, atol=SUMS)
 
 
 def test_only_the_batch_scale_lets_samples_disturb_each_other(rng):

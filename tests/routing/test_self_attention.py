@@ -9,6 +9,7 @@ import pytest
 from tests import reference
 from tests.golden import load, published_votes
 from tests.gradients import value_and_gradients
+from tests.tolerance import SUMS
 from tfcaps.ops import efficient_squash
 from tfcaps.routing import SelfAttentionRouting
 
@@ -70,8 +71,8 @@ def test_routing_has_the_worked_out_values():
         [0.441119, -0.480099],
         [0.207155, -0.194336],
     ]
-    np.testing.assert_allclose(routed.couplings[0, :, 0], couplings, atol=2e-6)
-    np.testing.assert_allclose(routed.poses[0], poses, atol=2e-6)
+    np.testing.assert_allclose(routed.couplings[0, :, 0], couplings, atol=SUMS)
+    np.testing.assert_allclose(routed.poses[0], poses, atol=SUMS)
 
 
 def test_bias_is_added_to_rounded_couplings(rng):
@@ -81,7 +82,7 @@ def test_bias_is_added_to_rounded_couplings(rng):
     poses = efficient_squash(
         np.einsum("bij,bijd->bjd", routed.couplings + bias, votes)
     )
-    np.testing.assert_allclose(routed.poses, poses, atol=1e-6)
+    np.testing.assert_allclose(routed.poses, poses, atol=SUMS)
 
 
 def test_last_gradient_is_that_of_constant_couplings(rng):
@@ -98,7 +99,7 @@ def test_last_gradient_is_that_of_constant_couplings(rng):
         lambda votes, bias: routing(votes, bias=bias).poses, votes, bias
     )
     expected, constant = value_and_gradients(with_constants, votes, bias)
-    np.testing.assert_allclose(poses, expected, atol=1e-6)
+    np.testing.assert_allclose(poses, expected, atol=SUMS)
     for gradient, wanted in zip(gradients, constant, strict=True):
         np.testing.assert_allclose(gradient, wanted, atol=1e-5)
 

@@ -10,6 +10,7 @@ from keras import ops
 import tfcaps
 from tests import reference
 from tests.gradients import value_and_gradients
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.routing import DynamicRouting
 
@@ -85,7 +86,7 @@ def test_learnt_settings_are_weights_that_begin_where_they_are_told():
     expected = DynamicRouting(leaky=True, sharpness=20.0, orphan=0.1)(
         votes, bias=layer.bias
     ).couplings
-    np.testing.assert_allclose(couplings, expected, atol=1e-6)
+    np.testing.assert_allclose(couplings, expected, atol=SUMS)
 
 
 @pytest.mark.parametrize("gradient", ["last", "full"])

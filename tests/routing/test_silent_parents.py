@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.tolerance import SUMS
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
@@ -41,7 +42,7 @@ def test_silent_parents_compete_as_those_of_zero_votes_do(name, parents, rng):
         whole.couplings[..., :parents],
     )
     for output, wanted in zip(left, expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=1e-6)
+        np.testing.assert_allclose(output, wanted, atol=SUMS)
     assert not np.any(whole.poses[:, parents:])
 
 
@@ -53,9 +54,9 @@ def test_silent_parents_of_factored_votes(rng):
     votes = FactoredVotes([Block(poses, maps[:, :3])])
     left = DynamicRouting(silent_parents=2)(votes)
     np.testing.assert_allclose(
-        left.couplings, whole.couplings[..., :3], atol=1e-6
+        left.couplings, whole.couplings[..., :3], atol=SUMS
     )
-    np.testing.assert_allclose(left.poses, whole.poses[:, :3], atol=1e-6)
+    np.testing.assert_allclose(left.poses, whole.poses[:, :3], atol=SUMS)
 
 
 @pytest.mark.parametrize("variant", ["paper", "code"])
@@ -71,10 +72,10 @@ def test_absent_parents_of_em_are_as_if_they_were_not_there(variant, rng):
     )
     np.testing.assert_allclose(whole.poses[:, 1::2], left.poses, atol=1e-5)
     np.testing.assert_allclose(
-        whole.couplings[..., 1::2], left.couplings, atol=1e-6
+        whole.couplings[..., 1::2], left.couplings, atol=SUMS
     )
     np.testing.assert_allclose(
-        whole.activations[:, 1::2], left.activations, atol=1e-6
+        whole.activations[:, 1::2], left.activations, atol=SUMS
     )
     assert not np.any(whole.couplings[..., ::2])
     assert not np.any(whole.activations[:, ::2])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests import reference
+from tests.tolerance import SUMS
 from tfcaps.ops import squash
 from tfcaps.routing import DynamicRouting, UniformRouting
 
@@ -19,7 +20,7 @@ def test_routing_equals_one_iteration_by_agreement(shape, rng):
     for tensor, wanted in zip(
         routed, DynamicRouting(1)(votes, bias=bias), strict=True
     ):
-        np.testing.assert_allclose(tensor, wanted, atol=1e-6)
+        np.testing.assert_allclose(tensor, wanted, atol=SUMS)
 
 
 def test_couplings_are_equal_whatever_the_votes(rng):
@@ -32,4 +33,4 @@ def test_rounded_couplings_make_the_poses(rng):
     routed = UniformRouting(levels=5)(votes)
     np.testing.assert_allclose(routed.couplings, 0.25)
     poses = squash(0.25 * votes.sum(axis=1))
-    np.testing.assert_allclose(routed.poses, poses, atol=1e-6)
+    np.testing.assert_allclose(routed.poses, poses, atol=SUMS)

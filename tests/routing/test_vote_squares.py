@@ -5,6 +5,7 @@ import pytest
 from keras import ops
 
 from tests.gradients import value_and_gradients
+from tests.tolerance import SUMS
 from tfcaps.routing import Votes
 
 
@@ -60,7 +61,7 @@ def test_values_and_gradients_are_those_of_the_definition(name, rng):
     )
     np.testing.assert_allclose(value, wanted, atol=1e-5)
     for gradient, slope in zip(gradients, slopes, strict=True):
-        np.testing.assert_allclose(gradient, slope, atol=1e-6)
+        np.testing.assert_allclose(gradient, slope, atol=SUMS)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -80,4 +81,4 @@ def test_gradients_of_close_votes_are_not_those_of_their_rounding(name, rng):
     )
     for gradient, slope in zip(gradients, slopes, strict=True):
         scale = np.max(np.abs(slope))
-        np.testing.assert_allclose(gradient, slope, atol=2e-6 * scale)
+        np.testing.assert_allclose(gradient, slope, atol=SUMS * scale)

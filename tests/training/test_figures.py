@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from training import figures, report, tree_figures
 from training.configs import Config
@@ -141,7 +142,7 @@ def test_an_image_of_each_class_is_shown(written, data, models):
     rounded = rem.quantize_couplings(models["rem"], 11)
     maps = rem.explanation(rounded)(images)["saliency"]
     np.testing.assert_allclose(
-        saliency["models"]["REM"]["maps"], maps, atol=2e-6
+        saliency["models"]["REM"]["maps"], maps, atol=SUMS
     )
     trees = rem.ParseTrees(models["rem"], levels=11).each(images)
     wanted = {

@@ -9,6 +9,7 @@ import pytest
 import tfcaps
 from cli import UserError
 from tests.networks import tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from training import callbacks, configs, fit, networks, objectives, pruning
 from training.augmentation import Augmentation
@@ -61,8 +62,8 @@ def test_a_standardising_network_is_saved_and_compacted(rng, tmp_path):
     wanted = model(images)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(loaded(images), wanted, atol=1e-6)
-    np.testing.assert_allclose(rem.compact(model)(images), wanted, atol=1e-6)
+    np.testing.assert_allclose(loaded(images), wanted, atol=SUMS)
+    np.testing.assert_allclose(rem.compact(model)(images), wanted, atol=SUMS)
 
 
 @pytest.mark.parametrize(

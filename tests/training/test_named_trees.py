@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import models, rem
 from training import named_trees
 from training.configs import Config
@@ -48,7 +49,7 @@ def test_two_right_images_of_two_classes_are_shown(tmp_path, model):
         found = [*one["lengths"].values()]
         np.testing.assert_allclose(found, lengths, atol=1e-5)
     expected = rem.part_pictures(images, trees)
-    np.testing.assert_allclose(folder.parts(), expected, atol=1e-6)
+    np.testing.assert_allclose(folder.parts(), expected, atol=SUMS)
 
 
 def test_a_blueprint_is_that_of_the_predicted_class(tmp_path):

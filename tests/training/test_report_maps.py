@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from training import maps
 from training.configs import Config
@@ -76,7 +77,7 @@ def test_maps_of_the_last_model_are_drawn_for_an_image_of_each_class(written):
     np.testing.assert_allclose(
         drawn["maps"]["couplings"],
         np.asarray(explained["saliency"])[first],
-        atol=1e-6,
+        atol=SUMS,
     )
     assert drawn["classes"] == np.asarray(explained["classes"])[first].tolist()
     assert "8 test images" in shown.caption

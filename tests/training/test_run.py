@@ -13,6 +13,7 @@ import pytest
 
 import tfcaps
 from tests.nightly import nightly
+from tests.tolerance import SUMS
 from tests.training.datasets.test_datasets import arrays
 from tfcaps import rem
 from training import configs, devices, fit, run, run_job
@@ -184,7 +185,7 @@ def test_a_stopped_run_resumes_to_the_same_result(
         for name in ("whole", "cut")
     )
     for mine, theirs in zip(whole, cut, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-6)
+        np.testing.assert_allclose(mine, theirs, atol=SUMS)
 
 
 @nightly
@@ -394,5 +395,5 @@ def test_pruning_reaches_its_final_sparsity():
             for is_time, sparsity in [schedule(step)]
             if is_time
         ]
-        assert updates[-1] == pytest.approx(0.8, abs=1e-6)
+        assert updates[-1] == pytest.approx(0.8, abs=SUMS)
         assert len(updates) <= 201

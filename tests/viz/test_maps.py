@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.tolerance import SUMS
 from tfcaps import viz
 
 RNG = np.random.default_rng(0)
@@ -29,7 +30,7 @@ def test_each_row_is_an_image_and_each_column_a_method():
     )
     low, high = MAPS["ours"][1].min(), MAPS["ours"][1].max()
     expected = (MAPS["ours"][1] - low) / (high - low)
-    np.testing.assert_allclose(over.get_array(), expected, atol=1e-6)
+    np.testing.assert_allclose(over.get_array(), expected, atol=SUMS)
     assert over.get_clim() == (0, 1) and over.get_alpha() == 0.6
 
 
@@ -37,7 +38,7 @@ def test_what_speaks_against_a_class_is_not_drawn():
     drawing = viz.maps(GREY, MAPS)
     over = panels_of(drawing, 3, 3)[2, 2].images[1].get_array()
     positive = np.maximum(MAPS["theirs"][2], 0.0)
-    np.testing.assert_allclose(over, positive / positive.max(), atol=1e-6)
+    np.testing.assert_allclose(over, positive / positive.max(), atol=SUMS)
 
 
 def test_data_has_everything():

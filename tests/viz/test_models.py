@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from matplotlib import colormaps
 
+from tests.tolerance import SUMS
 from tfcaps import viz
 from tfcaps.rem import VoteDistances, parse_tree
 
@@ -54,10 +55,10 @@ def test_saliency_lies_over_the_image_from_0_to_1():
     )
     low, high = maps[2].min(), maps[2].max()
     np.testing.assert_allclose(
-        over.get_array(), (maps[2] - low) / (high - low), atol=1e-6
+        over.get_array(), (maps[2] - low) / (high - low), atol=SUMS
     )
     assert over.get_alpha() == 0.5 and over.get_clim() == (0, 1)
-    np.testing.assert_allclose(data["models"]["A"]["maps"], maps, atol=1e-6)
+    np.testing.assert_allclose(data["models"]["A"]["maps"], maps, atol=SUMS)
     assert data["models"]["B"]["classes"] == [0, 0, 2]
     assert len(panels[0, 0].images) == 1
 

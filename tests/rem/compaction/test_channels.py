@@ -16,6 +16,7 @@ from tests.compaction import (
     randomized,
     silence,
 )
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, PrimaryMatrixCaps, Squash
 
@@ -64,7 +65,7 @@ def test_constant_channel_becomes_a_bias(use_bias, rng):
     kernel, *bias = model.get_layer("second").get_weights()
     expected = 0.7 * kernel[:, :, 1].sum(axis=(0, 1)) + sum(bias)
     assert second.use_bias
-    np.testing.assert_allclose(second.bias, expected, atol=1e-6)
+    np.testing.assert_allclose(second.bias, expected, atol=SUMS)
 
 
 def test_constant_channel_stays_where_zeros_surround_it(rng):

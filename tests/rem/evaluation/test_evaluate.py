@@ -9,6 +9,7 @@ import pytest
 import tfcaps
 from tests.golden import load
 from tests.networks import draw_weights, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.ops import dequantize, quantize
 from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
@@ -38,9 +39,9 @@ def test_t_score_is_that_of_the_reference():
 
 def test_t_score_limits():
     uniform = np.full((2, 5, 4), 0.25, "float32")
-    np.testing.assert_allclose(rem.t_score(uniform), 0.0, atol=1e-6)
+    np.testing.assert_allclose(rem.t_score(uniform), 0.0, atol=SUMS)
     tree = np.eye(4, dtype="float32")[np.newaxis]
-    np.testing.assert_allclose(rem.t_score(tree), 1.0, atol=1e-6)
+    np.testing.assert_allclose(rem.t_score(tree), 1.0, atol=SUMS)
     np.testing.assert_allclose(rem.t_score(np.ones((2, 3, 1))), 1.0)
 
 
@@ -49,12 +50,12 @@ def test_capsule_outputs_shares_weights_and_shows_couplings(model, images):
     sharpen(model)
     shown = outputs.predict(images, verbose=0)
     expected = model.predict(images, verbose=0)
-    np.testing.assert_allclose(shown["lengths"], expected, atol=1e-6)
+    np.testing.assert_allclose(shown["lengths"], expected, atol=SUMS)
     np.testing.assert_allclose(
-        np.linalg.norm(shown["poses"], axis=-1), expected, atol=1e-6
+        np.linalg.norm(shown["poses"], axis=-1), expected, atol=SUMS
     )
     assert shown["couplings"].shape == (23, 8, 4)
-    np.testing.assert_allclose(shown["couplings"].sum(-1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(shown["couplings"].sum(-1), 1.0, atol=SUMS)
 
 
 @pytest.mark.parametrize("show", [rem.capsule_outputs, rem.add_couplings])
@@ -67,7 +68,7 @@ def test_models_with_couplings_are_saved_and_loaded(
     loaded = keras.models.load_model(tmp_path / "shown.keras")
     expected = shown.predict(images, verbose=0)
     for name, values in loaded.predict(images, verbose=0).items():
-        np.testing.assert_allclose(values, expected[name], atol=1e-6)
+        np.testing.assert_allclose(values, expected[name], atol=SUMS)
 
 
 def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
@@ -80,9 +81,9 @@ def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
     )
     shown = rem.capsule_outputs(model).predict(images, verbose=0)
     poses = model.predict(images, verbose=0)
-    np.testing.assert_allclose(shown["poses"], poses, atol=1e-6)
+    np.testing.assert_allclose(shown["poses"], poses, atol=SUMS)
     lengths = np.linalg.norm(poses, axis=-1)
-    np.testing.assert_allclose(shown["lengths"], lengths, atol=1e-6)
+    np.testing.assert_allclose(shown["lengths"], lengths, atol=SUMS)
 
 
 def test_quantized_model_has_the_weights_but_few_couplings(model, images):
@@ -105,7 +106,7 @@ def test_quantized_model_can_be_saved(model, images, tmp_path):
     np.testing.assert_allclose(
         loaded.predict(images, verbose=0),
         quantized.predict(images, verbose=0),
-        atol=1e-6,
+        atol=SUMS,
     )
 
 
@@ -128,7 +129,7 @@ def test_evaluate_equals_a_computation_by_hand(model, images):
     uniform = int(quantize(0.25, 6))
     assert report.nonuniform_share == np.mean(keys != uniform) > 0
     assert report.t_score == pytest.approx(
-        float(np.mean(rem.t_score(plain["couplings"]))), abs=1e-6
+        float(np.mean(rem.t_score(plain["couplings"]))), abs=SUMS
     )
     assert report.total_parameters == model.count_params()
     own = codes[np.arange(23), :, labels]
@@ -167,7 +168,7 @@ def test_every_form_of_a_data_set_gives_the_same(model, images):
         # Sums of float32 scores, which depend on the size of the batches.
         scores = {"t_score", "t_score_voting"}
         for name in scores:
-            assert other.pop(name) == pytest.approx(first[name], abs=1e-6)
+            assert other.pop(name) == pytest.approx(first[name], abs=SUMS)
         assert other == {k: v for k, v in first.items() if k not in scores}
 
 

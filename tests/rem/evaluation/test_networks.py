@@ -8,6 +8,7 @@ import pytest
 
 import tfcaps
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import ConvCaps, ConvCaps3D, Length, PrimaryCaps
 from tfcaps.ops import dequantize, quantize
@@ -107,7 +108,7 @@ def test_rounded_copy_changes_class_couplings(name, built):
             assert layer.routing.levels == levels
     couplings = rem.capsule_outputs(rounded)(images)["couplings"]
     codes = quantize(couplings, 5)
-    np.testing.assert_allclose(couplings, dequantize(codes, 5), atol=1e-6)
+    np.testing.assert_allclose(couplings, dequantize(codes, 5), atol=SUMS)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_network_that_ends_in_conv_caps_shows_couplings_but_has_no_trees():
     shown = rem.capsule_outputs(model).predict(data, verbose=0)
     assert shown["couplings"].shape == (7, 1, 1, 3, 3, 2, 3)
     np.testing.assert_allclose(
-        shown["lengths"], model.predict(data, verbose=0), atol=1e-6
+        shown["lengths"], model.predict(data, verbose=0), atol=SUMS
     )
     with pytest.raises(ValueError, match="ConvCaps"):
         rem.evaluate(model, (data, np.zeros(7, int)))
@@ -175,7 +176,7 @@ def test_network_that_ends_in_conv_caps_3d_is_not_rounded():
     np.testing.assert_allclose(
         rounded.predict(data, verbose=0),
         model.predict(data, verbose=0),
-        atol=1e-6,
+        atol=SUMS,
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.networks import draw_weights, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import Length
 
@@ -28,7 +29,7 @@ def test_they_are_those_of_children_at_zero(model, images):
     assert found.shape == (5, 3, 3)
     np.testing.assert_array_equal(found[:, 0], trees.lengths)
     shown = rem.capsule_outputs(model, couplings=False)(images)
-    np.testing.assert_allclose(found[:, 0], shown["lengths"], atol=1e-6)
+    np.testing.assert_allclose(found[:, 0], shown["lengths"], atol=SUMS)
     primary = model.get_layer("primary_caps")
     below = primary(model.get_layer("conv")(images)).numpy()
     children = below.reshape(5, 8, -1)
@@ -42,7 +43,7 @@ def test_an_empty_tree_changes_nothing(model, images):
     trees = rem.trees(model, images)
     empty = dataclasses.replace(trees, in_tree=np.zeros((5, 8), bool))
     found = rem.tree_lengths(model, images, empty)
-    np.testing.assert_allclose(found[:, 1], found[:, 0], atol=1e-6)
+    np.testing.assert_allclose(found[:, 1], found[:, 0], atol=SUMS)
 
 
 def test_there_must_be_a_tree_for_each_image(model, images):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.rem.maps.attribution import _windows
 from tfcaps.rem.maps.class_scores import filled
@@ -97,7 +98,7 @@ def test_integrated_gradients_are_the_mean_over_points_by_a_loop(capsnet):
             for share in (0.125, 0.375, 0.625, 0.875)
         ]
         expected = np.sum(image * np.mean(slopes, axis=0)[0], axis=-1)
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        np.testing.assert_allclose(found, expected, atol=SUMS)
 
 
 def test_integrated_gradients_sum_to_the_difference(capsnet):
@@ -123,7 +124,7 @@ def test_gradients_go_through_couplings_that_were_trained_as_constants(capsnet):
     (outputs, last), (same, full) = (
         gradients([images], classes) for gradients in (constant, through)
     )
-    np.testing.assert_allclose(outputs["lengths"], same["lengths"], atol=1e-6)
+    np.testing.assert_allclose(outputs["lengths"], same["lengths"], atol=SUMS)
     step = 2e-4 * np.random.default_rng(2).normal(size=images.shape)
     step = step.astype(np.float32)
     beyond, before = (
@@ -167,7 +168,7 @@ def test_grad_cam_by_hand_where_nothing_is_enlarged():
         expected = np.zeros((3, 4))
         for c in range(2):
             expected += kernel[..., c, j].mean() * image[..., c]
-        np.testing.assert_allclose(found, np.maximum(expected, 0), atol=1e-6)
+        np.testing.assert_allclose(found, np.maximum(expected, 0), atol=SUMS)
     assert (maps == 0).any() and (maps > 0).any()
 
 
@@ -198,7 +199,7 @@ def test_grad_cam_is_drawn_where_features_look():
     (found,) = rem.grad_cam(model, shown)
     along = np.array([0, 0, 0.5, 1, 0.5, 0, 0])
     across = np.array([0, 0, 0, 0, 0.5, 1, 0.5])
-    np.testing.assert_allclose(found, np.outer(along, across), atol=1e-6)
+    np.testing.assert_allclose(found, np.outer(along, across), atol=SUMS)
 
 
 def test_grad_cam_sees_features_that_another_path_leads_past():
@@ -214,7 +215,7 @@ def test_grad_cam_sees_features_that_another_path_leads_past():
     model.get_layer("features").kernel.assign([[[[2.0]]]])
     shown = images_of(model, 2)
     maps = rem.grad_cam(model, shown, layer="features")
-    np.testing.assert_allclose(maps, 2.0 * shown[..., 0], atol=1e-6)
+    np.testing.assert_allclose(maps, 2.0 * shown[..., 0], atol=SUMS)
 
 
 # ------------------------------------------------------------------- occlusion
@@ -253,7 +254,7 @@ def test_occlusion_of_the_whole_image_is_one_number(capsnet):
     empty = lengths_of(capsnet, np.zeros_like(images))
     drops = np.take_along_axis(full - empty, j, axis=-1)
     np.testing.assert_allclose(
-        maps, np.broadcast_to(drops[..., None], maps.shape), atol=1e-6
+        maps, np.broadcast_to(drops[..., None], maps.shape), atol=SUMS
     )
 
 
@@ -285,9 +286,9 @@ def test_maps_do_not_depend_on_the_batch(method, capsnet):
     whole = method(capsnet, images)
     assert whole.shape == (7, 8, 8) and whole.dtype == np.float32
     parts = method(capsnet, images, batch_size=5)
-    np.testing.assert_allclose(whole, parts, atol=1e-6)
+    np.testing.assert_allclose(whole, parts, atol=SUMS)
     alone = method(capsnet, images[3:4])
-    np.testing.assert_allclose(whole[3:4], alone, atol=1e-6)
+    np.testing.assert_allclose(whole[3:4], alone, atol=SUMS)
 
 
 @every_method
@@ -307,7 +308,7 @@ def test_poses_serve_as_well_as_lengths(method, capsnet):
     poses = keras.Model(capsnet.input, capsnet.get_layer("class_caps").output)
     images = images_of(capsnet, 2)
     np.testing.assert_allclose(
-        method(poses, images), method(capsnet, images), atol=1e-6
+        method(poses, images), method(capsnet, images), atol=SUMS
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.rem.maps.test_explanation import images_of, sharpened, shown_by
+from tests.tolerance import SUMS
 from tfcaps import rem
 
 
@@ -29,12 +30,12 @@ def test_maps_of_any_class_are_those_of_its_couplings(model):
         activations, towards, (8, 8), centres=fields.centres
     )
     maps = rem.coupling_maps(model, images, classes, batch_size=2)
-    np.testing.assert_allclose(maps, expected, atol=1e-6)
+    np.testing.assert_allclose(maps, expected, atol=SUMS)
     stretched = rem.coupling_maps(
         model, images, classes, weight_by_activation=False, align="grid"
     )
     expected = rem.saliency_map(np.ones(grid), towards, (8, 8))
-    np.testing.assert_allclose(stretched, expected, atol=1e-6)
+    np.testing.assert_allclose(stretched, expected, atol=SUMS)
 
 
 def test_maps_of_the_predicted_class_are_the_explanation(model):
@@ -42,7 +43,7 @@ def test_maps_of_the_predicted_class_are_the_explanation(model):
     explained = rem.explanation(model)(images)
     for classes in (None, np.asarray(explained["classes"])):
         maps = rem.coupling_maps(model, images, classes)
-        np.testing.assert_allclose(maps, explained["saliency"], atol=1e-6)
+        np.testing.assert_allclose(maps, explained["saliency"], atol=SUMS)
 
 
 @pytest.mark.parametrize(

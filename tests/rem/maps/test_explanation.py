@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import models, rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
 
@@ -64,7 +65,7 @@ def test_saliency_is_the_mean_over_types_where_nothing_is_enlarged(rng):
     couplings = rng.random((3, 4, 5, 6))
     expected = np.mean(activations * couplings, axis=-1)
     saliency = rem.saliency_map(activations, couplings, (4, 5))
-    np.testing.assert_allclose(saliency, expected, atol=1e-6)
+    np.testing.assert_allclose(saliency, expected, atol=SUMS)
 
 
 def test_saliency_of_two_by_two_positions_by_hand():
@@ -72,7 +73,7 @@ def test_saliency_of_two_by_two_positions_by_hand():
     couplings = np.array([[[[0.5, 0.3], [0.2, 0.6]], [[1, 1], [0.4, 0.9]]]])
     grid = np.array([[0.4, 0.2], [0.0, 0.2]])
     saliency = rem.saliency_map(activations, couplings, (4, 4))
-    np.testing.assert_allclose(saliency[0], TWICE @ grid @ TWICE.T, atol=1e-6)
+    np.testing.assert_allclose(saliency[0], TWICE @ grid @ TWICE.T, atol=SUMS)
     np.testing.assert_allclose(saliency[0, 0], [0.4, 0.35, 0.25, 0.2])
 
 
@@ -118,7 +119,7 @@ def test_children_are_drawn_at_the_centres_of_their_fields(rng):
     saliency = rem.saliency_map(activations, couplings, (8, 9), centres=centres)
     grid = np.mean(activations * couplings, axis=-1)
     expected = tents(grid, centres, (8, 9))
-    np.testing.assert_allclose(saliency, expected, atol=1e-6)
+    np.testing.assert_allclose(saliency, expected, atol=SUMS)
     np.testing.assert_array_equal(saliency[:, 7], 0)
     stretched = rem.saliency_map(
         activations, couplings, (8, 9), centres=centres, align="grid"
@@ -135,8 +136,8 @@ def test_one_row_of_children_is_drawn_over_all_rows(rng):
     row = np.mean(activations * couplings, axis=-1)[:, 0]
     between = (row[:, 1:] + row[:, :-1]) / 2
     for y in range(6):
-        np.testing.assert_allclose(saliency[:, y, 1::2], row, atol=1e-6)
-        np.testing.assert_allclose(saliency[:, y, 2:6:2], between, atol=1e-6)
+        np.testing.assert_allclose(saliency[:, y, 1::2], row, atol=SUMS)
+        np.testing.assert_allclose(saliency[:, y, 2:6:2], between, atol=SUMS)
 
 
 def test_explanation_knows_the_centres_of_the_fields(model):
@@ -152,7 +153,7 @@ def test_explanation_knows_the_centres_of_the_fields(model):
         rem.explanation(model, align="field"),
     ):
         saliency = explanation(images)["saliency"]
-        np.testing.assert_allclose(saliency, expected, atol=1e-6)
+        np.testing.assert_allclose(saliency, expected, atol=SUMS)
     assert expected[:, 1].any() and not expected[:, [0, 6, 7]].any()
 
 
@@ -177,8 +178,8 @@ def test_classes_are_the_longest_and_couplings_those_towards_them(model):
     assert len(set(classes)) > 1
     np.testing.assert_array_equal(shown["classes"], classes)
     assert keras.backend.standardize_dtype(shown["classes"].dtype) == "int32"
-    np.testing.assert_allclose(shown["lengths"], model(images), atol=1e-6)
-    np.testing.assert_allclose(shown["couplings"], couplings, atol=1e-6)
+    np.testing.assert_allclose(shown["lengths"], model(images), atol=SUMS)
+    np.testing.assert_allclose(shown["couplings"], couplings, atol=SUMS)
 
 
 def test_saliency_is_that_of_the_children_of_the_predicted_class(model):
@@ -188,7 +189,7 @@ def test_saliency_is_that_of_the_children_of_the_predicted_class(model):
     lengths = np.linalg.norm(poses, axis=-1)
     grid = np.mean(lengths * couplings.reshape(lengths.shape), axis=-1)
     saliency = rem.explanation(model, align="grid")(images)["saliency"]
-    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=1e-6)
+    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=SUMS)
 
 
 def test_saliency_of_couplings_alone_still_leaves_silent_children_out(model):
@@ -203,7 +204,7 @@ def test_saliency_of_couplings_alone_still_leaves_silent_children_out(model):
     )
     weight.assign(before)
     grid = np.mean((couplings * ~silent).reshape(-1, 2, 2, 3), axis=-1)
-    np.testing.assert_allclose(alone["saliency"], enlarged(grid, 8), atol=1e-6)
+    np.testing.assert_allclose(alone["saliency"], enlarged(grid, 8), atol=SUMS)
 
 
 def test_rows_and_columns_are_not_exchanged():
@@ -217,12 +218,12 @@ def test_rows_and_columns_are_not_exchanged():
     couplings = couplings.reshape(lengths.shape)
     stretched = rem.explanation(model, align="grid")(data)["saliency"]
     expected = rem.saliency_map(lengths, couplings, (5, 9))
-    np.testing.assert_allclose(stretched, expected, atol=1e-6)
+    np.testing.assert_allclose(stretched, expected, atol=SUMS)
     # Windows of 3x3 in steps of one: each child looks at a pixel of its own.
     inner = rem.explanation(model)(data)["saliency"]
     grid = np.mean(lengths * couplings, axis=-1)
     expected = np.pad(grid, [(0, 0), (1, 1), (1, 1)])
-    np.testing.assert_allclose(inner, expected, atol=1e-6)
+    np.testing.assert_allclose(inner, expected, atol=SUMS)
 
 
 def test_silent_children_count_nothing(model):
@@ -234,11 +235,11 @@ def test_silent_children_count_nothing(model):
     _, couplings = towards_predicted(model, images)
     saliency = rem.explanation(model, align="grid")(images)["saliency"]
     weight.assign(before)
-    np.testing.assert_allclose(couplings[:, silent], 1 / 3, atol=1e-6)
+    np.testing.assert_allclose(couplings[:, silent], 1 / 3, atol=SUMS)
     poses = shown_by(model, "primary_caps", images)
     active = np.linalg.norm(poses, axis=-1).reshape(-1, 12) * ~silent
     grid = np.mean((active * couplings).reshape(-1, 2, 2, 3), axis=-1)
-    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=1e-6)
+    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=SUMS)
 
 
 def test_silent_types_count_nothing_where_positions_share_matrices():
@@ -252,7 +253,7 @@ def test_silent_types_count_nothing_where_positions_share_matrices():
     active = np.linalg.norm(poses, axis=-1) * ~silent
     grid = np.mean(active * couplings.reshape(active.shape), axis=-1)
     saliency = rem.explanation(model, align="grid")(images)["saliency"]
-    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=1e-6)
+    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=SUMS)
 
 
 @pytest.mark.parametrize("zero", [None, 1], ids=["all_vote", "one_zero"])
@@ -295,12 +296,12 @@ def test_sequential_model_that_ends_in_poses():
     images = images_of(sharpened(model))
     shown = rem.explanation(model, align="grid")(images)
     lengths = np.linalg.norm(model(images), axis=-1)
-    np.testing.assert_allclose(shown["lengths"], lengths, atol=1e-6)
+    np.testing.assert_allclose(shown["lengths"], lengths, atol=SUMS)
     np.testing.assert_array_equal(shown["classes"], lengths.argmax(-1))
     _, couplings = towards_predicted(model, images)
     active = np.linalg.norm(model.get_layer("children")(images), axis=-1)
     grid = np.mean(active * couplings.reshape(active.shape), axis=-1)
-    np.testing.assert_allclose(shown["saliency"], enlarged(grid, 8), atol=1e-6)
+    np.testing.assert_allclose(shown["saliency"], enlarged(grid, 8), atol=SUMS)
 
 
 def test_decoder_and_labels_are_left_out():
@@ -330,7 +331,7 @@ def test_half_precision_is_explained_in_float32():
     assert dtypes.pop("classes") == "int32"
     assert set(dtypes.values()) == {"float32"}
     _, couplings = towards_predicted(model, images_of(model))
-    np.testing.assert_allclose(shown["couplings"], couplings, atol=1e-6)
+    np.testing.assert_allclose(shown["couplings"], couplings, atol=SUMS)
 
 
 def test_without_couplings_the_rest_is_the_same(model):
@@ -339,14 +340,14 @@ def test_without_couplings_the_rest_is_the_same(model):
     rest = rem.capsule_outputs(model, couplings=False)(images)
     assert list(rest) == ["lengths", "poses"]
     for name, output in rest.items():
-        np.testing.assert_allclose(output, shown[name], atol=1e-6)
+        np.testing.assert_allclose(output, shown[name], atol=SUMS)
 
 
 def test_without_couplings_activations_are_lengths_too(em_model):
     images = images_of(em_model)
     rest = rem.capsule_outputs(em_model, couplings=False)(images)
     poses, activations = shown_by(em_model, "class_caps", images)
-    np.testing.assert_allclose(rest["lengths"], activations, atol=1e-6)
+    np.testing.assert_allclose(rest["lengths"], activations, atol=SUMS)
     np.testing.assert_allclose(rest["poses"], poses, atol=1e-5)
 
 

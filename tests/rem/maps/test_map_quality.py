@@ -15,6 +15,7 @@ from scipy.stats import spearmanr
 
 from tests import golden
 from tests.networks import draw_weights, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.rem.maps.map_faithfulness import random_subsets
 
@@ -152,7 +153,7 @@ def test_deletion_and_insertion_are_those_of_xplique(network, xplique):
         areas = measure(
             network, images, maps, classes=classes, steps=16, fill=fill
         )
-        np.testing.assert_allclose(areas * full, xplique[name], atol=1e-6)
+        np.testing.assert_allclose(areas * full, xplique[name], atol=SUMS)
 
 
 def test_mu_fidelity_is_that_of_xplique(network, xplique):
@@ -172,9 +173,9 @@ def test_mu_fidelity_is_that_of_xplique(network, xplique):
 def test_maps_are_those_of_xplique(network, xplique):
     images, classes = xplique["images"], xplique["classes"]
     occlusion = rem.occlusion(network, images, classes, size=3, stride=3)
-    np.testing.assert_allclose(occlusion, xplique["occlusion"], atol=1e-6)
+    np.testing.assert_allclose(occlusion, xplique["occlusion"], atol=SUMS)
     cam = rem.grad_cam(network, images, classes)
-    np.testing.assert_allclose(cam, xplique["grad_cam"], atol=1e-6)
+    np.testing.assert_allclose(cam, xplique["grad_cam"], atol=SUMS)
     # Its rule is another one, and each ReLU is a kink on the way.
     maps = rem.integrated_gradients(network, images, classes, steps=200)
     expected = xplique["integrated_gradients"]
@@ -229,7 +230,7 @@ def test_deletion_of_one_pixel_that_counts():
         (rem.pixel_insertion, worst, 1 / 32),
     ):
         found = measure(model, images, map_, **settings)
-        np.testing.assert_allclose(found, [area], atol=1e-6)
+        np.testing.assert_allclose(found, [area], atol=SUMS)
 
 
 def test_equal_pixels_go_in_a_random_order():

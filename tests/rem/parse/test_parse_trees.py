@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import ConvCaps, Length, PrimaryCaps
 from tfcaps.rem import Edge
@@ -216,7 +217,7 @@ def test_couplings_of_every_layer_are_rounded(deep):
             codes[edge.layer].append(4 * edge.coupling)
     assert set(codes) == {0, 1}
     for layer in codes.values():
-        np.testing.assert_allclose(layer, np.round(layer), atol=1e-6)
+        np.testing.assert_allclose(layer, np.round(layer), atol=SUMS)
     assert any(4 * e.coupling % 1 > 1e-3 for t in plain for e in t.edges)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.networks import tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 
 
@@ -42,7 +43,7 @@ def test_they_are_the_means_of_windows(images, trees, window):
     found = rem.part_pictures(images, trees, window)
     assert found.dtype == np.float32
     np.testing.assert_allclose(
-        found, by_loops(images, trees, window), atol=1e-6
+        found, by_loops(images, trees, window), atol=SUMS
     )
 
 

@@ -9,6 +9,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem, viz
 from tfcaps.rem import ReceptiveFields, TreeFields
 from tfcaps.viz.style import colour
@@ -81,14 +82,14 @@ def test_trees_have_the_children_above_the_uniform_coupling(levels):
             inside, key=lambda child: -strength[child]
         )
         np.testing.assert_allclose(
-            tree.couplings, couplings[tree.children], atol=1e-6
+            tree.couplings, couplings[tree.children], atol=SUMS
         )
         np.testing.assert_allclose(
-            tree.activations, lengths[k][tree.children], atol=1e-6
+            tree.activations, lengths[k][tree.children], atol=SUMS
         )
         assert tree.predicted == shown["classes"][k]
         assert tree.length == pytest.approx(
-            float(np.max(shown["lengths"][k])), abs=1e-6
+            float(np.max(shown["lengths"][k])), abs=SUMS
         )
         np.testing.assert_array_equal(tree.boxes, fields.boxes[tree.children])
         assert tree.types.tolist() == [

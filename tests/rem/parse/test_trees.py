@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from tests.networks import draw_weights, tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
 from tfcaps.ops import quantize
@@ -28,12 +29,12 @@ def found(model):
 
 def test_trees_are_what_the_couplings_say(model, found):
     shown = rem.capsule_outputs(model).predict(IMAGES, verbose=0)
-    np.testing.assert_allclose(found.lengths, shown["lengths"], atol=1e-6)
-    np.testing.assert_allclose(found.couplings, shown["couplings"], atol=1e-6)
+    np.testing.assert_allclose(found.lengths, shown["lengths"], atol=SUMS)
+    np.testing.assert_allclose(found.couplings, shown["couplings"], atol=SUMS)
     classes = shown["lengths"].argmax(axis=-1)
     np.testing.assert_array_equal(found.predicted, classes)
     towards = shown["couplings"][np.arange(13), :, classes]
-    np.testing.assert_allclose(found.towards, towards, atol=1e-6)
+    np.testing.assert_allclose(found.towards, towards, atol=SUMS)
     np.testing.assert_array_equal(found.in_tree, towards > 1 / 3)
     np.testing.assert_array_equal(found.codes, quantize(towards, 11))
     assert found.codes.dtype == np.uint8
@@ -80,7 +81,7 @@ def test_every_form_of_data_and_batch_gives_the_same(model, found):
     batches = [(IMAGES[:4], LABELS[:4]), (IMAGES[4:], LABELS[4:])]
     for images in ((IMAGES, LABELS), batches, ops.convert_to_tensor(IMAGES)):
         other = rem.trees(model, images, batch_size=3)
-        np.testing.assert_allclose(other.towards, found.towards, atol=1e-6)
+        np.testing.assert_allclose(other.towards, found.towards, atol=SUMS)
         np.testing.assert_array_equal(other.in_tree, found.in_tree)
     sizes = [len(part) for part in rem.iter_trees(model, IMAGES, batch_size=5)]
     assert sizes == [5, 5, 3]
@@ -97,7 +98,7 @@ def test_every_form_of_data_and_batch_gives_the_same(model, found):
 )
 def test_models_made_of_the_model_have_its_trees(model, found, train):
     other = rem.trees(train(model), IMAGES)
-    np.testing.assert_allclose(other.towards, found.towards, atol=1e-6)
+    np.testing.assert_allclose(other.towards, found.towards, atol=SUMS)
     np.testing.assert_array_equal(other.types, found.types)
     np.testing.assert_array_equal(other.places, found.places)
 
@@ -105,7 +106,7 @@ def test_models_made_of_the_model_have_its_trees(model, found, train):
 def test_a_routing_that_rounds_has_the_rounded_threshold(model):
     found = rem.trees(rem.quantize_couplings(model, 4), IMAGES)
     rounded = np.round(found.couplings * 3) / 3
-    np.testing.assert_allclose(found.couplings, rounded, atol=1e-6)
+    np.testing.assert_allclose(found.couplings, rounded, atol=SUMS)
     np.testing.assert_array_equal(found.in_tree, found.towards > 0.5)
 
 
@@ -134,7 +135,7 @@ def test_a_layer_may_say_where_its_children_are(batch_size):
     model = keras.Model(images, Length()(PlacedCaps(3, 4)(poses)))
     found = rem.trees(model, IMAGES[:6], batch_size=batch_size)
     wanted = np.asarray(primary(IMAGES[:6]))[..., :2].reshape(6, -1, 2)
-    np.testing.assert_allclose(found.places, wanted, atol=1e-6)
+    np.testing.assert_allclose(found.places, wanted, atol=SUMS)
     assert np.ptp(found.places, axis=0).max() > 0
 
 

@@ -12,6 +12,7 @@ from tests.compaction import inputs_of, randomized
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.rem.compaction.test_compact import assert_same
 from tests.rem.pruning.test_structured import compiled, fit
+from tests.tolerance import SUMS
 from tfcaps import rem
 
 
@@ -136,7 +137,7 @@ def test_resumed_training_goes_on_with_its_units(images, tmp_path):
     assert second.pruning.reached() == first.pruning.reached() > 0
     fit(second, images, epochs=2)
     for weight, wanted in zip(second.weights, whole.weights, strict=True):
-        np.testing.assert_allclose(weight, wanted, atol=1e-6)
+        np.testing.assert_allclose(weight, wanted, atol=SUMS)
 
 
 @on_tensorflow
