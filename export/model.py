@@ -85,7 +85,7 @@ def export_model(
     rem.capsule_outputs(served)  # before anything is written
     if levels is not None:
         served = rem.quantize_couplings(served, levels, mode=levels_mode)
-    small = rem.compact(served) if compacted else served
+    small = _compacted(served) if compacted else served
     sparsity = _sparsity(served)
     about = {
         "model": name,
@@ -144,6 +144,16 @@ def export_model(
     if is_served:
         write_server_configs(to)
     return target
+
+
+def _compacted(model: keras.Model) -> keras.Model:
+    """Returns the smaller model, if clients find all children in it."""
+    small = rem.compact(model)
+    before, after = (
+        rem.capsule_outputs(each).output["couplings"].shape
+        for each in (model, small)
+    )
+    return small if before == after else model
 
 
 def _sparsity(model: keras.Model) -> float:

@@ -89,10 +89,10 @@ def saved_rows(rng):
         yield case.name, case.model(), case.random_inputs(rng, 2), None
     for case in ROUTINGS:
         layer = tfcaps.layers.ClassCaps(3, case.dim, routing=case.make())
-        model = keras.Sequential([keras.Input((5, 4)), layer])
+        model = keras.Sequential([keras.Input((6, 4)), layer])
         # Not their start, which a new model has without being restored.
         model.set_weights([rng.normal(size=w.shape) for w in model.weights])
-        poses = rng.normal(size=(2, 5, 4)).astype("float32")
+        poses = rng.normal(size=(2, 6, 4)).astype("float32")
         yield case.name, model, poses, None
     for case in OF_VECTORS:
         model = keras.Sequential([keras.Input((3, 4)), tfcaps.layers.Length()])

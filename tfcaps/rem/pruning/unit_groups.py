@@ -15,6 +15,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import encoder
+from tfcaps.layers import PartCaps
 from tfcaps.rem.compaction.graph import Call, Graph
 from tfcaps.rem.compaction.units import Ids, Mask, Rule, Slice, Tied
 from tfcaps.rem.multiply_adds import of_layer
@@ -174,6 +175,19 @@ class UnitGroups:
             s.groups + 1, weights=values, minlength=len(self) + 1
         )[1:]
 
+    def silence(self, keep: Mask) -> None:
+        """Zeroes what weights that no optimiser moves have of groups that left.
+
+        They have no mask, and whoever sets them may set them again.
+        """
+        keep = _with_others(keep)
+        for s in self.slices:
+            if s.side == "read" and not s.variable.trainable:
+                shape = [1] * len(s.variable.shape)
+                shape[s.axis] = -1
+                left = keep[s.groups].reshape(shape)
+                s.variable.assign(ops.where(left, s.variable, s.fill))
+
     # --------------------------------------------------------- how it is made
 
     def _find_units(self) -> None:
@@ -302,12 +316,13 @@ class UnitGroups:
             if not count:
                 continue
             axes: list[list[Ids]] = []
+            children: list[list[Ids]] = []
             if call.rule is not None:
                 inputs, outputs = self._of_call(call)
                 axes.append([group_of[outputs[0]]])
                 if not isinstance(call.rule, Tied):
                     alone = group_of[own[id(call.layer)]]
-                    axes.append(_left_of(call.rule, group_of[inputs[0]], alone))
+                    children = [_left_of(call.rule, group_of[inputs[0]], alone)]
             read: list[list[Ids]] = []
             if same.rule is not None:
                 inputs, outputs = self._of_call(same)
@@ -315,8 +330,11 @@ class UnitGroups:
                 read = [[group_of[inputs[0]]]]
             # Routing passes over votes, whatever the children's components.
             passes = _passes(call.layer, shape, count)
-            self._costs.append(_Cost(count - passes, axes + read))
-            self._costs.append(_Cost(passes, axes))
+            once = _once(call.layer, count)
+            each = count - passes - once
+            self._costs.append(_Cost(each, axes + children + read))
+            self._costs.append(_Cost(passes, axes + children))
+            self._costs.append(_Cost(once, children + read))
 
 
 def _passes(layer: Any, shape: Any, count: int) -> int:
@@ -327,6 +345,12 @@ def _passes(layer: Any, shape: Any, count: int) -> int:
     rows = math.isqrt(layer.dim) if layer.matrix else 1
     votes = shape[-1] // rows
     return count * routing.vote_passes // (votes + routing.vote_passes)
+
+
+def _once(layer: Any, count: int) -> int:
+    """Returns how many multiply-adds are those of what all outputs share."""
+    # Beside its types, part capsules have one filter for nothing.
+    return count // (layer.num_types + 1) if isinstance(layer, PartCaps) else 0
 
 
 def _unwrapped(call: Call, graph: Graph) -> Call:
