@@ -10,7 +10,7 @@ import keras
 
 from tfcaps import viz
 from tfcaps.rem import Report
-from training import figures, maps, named_trees, summary, tree_figures
+from training import figures, named_trees, summary, tree_figures
 from training.datasets import Data
 from training.folder import RunFolder
 from training.tables import COLUMNS, NOTHING, TITLES, Column
@@ -94,7 +94,6 @@ def write(
     shown |= figures.of_dictionaries(folder, data, reports)
     if models:
         shown |= figures.of_models(models, folder.config, data)
-        shown |= maps.of_models(folder, models, data)
     if decoded is not None:
         shown |= figures.of_decoder(decoded, data)
     head, *rows = summary.cells(reports, compared)

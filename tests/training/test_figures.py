@@ -110,7 +110,7 @@ def test_every_figure_is_in_the_report_with_its_data(written):
     folder, page = written
     assert files_of(folder) == ALWAYS | OF_MODELS | {
         "tradeoff_sparsity", "tradeoff_levels", "epochs_rem", "saliency",
-        "tree_fields", "maps", "named_tree_1", "named_tree_2",
+        "tree_fields", "named_tree_1", "named_tree_2",
     }  # fmt: skip
     assert page.count("data:image/png;base64,") == len(files_of(folder))
     assert "Couplings while training, REM" in page
