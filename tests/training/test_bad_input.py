@@ -106,7 +106,7 @@ FLAGS = [
     ("run --levels 11,", "'' is not a whole number from 2 to 256"),
     ("run --levels 11,11", "one for each of the 1 layers"),
     ("run --resize 9000", "from 1 to 8192"),
-    ("run --resize 2", "at least 5 rows and 5 columns"),
+    ("run --resize 2", "at least 10 rows and 10 columns"),
     ("run --dataset digits --resize 2", "sides must be from 3 to 40 pixels"),
     ("run --routing 0", "'0' is neither a number of iterations nor one of"),
     ("run --routing magic", "magic"),
