@@ -22,7 +22,6 @@ from training import (
     networks,
     objectives,
     pruning,
-    rebuilding,
     rounds,
     starting,
     trials,
@@ -87,10 +86,6 @@ def train(
     def keep(model: keras.Model) -> features.Kept | None:
         return features.keep(model, data, config, folder.path, progress() % 2)
 
-    def compiled(model: keras.Model) -> Ready:
-        kept = keep(model) or features.Kept(model, data, Batches)
-        return _compiled(name, model, kept, config, strategy)
-
     with devices.scope(strategy):
         ready = prepare(name, data, config, strategy, keep, start)
         title = name
@@ -108,26 +103,15 @@ def train(
             stops.append(callbacks.stop_on_validation(name, folder, validation))
             epochs = stops[0].epochs(epochs)
 
-        def fit_stage(
-            now: Ready, last: int, title: str, pause: int | None
-        ) -> None:
-            _fit(
-                name,
-                now,
-                folder,
-                (0, last),
-                stops,
-                backup=title,
-                pause=pause,
-                tensorboard=tensorboard,
-            )
-
-        if name == "rem" and config.pruning == "structured":
-            ready = rebuilding.train(
-                ready, folder, epochs, stops, compiled, fit_stage
-            )
-        else:
-            fit_stage(ready, epochs, title, None)
+        _fit(
+            name,
+            ready,
+            folder,
+            (0, epochs),
+            stops,
+            backup=title,
+            tensorboard=tensorboard,
+        )
         for stop in stops:
             stop.restore(ready.trained)
         done = 1
@@ -136,12 +120,11 @@ def train(
         if config.fine_tune_epochs:
             print("\nfine-tuning the whole network", flush=True)
             tuning = fine_tuning.settings(config)
-            original = ready.original
             with tuned(name, ready.model, data, tuning, strategy) as ready:
                 first = done * config.epochs
                 _fit(
                     name,
-                    ready._replace(original=original),
+                    ready,
                     folder,
                     (first, first + tuning.epochs),
                     backup=fine_tuning.title(name),
@@ -182,13 +165,9 @@ def _fit(
     stops: Sequence[StopOnValidation] = (),
     *,
     backup: str | None = None,
-    pause: int | None = None,
     tensorboard: bool,
 ) -> None:
-    """Trains from an epoch to another, as far as it has not been done.
-
-    With `pause` it stops after so many epochs, and pruning may go on later.
-    """
+    """Trains from an epoch to another, and skips what has been done."""
     first, last = span
     config = folder.config.of(name)
     tuned = 0 if first else config.fine_tune_epochs
@@ -200,11 +179,8 @@ def _fit(
         whole,
         folder.append_metrics,
         folder.save_epoch,
-        rem.encoder(ready.original),
     )
     backed_up = BackUp(folder.backup_path(backup or name))
-    if pause is not None and backed_up.epochs >= pause:
-        last = pause  # nothing is left to do before
     logs = []
     if tensorboard and devices.process() == 0:
         logs.append(TensorBoard(folder.path / "tensorboard", name, measure))
@@ -219,14 +195,10 @@ def _fit(
             *callbacks.of_training(ready.trained, ready.config, ready.batches),
             measure,
             *logs,
-            # After these: it backs up only epochs that are measured and
-            # finite.
-            *([rebuilding.Pause(pause)] if pause is not None else []),
-            backed_up,
+            backed_up,  # only epochs that are measured and finite
         ],
     )
-    if pause is None:
-        rem.strip_pruning(ready.trained)
+    rem.strip_pruning(ready.trained)
 
 
 def _train_on(ready: Ready, folder: RunFolder, *, tensorboard: bool) -> int:
@@ -335,9 +307,7 @@ def _compiled(
     objectives.compile_model(
         trained, name, config, batches.num_batches, kept.head
     )
-    return Ready(
-        model, trained, batches, kept.head, kept.data, config, kept.head
-    )
+    return Ready(model, trained, batches, kept.head, kept.data, config)
 
 
 def _to_train(

@@ -1,6 +1,5 @@
 """Measures a model while it trains."""
 
-import math
 import statistics
 import time
 from collections.abc import Callable
@@ -11,7 +10,6 @@ import numpy as np
 
 from tfcaps import rem
 from tfcaps.rem import CouplingDictionary
-from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
 from training import devices
 from training.activity import Activity
 from training.batches import Batches
@@ -38,12 +36,6 @@ def _measured_epochs(epochs: int) -> list[int]:
     return sorted({0, *range((epochs - 1) % every, epochs, every)})
 
 
-def _num_targets(network: keras.Model) -> int:
-    """Returns how many numbers are in the weights that sparsity counts."""
-    weights = target_variables(network.weights, DEFAULT_TARGETS)
-    return sum(math.prod(weight.shape) for weight in weights)
-
-
 class Measure(keras.callbacks.Callback):
     """Measures a network every few epochs.
 
@@ -58,8 +50,6 @@ class Measure(keras.callbacks.Callback):
         save_row: Called with each line of `metrics.jsonl`.
         save_trees: Called with the name of the model, the epoch (from 0) and
             its parse trees, at four epochs.
-        original: The network before parts of it were removed, of whose weights
-            the sparsity is a share; `network` itself if none were.
 
     Attributes:
         row: The latest line, or `None`.
@@ -73,7 +63,6 @@ class Measure(keras.callbacks.Callback):
         config: Config,
         save_row: Callable[[dict[str, Any]], None],
         save_trees: Callable[[str, int, CouplingDictionary], None],
-        original: keras.Model,
     ):
         super().__init__()
         draw = np.random.default_rng(0)
@@ -84,7 +73,6 @@ class Measure(keras.callbacks.Callback):
         self.config = config
         self.save_row = save_row
         self.save_trees = save_trees
-        self.share_left = _num_targets(network) / _num_targets(original)
         self.row: dict[str, Any] | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -139,8 +127,7 @@ class Measure(keras.callbacks.Callback):
             "nonuniform_share": report.nonuniform_share,
             "whole_share": report.whole_share,
             "t_score": report.t_score,
-            "sparsity": report.sparsity
-            + (1.0 - self.share_left) * (1.0 - report.sparsity),
+            "sparsity": report.sparsity,
             "layers": layers,
             # The median leaves out the first step, which is compiled.
             "seconds_per_step": statistics.median(self.step_seconds),

@@ -14,7 +14,6 @@ from training import (
     features,
     fine_tuning,
     fit,
-    rebuilding,
     rounds,
     starting,
 )
@@ -131,8 +130,7 @@ def _multiply_adds(model: keras.Model) -> str:
 def _about(config: Config, *names: str) -> str:
     """Returns how exact the time of models is."""
     stops = (config.patience, config.stop_accuracy) != (None, None)
-    # A network that is rebuilt smaller takes less, see `rebuilding.py`.
-    if stops or (config.pruning == "structured" and "rem" in names):
+    if stops:
         return "at most about"
     more = config.rounds > 1 and "baseline" in names
     return "at least about" if more else "about"
@@ -179,8 +177,6 @@ def _show_training(
     config = folder.config.of(name)
     begun = rounds.begun(name, folder, config.rounds)
     title = rounds.title(name, begun)
-    if name == "rem":
-        title = rebuilding.title(name, rebuilding.begun_at(name, folder))
     done = BackUp(folder.backup_path(title)).epochs
     done -= begun * config.epochs
     tuned = BackUp(folder.backup_path(fine_tuning.title(name))).epochs

@@ -21,7 +21,6 @@ class Ready(NamedTuple):
             lengths.
         data: Images and labels, or features and labels.
         config: Settings of this training.
-        original: The network before it was rebuilt: `network` if it was not.
     """
 
     model: keras.Model
@@ -30,4 +29,3 @@ class Ready(NamedTuple):
     network: keras.Model
     data: Data
     config: Config
-    original: keras.Model

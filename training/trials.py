@@ -20,12 +20,27 @@ from training.feeding import stream
 from training.folder import RunFolder
 from training.progress import progress
 from training.ready import Ready
-from training.rebuilding import Pause
 
 _FILE = "trials.json"
 # Seeds of the starts are this far apart.
 _APART = 1000
 _BATCHES = 30  # by which starts are compared
+
+
+class Pause(keras.callbacks.Callback):
+    """Stops after so many epochs, before the schedules end.
+
+    Args:
+        epochs: Int. Epochs since the beginning of the training.
+    """
+
+    def __init__(self, epochs: int):
+        super().__init__()
+        self.epochs = epochs
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch + 1 == self.epochs:
+            self.model.stop_training = True
 
 
 def best(name: str, ready: Ready, folder: RunFolder, draw: Any) -> str:

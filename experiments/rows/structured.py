@@ -4,8 +4,8 @@ python experiments/run.py structured --data-dir ~/tensorflow_datasets
 
 Expected time: an epoch of the dense network is about ten minutes on a CPU core
 that computes in bfloat16. The others begin with the trained dense network, and
-rebuild it while it becomes smaller: 45 minutes each at 98 %, two beside each
-other on two cores that had other work too. GPU: unmeasured.
+took 45 minutes each at 98 % when runs still rebuilt it while it became smaller.
+Masked to the end an epoch takes as long as the dense one's. GPU: unmeasured.
 Expected result: a thirty-third of the parameters and a sixtieth of the
 multiply-adds are as right as the dense network, if the small one is trained on;
 and units that were drawn at random are as good as those of large weights. With

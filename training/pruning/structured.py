@@ -16,16 +16,9 @@ SCHEDULED = True
 
 
 def begin(
-    model: keras.Model,
-    config: Config,
-    data: Data,
-    batches: Batches,
-    original: keras.Model | None = None,
+    model: keras.Model, config: Config, data: Data, batches: Batches
 ) -> None:
-    """Begins structured pruning, by polynomial decay.
-
-    Or goes on with a network that `rem.compact` made of `original`.
-    """
+    """Begins structured pruning, by polynomial decay."""
     samples = None
     if config.pruning_criterion == "taylor":
         samples = list(all_classes(config, data, batches))
@@ -36,7 +29,6 @@ def begin(
         criterion=config.pruning_criterion,
         batches=samples,
         seed=config.seed,
-        original=original,
     )
 
 
