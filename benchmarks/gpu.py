@@ -20,12 +20,12 @@ if __name__ == "__main__":
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
+from benchmarks import tables
 from benchmarks.measure import Settings
 from cli import Parser, at_least_one, run_loading
 from training.models import network
 from training.quiet import start_quietly
 
-ROOT = Path(__file__).resolve().parents[1]
 # What holds where flags do not say otherwise, without and with `--quick`.
 _DEFAULTS = {
     "models": ["dr_capsnet", "gamma_capsnet", "deepcaps"],
@@ -50,13 +50,7 @@ def make_parser() -> Parser:
         text = f"{text} (default: {default}, with --quick {quick})"
         add(f"--{name}", type=kind, help=text)
     add("--quick", action="store_true", help="small sizes, to see that it runs")
-    add(
-        "--out",
-        type=Path,
-        default=ROOT / "results",
-        metavar="FOLDER",
-        help="where the two files go (default: results/)",
-    )
+    tables.add_out(parser)
     return parser
 
 

@@ -10,7 +10,6 @@ results/here.md.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,13 +19,11 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import faults, machine
+from benchmarks import faults, machine, tables
 from benchmarks.faults import Cost
-from cli import Parser, UserError, run_loading
-from markdown_table import markdown
+from cli import Parser, run_loading
 from training.quiet import start_quietly
 
-ROOT = Path(__file__).resolve().parents[1]
 NETWORKS = ("parts_capsnet", "dr_capsnet_small", "efficient_capsnet")
 # One of each kind.
 _RECORDED = (
@@ -69,14 +66,7 @@ def make_parser() -> Parser:
         type=lambda names: names.split(","),
         help=f"which, instead of {','.join(NETWORKS)}",
     )
-    add(
-        "--out",
-        type=Path,
-        default=ROOT / "results",
-        metavar="FOLDER",
-        help="where here.json is read, and written by --record (default: "
-        "results/)",
-    )
+    tables.add_out(parser)
     return parser
 
 
@@ -88,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         for kind in _KINDS:
             for name in names:
                 known = added(known, _measure(name, kind))
-                write(options.out, known)
+                tables.write(options.out, "here", known, page(known))
         return
     costs = {}
     for name in names:
@@ -99,13 +89,29 @@ def run(options: argparse.Namespace) -> None:
 
 def table(costs: dict[str, Cost], known: Sequence[dict[str, Any]]) -> str:
     """Returns what was measured now, and known machines, as a table."""
-    rows = [["network", "machine", "step, ms", "faults", "system / user"]]
+    rows = []
     for name, cost in costs.items():
-        rows.append([name, "this one", *_cells(cost)])
+        rows.append({"name": name, "title": "this one", "now": _cost(cost)})
         for other in known:
             if kept := other["kept"].get(name):
-                rows.append([name, title(other), *_cells(Cost(**kept))])
-    return markdown(rows, left=2)
+                row = {"name": name, "title": title(other)}
+                rows.append({**row, "now": _cost(Cost(**kept))})
+    about = (("network", "{name}"), ("machine", "{title}"))
+    return tables.table(rows, (*about, *_columns("now")[:3]), left=2)
+
+
+def _columns(key: str, end: str = "") -> tuple[tuple[str, str], ...]:
+    """Returns the columns of a cost, their heads with an end."""
+    return (
+        (f"step, ms{end}", f"{{{key}[ms]:.0f}}"),
+        (f"faults{end}", f"{{{key}[faults]:,.0f}}"),
+        (f"system / user{end}", f"{{{key}[system_share]:.1f}} %"),
+        (f"peak, MB{end}", f"{{{key}[peak_mb]:,.0f}}"),
+    )
+
+
+def _cost(cost: Cost) -> dict[str, float]:
+    return {**cost._asdict(), "system_share": 100 * cost.system_share}
 
 
 def title(measured: dict[str, Any]) -> str:
@@ -118,11 +124,6 @@ def title(measured: dict[str, Any]) -> str:
     return f"{described['cpu']}, {described['cores']} cores, {kind}"
 
 
-def _cells(cost: Cost) -> list[str]:
-    share = f"{100 * cost.system_share:.1f} %"
-    return [f"{cost.ms:.0f}", f"{cost.faults:,.0f}", share]
-
-
 def _measure(name: str, kind: str) -> dict[str, Any]:
     """Returns a machine of which one network is known."""
     measured: dict[str, Any] = {"kind": kind, "machine": machine.describe()}
@@ -130,7 +131,7 @@ def _measure(name: str, kind: str) -> dict[str, Any]:
         cost = faults.of_training(
             name, kept=kept, seconds=_SECONDS, environment=_KINDS[kind]
         )
-        print(f"{kind}, {name}, {key}: {', '.join(_cells(cost))}", flush=True)
+        print(f"{kind}, {name}, {key}: {cost}", flush=True)
         measured[key] = {name: cost._asdict()}
     return measured
 
@@ -152,43 +153,29 @@ def read(folder: Path) -> list[dict[str, Any]]:
     Raises:
         UserError: If the file is broken.
     """
-    path = folder / "here.json"
-    if not path.exists():
-        return []
-    try:
-        known: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise UserError(
-            f"{path} is not what this command writes: {error}; remove it."
-        ) from error
+    known: list[dict[str, Any]] = tables.read(folder / "here.json", [])
     return known
-
-
-def write(folder: Path, known: Sequence[dict[str, Any]]) -> None:
-    """Writes the known machines, and the page on them."""
-    from tfcaps.files import write_atomically
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with write_atomically(folder / "here.json", "w") as file:
-        json.dump(known, file, indent=1)
-        file.write("\n")
-    with write_atomically(folder / "here.md", "w") as file:
-        file.write(page(known))
 
 
 def page(known: Sequence[dict[str, Any]]) -> str:
     """Returns the page of all known machines."""
     parts = [_PAGE]
+    columns = (
+        ("network", "{name}"),
+        *_columns("kept", ", kept"),
+        *_columns("given_back"),
+    )
     for measured in known:
-        head = ["network", "step, ms", "faults", "system / user", "peak, MB"]
-        rows = [[*head[:1], *(f"{h}, kept" for h in head[1:]), *head[1:]]]
-        for name, kept in measured["kept"].items():
-            row = [name]
-            for cost in (kept, measured["given_back"][name]):
-                row += [*_cells(Cost(**cost)), f"{cost['peak_mb']:,.0f}"]
-            rows.append(row)
+        rows: list[dict[str, Any]] = []
+        for name in measured["kept"]:
+            costs = {
+                key: _cost(Cost(**measured[key][name]))
+                for key in ("kept", "given_back")
+            }
+            rows.append({"name": name, **costs})
         date = measured["machine"]["date"]
-        parts += [f"## {title(measured)}, {date}\n", f"{markdown(rows)}\n"]
+        parts.append(f"## {title(measured)}, {date}\n")
+        parts.append(f"{tables.table(rows, columns)}\n")
     return "\n".join(parts)
 
 

@@ -2,18 +2,14 @@
 
 python -m benchmarks.run
 
-writes results/benchmarks.json, and adds its figures to those of other machines
-and days in results/benchmarks_machines.json. From these two alone it writes
-results/benchmarks.md, which shows medians over machines and days. With --only,
-the other parts stay as an earlier run left them.
+writes results/benchmarks.json and, from it alone, results/benchmarks.md. With
+--only, the other parts stay as an earlier run left them.
 """
 
 import argparse
 import importlib
-import json
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,31 +17,13 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import machine, machines, tables
+from benchmarks import machine, tables
 from benchmarks.measure import Settings
-from cli import (
-    Parser,
-    UserError,
-    at_least_one,
-    check_installed,
-    run_loading,
-)
+from cli import Parser, UserError, at_least_one, run_loading
 from training.quiet import start_quietly
 
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def _measure(part: str, settings: Settings) -> dict[str, Any]:
-    measured: dict[str, Any] = importlib.import_module(
-        f"benchmarks.{part}"
-    ).measure(settings)
-    return measured
-
-
-PARTS: dict[str, Callable[[Settings], dict[str, Any]]] = {
-    name: partial(_measure, name)
-    for name in ("formulations", "layers", "models", "growth", "rem")
-}
+# Modules with a function `measure`.
+PARTS = ("formulations", "layers", "models", "rem")
 _QUICK_ROUNDS = 2
 
 
@@ -58,7 +36,7 @@ def make_parser() -> Parser:
     add(
         "--only",
         type=_parts,
-        default=list(PARTS),
+        default=PARTS,
         metavar="PARTS",
         help=f"some of {','.join(PARTS)}",
     )
@@ -74,20 +52,22 @@ def make_parser() -> Parser:
         action="store_true",
         help="also what takes more than 10 GB or minutes",
     )
-    add(
-        "--out",
-        type=Path,
-        default=ROOT / "results",
-        metavar="FOLDER",
-        help="where the files and the figure go (default: results/)",
-    )
+    tables.add_out(parser)
     return parser
 
 
+def _parts(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in PARTS:
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is no part; the parts are {', '.join(PARTS)}"
+            )
+    return names
+
+
 def _check(options: argparse.Namespace) -> None:
-    machines.read(options.out)  # a broken file would lose what is measured
-    if "growth" in (*options.only, *read(options.out)):
-        check_installed(viz="matplotlib")  # which draws it
+    read(options.out)  # a broken file would lose what is measured
 
 
 def _load() -> Callable[[argparse.Namespace], None]:
@@ -104,19 +84,18 @@ def run(options: argparse.Namespace) -> None:
             "the benchmarks need the TensorFlow backend, not "
             f"{keras.backend.backend()!r}; unset KERAS_BACKEND."
         )
-    options.out.mkdir(parents=True, exist_ok=True)
     parts = read(options.out)
     rounds = _QUICK_ROUNDS if options.quick else Settings().rounds
     settings = Settings(options.rounds or rounds, options.quick, options.large)
     described = machine.describe()
     for name in options.only:
+        module = importlib.import_module(f"benchmarks.{name}")
         parts[name] = {
             "machine": described,
             "settings": settings._asdict(),
-            "result": PARTS[name](settings),
+            "result": module.measure(settings),
         }
-        write(options.out, parts, described)
-    print(f"written: {options.out / 'benchmarks.md'}")
+        tables.write(options.out, "benchmarks", parts, tables.page(parts))
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -126,53 +105,12 @@ def read(folder: Path) -> dict[str, Any]:
         UserError: If its `benchmarks.json` is none.
     """
     path = folder / "benchmarks.json"
-    if not path.exists():
-        return {}
-    try:
-        parts = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise UserError(
-            f"{path} is not what this command writes: {error}; remove it."
-        ) from error
-    if not isinstance(parts, dict) or not parts.keys() <= PARTS.keys():
+    parts: dict[str, Any] = tables.read(path, {})
+    if not parts.keys() <= set(PARTS):
         raise UserError(
             f"{path} must hold some of {', '.join(PARTS)}; remove it."
         )
     return parts
-
-
-def write(
-    folder: Path, parts: dict[str, Any], described: dict[str, Any]
-) -> None:
-    """Writes the data, the page and the figure.
-
-    Args:
-        folder: Where to.
-        parts: All parts, those of earlier runs too.
-        described: This machine, on which some of them were run.
-    """
-    from benchmarks import figure
-    from tfcaps.files import write_atomically
-
-    known = machines.added(machines.read(folder), parts, described)
-    for name, data in (("benchmarks.json", parts), (machines.FILE, known)):
-        with write_atomically(folder / name, "w") as file:
-            json.dump(data, file, indent=1)
-            file.write("\n")
-    with write_atomically(folder / "benchmarks.md", "w") as file:
-        file.write(tables.page(parts, known))
-    if "growth" in parts:
-        figure.draw(parts["growth"]["result"], folder / tables.FIGURE)
-
-
-def _parts(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in PARTS:
-            raise argparse.ArgumentTypeError(
-                f"{name!r} is no part; the parts are {', '.join(PARTS)}"
-            )
-    return names
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import machine
+from benchmarks import machine, tables
 from cli import (
     Parser,
     UserError,
@@ -30,21 +30,37 @@ from cli import (
     run_loading,
 )
 from export import formats
-from markdown_table import markdown
 from training.quiet import start_quietly
 
-ROOT = Path(__file__).resolve().parents[1]
 BATCHES = (1, 32)
-_HEAD = (
-    "network",
-    "runtime",
-    "numbers",
-    *(f"ms, batch {batch}" for batch in BATCHES),
-    "MB on disk",
-    "MB of the process",
-    "accuracy, %",
-    "same trees, %",
+_NETWORKS = (
+    ("network", "{name}"),
+    ("parameters", "{parameters:,}"),
+    ("zeros, %", "{sparsity:.1f}"),
+    ("multiply-adds, millions", "{multiply_adds:.2f}"),
+    ("accuracy, %", "{accuracy:.2f}"),
+    ("entropy, bits", "{entropy_bits:.2f}"),
+    ("T-score", "{t_score:.3f}"),
+    ("necessity, %", "{necessity:.1f}"),
+    ("random, %", "{necessity_random:.1f}"),
+    ("tree, %", "{tree_size:.1f}"),
 )
+_ROWS = (
+    ("network", "{network}"),
+    ("runtime", "{runtime}"),
+    ("numbers", "{numbers}"),
+    *((f"ms, batch {n}", f"{{batch_{n}:.2f}}") for n in BATCHES),
+    ("MB on disk", "{bytes:.2f}"),
+    ("MB of the process", "{process_mb:.0f}"),
+    ("accuracy, %", "{accuracy:.2f}"),
+    ("same trees, %", "{same_trees:.1f}"),
+)
+_PERCENT = "sparsity accuracy necessity necessity_random tree_size same_trees"
+_UNITS = {
+    "multiply_adds": 1e-6,
+    "bytes": 1e-6,
+    **dict.fromkeys(_PERCENT.split(), 100.0),
+}
 
 
 def make_parser() -> Parser:
@@ -80,13 +96,7 @@ def make_parser() -> Parser:
         default=20,
         help="turns of each network (default: 20)",
     )
-    add(
-        "--out",
-        type=Path,
-        default=ROOT / "results",
-        metavar="FOLDER",
-        help="where the two files go (default: results/)",
-    )
+    tables.add_out(parser)
     return parser
 
 
@@ -115,8 +125,6 @@ class _Asked(NamedTuple):
 
 def run(options: argparse.Namespace) -> None:
     """Exports, measures and writes the two files."""
-    from tfcaps.files import write_atomically
-
     with tempfile.TemporaryDirectory() as work:
         networks, asked = _export(options, Path(work))
         rows = [_described(each, networks) for each in asked]
@@ -133,13 +141,7 @@ def run(options: argparse.Namespace) -> None:
         },
         "rows": rows,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    with write_atomically(options.out / "runtimes.json", "w") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
-    with write_atomically(options.out / "runtimes.md", "w") as file:
-        file.write(page(result))
-    print(f"written: {options.out / 'runtimes.md'}")
+    tables.write(options.out, "runtimes", result, page(result))
 
 
 def _export(
@@ -281,60 +283,30 @@ def _memory(each: _Asked) -> float | None:
 def page(result: Mapping[str, Any]) -> str:
     """Returns the page of what `run` measured."""
     networks = [
-        (
-            "network",
-            "parameters",
-            "zeros, %",
-            "multiply-adds, millions",
-            "accuracy, %",
-            "entropy, bits",
-            "T-score",
-            "necessity, %",
-            "random, %",
-            "tree, %",
-        )
+        {"name": name, **_in_units(row)}
+        for name, row in result["networks"].items()
     ]
-    for name, row in result["networks"].items():
-        networks.append(
-            (
-                name,
-                f"{row['parameters']:,}",
-                f"{100 * row['sparsity']:.1f}",
-                f"{row['multiply_adds'] / 1e6:.2f}",
-                f"{100 * row['accuracy']:.2f}",
-                f"{row['entropy_bits']:.2f}",
-                f"{row['t_score']:.3f}",
-                f"{100 * row['necessity']:.1f}",
-                f"{100 * row['necessity_random']:.1f}",
-                f"{100 * row['tree_size']:.1f}",
-            )
-        )
-    rows = [_HEAD]
-    for row in result["rows"]:
-        memory = row["process_mb"]
-        rows.append(
-            (
-                row["network"],
-                row["runtime"],
-                row["numbers"],
-                *(f"{ms:.2f}" for ms in row["milliseconds"].values()),
-                f"{row['bytes'] / 1e6:.2f}",
-                "–" if memory is None else f"{memory:.0f}",
-                f"{100 * row['accuracy']:.2f}",
-                f"{100 * row['same_trees']:.1f}",
-            )
-        )
-    about = result["machine"]
-    images = next(iter(result["networks"].values()))["images"]
+    rows = [
+        {
+            **_in_units(row),
+            **{f"batch_{n}": ms for n, ms in row["milliseconds"].items()},
+        }
+        for row in result["rows"]
+    ]
     return (
         "# Runtimes\n\n"
-        f"{result['data']}, {images} test images. Milliseconds are medians of "
-        f"{result['rounds']} turns or more. The process holds the runtime and "
-        "one network, with a batch of 32.\n\n"
-        f"{markdown(networks)}\n\n{markdown(rows, left=3)}\n\n"
-        f"{about['date']}, commit {about['commit'] or 'unknown'}, "
-        f"{about['cpu']}, {about['cores']} cores.\n"
+        f"{result['data']}, {networks[0]['images']} test images. Milliseconds "
+        f"are medians of {result['rounds']} turns or more. The process holds "
+        "the runtime and one network, with a batch of 32.\n\n"
+        f"{tables.table(networks, _NETWORKS)}\n\n"
+        f"{tables.table(rows, _ROWS, left=3)}\n\n"
+        f"{tables.origin(result['machine'])}\n"
     )
+
+
+def _in_units(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row with its numbers in the units of the tables."""
+    return {k: x * _UNITS[k] if k in _UNITS else x for k, x in row.items()}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
-"""Writes the Markdown page of results, from its data alone."""
+"""Writes results as JSON and, from that alone, as tables in Markdown."""
 
+import argparse
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from benchmarks import aims, machines
+from cli import UserError
 from markdown_table import markdown
 
-FIGURE = "benchmarks_growth.png"
+ROOT = Path(__file__).resolve().parents[1]
+UNMEASURED = "not measurable here"
 
 _INTRODUCTION = """\
 Times are medians over rounds in which all candidates of a comparison take
@@ -14,228 +18,241 @@ turns. A step is the forward and the backward pass. Memory is in megabytes (10^6
 bytes) above what the process held before, in a process of its own after a first
 step: "peak" is the most that one step needs, all free memory being given back
 before it; "process" is the most that the process holds over many steps, and
-includes what the allocator keeps. Results marked "quick" are of small sizes,
-which say nothing about the aims.
+includes what the allocator keeps. Figures differ from machine to machine, and
+with what else it does; those marked "quick" are of small sizes and say nothing.
+"""
+FLOOR = (
+    "The floor is the same network up to the children of its first routed "
+    "layer, with one dense layer instead of all that follows; the share is the "
+    "floor's time / the network's."
+)
+_FORMULATIONS = (
+    ("gradient", "{gradient}"),
+    ("formulation", "{name}"),
+    ("forward, ms", "{values[0]:.2f}"),
+    ("ratio", "{ratios[0]:.2f}"),
+    ("step, ms", "{values[1]:.2f}"),
+    ("ratio", "{ratios[1]:.2f}"),
+    ("peak, MB", "{values[2]:,.0f}"),
+    ("ratio", "{ratios[2]:.2f}"),
+    ("process, MB", "{values[3]:,.0f}"),
+    ("ratio", "{ratios[3]:.2f}"),
+)
+_LAYERS = (
+    ("layer", "{name}"),
+    ("inputs", "{inputs}"),
+    ("forward, ms", "{forward[ms]:.2f}"),
+    ("step, ms", "{step[ms]:.2f}"),
+    ("peak, MB", "{peak_mb:,.0f}"),
+)
+_NETWORKS = (
+    ("network", "{name}"),
+    ("images", "{images}"),
+    ("trained / s", "{training[rate]:,.1f}"),
+    ("floor", "{training[floor_rate]:,.1f}"),
+    ("share", "{training[share]:.3f}"),
+    ("predicted / s", "{prediction[rate]:,.1f}"),
+    ("floor", "{prediction[floor_rate]:,.1f}"),
+    ("share", "{prediction[share]:.3f}"),
+)
+_MEMORY = (
+    ("training", "{name}"),
+    ("batch", "{batch}"),
+    ("peak, MB", "{peak_mb:,.0f}"),
+    ("process, MB", "{process_mb:,.0f}"),
+    ("s / step", "{seconds:.2f}"),
+)
+_REM = (
+    ("what", "{what}"),
+    ("ms", "{ms:,.1f}"),
+    ("beside it", "{beside}"),
+    ("ms", "{other:,.1f}"),
+    ("ratio", "{ratio:.2f}"),
+)
 
-Figures differ from machine to machine, and with what else it does. "Reached" is
-the last run; the median, the least and the most are those of full runs on the
-machines and days below."""
 
-
-def page(
-    parts: Mapping[str, Any], known: Sequence[machines.Machine] = ()
+def table(
+    records: Sequence[Mapping[str, Any]],
+    columns: Sequence[tuple[str, str]],
+    left: int = 1,
 ) -> str:
-    """Returns the page: the aims, then a section for each part that was run.
+    """Returns records as a Markdown table.
+
+    Args:
+        records: Values by name.
+        columns: For each column its head, and the format of its cells, such as
+            `"{step[ms]:.2f}"`. Numbers that are `None` were not measurable.
+        left: Int. How many columns are aligned to the left. Defaults to `1`.
+    """
+
+    def cell(form: str, record: Mapping[str, Any]) -> str:
+        try:
+            return form.format_map(record)
+        except TypeError:  # `None` has no digits
+            return UNMEASURED
+
+    rows = [[cell(form, record) for _, form in columns] for record in records]
+    return markdown([[head for head, _ in columns], *rows], left=left)
+
+
+def page(parts: Mapping[str, Any]) -> str:
+    """Returns the page of `benchmarks.run`, a section for each part.
 
     Args:
         parts: For each part its `result`, `settings` and `machine`.
-        known: What several machines have reached.
     """
-    sections = [
-        "# Benchmarks",
-        _INTRODUCTION,
-        markdown(aims.rows(parts, known)),
-        "\n".join(map(machines.line, known)),
+    sections = ["# Benchmarks", _INTRODUCTION.rstrip()]
+    for name, write_section in _SECTIONS.items():
+        if part := parts.get(name):
+            about = origin(part["machine"], part["settings"])
+            sections += [f"## {name}", *write_section(part["result"]), about]
+    return "\n\n".join(sections) + "\n"
+
+
+def origin(
+    machine: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> str:
+    """Returns the line that says when, where and of what something was run."""
+    versions = (f"{k} {v}" for k, v in machine["versions"].items())
+    words = [
+        machine["date"],
+        f"commit {machine['commit'] or 'unknown'}",
+        machine["cpu"],
+        f"{machine['cores']} cores",
+        *versions,
     ]
-    for name, write in _SECTIONS.items():
-        if name in parts:
-            part = parts[name]
-            sections += [f"## {name}", write(part["result"]), _origin(part)]
-    return "\n\n".join(filter(None, sections)) + "\n"
+    if settings:
+        words.append(f"at most {settings['rounds']} rounds")
+        words += ["quick"] if settings["quick"] else []
+    return f"{', '.join(words)}."
 
 
-def _origin(part: Mapping[str, Any]) -> str:
-    """Returns the line that says when, where and of what a part was run."""
-    machine, settings = part["machine"], part["settings"]
-    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
-    quick = ", quick" if settings["quick"] else ""
-    return (
-        f"{machine['date']}, commit {machine['commit'] or 'unknown'}, "
-        f"{machine['cpu']}, {machine['cores']} cores, {versions}, at most "
-        f"{settings['rounds']} rounds{quick}."
-    )
+def sides(shape: Sequence[int]) -> str:
+    """Returns a shape as in 64x28x28x1."""
+    return "x".join(map(str, shape))
 
 
-def _formulations(result: Mapping[str, Any]) -> str:
-    head = (
-        "gradient",
-        "formulation",
-        "forward, ms",
-        "ratio",
-        "step, ms",
-        "ratio",
-        "peak, MB",
-        "ratio",
-        "process, MB",
-        "ratio",
-    )
-    rows = [head]
+def with_rates(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Adds images per second, and shares of the floor, to a network's times."""
+    rates = {}
+    for part in ("training", "prediction"):
+        ms, floor = (row[part][key]["ms"] for key in ("network", "floor"))
+        rate, floor_rate = (1000 * row["images"][0] / x for x in (ms, floor))
+        rates[part] = {"ms": ms, "floor": floor, "share": floor / ms}
+        rates[part] |= {"rate": rate, "floor_rate": floor_rate}
+    return {**row, **rates, "images": sides(row["images"])}
+
+
+def _formulations(result: Mapping[str, Any]) -> list[str]:
+    size, values = result["size"], {}
     for row in result["rows"]:
-        ours = aims.formulation(result, row["gradient"], "tfcaps")
-        rows.append(
-            (
-                row["gradient"],
-                row["name"],
-                f"{row['forward']['ms']:.2f}",
-                _ratio(row["forward"]["ms"], ours["forward"]["ms"]),
-                f"{row['step']['ms']:.2f}",
-                _ratio(row["step"]["ms"], ours["step"]["ms"]),
-                _megabytes(row["peak_mb"]),
-                _ratio(row["peak_mb"], ours["peak_mb"]),
-                _megabytes(row["process_mb"]),
-                _ratio(row["process_mb"], ours["process_mb"]),
-            )
-        )
-    size = result["size"]
-    text = (
+        values[row["gradient"], row["name"]] = [
+            row["forward"]["ms"],
+            row["step"]["ms"],
+            row["peak_mb"],
+            row["process_mb"],
+        ]
+    records = []
+    for (gradient, name), found in values.items():
+        pairs = zip(found, values[gradient, "tfcaps"], strict=True)
+        ratios = [a / b if a and b else None for a, b in pairs]
+        record = {"gradient": gradient, "name": name, "values": found}
+        records.append({**record, "ratios": ratios})
+    return [
         f"A batch of {size['batch']}, {size['children']} children of "
         f"{size['child_dim']} components, {size['parents']} parents of "
         f"{size['dim']}, dynamic routing with {size['iterations']} iterations. "
-        "Ratios are to tfcaps with the same gradient."
-    )
-    return f"{text}\n\n{markdown(rows, left=2)}"
-
-
-def _layers(result: Mapping[str, Any]) -> str:
-    rows = [("layer", "inputs", "forward, ms", "step, ms", "peak, MB")]
-    rows += [
-        (
-            row["name"],
-            _sides(row["inputs"]),
-            f"{row['forward']['ms']:.2f}",
-            f"{row['step']['ms']:.2f}",
-            _megabytes(row["peak_mb"]),
-        )
-        for row in result["rows"]
+        "Ratios are to tfcaps with the same gradient.",
+        table(records, _FORMULATIONS, left=2),
     ]
-    return markdown(rows, left=2)
 
 
-def _models(result: Mapping[str, Any]) -> str:
+def _layers(result: Mapping[str, Any]) -> list[str]:
+    rows = [{**row, "inputs": sides(row["inputs"])} for row in result["rows"]]
+    return [table(rows, _LAYERS, left=2)]
+
+
+def _models(result: Mapping[str, Any]) -> list[str]:
+    return [
+        f"Images per second. {FLOOR}",
+        table([with_rates(row) for row in result["rows"]], _NETWORKS, left=2),
+        table(result["memory"], _MEMORY),
+    ]
+
+
+def _rem(result: Mapping[str, Any]) -> list[str]:
+    trees, keys = result["evaluation"], result["dictionary"]
     rows = [
-        (
-            "network",
-            "images",
-            "trained / s",
-            "floor",
-            "share",
-            "predicted / s",
-            "floor",
-            "share",
-        )
-    ]
-    for row in result["rows"]:
-        cells = []
-        for times in (row["training"], row["prediction"]):
-            network, floor = (
-                1000.0 * row["images"][0] / times[key]["ms"]
-                for key in ("network", "floor")
-            )
-            cells += [
-                f"{network:,.1f}",
-                f"{floor:,.1f}",
-                f"{network / floor:.3f}",
-            ]
-        rows.append((row["name"], _sides(row["images"]), *cells))
-    memories = [("training", "batch", "peak, MB", "process, MB", "s / step")]
-    memories += [
-        (
-            row["name"],
-            str(row["batch"]),
-            _megabytes(row["peak_mb"]),
-            _megabytes(row["process_mb"]),
-            f"{row['seconds']:.2f}",
-        )
-        for row in result["memory"]
-    ]
-    text = (
-        "Images per second. The floor is the same network up to the children "
-        "of its first routed layer, with one dense layer instead of all that "
-        "follows; the share is how much of the floor's speed the network "
-        "reaches."
-    )
-    return f"{text}\n\n{markdown(rows, left=2)}\n\n{markdown(memories)}"
-
-
-def _growth(result: Mapping[str, Any]) -> str:
-    rows = []
-    for quantity, points in result["curves"].items():
-        for point in points:
-            names = [name for name in point if name != "value"]
-            rows.append(
-                (
-                    quantity,
-                    str(point["value"]),
-                    *(f"{point[name]['ms']:.2f}" for name in names),
-                    *(_megabytes(point[name]["peak_mb"]) for name in names),
-                )
-            )
-    head = (
-        "varied",
-        "value",
-        *(f"{name}, ms" for name in names),
-        *(f"{name}, peak MB" for name in names),
-    )
-    base = ", ".join(f"{k} {v}" for k, v in result["base"].items())
-    text = (
-        "A step of the class layer, couplings constant, one size varied and "
-        f"the others as they are here: {base}."
-    )
-    table = markdown([head, *rows])
-    return f"{text}\n\n{table}\n\n![Growth of time and memory]({FIGURE})"
-
-
-def _rem(result: Mapping[str, Any]) -> str:
-    evaluation, dictionary = result["evaluation"], result["dictionary"]
-    rows = [
-        ("what", "ms", "beside it", "ms", "ratio"),
-        _pair(
-            f"rem.evaluate on {evaluation['images']:,} images",
-            evaluation["evaluate"]["ms"],
-            "predict",
-            evaluation["predict"]["ms"],
-        ),
-        _pair(
-            f"{dictionary['rows']:,} keys of {dictionary['codes']} codes as "
+        {
+            "what": f"rem.evaluate on {trees['images']:,} images",
+            "ms": trees["evaluate"]["ms"],
+            "beside": "predict",
+            "other": trees["predict"]["ms"],
+        },
+        {
+            "what": f"{keys['rows']:,} keys of {keys['codes']} codes as "
             "strings",
-            dictionary["strings"]["ms"],
-            "CouplingDictionary",
-            dictionary["dictionary"]["ms"],
-        ),
+            "ms": keys["strings"]["ms"],
+            "beside": "CouplingDictionary",
+            "other": keys["dictionary"]["ms"],
+        },
     ]
-    table = markdown(rows)
-    if "stream" not in result:
-        return table
-    stream = result["stream"]
-    return (
-        f"{table}\n\n{stream['samples']:,} samples through a "
-        f"CouplingDictionary: {stream['seconds']:.1f} s, peak "
-        f"{_megabytes(stream['peak_mb'])} MB."
-    )
+    rows = [{**row, "ratio": row["ms"] / row["other"]} for row in rows]
+    sections = [table(rows, _REM)]
+    if stream := result.get("stream"):
+        peak = stream["peak_mb"]
+        held = UNMEASURED if peak is None else f"{peak:,.0f} MB"
+        sections.append(
+            f"{stream['samples']:,} samples through a CouplingDictionary: "
+            f"{stream['seconds']:.1f} s, peak {held}."
+        )
+    return sections
 
 
 _SECTIONS = {
     "formulations": _formulations,
     "layers": _layers,
     "models": _models,
-    "growth": _growth,
     "rem": _rem,
 }
 
 
-def _pair(what: str, ms: float, beside: str, other: float) -> tuple[str, ...]:
-    return what, f"{ms:,.1f}", beside, f"{other:,.1f}", _ratio(ms, other)
+def add_out(parser: argparse.ArgumentParser) -> None:
+    """Adds the flag that says where the two files are."""
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "results",
+        metavar="FOLDER",
+        help="where the two files are (default: results/)",
+    )
 
 
-def _ratio(value: float | None, base: float | None) -> str:
-    if value is None or base is None:
-        return aims.UNMEASURED
-    return f"{value / base:.2f}"
+def read(path: Path, empty: Any) -> Any:
+    """Returns what an earlier run left in a file, `empty` if there is none.
+
+    Raises:
+        UserError: If it is not JSON of the type of `empty`.
+    """
+    if not path.exists():
+        return empty
+    try:
+        known = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        known = None
+    if not isinstance(known, type(empty)):
+        raise UserError(f"{path} is not what this command writes; remove it.")
+    return known
 
 
-def _megabytes(value: float | None) -> str:
-    return aims.UNMEASURED if value is None else f"{value:,.0f}"
+def write(folder: Path, name: str, data: Any, text: str) -> None:
+    """Writes data and the page made of them, `name.json` and `name.md`."""
+    from tfcaps.files import write_atomically
 
-
-def _sides(shape: list[int]) -> str:
-    return "x".join(map(str, shape))
+    folder.mkdir(parents=True, exist_ok=True)
+    with write_atomically(folder / f"{name}.json", "w") as file:
+        json.dump(data, file, indent=1)
+        file.write("\n")
+    with write_atomically(folder / f"{name}.md", "w") as file:
+        file.write(text)
+    print(f"written: {folder / f'{name}.md'}", flush=True)
