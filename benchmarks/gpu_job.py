@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 import tfcaps
-from benchmarks import machine, models, tables
+from benchmarks import command, machine, models, tables
 from benchmarks.measure import call_elsewhere, interleaved
 from cli import UserError
 
@@ -23,9 +23,9 @@ there, with Adam. XLA compiles it whole, unless the table says otherwise.
 GPU in a process of their own, compiling included."""
 _NETWORKS = (
     ("network", "{name}"),
-    ("images", "{images}"),
+    ("images", "{images!x}"),
     ("XLA", "{xla}"),
-    ("peak, MB", "{peak_mb:,.0f}"),
+    ("peak, MB", "{peak_bytes!M:,.0f}"),
     ("step, ms", "{training[ms]:.2f}"),
     ("images / s", "{training[rate]:,.1f}"),
     ("floor, ms", "{training[floor]:.2f}"),
@@ -45,7 +45,7 @@ _FORMULATIONS = (
     ("step, ms", "{ms:.2f}"),
     ("images / s", "{rate:,.1f}"),
     ("ratio", "{ratio:.2f}"),
-    ("peak, MB", "{peak_mb:,.0f}"),
+    ("peak, MB", "{peak_bytes!M:,.0f}"),
 )
 
 
@@ -74,7 +74,7 @@ def run(settings: Mapping[str, Any], out: Path) -> None:
     }
     if _COMPARED in names:
         result["pytorch"] = _beside_pytorch(settings, gpu is not None)
-    tables.write(out, "gpu", result, page(result))
+    command.write(out, "gpu", result, page(result))
 
 
 def peak_of_training(name: str, batch: int) -> int | None:
@@ -102,7 +102,6 @@ def page(result: Mapping[str, Any]) -> str:
         {
             **tables.with_rates(row),
             "xla": "whole" if row["jit_compile"] else "not whole",
-            "peak_mb": _megabytes(row["peak_bytes"]),
         }
         for row in result["models"]
     ]
@@ -197,12 +196,8 @@ def _pytorch_table(result: Mapping[str, Any]) -> str:
             "ms": ms,
             "rate": 1000 * result["settings"]["batch"] / ms,
             "ratio": ms / times["tfcaps"],
-            "peak_mb": _megabytes(peaks[name]["peak_bytes"]),
+            "peak_bytes": peaks[name]["peak_bytes"],
         }
         for name, ms in times.items()
     ]
     return tables.table(rows, _FORMULATIONS)
-
-
-def _megabytes(size: int | None) -> float | None:
-    return None if size is None else size / 1e6

@@ -11,7 +11,7 @@ results/here.md.
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import faults, machine, tables
+from benchmarks import command, faults, machine
 from benchmarks.faults import Cost
-from cli import Parser, run_loading
-from training.quiet import start_quietly
+from benchmarks.tables import table
+from cli import Parser
 
 NETWORKS = ("parts_capsnet", "dr_capsnet_small", "efficient_capsnet")
 # One of each kind.
@@ -52,9 +52,7 @@ compiled for AVX2. `python -m benchmarks.here` shows your machine beside these.
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="benchmarks/here.py", description=__doc__.splitlines()[0]
-    )
+    parser = command.make_parser("here", __doc__)
     add = parser.add_argument
     add(
         "--record",
@@ -66,7 +64,6 @@ def make_parser() -> Parser:
         type=lambda names: names.split(","),
         help=f"which, instead of {','.join(NETWORKS)}",
     )
-    tables.add_out(parser)
     return parser
 
 
@@ -78,40 +75,39 @@ def run(options: argparse.Namespace) -> None:
         for kind in _KINDS:
             for name in names:
                 known = added(known, _measure(name, kind))
-                tables.write(options.out, "here", known, page(known))
+                command.write(options.out, "here", known, page(known))
         return
-    costs = {}
+    rows = []
     for name in names:
         print(f"training {name} for some steps", flush=True)
-        costs[name] = faults.of_training(name, seconds=_SECONDS)
-    print(f"\n{table(costs, known)}")
+        cost = faults.of_training(name, seconds=_SECONDS)
+        rows += beside(name, cost, known)
+    about = (("network", "{name}"), ("machine", "{machine}"))
+    print(f"\n{table(rows, (*about, *_columns('cost')[:3]), left=2)}")
 
 
-def table(costs: dict[str, Cost], known: Sequence[dict[str, Any]]) -> str:
-    """Returns what was measured now, and known machines, as a table."""
-    rows = []
-    for name, cost in costs.items():
-        rows.append({"name": name, "title": "this one", "now": _cost(cost)})
-        for other in known:
-            if kept := other["kept"].get(name):
-                row = {"name": name, "title": title(other)}
-                rows.append({**row, "now": _cost(Cost(**kept))})
-    about = (("network", "{name}"), ("machine", "{title}"))
-    return tables.table(rows, (*about, *_columns("now")[:3]), left=2)
+def beside(
+    name: str, cost: Cost, known: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns what a network costs here, and on each known machine."""
+    return [
+        {"name": name, "machine": "this one", "cost": cost},
+        *(
+            {"name": name, "machine": title(m), "cost": Cost(**m["kept"][name])}
+            for m in known
+            if name in m["kept"]
+        ),
+    ]
 
 
 def _columns(key: str, end: str = "") -> tuple[tuple[str, str], ...]:
     """Returns the columns of a cost, their heads with an end."""
     return (
-        (f"step, ms{end}", f"{{{key}[ms]:.0f}}"),
-        (f"faults{end}", f"{{{key}[faults]:,.0f}}"),
-        (f"system / user{end}", f"{{{key}[system_share]:.1f}} %"),
-        (f"peak, MB{end}", f"{{{key}[peak_mb]:,.0f}}"),
+        (f"step, ms{end}", f"{{{key}.ms:.0f}}"),
+        (f"faults{end}", f"{{{key}.faults:,.0f}}"),
+        (f"system / user{end}", f"{{{key}.system_share!p:.1f}} %"),
+        (f"peak, MB{end}", f"{{{key}.peak_mb:,.0f}}"),
     )
-
-
-def _cost(cost: Cost) -> dict[str, float]:
-    return {**cost._asdict(), "system_share": 100 * cost.system_share}
 
 
 def title(measured: dict[str, Any]) -> str:
@@ -153,29 +149,26 @@ def read(folder: Path) -> list[dict[str, Any]]:
     Raises:
         UserError: If the file is broken.
     """
-    known: list[dict[str, Any]] = tables.read(folder / "here.json", [])
+    known: list[dict[str, Any]] = command.read(folder / "here.json", [])
     return known
 
 
 def page(known: Sequence[dict[str, Any]]) -> str:
     """Returns the page of all known machines."""
     parts = [_PAGE]
-    columns = (
-        ("network", "{name}"),
-        *_columns("kept", ", kept"),
-        *_columns("given_back"),
-    )
+    columns = (("network", "{name}"), *_columns("kept", ", kept"))
     for measured in known:
-        rows: list[dict[str, Any]] = []
-        for name in measured["kept"]:
-            costs = {
-                key: _cost(Cost(**measured[key][name]))
-                for key in ("kept", "given_back")
+        rows = [
+            {
+                "name": name,
+                "kept": Cost(**kept),
+                "back": Cost(**measured["given_back"][name]),
             }
-            rows.append({"name": name, **costs})
+            for name, kept in measured["kept"].items()
+        ]
         date = measured["machine"]["date"]
         parts.append(f"## {title(measured)}, {date}\n")
-        parts.append(f"{tables.table(rows, columns)}\n")
+        parts.append(f"{table(rows, (*columns, *_columns('back')))}\n")
     return "\n".join(parts)
 
 
@@ -187,15 +180,5 @@ def _check(options: argparse.Namespace) -> None:
     read(options.out)
 
 
-def _load() -> Callable[[argparse.Namespace], None]:
-    start_quietly()
-    return run
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    return run_loading(make_parser(), _load, _check, argv)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(make_parser(), run, _check))

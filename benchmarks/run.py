@@ -9,7 +9,6 @@ writes results/benchmarks.json and, from it alone, results/benchmarks.md. With
 import argparse
 import importlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import machine, tables
+from benchmarks import command, machine, tables
 from benchmarks.measure import Settings
-from cli import Parser, UserError, at_least_one, run_loading
-from training.quiet import start_quietly
+from cli import Parser, UserError, at_least_one
 
 # Modules with a function `measure`.
 PARTS = ("formulations", "layers", "models", "rem")
@@ -29,9 +27,7 @@ _QUICK_ROUNDS = 2
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="benchmarks/run.py", description=__doc__.splitlines()[0]
-    )
+    parser = command.make_parser("run", __doc__)
     add = parser.add_argument
     add(
         "--only",
@@ -52,7 +48,6 @@ def make_parser() -> Parser:
         action="store_true",
         help="also what takes more than 10 GB or minutes",
     )
-    tables.add_out(parser)
     return parser
 
 
@@ -68,11 +63,6 @@ def _parts(text: str) -> list[str]:
 
 def _check(options: argparse.Namespace) -> None:
     read(options.out)  # a broken file would lose what is measured
-
-
-def _load() -> Callable[[argparse.Namespace], None]:
-    start_quietly()
-    return run
 
 
 def run(options: argparse.Namespace) -> None:
@@ -95,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
             "settings": settings._asdict(),
             "result": module.measure(settings),
         }
-        tables.write(options.out, "benchmarks", parts, tables.page(parts))
+        command.write(options.out, "benchmarks", parts, tables.page(parts))
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -105,7 +95,7 @@ def read(folder: Path) -> dict[str, Any]:
         UserError: If its `benchmarks.json` is none.
     """
     path = folder / "benchmarks.json"
-    parts: dict[str, Any] = tables.read(path, {})
+    parts: dict[str, Any] = command.read(path, {})
     if not parts.keys() <= set(PARTS):
         raise UserError(
             f"{path} must hold some of {', '.join(PARTS)}; remove it."
@@ -114,4 +104,4 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_loading(make_parser(), _load, _check))
+    sys.exit(command.main(make_parser(), run, _check))

@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,54 +20,44 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import machine, tables
+from benchmarks import command, machine, tables
 from cli import (
     Parser,
     UserError,
     at_least_one,
     check_installed,
     named_file,
-    run_loading,
 )
 from export import formats
-from training.quiet import start_quietly
 
 BATCHES = (1, 32)
 _NETWORKS = (
     ("network", "{name}"),
     ("parameters", "{parameters:,}"),
-    ("zeros, %", "{sparsity:.1f}"),
-    ("multiply-adds, millions", "{multiply_adds:.2f}"),
-    ("accuracy, %", "{accuracy:.2f}"),
+    ("zeros, %", "{sparsity!p:.1f}"),
+    ("multiply-adds, millions", "{multiply_adds!M:.2f}"),
+    ("accuracy, %", "{accuracy!p:.2f}"),
     ("entropy, bits", "{entropy_bits:.2f}"),
     ("T-score", "{t_score:.3f}"),
-    ("necessity, %", "{necessity:.1f}"),
-    ("random, %", "{necessity_random:.1f}"),
-    ("tree, %", "{tree_size:.1f}"),
+    ("necessity, %", "{necessity!p:.1f}"),
+    ("random, %", "{necessity_random!p:.1f}"),
+    ("tree, %", "{tree_size!p:.1f}"),
 )
 _ROWS = (
     ("network", "{network}"),
     ("runtime", "{runtime}"),
     ("numbers", "{numbers}"),
-    *((f"ms, batch {n}", f"{{batch_{n}:.2f}}") for n in BATCHES),
-    ("MB on disk", "{bytes:.2f}"),
+    *((f"ms, batch {n}", f"{{ms[{k}]:.2f}}") for k, n in enumerate(BATCHES)),
+    ("MB on disk", "{bytes!M:.2f}"),
     ("MB of the process", "{process_mb:.0f}"),
-    ("accuracy, %", "{accuracy:.2f}"),
-    ("same trees, %", "{same_trees:.1f}"),
+    ("accuracy, %", "{accuracy!p:.2f}"),
+    ("same trees, %", "{same_trees!p:.1f}"),
 )
-_PERCENT = "sparsity accuracy necessity necessity_random tree_size same_trees"
-_UNITS = {
-    "multiply_adds": 1e-6,
-    "bytes": 1e-6,
-    **dict.fromkeys(_PERCENT.split(), 100.0),
-}
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="benchmarks/runtimes.py", description=__doc__.splitlines()[0]
-    )
+    parser = command.make_parser("runtimes", __doc__)
     add = parser.add_argument
     add(
         "models",
@@ -96,7 +86,6 @@ def make_parser() -> Parser:
         default=20,
         help="turns of each network (default: 20)",
     )
-    tables.add_out(parser)
     return parser
 
 
@@ -107,11 +96,6 @@ def _check(options: argparse.Namespace) -> None:
     if not options.data.is_file():
         raise UserError(f"there is no file {options.data}.")
     check_installed(**formats.needed(options.format, int8=True))
-
-
-def _load() -> Callable[[argparse.Namespace], None]:
-    start_quietly()
-    return run
 
 
 class _Asked(NamedTuple):
@@ -132,16 +116,15 @@ def run(options: argparse.Namespace) -> None:
             row["milliseconds"] = milliseconds
         for row, each in zip(rows, asked, strict=True):
             row["process_mb"] = _memory(each)
+    measured = {name: network["measured"] for name, network in networks.items()}
     result = {
         "machine": machine.describe(),
         "data": options.data.name,
         "rounds": options.rounds,
-        "networks": {
-            name: network["measured"] for name, network in networks.items()
-        },
+        "networks": measured,
         "rows": rows,
     }
-    tables.write(options.out, "runtimes", result, page(result))
+    command.write(options.out, "runtimes", result, page(result))
 
 
 def _export(
@@ -283,15 +266,10 @@ def _memory(each: _Asked) -> float | None:
 def page(result: Mapping[str, Any]) -> str:
     """Returns the page of what `run` measured."""
     networks = [
-        {"name": name, **_in_units(row)}
-        for name, row in result["networks"].items()
+        {"name": name, **row} for name, row in result["networks"].items()
     ]
     rows = [
-        {
-            **_in_units(row),
-            **{f"batch_{n}": ms for n, ms in row["milliseconds"].items()},
-        }
-        for row in result["rows"]
+        {**row, "ms": [*row["milliseconds"].values()]} for row in result["rows"]
     ]
     return (
         "# Runtimes\n\n"
@@ -304,10 +282,5 @@ def page(result: Mapping[str, Any]) -> str:
     )
 
 
-def _in_units(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row with its numbers in the units of the tables."""
-    return {k: x * _UNITS[k] if k in _UNITS else x for k, x in row.items()}
-
-
 if __name__ == "__main__":
-    sys.exit(run_loading(make_parser(), _load, _check))
+    sys.exit(command.main(make_parser(), run, _check))

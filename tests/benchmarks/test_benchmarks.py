@@ -14,6 +14,7 @@ from benchmarks import (
     run,
     tables,
 )
+from benchmarks.command import ROOT
 from benchmarks.formulations import CANDIDATES, Size
 from benchmarks.measure import interleaved
 from cli import run_command
@@ -214,6 +215,6 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
 
 
 def test_the_page_in_results_is_made_of_its_data():
-    folder = tables.ROOT / "results"
+    folder = ROOT / "results"
     page = (folder / "benchmarks.md").read_text("utf-8")
     assert page == tables.page(run.read(folder))

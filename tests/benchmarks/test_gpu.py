@@ -12,7 +12,8 @@ import pytest
 
 import tfcaps
 from benchmarks import gpu, gpu_job, models
-from benchmarks.tables import ROOT, UNMEASURED
+from benchmarks.command import ROOT, main
+from benchmarks.tables import UNMEASURED
 from tfcaps.losses import MarginLoss
 
 LONG = 3.0
@@ -66,7 +67,7 @@ def cells(page, start):
 
 
 def command(*flags):
-    return gpu.main(flags)
+    return main(gpu.make_parser(), gpu.run, gpu._check, flags)
 
 
 def test_the_page_says_what_was_measured_and_where():
