@@ -11,6 +11,7 @@ import tfcaps
 from benchmarks import command, machine, models, tables
 from benchmarks.measure import call_elsewhere, interleaved
 from cli import UserError
+from markdown_table import table
 
 _BACKENDS = ("jax", "tensorflow")
 # The one that is also written in PyTorch.
@@ -111,7 +112,7 @@ def page(result: Mapping[str, Any]) -> str:
         f"{described['backend']}. "
         + tables.origin(described, result["settings"]),
         _INTRODUCTION,
-        tables.table(rows, _NETWORKS, left=3),
+        table(rows, _NETWORKS, left=3),
         "## Beside PyTorch",
         _PYTORCH,
         _pytorch_table(result),
@@ -200,4 +201,4 @@ def _pytorch_table(result: Mapping[str, Any]) -> str:
         }
         for name, ms in times.items()
     ]
-    return tables.table(rows, _FORMULATIONS)
+    return table(rows, _FORMULATIONS)

@@ -21,8 +21,8 @@ if __name__ == "__main__":
 
 from benchmarks import command, faults, machine
 from benchmarks.faults import Cost
-from benchmarks.tables import table
 from cli import Parser
+from markdown_table import table
 
 NETWORKS = ("parts_capsnet", "dr_capsnet_small", "efficient_capsnet")
 # One of each kind.

@@ -29,6 +29,7 @@ from cli import (
     named_file,
 )
 from export import formats
+from markdown_table import table
 
 BATCHES = (1, 32)
 _NETWORKS = (
@@ -276,8 +277,8 @@ def page(result: Mapping[str, Any]) -> str:
         f"{result['data']}, {networks[0]['images']} test images. Milliseconds "
         f"are medians of {result['rounds']} turns or more. The process holds "
         "the runtime and one network, with a batch of 32.\n\n"
-        f"{tables.table(networks, _NETWORKS)}\n\n"
-        f"{tables.table(rows, _ROWS, left=3)}\n\n"
+        f"{table(networks, _NETWORKS)}\n\n"
+        f"{table(rows, _ROWS, left=3)}\n\n"
         f"{tables.origin(result['machine'])}\n"
     )
 

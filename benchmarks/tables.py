@@ -1,12 +1,10 @@
 """Writes results as tables in Markdown, from their data alone."""
 
-import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from markdown_table import markdown
+from markdown_table import UNMEASURED, table
 
-UNMEASURED = "not measurable here"
 FLOOR = (
     "The floor is the same network up to the children of its first routed "
     "layer, with one dense layer instead of all that follows; the share is the "
@@ -26,41 +24,6 @@ _FORMULATIONS = """\
 A batch of {batch}, {children} children of {child_dim} components, {parents} \
 parents of {dim}, dynamic routing with {iterations} iterations. Ratios are to \
 tfcaps with the same gradient."""
-
-
-class _Formatter(string.Formatter):
-    """Knows `!p` for per cent, `!M` for millions, `!x` for 64x28x28x1."""
-
-    def convert_field(self, value: Any, conversion: Any) -> Any:
-        """Returns a value in the unit that stands behind its name."""
-        if conversion == "x":
-            return "x".join(map(str, value))
-        scale = {"p": 100.0, "M": 1e-6}.get(conversion)
-        return value if scale is None else scale * value
-
-
-def table(
-    records: Sequence[Mapping[str, Any]],
-    columns: Sequence[tuple[str, str]],
-    left: int = 1,
-) -> str:
-    """Returns records as a Markdown table.
-
-    Args:
-        records: Values by name.
-        columns: For each column its head, and the format of its cells, such as
-            `"{step[ms]:.2f}"`. Numbers that are `None` were not measurable.
-        left: Int. How many columns are aligned to the left. Defaults to `1`.
-    """
-
-    def cell(form: str, record: Mapping[str, Any]) -> str:
-        try:
-            return _Formatter().vformat(form, (), record)
-        except TypeError:  # `None` has no digits
-            return UNMEASURED
-
-    rows = [[cell(form, record) for _, form in columns] for record in records]
-    return markdown([[head for head, _ in columns], *rows], left=left)
 
 
 def origin(

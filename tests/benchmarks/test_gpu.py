@@ -13,7 +13,7 @@ import pytest
 import tfcaps
 from benchmarks import gpu, gpu_job, models
 from benchmarks.command import ROOT, main
-from benchmarks.tables import UNMEASURED
+from markdown_table import UNMEASURED
 from tfcaps.losses import MarginLoss
 
 LONG = 3.0
