@@ -112,11 +112,15 @@ def run(options: argparse.Namespace) -> None:
     """Exports, measures and writes the two files."""
     with tempfile.TemporaryDirectory() as work:
         networks, asked = _export(options, Path(work))
-        rows = [_described(each, networks) for each in asked]
-        for row, milliseconds in zip(rows, _times(asked, options), strict=True):
-            row["milliseconds"] = milliseconds
-        for row, each in zip(rows, asked, strict=True):
-            row["process_mb"] = _memory(each)
+        times = list(_times(asked, options))
+        rows = [
+            {
+                **_described(each, networks),
+                "milliseconds": milliseconds,
+                "process_mb": _memory(each),
+            }
+            for each, milliseconds in zip(asked, times, strict=True)
+        ]
     measured = {name: network["measured"] for name, network in networks.items()}
     result = {
         "machine": machine.describe(),
@@ -237,25 +241,22 @@ def _run(asked: list[_Asked], batch: int, rounds: int) -> list[Any]:
     from export import reference, runtime, session
     from export.saved_model import read_signatures
 
-    if asked[0].format == "savedmodel":
-        requests = []
-        for each in asked:
-            signature = read_signatures(each.folder)["serving_default"]
-            shape = tuple(signature.inputs["images"][1][1:])
-            images = reference.draw_images(batch, shape, "float32")
-            requests.append(
-                session.Request(each.folder, signature, {"images": images})
-            )
-        return list(session.run(requests, rounds))
-    others = []
+    name = "serving_default"
+    requests: list[Any] = []
     for each in asked:
         text = (each.folder / "manifest.json").read_text("utf-8")
-        about = json.loads(text)["signatures"]["serving_default"]
+        about = json.loads(text)["signatures"][name]
         shape = tuple(about["inputs"]["images"]["shape"][1:])
         images = reference.draw_images(batch, shape, "float32")
-        model = runtime.Model(each.format, each.folder, each.int8)
-        others.append(runtime.Request(model, "serving_default", images))
-    return list(runtime.run(others, rounds))
+        if each.format == "savedmodel":
+            inputs = {"images": images}
+            signature = read_signatures(each.folder)[name]
+            requests.append(session.Request(each.folder, signature, inputs))
+        else:
+            model = runtime.Model(each.format, each.folder, each.int8)
+            requests.append(runtime.Request(model, name, images))
+    module = session if asked[0].format == "savedmodel" else runtime
+    return list(module.run(requests, rounds))
 
 
 def _memory(each: _Asked) -> float | None:
