@@ -5,16 +5,14 @@ Whether memory is kept between steps holds for a whole process, see
 """
 
 import json
-import os
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks.measure import call_elsewhere
+
 # Steps before the first that is measured, in which the memory still grows, and
 # at most so many after.
 _WARM = 12
@@ -72,23 +70,19 @@ def of_training(
     Raises:
         RuntimeError: If the process fails.
     """
-    job = json.dumps([name, kept, batch, seconds])
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.faults", job],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})},
-        capture_output=True,
-        text=True,
+    found = call_elsewhere(
+        "benchmarks.faults:measure",
+        environment=environment,
+        name=name,
+        kept=kept,
+        batch=batch,
+        seconds=seconds,
     )
-    if done.returncode:
-        raise RuntimeError(
-            f"{name} ended with status {done.returncode}:\n"
-            f"{done.stderr[-2000:]}"
-        )
-    return Cost(*json.loads(done.stdout.splitlines()[-1]))
+    return Cost(*found)
 
 
-def _measure(name: str, kept: bool, batch: int | None, seconds: float) -> Cost:
+def measure(name: str, kept: bool, batch: int | None, seconds: float) -> Cost:
+    """Trains in this process, which must have done nothing before."""
     import keras
 
     import tfcaps
@@ -100,13 +94,12 @@ def _measure(name: str, kept: bool, batch: int | None, seconds: float) -> Cost:
 
     if kept:
         tfcaps.keep_memory()
-    size = models.SIZES.get(name, models.Size())
+    size = models.size_of(name, batch)
     if name == "parts_capsnet":
         size = size._replace(shape=(32, 32, 1))  # those of figures
-    batch = batch or size.batch
     network = networks.build(name, size.shape, size.classes)
     models.compile_network(network, name)
-    count = batch * (_WARM + _STEPS)
+    count = size.batch * (_WARM + _STEPS)
     images, labels = models.random_data(size._replace(batch=count))
 
     class Probe(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
@@ -124,7 +117,7 @@ def _measure(name: str, kept: bool, batch: int | None, seconds: float) -> Cost:
     probe = Probe()
     # As the main job feeds it: arrays of Keras' own leave the memory such that
     # glibc gives back much less.
-    batches = stream(Batches(Images(images), labels, batch))
+    batches = stream(Batches(Images(images), labels, size.batch))
     network.fit(batches, verbose=0, shuffle=False, callbacks=[probe])
     both = zip(probe.started, probe.ended, strict=True)
     ms, user_ms, system_ms, faults = (
@@ -146,4 +139,4 @@ def _clocks() -> tuple[float, float, float, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_measure(*json.loads(sys.argv[1]))))
+    print(json.dumps(measure(*json.loads(sys.argv[1]))))

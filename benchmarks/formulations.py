@@ -22,8 +22,6 @@ CANDIDATES = {
     "last": ("tiled", "einsum", "tfcaps", "tfcaps as exported"),
     "full": ("map", "einsum", "tfcaps", "tfcaps as exported"),
 }
-# Those whose memory `--quick` measures too.
-_QUICK_MEMORY = [("last", "einsum"), ("last", "tfcaps")]
 _TOLERANCE = 1e-4
 
 
@@ -52,20 +50,26 @@ def measure(settings: Settings) -> dict[str, Any]:
         }
         check({name: step() for name, step in steps[True].items()})
         title = f"formulations, gradient {gradient}"
-        forward = interleaved(
-            f"{title}, forward", steps[False], settings.rounds
-        )
-        both = interleaved(f"{title}, step", steps[True], settings.rounds)
-        rows += [
-            {
-                "gradient": gradient,
-                "name": name,
-                "forward": forward[name],
-                "step": both[name],
-                **_memory(name, gradient, size, settings.quick),
-            }
-            for name in names
-        ]
+        times = {
+            part: interleaved(f"{title}, {part}", some, settings.rounds)
+            for part, some in zip(
+                ("forward", "step"), steps.values(), strict=True
+            )
+        }
+        for name in names:
+            use = memory.Use(None, None, 0.0)
+            if name == "tfcaps" or not settings.quick:
+                use = memory.of_step(
+                    f"{title}, step: {name}",
+                    "benchmarks.formulations:make_step",
+                    name=name,
+                    gradient=gradient,
+                    size=size._asdict(),
+                )
+            row: dict[str, Any] = {"gradient": gradient, "name": name}
+            row |= {part: timings[name] for part, timings in times.items()}
+            needs = {"peak_mb": use.peak_mb, "process_mb": use.process_mb}
+            rows.append({**row, **needs})
     return {"size": size._asdict(), "rows": rows}
 
 
@@ -111,21 +115,6 @@ def check(results: dict[str, list[Any]]) -> None:
                     f"{_TOLERANCE}. Received: {name!r} differs from tfcaps by "
                     f"{error:.2g}."
                 )
-
-
-def _memory(
-    name: str, gradient: str, size: Size, quick: bool
-) -> dict[str, float | None]:
-    if quick and (gradient, name) not in _QUICK_MEMORY:
-        return {"peak_mb": None, "process_mb": None}
-    use = memory.of_step(
-        f"formulations, gradient {gradient}, step: {name}",
-        "benchmarks.formulations:make_step",
-        name=name,
-        gradient=gradient,
-        size=size._asdict(),
-    )
-    return {"peak_mb": use.peak_mb, "process_mb": use.process_mb}
 
 
 def _forward(

@@ -9,7 +9,6 @@ runs on the CPU and says so. It needs no TensorFlow where the backend is JAX.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,11 @@ if __name__ == "__main__":
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
+from benchmarks import command
 from benchmarks.measure import Settings
-from cli import Parser, at_least_one, run_loading
+from cli import Parser, at_least_one
 from training.models import network
-from training.quiet import start_quietly
 
-ROOT = Path(__file__).resolve().parents[1]
 # What holds where flags do not say otherwise, without and with `--quick`.
 _DEFAULTS = {
     "models": ["dr_capsnet", "gamma_capsnet", "deepcaps"],
@@ -37,9 +35,7 @@ _QUICK = {"models": ["dr_capsnet"], "batch": 2, "rounds": 2}
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="benchmarks/gpu.py", description=__doc__.splitlines()[0]
-    )
+    parser = command.make_parser("gpu", __doc__)
     add = parser.add_argument
     for name, kind, text in (
         ("models", lambda names: names.split(","), "networks"),
@@ -50,13 +46,6 @@ def make_parser() -> Parser:
         text = f"{text} (default: {default}, with --quick {quick})"
         add(f"--{name}", type=kind, help=text)
     add("--quick", action="store_true", help="small sizes, to see that it runs")
-    add(
-        "--out",
-        type=Path,
-        default=ROOT / "results",
-        metavar="FOLDER",
-        help="where the two files go (default: results/)",
-    )
     return parser
 
 
@@ -72,20 +61,12 @@ def _check(options: argparse.Namespace) -> None:
         network(name)  # a wrong name shall not cost the others' time
 
 
-def _load() -> Callable[[argparse.Namespace], None]:
-    start_quietly()
+def run(options: argparse.Namespace) -> None:
+    """Measures and writes the two files."""
     from benchmarks import gpu_job
 
-    def run(options: argparse.Namespace) -> None:
-        gpu_job.run(settings_of(options), options.out)
-
-    return run
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    return run_loading(make_parser(), _load, _check, argv)
+    gpu_job.run(settings_of(options), options.out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(make_parser(), run, _check))

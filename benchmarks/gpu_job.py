@@ -1,11 +1,6 @@
 """Measures whole steps on one GPU: what `benchmarks/gpu.py` does."""
 
-import json
-import platform
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,36 +8,46 @@ from typing import Any
 import keras
 
 import tfcaps
-from benchmarks import machine, models
-from benchmarks.aims import UNMEASURED
-from benchmarks.measure import interleaved
-from cli import UserError, version_of
-from markdown_table import markdown
-from tfcaps.files import write_atomically
-from training.models import network
+from benchmarks import command, machine, models, tables
+from benchmarks.measure import call_elsewhere, interleaved
+from cli import UserError
+from markdown_table import table
 
-ROOT = Path(__file__).resolve().parents[1]
 _BACKENDS = ("jax", "tensorflow")
-_PACKAGES = ("keras", *_BACKENDS, "torch")
 # The one that is also written in PyTorch.
 _COMPARED = "dr_capsnet"
-_PEAK = (
-    "from benchmarks import gpu_job; "
-    "print(gpu_job.peak_of_training({name!r}, {batch}))"
-)
-_INTRODUCTION = """\
+_INTRODUCTION = f"""\
 Times are medians over rounds in which all candidates of a row take turns. A
 step is Keras' `train_on_batch`, from a batch in the host's memory to its loss
-there, with Adam. XLA compiles it whole, unless the table says otherwise. The
-floor is the same network up to the children of its first routed layer, with one
-dense layer instead of all that follows; the share is the floor's time / the
-network's. Peak memory (MB are 10^6 bytes) is that of training steps on the GPU
-in a process of their own, compiling included."""
+there, with Adam. XLA compiles it whole, unless the table says otherwise.
+{tables.FLOOR} Peak memory (MB are 10^6 bytes) is that of training steps on the
+GPU in a process of their own, compiling included."""
+_NETWORKS = (
+    ("network", "{name}"),
+    ("images", "{images!x}"),
+    ("XLA", "{xla}"),
+    ("peak, MB", "{peak_bytes!M:,.0f}"),
+    ("step, ms", "{training[ms]:.2f}"),
+    ("images / s", "{training[rate]:,.1f}"),
+    ("floor, ms", "{training[floor]:.2f}"),
+    ("share", "{training[share]:.3f}"),
+    ("prediction, ms", "{prediction[ms]:.2f}"),
+    ("images / s", "{prediction[rate]:,.1f}"),
+    ("floor, ms", "{prediction[floor]:.2f}"),
+    ("share", "{prediction[share]:.3f}"),
+)
 _PYTORCH = """\
 DR-CapsNet without routing bias, couplings constant, beside the public
 formulation in eager PyTorch (`benchmarks/pytorch.py`): the same network, loss,
 optimiser and batch, in one process. On a GPU PyTorch too may round products to
 TF32 and try ways to convolve, and its memory is that of a step after others."""
+_FORMULATIONS = (
+    ("formulation", "{name}"),
+    ("step, ms", "{ms:.2f}"),
+    ("images / s", "{rate:,.1f}"),
+    ("ratio", "{ratio:.2f}"),
+    ("peak, MB", "{peak_bytes!M:,.0f}"),
+)
 
 
 def run(settings: Mapping[str, Any], out: Path) -> None:
@@ -58,41 +63,19 @@ def run(settings: Mapping[str, Any], out: Path) -> None:
             f"this benchmark needs KERAS_BACKEND={' or '.join(_BACKENDS)}, not "
             f"{backend!r}."
         )
-    out.mkdir(parents=True, exist_ok=True)
-    described = describe()
-    names, on_gpu = settings["models"], described["gpu"]
-    compared = _COMPARED in names
+    gpu = _gpu_name()
+    described = machine.describe(("keras", *_BACKENDS, "torch"))
+    described |= {"gpu": gpu, "backend": backend}
+    names = settings["models"]
     result = {
         "machine": described,
-        "command": _command(settings),
         "settings": settings,
-        "models": [_row(name, settings, on_gpu) for name in names],
-        "pytorch": _beside_pytorch(settings, on_gpu) if compared else None,
+        "models": [_row(name, settings, gpu is not None) for name in names],
+        "pytorch": None,
     }
-    with write_atomically(out / "gpu.json", "w") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
-    with write_atomically(out / "gpu.md", "w") as file:
-        file.write(page(result))
-    print(f"written: {out / 'gpu.md'}")
-
-
-def describe() -> dict[str, Any]:
-    """Returns date, commit, device, backend and versions."""
-    name = _gpu_name()
-    versions = {
-        package: version
-        for package in _PACKAGES
-        if (version := version_of(package))
-    }
-    return {
-        "date": date.today().isoformat(),
-        "commit": machine.commit(),
-        "device": name or machine.cpu(),
-        "gpu": name is not None,
-        "backend": keras.backend.backend(),
-        "versions": {"python": platform.python_version(), **versions},
-    }
+    if _COMPARED in names:
+        result["pytorch"] = _beside_pytorch(settings, gpu is not None)
+    command.write(out, "gpu", result, page(result))
 
 
 def peak_of_training(name: str, batch: int) -> int | None:
@@ -100,10 +83,9 @@ def peak_of_training(name: str, batch: int) -> int | None:
 
     It must have done nothing before.
     """
-    size = _size(name, batch)
-    model = _build(name, size)
+    step = models.make_training_step(name, batch)
     for _ in range(2):
-        model.train_on_batch(*models.random_data(size))
+        step()
     if keras.backend.backend() == "jax":
         import jax
 
@@ -115,13 +97,22 @@ def peak_of_training(name: str, batch: int) -> int | None:
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """Returns the page of results: origin, aims, and the two tables."""
+    """Returns the page of results: origin and the two tables."""
+    described = result["machine"]
+    rows = [
+        {
+            **tables.with_rates(row),
+            "xla": "whole" if row["jit_compile"] else "not whole",
+        }
+        for row in result["models"]
+    ]
     sections = [
         "# Whole steps on one GPU",
-        _origin(result),
-        markdown([("what", "aim", "reached"), *_aims(result)]),
+        f"{described['gpu'] or 'A CPU: no GPU was found'}, backend "
+        f"{described['backend']}. "
+        + tables.origin(described, result["settings"]),
         _INTRODUCTION,
-        _model_table(result),
+        table(rows, _NETWORKS, left=3),
         "## Beside PyTorch",
         _PYTORCH,
         _pytorch_table(result),
@@ -146,53 +137,22 @@ def _gpu_name() -> str | None:
     return details.get("device_name", gpus[0].name)
 
 
-def _command(settings: Mapping[str, Any]) -> str:
-    """Returns the command that measures the same."""
-    flags = [f"--{name} {settings[name]}" for name in ("batch", "rounds")]
-    flags += ["--quick"] if settings["quick"] else []
-    return (
-        f"KERAS_BACKEND={keras.backend.backend()} python -m benchmarks.gpu "
-        f"--models {','.join(settings['models'])} {' '.join(flags)}"
-    )
-
-
 def _row(name: str, settings: Any, on_gpu: bool) -> dict[str, Any]:
-    """Measures training and prediction of a network and of its floor."""
-    size = _size(name, settings["batch"])
+    """Measures a network and its floor."""
+    size = models.size_of(name, settings["batch"])
     peak_bytes = _peak(name, size.batch) if on_gpu else None
-    model = _build(name, size)
-    nets = {"network": model, "floor": models.floor(model)}
-    models.compile_network(nets["floor"], name)
-    images, labels = models.random_data(size)
-    training = interleaved(
-        f"{name}, training",
-        {k: partial(_train, net, images, labels) for k, net in nets.items()},
-        settings["rounds"],
-    )
-    prediction = interleaved(
-        f"{name}, prediction",
-        {k: partial(net.predict_on_batch, images) for k, net in nets.items()},
-        settings["rounds"],
-    )
-    keras.utils.clear_session()
-    return {
-        "name": name,
-        "images": list(images.shape),
-        "jit_compile": bool(model.jit_compile),
-        "training": training,
-        "prediction": prediction,
-        "peak_bytes": peak_bytes,
-    }
+    row = models.measure_network(name, size, settings["rounds"])
+    return {**row, "peak_bytes": peak_bytes}
 
 
 def _beside_pytorch(settings: Any, on_gpu: bool) -> dict[str, Any]:
     """Measures a training step of DR-CapsNet, of tfcaps and of PyTorch."""
-    size = _size(_COMPARED, settings["batch"])
+    size = models.size_of(_COMPARED, settings["batch"])
     model = tfcaps.models.dr_capsnet(size.shape, size.classes, use_bias=False)
     models.compile_network(model, _COMPARED)
     data = models.random_data(size)
     steps: dict[str, Callable[[], float]] = {
-        "tfcaps": partial(_train, model, *data)
+        "tfcaps": partial(models.train, model, *data)
     }
     missing, peak_bytes = None, None
     try:
@@ -211,122 +171,34 @@ def _beside_pytorch(settings: Any, on_gpu: bool) -> dict[str, Any]:
     return {"times": times, "missing": missing, "peak_bytes": peak_bytes}
 
 
-def _train(model: keras.Model, images: Any, labels: Any) -> float:
-    """Trains one step; the loss is a float only when it is done."""
-    return float(model.train_on_batch(images, labels))
-
-
-def _build(name: str, size: models.Size) -> keras.Model:
-    model = network(name).build(size.shape, size.classes)
-    models.compile_network(model, name)
-    return model
-
-
-def _size(name: str, batch: int) -> models.Size:
-    return models.SIZES.get(name, models.Size())._replace(batch=batch)
-
-
 def _peak(name: str, batch: int) -> int | None:
     """Returns `peak_of_training`, told by a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", _PEAK.format(name=name, batch=batch)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    last = done.stdout.split()[-1:]
-    if done.returncode or last == ["None"]:
-        print(f"{name}, memory: {done.stderr[-1000:] or UNMEASURED}")
+    target = "benchmarks.gpu_job:peak_of_training"
+    try:
+        peak: int | None = call_elsewhere(target, name=name, batch=batch)
+    except RuntimeError as error:
+        print(f"{name}, memory: {error}")
         return None
-    return int(last[0])
-
-
-def _origin(result: Mapping[str, Any]) -> str:
-    """Returns the lines that say when, where and of what this was run."""
-    described = result["machine"]
-    versions = ", ".join(f"{k} {v}" for k, v in described["versions"].items())
-    kind = "" if described["gpu"] else " (a CPU: no GPU was found)"
-    return (
-        f"{described['date']}, commit {described['commit'] or 'unknown'}, "
-        f"{described['device']}{kind}, backend {described['backend']}, "
-        f"{versions}.\n\n    {result['command']}"
-    )
-
-
-def _aims(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Returns the table of aims; what is none of a GPU's is marked."""
-    marks = [] if result["machine"]["gpu"] else ["CPU"]
-    marks += ["quick"] if result["settings"]["quick"] else []
-    mark = f" ({', '.join(marks)})" if marks else ""
-    shares = ", ".join(
-        f"{row['name']} {_share(row['training']):.3f}{mark}"
-        for row in result["models"]
-    )
-    ratio = _ratio(result["pytorch"])
-    reached = f"{ratio:.2f}x{mark}" if ratio else UNMEASURED
-    return [
-        ("GPU, whole step: floor time / network time", "0.7", shares),
-        ("PyTorch formulation / tfcaps", "2x", reached),
-    ]
-
-
-def _model_table(result: Mapping[str, Any]) -> str:
-    rows = [
-        (
-            *("network", "images", "XLA", "peak, MB"),
-            *("step, ms", "images / s", "floor, ms", "share"),
-            *("prediction, ms", "images / s", "floor, ms", "share"),
-        )
-    ]
-    for row in result["models"]:
-        cells = [
-            row["name"],
-            "x".join(map(str, row["images"])),
-            "whole" if row["jit_compile"] else "not whole",
-            _megabytes(row["peak_bytes"]),
-        ]
-        for times in (row["training"], row["prediction"]):
-            cells += _speed(times["network"], row["images"][0])
-            cells += [f"{times['floor']['ms']:.2f}", f"{_share(times):.3f}"]
-        rows.append(tuple(cells))
-    return markdown(rows, left=3)
+    return peak
 
 
 def _pytorch_table(result: Mapping[str, Any]) -> str:
-    if result["pytorch"] is None:
+    measured = result["pytorch"]
+    if measured is None:
         return f"Not run without {_COMPARED}."
-    measured, batch = result["pytorch"], result["settings"]["batch"]
-    ours = next(x for x in result["models"] if x["name"] == _COMPARED)
-    times, ratio = measured["times"], _ratio(measured)
-    speed, peak = _speed(times["tfcaps"], batch), ours["peak_bytes"]
+    if measured["missing"]:
+        return f"Not run: {measured['missing']}."
+    ours = next(row for row in result["models"] if row["name"] == _COMPARED)
+    peaks = {"tfcaps": ours, "PyTorch": measured}
+    times = {name: timing["ms"] for name, timing in measured["times"].items()}
     rows = [
-        ("formulation", "step, ms", "images / s", "ratio", "peak, MB"),
-        ("tfcaps", *speed, "", _megabytes(peak)),
+        {
+            "name": name,
+            "ms": ms,
+            "rate": 1000 * result["settings"]["batch"] / ms,
+            "ratio": ms / times["tfcaps"],
+            "peak_bytes": peaks[name]["peak_bytes"],
+        }
+        for name, ms in times.items()
     ]
-    if ratio is None:
-        rows.append(("PyTorch", measured["missing"], "", "", ""))
-    else:
-        speed, peak = _speed(times["PyTorch"], batch), measured["peak_bytes"]
-        rows.append(("PyTorch", *speed, f"{ratio:.2f}", _megabytes(peak)))
-    return markdown(rows)
-
-
-def _ratio(measured: Mapping[str, Any] | None) -> float | None:
-    """Returns the time of PyTorch's step / that of tfcaps."""
-    if measured is None or "PyTorch" not in measured["times"]:
-        return None
-    times = measured["times"]
-    return times["PyTorch"]["ms"] / times["tfcaps"]["ms"]
-
-
-def _share(times: Mapping[str, Any]) -> float:
-    return times["floor"]["ms"] / times["network"]["ms"]
-
-
-def _speed(timing: Mapping[str, Any], batch: int) -> tuple[str, str]:
-    """Returns milliseconds of a batch, and images per second."""
-    return f"{timing['ms']:.2f}", f"{1000.0 * batch / timing['ms']:,.1f}"
-
-
-def _megabytes(size: int | None) -> str:
-    return UNMEASURED if size is None else f"{size / 1e6:,.0f}"
+    return table(rows, _FORMULATIONS)

@@ -10,9 +10,8 @@ results/here.md.
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,11 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import faults, machine
+from benchmarks import command, faults, machine
 from benchmarks.faults import Cost
-from cli import Parser, UserError, run_loading
-from markdown_table import markdown
-from training.quiet import start_quietly
+from cli import Parser
+from markdown_table import table
 
-ROOT = Path(__file__).resolve().parents[1]
 NETWORKS = ("parts_capsnet", "dr_capsnet_small", "efficient_capsnet")
 # One of each kind.
 _RECORDED = (
@@ -55,9 +52,7 @@ compiled for AVX2. `python -m benchmarks.here` shows your machine beside these.
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="benchmarks/here.py", description=__doc__.splitlines()[0]
-    )
+    parser = command.make_parser("here", __doc__)
     add = parser.add_argument
     add(
         "--record",
@@ -68,14 +63,6 @@ def make_parser() -> Parser:
         "--networks",
         type=lambda names: names.split(","),
         help=f"which, instead of {','.join(NETWORKS)}",
-    )
-    add(
-        "--out",
-        type=Path,
-        default=ROOT / "results",
-        metavar="FOLDER",
-        help="where here.json is read, and written by --record (default: "
-        "results/)",
     )
     return parser
 
@@ -88,24 +75,39 @@ def run(options: argparse.Namespace) -> None:
         for kind in _KINDS:
             for name in names:
                 known = added(known, _measure(name, kind))
-                write(options.out, known)
+                command.write(options.out, "here", known, page(known))
         return
-    costs = {}
+    rows = []
     for name in names:
         print(f"training {name} for some steps", flush=True)
-        costs[name] = faults.of_training(name, seconds=_SECONDS)
-    print(f"\n{table(costs, known)}")
+        cost = faults.of_training(name, seconds=_SECONDS)
+        rows += beside(name, cost, known)
+    about = (("network", "{name}"), ("machine", "{machine}"))
+    print(f"\n{table(rows, (*about, *_columns('cost')[:3]), left=2)}")
 
 
-def table(costs: dict[str, Cost], known: Sequence[dict[str, Any]]) -> str:
-    """Returns what was measured now, and known machines, as a table."""
-    rows = [["network", "machine", "step, ms", "faults", "system / user"]]
-    for name, cost in costs.items():
-        rows.append([name, "this one", *_cells(cost)])
-        for other in known:
-            if kept := other["kept"].get(name):
-                rows.append([name, title(other), *_cells(Cost(**kept))])
-    return markdown(rows, left=2)
+def beside(
+    name: str, cost: Cost, known: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns what a network costs here, and on each known machine."""
+    return [
+        {"name": name, "machine": "this one", "cost": cost},
+        *(
+            {"name": name, "machine": title(m), "cost": Cost(**m["kept"][name])}
+            for m in known
+            if name in m["kept"]
+        ),
+    ]
+
+
+def _columns(key: str, end: str = "") -> tuple[tuple[str, str], ...]:
+    """Returns the columns of a cost, their heads with an end."""
+    return (
+        (f"step, ms{end}", f"{{{key}.ms:.0f}}"),
+        (f"faults{end}", f"{{{key}.faults:,.0f}}"),
+        (f"system / user{end}", f"{{{key}.system_share!p:.1f}} %"),
+        (f"peak, MB{end}", f"{{{key}.peak_mb:,.0f}}"),
+    )
 
 
 def title(measured: dict[str, Any]) -> str:
@@ -118,11 +120,6 @@ def title(measured: dict[str, Any]) -> str:
     return f"{described['cpu']}, {described['cores']} cores, {kind}"
 
 
-def _cells(cost: Cost) -> list[str]:
-    share = f"{100 * cost.system_share:.1f} %"
-    return [f"{cost.ms:.0f}", f"{cost.faults:,.0f}", share]
-
-
 def _measure(name: str, kind: str) -> dict[str, Any]:
     """Returns a machine of which one network is known."""
     measured: dict[str, Any] = {"kind": kind, "machine": machine.describe()}
@@ -130,7 +127,7 @@ def _measure(name: str, kind: str) -> dict[str, Any]:
         cost = faults.of_training(
             name, kept=kept, seconds=_SECONDS, environment=_KINDS[kind]
         )
-        print(f"{kind}, {name}, {key}: {', '.join(_cells(cost))}", flush=True)
+        print(f"{kind}, {name}, {key}: {cost}", flush=True)
         measured[key] = {name: cost._asdict()}
     return measured
 
@@ -152,43 +149,26 @@ def read(folder: Path) -> list[dict[str, Any]]:
     Raises:
         UserError: If the file is broken.
     """
-    path = folder / "here.json"
-    if not path.exists():
-        return []
-    try:
-        known: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise UserError(
-            f"{path} is not what this command writes: {error}; remove it."
-        ) from error
+    known: list[dict[str, Any]] = command.read(folder / "here.json", [])
     return known
-
-
-def write(folder: Path, known: Sequence[dict[str, Any]]) -> None:
-    """Writes the known machines, and the page on them."""
-    from tfcaps.files import write_atomically
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with write_atomically(folder / "here.json", "w") as file:
-        json.dump(known, file, indent=1)
-        file.write("\n")
-    with write_atomically(folder / "here.md", "w") as file:
-        file.write(page(known))
 
 
 def page(known: Sequence[dict[str, Any]]) -> str:
     """Returns the page of all known machines."""
     parts = [_PAGE]
+    columns = (("network", "{name}"), *_columns("kept", ", kept"))
     for measured in known:
-        head = ["network", "step, ms", "faults", "system / user", "peak, MB"]
-        rows = [[*head[:1], *(f"{h}, kept" for h in head[1:]), *head[1:]]]
-        for name, kept in measured["kept"].items():
-            row = [name]
-            for cost in (kept, measured["given_back"][name]):
-                row += [*_cells(Cost(**cost)), f"{cost['peak_mb']:,.0f}"]
-            rows.append(row)
+        rows = [
+            {
+                "name": name,
+                "kept": Cost(**kept),
+                "back": Cost(**measured["given_back"][name]),
+            }
+            for name, kept in measured["kept"].items()
+        ]
         date = measured["machine"]["date"]
-        parts += [f"## {title(measured)}, {date}\n", f"{markdown(rows)}\n"]
+        parts.append(f"## {title(measured)}, {date}\n")
+        parts.append(f"{table(rows, (*columns, *_columns('back')))}\n")
     return "\n".join(parts)
 
 
@@ -200,15 +180,5 @@ def _check(options: argparse.Namespace) -> None:
     read(options.out)
 
 
-def _load() -> Callable[[argparse.Namespace], None]:
-    start_quietly()
-    return run
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    return run_loading(make_parser(), _load, _check, argv)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(make_parser(), run, _check))

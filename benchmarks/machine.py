@@ -4,6 +4,7 @@ import datetime
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ _PACKAGES = ("tensorflow", "keras")
 _VECTOR_UNITS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile")
 
 
-def describe() -> dict[str, Any]:
-    """Returns date, commit, processor, cores and versions."""
-    versions = {name: version_of(name) for name in _PACKAGES}
+def describe(packages: Sequence[str] = _PACKAGES) -> dict[str, Any]:
+    """Returns date, commit, processor, cores and versions of packages."""
+    found = {name: version_of(name) for name in packages}
+    versions = {name: version for name, version in found.items() if version}
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit(),

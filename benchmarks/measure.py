@@ -1,11 +1,21 @@
-"""Times candidates side by side; knows nothing of what they compute with."""
+"""Times candidates side by side, and calls functions in fresh processes.
 
+It knows nothing of what they compute with.
+"""
+
+import importlib
+import json
 import math
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+_ROOT = Path(__file__).resolve().parents[1]
 # Shorter calls are repeated within a turn until it is about so long.
 _TURN_SECONDS = 0.02
 _FEWEST_ROUNDS = 3
@@ -85,3 +95,49 @@ def _timing(turns: list[float]) -> dict[str, Any]:
         else 3 * times
     )
     return {"ms": median, "quartiles": [low, high], "rounds": len(times)}
+
+
+def call_elsewhere(
+    target: str,
+    /,
+    *,
+    environment: Mapping[str, str] | None = None,
+    **arguments: Any,
+) -> Any:
+    """Calls a function in a process of its own and returns what it returns.
+
+    Args:
+        target: `"module:function"`.
+        environment: Environment variables besides this process' own.
+        **arguments: What the function is called with, as JSON can carry it.
+
+    Raises:
+        RuntimeError: If the process fails, for example for lack of memory.
+    """
+    job = json.dumps(arguments)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.measure", target, job],
+        cwd=_ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"{target} {arguments} ended with status {done.returncode} (-9 is "
+            f"a lack of memory):\n{done.stderr[-2000:]}"
+        )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def resolve(target: str) -> Callable[..., Any]:
+    """Returns the function that `"module:function"` names."""
+    module, _, name = target.partition(":")
+    function: Callable[..., Any] = getattr(
+        importlib.import_module(module), name
+    )
+    return function
+
+
+if __name__ == "__main__":
+    print(json.dumps(resolve(sys.argv[1])(**json.loads(sys.argv[2]))))

@@ -4,19 +4,16 @@ What a process has used before would hide it: freed memory is used again.
 """
 
 import ctypes
-import importlib
-import json
 import math
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks.measure import call_elsewhere, resolve
+
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 # Written to `_CLEAR`, it sets the highest use of memory to the present one.
@@ -58,52 +55,37 @@ def of_step(title: str, target: str, steps: int = 5, **arguments: Any) -> Use:
         **arguments: What the function is called with, as JSON can carry it.
 
     Raises:
-        RuntimeError: If the process fails, for example for lack of memory.
+        RuntimeError: If the process fails.
     """
-    job = json.dumps([target, steps, arguments])
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.memory", job],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            # Or oneDNN's pool keeps what steps have freed, and they need
-            # nothing more; processors with AVX-512 or AMX have it.
-            "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
-        },
-        capture_output=True,
-        text=True,
+    found = call_elsewhere(
+        "benchmarks.memory:measure",
+        # Or oneDNN's pool keeps what steps have freed, and they need nothing
+        # more; processors with AVX-512 or AMX have it.
+        environment={"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"},
+        target=target,
+        steps=steps,
+        arguments=arguments,
     )
-    if done.returncode:
-        raise RuntimeError(
-            f"{target} {arguments} ended with status {done.returncode} (-9 is "
-            f"a lack of memory):\n{done.stderr[-2000:]}"
-        )
-    use = Use(*json.loads(done.stdout.splitlines()[-1]))
-    if use.peak_mb is None:
-        print(f"{title}: memory is not measurable here", flush=True)
-    else:
-        print(
-            f"{title}: peak {use.peak_mb:.1f} MB, process "
-            f"{use.process_mb:.1f} MB",
-            flush=True,
-        )
+    use = Use(*found)
+    print(f"{title}: {use}", flush=True)
     return use
+
+
+def measure(target: str, steps: int, arguments: dict[str, Any]) -> Use:
+    """Makes a step and measures it in this process, see `of_step`."""
+    return _measure(resolve(target)(**arguments), steps)
 
 
 def _measure(step: Callable[[], Any], steps: int) -> Use:
     sees = _sees_known_tensor()
-    if not steps:
-        seconds, needed = _run(step, 1)
-        return (
-            Use(needed, needed, seconds) if sees else Use(None, None, seconds)
-        )
-    step()
-    peaks = [_run(step, 1)[1] for _ in range(steps)]
-    seconds, process_mb = _run(step, 4 * steps)
+    if steps:
+        step()
+    peaks = [_run(step, 1) for _ in range(steps)]
+    seconds, process_mb = _run(step, 4 * steps or 1)
     if not sees:
         return Use(None, None, seconds)
-    return Use(statistics.median(peaks), process_mb, seconds)
+    peak_mb = statistics.median([mb for _, mb in peaks] or [process_mb])
+    return Use(peak_mb, process_mb, seconds)
 
 
 def _sees_known_tensor() -> bool:
@@ -147,14 +129,3 @@ def _read(field: str) -> int:
         if name == field:
             return 1024 * int(value.split()[0])
     raise RuntimeError(f"{_STATUS} must have a line {field!r}.")
-
-
-def _main(job: str) -> None:
-    target, steps, arguments = json.loads(job)
-    module, _, function = target.partition(":")
-    step = getattr(importlib.import_module(module), function)(**arguments)
-    print(json.dumps(_measure(step, steps)))
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1])

@@ -44,9 +44,17 @@ _LARGE_BATCH = 128
 
 def measure(settings: Settings) -> dict[str, Any]:
     """Times training and prediction of every network and of its floor."""
-    names = _QUICK_NAMES if settings.quick else models.MODELS
-    rows = [_row(name, settings) for name in names]
+    rows = []
+    for name in _QUICK_NAMES if settings.quick else models.MODELS:
+        size = size_of(name, _QUICK_BATCH if settings.quick else None)
+        rows.append(measure_network(name, size, settings.rounds))
     return {"rows": rows, "memory": _memories(settings)}
+
+
+def size_of(name: str, batch: int | None = None) -> Size:
+    """Returns the images of a network, in batches of its own if not given."""
+    size = SIZES.get(name, Size())
+    return size._replace(batch=batch or size.batch)
 
 
 def floor(model: keras.Model) -> keras.Model:
@@ -73,51 +81,49 @@ def make_training_step(name: str, batch: int) -> Callable[[], Any]:
         name: A name in `training.models.MODELS`.
         batch: Int. Images in a step.
     """
-    size = SIZES.get(name, Size())._replace(batch=batch)
+    size = size_of(name, batch)
     model = networks.build(name, size.shape, size.classes)
     compile_network(model, name)
-    return partial(model.train_on_batch, *random_data(size))
+    return partial(train, model, *random_data(size))
 
 
-def _row(name: str, settings: Settings) -> dict[str, Any]:
-    size = SIZES.get(name, Size())
-    if settings.quick:
-        size = size._replace(batch=_QUICK_BATCH)
-    network = networks.build(name, size.shape, size.classes)
-    nets = {"network": network, "floor": floor(network)}
-    for model in nets.values():
-        compile_network(model, name)
+def measure_network(name: str, size: Size, rounds: int) -> dict[str, Any]:
+    """Times training and prediction of a network and of its floor."""
+    model = networks.build(name, size.shape, size.classes)
+    nets = {"network": model, "floor": floor(model)}
+    for net in nets.values():
+        compile_network(net, name)
     images, labels = random_data(size)
-    training = interleaved(
-        f"models, {name}, training",
-        {
-            key: partial(model.train_on_batch, images, labels)
-            for key, model in nets.items()
+    calls = {
+        "training": {
+            k: partial(train, x, images, labels) for k, x in nets.items()
         },
-        settings.rounds,
-    )
-    prediction = interleaved(
-        f"models, {name}, prediction",
-        {
-            key: partial(model.predict_on_batch, images)
-            for key, model in nets.items()
+        "prediction": {
+            k: partial(x.predict_on_batch, images) for k, x in nets.items()
         },
-        settings.rounds,
-    )
-    keras.utils.clear_session()
-    return {
-        "name": name,
-        "images": [size.batch, *size.shape],
-        "training": training,
-        "prediction": prediction,
     }
+    times = {
+        part: interleaved(f"models, {name}, {part}", candidates, rounds)
+        for part, candidates in calls.items()
+    }
+    whole = bool(model.jit_compile)
+    keras.utils.clear_session()
+    row = {"name": name, "images": list(images.shape), "jit_compile": whole}
+    return {**row, **times}
+
+
+def train(model: keras.Model, images: Any, labels: Any) -> float:
+    """Trains one step; the loss is a float only when it is done."""
+    return float(model.train_on_batch(images, labels))
 
 
 def compile_network(model: keras.Model, name: str) -> None:
+    """Compiles a network with the loss that it is trained with."""
     model.compile("adam", _LOSSES[models.network(name).loss]())
 
 
 def random_data(size: Size) -> tuple[Any, Any]:
+    """Returns random images of a batch, and their classes."""
     generator = np.random.default_rng(0)
     images = generator.random((size.batch, *size.shape), "float32")
     return images, generator.integers(0, size.classes, size.batch)

@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,38 +20,45 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import machine
+from benchmarks import command, machine, tables
 from cli import (
     Parser,
     UserError,
     at_least_one,
     check_installed,
     named_file,
-    run_loading,
 )
 from export import formats
-from markdown_table import markdown
-from training.quiet import start_quietly
+from markdown_table import table
 
-ROOT = Path(__file__).resolve().parents[1]
 BATCHES = (1, 32)
-_HEAD = (
-    "network",
-    "runtime",
-    "numbers",
-    *(f"ms, batch {batch}" for batch in BATCHES),
-    "MB on disk",
-    "MB of the process",
-    "accuracy, %",
-    "same trees, %",
+_NETWORKS = (
+    ("network", "{name}"),
+    ("parameters", "{parameters:,}"),
+    ("zeros, %", "{sparsity!p:.1f}"),
+    ("multiply-adds, millions", "{multiply_adds!M:.2f}"),
+    ("accuracy, %", "{accuracy!p:.2f}"),
+    ("entropy, bits", "{entropy_bits:.2f}"),
+    ("T-score", "{t_score:.3f}"),
+    ("necessity, %", "{necessity!p:.1f}"),
+    ("random, %", "{necessity_random!p:.1f}"),
+    ("tree, %", "{tree_size!p:.1f}"),
+)
+_ROWS = (
+    ("network", "{network}"),
+    ("runtime", "{runtime}"),
+    ("numbers", "{numbers}"),
+    *((f"ms, batch {n}", f"{{ms[{k}]:.2f}}") for k, n in enumerate(BATCHES)),
+    ("MB on disk", "{bytes!M:.2f}"),
+    ("MB of the process", "{process_mb:.0f}"),
+    ("accuracy, %", "{accuracy!p:.2f}"),
+    ("same trees, %", "{same_trees!p:.1f}"),
 )
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="benchmarks/runtimes.py", description=__doc__.splitlines()[0]
-    )
+    parser = command.make_parser("runtimes", __doc__)
     add = parser.add_argument
     add(
         "models",
@@ -80,13 +87,6 @@ def make_parser() -> Parser:
         default=20,
         help="turns of each network (default: 20)",
     )
-    add(
-        "--out",
-        type=Path,
-        default=ROOT / "results",
-        metavar="FOLDER",
-        help="where the two files go (default: results/)",
-    )
     return parser
 
 
@@ -97,11 +97,6 @@ def _check(options: argparse.Namespace) -> None:
     if not options.data.is_file():
         raise UserError(f"there is no file {options.data}.")
     check_installed(**formats.needed(options.format, int8=True))
-
-
-def _load() -> Callable[[argparse.Namespace], None]:
-    start_quietly()
-    return run
 
 
 class _Asked(NamedTuple):
@@ -115,31 +110,26 @@ class _Asked(NamedTuple):
 
 def run(options: argparse.Namespace) -> None:
     """Exports, measures and writes the two files."""
-    from tfcaps.files import write_atomically
-
     with tempfile.TemporaryDirectory() as work:
         networks, asked = _export(options, Path(work))
-        rows = [_described(each, networks) for each in asked]
-        for row, milliseconds in zip(rows, _times(asked, options), strict=True):
-            row["milliseconds"] = milliseconds
-        for row, each in zip(rows, asked, strict=True):
-            row["process_mb"] = _memory(each)
+        times = list(_times(asked, options))
+        rows = [
+            {
+                **_described(each, networks),
+                "milliseconds": milliseconds,
+                "process_mb": _memory(each),
+            }
+            for each, milliseconds in zip(asked, times, strict=True)
+        ]
+    measured = {name: network["measured"] for name, network in networks.items()}
     result = {
         "machine": machine.describe(),
         "data": options.data.name,
         "rounds": options.rounds,
-        "networks": {
-            name: network["measured"] for name, network in networks.items()
-        },
+        "networks": measured,
         "rows": rows,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    with write_atomically(options.out / "runtimes.json", "w") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
-    with write_atomically(options.out / "runtimes.md", "w") as file:
-        file.write(page(result))
-    print(f"written: {options.out / 'runtimes.md'}")
+    command.write(options.out, "runtimes", result, page(result))
 
 
 def _export(
@@ -251,25 +241,22 @@ def _run(asked: list[_Asked], batch: int, rounds: int) -> list[Any]:
     from export import reference, runtime, session
     from export.saved_model import read_signatures
 
-    if asked[0].format == "savedmodel":
-        requests = []
-        for each in asked:
-            signature = read_signatures(each.folder)["serving_default"]
-            shape = tuple(signature.inputs["images"][1][1:])
-            images = reference.draw_images(batch, shape, "float32")
-            requests.append(
-                session.Request(each.folder, signature, {"images": images})
-            )
-        return list(session.run(requests, rounds))
-    others = []
+    name = "serving_default"
+    requests: list[Any] = []
     for each in asked:
         text = (each.folder / "manifest.json").read_text("utf-8")
-        about = json.loads(text)["signatures"]["serving_default"]
+        about = json.loads(text)["signatures"][name]
         shape = tuple(about["inputs"]["images"]["shape"][1:])
         images = reference.draw_images(batch, shape, "float32")
-        model = runtime.Model(each.format, each.folder, each.int8)
-        others.append(runtime.Request(model, "serving_default", images))
-    return list(runtime.run(others, rounds))
+        if each.format == "savedmodel":
+            inputs = {"images": images}
+            signature = read_signatures(each.folder)[name]
+            requests.append(session.Request(each.folder, signature, inputs))
+        else:
+            model = runtime.Model(each.format, each.folder, each.int8)
+            requests.append(runtime.Request(model, name, images))
+    module = session if asked[0].format == "savedmodel" else runtime
+    return list(module.run(requests, rounds))
 
 
 def _memory(each: _Asked) -> float | None:
@@ -281,61 +268,21 @@ def _memory(each: _Asked) -> float | None:
 def page(result: Mapping[str, Any]) -> str:
     """Returns the page of what `run` measured."""
     networks = [
-        (
-            "network",
-            "parameters",
-            "zeros, %",
-            "multiply-adds, millions",
-            "accuracy, %",
-            "entropy, bits",
-            "T-score",
-            "necessity, %",
-            "random, %",
-            "tree, %",
-        )
+        {"name": name, **row} for name, row in result["networks"].items()
     ]
-    for name, row in result["networks"].items():
-        networks.append(
-            (
-                name,
-                f"{row['parameters']:,}",
-                f"{100 * row['sparsity']:.1f}",
-                f"{row['multiply_adds'] / 1e6:.2f}",
-                f"{100 * row['accuracy']:.2f}",
-                f"{row['entropy_bits']:.2f}",
-                f"{row['t_score']:.3f}",
-                f"{100 * row['necessity']:.1f}",
-                f"{100 * row['necessity_random']:.1f}",
-                f"{100 * row['tree_size']:.1f}",
-            )
-        )
-    rows = [_HEAD]
-    for row in result["rows"]:
-        memory = row["process_mb"]
-        rows.append(
-            (
-                row["network"],
-                row["runtime"],
-                row["numbers"],
-                *(f"{ms:.2f}" for ms in row["milliseconds"].values()),
-                f"{row['bytes'] / 1e6:.2f}",
-                "–" if memory is None else f"{memory:.0f}",
-                f"{100 * row['accuracy']:.2f}",
-                f"{100 * row['same_trees']:.1f}",
-            )
-        )
-    about = result["machine"]
-    images = next(iter(result["networks"].values()))["images"]
+    rows = [
+        {**row, "ms": [*row["milliseconds"].values()]} for row in result["rows"]
+    ]
     return (
         "# Runtimes\n\n"
-        f"{result['data']}, {images} test images. Milliseconds are medians of "
-        f"{result['rounds']} turns or more. The process holds the runtime and "
-        "one network, with a batch of 32.\n\n"
-        f"{markdown(networks)}\n\n{markdown(rows, left=3)}\n\n"
-        f"{about['date']}, commit {about['commit'] or 'unknown'}, "
-        f"{about['cpu']}, {about['cores']} cores.\n"
+        f"{result['data']}, {networks[0]['images']} test images. Milliseconds "
+        f"are medians of {result['rounds']} turns or more. The process holds "
+        "the runtime and one network, with a batch of 32.\n\n"
+        f"{table(networks, _NETWORKS)}\n\n"
+        f"{table(rows, _ROWS, left=3)}\n\n"
+        f"{tables.origin(result['machine'])}\n"
     )
 
 
 if __name__ == "__main__":
-    sys.exit(run_loading(make_parser(), _load, _check))
+    sys.exit(command.main(make_parser(), run, _check))

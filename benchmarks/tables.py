@@ -1,241 +1,175 @@
-"""Writes the Markdown page of results, from its data alone."""
+"""Writes results as tables in Markdown, from their data alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from benchmarks import aims, machines
-from markdown_table import markdown
+from markdown_table import UNMEASURED, table
 
-FIGURE = "benchmarks_growth.png"
-
+FLOOR = (
+    "The floor is the same network up to the children of its first routed "
+    "layer, with one dense layer instead of all that follows; the share is the "
+    "floor's time / the network's."
+)
 _INTRODUCTION = """\
+# Benchmarks
+
 Times are medians over rounds in which all candidates of a comparison take
 turns. A step is the forward and the backward pass. Memory is in megabytes (10^6
 bytes) above what the process held before, in a process of its own after a first
 step: "peak" is the most that one step needs, all free memory being given back
 before it; "process" is the most that the process holds over many steps, and
-includes what the allocator keeps. Results marked "quick" are of small sizes,
-which say nothing about the aims.
+includes what the allocator keeps. Figures differ from machine to machine, and
+with what else it does; those marked "quick" are of small sizes."""
+_FORMULATIONS = """\
+A batch of {batch}, {children} children of {child_dim} components, {parents} \
+parents of {dim}, dynamic routing with {iterations} iterations. Ratios are to \
+tfcaps with the same gradient."""
 
-Figures differ from machine to machine, and with what else it does. "Reached" is
-the last run; the median, the least and the most are those of full runs on the
-machines and days below."""
 
-
-def page(
-    parts: Mapping[str, Any], known: Sequence[machines.Machine] = ()
+def origin(
+    machine: Mapping[str, Any], settings: Mapping[str, Any] | None = None
 ) -> str:
-    """Returns the page: the aims, then a section for each part that was run.
+    """Returns the line that says when, where and of what something was run."""
+    words = [
+        f"{machine['date']}, commit {machine['commit'] or 'unknown'}",
+        f"{machine['cpu']}, {machine['cores']} cores",
+        *(f"{name} {version}" for name, version in machine["versions"].items()),
+    ]
+    if settings:
+        words.append(f"at most {settings['rounds']} rounds")
+        words += ["quick"] if settings["quick"] else []
+    return f"{', '.join(words)}."
+
+
+def with_rates(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Adds images per second, and shares of the floor, to a network's times."""
+    rates = {}
+    for part in ("training", "prediction"):
+        ms, floor = (row[part][key]["ms"] for key in ("network", "floor"))
+        rate, floor_rate = (1000 * row["images"][0] / x for x in (ms, floor))
+        rates[part] = {"ms": ms, "floor": floor, "share": floor / ms}
+        rates[part] |= {"rate": rate, "floor_rate": floor_rate}
+    return {**row, **rates}
+
+
+def page(parts: Mapping[str, Any]) -> str:
+    """Returns the page of `benchmarks.run`, a section for each part.
 
     Args:
         parts: For each part its `result`, `settings` and `machine`.
-        known: What several machines have reached.
     """
-    sections = [
-        "# Benchmarks",
-        _INTRODUCTION,
-        markdown(aims.rows(parts, known)),
-        "\n".join(map(machines.line, known)),
-    ]
-    for name, write in _SECTIONS.items():
-        if name in parts:
-            part = parts[name]
-            sections += [f"## {name}", write(part["result"]), _origin(part)]
-    return "\n\n".join(filter(None, sections)) + "\n"
+    sections = [_INTRODUCTION]
+    for name, write_section in _SECTIONS.items():
+        if part := parts.get(name):
+            about = origin(part["machine"], part["settings"])
+            sections += [f"## {name}", *write_section(part["result"]), about]
+    return "\n\n".join(sections) + "\n"
 
 
-def _origin(part: Mapping[str, Any]) -> str:
-    """Returns the line that says when, where and of what a part was run."""
-    machine, settings = part["machine"], part["settings"]
-    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
-    quick = ", quick" if settings["quick"] else ""
-    return (
-        f"{machine['date']}, commit {machine['commit'] or 'unknown'}, "
-        f"{machine['cpu']}, {machine['cores']} cores, {versions}, at most "
-        f"{settings['rounds']} rounds{quick}."
-    )
-
-
-def _formulations(result: Mapping[str, Any]) -> str:
-    head = (
-        "gradient",
-        "formulation",
-        "forward, ms",
-        "ratio",
-        "step, ms",
-        "ratio",
-        "peak, MB",
-        "ratio",
-        "process, MB",
-        "ratio",
-    )
-    rows = [head]
+def _formulations(result: Mapping[str, Any]) -> list[str]:
+    records = []
     for row in result["rows"]:
-        ours = aims.formulation(result, row["gradient"], "tfcaps")
-        rows.append(
-            (
-                row["gradient"],
-                row["name"],
-                f"{row['forward']['ms']:.2f}",
-                _ratio(row["forward"]["ms"], ours["forward"]["ms"]),
-                f"{row['step']['ms']:.2f}",
-                _ratio(row["step"]["ms"], ours["step"]["ms"]),
-                _megabytes(row["peak_mb"]),
-                _ratio(row["peak_mb"], ours["peak_mb"]),
-                _megabytes(row["process_mb"]),
-                _ratio(row["process_mb"], ours["process_mb"]),
-            )
-        )
-    size = result["size"]
-    text = (
-        f"A batch of {size['batch']}, {size['children']} children of "
-        f"{size['child_dim']} components, {size['parents']} parents of "
-        f"{size['dim']}, dynamic routing with {size['iterations']} iterations. "
-        "Ratios are to tfcaps with the same gradient."
-    )
-    return f"{text}\n\n{markdown(rows, left=2)}"
-
-
-def _layers(result: Mapping[str, Any]) -> str:
-    rows = [("layer", "inputs", "forward, ms", "step, ms", "peak, MB")]
-    rows += [
+        values = [row["forward"]["ms"], row["step"]["ms"]]
+        values += [row["peak_mb"], row["process_mb"]]
+        records.append({**row, "values": values})
+    ours = {x["gradient"]: x for x in records if x["name"] == "tfcaps"}
+    for record in records:
+        base = ours[record["gradient"]]["values"]
+        pairs = zip(record["values"], base, strict=True)
+        record["ratios"] = [a / b if a and b else None for a, b in pairs]
+    columns = [("gradient", "{gradient}"), ("formulation", "{name}")]
+    for k, (head, digits) in enumerate(
         (
-            row["name"],
-            _sides(row["inputs"]),
-            f"{row['forward']['ms']:.2f}",
-            f"{row['step']['ms']:.2f}",
-            _megabytes(row["peak_mb"]),
+            ("forward, ms", ".2f"),
+            ("step, ms", ".2f"),
+            ("peak, MB", ",.0f"),
+            ("process, MB", ",.0f"),
         )
-        for row in result["rows"]
+    ):
+        columns.append((head, f"{{values[{k}]:{digits}}}"))
+        columns.append(("ratio", f"{{ratios[{k}]:.2f}}"))
+    text = _FORMULATIONS.format(**result["size"])
+    return [text, table(records, columns, left=2)]
+
+
+def _layers(result: Mapping[str, Any]) -> list[str]:
+    columns = (
+        ("layer", "{name}"),
+        ("inputs", "{inputs!x}"),
+        ("forward, ms", "{forward[ms]:.2f}"),
+        ("step, ms", "{step[ms]:.2f}"),
+        ("peak, MB", "{peak_mb:,.0f}"),
+    )
+    return [table(result["rows"], columns, left=2)]
+
+
+def _models(result: Mapping[str, Any]) -> list[str]:
+    columns = (
+        ("network", "{name}"),
+        ("images", "{images!x}"),
+        ("trained / s", "{training[rate]:,.1f}"),
+        ("floor", "{training[floor_rate]:,.1f}"),
+        ("share", "{training[share]:.3f}"),
+        ("predicted / s", "{prediction[rate]:,.1f}"),
+        ("floor", "{prediction[floor_rate]:,.1f}"),
+        ("share", "{prediction[share]:.3f}"),
+    )
+    memory = (
+        ("training", "{name}"),
+        ("batch", "{batch}"),
+        ("peak, MB", "{peak_mb:,.0f}"),
+        ("process, MB", "{process_mb:,.0f}"),
+        ("s / step", "{seconds:.2f}"),
+    )
+    return [
+        f"Images per second. {FLOOR}",
+        table([with_rates(row) for row in result["rows"]], columns, left=2),
+        table(result["memory"], memory),
     ]
-    return markdown(rows, left=2)
 
 
-def _models(result: Mapping[str, Any]) -> str:
-    rows = [
+def _rem(result: Mapping[str, Any]) -> list[str]:
+    trees, keys = result["evaluation"], result["dictionary"]
+    names = ("what", "ms", "beside", "other")
+    rows = (
         (
-            "network",
-            "images",
-            "trained / s",
-            "floor",
-            "share",
-            "predicted / s",
-            "floor",
-            "share",
-        )
-    ]
-    for row in result["rows"]:
-        cells = []
-        for times in (row["training"], row["prediction"]):
-            network, floor = (
-                1000.0 * row["images"][0] / times[key]["ms"]
-                for key in ("network", "floor")
-            )
-            cells += [
-                f"{network:,.1f}",
-                f"{floor:,.1f}",
-                f"{network / floor:.3f}",
-            ]
-        rows.append((row["name"], _sides(row["images"]), *cells))
-    memories = [("training", "batch", "peak, MB", "process, MB", "s / step")]
-    memories += [
-        (
-            row["name"],
-            str(row["batch"]),
-            _megabytes(row["peak_mb"]),
-            _megabytes(row["process_mb"]),
-            f"{row['seconds']:.2f}",
-        )
-        for row in result["memory"]
-    ]
-    text = (
-        "Images per second. The floor is the same network up to the children "
-        "of its first routed layer, with one dense layer instead of all that "
-        "follows; the share is how much of the floor's speed the network "
-        "reaches."
-    )
-    return f"{text}\n\n{markdown(rows, left=2)}\n\n{markdown(memories)}"
-
-
-def _growth(result: Mapping[str, Any]) -> str:
-    rows = []
-    for quantity, points in result["curves"].items():
-        for point in points:
-            names = [name for name in point if name != "value"]
-            rows.append(
-                (
-                    quantity,
-                    str(point["value"]),
-                    *(f"{point[name]['ms']:.2f}" for name in names),
-                    *(_megabytes(point[name]["peak_mb"]) for name in names),
-                )
-            )
-    head = (
-        "varied",
-        "value",
-        *(f"{name}, ms" for name in names),
-        *(f"{name}, peak MB" for name in names),
-    )
-    base = ", ".join(f"{k} {v}" for k, v in result["base"].items())
-    text = (
-        "A step of the class layer, couplings constant, one size varied and "
-        f"the others as they are here: {base}."
-    )
-    table = markdown([head, *rows])
-    return f"{text}\n\n{table}\n\n![Growth of time and memory]({FIGURE})"
-
-
-def _rem(result: Mapping[str, Any]) -> str:
-    evaluation, dictionary = result["evaluation"], result["dictionary"]
-    rows = [
-        ("what", "ms", "beside it", "ms", "ratio"),
-        _pair(
-            f"rem.evaluate on {evaluation['images']:,} images",
-            evaluation["evaluate"]["ms"],
+            f"rem.evaluate on {trees['images']:,} images",
+            trees["evaluate"]["ms"],
             "predict",
-            evaluation["predict"]["ms"],
+            trees["predict"]["ms"],
         ),
-        _pair(
-            f"{dictionary['rows']:,} keys of {dictionary['codes']} codes as "
-            "strings",
-            dictionary["strings"]["ms"],
+        (
+            f"{keys['rows']:,} keys of {keys['codes']} codes as strings",
+            keys["strings"]["ms"],
             "CouplingDictionary",
-            dictionary["dictionary"]["ms"],
+            keys["dictionary"]["ms"],
         ),
-    ]
-    table = markdown(rows)
-    if "stream" not in result:
-        return table
-    stream = result["stream"]
-    return (
-        f"{table}\n\n{stream['samples']:,} samples through a "
-        f"CouplingDictionary: {stream['seconds']:.1f} s, peak "
-        f"{_megabytes(stream['peak_mb'])} MB."
     )
+    columns = (
+        ("what", "{what}"),
+        ("ms", "{ms:,.1f}"),
+        ("beside it", "{beside}"),
+        ("ms", "{other:,.1f}"),
+        ("ratio", "{ratio:.2f}"),
+    )
+    records = [
+        {**dict(zip(names, row, strict=True)), "ratio": row[1] / row[3]}
+        for row in rows
+    ]
+    sections = [table(records, columns)]
+    if stream := result.get("stream"):
+        peak = stream["peak_mb"]
+        held = UNMEASURED if peak is None else f"{peak:,.0f} MB"
+        sections.append(
+            f"{stream['samples']:,} samples through a CouplingDictionary: "
+            f"{stream['seconds']:.1f} s, peak {held}."
+        )
+    return sections
 
 
 _SECTIONS = {
     "formulations": _formulations,
     "layers": _layers,
     "models": _models,
-    "growth": _growth,
     "rem": _rem,
 }
-
-
-def _pair(what: str, ms: float, beside: str, other: float) -> tuple[str, ...]:
-    return what, f"{ms:,.1f}", beside, f"{other:,.1f}", _ratio(ms, other)
-
-
-def _ratio(value: float | None, base: float | None) -> str:
-    if value is None or base is None:
-        return aims.UNMEASURED
-    return f"{value / base:.2f}"
-
-
-def _megabytes(value: float | None) -> str:
-    return aims.UNMEASURED if value is None else f"{value:,.0f}"
-
-
-def _sides(shape: list[int]) -> str:
-    return "x".join(map(str, shape))

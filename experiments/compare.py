@@ -23,7 +23,8 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, check_installed, run_command
-from markdown_table import markdown
+from experiments.paper import NO_COUPLING_LOSS
+from markdown_table import table
 from training.configs import config_from
 from training.quiet import start_quietly
 
@@ -50,17 +51,17 @@ _MOST_SAMPLES = {"efficient_conv_capsnet": 96}
 _SPARSITY = 0.5
 _DECAY = 0.001
 
-_HEAD = (
-    "network",
-    "data set",
-    "images",
-    "parameters",
-    "MB",
-    "not zero after REM",
-    "s / step, baseline",
-    "s / step, REM",
-    "images / s, baseline",
-    "images / s, REM",
+_COLUMNS = (
+    ("network", "{config[model]}"),
+    ("data set", "{config[dataset]}"),
+    ("images", "{config[samples]}"),
+    ("parameters", "{baseline[total_parameters]:,}"),
+    ("MB", "{bytes!M:.1f}"),
+    ("not zero after REM", "{rem[nonzero_parameters]:,}"),
+    ("s / step, baseline", "{baseline[seconds_per_step]:.3f}"),
+    ("s / step, REM", "{rem[seconds_per_step]:.3f}"),
+    ("images / s, baseline", "{rates[baseline]:.1f}"),
+    ("images / s, REM", "{rates[rem]:.1f}"),
 )
 _BYTES = 4  # of a parameter, float32
 
@@ -131,9 +132,9 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
         "networks are near chance and hardly route, so that such numbers would "
         "say nothing of what they reach. That takes hours."
     )
-    table = markdown([_HEAD, *map(_row, results)], left=2)
+    rows = table(list(map(_record, results)), _COLUMNS, left=2)
     title = "# What every network costs"
-    return "\n\n".join([title, budget, why, table]) + "\n"
+    return "\n\n".join([title, budget, why, rows]) + "\n"
 
 
 def _samples(name: str, options: argparse.Namespace) -> int:
@@ -150,9 +151,7 @@ def _budget(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "batch_size": options.batch_size,
         "final_sparsity": _SPARSITY,
         "decay": _DECAY,
-        "coupling_spread": 0.0,
-        "coupling_polarization": 0.0,
-        "coupling_crowding": 0.0,
+        **NO_COUPLING_LOSS,
     }
 
 
@@ -208,21 +207,19 @@ def _result(folder: Path) -> dict[str, Any]:
     return {"config": config, "environment": environment, "models": models}
 
 
-def _row(result: Mapping[str, Any]) -> tuple[str, ...]:
+def _record(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the columns show of a network."""
     config, models = result["config"], result["models"]
-    baseline, rem = models["baseline"], models["rem"]
     batch = min(config["samples"], config["batch_size"])
-    seconds = [model["seconds_per_step"] for model in (baseline, rem)]
-    return (
-        config["model"],
-        config["dataset"],
-        str(config["samples"]),
-        f"{baseline['total_parameters']:,}",
-        f"{baseline['total_parameters'] * _BYTES / 1e6:.1f}",
-        f"{rem['nonzero_parameters']:,}",
-        *(f"{value:.3f}" for value in seconds),
-        *(f"{batch / value:.1f}" for value in seconds),
-    )
+    return {
+        **result,
+        **models,
+        "bytes": models["baseline"]["total_parameters"] * _BYTES,
+        "rates": {
+            name: batch / model["seconds_per_step"]
+            for name, model in models.items()
+        },
+    }
 
 
 def make_parser() -> Parser:

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import machine
 from cli import UserError
-from markdown_table import markdown
+from markdown_table import markdown, table
 from tfcaps import rem
 from tfcaps.files import write_atomically
 from tfcaps.viz.style import colour, figure
@@ -23,6 +23,13 @@ from training.image_data import Array, Images, Pixels
 _BATCH = 32
 _TURNS = 30
 _NOTHING = "none"
+_COSTS = (
+    ("network", "{name}"),
+    ("seeds", "{seeds}"),
+    ("parameters", "{parameters:,}"),
+    ("million multiply-adds", "{multiply_adds!M:.2f}"),
+    ("ms", "{milliseconds:.2f}"),
+)
 # Told apart without colour too.
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -175,17 +182,7 @@ def _times(
 def page(result: Mapping[str, Any]) -> str:
     """Returns the tables of what `measure` returned."""
     networks = result["networks"]
-    costs = [("network", "seeds", "parameters", "million multiply-adds", "ms")]
-    for name, network in networks.items():
-        costs.append(
-            (
-                name,
-                str(network["seeds"]),
-                f"{network['parameters']:,}",
-                f"{network['multiply_adds'] / 1e6:.2f}",
-                f"{network['milliseconds']:.2f}",
-            )
-        )
+    costs = [{"name": name, **network} for name, network in networks.items()]
     first = next(iter(networks.values()))
     rows = [("test images", *networks)]
     for key in first["accuracy"]:
@@ -198,7 +195,7 @@ def page(result: Mapping[str, Any]) -> str:
         "%; ± is the standard deviation over seeds. Milliseconds are those of "
         f"a batch of {_BATCH} in Keras, the median of {_TURNS} turns of all "
         "networks. Parameters are those that are not zero.\n\n"
-        f"{markdown(costs)}\n\n{markdown(rows)}\n\n"
+        f"{table(costs, _COSTS)}\n\n{markdown(rows)}\n\n"
         f"{about['date']}, commit {about['commit']}, {about['cpu']}, "
         f"{about['cores']} cores.\n"
     )

@@ -35,6 +35,12 @@ NETWORKS = {
     "Eff-CapsNet": "efficient_capsnet",
     "Eff-ConvCapsNet": "efficient_conv_capsnet",
 }
+NO_COUPLING_LOSS: dict[str, Any] = dict.fromkeys(
+    ("coupling_spread", "coupling_polarization", "coupling_crowding"), 0.0
+)
+NO_COUNTERFACTUAL_LOSS: dict[str, Any] = dict.fromkeys(
+    ("counterfactual_necessity", "counterfactual_sufficiency"), 0.0
+)
 # What differs from the data set's own settings, which are DR-CapsNet's.
 _VARIANTS: dict[tuple[str, str], dict[str, Any]] = {
     ("CIFAR-10", "DR-CapsNet"): {"model": "dr_capsnet_64"},

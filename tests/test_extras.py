@@ -48,7 +48,6 @@ def without(modules, command, **more):
         ("export/check.py run", "tensorflow", "tensorflow"),
         ("experiments/run.py table_9", "matplotlib", "viz"),
         ("experiments/compare.py", "PIL,matplotlib", "data,viz"),
-        ("benchmarks/run.py", "matplotlib", "viz"),
     ],
 )  # fmt: skip
 def test_commands_say_at_once_what_is_missing(
@@ -132,7 +131,7 @@ def test_a_missing_backend_is_named(backend, tmp_path):
 def test_without_jax_commands_say_so(tmp_path):
     done = without(
         "jax",
-        "benchmarks/faithfulness.py",
+        "benchmarks/gpu.py",
         env={**os.environ, "KERAS_BACKEND": "jax"},
     )
     assert done.returncode == 2

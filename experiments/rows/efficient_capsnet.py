@@ -189,9 +189,7 @@ def _structured(removed: int) -> _Variant:
     changes = {
         **_LONGER,
         "pruning": "structured",
-        "coupling_spread": 0.0,
-        "coupling_polarization": 0.0,
-        "coupling_crowding": 0.0,
+        **paper.NO_COUPLING_LOSS,
     }
     label = f"{removed} % of the multiply-adds"
     return label, removed, {"+REM": ()}, _STRUCTURED[removed], changes

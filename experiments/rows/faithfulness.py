@@ -23,9 +23,6 @@ from training import configs
 from training.configs import Config
 from training.tables import Column
 
-_NO_COUPLING_LOSS: dict[str, Any] = dict.fromkeys(
-    ("coupling_spread", "coupling_polarization", "coupling_crowding"), 0.0
-)
 # Only known where children have positions and images have masks.
 _placed = functools.partial(Column, optional=True)
 
@@ -60,15 +57,12 @@ def get_experiment() -> Experiment:
         configs.load("digits"),
         configs.load("figures", "parts_capsnet"),
     )
-    none: dict[str, Any] = {
-        "counterfactual_necessity": 0.0,
-        "counterfactual_sufficiency": 0.0,
-    }
+    none = paper.NO_COUNTERFACTUAL_LOSS
     rows = [
         _row("digits", "–", digits, rem=False),
         _row("digits", "as before", before_faithfulness(digits)),
         _row("digits", "no counterfactual loss", digits, **none),
-        _row("digits", "pruned only", digits, **none, **_NO_COUPLING_LOSS),
+        _row("digits", "pruned only", digits, **none, **paper.NO_COUPLING_LOSS),
         _row("digits", "not pruned", digits, pruning="none"),
         _row("digits", "default", digits),
         _row("figures", "–", figures, rem=False),

@@ -56,10 +56,6 @@ COLUMNS = (
     paper.PARAMETERS,
     paper.MULTIPLY_ADDS,
 )
-_NO_COUNTERFACTUAL: dict[str, Any] = {
-    "counterfactual_necessity": 0.0,
-    "counterfactual_sufficiency": 0.0,
-}
 _BUDGETS = {
     "multilayer_capsnet": _Budget(None, 12, 0.0, 2e-3, pruned=0.5),
     "gamma_capsnet": _Budget(20_000, 20, 0.97),
@@ -70,7 +66,11 @@ _BUDGETS = {
         3e-3,
         settings={"batch_size": 32, "dtype_policy": "float32"},
         # A hidden capsule has up to 72 parents: 11 levels lose most shares.
-        on_trees={"epochs": 2, "levels": (101, 101, 11), **_NO_COUNTERFACTUAL},
+        on_trees={
+            "epochs": 2,
+            "levels": (101, 101, 11),
+            **paper.NO_COUNTERFACTUAL_LOSS,
+        },
         longer=tuple(
             {
                 "baseline": True,
@@ -92,12 +92,7 @@ _BUDGETS = {
 }
 # Nearly all of what leaves has left after the first two epochs of twenty.
 _SMALLER: dict[str, Any] = {"pruning": "structured", "pruning_end": 0.1}
-_NO_LOSSES: dict[str, Any] = {
-    "baseline": False,
-    "coupling_spread": 0.0,
-    "coupling_polarization": 0.0,
-    "coupling_crowding": 0.0,
-}
+_NO_LOSSES: dict[str, Any] = {"baseline": False, **paper.NO_COUPLING_LOSS}
 # The lighter losses of `efficient_capsnet`, and the wish to use the trees.
 _ON_TREES: dict[str, Any] = {
     "warm_start": True,

@@ -80,8 +80,7 @@ def before_faithfulness(config: Config) -> Config:
         coupling_polarization=0.6,
         coupling_crowding=2.0,
         coupling_share=0.5,
-        counterfactual_necessity=0.0,
-        counterfactual_sufficiency=0.0,
+        **paper.NO_COUNTERFACTUAL_LOSS,
     )
 
 
@@ -101,10 +100,8 @@ def _alone(config: Config) -> Config:
         rem=True,
         baseline=False,
         decay=0.01,
-        coupling_spread=0.0,
-        coupling_polarization=0.0,
-        coupling_crowding=0.0,
         coupling_ramp=0.0,
+        **paper.NO_COUPLING_LOSS,
     )
 
 

@@ -34,11 +34,6 @@ COLUMNS = (
     paper.PARAMETERS,
     paper.MULTIPLY_ADDS,
 )
-_NO_LOSSES: dict[str, Any] = {
-    "coupling_spread": 0.0,
-    "coupling_polarization": 0.0,
-    "coupling_crowding": 0.0,
-}
 # Nearly all of the multiply-adds are gone after an eighth of the training.
 _EARLY: dict[str, Any] = {
     "start_from": None,
@@ -183,7 +178,7 @@ def _row(
         "pruning": "structured",
         "pruning_criterion": criterion,
         "final_sparsity": share,
-        **_NO_LOSSES,
+        **paper.NO_COUPLING_LOSS,
         **changes,
     }
     return Row(

@@ -51,11 +51,6 @@ def part(result, quick=False):
     return {"machine": MACHINE, "settings": settings, "result": result}
 
 
-def reached(page, start):
-    """Returns what was reached, of the aims that begin so."""
-    return [row[2] for row in cells(page, start)]
-
-
 def cells(page, start):
     """Returns the cells of the table rows that begin so."""
     return [

@@ -1,40 +1,33 @@
 """The benchmarks: what they compare is equal, and their files are right."""
 
 import json
-import re
 
 import keras
 import numpy as np
 import pytest
 
 from benchmarks import (
-    aims,
-    backbone,
-    counterfactual,
-    faithfulness,
     formulations,
-    machines,
     memory,
     models,
     rem,
     run,
     tables,
 )
+from benchmarks.command import ROOT
 from benchmarks.formulations import CANDIDATES, Size
 from benchmarks.measure import interleaved
 from cli import run_command
+from markdown_table import UNMEASURED
 from tests.benchmarks.results import (
     FORMULATIONS,
-    MACHINE,
     REM,
     cells,
     part,
-    reached,
 )
 from tests.networks import SMALL_NETWORKS
 from tfcaps.graphs import is_routed
 from tfcaps.rem import CouplingDictionary
-from training import fit
 
 SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)._asdict()
 
@@ -139,90 +132,48 @@ def test_strings_count_what_the_dictionary_counts():
     assert counters[1].most_common()[0][1] == 2
 
 
-def test_the_page_says_what_was_reached_and_what_not_run():
+def test_the_page_compares_with_tfcaps_and_says_what_was_not_measurable():
     page = tables.page(
         {"formulations": part(FORMULATIONS), "rem": part(REM, quick=True)}
     )
-    layer = "class layer, step"
-    assert [row[:4] for row in cells(page, layer)] == [
-        [
-            f"{layer}, couplings constant: speed against tiled",
-            "9x",
-            "9.00x",
-            "0",
-        ],
-        [
-            f"{layer}, couplings constant: speed against einsum",
-            "4x",
-            "4.50x",
-            "0",
-        ],
-        [f"{layer}, full gradient: speed against einsum", "3.5x", "3.00x", "0"],
-        [
-            f"{layer}, couplings constant: peak memory / that of votes held "
-            "(einsum)",
-            "0.25",
-            "0.25",
-            "0",
-        ],
-        [
-            f"{layer}, full gradient: peak memory / that of votes held "
-            "(einsum)",
-            "0.25",
-            "not measurable here",
-            "0",
-        ],
-    ]
-    assert reached(page, "DR-CapsNet") == ["not run"]
-    assert reached(page, "Eff") == ["not run"] * 3
-    assert cells(page, "rem.evaluate")[0][1:3] == ["1.1", "1.10 (quick)"]
-    assert cells(page, "Coupling")[0][1:3] == ["20x", "25.0x (quick)"]
-    assert cells(page, "last")[1] == [
-        "last", "einsum", "45.00", "4.50", "90.00", "4.50", "1,000", "4.00",
-        "2,000", "4.00",
+    none = UNMEASURED
+    assert cells(page, "last")[:2] == [
+        ["last", "tiled", "90.00", "9.00", "180.00", "9.00", *[none] * 4],
+        ["last", "einsum", "45.00", "4.50", "90.00", "4.50", "1,000", "4.00",
+         "2,000", "4.00"],
     ]  # fmt: skip
+    assert cells(page, "rem.evaluate")[0][1:] == [
+        "1,100.0", "predict", "1,000.0", "1.10",
+    ]  # fmt: skip
+    assert cells(page, "20,000 keys")[0][-1] == "25.00"
     assert "## models" not in page
-    assert (
+    line = (
         "2026-01-02, commit abc, a CPU, 2 cores, python 3.11.1, tensorflow "
-        "2.21.0, at most 15 rounds.\n"
-    ) in page
+        "2.21.0, at most 15 rounds"
+    )
+    assert f"\n{line}.\n" in page and f"\n{line}, quick.\n" in page
 
 
 def test_a_network_is_compared_with_its_floor():
     times = {"network": {"ms": 100.0}, "floor": {"ms": 96.0}}
+    network = {"name": "dr_capsnet", "images": [64, 28, 28, 1]}
+    use = {"peak_mb": 3210.0, "process_mb": 4000.0, "seconds": 2.0}
     result = {
-        "rows": [
-            {
-                "name": "dr_capsnet",
-                "images": [64, 28, 28, 1],
-                "training": times,
-                "prediction": times,
-            }
-        ],
-        "memory": [
-            {
-                "name": "x",
-                "batch": 32,
-                "peak_mb": 3210.0,
-                "process_mb": 4000.0,
-                "seconds": 2.0,
-            }
-        ],
+        "rows": [{**network, "training": times, "prediction": times}],
+        "memory": [{"name": "x", "batch": 32, **use}],
     }
     page = tables.page({"models": part(result)})
-    assert reached(page, "DR-CapsNet") == ["0.960"]
-    assert reached(page, "EM") == ["not run"]
-    assert reached(page, "Eff") == ["not run", "3.21 GB", "not run"]
     assert cells(page, "dr_capsnet")[0][1:5] == [
         "64x28x28x1", "640.0", "666.7", "0.960",
     ]  # fmt: skip
+    assert cells(page, "x ")[0] == ["x", "32", "3,210", "4,000", "2.00"]
 
 
 def test_a_part_takes_its_own_place_and_leaves_the_others(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setitem(run.PARTS, "formulations", lambda _: FORMULATIONS)
-    monkeypatch.setitem(run.PARTS, "rem", lambda _: REM)
+    monkeypatch.setattr(formulations, "measure", lambda _: FORMULATIONS)
+    monkeypatch.setattr(rem, "measure", lambda _: REM)
     out = ("--out", str(tmp_path / "new"))
     assert command("--only", "formulations", *out) == 0
     assert command("--only", "rem", "--rounds", "3", *out) == 0
@@ -231,25 +182,8 @@ def test_a_part_takes_its_own_place_and_leaves_the_others(
     assert parts["formulations"]["settings"]["rounds"] == 15
     assert parts["rem"]["settings"]["rounds"] == 3
     page = (tmp_path / "new" / "benchmarks.md").read_text("utf-8")
-    known = machines.read(tmp_path / "new")
-    assert page == tables.page(parts, known)
+    assert page == tables.page(parts)
     assert page.index("## formulations") < page.index("## rem")
-    assert len(known) == 1 and known[0]["figures"].keys() == {
-        row[0] for row in aims.rows(parts, known)[1:] if row[3] == "1"
-    }
-
-
-def test_growth_is_drawn(tmp_path):
-    use = {"ms": 2.0, "peak_mb": 3.0}
-    unknown = {"ms": 2.0, "peak_mb": None}
-    curve = [{"value": v, "tfcaps": use, "einsum": unknown} for v in (1, 2)]
-    result = {"base": Size()._asdict(), "curves": {"batch": curve}}
-    run.write(tmp_path, {"growth": part(result)}, MACHINE)
-    assert (tmp_path / tables.FIGURE).read_bytes().startswith(b"\x89PNG")
-    page = (tmp_path / "benchmarks.md").read_text("utf-8")
-    assert cells(page, "batch")[0] == [
-        "batch", "1", "2.00", "2.00", "3", "not measurable here",
-    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -281,67 +215,7 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
     assert "is not what this command writes" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_steps_with_and_without_the_counterfactual_loss_are_compared(
-    capsys, monkeypatch
-):
-    trained = {}
-    prepare = fit.prepare
-
-    def kept(name, data, config, folder):
-        ready = prepare(name, data, config, folder)
-        outputs = ready.trained.output
-        weights = config.coupling_weights, config.counterfactual_weights
-        trained[weights] = set(outputs) if isinstance(outputs, dict) else None
-        return ready
-
-    monkeypatch.setattr(fit, "prepare", kept)
-    flags = ["--datasets", "digits", "--rounds", "1"]
-    parser = counterfactual.make_parser()
-    assert run_command(parser, counterfactual.main, flags) == 0
-    printed = capsys.readouterr().out
-    ms = {
-        name: float(text)
-        for name, text in re.findall(
-            r"(network|losses|loss) ([\d.]+) ms", printed
-        )
-    }
-    ratio = float(re.search(r"takes ([\d.]+) times", printed)[1])
-    assert ratio == pytest.approx(ms["losses"] / ms["loss"], rel=0.05)
-    plain, coupled, both = trained.values()
-    assert plain is None and coupled == {"lengths", "couplings"}
-    assert both == coupled | {"counterfactual"}
-
-
-@pytest.mark.slow
-def test_measures_of_faithfulness_are_compared_with_the_class_layer(capsys):
-    flags = ["--side", "8", "--images", "20", "--rounds", "1"]
-    parser = faithfulness.make_parser()
-    assert run_command(parser, faithfulness.main, flags) == 0
-    assert "dr_capsnet_small, 20 images" in capsys.readouterr().out
-
-
-def test_the_page_shows_the_table_of_aims():
-    speed = run.ROOT / "docs" / "guides" / "speed.md"
-    page = speed.read_text("utf-8")
-    _, _, rest = page.partition("<!-- aims: python -m benchmarks.run -->\n")
-    shown, _, _ = rest.partition("\n<!-- end of aims -->")
-    results = run.ROOT / "results"
-    parts, known = run.read(results), machines.read(results)
-    page = (results / "benchmarks.md").read_text("utf-8")
-    assert shown and shown in tables.page(parts, known) == page
-
-
-@pytest.mark.slow
-def test_steps_on_images_and_on_kept_features_are_compared(capsys):
-    flags = "--backbone MobileNet --images 8 --side 32 --rounds 1".split()
-    assert run_command(backbone.make_parser(), backbone.main, flags) == 0
-    printed = capsys.readouterr().out
-    on_images, on_features, ratio = map(
-        float,
-        re.search(
-            r"images ([\d.]+) ms, .* features ([\d.]+) ms, ([\d.]+) times",
-            printed,
-        ).groups(),
-    )
-    assert ratio == pytest.approx(on_images / on_features, rel=0.1)
+def test_the_page_in_results_is_made_of_its_data():
+    folder = ROOT / "results"
+    page = (folder / "benchmarks.md").read_text("utf-8")
+    assert page == tables.page(run.read(folder))

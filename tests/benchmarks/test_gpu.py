@@ -1,6 +1,5 @@
 """The benchmark of whole steps: its page, and the network in PyTorch."""
 
-import copy
 import json
 import os
 import subprocess
@@ -12,8 +11,9 @@ import numpy as np
 import pytest
 
 import tfcaps
-from benchmarks import gpu, gpu_job
-from benchmarks.aims import UNMEASURED
+from benchmarks import gpu, gpu_job, models
+from benchmarks.command import ROOT, main
+from markdown_table import UNMEASURED
 from tfcaps.losses import MarginLoss
 
 LONG = 3.0
@@ -22,12 +22,12 @@ RESULT = {
     "machine": {
         "date": "2026-01-02",
         "commit": "abc",
-        "device": "a GPU",
-        "gpu": True,
+        "cpu": "a CPU",
+        "cores": 16,
+        "gpu": "a GPU",
         "backend": "jax",
         "versions": {"python": "3.12.1", "jax": "0.10.2"},
     },
-    "command": "KERAS_BACKEND=jax python -m benchmarks.gpu --batch 128",
     "settings": {"batch": 128, "rounds": 15, "quick": False},
     "models": [
         {
@@ -60,15 +60,6 @@ MISSING = {
 }
 
 
-def changed(**parts):
-    """Returns the results with some entries of their parts replaced."""
-    result = copy.deepcopy(RESULT)
-    for name, part in parts.items():
-        is_update = isinstance(part, dict) and name != "pytorch"
-        result[name] = {**result[name], **part} if is_update else part
-    return result
-
-
 def cells(page, start):
     """Returns the cells of the only table row that begins so."""
     (line,) = [x for x in page.splitlines() if x.startswith(f"| {start} ")]
@@ -76,48 +67,32 @@ def cells(page, start):
 
 
 def command(*flags):
-    return gpu.main(flags)
+    return main(gpu.make_parser(), gpu.run, gpu._check, flags)
 
 
 def test_the_page_says_what_was_measured_and_where():
     page = gpu_job.page(RESULT)
     assert (
-        "\n2026-01-02, commit abc, a GPU, backend jax, python 3.12.1, jax "
-        "0.10.2.\n\n    KERAS_BACKEND=jax python -m benchmarks.gpu "
-        "--batch 128\n"
+        "\na GPU, backend jax. 2026-01-02, commit abc, a CPU, 16 cores, python "
+        "3.12.1, jax 0.10.2, at most 15 rounds.\n"
     ) in page
-    assert cells(page, "GPU,")[1:] == [
-        "0.7",
-        "dr_capsnet 0.800, deepcaps 0.500",
-    ]
-    assert cells(page, "PyTorch formulation")[1:] == ["2x", "2.50x"]
     assert cells(page, "dr_capsnet") == [
         "dr_capsnet", "128x28x28x1", "whole", "1,234",
         "100.00", "1,280.0", "80.00", "0.800",
         "20.00", "6,400.0", "19.00", "0.950",
     ]  # fmt: skip
     assert cells(page, "deepcaps")[2:4] == ["not whole", UNMEASURED]
-    assert cells(page, "tfcaps")[1:] == ["64.00", "2,000.0", "", "1,234"]
-    assert cells(page, "PyTorch  ")[1:] == ["160.00", "800.0", "2.50", "3,000"]
+    assert cells(page, "tfcaps")[1:] == ["64.00", "2,000.0", "1.00", "1,234"]
+    assert cells(page, "PyTorch")[1:] == ["160.00", "800.0", "2.50", "3,000"]
 
 
-def test_figures_of_a_cpu_are_marked():
-    page = gpu_job.page(changed(machine={"device": "a CPU", "gpu": False}))
-    assert "abc, a CPU (a CPU: no GPU was found), backend jax" in page
-    reached = "dr_capsnet 0.800 (CPU), deepcaps 0.500 (CPU)"
-    assert cells(page, "GPU,")[2] == reached
-    assert cells(page, "PyTorch formulation")[2] == "2.50x (CPU)"
-    page = gpu_job.page(changed(settings={"quick": True}))
-    assert cells(page, "PyTorch formulation")[2] == "2.50x (quick)"
-
-
-def test_pytorch_that_is_missing_is_said_to_be():
-    page = gpu_job.page(changed(pytorch=MISSING))
-    assert cells(page, "PyTorch  ")[1] == "torch is not installed"
-    assert cells(page, "PyTorch formulation")[2] == UNMEASURED
-    page = gpu_job.page(changed(pytorch=None))
+def test_what_was_not_run_is_said():
+    machine = {**RESULT["machine"], "gpu": None}
+    page = gpu_job.page({**RESULT, "machine": machine, "pytorch": MISSING})
+    assert "\nA CPU: no GPU was found, backend jax. 2026" in page
+    assert "\nNot run: torch is not installed.\n" in page
+    page = gpu_job.page({**RESULT, "pytorch": None})
     assert "\nNot run without dr_capsnet.\n" in page
-    assert cells(page, "PyTorch formulation")[2] == UNMEASURED
 
 
 @pytest.mark.slow
@@ -133,10 +108,6 @@ def test_a_quick_run_writes_both_files(tmp_path, monkeypatch):
     assert result["settings"] == {
         "models": ["dr_capsnet"], "batch": 2, "rounds": 1, "quick": True,
     }  # fmt: skip
-    assert result["command"] == (
-        f"KERAS_BACKEND={keras.backend.backend()} python -m benchmarks.gpu "
-        "--models dr_capsnet --batch 2 --rounds 1 --quick"
-    )
     assert result["machine"]["versions"]["keras"] == keras.__version__
     (row,) = result["models"]
     assert row["images"] == [2, 28, 28, 1]
@@ -155,7 +126,7 @@ def test_defaults_are_the_three_networks_in_batches_of_128():
         "rounds": 15,
         "quick": False,
     }
-    assert gpu_job._size("deepcaps", 3) == ((32, 32, 3), 10, 3)
+    assert models.size_of("deepcaps", 3) == ((32, 32, 3), 10, 3)
 
 
 def test_mistakes_are_one_sentence(tmp_path, capsys):
@@ -176,14 +147,13 @@ def test_other_backends_are_refused(tmp_path, monkeypatch, capsys):
     assert needs in capsys.readouterr().err
 
 
-def test_memory_is_that_of_another_process(monkeypatch, capsys):
-    monkeypatch.setattr(gpu_job, "_PEAK", "print('noise'); print(12{batch})")
-    assert gpu_job._peak("dr_capsnet", 3) == 123
-    monkeypatch.setattr(gpu_job, "_PEAK", "print(None)")
+def test_memory_that_a_process_cannot_tell_is_none(monkeypatch, capsys):
+    def fail(target, **arguments):
+        raise RuntimeError(f"{target} {arguments} ended with status -9")
+
+    monkeypatch.setattr(gpu_job, "call_elsewhere", fail)
     assert gpu_job._peak("dr_capsnet", 3) is None
-    monkeypatch.setattr(gpu_job, "_PEAK", "raise MemoryError({name!r})")
-    assert gpu_job._peak("dr_capsnet", 3) is None
-    assert "MemoryError: dr_capsnet" in capsys.readouterr().out
+    assert "'batch': 3} ended with status -9" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -196,7 +166,7 @@ def test_it_is_imported_without_tensorflow_and_torch():
     )
     subprocess.run(
         [sys.executable, "-c", code],
-        cwd=gpu.ROOT,
+        cwd=ROOT,
         env={**os.environ, "KERAS_BACKEND": "jax"},
         check=True,
     )
@@ -243,7 +213,7 @@ def test_pytorch_computes_what_tfcaps_does_and_its_gradient(capsnets, rng):
     # A step of SGD shows the gradient, here that of constant couplings.
     model.compile(keras.optimizers.SGD(1.0), MarginLoss())
     before = model.get_weights()[-1]
-    expected = gpu_job._train(model, images, labels)
+    expected = models.train(model, images, labels)
     gradient = np.swapaxes(before - model.get_weights()[-1], 2, 3)
     loss = pytorch.make_step(network, images, labels)()
     np.testing.assert_allclose(loss, expected, rtol=1e-4)

@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 
 from benchmarks import runtimes
-from cli import run_loading
+from benchmarks.command import main
 from tests.exports import pruned_capsnet
 from tests.networks import tiny_capsnet
 from tests.nightly import NIGHTLY
 
 
 def command(*arguments):
-    return run_loading(
-        runtimes.make_parser(),
-        lambda: runtimes.run,
-        runtimes._check,
-        list(map(str, arguments)),
-    )
+    flags = list(map(str, arguments))
+    parser = runtimes.make_parser()
+    return main(parser, runtimes.run, runtimes._check, flags)
 
 
 @pytest.fixture

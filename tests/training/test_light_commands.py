@@ -65,12 +65,6 @@ sys.exit(status)
         ("benchmarks/run.py --only unknown", 2),
         ("benchmarks/gpu.py --help", 0),
         ("benchmarks/gpu.py --models unknown", 2),
-        ("benchmarks/backbone.py --help", 0),
-        ("benchmarks/backbone.py --side 0", 2),
-        ("benchmarks/counterfactual.py --help", 0),
-        ("benchmarks/counterfactual.py --datasets nowhere/", 2),
-        ("benchmarks/faithfulness.py --help", 0),
-        ("benchmarks/faithfulness.py --model unknown", 2),
         # An example for machines without tfcaps, with NumPy.
         ("export/client.py --help", 0),
         ("export/client.py --model m --timeout 0 a.png", 2),
