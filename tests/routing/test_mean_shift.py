@@ -137,21 +137,6 @@ def test_gradients_reach_votes_and_activations(rng):
     assert np.all(np.isfinite(of_activations)) and np.any(of_activations != 0)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"types": 0}, "`types` must be integers of at least 1"),
-        ({"steps": 0}, "`steps` must be integers of at least 1"),
-        ({"width": 0.0}, "`width` must be above 0"),
-        ({"epsilon": 1.0}, "`epsilon` must be above 0 and below 1"),
-        ({"orphan": -1.0}, "`orphan` must be above 0"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        MeanShiftRouting(**settings)
-
-
 def test_children_must_be_as_many_of_each_type():
     with pytest.raises(ValueError, match="Children must be as many"):
         MeanShiftRouting(types=4)(np.zeros((1, 6, 2, 2)))

@@ -114,9 +114,3 @@ def test_bias_of_another_shape_is_refused():
         SelfAttentionRouting()(
             np.zeros((2, 5, 3, 4), "float32"), bias=np.zeros((3, 4))
         )
-
-
-@pytest.mark.parametrize("sharpness", [0, -1.0, float("nan"), float("inf")])
-def test_a_sharpness_that_is_no_factor_is_refused(sharpness):
-    with pytest.raises(ValueError, match="must be a finite number above 0"):
-        SelfAttentionRouting(sharpness=sharpness)

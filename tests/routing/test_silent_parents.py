@@ -79,9 +79,3 @@ def test_absent_parents_of_em_are_as_if_they_were_not_there(variant, rng):
     )
     assert not np.any(whole.couplings[..., ::2])
     assert not np.any(whole.activations[:, ::2])
-
-
-@pytest.mark.parametrize("count", [-1, 1.5, True, None])
-def test_a_wrong_number_of_silent_parents_is_an_error(count):
-    with pytest.raises(ValueError, match="`silent_parents` must be an integer"):
-        DynamicRouting(silent_parents=count)

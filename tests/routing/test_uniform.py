@@ -23,11 +23,6 @@ def test_routing_equals_one_iteration_by_agreement(shape, rng):
         np.testing.assert_allclose(tensor, wanted, atol=SUMS)
 
 
-def test_couplings_are_equal_whatever_the_votes(rng):
-    votes = 10 * rng.normal(size=(2, 5, 3, 4)).astype("float32")
-    np.testing.assert_allclose(UniformRouting()(votes).couplings, 1 / 3, 1e-6)
-
-
 def test_rounded_couplings_make_the_poses(rng):
     votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
     routed = UniformRouting(levels=5)(votes)
