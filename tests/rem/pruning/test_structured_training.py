@@ -8,10 +8,9 @@ import pytest
 
 import tfcaps
 from tests.backends import on_tensorflow
-from tests.compaction import inputs_of, randomized
+from tests.compaction import compiled, fit, inputs_of, randomized
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.rem.compaction.test_compact import assert_same
-from tests.rem.pruning.test_structured import compiled, fit
 from tests.tolerance import SUMS
 from tfcaps import rem
 
@@ -22,11 +21,6 @@ def in_float64(model):
     copy = type(model).from_config(json.loads(config))
     copy.set_weights(model.get_weights())
     return copy
-
-
-@pytest.fixture
-def images(rng):
-    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
 
 
 @pytest.mark.slow
