@@ -2,11 +2,11 @@
 
 import re
 
-import keras
 import numpy as np
 import pytest
 
 from tfcaps.models import dr_capsnet
+from training.devices import dtype_policy
 
 SMALL = {
     "filters": 4,
@@ -37,12 +37,8 @@ def test_settings_reach_the_layers():
 
 
 def test_lengths_are_float32_under_mixed_precision(rng):
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = dr_capsnet((8, 8, 1), 5, **SMALL)
-    finally:
-        keras.config.set_dtype_policy(policy)
     assert model.get_layer("class_caps").compute_dtype == "float16"
     lengths = model(rng.uniform(size=(2, 8, 8, 1)))
     assert lengths.dtype.name == "float32"

@@ -10,6 +10,7 @@ import pytest
 from tests.networks import SMALL_NETWORKS
 from tfcaps import models
 from tfcaps.losses import MarginLoss, ReconstructionLoss
+from training.devices import dtype_policy
 
 NETWORKS = pytest.mark.parametrize("name", SMALL_NETWORKS)
 LABELS = np.array([0, 2])
@@ -90,12 +91,8 @@ def test_network_with_decoder_can_be_trained_saved_and_loaded(
 
 @NETWORKS
 def test_lengths_are_float32_under_mixed_precision(name, rng):
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = SMALL_NETWORKS[name]()
-    finally:
-        keras.config.set_dtype_policy(policy)
     assert model.get_layer("class_caps").compute_dtype == "float16"
     lengths = model(images_for(model, rng))
     assert lengths.dtype.name == "float32"

@@ -12,6 +12,7 @@ from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.losses import MarginLoss, ReconstructionLoss
 from tfcaps.models import with_decoder
+from training.devices import dtype_policy
 
 LABELS = np.array([2, 0, 1, 1])
 
@@ -259,12 +260,8 @@ def test_wrong_networks_are_refused():
 
 
 def test_decoder_has_the_policy_of_the_capsules_and_float32_images(images):
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = tiny_capsnet()
-    finally:
-        keras.config.set_dtype_policy(policy)
     decoded = with_decoder(model)
     assert decoded.get_layer("reconstruction").compute_dtype == "float16"
     outputs = decoded({"images": images, "labels": None})

@@ -13,6 +13,7 @@ from experiments import run as experiments
 from export import check as export_check
 from export import run as export_run
 from tests import bad_files
+from tests.commands import status_of
 from tests.training.datasets.test_datasets import arrays
 from tests.training.test_run import tiny_data
 from training import explain, run, tables
@@ -74,13 +75,9 @@ def snapshot(folder):
 def assert_refused(capsys, folder, line, message):
     """Runs a command line and checks how it ends."""
     name, *arguments = line.split()
-    main = COMMANDS[name]
     before = snapshot(folder)
     capsys.readouterr()
-    try:
-        status = main(arguments)
-    except SystemExit as stopped:
-        status = stopped.code
+    status = status_of(COMMANDS[name], *arguments)
     error = capsys.readouterr().err
     sentences = [x for x in error.splitlines() if ": error: " in x]
     assert status == 2, error

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.commands import status_of
 from tests.networks import draw_weights, tiny_capsnet
 from tests.training.test_run import tiny_data
 from tfcaps import rem
@@ -16,10 +17,7 @@ from training.folder import RunFolder
 
 
 def command(*arguments):
-    try:
-        return explain.main(list(map(str, arguments)))
-    except SystemExit as stopped:
-        return stopped.code
+    return status_of(explain.main, *arguments)
 
 
 @pytest.fixture(scope="module")

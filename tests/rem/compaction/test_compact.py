@@ -20,6 +20,7 @@ from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
 from tfcaps.models import with_decoder
 from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
+from training.devices import dtype_policy
 
 
 def sharpen(model, factor):
@@ -228,11 +229,8 @@ def test_sequential_model(rng):
 
 
 def test_half_precision_folds_nothing(rng):
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = randomized(tiny_capsnet(), rng)
-    finally:
-        keras.config.set_dtype_policy("float32")
     conv = model.get_layer("conv")
     silence(conv, 1, bias=0.7)
     silence(conv, 2, bias=-0.7)

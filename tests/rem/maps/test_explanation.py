@@ -8,6 +8,7 @@ from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
+from training.devices import dtype_policy
 
 # Two to four pixels, as half of a pixel lies beyond the outer centres.
 TWICE = np.array([[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]])
@@ -318,12 +319,9 @@ def test_decoder_and_labels_are_left_out():
 
 
 def test_half_precision_is_explained_in_float32():
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = sharpened(tiny_capsnet())
         shown = rem.explanation(model)(images_of(model))
-    finally:
-        keras.config.set_dtype_policy("float32")
     dtypes = {
         name: keras.backend.standardize_dtype(output.dtype)
         for name, output in shown.items()

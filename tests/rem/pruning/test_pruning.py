@@ -13,6 +13,7 @@ from tests.golden import load
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
+from training.devices import dtype_policy
 
 _PRUNING = load("11_pruning")
 _SCHEDULES = json.loads(str(_PRUNING["schedules_json"]))
@@ -225,11 +226,8 @@ def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
 
 
 def test_mixed_precision_trains_with_masks(images):
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = compiled(tiny_capsnet())
-    finally:
-        keras.config.set_dtype_policy("float32")
     rem.prune_low_magnitude(model, lambda step: 0.5)
     fit(model, images)
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)

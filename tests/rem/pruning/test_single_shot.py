@@ -10,6 +10,7 @@ from tests.gradients import value_and_gradients, with_weights
 from tests.networks import tiny_capsnet
 from tfcaps import rem
 from tfcaps.rem.pruning.single_shot import _saliencies
+from training.devices import dtype_policy
 
 
 def batches(images, labels, size=8):
@@ -136,12 +137,9 @@ def test_wrong_arguments_are_errors(images):
 
 
 def test_loss_scaling_leaves_no_batch_out_and_masks_hold(images):
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = tiny_capsnet()
         model.compile("adam", tfcaps.losses.MarginLoss(), loss_weights=1e3)
         rem.prune_single_shot(model, batches(*images), 0.5)
-    finally:
-        keras.config.set_dtype_policy("float32")
     fit(model, images)
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
