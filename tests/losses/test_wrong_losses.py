@@ -87,7 +87,12 @@ def test_wrong_settings_are_refused(make, said):
         ),
         # One class has nothing to be compared with.
         (SpreadLoss(), (2,), (2, 1), "there must be at least two. Rece"),
-        (CounterfactualLoss(margin=0.5), (2,), (2, 3, 1), "there must be at least two. Rece"),
+        (
+            CounterfactualLoss(margin=0.5),
+            (2,),
+            (2, 3, 1),
+            "there must be at least two. Rece",
+        ),
         (
             ReconstructionLoss(),
             (2, 4, 4, 1),
