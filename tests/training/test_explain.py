@@ -84,8 +84,7 @@ def test_the_count_is_that_of_the_dictionary(finished, tmp_path, capsys):
 def test_trees_of_types_are_counted_where_capsules_have_places(
     tmp_path, capsys
 ):
-    model = tiny_capsnet()
-    draw_weights(model, 0, class_caps=9.0)
+    model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
     rng = np.random.default_rng(0)
     images = np.round(255 * rng.random((40, 8, 8, 1))) / 255
     report = rem.evaluate(

@@ -8,7 +8,7 @@ import pytest
 
 import tfcaps
 from tests.golden import load
-from tests.networks import draw_weights, tiny_capsnet
+from tests.networks import draw_weights, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.ops import dequantize, quantize
@@ -23,12 +23,6 @@ def model():
 @pytest.fixture
 def images(rng):
     return rng.random((23, 8, 8, 1), dtype=np.float32)
-
-
-def sharpen(model):
-    """Makes votes long, so that couplings differ from the uniform ones."""
-    transformation = model.get_layer("class_caps").transformation
-    transformation.assign(30.0 * transformation)
 
 
 def test_t_score_is_that_of_the_reference():
@@ -47,7 +41,7 @@ def test_t_score_limits():
 
 def test_capsule_outputs_shares_weights_and_shows_couplings(model, images):
     outputs = rem.capsule_outputs(model)
-    sharpen(model)
+    sharpened(model)
     shown = outputs.predict(images, verbose=0)
     expected = model.predict(images, verbose=0)
     np.testing.assert_allclose(shown["lengths"], expected, atol=SUMS)
@@ -62,7 +56,7 @@ def test_capsule_outputs_shares_weights_and_shows_couplings(model, images):
 def test_models_with_couplings_are_saved_and_loaded(
     show, model, images, tmp_path
 ):
-    sharpen(model)
+    sharpened(model)
     shown = show(model)
     shown.save(tmp_path / "shown.keras")
     loaded = keras.models.load_model(tmp_path / "shown.keras")
@@ -87,7 +81,7 @@ def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
 
 
 def test_quantized_model_has_the_weights_but_few_couplings(model, images):
-    sharpen(model)
+    sharpened(model)
     quantized = rem.quantize_couplings(model, 5)
     for mine, theirs in zip(model.weights, quantized.weights, strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -111,7 +105,7 @@ def test_quantized_model_can_be_saved(model, images, tmp_path):
 
 
 def test_evaluate_equals_a_computation_by_hand(model, images):
-    sharpen(model)
+    sharpened(model)
     labels = np.arange(23) % 4
     report = rem.evaluate(model, (images, labels), levels=6, batch_size=5)
     plain = rem.capsule_outputs(model).predict(images, verbose=0)
@@ -155,7 +149,7 @@ def test_evaluator_follows_the_weights(model, images):
     evaluator = rem.Evaluator(model)
     labels = np.zeros(23, int)
     before = evaluator.run((images, labels))
-    sharpen(model)
+    sharpened(model)
     after = evaluator.run((images, labels))
     fresh = rem.evaluate(model, (images, labels))
     assert after.t_score > before.t_score

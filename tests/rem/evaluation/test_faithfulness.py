@@ -19,9 +19,7 @@ DRAWS = 60
 
 @pytest.fixture(scope="module")
 def model():
-    model = tiny_capsnet()
-    draw_weights(model, 4, class_caps=3.0)
-    return model
+    return draw_weights(tiny_capsnet(), 4, class_caps=3.0)
 
 
 @pytest.fixture(scope="module")
@@ -361,8 +359,7 @@ def test_the_network_below_runs_once_and_the_cost_is_named(model, monkeypatch):
 
 
 def test_with_many_children_orders_are_silenced_in_sixteen_steps():
-    model = tiny_capsnet(primary_types=5)
-    draw_weights(model, 4, class_caps=3.0)
+    model = draw_weights(tiny_capsnet(primary_types=5), 4, class_caps=3.0)
     data = IMAGES[:6], LABELS[:6]
     report = rem.faithfulness(model, data, effect_samples=6)
     rows = 5 * 6 + (6 * 5 + 3) * 6 + (20 + 6 * 15 + 1) * 6 + 4 * 6
