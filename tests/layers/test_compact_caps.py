@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from tests.gradients import value_and_gradients, with_weights
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_close
 from tfcaps import routing as routings
 from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.routing import (
@@ -93,8 +93,7 @@ def make_pair(form, routing, rng):
 def test_outputs_are_those_of_class_caps(form, routing, rng):
     whole, compact, children, taken = make_pair(form, routing, rng)
     expected = whole(children, **ALL)
-    for output, wanted in zip(compact(taken, **ALL), expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=SUMS)
+    assert_all_close(compact(taken, **ALL), expected)
     np.testing.assert_allclose(compact(taken), expected[0], atol=SUMS)
     assert compact.count_params() < whole.count_params()
 
@@ -107,8 +106,7 @@ def test_given_activations_shorten_votes(form, rng):
     kept = short if left is None else short[..., left]
     expected = whole(children, activations=short, **ALL)
     outputs = compact(taken, activations=kept, **ALL)
-    for output, wanted in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=SUMS)
+    assert_all_close(outputs, expected)
     assert np.max(np.abs(expected[0] - whole(children))) > 1e-3
 
 
@@ -177,8 +175,7 @@ def test_all_children_may_vote(rng):
     expected = whole(children, **ALL)
     compact.build(children.shape)
     compact.set_weights(whole.get_weights())
-    for output, wanted in zip(compact(children, **ALL), expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=SUMS)
+    assert_all_close(compact(children, **ALL), expected)
 
 
 def test_silent_children_of_half_precision_have_float32_couplings(rng):

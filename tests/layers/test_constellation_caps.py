@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests import reference
+from tests.tolerance import assert_all_close
 from tfcaps.layers import ClassCaps, ConstellationCaps
 from tfcaps.routing import MeanShiftRouting
 
@@ -48,10 +49,7 @@ def test_layer_equals_loops(rng):
         anchors=grid[1:-1, 1:-1].reshape(-1, 2),
         scanned=np.repeat(scanned, 2, axis=0),
     )
-    for tensor, array in zip(
-        [*routed, evidence], [*expected, logs], strict=True
-    ):
-        np.testing.assert_allclose(tensor, array, atol=1e-4)
+    assert_all_close([*routed, evidence], [*expected, logs], atol=1e-4)
 
 
 def test_it_is_a_class_caps_whose_children_say_where_they_are(rng):

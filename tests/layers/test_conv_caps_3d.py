@@ -9,6 +9,7 @@ import pytest
 from tests import reference
 from tests.golden import load
 from tests.gradients import value_and_gradients
+from tests.tolerance import assert_all_close
 from tfcaps.layers import ConvCaps3D
 from tfcaps.routing import DynamicRouting
 
@@ -96,8 +97,7 @@ def test_gradients_equal_those_of_the_public_implementation():
         for name in ("input", "weights", "bias")
     }
     expected["weights"] = kernel_of(expected["weights"])
-    for gradient, wanted in zip(gradients, expected.values(), strict=True):
-        np.testing.assert_allclose(gradient, wanted, atol=1e-4)
+    assert_all_close(gradients, expected.values(), atol=1e-4)
 
 
 def test_depth_and_bias_of_votes_equal_the_other_implementation():

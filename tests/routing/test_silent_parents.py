@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_close
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
@@ -41,8 +41,7 @@ def test_silent_parents_compete_as_those_of_zero_votes_do(name, parents, rng):
         whole.activations[:, :parents],
         whole.couplings[..., :parents],
     )
-    for output, wanted in zip(left, expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=SUMS)
+    assert_all_close(left, expected)
     assert not np.any(whole.poses[:, parents:])
 
 

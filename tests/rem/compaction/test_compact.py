@@ -15,7 +15,7 @@ from tests.compaction import (
     silence,
 )
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
 from tfcaps.models import with_decoder
@@ -99,8 +99,7 @@ def test_weights_of_the_network_stay_its_own(name, pruned):
     model, before, compact, _ = pruned(name)
     ours = {id(weight) for weight in model.weights}
     assert ours.isdisjoint(id(weight) for weight in compact.weights)
-    for weight, array in zip(model.weights, before, strict=True):
-        np.testing.assert_array_equal(weight, array)
+    assert_all_equal(model.weights, before)
 
 
 @pytest.mark.parametrize("name", SMALL_NETWORKS)

@@ -9,7 +9,7 @@ import pytest
 import tfcaps
 from tests.golden import load
 from tests.networks import draw_weights, sharpened, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.ops import dequantize, quantize
 from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
@@ -83,8 +83,7 @@ def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
 def test_quantized_model_has_the_weights_but_few_couplings(model, images):
     sharpened(model)
     quantized = rem.quantize_couplings(model, 5)
-    for mine, theirs in zip(model.weights, quantized.weights, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_all_equal(model.weights, quantized.weights)
     plain = rem.capsule_outputs(model).predict(images, verbose=0)
     rounded = rem.capsule_outputs(quantized).predict(images, verbose=0)
     codes = quantize(plain["couplings"], 5)

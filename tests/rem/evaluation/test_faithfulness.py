@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.networks import draw_weights, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
 
@@ -291,8 +291,7 @@ def test_weights_are_drawn_anew_elsewhere(model, report):
         rem.faithfulness(model, (IMAGES, LABELS), seed=seed).randomisation
         for seed in (0, 0, 1)
     ]
-    for weight, value in zip(model.weights, before, strict=True):
-        np.testing.assert_array_equal(weight, value)
+    assert_all_equal(model.weights, before)
     assert found[0] == found[1] != found[2]
     assert 0.0 < report.randomisation < 1.0
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, images_of, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.rem.maps.attribution import _windows
 from tfcaps.rem.maps.class_scores import filled
@@ -286,8 +286,7 @@ def test_every_method_has_maps_of_a_network(method, name):
     before = model.get_weights()
     maps = method(model, images)
     assert maps.shape == images.shape[:3] and np.all(np.isfinite(maps))
-    for a, b in zip(before, model.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_all_equal(before, model.get_weights())
 
 
 @every_method

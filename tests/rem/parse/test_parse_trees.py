@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_close
 from tfcaps import rem
 from tfcaps.layers import ConvCaps, Length, PrimaryCaps
 from tfcaps.rem import Edge
@@ -47,10 +47,7 @@ def assert_same(tree, expected):
         atol=1e-5,
     )
     assert tree.roots == expected.roots
-    for ours, theirs in zip(
-        tree.activations, expected.activations, strict=True
-    ):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert_all_close(tree.activations, expected.activations, atol=1e-5)
 
 
 @pytest.mark.parametrize(

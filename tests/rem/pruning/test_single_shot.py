@@ -8,6 +8,7 @@ import tfcaps
 from tests.compaction import compiled, fit
 from tests.gradients import value_and_gradients, with_weights
 from tests.networks import tiny_capsnet
+from tests.tolerance import assert_all_equal
 from tfcaps import rem
 from tfcaps.rem.pruning.single_shot import _saliencies
 from training.devices import dtype_policy
@@ -102,8 +103,7 @@ def test_moving_averages_are_left_as_they_were(images):
     model = compiled(keras.Model(inputs, outputs))
     before = [w.copy() for w in model.get_weights()]
     rem.prune_single_shot(model, batches(*images), 0.0)
-    for new, old in zip(model.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(new, old)
+    assert_all_equal(model.get_weights(), before)
 
 
 def test_every_tensor_keeps_a_weight():

@@ -11,7 +11,7 @@ from tests.backends import on_tensorflow
 from tests.compaction import compiled, fit, inputs_of, randomized
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.rem.compaction.test_compact import assert_same
-from tests.tolerance import SUMS
+from tests.tolerance import assert_all_close
 from tfcaps import rem
 
 
@@ -130,8 +130,7 @@ def test_resumed_training_goes_on_with_its_units(images, tmp_path):
     second.load_weights(tmp_path / "back_up.weights.h5")
     assert second.pruning.reached() == first.pruning.reached() > 0
     fit(second, images, epochs=2)
-    for weight, wanted in zip(second.weights, whole.weights, strict=True):
-        np.testing.assert_allclose(weight, wanted, atol=SUMS)
+    assert_all_close(second.weights, whole.weights)
 
 
 @on_tensorflow
