@@ -6,6 +6,7 @@ from PIL import Image
 
 from export import client
 from tests import served_models
+from tests.commands import status_of
 from tests.networks import tiny_capsnet
 from tfcaps import models
 from tfcaps.rem import capsule_outputs
@@ -88,10 +89,7 @@ def write_images():
 
 def run(*arguments):
     """Returns the exit status of the command."""
-    try:
-        return client.main([str(argument) for argument in arguments])
-    except SystemExit as stopped:
-        return stopped.code
+    return status_of(client.main, *arguments)
 
 
 def expected(model, pixels):

@@ -6,6 +6,7 @@ import numpy as np
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import PrimaryCaps
+from tfcaps.losses import MarginLoss
 
 # Variables that start as constants, which would hide what is mixed up.
 CONSTANT = ("bias", "beta", "gamma", "moving_mean", "moving_variance")
@@ -65,3 +66,19 @@ def capsnet(*parents, rng):
     for layer in parents:
         capsules = layer(capsules)
     return randomized(keras.Model(images, capsules), rng)
+
+
+def compiled(model, optimizer="adam", loss=None, **options):
+    loss = loss or MarginLoss()
+    model.compile(optimizer, loss, jit_compile=False, **options)
+    return model
+
+
+def fit(model, images, callbacks=(), **options):
+    """Trains and prunes as was set up; returns the history."""
+    return model.fit(
+        *images,
+        verbose=0,
+        callbacks=[rem.UpdatePruningStep(), *callbacks],
+        **{"batch_size": 8, "shuffle": False, **options},
+    ).history

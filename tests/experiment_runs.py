@@ -10,6 +10,7 @@ from experiments import folder as experiment_folder
 from experiments import jobs as experiment_jobs
 from experiments import run as experiments
 from experiments.experiment import Experiment, Row, fields_of
+from tests.commands import status_of
 from training.configs import Config
 from training.tables import Column
 
@@ -105,10 +106,7 @@ def install(tmp_path, monkeypatch):
 
 
 def command(*arguments):
-    try:
-        return experiments.main([*map(str, arguments)])
-    except SystemExit as stopped:
-        return stopped.code
+    return status_of(experiments.main, *arguments)
 
 
 def call(tmp_path, *flags):

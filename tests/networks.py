@@ -32,7 +32,7 @@ def of_capsules(layer, capsules, components):
 
 
 def draw_weights(model, seed, **transformations):
-    """Draws weights that are the same on every backend.
+    """Draws weights that are the same on every backend; returns the model.
 
     Transformations have the deviations given for their layers, by name.
     """
@@ -42,6 +42,21 @@ def draw_weights(model, seed, **transformations):
         scale = {"kernel": 0.3, "bias": 0.1}.get(weight.name)
         scale = transformations[layer] if scale is None else scale
         weight.assign(rng.normal(scale=scale, size=weight.shape))
+    return model
+
+
+def sharpened(model, *layers):
+    """Returns the model with couplings that differ from the uniform ones."""
+    for name in layers or ("class_caps",):
+        weight = model.get_layer(name).transformation
+        weight.assign(30.0 * weight)
+    return model
+
+
+def images_of(model, count):
+    """Returns random images of the size that the model takes."""
+    shape = (count, *model.input_shape[1:])
+    return np.random.default_rng(1).random(shape, dtype=np.float32)
 
 
 def _backbone(channels):

@@ -25,123 +25,120 @@ from tfcaps.routing import (
 
 __all__ = ["LAYERS", "LOSSES", "ROUTINGS", "parametrize"]
 
+MIDRISE = "midrise"
+
+
+def _routing(name, routing, /, *arguments, shares=True, **settings):
+    return RoutingCase(
+        name, partial(routing, *arguments, **settings), shares=shares
+    )
+
+
+def _of_classes(name, loss, /, *arguments, perfect=True, **settings):
+    return LossCase(
+        name, partial(loss, *arguments, **settings), perfect=perfect
+    )
+
+
+def _of_routing(name, loss, /, *arguments, **settings):
+    make = partial(loss, *arguments, **settings)
+    return LossCase(name, make, of_classes=False, of_routing=True)
+
+
+def _of_images(name, /, *arguments, **settings):
+    make = partial(ReconstructionLoss, *arguments, **settings)
+    return LossCase(name, make, of_classes=False)
+
+
 ROUTINGS = [
-    RoutingCase("dynamic", partial(DynamicRouting)),
-    RoutingCase("dynamic-full", partial(DynamicRouting, gradient="full")),
-    RoutingCase("dynamic-levels", partial(DynamicRouting, levels=5)),
-    RoutingCase(
-        "dynamic-midrise",
-        partial(DynamicRouting, levels=4, levels_mode="midrise"),
-    ),
-    RoutingCase(
-        "dynamic-leaky", partial(DynamicRouting, leaky=True), shares=False
-    ),
-    RoutingCase("dynamic-sharp", partial(DynamicRouting, sharpness=2.0)),
-    RoutingCase(
+    _routing("dynamic", DynamicRouting),
+    _routing("dynamic-full", DynamicRouting, gradient="full"),
+    _routing("dynamic-levels", DynamicRouting, levels=5),
+    _routing("dynamic-midrise", DynamicRouting, levels=4, levels_mode=MIDRISE),
+    _routing("dynamic-leaky", DynamicRouting, leaky=True, shares=False),
+    _routing("dynamic-sharp", DynamicRouting, sharpness=2.0),
+    _routing(
         "dynamic-abstaining",
-        partial(DynamicRouting, leaky=True, sharpness=2.0, orphan=0.1),
+        DynamicRouting,
+        leaky=True,
+        sharpness=2.0,
+        orphan=0.1,
         shares=False,
     ),
-    RoutingCase(
-        "dynamic-silent",
-        partial(DynamicRouting, silent_parents=2),
-        shares=False,
-    ),
-    RoutingCase("em", partial(EMRouting)),
-    RoutingCase("em-code", partial(EMRouting, variant="code")),
-    RoutingCase(
+    _routing("dynamic-silent", DynamicRouting, silent_parents=2, shares=False),
+    _routing("em", EMRouting),
+    _routing("em-code", EMRouting, variant="code"),
+    _routing(
         "em-levels",
-        partial(
-            EMRouting,
-            inverse_temperature=0.1,
-            epsilon=1e-6,
-            gradient="last",
-            levels=11,
-            levels_mode="midrise",
-        ),
+        EMRouting,
+        inverse_temperature=0.1,
+        epsilon=1e-6,
+        gradient="last",
+        levels=11,
+        levels_mode=MIDRISE,
     ),
-    RoutingCase("mean_shift", partial(MeanShiftRouting), shares=False),
-    RoutingCase(
+    _routing("mean_shift", MeanShiftRouting, shares=False),
+    _routing(
         "mean_shift-types",
-        partial(MeanShiftRouting, types=2, steps=2, width=1.0, levels=11),
+        MeanShiftRouting,
+        types=2,
+        steps=2,
+        width=1.0,
+        levels=11,
         shares=False,
     ),
-    RoutingCase("regularized", partial(RegularizedRouting), shares=False),
-    RoutingCase(
-        "regularized-l1",
-        partial(RegularizedRouting, "l1", strength=0.1, rate=0.01, levels=5),
-        shares=False,
+    _routing("regularized", RegularizedRouting, shares=False),
+    _routing(
+        "regularized-l1", RegularizedRouting, "l1", 0.1, 0.01, 5, shares=False
     ),
-    RoutingCase("scaled_distance", partial(ScaledDistanceRouting)),
-    RoutingCase(
+    _routing("scaled_distance", ScaledDistanceRouting),
+    _routing(
         "scaled_distance-sample",
-        partial(
-            ScaledDistanceRouting, distance_scale="sample", gradient="full"
-        ),
+        ScaledDistanceRouting,
+        distance_scale="sample",
+        gradient="full",
     ),
-    RoutingCase(
-        "scaled_distance-levels", partial(ScaledDistanceRouting, levels=5)
+    _routing("scaled_distance-levels", ScaledDistanceRouting, levels=5),
+    _routing("self_attention", SelfAttentionRouting),
+    _routing("self_attention-sharp", SelfAttentionRouting, sharpness=5.0),
+    _routing(
+        "self_attention-levels", SelfAttentionRouting, gradient="last", levels=5
     ),
-    RoutingCase("self_attention", partial(SelfAttentionRouting)),
-    RoutingCase(
-        "self_attention-sharp", partial(SelfAttentionRouting, sharpness=5.0)
-    ),
-    RoutingCase(
-        "self_attention-levels",
-        partial(SelfAttentionRouting, gradient="last", levels=5),
-    ),
-    RoutingCase("uniform", partial(UniformRouting)),
-    RoutingCase("uniform-levels", partial(UniformRouting, levels=5)),
+    _routing("uniform", UniformRouting),
+    _routing("uniform-levels", UniformRouting, levels=5),
 ]
 
+CUSTOM = {"reduction": "sum", "name": "custom"}
+
 LOSSES = [
-    LossCase("margin", partial(MarginLoss)),
-    LossCase(
-        "margin-custom",
-        partial(MarginLoss, 0.8, 0.2, 0.3, reduction="sum", name="custom"),
+    _of_classes("margin", MarginLoss),
+    _of_classes("margin-custom", MarginLoss, 0.8, 0.2, 0.3, **CUSTOM),
+    _of_classes("spread", SpreadLoss),
+    _of_classes("spread-custom", SpreadLoss, 0.7, **CUSTOM),
+    _of_classes("evidence", EvidenceLoss, perfect=False),
+    _of_classes("evidence-custom", EvidenceLoss, 0.0, perfect=False, **CUSTOM),
+    _of_routing("coupling", CouplingLoss),
+    _of_routing(
+        "coupling-custom",
+        CouplingLoss,
+        0.5,
+        0.7,
+        3.0,
+        share=0.2,
+        places=4,
+        name="custom",
     ),
-    LossCase(
-        "coupling", partial(CouplingLoss), of_classes=False, of_routing=True
-    ),
-    LossCase(
-        "coupling-types",
-        partial(CouplingLoss, 0.5, share=0.2, places=4, name="custom"),
-        of_classes=False,
-        of_routing=True,
-    ),
-    LossCase(
-        "counterfactual",
-        partial(CounterfactualLoss),
-        of_classes=False,
-        of_routing=True,
-    ),
-    LossCase(
+    _of_routing("counterfactual", CounterfactualLoss),
+    _of_routing(
         "counterfactual-custom",
-        partial(CounterfactualLoss, 2.0, 0.5, m_plus=0.8, name="custom"),
-        of_classes=False,
-        of_routing=True,
+        CounterfactualLoss,
+        2.0,
+        0.5,
+        m_plus=0.8,
+        margin=0.3,
+        name="custom",
     ),
-    LossCase("evidence", partial(EvidenceLoss), perfect=False),
-    LossCase(
-        "evidence-custom",
-        partial(EvidenceLoss, 0.0, reduction="sum", name="custom"),
-        perfect=False,
-    ),
-    LossCase(
-        "presence",
-        partial(PresenceLoss),
-        of_classes=False,
-        of_routing=True,
-    ),
-    LossCase("spread", partial(SpreadLoss)),
-    LossCase(
-        "spread-custom",
-        partial(SpreadLoss, 0.7, reduction="sum", name="custom"),
-    ),
-    LossCase("reconstruction", partial(ReconstructionLoss), of_classes=False),
-    LossCase(
-        "reconstruction-custom",
-        partial(ReconstructionLoss, 0.1, reduction="sum", name="custom"),
-        of_classes=False,
-    ),
+    _of_routing("presence", PresenceLoss),
+    _of_images("reconstruction"),
+    _of_images("reconstruction-custom", 0.1, **CUSTOM),
 ]

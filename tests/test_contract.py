@@ -14,7 +14,7 @@ import pytest
 import tfcaps
 from tests.gradients import value_and_gradients
 from tests.registry import LAYERS, LOSSES, ROUTINGS, parametrize
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_close
 
 # A user's program: it knows the file and the import, and no custom_objects.
 FRESH_PROCESS = """
@@ -132,8 +132,7 @@ def test_model_loads_in_a_fresh_process_with_equal_outputs(case, loaded):
     with np.load(folder / f"{case.name}.loaded.npz") as file:
         outputs = [file[f"arr_{index}"] for index in range(len(file.files))]
     assert len(outputs) == len(expected[case.name])
-    for output, wanted in zip(outputs, expected[case.name], strict=True):
-        np.testing.assert_allclose(output, wanted, atol=SUMS)
+    assert_all_close(outputs, expected[case.name])
 
 
 @parametrize([case for case in LOSSES if case.of_classes])

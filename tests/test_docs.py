@@ -120,8 +120,7 @@ def _figures(folder, rng):
 @contextlib.contextmanager
 def _finished_run(folder, rng):
     """`runs/digits-rem`, as `training/run.py --rem` leaves it."""
-    model = tiny_capsnet(10)
-    draw_weights(model, 0, class_caps=9.0)
+    model = draw_weights(tiny_capsnet(10), 0, class_caps=9.0)
     images = rng.uniform(size=(64, 8, 8, 1)).astype("float32")
     report = rem.evaluate(model, (images, rng.integers(0, 10, len(images))))
     run = RunFolder(folder / "runs" / "digits-rem", Config(rem=True))

@@ -29,3 +29,15 @@ def rounding(terms, magnitude=1.0, dtype="float32"):
 # Of what the small networks of the tests compute: sums of numbers of size 1, at
 # most so many terms one after the other.
 SUMS = rounding(64)
+
+
+def assert_all_close(actual, expected, atol=SUMS, rtol=1e-7):
+    """Checks as many arrays as are expected, one by one."""
+    for array, wanted in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(array, wanted, rtol, atol)
+
+
+def assert_all_equal(actual, expected):
+    """Checks as many arrays as are expected, each of the same numbers."""
+    for array, wanted in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(array, wanted)

@@ -12,7 +12,6 @@ from tests.experiment_runs import (
     call,
     cells,
     command,
-    install,
     row,
     starts,
 )
@@ -24,11 +23,6 @@ _KEPT = sorted(
     if (path.parent / "experiment.json").exists()
 )
 every_kept = pytest.mark.parametrize("path", _KEPT, ids=lambda p: p.name)
-
-
-@pytest.fixture
-def fake(tmp_path, monkeypatch):
-    return install(tmp_path, monkeypatch)
 
 
 def collect(tmp_path, out="out"):

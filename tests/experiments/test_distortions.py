@@ -7,6 +7,7 @@ import pytest
 
 from cli import run_loading
 from experiments import distortions, distortions_job
+from tests.commands import status_of
 from tests.networks import tiny_capsnet
 from training import dense_head
 
@@ -114,11 +115,7 @@ def test_files_of_one_name_are_seeds_of_it(tiny, capsys):
     ],
 )
 def test_wrong_arguments_get_one_sentence(arguments, says, capsys):
-    try:
-        status = command(*arguments)
-    except SystemExit as stopped:
-        status = stopped.code
-    assert status == 2
+    assert status_of(lambda given: command(*given), *arguments) == 2
     assert says in capsys.readouterr().err
 
 

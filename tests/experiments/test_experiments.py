@@ -14,18 +14,12 @@ from tests.experiment_runs import (
     call,
     cells,
     command,
-    install,
     once,
     remember_processes,
     row,
     starts,
     terminate,
 )
-
-
-@pytest.fixture
-def fake(tmp_path, monkeypatch):
-    return install(tmp_path, monkeypatch)
 
 
 def test_finished_runs_are_not_repeated(tmp_path, fake, capsys):

@@ -10,13 +10,8 @@ from cli import UserError
 from experiments import experiment, paper, published
 from experiments import table as experiment_table
 from experiments.folder import ExperimentFolder
-from tests.experiment_runs import ALL, call, cells, install, row, small
+from tests.experiment_runs import ALL, call, cells, row, small
 from training.tables import Column
-
-
-@pytest.fixture
-def fake(tmp_path, monkeypatch):
-    return install(tmp_path, monkeypatch)
 
 
 def test_a_table_has_ours_published_and_the_difference(tmp_path, fake):

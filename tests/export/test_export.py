@@ -15,10 +15,12 @@ from cli import UserError
 from export import check, manifest, reference, sizes
 from export import run as command
 from export.model import export_model
+from tests.commands import status_of
 from tests.exports import pruned_capsnet, with_dead_units
 from tests.networks import NETWORKS, SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import layers, rem
+from training.devices import dtype_policy
 
 IMAGES = (8, 8, 1)
 FILES = {
@@ -114,11 +116,8 @@ def test_raw_pixels_are_divided_in_the_graph(pruned, tmp_path, rng, no_sizes):
 
 @pytest.mark.slow
 def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng, no_sizes):
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = tiny_capsnet()
-    finally:
-        keras.config.set_dtype_policy("float32")
     folder = export_model(model, tmp_path, name="half")
     images = rng.random((2, *IMAGES), dtype=np.float32)
     for signature in ("serving_default", "explain", "encode"):
@@ -358,12 +357,8 @@ def test_mistakes_are_one_line_and_status_2(
         (tmp_path / run / file).write_text(text)
     given = {"--run": "model.keras", "--to": "served", **flags}
     arguments = [part for pair in given.items() for part in pair]
-    try:
-        status = command.main(arguments)
-    except SystemExit as stopped:
-        status = stopped.code
+    assert status_of(command.main, *arguments) == 2
     error = capsys.readouterr().err
-    assert status == 2
     assert message in error
     assert error.count("\n") == 1 and error.startswith("export/run.py: error:")
     assert not (tmp_path / "served").exists()

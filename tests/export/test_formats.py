@@ -11,6 +11,7 @@ from cli import UserError
 from export import check_job, conversion, formats, manifest, reference, runtime
 from export import run as command
 from export.model import export_model
+from tests.commands import status_of
 from tests.exports import copied, pruned_capsnet, signed_again, with_dead_units
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.nightly import nightly
@@ -241,12 +242,9 @@ def test_mistakes_are_one_line_and_status_2(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.keras").touch()
     arguments = ["--run", "model.keras", "--to", "served", *flags]
-    try:
-        status = command.main(arguments)
-    except SystemExit as stopped:
-        status = stopped.code
+    assert status_of(command.main, *arguments) == 2
     error = capsys.readouterr().err
-    assert status == 2 and message in error and error.count("\n") == 1
+    assert message in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Weights of many zeros: stored small, the same when they are read."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,6 +11,7 @@ from export.signatures import write_saved_model
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
+from training.devices import dtype_policy
 
 
 def sparse(rng, shape, share=0.9, dtype="float32"):
@@ -105,11 +105,8 @@ def test_two_models_in_one_process_keep_their_own_weights(rng, tmp_path):
 
 
 def test_weights_of_a_mixed_model_are_cast_as_before(rng, tmp_path):
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
+    with dtype_policy("mixed_bfloat16"):
         model = pruned(rng)
-    finally:
-        keras.config.set_dtype_policy("float32")
     outputs = rem.capsule_outputs(model, couplings=False)
     weights = Weights(outputs, packed=True)
     assert any(isinstance(w, PackedWeight) for w in weights._of.values())

@@ -1,7 +1,5 @@
 """ClassCaps, Length, and the layers as a stack."""
 
-import re
-
 import keras
 import numpy as np
 import pytest
@@ -192,81 +190,6 @@ def test_layers_stack_in_a_sequential_model(rng):
     history = model.fit(images, np.arange(4), epochs=8, verbose=0)
     losses = history.history["loss"]
     assert losses[-1] < losses[0]
-
-
-@pytest.mark.parametrize(
-    ("make", "shape", "message"),
-    [
-        (
-            lambda: ClassCaps(0, 16),
-            (5, 4),
-            "`num_capsules` and `dim` must be integers of at least 1. "
-            "Received: num_capsules=0, dim=16.",
-        ),
-        (
-            lambda: ClassCaps("10", 16.5),
-            (5, 4),
-            "Received: num_capsules='10', dim=16.5.",
-        ),
-        (
-            lambda: ClassCaps(10, 16, share="position"),
-            (5, 4),
-            "`share` must be one of (None, 'type', 'all'). Received: "
-            "share='position'.",
-        ),
-        (
-            lambda: ClassCaps(10, 16, routing="none"),
-            (5, 4),
-            "`routing` must be a number of iterations",
-        ),
-        (
-            lambda: ClassCaps(10, 16),
-            (6, 6, 4),
-            "ClassCaps takes capsules [batch, children, components] or [batch, "
-            "rows, columns, types, components], all known but the batch. "
-            "Received: input_shape=(None, 6, 6, 4).",
-        ),
-        (
-            lambda: ClassCaps(10, 16),
-            (None, 4),
-            "all known but the batch. Received: input_shape=(None, None, 4).",
-        ),
-        (
-            lambda: ClassCaps(10, 16, share="type"),
-            (5, 4),
-            '`share="type"` needs spatial capsules [batch, rows, columns, '
-            "types, components], which say where a child is and what its type "
-            "is. Received: input_shape=(None, 5, 4).",
-        ),
-    ],
-    ids=[
-        "no_capsules",
-        "no_integers",
-        "share",
-        "routing",
-        "rank",
-        "unknown_children",
-        "type_of_flat",
-    ],
-)
-def test_wrong_layer_is_refused(make, shape, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        make()(keras.Input(shape))
-
-
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [
-        (ClassCaps(3, 4), (4, 6)),
-        (ClassCaps(3, 4), (6, 4, 1)),
-        (ConvCaps(3, 4, 3), (3, 3, 6)),
-    ],
-)
-def test_activations_of_another_shape_are_refused(layer, shape):
-    poses = (6, 4, 8) if len(shape) < 3 or shape[2] == 1 else (6, 3, 3, 2, 8)
-    message = "`activations` must have the shape of the poses without its last"
-    with pytest.raises(ValueError, match=message):
-        layer(np.zeros(poses, "float32"), np.zeros(shape, "float32"))
 
 
 def test_without_a_bias_it_is_none():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.layers.test_compact_caps import ALL, FLAT, GRID, ROUTINGS
-from tests.tolerance import SUMS, rounding
+from tests.tolerance import SUMS, assert_all_close, rounding
 from tfcaps.layers import ClassCaps, CompactCaps
 
 
@@ -30,8 +30,7 @@ def test_children_of_zero_poses_may_share_one_matrix(grid, routing, rng):
         by_position = weights[1].reshape(-1, grid[-1], 3)
         weights[1] = by_position[:, voting].reshape(-1, 3)
     compact.set_weights(weights)
-    for output, wanted in zip(compact(taken, **ALL), expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=SUMS)
+    assert_all_close(compact(taken, **ALL), expected)
     np.testing.assert_allclose(
         compact.voting_activations(taken),
         whole.voting_activations(children),
@@ -61,5 +60,4 @@ def test_inactive_types_of_em_are_left_out(rng):
     # Means, variances and logits are sums over the children, of each iteration.
     sums = 3 * whole.routing.iterations
     atol = rounding(sums * np.prod(GRID), np.max(np.abs(expected[0])))
-    for output, wanted in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=atol)
+    assert_all_close(outputs, expected, atol=atol)

@@ -7,7 +7,7 @@ import pytest
 from tests.backends import compiled, nightly_on_jax
 from tests.gradients import value_and_gradients, with_weights
 from tests.registry import LAYERS, parametrize
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_close
 
 
 @parametrize(LAYERS)
@@ -37,8 +37,7 @@ def test_any_batch_size_is_predicted_row_by_row(case, rng):
     expected = keras.tree.flatten(model(inputs))
     # Two full batches and a last one of one sample.
     batched = keras.tree.flatten(model.predict(inputs, batch_size=2, verbose=0))
-    for output, wanted in zip(batched, expected, strict=True):
-        np.testing.assert_allclose(output, wanted, atol=SUMS)
+    assert_all_close(batched, expected)
 
 
 @nightly_on_jax

@@ -1,7 +1,5 @@
 """Decoder: which capsule it sees, and its networks."""
 
-import re
-
 import keras
 import numpy as np
 import pytest
@@ -189,62 +187,3 @@ def test_images_end_in_channels_whatever_the_setting_of_keras(network, poses):
     finally:
         keras.config.set_image_data_format("channels_last")
     assert tuple(images.shape) == (len(poses), 48, 40, 2)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: Decoder((28, 28)),
-            "`image_shape` must be (rows, columns, channels). Received: "
-            "image_shape=(28, 28).",
-        ),
-        (
-            lambda: Decoder((28, 0, 1)),
-            "`image_shape` must be (rows, columns, channels). Received: "
-            "image_shape=(28, 0, 1).",
-        ),
-        (
-            lambda: Decoder(28),
-            "`image_shape` must be (rows, columns, channels). Received: "
-            "image_shape=28.",
-        ),
-        (
-            lambda: Decoder((28, 28, 1), network=5),
-            "`network` must be a name or a Keras layer. Received: network=5.",
-        ),
-        (
-            lambda: Decoder((28, 28, 1), "convolution"),
-            "`network` must be one of ('dense', 'deconvolution', 'upsampling') "
-            "or a Keras layer. Received: network='convolution'.",
-        ),
-        (
-            lambda: Decoder((28, 30, 1), "deconvolution"),
-            'The network "deconvolution" needs sides divisible by 4. Received: '
-            "image_shape=(28, 30, 1).",
-        ),
-        (
-            lambda: Decoder((16, 24, 1), "upsampling"),
-            'The network "upsampling" needs sides of at least 24 that are '
-            "divisible by 8. Received: image_shape=(16, 24, 1).",
-        ),
-        (
-            lambda: Decoder((4, 4, 1))(keras.Input((2, 2, 3, 4))),
-            "Decoder takes class poses [batch, classes, components]. Received: "
-            "input_shape=(None, 2, 2, 3, 4).",
-        ),
-    ],
-    ids=[
-        "rank",
-        "empty",
-        "number",
-        "no_layer",
-        "network",
-        "by_4",
-        "by_8",
-        "spatial",
-    ],
-)
-def test_wrong_decoder_is_refused(make, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        make()

@@ -1,7 +1,6 @@
 """Matrix capsules: PrimaryMatrixCaps, matrix votes, EM over windows."""
 
 import functools
-import re
 
 import keras
 import numpy as np
@@ -190,55 +189,3 @@ def test_primary_matrix_caps_take_images_of_any_size():
     poses, activations = model.predict(np.ones((2, 5, 6, 3)), verbose=0)
     assert poses.shape == (2, 3, 4, 2, 4)
     assert activations.shape == (2, 3, 4, 2)
-
-
-@pytest.mark.parametrize(
-    ("make", "shape", "message"),
-    [
-        (
-            lambda: ClassCaps(2, 8, matrix=True),
-            (5, 8),
-            "`dim` of matrix capsules must be a square, such as 16 for 4x4. "
-            "Received: dim=8.",
-        ),
-        (
-            lambda: ConvCaps(2, 16, 2, matrix=True),
-            (4, 4, 2, 9),
-            "Matrix capsules keep their shape. Received: children of 9 "
-            "components for dim=16.",
-        ),
-        (
-            lambda: ClassCaps(2, 16, coordinates=True),
-            (2, 2, 3, 16),
-            "`coordinates` are added to matrices of at least two rows. "
-            "Received: matrix=False, dim=16.",
-        ),
-        (
-            lambda: ClassCaps(2, 1, matrix=True, coordinates=True),
-            (2, 2, 3, 1),
-            "Received: matrix=True, dim=1.",
-        ),
-        (
-            lambda: ClassCaps(2, 16, matrix=True, coordinates=True),
-            (12, 16),
-            "`coordinates` needs spatial capsules [batch, rows, columns, types,"
-            " components]",
-        ),
-        (
-            lambda: PrimaryMatrixCaps(0),
-            (4, 4, 3),
-            "`num_types` and `dim` must be integers of at least 1. "
-            "Received: num_types=0, dim=16.",
-        ),
-        (
-            lambda: PrimaryMatrixCaps(2),
-            (4, 3),
-            "PrimaryMatrixCaps takes a feature map [batch, rows, columns, "
-            "channels]. Received: input_shape=(None, 4, 3).",
-        ),
-    ],
-    ids=["square", "kept", "vectors", "one_row", "flat", "no_types", "rank"],
-)
-def test_wrong_layer_is_refused(make, shape, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        make()(keras.Input(shape))

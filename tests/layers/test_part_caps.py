@@ -1,7 +1,6 @@
 """PartCaps: types, competition of places, and poses that are places."""
 
 import numpy as np
-import pytest
 
 from tests.tolerance import SUMS
 from tfcaps.layers import PartCaps
@@ -74,21 +73,3 @@ def test_soft_competition_equals_loops(rng):
         share = present[row, column] ** 2 / (np.sum(around**2) + 1e-3)
         expected = presence[0, row, column, :-1] * share
         np.testing.assert_allclose(soft[0, row, column], expected, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_types": 0}, "`num_types` and `window` must be integers"),
-        ({"num_types": 2, "window": 4}, "`window` must be odd"),
-        ({"num_types": 2, "stride": 0}, "`stride` and `power` must be above 0"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        PartCaps(**settings)
-
-
-def test_features_must_be_a_map_of_a_known_size():
-    with pytest.raises(ValueError, match="PartCaps takes a feature map"):
-        PartCaps(2).build((None, None, 4, 3))

@@ -6,7 +6,7 @@ import pytest
 
 from tests import reference
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps
 from tfcaps.losses import MarginLoss
@@ -88,8 +88,7 @@ def test_labels_do_nothing_to_other_routings(children):
     before = layer.get_weights()
     poses = layer(children, labels=LABELS, training=True)
     np.testing.assert_allclose(poses, expected, atol=SUMS)
-    for weight, old in zip(layer.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(weight, old)
+    assert_all_equal(layer.get_weights(), before)
 
 
 def make_model(layer, **compile_options):

@@ -45,10 +45,3 @@ def test_templates_become_what_is_seen_where_a_type_was_found(rng):
     np.testing.assert_allclose(decoder.templates[..., 1], before[..., 1])
     with pytest.raises(ValueError, match="`found` must have activations above"):
         decoder.adapt(images, 0.1 * found)
-
-
-def test_images_and_places_must_fit():
-    with pytest.raises(ValueError, match="`size` must be odd"):
-        TemplateDecoder((8, 8, 1), 4)
-    with pytest.raises(ValueError, match="whole number of pixels"):
-        TemplateDecoder((9, 20, 1)).build((None, 4, 4, 2))

@@ -1,7 +1,6 @@
 """The losses of networks of parts."""
 
 import numpy as np
-import pytest
 
 from tfcaps.losses import EvidenceLoss, PresenceLoss, constellation_losses
 
@@ -37,9 +36,3 @@ def test_losses_are_named_as_outputs():
     assert losses["presence"].sparsity == 0.2
     assert losses["presence"].ambiguity == 0.3
     assert losses["reconstruction"].weight == 0.4
-
-
-@pytest.mark.parametrize("make", [EvidenceLoss, PresenceLoss])
-def test_weights_must_not_be_negative(make):
-    with pytest.raises(ValueError, match="must not be negative"):
-        make(-1.0)

@@ -76,22 +76,6 @@ def test_gradients_are_finite_at_zero_couplings():
     assert np.all(np.isfinite(keras.ops.convert_to_numpy(gradient)))
 
 
-def test_it_is_saved_and_loaded():
-    loss = keras.losses.deserialize(
-        keras.losses.serialize(CouplingLoss(2.0, 0.5, 3.0))
-    )
-    assert (loss.spread, loss.polarization, loss.crowding) == (2.0, 0.5, 3.0)
-
-
-def test_wrong_weights_are_errors():
-    with pytest.raises(ValueError, match="Received: spread=-1"):
-        CouplingLoss(-1)
-    with pytest.raises(ValueError, match="Received: polarization=-2"):
-        CouplingLoss(1.0, -2)
-    with pytest.raises(ValueError, match="Received: crowding=-3"):
-        CouplingLoss(crowding=-3)
-
-
 @pytest.mark.parametrize("iterations", [2, 4])
 def test_with_last_gradient_couplings_reach_the_votes_once(rng, iterations):
     """As a softmax of agreements with poses that are constants."""

@@ -10,9 +10,11 @@ import pytest
 from tests.networks import SMALL_NETWORKS
 from tfcaps import models
 from tfcaps.losses import MarginLoss, ReconstructionLoss
+from training.devices import dtype_policy
 
 NETWORKS = pytest.mark.parametrize("name", SMALL_NETWORKS)
 LABELS = np.array([0, 2])
+OF_NINE = "for kernel_size=9 and primary_kernel_size=9"
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +92,8 @@ def test_network_with_decoder_can_be_trained_saved_and_loaded(
 
 @NETWORKS
 def test_lengths_are_float32_under_mixed_precision(name, rng):
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = SMALL_NETWORKS[name]()
-    finally:
-        keras.config.set_dtype_policy(policy)
     assert model.get_layer("class_caps").compute_dtype == "float16"
     lengths = model(images_for(model, rng))
     assert lengths.dtype.name == "float32"
@@ -105,21 +103,9 @@ def test_lengths_are_float32_under_mixed_precision(name, rng):
 @pytest.mark.parametrize(
     ("make", "smallest", "because"),
     [
-        (
-            models.dr_capsnet,
-            17,
-            "for kernel_size=9 and primary_kernel_size=9",
-        ),
-        (
-            models.affine_capsnet,
-            17,
-            "for kernel_size=9 and primary_kernel_size=9",
-        ),
-        (
-            models.gamma_capsnet,
-            17,
-            "for kernel_size=9 and primary_kernel_size=9",
-        ),
+        (models.dr_capsnet, 17, OF_NINE),
+        (models.affine_capsnet, 17, OF_NINE),
+        (models.gamma_capsnet, 17, OF_NINE),
         (models.efficient_capsnet, 11, "for variant='mnist'"),
         (models.efficient_conv_capsnet, 33, "for its five windows"),
         (models.em_capsnet, 13, "for its windows"),
@@ -144,6 +130,7 @@ def test_images_of_a_wrong_shape_are_refused(make, smallest, because):
 @pytest.mark.parametrize(
     "make",
     [
+        lambda: models.dr_capsnet((17, 17, 1), 2, filters=2, primary_types=1),
         lambda: models.efficient_capsnet((11, 11, 1), 2),
         lambda: models.efficient_capsnet((19, 20, 1), 2, variant="smallnorb"),
         lambda: models.efficient_capsnet((29, 30, 1), 2, variant="multimnist"),
@@ -154,12 +141,22 @@ def test_images_of_a_wrong_shape_are_refused(make, smallest, because):
             (17, 17, 1), 2, filters=2, primary_types=1
         ),
     ],
-    ids=["mnist", "smallnorb", "multimnist", "conv", "em", "multi", "gamma"],
+    ids=["dr", "mnist", "smallnorb", "multimnist", "conv", "em"]
+    + ["multi", "gamma"],
 )
 def test_smallest_images_are_accepted(make):
     model = make()
     sides = model.input_shape[1:]
     assert model(np.ones((1, *sides), "float32")).shape == (1, 2)
+
+
+def test_windows_of_primary_caps_need_not_be_square():
+    settings = {"filters": 2, "primary_kernel_size": (2, 6)}
+    model = models.dr_capsnet((10, 14, 3), 2, **settings)
+    assert model.get_layer("primary_caps").output.shape[1:3] == (1, 1)
+    message = "at least 10 rows and 14 columns .* Use larger images or smaller"
+    with pytest.raises(ValueError, match=message):
+        models.dr_capsnet((14, 10, 3), 2, **settings)
 
 
 def test_children_of_deepcaps_are_the_published_ones():
@@ -195,6 +192,10 @@ def test_variants_of_deepcaps_differ_as_published():
 
 
 def test_settings_reach_the_layers():
+    model = SMALL_NETWORKS["dr_capsnet"](routing=1, share="all", name="x")
+    assert model.name == "x"
+    assert model.get_layer("class_caps").routing.iterations == 1
+    assert model.get_layer("class_caps").transformation.shape == (3, 4, 4)
     affine = SMALL_NETWORKS["affine_capsnet"]().get_layer("class_caps")
     assert affine.share == "all"
     assert type(affine.routing).__name__ == "UniformRouting"

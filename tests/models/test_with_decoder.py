@@ -8,10 +8,11 @@ import pytest
 
 import tfcaps
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.losses import MarginLoss, ReconstructionLoss
 from tfcaps.models import with_decoder
+from training.devices import dtype_policy
 
 LABELS = np.array([2, 0, 1, 1])
 
@@ -145,8 +146,7 @@ def test_frozen_network_leaves_only_the_decoder_to_learn(images):
     }
     weights = [weight.numpy() for weight in decoder.weights]
     train(compiled(joint), images)
-    for weight, old in zip(model.weights, before, strict=True):
-        np.testing.assert_array_equal(weight, old)
+    assert_all_equal(model.weights, before)
     for weight, old in zip(decoder.weights, weights, strict=True):
         assert np.any(weight.numpy() != old)
 
@@ -235,8 +235,7 @@ def test_decoder_is_not_decayed_by_sensitivity(images):
     before = [weight.numpy() for weight in decoder.weights]
     others = model.get_layer("class_caps").transformation.numpy()
     train(model, images)
-    for weight, old in zip(decoder.weights, before, strict=True):
-        np.testing.assert_array_equal(weight, old)
+    assert_all_equal(decoder.weights, before)
     assert np.any(model.get_layer("class_caps").transformation != others)
 
 
@@ -259,12 +258,8 @@ def test_wrong_networks_are_refused():
 
 
 def test_decoder_has_the_policy_of_the_capsules_and_float32_images(images):
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = tiny_capsnet()
-    finally:
-        keras.config.set_dtype_policy(policy)
     decoded = with_decoder(model)
     assert decoded.get_layer("reconstruction").compute_dtype == "float16"
     outputs = decoded({"images": images, "labels": None})

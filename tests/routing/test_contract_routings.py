@@ -7,7 +7,7 @@ import pytest
 from tests.backends import compiled, nightly_on_jax
 from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_close, assert_all_equal
 from tfcaps.ops import dequantize, quantize
 from tfcaps.routing import EMRouting
 
@@ -122,10 +122,7 @@ def test_weights_that_are_left_out_make_no_difference_at_their_start(case, rng):
         if name != "bias"
     }
     bare = case.make()(votes, activations)
-    for tensor, wanted in zip(
-        case.make()(votes, activations, **start), bare, strict=True
-    ):
-        np.testing.assert_array_equal(tensor, wanted)
+    assert_all_equal(case.make()(votes, activations, **start), bare)
     # Each weight counts once it has moved.
     for name, value in weights.items():
         moved = case.make()(votes, activations, **{name: value})
@@ -242,11 +239,9 @@ def test_gradient_modes_share_outputs(case, iterations, rng):
         routed_with_gradients(case.make(gradient=mode, **setting), *arguments)
         for mode in ("last", "full")
     )
-    for tensor, wanted in zip(full[:3], last[:3], strict=True):
-        np.testing.assert_allclose(tensor, wanted, atol=SUMS)
+    assert_all_close(full[:3], last[:3])
     if setting and iterations == 1:
-        for tensor, wanted in zip(full[3:], last[3:], strict=True):
-            np.testing.assert_allclose(tensor, wanted, atol=1e-4)
+        assert_all_close(full[3:], last[3:], atol=1e-4)
     else:
         assert np.max(np.abs(full[3] - last[3])) > 1e-2
 

@@ -6,7 +6,7 @@ import pytest
 from tests import reference
 from tests.golden import PUBLISHED_ACTIVATIONS, load, published_votes
 from tests.gradients import value_and_gradients
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_close, assert_all_equal
 from tfcaps.routing import EMRouting
 
 TEMPERATURES = {"lambda0p01": 0.01, "lambda0p1": 0.1}
@@ -93,8 +93,7 @@ def test_routing_equals_the_loops(iterations, shape, rng):
     expected = reference.em_routing(
         votes, activations, beta_u, beta_a, iterations, 0.2, epsilon=1e-4
     )
-    for tensor, wanted in zip(routed, expected, strict=True):
-        np.testing.assert_allclose(tensor, wanted, atol=2e-5)
+    assert_all_close(routed, expected, atol=2e-5)
 
 
 def test_routing_has_the_worked_out_values():
@@ -132,12 +131,9 @@ def test_an_inactive_child_has_no_influence(rng):
 
 def test_without_activations_all_children_are_active(rng):
     votes = rng.normal(size=(2, 9, 3, 4)).astype("float32")
-    for tensor, wanted in zip(
-        EMRouting()(votes),
-        EMRouting()(votes, np.ones((2, 9), "float32")),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(tensor, wanted)
+    assert_all_equal(
+        EMRouting()(votes), EMRouting()(votes, np.ones((2, 9), "float32"))
+    )
 
 
 def test_bias_moves_the_means_alone(rng):

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.registry import LAYERS, parametrize
+from tests.tolerance import assert_all_close
 from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D, Length
 from tfcaps.routing import Block, DynamicRouting, execution
 
@@ -65,8 +66,7 @@ def test_compiled_routing_gives_the_same_outputs_and_steps(
     inputs = case.random_inputs(rng, 3)
     expected = updates(case, inputs)
     monkeypatch.setattr(execution, "MANY_VOTES", 0)
-    for result, wanted in zip(updates(case, inputs), expected, strict=True):
-        np.testing.assert_allclose(result, wanted, atol=1e-5)
+    assert_all_close(updates(case, inputs), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from tests import reference
 from tests.gradients import value_and_gradients
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_close
 from tfcaps.ops import squash
 from tfcaps.routing import RegularizedRouting, UniformRouting
 
@@ -36,10 +36,9 @@ def test_routing_equals_the_loops(seed):
 
 def test_routing_starts_out_uniform(rng):
     votes, *_ = random_batch(rng)
-    for tensor, wanted in zip(
-        RegularizedRouting()(votes), UniformRouting()(votes), strict=True
-    ):
-        np.testing.assert_allclose(tensor, wanted, atol=1e-7)
+    assert_all_close(
+        RegularizedRouting()(votes), UniformRouting()(votes), atol=1e-7
+    )
 
 
 def test_rounded_coefficients_make_the_poses(rng):

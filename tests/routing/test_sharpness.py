@@ -23,15 +23,15 @@ def one_hot_votes(children=6, parents=3, dim=4):
     return votes
 
 
-@pytest.mark.parametrize("leaky", [False, True])
+@pytest.mark.parametrize(
+    "leak", [{}, {"leaky": True}, {"leaky": True, "orphan": 0.05}], ids=str
+)
 @pytest.mark.parametrize("sharpness", [0.5, 1.0, 30.0])
 @pytest.mark.parametrize("iterations", [1, 2, 4])
-def test_sharp_routing_equals_the_loops(leaky, sharpness, iterations, rng):
+def test_sharp_routing_equals_the_loops(leak, sharpness, iterations, rng):
     votes = 0.2 * rng.normal(size=(2, 5, 3, 4)).astype("float32")
     bias = rng.normal(size=(3, 4)).astype("float32")
-    settings = {"leaky": leaky, "sharpness": sharpness}
-    if leaky:
-        settings["orphan"] = 0.05
+    settings = {"sharpness": sharpness, **leak}
     routed = DynamicRouting(iterations, **settings)(votes, bias=bias)
     poses, couplings = reference.dynamic_routing(
         votes, bias, iterations, **settings
@@ -172,18 +172,28 @@ def test_a_schedule_for_nothing_or_to_nothing_is_an_error(rng):
         schedule.on_epoch_begin(3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"sharpness": 0}, "`sharpness` must be a finite number above 0"),
-        ({"sharpness": math.inf}, "Received: sharpness=inf"),
-        ({"leaky": True, "orphan": math.nan}, "Received: orphan=nan"),
-        ({"orphan": 0.1}, "need `leaky=True`"),
-        ({"orphan_mode": "learned"}, "need `leaky=True`"),
-        ({"sharpness_mode": "x"}, "Received: sharpness_mode='x'"),
-        ({"leaky": True, "orphan_mode": "x"}, "Received: orphan_mode='x'"),
-    ],
-)
-def test_wrong_settings_are_errors(settings, message):
-    with pytest.raises(ValueError, match=message):
-        DynamicRouting(**settings)
+def test_a_lone_child_is_shared_with_the_orphan():
+    # Half of (2, 0) is squashed to (0.5, 0): a logit of 1 against 0, then a
+    # share of 1 / (1 + 1/e).
+    votes = np.array([[[[2.0, 0.0]]]], "float32")
+    half = DynamicRouting(1, leaky=True)(votes)
+    np.testing.assert_allclose(half.couplings, [[[0.5]]], atol=SUMS)
+    np.testing.assert_allclose(half.poses, [[[0.5, 0.0]]], atol=SUMS)
+    routed = DynamicRouting(2, leaky=True)(votes)
+    np.testing.assert_allclose(routed.couplings, [[[0.731059]]], atol=SUMS)
+    np.testing.assert_allclose(routed.poses, [[[0.681304, 0.0]]], atol=SUMS)
+
+
+def test_leaky_couplings_sum_to_less_than_one(rng):
+    votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    totals = np.sum(DynamicRouting(leaky=True)(votes).couplings, axis=-1)
+    assert np.all(totals > 0) and np.all(totals < 1)
+    assert np.ptp(totals) > 1e-2
+
+
+def test_a_child_that_disagrees_with_all_parents_belongs_nowhere(rng):
+    votes = 5 * np.ones((1, 6, 3, 4), "float32")
+    votes[:, 0] = -5
+    couplings = np.asarray(DynamicRouting(leaky=True)(votes).couplings)
+    assert couplings[0, 0].sum() < 1e-3
+    np.testing.assert_allclose(couplings[0, 1:].sum(-1), 1.0, atol=1e-3)

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from tests.gradients import value_and_gradients
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_close
 from tfcaps.routing import Votes
 
 
@@ -60,8 +60,7 @@ def test_values_and_gradients_are_those_of_the_definition(name, rng):
         upstream=upstream,
     )
     np.testing.assert_allclose(value, wanted, atol=1e-5)
-    for gradient, slope in zip(gradients, slopes, strict=True):
-        np.testing.assert_allclose(gradient, slope, atol=SUMS)
+    assert_all_close(gradients, slopes)
 
 
 @pytest.mark.parametrize("name", METHODS)

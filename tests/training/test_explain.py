@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.commands import status_of
 from tests.networks import draw_weights, tiny_capsnet
 from tests.training.test_run import tiny_data
 from tfcaps import rem
@@ -16,10 +17,7 @@ from training.folder import RunFolder
 
 
 def command(*arguments):
-    try:
-        return explain.main(list(map(str, arguments)))
-    except SystemExit as stopped:
-        return stopped.code
+    return status_of(explain.main, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +84,7 @@ def test_the_count_is_that_of_the_dictionary(finished, tmp_path, capsys):
 def test_trees_of_types_are_counted_where_capsules_have_places(
     tmp_path, capsys
 ):
-    model = tiny_capsnet()
-    draw_weights(model, 0, class_caps=9.0)
+    model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
     rng = np.random.default_rng(0)
     images = np.round(255 * rng.random((40, 8, 8, 1))) / 255
     report = rem.evaluate(

@@ -22,8 +22,7 @@ NAMES = ["ant", "bee", "cat"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A finished run of a network that tells its images apart."""
-    model = tiny_capsnet()
-    draw_weights(model, 0, class_caps=9.0)
+    model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
     rng = np.random.default_rng(0)
     data = rng.random((40, 8, 8, 1)).astype("float32")
     report = rem.evaluate(model, (data, rng.integers(0, 3, 40)))

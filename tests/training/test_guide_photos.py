@@ -71,8 +71,7 @@ def assert_answered(printed):
 
 @pytest.mark.slow
 def test_the_guide_explains_new_pictures(photos, capsys, rng):
-    model = tiny_capsnet()
-    draw_weights(model, 0, class_caps=9.0)
+    model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
     images = rng.random((6, 8, 8, 1)).astype("float32")
     report = rem.evaluate(model, (images, np.arange(6) % 3))
     folder = RunFolder(photos / "runs" / "photos", Config())

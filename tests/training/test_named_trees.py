@@ -24,9 +24,7 @@ def data_of(count, side=8):
 
 @pytest.fixture
 def model():
-    network = tiny_capsnet()
-    draw_weights(network, 0, class_caps=9.0)
-    return network
+    return draw_weights(tiny_capsnet(), 0, class_caps=9.0)
 
 
 def test_two_right_images_of_two_classes_are_shown(tmp_path, model):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tfcaps
+from tests.commands import status_of
 from tests.nightly import nightly
 from tests.tolerance import SUMS
 from tests.training.datasets.test_datasets import arrays
@@ -37,10 +38,7 @@ def tiny_data(path, size=8, test=8):
 
 
 def command(*arguments):
-    try:
-        return run.main(list(map(str, arguments)))
-    except SystemExit as stopped:
-        return stopped.code
+    return status_of(run.main, *arguments)
 
 
 def metrics(folder):

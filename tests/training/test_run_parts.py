@@ -21,9 +21,7 @@ MARGIN = 2
 
 @pytest.fixture(scope="module")
 def model():
-    made = tiny_capsnet()
-    draw_weights(made, 0, class_caps=3.0)
-    return made
+    return draw_weights(tiny_capsnet(), 0, class_caps=3.0)
 
 
 def data_of(count=12, *, pairs=False):

@@ -48,8 +48,9 @@ def test_trees_go_down_through_fully_connected_layers(
 
 
 def test_a_report_says_how_large_and_how_necessary_deep_trees_are(capsys):
-    model = SMALL_NETWORKS["gamma_capsnet"]()
-    draw_weights(model, 0, hidden_caps=2.0, class_caps=2.0)
+    model = draw_weights(
+        SMALL_NETWORKS["gamma_capsnet"](), 0, hidden_caps=2.0, class_caps=2.0
+    )
     split = data_for(model)
     used, deeper = used_trees.measure("rem", model, split)
     found = rem.faithfulness(

@@ -14,6 +14,7 @@ from tests.compaction import (
     randomized,
     silence,
 )
+from tests.tolerance import assert_all_equal
 from tfcaps.layers import (
     ClassCaps,
     CompactCaps,
@@ -215,10 +216,7 @@ def test_zero_types_leave_where_types_share_matrices(make, rng):
     compact = compacted(model)
     assert compact.get_layer("primary").num_types == 2
     expected = model.get_layer("last").get_weights()
-    for weight, wanted in zip(
-        compact.get_layer("last").get_weights(), expected, strict=True
-    ):
-        np.testing.assert_array_equal(weight, wanted)
+    assert_all_equal(compact.get_layer("last").get_weights(), expected)
 
 
 def test_children_with_activations_of_their_own_stay(rng):

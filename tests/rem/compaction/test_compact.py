@@ -15,11 +15,12 @@ from tests.compaction import (
     silence,
 )
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
 from tfcaps.models import with_decoder
 from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
+from training.devices import dtype_policy
 
 
 def sharpen(model, factor):
@@ -98,8 +99,7 @@ def test_weights_of_the_network_stay_its_own(name, pruned):
     model, before, compact, _ = pruned(name)
     ours = {id(weight) for weight in model.weights}
     assert ours.isdisjoint(id(weight) for weight in compact.weights)
-    for weight, array in zip(model.weights, before, strict=True):
-        np.testing.assert_array_equal(weight, array)
+    assert_all_equal(model.weights, before)
 
 
 @pytest.mark.parametrize("name", SMALL_NETWORKS)
@@ -228,11 +228,8 @@ def test_sequential_model(rng):
 
 
 def test_half_precision_folds_nothing(rng):
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = randomized(tiny_capsnet(), rng)
-    finally:
-        keras.config.set_dtype_policy("float32")
     conv = model.get_layer("conv")
     silence(conv, 1, bias=0.7)
     silence(conv, 2, bias=-0.7)

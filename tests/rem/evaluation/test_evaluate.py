@@ -8,8 +8,8 @@ import pytest
 
 import tfcaps
 from tests.golden import load
-from tests.networks import draw_weights, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.networks import draw_weights, sharpened, tiny_capsnet
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.ops import dequantize, quantize
 from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
@@ -23,12 +23,6 @@ def model():
 @pytest.fixture
 def images(rng):
     return rng.random((23, 8, 8, 1), dtype=np.float32)
-
-
-def sharpen(model):
-    """Makes votes long, so that couplings differ from the uniform ones."""
-    transformation = model.get_layer("class_caps").transformation
-    transformation.assign(30.0 * transformation)
 
 
 def test_t_score_is_that_of_the_reference():
@@ -47,7 +41,7 @@ def test_t_score_limits():
 
 def test_capsule_outputs_shares_weights_and_shows_couplings(model, images):
     outputs = rem.capsule_outputs(model)
-    sharpen(model)
+    sharpened(model)
     shown = outputs.predict(images, verbose=0)
     expected = model.predict(images, verbose=0)
     np.testing.assert_allclose(shown["lengths"], expected, atol=SUMS)
@@ -62,7 +56,7 @@ def test_capsule_outputs_shares_weights_and_shows_couplings(model, images):
 def test_models_with_couplings_are_saved_and_loaded(
     show, model, images, tmp_path
 ):
-    sharpen(model)
+    sharpened(model)
     shown = show(model)
     shown.save(tmp_path / "shown.keras")
     loaded = keras.models.load_model(tmp_path / "shown.keras")
@@ -87,10 +81,9 @@ def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
 
 
 def test_quantized_model_has_the_weights_but_few_couplings(model, images):
-    sharpen(model)
+    sharpened(model)
     quantized = rem.quantize_couplings(model, 5)
-    for mine, theirs in zip(model.weights, quantized.weights, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_all_equal(model.weights, quantized.weights)
     plain = rem.capsule_outputs(model).predict(images, verbose=0)
     rounded = rem.capsule_outputs(quantized).predict(images, verbose=0)
     codes = quantize(plain["couplings"], 5)
@@ -111,7 +104,7 @@ def test_quantized_model_can_be_saved(model, images, tmp_path):
 
 
 def test_evaluate_equals_a_computation_by_hand(model, images):
-    sharpen(model)
+    sharpened(model)
     labels = np.arange(23) % 4
     report = rem.evaluate(model, (images, labels), levels=6, batch_size=5)
     plain = rem.capsule_outputs(model).predict(images, verbose=0)
@@ -151,32 +144,11 @@ def test_evaluate_equals_a_computation_by_hand(model, images):
     assert report.dictionary is report.dictionaries["predicted"]
 
 
-def test_every_form_of_a_data_set_gives_the_same(model, images):
-    sharpen(model)
-    labels = np.arange(23) % 4
-    one_hot = np.eye(4)[labels]
-    parts = [slice(start, start + 6) for start in range(0, 23, 6)]
-    dataset = [(images[part], labels[part]) for part in parts]
-    reports = [
-        rem.evaluate(model, (images, labels)),
-        rem.evaluate(model, (images, one_hot)),
-        rem.evaluate(model, (images, labels[:, np.newaxis])),
-        rem.evaluate(model, dataset),
-    ]
-    first, *others = (report.to_dict() for report in reports)
-    for other in others:
-        # Sums of float32 scores, which depend on the size of the batches.
-        scores = {"t_score", "t_score_voting"}
-        for name in scores:
-            assert other.pop(name) == pytest.approx(first[name], abs=SUMS)
-        assert other == {k: v for k, v in first.items() if k not in scores}
-
-
 def test_evaluator_follows_the_weights(model, images):
     evaluator = rem.Evaluator(model)
     labels = np.zeros(23, int)
     before = evaluator.run((images, labels))
-    sharpen(model)
+    sharpened(model)
     after = evaluator.run((images, labels))
     fresh = rem.evaluate(model, (images, labels))
     assert after.t_score > before.t_score
@@ -351,14 +323,6 @@ def test_layer_with_couplings_of_zero_is_named(model, images):
     assert rem.evaluate(model, (images, np.zeros(23, int)), 5).zero_layers == []
 
 
-def test_labels_may_be_whole_floats(model, images):
-    labels = np.arange(23) % 4
-    report = rem.evaluate(model, (images, labels.astype("float32")))
-    assert 0 < report.accuracy < 1
-    expected = rem.evaluate(model, (images, labels))
-    assert report.to_dict() == expected.to_dict()
-
-
 def test_labels_of_some_classes_are_enough(model, images):
     report = rem.evaluate(model, (images, np.full(23, 2)))
     trees = report.dictionaries["true"]
@@ -373,22 +337,10 @@ def test_wrong_input_is_an_error(model, images):
         rem.evaluate(model, (images, labels), levels=257)
     with pytest.raises(ValueError, match=r"`levels` must be in \[2, 256\]"):
         rem.evaluate(model, (images, labels), levels=1)
-    with pytest.raises(ValueError, match="There must be one label for each"):
-        rem.evaluate(model, (images, labels[:-1]))
     with pytest.raises(ValueError, match=r"Labels must be in \[0, 3\]"):
         rem.evaluate(model, (images, labels + 4))
     with pytest.raises(ValueError, match="The data set has no samples"):
         rem.evaluate(model, [])
-    with pytest.raises(ValueError, match="must be .images, labels. or an iter"):
-        rem.evaluate(model, 3)
-    with pytest.raises(ValueError, match="Labels must be whole numbers.*0.5"):
-        rem.evaluate(model, (images, labels + 0.5))
-    with pytest.raises(ValueError, match="must be .images, labels., or imag"):
-        rem.evaluate(model, [(images, labels, np.ones(23), 4)])
-    with pytest.raises(ValueError, match="must yield batches, not single im"):
-        rem.evaluate(model, list(zip(images, labels, strict=True)))
-    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
-        rem.evaluate(model, (images, labels), batch_size=0)
     unbuilt = keras.Sequential([tfcaps.layers.ClassCaps(3, 4)])
     with pytest.raises(ValueError, match="must be a functional model, or a"):
         rem.evaluate(unbuilt, (images, labels))

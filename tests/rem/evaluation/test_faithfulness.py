@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.networks import draw_weights, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
 
@@ -19,9 +19,7 @@ DRAWS = 60
 
 @pytest.fixture(scope="module")
 def model():
-    model = tiny_capsnet()
-    draw_weights(model, 4, class_caps=3.0)
-    return model
+    return draw_weights(tiny_capsnet(), 4, class_caps=3.0)
 
 
 @pytest.fixture(scope="module")
@@ -293,8 +291,7 @@ def test_weights_are_drawn_anew_elsewhere(model, report):
         rem.faithfulness(model, (IMAGES, LABELS), seed=seed).randomisation
         for seed in (0, 0, 1)
     ]
-    for weight, value in zip(model.weights, before, strict=True):
-        np.testing.assert_array_equal(weight, value)
+    assert_all_equal(model.weights, before)
     assert found[0] == found[1] != found[2]
     assert 0.0 < report.randomisation < 1.0
 
@@ -361,8 +358,7 @@ def test_the_network_below_runs_once_and_the_cost_is_named(model, monkeypatch):
 
 
 def test_with_many_children_orders_are_silenced_in_sixteen_steps():
-    model = tiny_capsnet(primary_types=5)
-    draw_weights(model, 4, class_caps=3.0)
+    model = draw_weights(tiny_capsnet(primary_types=5), 4, class_caps=3.0)
     data = IMAGES[:6], LABELS[:6]
     report = rem.faithfulness(model, data, effect_samples=6)
     rows = 5 * 6 + (6 * 5 + 3) * 6 + (20 + 6 * 15 + 1) * 6 + 4 * 6

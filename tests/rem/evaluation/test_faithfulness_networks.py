@@ -243,8 +243,12 @@ def test_measures_with_activations_of_their_own():
 
 
 def test_measures_of_children_below_several_layers():
-    model = SMALL_NETWORKS["multilayer_capsnet"]()
-    draw_weights(model, 2, hidden_caps1=8.0, class_caps=30.0)
+    model = draw_weights(
+        SMALL_NETWORKS["multilayer_capsnet"](),
+        2,
+        hidden_caps1=8.0,
+        class_caps=30.0,
+    )
     names = ["hidden_caps1", "class_caps"]
     report = check(model, "primary_caps", names, layer="hidden_caps1")
     assert report.layer == "hidden_caps1"
@@ -262,8 +266,7 @@ def test_couplings_rounded_to_the_uniform_one_are_in_no_tree():
 
 
 def test_a_compact_model_has_the_measures_of_the_whole_one():
-    model = tiny_capsnet()
-    draw_weights(model, 4, class_caps=3.0)
+    model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
     layer = model.get_layer("class_caps")
     maps = np.array(layer.transformation)
     maps[::2] = 0.0  # a type, which its convolution then does not make
@@ -287,8 +290,7 @@ def test_a_compact_model_has_the_measures_of_the_whole_one():
 
 
 def test_report_prints_and_saves(tmp_path):
-    model = tiny_capsnet()
-    draw_weights(model, 4, class_caps=3.0)
+    model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
     report = rem.faithfulness(model, (IMAGES, LABELS))
     text = str(report)
     assert (
@@ -312,8 +314,7 @@ def test_two_thousand_images_cost_at_most_fifteen_passes():
 
 
 def test_evaluate_has_faithfulness_if_asked_for():
-    model = tiny_capsnet()
-    draw_weights(model, 4, class_caps=3.0)
+    model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
     data = IMAGES, LABELS
     used = rem.faithfulness(model, data)
     plain = rem.evaluate(model, data)

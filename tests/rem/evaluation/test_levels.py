@@ -19,9 +19,11 @@ FEW = {"random_samples": 1, "effect_samples": 1, "stability_samples": 1}
 
 @pytest.fixture(scope="module")
 def model():
-    model = tiny_capsnet(4, filters=6, primary_dim=8, primary_kernel_size=4)
-    draw_weights(model, 1, class_caps=3.0)
-    return model
+    return draw_weights(
+        tiny_capsnet(4, filters=6, primary_dim=8, primary_kernel_size=4),
+        1,
+        class_caps=3.0,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -146,8 +148,12 @@ def test_of_several_classes_the_longest_counts(model, data):
 
 
 def test_every_routed_layer_is_rounded(rng):
-    model = SMALL_NETWORKS["multilayer_capsnet"]()
-    draw_weights(model, 2, hidden_caps1=8.0, class_caps=30.0)
+    model = draw_weights(
+        SMALL_NETWORKS["multilayer_capsnet"](),
+        2,
+        hidden_caps1=8.0,
+        class_caps=30.0,
+    )
     shape = (20, *model.input_shape[1:])
     data = rng.random(shape, dtype=np.float32), np.arange(20) % 3
     search = rem.find_levels(model, data, (3,))

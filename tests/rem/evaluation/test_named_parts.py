@@ -316,8 +316,7 @@ def test_parts_need_trees_with_places():
 
 
 def test_stability_is_that_of_trees_under_noise():
-    model = tiny_capsnet()
-    draw_weights(model, 4, class_caps=3.0)
+    model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
     draw = np.random.default_rng(0)
     images = draw.random((20, 8, 8, 1), dtype=np.float32)
     fields = rem.receptive_fields(model).centres.reshape(-1, 2)

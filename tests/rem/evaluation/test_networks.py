@@ -8,7 +8,7 @@ import pytest
 
 import tfcaps
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ConvCaps, ConvCaps3D, Length, PrimaryCaps
 from tfcaps.ops import dequantize, quantize
@@ -100,8 +100,7 @@ def test_rounded_copy_changes_class_couplings(name, built):
     model = built(name)
     images = images_of(model)
     rounded = rem.quantize_couplings(model, 5)
-    for mine, theirs in zip(model.weights, rounded.weights, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_all_equal(model.weights, rounded.weights)
     for layer in rounded.layers:
         if hasattr(layer, "routing"):
             levels = None if isinstance(layer, ConvCaps3D) else 5

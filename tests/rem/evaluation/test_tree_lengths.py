@@ -13,9 +13,7 @@ from tfcaps.layers import Length
 
 @pytest.fixture(scope="module")
 def model():
-    network = tiny_capsnet()
-    draw_weights(network, 0, class_caps=9.0)
-    return network
+    return draw_weights(tiny_capsnet(), 0, class_caps=9.0)
 
 
 @pytest.fixture(scope="module")

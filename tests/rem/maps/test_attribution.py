@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.networks import SMALL_NETWORKS, images_of, tiny_capsnet
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.rem.maps.attribution import _windows
 from tfcaps.rem.maps.class_scores import filled
@@ -23,14 +23,6 @@ def linear():
 
 
 @pytest.fixture(scope="module")
-def capsnet():
-    """A network whose couplings differ, and so move its lengths."""
-    model = tiny_capsnet(primary_types=3)
-    draw_weights(model, 0, class_caps=0.7)
-    return model
-
-
-@pytest.fixture(scope="module")
 def convolutional():
     """Two layers of features, and a linear head on the mean of the last."""
     keras.utils.set_random_seed(0)
@@ -40,11 +32,6 @@ def convolutional():
     x = keras.layers.Conv2D(5, 3, 2, name="second", **settings)(x)
     x = keras.layers.GlobalAveragePooling2D(**settings)(x)
     return keras.Model(images, keras.layers.Dense(3)(x))
-
-
-def images_of(model, count=5):
-    rng = np.random.default_rng(1)
-    return rng.random((count, *model.input_shape[1:]), dtype=np.float32)
 
 
 def lengths_of(model, images):
@@ -62,7 +49,7 @@ def weights_of(linear):
 def test_integrated_gradients_of_a_linear_model_are_weights_times_pixels(
     linear,
 ):
-    images = images_of(linear)
+    images = images_of(linear, 5)
     classes = np.array([0, 1, 2, 2, 0])
     base = np.full((4, 6, 2), 0.3, np.float32)
     base[1, 2] = 0.9
@@ -102,7 +89,7 @@ def test_integrated_gradients_are_the_mean_over_points_by_a_loop(capsnet):
 
 
 def test_integrated_gradients_sum_to_the_difference(capsnet):
-    images = images_of(capsnet)
+    images = images_of(capsnet, 5)
     classes = np.array([0, 1, 2, 0, 1])
     rows = np.arange(5)
     full = lengths_of(capsnet, images)[rows, classes]
@@ -173,7 +160,7 @@ def test_grad_cam_by_hand_where_nothing_is_enlarged():
 
 
 def test_grad_cam_takes_the_last_features_or_those_of_a_layer(convolutional):
-    images = images_of(convolutional)
+    images = images_of(convolutional, 5)
     last, second, first = (
         rem.grad_cam(convolutional, images, layer=name)
         for name in (None, "second", "first")
@@ -239,7 +226,7 @@ def test_occlusion_of_a_linear_model_by_a_loop(linear):
 
 
 def test_occlusion_of_single_pixels_is_exact_on_a_linear_model(linear):
-    images = images_of(linear)
+    images = images_of(linear, 5)
     maps = rem.occlusion(linear, images, size=1)
     predicted = np.argmax(lengths_of(linear, images), axis=-1)
     expected = np.sum(images * weights_of(linear)[predicted], axis=-1)
@@ -247,7 +234,7 @@ def test_occlusion_of_single_pixels_is_exact_on_a_linear_model(linear):
 
 
 def test_occlusion_of_the_whole_image_is_one_number(capsnet):
-    images = images_of(capsnet)
+    images = images_of(capsnet, 5)
     maps = rem.occlusion(capsnet, images, size=8)
     full = lengths_of(capsnet, images)
     j = np.argmax(full, axis=-1)[:, None]
@@ -299,8 +286,7 @@ def test_every_method_has_maps_of_a_network(method, name):
     before = model.get_weights()
     maps = method(model, images)
     assert maps.shape == images.shape[:3] and np.all(np.isfinite(maps))
-    for a, b in zip(before, model.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_all_equal(before, model.get_weights())
 
 
 @every_method
@@ -326,7 +312,7 @@ def test_filling():
 
 
 def test_bad_arguments_are_errors(linear, capsnet):
-    images = images_of(linear)
+    images = images_of(linear, 5)
     with pytest.raises(ValueError, match="`steps` must be at least 1.*steps=0"):
         rem.integrated_gradients(linear, images, steps=0)
     with pytest.raises(ValueError, match=r"not single.*shape \(4, 6, 2\)"):
@@ -344,9 +330,9 @@ def test_bad_arguments_are_errors(linear, capsnet):
     x = keras.layers.Conv2D(2, 3, data_format="channels_last")(anywhere)
     x = keras.layers.GlobalAveragePooling2D(data_format="channels_last")(x)
     with pytest.raises(ValueError, match="a known size. Received: features"):
-        rem.grad_cam(keras.Model(anywhere, x), images_of(capsnet))
+        rem.grad_cam(keras.Model(anywhere, x), images_of(capsnet, 5))
     with pytest.raises(ValueError, match=r"c\]: conv. Received: layer='len"):
-        rem.grad_cam(capsnet, images_of(capsnet), layer="lengths")
+        rem.grad_cam(capsnet, images_of(capsnet, 5), layer="lengths")
 
 
 def test_gradients_on_another_backend_are_an_error(linear, monkeypatch):

@@ -1,23 +1,16 @@
 """Maps of the couplings towards any class."""
 
-import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.rem.maps.test_explanation import images_of, sharpened, shown_by
+from tests.networks import SMALL_NETWORKS, images_of
+from tests.rem.maps.test_explanation import shown_by
 from tests.tolerance import SUMS
 from tfcaps import rem
 
 
-@pytest.fixture(scope="module")
-def model():
-    keras.utils.set_random_seed(0)
-    return sharpened(tiny_capsnet(primary_types=3))
-
-
 def test_maps_of_any_class_are_those_of_its_couplings(model):
-    images = images_of(model)
+    images = images_of(model, 5)
     shown = rem.capsule_outputs(model)(images)
     poses = shown_by(model, "primary_caps", images)
     grid = poses.shape[:-1]
@@ -39,7 +32,7 @@ def test_maps_of_any_class_are_those_of_its_couplings(model):
 
 
 def test_maps_of_the_predicted_class_are_the_explanation(model):
-    images = images_of(model)
+    images = images_of(model, 5)
     explained = rem.explanation(model)(images)
     for classes in (None, np.asarray(explained["classes"])):
         maps = rem.coupling_maps(model, images, classes)
@@ -57,7 +50,7 @@ def test_maps_of_the_predicted_class_are_the_explanation(model):
 )
 def test_classes_that_do_not_fit_are_refused(model, classes, message):
     with pytest.raises(ValueError, match=message):
-        rem.coupling_maps(model, images_of(model), classes)
+        rem.coupling_maps(model, images_of(model, 5), classes)
 
 
 def test_maps_need_positions():

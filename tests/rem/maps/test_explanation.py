@@ -4,18 +4,14 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
+from training.devices import dtype_policy
 
 # Two to four pixels, as half of a pixel lies beyond the outer centres.
 TWICE = np.array([[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]])
-
-
-def images_of(model, count=5):
-    rng = np.random.default_rng(1)
-    return rng.random((count, *model.input_shape[1:]), dtype=np.float32)
 
 
 def shown_by(model, layer, images):
@@ -38,19 +34,6 @@ def enlarged(grid, side):
     second = np.clip(centres, 0.0, 1.0)
     rows = np.stack([1.0 - second, second], axis=1)
     return rows @ grid @ rows.T
-
-
-def sharpened(model):
-    """Returns the model with couplings that differ from the uniform ones."""
-    weight = model.get_layer("class_caps").transformation
-    weight.assign(30.0 * weight)
-    return model
-
-
-@pytest.fixture(scope="module")
-def model():
-    keras.utils.set_random_seed(0)
-    return sharpened(tiny_capsnet(primary_types=3))
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +124,7 @@ def test_one_row_of_children_is_drawn_over_all_rows(rng):
 
 
 def test_explanation_knows_the_centres_of_the_fields(model):
-    images = images_of(model)
+    images = images_of(model, 5)
     _, couplings = towards_predicted(model, images)
     lengths = np.linalg.norm(shown_by(model, "primary_caps", images), axis=-1)
     grid = np.mean(lengths * couplings.reshape(lengths.shape), axis=-1)
@@ -183,7 +166,7 @@ def test_classes_are_the_longest_and_couplings_those_towards_them(model):
 
 
 def test_saliency_is_that_of_the_children_of_the_predicted_class(model):
-    images = images_of(model)
+    images = images_of(model, 5)
     _, couplings = towards_predicted(model, images)
     poses = shown_by(model, "primary_caps", images)
     lengths = np.linalg.norm(poses, axis=-1)
@@ -197,7 +180,7 @@ def test_saliency_of_couplings_alone_still_leaves_silent_children_out(model):
     before = np.array(weight)
     silent = np.isin(np.arange(12), [0, 7])
     weight.assign(np.where(silent[:, None, None, None], 0.0, before))
-    images = images_of(model)
+    images = images_of(model, 5)
     _, couplings = towards_predicted(model, images)
     alone = rem.explanation(model, weight_by_activation=False, align="grid")(
         images
@@ -211,7 +194,7 @@ def test_rows_and_columns_are_not_exchanged():
     images = keras.Input((5, 9, 2))
     children = PrimaryCaps(2, 4, 3, name="children")(images)
     model = keras.Model(images, ClassCaps(3, 4, name="class_caps")(children))
-    data = images_of(sharpened(model))
+    data = images_of(sharpened(model), 5)
     _, couplings = towards_predicted(model, data)
     lengths = np.linalg.norm(shown_by(model, "children", data), axis=-1)
     assert lengths.shape == (5, 3, 7, 2)
@@ -231,7 +214,7 @@ def test_silent_children_count_nothing(model):
     before = np.array(weight)
     silent = np.isin(np.arange(12), [0, 4, 5, 11])
     weight.assign(np.where(silent[:, None, None, None], 0.0, before))
-    images = images_of(model)
+    images = images_of(model, 5)
     _, couplings = towards_predicted(model, images)
     saliency = rem.explanation(model, align="grid")(images)["saliency"]
     weight.assign(before)
@@ -247,7 +230,7 @@ def test_silent_types_count_nothing_where_positions_share_matrices():
     weight = model.get_layer("class_caps").transformation
     silent = np.array([False, True, False])
     weight.assign(np.where(silent[:, None, None, None], 0.0, weight))
-    images = images_of(model)
+    images = images_of(model, 5)
     _, couplings = towards_predicted(model, images)
     poses = shown_by(model, "primary_caps", images)
     active = np.linalg.norm(poses, axis=-1) * ~silent
@@ -262,7 +245,7 @@ def test_em_counts_activations_of_every_child(zero, em_model):
     before = np.array(weight)
     if zero is not None:
         weight.assign(np.where(np.eye(3)[zero, :, None, None, None], 0, before))
-    images = images_of(em_model)
+    images = images_of(em_model, 5)
     classes, couplings = towards_predicted(em_model, images)
     shown = rem.explanation(em_model, align="grid")(images)
     _, activations = shown_by(em_model, "conv_caps2", images)
@@ -293,7 +276,7 @@ def test_sequential_model_that_ends_in_poses():
             ClassCaps(3, 4, name="class_caps"),
         ]
     )
-    images = images_of(sharpened(model))
+    images = images_of(sharpened(model), 5)
     shown = rem.explanation(model, align="grid")(images)
     lengths = np.linalg.norm(model(images), axis=-1)
     np.testing.assert_allclose(shown["lengths"], lengths, atol=SUMS)
@@ -318,24 +301,21 @@ def test_decoder_and_labels_are_left_out():
 
 
 def test_half_precision_is_explained_in_float32():
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = sharpened(tiny_capsnet())
-        shown = rem.explanation(model)(images_of(model))
-    finally:
-        keras.config.set_dtype_policy("float32")
+        shown = rem.explanation(model)(images_of(model, 5))
     dtypes = {
         name: keras.backend.standardize_dtype(output.dtype)
         for name, output in shown.items()
     }
     assert dtypes.pop("classes") == "int32"
     assert set(dtypes.values()) == {"float32"}
-    _, couplings = towards_predicted(model, images_of(model))
+    _, couplings = towards_predicted(model, images_of(model, 5))
     np.testing.assert_allclose(shown["couplings"], couplings, atol=SUMS)
 
 
 def test_without_couplings_the_rest_is_the_same(model):
-    images = images_of(model)
+    images = images_of(model, 5)
     shown = rem.capsule_outputs(model)(images)
     rest = rem.capsule_outputs(model, couplings=False)(images)
     assert list(rest) == ["lengths", "poses"]
@@ -344,7 +324,7 @@ def test_without_couplings_the_rest_is_the_same(model):
 
 
 def test_without_couplings_activations_are_lengths_too(em_model):
-    images = images_of(em_model)
+    images = images_of(em_model, 5)
     rest = rem.capsule_outputs(em_model, couplings=False)(images)
     poses, activations = shown_by(em_model, "class_caps", images)
     np.testing.assert_allclose(rest["lengths"], activations, atol=SUMS)

@@ -5,29 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, images_of
+from tests.rem.maps.test_map_quality import maps_of
 from tests.tolerance import SUMS
 from tfcaps import rem
 
 METHODS = [
     "couplings", "integrated gradients", "Grad-CAM", "occlusion", "random",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def capsnet():
-    model = tiny_capsnet(primary_types=3)
-    draw_weights(model, 0, class_caps=0.7)
-    return model
-
-
-def images_of(model, count=4):
-    rng = np.random.default_rng(1)
-    return rng.random((count, *model.input_shape[1:]), dtype=np.float32)
-
-
-def maps_of(images, seed=2):
-    return np.random.default_rng(seed).normal(size=images.shape[:3])
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +47,7 @@ def test_a_comparison_has_every_measure_of_every_method(capsnet, compared):
 
 
 def test_our_map_is_that_of_the_explanation(capsnet):
-    images = images_of(capsnet)
+    images = images_of(capsnet, 4)
     maps = rem.attribution_maps(capsnet, images)
     expected = rem.explanation(capsnet)(images)["saliency"]
     np.testing.assert_allclose(maps["couplings"], expected, atol=SUMS)
@@ -85,7 +70,7 @@ def test_a_comparison_prints_and_saves(compared, tmp_path):
 
 
 def test_maps_of_other_methods_can_be_compared(capsnet):
-    images = images_of(capsnet)
+    images = images_of(capsnet, 4)
     maps = {"mine": maps_of(images), "zero": np.zeros(images.shape[:3])}
     result = rem.compare_maps(capsnet, images, maps=maps, num_subsets=5)
     assert list(result.measures) == ["mine", "zero"]

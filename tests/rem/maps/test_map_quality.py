@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from tests import golden
-from tests.networks import draw_weights, tiny_capsnet
+from tests.networks import images_of
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.rem.maps.map_faithfulness import random_subsets
@@ -37,13 +37,6 @@ def network(xplique):
     return model
 
 
-@pytest.fixture(scope="module")
-def capsnet():
-    model = tiny_capsnet(primary_types=3)
-    draw_weights(model, 0, class_caps=0.7)
-    return model
-
-
 def linear_model(weights):
     """Returns a score `w . x` of images of one channel, and one of `-w . x`."""
     images = keras.Input((*weights.shape, 1))
@@ -52,11 +45,6 @@ def linear_model(weights):
     both = np.stack([weights, -weights], axis=-1)
     scores.kernel.assign(both.reshape(-1, 2))
     return model
-
-
-def images_of(model, count=4):
-    rng = np.random.default_rng(1)
-    return rng.random((count, *model.input_shape[1:]), dtype=np.float32)
 
 
 def maps_of(images, seed=2):
@@ -248,7 +236,7 @@ def test_equal_pixels_go_in_a_random_order():
 
 def test_more_steps_than_pixels_are_one_for_each():
     model = linear_model(np.eye(3))
-    images = images_of(model)
+    images = images_of(model, 4)
     maps = maps_of(images)
     np.testing.assert_array_equal(
         rem.pixel_deletion(model, images, maps, steps=1000),
@@ -277,7 +265,7 @@ def test_mu_fidelity_by_a_loop(capsnet):
 
 def test_mu_fidelity_of_the_true_effects_is_1_and_of_none_is_0(rng):
     model = linear_model(rng.random((6, 6)))
-    images = images_of(model)
+    images = images_of(model, 4)
     effects = rem.occlusion(model, images, size=1)
     for grid_size in (None, 3, 100):
         settings = {"grid_size": grid_size, "num_subsets": 50}
@@ -331,7 +319,7 @@ def test_measures_do_not_depend_on_the_batch(measure, capsnet):
 
 @every_measure
 def test_blurred_images_fill(measure, capsnet):
-    images = images_of(capsnet)
+    images = images_of(capsnet, 4)
     maps = maps_of(images)
     black, blurred = (
         measure(capsnet, images, maps, fill=f) for f in (0.0, "blurred")
@@ -341,7 +329,7 @@ def test_blurred_images_fill(measure, capsnet):
 
 @every_measure
 def test_maps_that_do_not_fit_are_errors(measure, capsnet):
-    images = images_of(capsnet)
+    images = images_of(capsnet, 4)
     maps = maps_of(images)
     with pytest.raises(ValueError, match=r"\(4, 8, 8\). Received: \(4, 8\)"):
         measure(capsnet, images, maps[..., 0])
@@ -353,7 +341,7 @@ def test_maps_that_do_not_fit_are_errors(measure, capsnet):
 
 
 def test_settings_out_of_range_are_errors(capsnet):
-    images = images_of(capsnet)
+    images = images_of(capsnet, 4)
     maps = maps_of(images)
     for bad, text in (
         ({"grid_size": 0}, "`grid_size` must be at least 1, or None"),

@@ -53,8 +53,7 @@ def test_codes_are_in_a_tree_as_the_couplings_that_they_stand_for():
 
 
 def test_every_part_of_rem_asks_the_routing():
-    model = tiny_capsnet(routing=HalfRouting())
-    draw_weights(model, 4, class_caps=3.0)
+    model = draw_weights(tiny_capsnet(routing=HalfRouting()), 4, class_caps=3.0)
     couplings = rem.capsule_outputs(model).predict(IMAGES, verbose=0)
     classes = couplings["lengths"].argmax(axis=-1)
     towards = couplings["couplings"][np.arange(20), :, classes]
@@ -68,7 +67,6 @@ def test_every_part_of_rem_asks_the_routing():
 
 
 def test_children_in_a_tree_are_those_of_faithfulness():
-    model = tiny_capsnet()
-    draw_weights(model, 4, class_caps=3.0)
+    model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
     report = rem.evaluate(model, (IMAGES, LABELS), 3, faithfulness=True)
     assert report.strong_share == report.faithfulness.size > 0.0

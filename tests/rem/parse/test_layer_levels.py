@@ -14,9 +14,12 @@ HIDDEN, LAST = 6, 11
 
 @pytest.fixture(scope="module")
 def model():
-    model = SMALL_NETWORKS["multilayer_capsnet"]()
-    draw_weights(model, 2, hidden_caps1=4.0, class_caps=2.0)
-    return model
+    return draw_weights(
+        SMALL_NETWORKS["multilayer_capsnet"](),
+        2,
+        hidden_caps1=4.0,
+        class_caps=2.0,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
+from tests.tolerance import SUMS, assert_all_close
 from tfcaps import rem
 from tfcaps.layers import ConvCaps, Length, PrimaryCaps
 from tfcaps.rem import Edge
@@ -16,19 +16,6 @@ from tfcaps.rem import Edge
 BELOW = [[0.9, 0.1], [0.5, 0.5], [0.4, 0.6]]
 ABOVE = [[0.8, 0.2], [0.3, 0.7]]
 ACTIVATIONS = [[0.1, 0.2, 0.3], [0.4, 0.5], [0.6, 0.7]]
-
-
-def images_of(model, count=7):
-    rng = np.random.default_rng(1)
-    return rng.random((count, *model.input_shape[1:]), dtype=np.float32)
-
-
-def sharpened(model, *layers):
-    """Returns the model with couplings that differ from the uniform ones."""
-    for name in layers or ("class_caps",):
-        weight = model.get_layer(name).transformation
-        weight.assign(30.0 * weight)
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +47,7 @@ def assert_same(tree, expected):
         atol=1e-5,
     )
     assert tree.roots == expected.roots
-    for ours, theirs in zip(
-        tree.activations, expected.activations, strict=True
-    ):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert_all_close(tree.activations, expected.activations, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +140,7 @@ def test_shapes_that_do_not_fit_are_errors():
 
 
 def test_trees_of_images_are_those_of_the_layers_one_by_one(deep):
-    images = images_of(deep)
+    images = images_of(deep, 7)
     activations, couplings = layer_by_layer(deep, images)
     predicted = np.argmax(deep(images), axis=-1)
     trees = rem.ParseTrees(deep, batch_size=3).each(images)
@@ -208,7 +192,7 @@ def test_the_tree_of_all_images_starts_at_all_classes(deep):
 
 
 def test_couplings_of_every_layer_are_rounded(deep):
-    images = images_of(deep)
+    images = images_of(deep, 7)
     plain = rem.ParseTrees(deep).each(images)
     trees = rem.ParseTrees(deep, levels=5).each(images)
     codes = {e.layer: [] for tree in trees for e in tree.edges}
@@ -222,7 +206,7 @@ def test_couplings_of_every_layer_are_rounded(deep):
 
 
 def test_layers_may_have_levels_of_their_own(deep):
-    images = images_of(deep)
+    images = images_of(deep, 7)
     trees = rem.ParseTrees(deep, levels=[3, 5], mode="midrise")
     # The uniform third is rounded down by both.
     np.testing.assert_allclose(trees.threshold, [1 / 3, 1 / 3])
@@ -303,6 +287,6 @@ def test_mistakes_are_explained(deep):
         rem.ParseTrees(keras.Model(images, Length()(poses)))
     trees = rem.ParseTrees(deep)
     with pytest.raises(ValueError, match="one class for each of 7 images"):
-        trees.by_class(images_of(deep), [0, 1])
+        trees.by_class(images_of(deep, 7), [0, 1])
     with pytest.raises(ValueError, match="Received: 0 images"):
         trees.overall(images_of(deep, 0))

@@ -17,9 +17,7 @@ LABELS = np.arange(13) % 3
 
 @pytest.fixture(scope="module")
 def model():
-    model = tiny_capsnet()
-    draw_weights(model, 4, class_caps=3.0)
-    return model
+    return draw_weights(tiny_capsnet(), 4, class_caps=3.0)
 
 
 @pytest.fixture(scope="module")

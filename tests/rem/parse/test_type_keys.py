@@ -138,9 +138,11 @@ def test_dictionary_of_nothing_has_no_types():
 
 @pytest.fixture(scope="module")
 def model():
-    model = tiny_capsnet(4, filters=6, primary_strides=2, primary_types=3)
-    draw_weights(model, 1, class_caps=3.0)
-    return model
+    return draw_weights(
+        tiny_capsnet(4, filters=6, primary_strides=2, primary_types=3),
+        1,
+        class_caps=3.0,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,10 @@ import numpy as np
 import pytest
 
 import tfcaps
+from tests.compaction import compiled, fit
 from tests.networks import tiny_capsnet
 from tfcaps import rem
 from tfcaps.rem.pruning.iterative import largest_threshold
-
-
-@pytest.fixture
-def images(rng):
-    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
 
 
 @pytest.fixture
@@ -22,11 +18,6 @@ def trained(images):
     model = compiled(tiny_capsnet(), keras.optimizers.Adam(2e-2))
     model.fit(*images, epochs=30, batch_size=8, verbose=0)
     return compiled(model, keras.optimizers.SGD(0.0))
-
-
-def compiled(model, optimizer="adam"):
-    model.compile(optimizer, loss=tfcaps.losses.MarginLoss(), jit_compile=False)
-    return model
 
 
 def reference(loss_at, most, low, start, high):
@@ -96,13 +87,7 @@ def test_a_loss_that_is_no_number_is_too_high():
 
 def prune(model, images, epochs=1, **settings):
     rem.prune_iteratively(model, images, **settings)
-    return model.fit(
-        *images,
-        epochs=epochs,
-        batch_size=8,
-        verbose=0,
-        callbacks=[rem.UpdatePruningStep()],
-    ).history
+    return fit(model, images, epochs=epochs)
 
 
 def loss_of(model, images):
@@ -144,13 +129,7 @@ def test_what_was_pruned_never_comes_back(images):
             zeros.append(np.concatenate([a.ravel() for a in arrays]))
 
     rem.prune_iteratively(model, images, tolerance=0.01)
-    model.fit(
-        *images,
-        epochs=3,
-        batch_size=8,
-        verbose=0,
-        callbacks=[rem.UpdatePruningStep(), Watch()],
-    )
+    fit(model, images, [Watch()], epochs=3)
     assert zeros[0].any()
     for earlier, later in zip(zeros, zeros[1:], strict=False):
         assert later[earlier].all()
@@ -216,28 +195,15 @@ def test_the_decoders_loss_does_not_count(images):
     assert loss == pytest.approx(loss_of(rem.encoder(model), images), rel=1e-5)
 
 
-def test_one_hot_labels_are_understood(images):
-    one_hot = np.eye(3, dtype=np.float32)[images[1]]
-    results = []
-    for labels in (images[1], one_hot):
-        keras.utils.set_random_seed(0)
-        model = compiled(tiny_capsnet())
-        rem.prune_iteratively(model, (images[0], labels))
-        results.append(model.pruning._measure(model))
-    assert results[0] == pytest.approx(results[1])
-
-
-def test_wrong_arguments_are_errors(images):
-    model = compiled(tiny_capsnet())
-    for settings, message in (
-        ({"tolerance": -0.1}, "tolerance=-0.1"),
-        ({"max_searches": 0}, "max_searches=0"),
-        ({"every": 0}, "every=0"),
-        ({"max_sparsity": 1.0}, "max_sparsity=1.0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            rem.prune_iteratively(model, images, **settings)
-    with pytest.raises(ValueError, match=r"24 images and labels of .* \(3,\)"):
-        rem.prune_iteratively(model, (images[0], images[1][:3]))
-    with pytest.raises(ValueError, match="data set has no samples"):
-        rem.prune_iteratively(model, (images[0][:0], images[1][:0]))
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("tolerance", -0.1),
+        ("max_searches", 0),
+        ("every", 0),
+        ("max_sparsity", 1.0),
+    ],
+)
+def test_wrong_arguments_are_errors(setting, value, images):
+    with pytest.raises(ValueError, match=f"{setting}={value}"):
+        rem.prune_iteratively(tiny_capsnet(), images, **{setting: value})

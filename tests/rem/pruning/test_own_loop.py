@@ -12,11 +12,6 @@ from tfcaps import rem
 UNUSED = -1
 
 
-@pytest.fixture
-def images(rng):
-    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
-
-
 def step(model, optimizer, images):
     loss = tfcaps.losses.MarginLoss()
     with tf.GradientTape() as tape:

@@ -8,28 +8,15 @@ import pytest
 import tensorflow_model_optimization as tfmot
 
 import tfcaps
+from tests.compaction import compiled, fit
 from tests.golden import load
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
+from training.devices import dtype_policy
 
 _PRUNING = load("11_pruning")
 _SCHEDULES = json.loads(str(_PRUNING["schedules_json"]))
-
-
-def compiled(model, optimizer="adam", **options):
-    model.compile(
-        optimizer,
-        loss=tfcaps.losses.MarginLoss(),
-        jit_compile=False,
-        **options,
-    )
-    return model
-
-
-@pytest.fixture
-def images(rng):
-    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
 
 
 def prunable(model):
@@ -102,13 +89,7 @@ def test_pruned_weights_stay_zero_under_momentum(images, jit_compile):
     biases = [v for v in model.trainable_variables if v.name == "bias"]
     before = [bias.numpy() for bias in biases]
     rem.prune_low_magnitude(model, lambda step: 0.5 if step >= 3 else 0.0)
-    model.fit(
-        *images,
-        epochs=3,
-        batch_size=8,
-        verbose=0,
-        callbacks=[rem.UpdatePruningStep()],
-    )
+    fit(model, images, epochs=3)
     for array in prunable(model).values():
         assert np.mean(array == 0) == pytest.approx(0.5, abs=0.02)
     for bias, old in zip(biases, before, strict=True):
@@ -118,16 +99,14 @@ def test_pruned_weights_stay_zero_under_momentum(images, jit_compile):
 
 def test_epoch_logs_show_the_sparsity(images):
     model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.75)
-    history = model.fit(
-        *images, verbose=0, callbacks=[rem.UpdatePruningStep()]
-    ).history
+    history = fit(model, images)
     assert history["sparsity"] == [pytest.approx(0.75, abs=0.02)]
 
 
 def test_targets_choose_what_is_pruned(images):
     model = compiled(tiny_capsnet())
     rem.prune_low_magnitude(model, lambda s: 0.9, targets="transformations")
-    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(model, images)
     assert rem.sparsity(model, targets="transformations") > 0.85
     assert rem.sparsity(model, targets="kernels") == 0.0
 
@@ -137,7 +116,7 @@ def test_global_scope_prunes_across_weights(images):
     kernel = model.get_layer("conv").kernel
     kernel.assign(kernel.numpy() + 10.0)
     rem.prune_low_magnitude(model, lambda step: 0.5, scope="global")
-    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(model, images)
     assert np.all(kernel.numpy() != 0)
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
@@ -156,7 +135,7 @@ def test_keras_schedules_and_frequency_work(images):
 
 def test_model_may_be_compiled_after_pruning_is_set_up(images):
     model = rem.prune_low_magnitude(tiny_capsnet(), lambda step: 0.5)
-    compiled(model).fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(compiled(model), images)
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
     masks = [v for v in model.optimizer.variables if "pruning_mask" in v.name]
     assert len(masks) == 3
@@ -164,10 +143,9 @@ def test_model_may_be_compiled_after_pruning_is_set_up(images):
 
 def test_masks_move_to_a_new_optimizer(images):
     model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.5)
-    callbacks = [rem.UpdatePruningStep()]
-    model.fit(*images, verbose=0, callbacks=callbacks)
+    fit(model, images)
     zeros = {path: array == 0 for path, array in prunable(model).items()}
-    compiled(model).fit(*images, verbose=0, callbacks=callbacks)
+    fit(compiled(model), images)
     for path, array in prunable(model).items():
         np.testing.assert_array_equal(array == 0, zeros[path])
 
@@ -176,15 +154,13 @@ def test_a_trained_model_can_be_pruned(images):
     model = compiled(tiny_capsnet())
     model.fit(*images, verbose=0)
     rem.prune_low_magnitude(model, lambda step: 0.5)
-    model.fit(
-        *images, batch_size=8, verbose=0, callbacks=[rem.UpdatePruningStep()]
-    )
+    fit(model, images)
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
 
 def test_strip_pruning_frees_the_weights_and_keeps_the_zeros(images):
     model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.5)
-    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(model, images)
     zeros = rem.sparsity(model)
     assert rem.strip_pruning(model) is model
     assert rem.sparsity(model) == zeros
@@ -214,9 +190,7 @@ def test_pruning_that_did_not_come_to_its_end_is_told(images):
         with pytest.warns(UserWarning, match=f"^{reached} of the weights"):
             rem.strip_pruning(model)
     rem.prune_low_magnitude(model, decay_to_a_half(3))
-    compiled(model).fit(
-        *images, batch_size=8, verbose=0, callbacks=[rem.UpdatePruningStep()]
-    )
+    fit(compiled(model), images)
     rem.strip_pruning(model)  # a warning would be an error here
 
 
@@ -225,7 +199,7 @@ def test_own_constraints_act_too_and_come_back(images):
     kernel = model.get_layer("conv").kernel
     kernel.constraint = keras.constraints.NonNeg()
     rem.prune_low_magnitude(model, lambda step: 0.3)
-    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(model, images)
     assert np.all(kernel.numpy() >= 0)
     rem.strip_pruning(model)
     assert isinstance(kernel.constraint, keras.constraints.NonNeg)
@@ -237,21 +211,11 @@ def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
         model = rem.prune_low_magnitude(
             compiled(tiny_capsnet()), lambda step: min(step / 12, 0.8)
         )
-        callbacks = [rem.UpdatePruningStep()]
-        if stop_after is not None:
-            callbacks.append(
-                keras.callbacks.BackupAndRestore(
-                    str(tmp_path), delete_checkpoint=False
-                )
-            )
-        model.fit(
-            *images,
-            epochs=stop_after or epochs,
-            batch_size=8,
-            shuffle=False,
-            verbose=0,
-            callbacks=callbacks,
+        back_up = keras.callbacks.BackupAndRestore(
+            str(tmp_path), delete_checkpoint=False
         )
+        callbacks = [] if stop_after is None else [back_up]
+        fit(model, images, callbacks, epochs=stop_after or epochs)
         return model
 
     whole = run(4)
@@ -262,13 +226,10 @@ def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
 
 
 def test_mixed_precision_trains_with_masks(images):
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = compiled(tiny_capsnet())
-    finally:
-        keras.config.set_dtype_policy("float32")
     rem.prune_low_magnitude(model, lambda step: 0.5)
-    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(model, images)
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
 
@@ -279,13 +240,7 @@ def test_replicas_hold_the_same_masks_and_weights(images, two_replicas):
         optimizer = rem.sensitivity_decay(keras.optimizers.Adam(), 1e-3)
         model = compiled(tiny_capsnet(), optimizer)
         rem.prune_low_magnitude(model, lambda step: 0.5)
-        model.fit(
-            *images,
-            epochs=2,
-            batch_size=8,
-            verbose=0,
-            callbacks=[rem.UpdatePruningStep()],
-        )
+        fit(model, images, epochs=2)
     variables = [*model.trainable_variables, *model.optimizer.variables]
     masks = [v for v in model.optimizer.variables if "pruning_mask" in v.name]
     assert len(masks) == 3
@@ -316,13 +271,6 @@ def test_wrong_arguments_are_errors():
         rem.prune_low_magnitude(model, lambda s: 0.5)
 
 
-def test_callback_without_pruning_is_an_error(images):
-    with pytest.raises(ValueError, match="is not being pruned"):
-        compiled(tiny_capsnet()).fit(
-            *images, verbose=0, callbacks=[rem.UpdatePruningStep()]
-        )
-
-
 @pytest.mark.parametrize("steps_per_execution", [3, 4])
 def test_no_update_is_missed_between_executions(images, steps_per_execution):
     schedule = tfmot.sparsity.keras.PolynomialDecay(
@@ -330,11 +278,7 @@ def test_no_update_is_missed_between_executions(images, steps_per_execution):
     )
     model = compiled(tiny_capsnet(), steps_per_execution=steps_per_execution)
     rem.prune_low_magnitude(model, schedule)
-    callbacks = [rem.UpdatePruningStep()]
-    history = model.fit(
-        *images, epochs=2, batch_size=2, verbose=0, callbacks=callbacks
-    )
-    first, last = history.history["sparsity"]
+    first, last = fit(model, images, epochs=2, batch_size=2)["sparsity"]
     assert first == pytest.approx(float(schedule(8)[1]), abs=0.02)
     assert last == pytest.approx(0.8, abs=0.02)
 
@@ -344,7 +288,7 @@ def test_the_optimiser_goes_on_after_stripping_saving_and_loading(
 ):
     model = compiled(tiny_capsnet())
     rem.prune_low_magnitude(model, lambda step: 0.5)
-    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(model, images, batch_size=24)
     before = len(model.optimizer.variables)
     rem.strip_pruning(model)
     assert len(model.optimizer.variables) == before - 3

@@ -5,21 +5,13 @@ import numpy as np
 import pytest
 
 import tfcaps
+from tests.compaction import compiled, fit
 from tests.gradients import value_and_gradients, with_weights
 from tests.networks import tiny_capsnet
+from tests.tolerance import assert_all_equal
 from tfcaps import rem
 from tfcaps.rem.pruning.single_shot import _saliencies
-
-
-@pytest.fixture
-def images(rng):
-    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
-
-
-def compiled(model, loss=None, optimizer="adam"):
-    loss = loss or tfcaps.losses.MarginLoss()
-    model.compile(optimizer, loss=loss, jit_compile=False)
-    return model
+from training.devices import dtype_policy
 
 
 def batches(images, labels, size=8):
@@ -34,7 +26,7 @@ def test_the_most_salient_weights_of_all_survive():
     )
     kernel = model.layers[0].kernel
     kernel.assign(np.float32([[0.1], [-2.0], [0.5], [1.0]]))
-    compiled(model, "mse", keras.optimizers.SGD(0.1))
+    compiled(model, keras.optimizers.SGD(0.1), "mse")
     x = np.float32([[5.0, 0.1, 1.0, -0.4]])
     # |w x| is 0.5, 0.2, 0.5, 0.4; the factor 2 (w . x - y) is common.
     rem.prune_single_shot(model, [(x, np.float32([[3.0]]))], 0.5)
@@ -95,13 +87,7 @@ def test_masks_stay_for_the_whole_training(images):
     rem.prune_single_shot(model, batches(*images), 0.75)
     zeros = [array.numpy() == 0 for array in model.pruning.variables]
     assert rem.sparsity(model) == pytest.approx(0.75, abs=0.01)
-    history = model.fit(
-        *images,
-        epochs=3,
-        batch_size=8,
-        verbose=0,
-        callbacks=[rem.UpdatePruningStep()],
-    ).history
+    history = fit(model, images, epochs=3)
     assert history["sparsity"] == [pytest.approx(0.75, abs=0.01)] * 3
     for array, zero in zip(model.pruning.variables, zeros, strict=True):
         np.testing.assert_array_equal(array.numpy() == 0, zero)
@@ -117,8 +103,7 @@ def test_moving_averages_are_left_as_they_were(images):
     model = compiled(keras.Model(inputs, outputs))
     before = [w.copy() for w in model.get_weights()]
     rem.prune_single_shot(model, batches(*images), 0.0)
-    for new, old in zip(model.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(new, old)
+    assert_all_equal(model.get_weights(), before)
 
 
 def test_every_tensor_keeps_a_weight():
@@ -152,12 +137,9 @@ def test_wrong_arguments_are_errors(images):
 
 
 def test_loss_scaling_leaves_no_batch_out_and_masks_hold(images):
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = tiny_capsnet()
         model.compile("adam", tfcaps.losses.MarginLoss(), loss_weights=1e3)
         rem.prune_single_shot(model, batches(*images), 0.5)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(model, images)
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests.compaction import inputs_of, randomized
+from tests.compaction import compiled, fit, inputs_of, randomized
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.rem.compaction.test_compact import sharpen
 from tests.tolerance import SUMS
@@ -31,31 +31,9 @@ SITES = {
 }
 
 
-def compiled(model, optimizer="adam", **options):
-    options = {"loss": tfcaps.losses.MarginLoss(), **options}
-    model.compile(optimizer, jit_compile=False, **options)
-    return model
-
-
-def fit(model, images, epochs=1):
-    return model.fit(
-        *images,
-        epochs=epochs,
-        batch_size=8,
-        shuffle=False,
-        verbose=0,
-        callbacks=[rem.UpdatePruningStep()],
-    ).history
-
-
 def num_left(groups, keep):
     """Returns how many units are left of each place."""
     return np.bincount(groups.sites[keep], minlength=groups.sites.max() + 1)
-
-
-@pytest.fixture
-def images(rng):
-    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
 
 
 @pytest.mark.parametrize("name", SMALL_NETWORKS)

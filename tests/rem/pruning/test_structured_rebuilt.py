@@ -4,10 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from tests.compaction import randomized
+from tests.compaction import compiled, randomized
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.rem.compaction.test_compact import sharpen
-from tests.rem.pruning.test_structured import compiled
 from tfcaps import rem
 
 SHARES = (0.3, 0.55)

@@ -8,11 +8,10 @@ import pytest
 
 import tfcaps
 from tests.backends import on_tensorflow
-from tests.compaction import inputs_of, randomized
+from tests.compaction import compiled, fit, inputs_of, randomized
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.rem.compaction.test_compact import assert_same
-from tests.rem.pruning.test_structured import compiled, fit
-from tests.tolerance import SUMS
+from tests.tolerance import assert_all_close
 from tfcaps import rem
 
 
@@ -22,11 +21,6 @@ def in_float64(model):
     copy = type(model).from_config(json.loads(config))
     copy.set_weights(model.get_weights())
     return copy
-
-
-@pytest.fixture
-def images(rng):
-    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
 
 
 @pytest.mark.slow
@@ -136,8 +130,7 @@ def test_resumed_training_goes_on_with_its_units(images, tmp_path):
     second.load_weights(tmp_path / "back_up.weights.h5")
     assert second.pruning.reached() == first.pruning.reached() > 0
     fit(second, images, epochs=2)
-    for weight, wanted in zip(second.weights, whole.weights, strict=True):
-        np.testing.assert_allclose(weight, wanted, atol=SUMS)
+    assert_all_close(second.weights, whole.weights)
 
 
 @on_tensorflow

@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 
 import tfcaps
+from tests.compaction import fit
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
-
-
-@pytest.fixture
-def images(rng):
-    return rng.random((24, 8, 8, 1), dtype=np.float32), np.arange(24) % 3
 
 
 def compiled(optimizer="adam"):
@@ -32,42 +28,35 @@ def restoring(model, images):
     restore = keras.callbacks.EarlyStopping(
         "sparsity", mode="min", restore_best_weights=True
     )
-    model.fit(
-        *images,
-        batch_size=8,
-        epochs=4,
-        verbose=0,
-        callbacks=[rem.UpdatePruningStep(), restore],
-    )
+    fit(model, images, [restore], epochs=4)
     # Stopped after the second epoch, with the weights of the first.
     return rem.strip_pruning(model)
 
 
 def averaged(model, images):
     rem.prune_low_magnitude(model, lambda step: 0.8)
-    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(model, images)
     return rem.strip_pruning(model)
 
 
 def swapped(model, images):
     rem.prune_low_magnitude(model, lambda step: 0.8)
     swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
-    callbacks = [rem.UpdatePruningStep(), swap]
-    model.fit(*images, verbose=0, callbacks=callbacks)
+    fit(model, images, [swap])
     return rem.strip_pruning(model)
 
 
 def set_again(model, images):
     before = model.get_weights()
     rem.prune_low_magnitude(model, lambda step: 0.8)
-    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(model, images)
     model.set_weights(before)
     return rem.strip_pruning(model)
 
 
 def single_shot(model, images):
     rem.prune_single_shot(model, [images], 0.8)
-    model.fit(*images, verbose=0, callbacks=[rem.UpdatePruningStep()])
+    fit(model, images)
     return rem.strip_pruning(model)
 
 
@@ -139,8 +128,7 @@ def test_an_evaluator_measures_the_pruned_network(images):
 def test_whole_units_leave_whatever_averages_did(images):
     model = compiled(averaging())
     rem.prune_structured(model, lambda step: 0.5 * (step > 1))
-    update = rem.UpdatePruningStep()
-    model.fit(*images, batch_size=8, verbose=0, callbacks=[update])
+    fit(model, images)
     pruned = model.pruning.reached()
     with pytest.warns(UserWarning, match="pruned once more"):
         small = rem.compact(rem.strip_pruning(model))

@@ -89,6 +89,18 @@ _FLOATS = np.random.default_rng(0).random((12, 6, 5))
         ({"x_train": np.full((12, 6, 5), np.nan)}, "floats in 0 to 1"),
         ({"x_train": np.zeros((12, 6, 5), int)}, "must be uint8, or floats"),
         ({"x_train": np.zeros((0, 6, 5))}, "training images must have the sha"),
+        ({"x_train": None}, "must have the arrays x_train, y_train, x_test"),
+        ({"x_train": np.zeros((12, 6, 5, 1, 1), np.uint8)}, "must have the sh"),
+        ({"x_train": np.full((12, 6, 5), -np.inf)}, "floats in 0 to 1"),
+        ({"x_train": np.full((12, 6, 5), "pixel")}, "must be uint8, or floats"),
+        (
+            {"x_train": np.zeros((12, 6, 5), np.complex64)},
+            "must be uint8, or f",
+        ),
+        ({"y_train": np.arange(12.0)}, "labels must be integers from 0"),
+        ({"y_train": np.full(12, 2**62)}, "but one label is"),
+        ({"y_train": np.array(["cat"] * 12)}, "labels must be integers from 0"),
+        ({"y_test": np.full(6, -1)}, "test labels must be in 0 to 2"),
     ],
 )
 def test_unusable_npz_files_are_refused(tmp_path, changes, message):
@@ -171,21 +183,24 @@ def test_grey_images_among_coloured_ones_get_three_channels(tmp_path, rng):
     assert any(np.array_equal(image, wanted) for image in every)
 
 
-def test_unknown_names_and_folders_are_refused(tmp_path):
-    with pytest.raises(UserError, match="unknown data set 'no_such_set'"):
-        datasets.load("no_such_set", str(tmp_path))
-    with pytest.raises(UserError, match="neither a folder nor an .npz file"):
-        datasets.load(str(tmp_path / "missing" / "folder"))
-    with pytest.raises(UserError, match="neither a folder nor an .npz file"):
-        datasets.load("photos/")
-    with pytest.raises(UserError, match="neither a folder nor an .npz file"):
-        datasets.load("")
-    with pytest.raises(UserError, match="unknown data set 'a/b'"):
-        datasets.load("a/b", str(tmp_path))
-    with pytest.raises(UserError, match="--data-dir .* is not a folder"):
-        datasets.load("mnist", str(tmp_path / "missing"))
-    with pytest.raises(UserError, match="mnist is not prepared in"):
-        datasets.load("mnist", str(tmp_path))
+@pytest.mark.parametrize(
+    ("name", "data_dir", "message"),
+    [
+        ("no_such_set", ".", "unknown data set 'no_such_set'"),
+        ("a/b", ".", "unknown data set 'a/b'"),
+        ("./missing/folder", None, "neither a folder nor an .npz file"),
+        ("photos/", None, "neither a folder nor an .npz file"),
+        ("", None, "neither a folder nor an .npz file"),
+        ("mnist", "missing", "--data-dir .* is not a folder"),
+        ("mnist", ".", "mnist is not prepared in"),
+    ],
+)
+def test_unknown_names_and_folders_are_refused(
+    tmp_path, monkeypatch, name, data_dir, message
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        datasets.load(name, data_dir)
 
 
 @pytest.mark.skipif(
