@@ -83,6 +83,15 @@ def test_config_names_every_constructor_argument(case):
     assert named <= set(case.make().get_config())
 
 
+@parametrize([*ROUTINGS, *LOSSES])
+def test_config_has_the_arguments(case):
+    signature = inspect.signature(case.public_class)
+    given = signature.bind(*case.make.args, **case.make.keywords).arguments
+    config = case.make().get_config()
+    for name, value in {**given, **given.pop("kwargs", {})}.items():
+        assert config[name] == value, name
+
+
 def saved_rows(rng):
     """Yields a name, a model, its inputs and its targets, for each row."""
     for case in LAYERS:
