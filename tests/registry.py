@@ -89,7 +89,13 @@ ROUTINGS = [
     ),
     _routing("regularized", RegularizedRouting, shares=False),
     _routing(
-        "regularized-l1", RegularizedRouting, "l1", 0.1, 0.01, 5, shares=False
+        "regularized-l1",
+        RegularizedRouting,
+        "l1",
+        0.1,
+        0.01,
+        shares=False,
+        levels=5,
     ),
     _routing("scaled_distance", ScaledDistanceRouting),
     _routing(

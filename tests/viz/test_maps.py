@@ -85,5 +85,5 @@ def test_what_is_not_there_for_each_image_is_an_error():
         viz.maps(GREY, {"ours": MAPS["ours"][:2]})
     with pytest.raises(ValueError, match="3 images and 1 masks"):
         viz.maps(GREY, MAPS, masks=np.ones((1, 4, 5), bool))
-    with pytest.raises(ValueError, match="3 images and 2 classes"):
+    with pytest.raises(ValueError, match="one class for each of 3 images"):
         viz.maps(GREY, MAPS, classes=[0, 1])

@@ -60,8 +60,10 @@ class PartCaps(keras.layers.Layer):
     >>> import numpy as np
     >>> features = np.zeros((2, 8, 8, 16), "float32")
     >>> poses, activations = PartCaps(5, stride=2, offset=(1, 1))(features)
-    >>> poses[0, 3, 0, 0].tolist(), tuple(activations.shape)  # row 3
-    ([7.0, 1.0], (2, 8, 8, 5))
+    >>> tuple(poses.shape), tuple(activations.shape)
+    ((2, 8, 8, 5, 2), (2, 8, 8, 5))
+    >>> float(poses[0, 3, 0, 0, 0])  # row 3 stands at pixel 7
+    7.0
 
     References:
         - Kosiorek et al., 2019, https://arxiv.org/abs/1906.06818 (part
