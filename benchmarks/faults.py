@@ -98,7 +98,7 @@ def measure(name: str, kept: bool, batch: int | None, seconds: float) -> Cost:
     if name == "parts_capsnet":
         size = size._replace(shape=(32, 32, 1))  # those of figures
     network = networks.build(name, size.shape, size.classes)
-    models.compile_network(network, name)
+    model = models.to_train(network, name)
     count = size.batch * (_WARM + _STEPS)
     images, labels = models.random_data(size._replace(batch=count))
 
@@ -117,8 +117,15 @@ def measure(name: str, kept: bool, batch: int | None, seconds: float) -> Cost:
     probe = Probe()
     # As the main job feeds it: arrays of Keras' own leave the memory such that
     # glibc gives back much less.
-    batches = stream(Batches(Images(images), labels, size.batch))
-    network.fit(batches, verbose=0, shuffle=False, callbacks=[probe])
+    batches = stream(
+        Batches(
+            Images(images),
+            labels,
+            size.batch,
+            arrange=lambda x, y: (x, models.targets(model, x, y)),
+        )
+    )
+    model.fit(batches, verbose=0, shuffle=False, callbacks=[probe])
     both = zip(probe.started, probe.ended, strict=True)
     ms, user_ms, system_ms, faults = (
         (after - before) / probe.steps for before, after in both

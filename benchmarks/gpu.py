@@ -26,7 +26,14 @@ from training.models import network
 
 # What holds where flags do not say otherwise, without and with `--quick`.
 _DEFAULTS = {
-    "models": ["dr_capsnet", "gamma_capsnet", "deepcaps"],
+    "models": [
+        "dr_capsnet",
+        "gamma_capsnet",
+        "deepcaps",
+        "em_capsnet",
+        "efficient_capsnet",
+        "constellation_capsnet",
+    ],
     "batch": 128,
     "rounds": Settings().rounds,
 }

@@ -149,7 +149,7 @@ def _beside_pytorch(settings: Any, on_gpu: bool) -> dict[str, Any]:
     """Measures a training step of DR-CapsNet, of tfcaps and of PyTorch."""
     size = models.size_of(_COMPARED, settings["batch"])
     model = tfcaps.models.dr_capsnet(size.shape, size.classes, use_bias=False)
-    models.compile_network(model, _COMPARED)
+    models.to_train(model, _COMPARED)
     data = models.random_data(size)
     steps: dict[str, Callable[[], float]] = {
         "tfcaps": partial(models.train, model, *data)

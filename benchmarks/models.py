@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+import tfcaps
 from benchmarks import memory
 from benchmarks.measure import Settings, interleaved
 from tfcaps import losses
@@ -15,6 +16,8 @@ from tfcaps.layers import Length
 from training import models, networks
 
 _LOSSES = {"margin": losses.MarginLoss, "spread": losses.SpreadLoss}
+# Its classes are told by parts, which have losses of their own.
+_EVIDENCE = "evidence"
 
 
 class Size(NamedTuple):
@@ -33,6 +36,7 @@ SIZES = {
     "deepcaps": Size((32, 32, 3), batch=16),
     "deepcaps_rem": Size((32, 32, 3), batch=16),
     "em_capsnet": Size((32, 32, 1), 5, batch=8),
+    "constellation_capsnet": Size((32, 32, 1), 5),  # those of figures
 }
 _QUICK_NAMES = ("dr_capsnet_small", "dr_capsnet")
 _QUICK_BATCH = 2
@@ -82,21 +86,23 @@ def make_training_step(name: str, batch: int) -> Callable[[], Any]:
         batch: Int. Images in a step.
     """
     size = size_of(name, batch)
-    model = networks.build(name, size.shape, size.classes)
-    compile_network(model, name)
-    return partial(train, model, *random_data(size))
+    network = networks.build(name, size.shape, size.classes)
+    model = to_train(network, name)
+    images, labels = random_data(size)
+    return partial(train, model, images, targets(model, images, labels))
 
 
 def measure_network(name: str, size: Size, rounds: int) -> dict[str, Any]:
     """Times training and prediction of a network and of its floor."""
     model = networks.build(name, size.shape, size.classes)
     nets = {"network": model, "floor": floor(model)}
-    for net in nets.values():
-        compile_network(net, name)
+    nets["floor"].compile("adam", losses.MarginLoss())
+    trained = {**nets, "network": to_train(model, name)}
     images, labels = random_data(size)
     calls = {
         "training": {
-            k: partial(train, x, images, labels) for k, x in nets.items()
+            k: partial(train, x, images, targets(x, images, labels))
+            for k, x in trained.items()
         },
         "prediction": {
             k: partial(x.predict_on_batch, images) for k, x in nets.items()
@@ -106,7 +112,7 @@ def measure_network(name: str, size: Size, rounds: int) -> dict[str, Any]:
         part: interleaved(f"models, {name}, {part}", candidates, rounds)
         for part, candidates in calls.items()
     }
-    whole = bool(model.jit_compile)
+    whole = bool(trained["network"].jit_compile)
     keras.utils.clear_session()
     row = {"name": name, "images": list(images.shape), "jit_compile": whole}
     return {**row, **times}
@@ -114,12 +120,28 @@ def measure_network(name: str, size: Size, rounds: int) -> dict[str, Any]:
 
 def train(model: keras.Model, images: Any, labels: Any) -> float:
     """Trains one step; the loss is a float only when it is done."""
-    return float(model.train_on_batch(images, labels))
+    return float(np.ravel(model.train_on_batch(images, labels))[0])
 
 
-def compile_network(model: keras.Model, name: str) -> None:
-    """Compiles a network with the loss that it is trained with."""
-    model.compile("adam", _LOSSES[models.network(name).loss]())
+def to_train(network: keras.Model, name: str) -> keras.Model:
+    """Returns the part of a network that is trained, compiled."""
+    loss = models.network(name).loss
+    if loss == _EVIDENCE:
+        network = tfcaps.models.with_templates(network)
+        network.compile("adam", losses.constellation_losses())
+    else:
+        network.compile("adam", _LOSSES[loss]())
+    return network
+
+
+def targets(model: keras.Model, images: Any, labels: Any) -> Any:
+    """Returns the targets of the outputs that are trained."""
+    if not isinstance(model.output, dict):
+        return labels
+    return {
+        name: images if name == "reconstruction" else labels
+        for name in model.output
+    }
 
 
 def random_data(size: Size) -> tuple[Any, Any]:

@@ -115,7 +115,7 @@ def test_the_floor_has_the_layers_before_routing(name):
 
 def test_all_weights_of_the_floor_are_trained():
     floor = models.floor(SMALL_NETWORKS["dr_capsnet"]())
-    models.compile_network(floor, "dr_capsnet")
+    models.to_train(floor, "dr_capsnet")
     weights = floor.get_weights()
     floor.train_on_batch(np.ones((2, 8, 8, 1), "float32"), np.array([0, 1]))
     for before, after in zip(weights, floor.get_weights(), strict=True):
