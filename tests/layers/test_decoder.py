@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.tolerance import SUMS
+from tests.tolerance import assert_close
 from tfcaps.layers import Decoder, perturb_dimensions
 
 LABELS = np.array([2, 0, 1])
@@ -44,7 +44,7 @@ def test_training_decodes_the_capsule_of_the_label(form, poses):
         "one_hot": np.eye(3, dtype="float32")[LABELS],
     }[form]
     decoded = seen(visible(), poses, labels=labels, training=True)
-    np.testing.assert_allclose(decoded, only(poses, LABELS), atol=SUMS)
+    assert_close(decoded, only(poses, LABELS))
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_training_decodes_the_capsule_of_the_label(form, poses):
 )
 def test_otherwise_the_longest_capsule_is_decoded(call, poses):
     decoded = seen(visible(), poses, **call)
-    np.testing.assert_allclose(decoded, only(poses, [1, 2, 1]), atol=SUMS)
+    assert_close(decoded, only(poses, [1, 2, 1]))
 
 
 def test_activations_say_which_capsule_is_longest(poses):
     activations = np.eye(3, dtype="float32")[LABELS]
     decoded = seen(visible(), poses, activations=activations)
-    np.testing.assert_allclose(decoded, only(poses, LABELS), atol=SUMS)
+    assert_close(decoded, only(poses, LABELS))
     decoded = seen(
         visible(),
         poses,
@@ -73,15 +73,13 @@ def test_activations_say_which_capsule_is_longest(poses):
         labels=np.array([0, 0, 0]),
         training=True,
     )
-    np.testing.assert_allclose(decoded, only(poses, [0, 0, 0]), atol=SUMS)
+    assert_close(decoded, only(poses, [0, 0, 0]))
 
 
 def test_class_independent_decoder_sees_one_pose_alone(poses):
     decoder = visible(class_independent=True)
     decoded = seen(decoder, poses, labels=LABELS, training=True)
-    np.testing.assert_allclose(
-        decoded[:, 0], poses[np.arange(3), LABELS], atol=SUMS
-    )
+    assert_close(decoded[:, 0], poses[np.arange(3), LABELS])
 
 
 @pytest.mark.parametrize("class_independent", [False, True])
@@ -134,7 +132,7 @@ def test_own_network_is_trained_saved_and_loaded(make, poses, tmp_path):
     assert np.any(before[0] != model.get_weights()[0])
     model.save(tmp_path / "decoder.keras")
     loaded = keras.models.load_model(tmp_path / "decoder.keras")
-    np.testing.assert_allclose(loaded(poses), model(poses), atol=SUMS)
+    assert_close(loaded(poses), model(poses))
 
 
 @pytest.mark.parametrize("trainable", [True, False])
@@ -154,17 +152,13 @@ def test_perturbed_dimension_alone_moves(class_independent, poses):
     images = perturb_dimensions(decoder, poses, [-0.5, 0.0, 2.0])
     assert images.shape == (3, 4, 3, 1, plain[0].size, 1)
     images = images.reshape(3, 4, 3, -1, 4)
-    np.testing.assert_allclose(
-        images[:, :, 1], np.stack([plain] * 4, axis=1), atol=SUMS
-    )
+    assert_close(images[:, :, 1], np.stack([plain] * 4, axis=1))
     for b, longest in enumerate((1, 2, 1)):
         place = 0 if class_independent else longest
         for dimension, n in np.ndindex(4, 3):
             expected = np.array(plain[b])
             expected[place, dimension] += (-0.5, 0.0, 2.0)[n]
-            np.testing.assert_allclose(
-                images[b, dimension, n], expected, atol=1e-5
-            )
+            assert_close(images[b, dimension, n], expected, atol=1e-5)
 
 
 def test_dimensions_are_perturbed_by_the_published_offsets(poses):
@@ -172,11 +166,9 @@ def test_dimensions_are_perturbed_by_the_published_offsets(poses):
     plain = np.asarray(decoder(poses))
     images = perturb_dimensions(decoder, keras.ops.convert_to_tensor(poses))
     assert images.shape == (3, 4, 11, 3, 5, 2)
-    np.testing.assert_allclose(
-        images[:, :, 5], np.stack([plain] * 4, axis=1), atol=1e-5
-    )
+    assert_close(images[:, :, 5], np.stack([plain] * 4, axis=1), atol=1e-5)
     expected = perturb_dimensions(decoder, poses, [-0.25, -0.2, 0.25])
-    np.testing.assert_allclose(images[:, :, [0, 1, 10]], expected, atol=1e-5)
+    assert_close(images[:, :, [0, 1, 10]], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("network", ["dense", "deconvolution", "upsampling"])

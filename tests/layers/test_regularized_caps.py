@@ -6,9 +6,9 @@ import pytest
 
 from tests import reference
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.tolerance import SUMS, assert_all_equal
+from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import rem
-from tfcaps.layers import ClassCaps
+from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.losses import MarginLoss
 from tfcaps.models.building_blocks import hidden_routing, labels_for
 from tfcaps.routing import RegularizedRouting, UniformRouting, Weight
@@ -52,16 +52,16 @@ def test_labels_in_training_move_the_coefficients(penalty, form, children):
         "one_hot": np.eye(3, dtype="float32")[LABELS],
     }[form]
     layer = make_layer(penalty)
-    np.testing.assert_allclose(layer.coefficients, 1 / 3, atol=SUMS)
+    assert_close(layer.coefficients, 1 / 3)
     for _ in range(2):
         expected = expected_step(layer, children, LABELS, penalty)
         poses, couplings = layer(
             children, labels=labels, return_couplings=True, training=True
         )
-        np.testing.assert_allclose(layer.coefficients, expected, atol=1e-5)
+        assert_close(layer.coefficients, expected, atol=1e-5)
         # What is returned is routed by the new ones.
-        np.testing.assert_allclose(couplings, [expected] * 5, atol=1e-5)
-        np.testing.assert_allclose(poses, layer(children), atol=1e-5)
+        assert_close(couplings, [expected] * 5, atol=1e-5)
+        assert_close(poses, layer(children), atol=1e-5)
     assert layer.coefficients.name == "coefficients"
     assert not layer.coefficients.trainable
 
@@ -82,12 +82,19 @@ def test_without_labels_or_training_the_coefficients_stay(call, children):
     np.testing.assert_array_equal(layer.coefficients, before)
 
 
-def test_labels_do_nothing_to_other_routings(children):
-    layer = ClassCaps(3, 4)
+@pytest.mark.parametrize(
+    "layer",
+    [
+        ClassCaps(3, 4),
+        CompactCaps(3, 4, grid=(9,), sources=[0], origins=[4]),
+    ],
+    ids=lambda layer: layer.name,
+)
+def test_labels_do_nothing_to_other_routings(layer, children):
     expected = layer(children)
     before = layer.get_weights()
     poses = layer(children, labels=LABELS, training=True)
-    np.testing.assert_allclose(poses, expected, atol=SUMS)
+    assert_close(poses, expected)
     assert_all_equal(layer.get_weights(), before)
 
 
@@ -115,10 +122,10 @@ def test_coefficients_move_once_a_batch_during_fit(children):
     expected = layer.coefficients.numpy()
     layer.coefficients.assign(start)
     model.fit(inputs, targets, batch_size=2, shuffle=False, verbose=0)
-    np.testing.assert_allclose(layer.coefficients, expected, atol=1e-5)
+    assert_close(layer.coefficients, expected, atol=1e-5)
     model.evaluate(inputs, targets, verbose=0)
     model.predict(inputs, verbose=0)
-    np.testing.assert_allclose(layer.coefficients, expected, atol=1e-5)
+    assert_close(layer.coefficients, expected, atol=1e-5)
 
 
 def test_network_learns_its_coefficients_and_keeps_them(rng, tmp_path):
@@ -138,7 +145,7 @@ def test_network_learns_its_coefficients_and_keeps_them(rng, tmp_path):
     # Prediction needs no labels.
     lengths = loaded.predict({"images": images, "labels": None}, verbose=0)
     expected = rem.encoder(model)(images)
-    np.testing.assert_allclose(lengths["lengths"], expected, atol=SUMS)
+    assert_close(lengths["lengths"], expected)
 
 
 def test_coefficients_are_neither_pruned_nor_decayed(rng):
@@ -154,7 +161,7 @@ def test_coefficients_are_neither_pruned_nor_decayed(rng):
         verbose=0,
     )
     coefficients = model.get_layer("class_caps").coefficients
-    np.testing.assert_allclose(coefficients, 1 / 3, atol=SUMS)
+    assert_close(coefficients, 1 / 3)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -172,9 +179,7 @@ def test_coefficients_learn_in_half_precision(policy, children):
         moved[dtype] = np.asarray(layer.coefficients) - before
     assert np.any(moved[policy] != 0)
     largest = np.max(np.abs(moved["float32"]))
-    np.testing.assert_allclose(
-        moved[policy], moved["float32"], atol=0.05 * largest
-    )
+    assert_close(moved[policy], moved["float32"], atol=0.05 * largest)
 
 
 @pytest.mark.parametrize(

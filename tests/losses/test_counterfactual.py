@@ -7,7 +7,7 @@ from keras import ops
 
 import tfcaps
 from tests.networks import tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import assert_close
 from tfcaps import rem
 from tfcaps.losses import CounterfactualLoss, CouplingLoss, MarginLoss
 from training.devices import dtype_policy
@@ -115,11 +115,11 @@ def test_the_output_is_what_silencing_does(batch, rng):
         longest, lengths = silenced(model, images, place, other)
         alone = place % 2
         stands_for = batch / len(range(alone, asked, 2))
-        np.testing.assert_allclose(found[place, 2], lengths, atol=1e-5)
+        assert_close(found[place, 2], lengths, atol=1e-5)
         np.testing.assert_allclose(found[place, alone], stands_for * longest)
         assert not found[place, 1 - alone].any()
     assert found.shape == (batch, 3, 3) and not found[asked:].any()
-    np.testing.assert_allclose(outputs["lengths"], model(images), atol=SUMS)
+    assert_close(outputs["lengths"], model(images))
 
 
 @pytest.mark.slow
@@ -200,7 +200,7 @@ def test_it_is_trained_in_mixed_precision_and_saved(tmp_path, rng):
     loaded = keras.saving.load_model(tmp_path / "training.keras")
     old, new = (m.predict(images, verbose=0) for m in (training, loaded))
     for name, values in old.items():
-        np.testing.assert_allclose(new[name], values, atol=1e-5, err_msg=name)
+        assert_close(new[name], values, atol=1e-5, err_msg=name)
 
 
 def test_class_capsules_must_be_at_the_end():

@@ -9,7 +9,7 @@ import pytest
 import tfcaps
 from tests.gradients import value_and_gradients
 from tests.networks import tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_close
 from tfcaps import rem
 from tfcaps.losses import CouplingLoss
 from tfcaps.routing import DynamicRouting
@@ -99,8 +99,8 @@ def test_with_last_gradient_couplings_reach_the_votes_once(rng, iterations):
     expected, (wanted,) = value_and_gradients(
         softmax_of_agreement, votes, upstream=upstream
     )
-    np.testing.assert_allclose(value, expected, atol=1e-5)
-    np.testing.assert_allclose(gradient, wanted, atol=1e-5)
+    assert_close(value, expected, atol=1e-5)
+    assert_close(gradient, wanted, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_the_gradient_of_couplings_sets_in_over_the_ramp(rng):
         pairs = zip(model.get_weights(), start, strict=True)
         moved.append(sum(np.abs(new - old).sum() for new, old in pairs))
         training.predict(images, verbose=0)  # no training, no step
-    np.testing.assert_allclose(
+    assert_close(
         np.array(moved) / moved[-1], [0, 1 / 4, 2 / 4, 3 / 4, 1, 1], atol=1e-3
     )
 
@@ -193,9 +193,7 @@ def test_wanting_couplings_changes_no_output(rng):
     images = rng.random((4, 8, 8, 1), dtype=np.float32)
     model = tiny_capsnet()
     outputs = rem.add_couplings(model).predict(images, verbose=0)
-    np.testing.assert_allclose(
-        outputs["lengths"], model.predict(images, verbose=0), atol=SUMS
-    )
+    assert_close(outputs["lengths"], model.predict(images, verbose=0))
     expected = rem.capsule_outputs(model).predict(images, verbose=0)
     np.testing.assert_allclose(outputs["couplings"], expected["couplings"])
 

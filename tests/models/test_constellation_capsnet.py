@@ -6,6 +6,7 @@ import pytest
 
 import tfcaps
 from tests.networks import SMALL_NETWORKS
+from tests.tolerance import assert_close
 from tfcaps.callbacks import BlueprintEstimation
 from tfcaps.models import constellation_capsnet, with_templates
 
@@ -49,11 +50,7 @@ def trained(epochs, seed=0, **settings):
     schedule = BlueprintEstimation(
         images, labels, epochs, widths=(4.0, 1.5), **settings
     )
-    targets = {
-        "evidence": labels,
-        "presence": labels,
-        "reconstruction": images,
-    }
+    targets = {"evidence": labels, "presence": labels, "reconstruction": images}
     training.fit(
         images, targets, 32, epochs=epochs, verbose=0, callbacks=[schedule]
     )
@@ -116,8 +113,8 @@ def test_a_type_moves_to_where_it_is_found():
 
     assert schedule._move(_Found(active, places, labels)) == 4
     shifts = np.asarray(network.get_layer("class_caps").shifts)
-    np.testing.assert_allclose(shifts[0], [[-6, 4]] * 2, atol=1e-4)
-    np.testing.assert_allclose(shifts[1], [[2, -4]] * 2, atol=1e-4)
+    assert_close(shifts[0], [[-6, 4]] * 2, atol=1e-4)
+    assert_close(shifts[1], [[2, -4]] * 2, atol=1e-4)
     schedule._keep_slots(_Found(active[:, ::-1], places, labels))
     np.testing.assert_allclose(network.get_layer("class_caps").slots, 0.0)
     schedule._keep_slots(_Found(active, places, labels))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS
+from tests.tolerance import assert_close
 from tfcaps import models
 from tfcaps.losses import MarginLoss, ReconstructionLoss
 from training.devices import dtype_policy
@@ -87,7 +88,7 @@ def test_network_with_decoder_can_be_trained_saved_and_loaded(
     inputs = {"images": images, "labels": LABELS}
     expected = model(inputs)
     for output, value in loaded(inputs).items():
-        np.testing.assert_allclose(value, expected[output], atol=1e-5)
+        assert_close(value, expected[output], atol=1e-5)
 
 
 @NETWORKS

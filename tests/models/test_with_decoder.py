@@ -8,7 +8,7 @@ import pytest
 
 import tfcaps
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.tolerance import SUMS, assert_all_equal
+from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import rem
 from tfcaps.losses import MarginLoss, ReconstructionLoss
 from tfcaps.models import with_decoder
@@ -81,10 +81,10 @@ def test_decoder_shares_the_weights_of_the_network(make, images):
     before = np.asarray(model(images))
     inputs = {"images": images, "labels": None}
     lengths = joint.predict(inputs, verbose=0)["lengths"]
-    np.testing.assert_allclose(lengths, before, atol=SUMS)
+    assert_close(lengths, before)
     train(compiled(joint), images)
     lengths = joint.predict(inputs, verbose=0)["lengths"]
-    np.testing.assert_allclose(lengths, model(images), atol=SUMS)
+    assert_close(lengths, model(images))
     assert np.max(np.abs(lengths - before)) > 1e-4
 
 
@@ -114,11 +114,9 @@ def test_labels_choose_the_capsule_in_training_alone(images):
             outputs = model(
                 {"images": images, "labels": labels}, training=training
             )
-            np.testing.assert_allclose(
-                outputs["reconstruction"], images_out, atol=SUMS
-            )
+            assert_close(outputs["reconstruction"], images_out)
     outputs = model.predict({"images": images, "labels": None}, verbose=0)
-    np.testing.assert_allclose(outputs["reconstruction"], longest, atol=SUMS)
+    assert_close(outputs["reconstruction"], longest)
 
 
 def test_explicit_activations_choose_the_longest_capsule(rng):
@@ -129,10 +127,10 @@ def test_explicit_activations_choose_the_longest_capsule(rng):
     )
     poses, activations = map(np.asarray, shown(images))
     outputs = model.predict({"images": images, "labels": None}, verbose=0)
-    np.testing.assert_allclose(outputs["lengths"], activations, atol=SUMS)
+    assert_close(outputs["lengths"], activations)
     decoder = model.get_layer("reconstruction")
     expected = decoder(poses, activations=activations)
-    np.testing.assert_allclose(outputs["reconstruction"], expected, atol=1e-5)
+    assert_close(outputs["reconstruction"], expected, atol=1e-5)
 
 
 def test_frozen_network_leaves_only_the_decoder_to_learn(images):
@@ -172,7 +170,7 @@ def test_decoder_is_saved_and_loaded(class_independent, images, tmp_path):
     inputs = {"images": images, "labels": None}
     expected = model.predict(inputs, verbose=0)
     for name, output in loaded.predict(inputs, verbose=0).items():
-        np.testing.assert_allclose(output, expected[name], atol=SUMS)
+        assert_close(output, expected[name])
     # The optimiser came along.
     assert np.all(np.isfinite(train(loaded, images)))
     assert int(loaded.optimizer.iterations) == 2
@@ -272,7 +270,7 @@ def test_input_of_another_name_is_called_images(images):
     assert {tensor.name for tensor in decoded.inputs} == {"images", "labels"}
     expected = model(images)
     outputs = decoded({"images": images, "labels": None})
-    np.testing.assert_allclose(outputs["lengths"], expected, atol=SUMS)
+    assert_close(outputs["lengths"], expected)
 
 
 def capsnet_of_maps(positions):
@@ -291,12 +289,11 @@ def capsnet_of_maps(positions):
 def test_the_last_capsules_may_stand_on_a_map(images):
     model = capsnet_of_maps(1)
     decoded = compiled(with_decoder(model))
-    np.testing.assert_allclose(
+    assert_close(
         decoded.predict({"images": images, "labels": LABELS}, verbose=0)[
             "lengths"
         ],
         model.predict(images, verbose=0),
-        atol=SUMS,
     )
     before = decoded.get_layer("reconstruction").get_weights()[0]
     train(decoded, images)
