@@ -1,4 +1,4 @@
-"""What holds for every public layer."""
+"""The contract of every public layer."""
 
 import keras
 import numpy as np

@@ -112,7 +112,7 @@ def test_conv_caps_equals_the_loops(kernel, strides, padding, share_types, rng):
 
 
 def test_children_without_activation_outside_of_the_map(rng):
-    """What is padded has no activation, so EM routing leaves it out."""
+    """Padding has no activation, so EM routing leaves it out."""
     poses = rng.normal(size=(1, 1, 1, 2, 4)).astype("float32")
     activations = np.ones((1, 1, 1, 2), "float32")
     layer = ConvCaps(3, 4, 3, padding="same", routing="em", matrix=True)

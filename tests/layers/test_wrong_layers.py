@@ -1,4 +1,4 @@
-"""What every layer says of wrong settings, and of inputs that do not fit."""
+"""Errors of layers: wrong settings, and inputs that do not fit."""
 
 import re
 from functools import partial

@@ -1,4 +1,4 @@
-"""What losses say of predictions of another shape, one class, soft labels."""
+"""Losses of predictions of another shape, of one class, of soft labels."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""What every loss says of wrong settings, and of what it cannot compare."""
+"""Errors of losses: wrong settings, and shapes that do not fit."""
 
 import re
 from functools import partial

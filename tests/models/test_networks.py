@@ -1,4 +1,4 @@
-"""What holds for every public network, and how each refuses wrong images."""
+"""The contract of every public network, and its errors."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""What holds for every public routing."""
+"""The contract of every public routing."""
 
 import keras
 import numpy as np

@@ -14,7 +14,7 @@ ITERATIONS = [1, 2, 3, 5]
 
 
 def route_with_gradients(routing, golden, bias=None):
-    """Returns what was routed and the gradients of votes and bias."""
+    """Returns the result of a routing and the gradients of votes and bias."""
     routed = routing(golden["votes"], bias=bias)
     bias = np.zeros_like(golden["votes"][0, 0]) if bias is None else bias
 

@@ -23,7 +23,7 @@ def always(monkeypatch):
 
 
 def has_xla(function, *arguments):
-    """Tells whether a traced function holds one that XLA must compile."""
+    """Returns True if a traced function holds one that XLA must compile."""
     graph = tf.function(function).get_concrete_function(*arguments).graph
     library = graph.as_graph_def().library.function
     return any(f.attr["_XlaMustCompile"].b for f in library)
