@@ -65,25 +65,6 @@ def test_with_a_margin_only_differences_count():
     assert of(without, [0.9, 0.1, 0.1], label=1) == 0.0
 
 
-def test_a_tree_that_is_everything_costs_nothing_and_an_empty_one_does():
-    without, alone = np.eye(2), [[0.0, 0.0], [1.0, 0.0]]
-    used = [[without[0], [0, 0], [0.05, 0.0]], [[0, 0], alone[1], [0.95, 0.05]]]
-    empty = [[without[0], [0, 0], [0.95, 0.0]], [[0, 0], alone[1], [0.0, 0.0]]]
-    loss = CounterfactualLoss(reduction="sum")
-    assert float(loss([0, 0], used)) == 0.0
-    assert float(loss([0, 0], empty)) == pytest.approx(0.85**2 + 0.9**2)
-
-
-def test_it_is_saved_and_loaded():
-    loss = keras.losses.deserialize(
-        keras.losses.serialize(
-            CounterfactualLoss(2.0, 0.5, m_plus=0.8, margin=0.3)
-        )
-    )
-    assert (loss.necessity, loss.sufficiency, loss.m_plus) == (2.0, 0.5, 0.8)
-    assert loss.margin == 0.3
-
-
 def silenced(model, images, place, children_mean):
     """Routes one image, without its tree or with its tree alone."""
     layer = model.get_layer("class_caps")
