@@ -6,18 +6,11 @@ import pytest
 
 import tfcaps
 from tests import reference
-from tests.golden import load
+from tests.golden import assert_golden, load
 from tests.gradients import value_and_gradients
+from tests.networks import built
 from tests.tolerance import assert_close
 from tfcaps.layers import ClassCaps, ConvCaps, Length
-
-
-def class_caps_with(weights, input_shape, **kwargs):
-    """Returns a layer of 6 capsules of 8 components with given weights."""
-    layer = ClassCaps(6, 8, **kwargs)
-    layer.build(input_shape)
-    layer.set_weights(weights)
-    return layer
 
 
 @pytest.mark.parametrize(
@@ -25,22 +18,21 @@ def class_caps_with(weights, input_shape, **kwargs):
 )
 def test_class_caps_equals_the_public_implementation(shape):
     golden = load("06_dense_capsules")
-    layer = class_caps_with([golden["weights"], golden["bias"]], (None, *shape))
     children = golden["input_poses"].reshape(-1, *shape)
+    weights = [golden["weights"], golden["bias"]]
+    layer = built(ClassCaps(6, 8), children.shape, weights)
     poses, couplings = layer(children, return_couplings=True)
-    expected = golden["poses_iter3"]
-    assert_close(layer(children), expected, atol=1e-5)
-    assert_close(poses, expected, atol=1e-5)
-    assert_close(couplings, golden["couplings_iter3"], atol=1e-5)
-    assert_close(Length()(poses), golden["activations_iter3"], atol=1e-5)
+    assert_golden(golden, "{}_iter3", poses=poses, couplings=couplings)
+    assert_golden(golden, "{}_iter3", poses=layer(children))
+    assert_golden(golden, "{}_iter3", activations=Length()(poses))
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_gradients_of_class_caps_equal_the_public_implementation(iterations):
-    golden = load("02_dense_dynamic_autograd")
+    golden, at = load("02_dense_dynamic_autograd"), f"iter{iterations}"
     weights = [golden["weights"], golden["bias"]]
     routing = tfcaps.routing.DynamicRouting(iterations, gradient="full")
-    layer = class_caps_with(weights, (None, 16, 4), routing=routing)
+    layer = built(ClassCaps(6, 8, routing), (None, 16, 4), weights)
 
     def poses_of(children, weights):
         others = layer.non_trainable_variables
@@ -49,16 +41,10 @@ def test_gradients_of_class_caps_equal_the_public_implementation(iterations):
     poses, (children, (matrices, bias)) = value_and_gradients(
         poses_of, golden["input_poses"], weights, upstream=golden["upstream"]
     )
-    assert_close(poses, golden[f"poses_iter{iterations}"], atol=1e-5)
     _, couplings = layer(golden["input_poses"], return_couplings=True)
-    assert_close(couplings, golden[f"couplings_iter{iterations}"], atol=1e-5)
-    for name, gradient in (
-        ("input", children),
-        ("weights", matrices),
-        ("bias", bias),
-    ):
-        expected = golden[f"grad_{name}_through_iter{iterations}"]
-        assert_close(gradient, expected, atol=1e-4, err_msg=name)
+    assert_golden(golden, f"{{}}_{at}", poses=poses, couplings=couplings)
+    gradients = {"input": children, "weights": matrices, "bias": bias}
+    assert_golden(golden, f"grad_{{}}_through_{at}", 1e-4, **gradients)
 
 
 @pytest.mark.parametrize("share", [None, "type", "all"], ids=str)
@@ -67,9 +53,8 @@ def test_class_caps_equals_the_loops(share, rng):
     matrices = {None: (12,), "type": (2,), "all": ()}[share]
     transformation = rng.normal(size=(*matrices, 6, 4, 8)).astype("float32")
     bias = rng.normal(size=(6, 8)).astype("float32")
-    layer = class_caps_with(
-        [transformation, bias], children.shape, routing=2, share=share
-    )
+    layer = ClassCaps(6, 8, routing=2, share=share)
+    built(layer, children.shape, [transformation, bias])
     poses, couplings = layer(children, return_couplings=True)
     expected = reference.dynamic_routing(
         reference.votes(children, transformation, share), bias, iterations=2

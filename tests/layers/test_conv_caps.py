@@ -1,14 +1,12 @@
 """ConvCaps: windows of children, each of them routed."""
 
-import functools
-
-import keras
 import numpy as np
 import pytest
 
 from tests import reference
-from tests.golden import load
-from tests.gradients import value_and_gradients
+from tests.golden import assert_golden, load
+from tests.gradients import value_and_gradients, with_weights
+from tests.networks import built
 from tests.reference_windows import Windows, routed_windows, window_votes
 from tests.tolerance import assert_close
 from tfcaps.layers import ClassCaps, ConvCaps
@@ -17,57 +15,27 @@ from tfcaps.routing import EMRouting
 ALL = {"return_activations": True, "return_couplings": True}
 
 
-def conv_caps_with(weights, input_shape, *args, **kwargs):
-    layer = ConvCaps(*args, **kwargs)
-    layer.build((None, *input_shape[1:]))
-    layer.set_weights(weights)
-    return layer
-
-
-@functools.cache
-def golden_conv_caps(name):
-    return load(f"06_conv_capsules_{name}")
-
-
-def golden_layer(golden, **kwargs):
-    return conv_caps_with(
-        [golden["weights"], golden["bias"]],
-        golden["input_poses"].shape,
-        *golden["bias"].shape,
-        int(golden["kernel"]),
-        int(golden["stride"]),
-        **kwargs,
-    )
-
-
 @pytest.mark.parametrize("iterations", [1, 3])
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_conv_caps_equals_the_public_implementation(name, iterations):
-    golden = golden_conv_caps(name)
-    layer = golden_layer(golden, routing=iterations)
-
-    def call(poses, transformation):
-        weights = [(layer.transformation, transformation)]
-        with keras.StatelessScope(state_mapping=weights):
-            return layer(poses, **ALL)
-
-    def expected(array):
-        return golden[f"{array}_iter{iterations}"]
-
-    outputs = layer(golden["input_poses"], **ALL)
-    for output, array in zip(
-        outputs, ("poses", "activations", "couplings"), strict=True
-    ):
-        assert_close(output, expected(array), atol=1e-5)
-    _, gradients = value_and_gradients(
-        lambda *values: call(*values)[0],
-        golden["input_poses"],
-        golden["weights"],
+    golden, at = load(f"06_conv_capsules_{name}"), f"iter{iterations}"
+    children, weights, bias = (
+        golden[k] for k in ("input_poses", "weights", "bias")
+    )
+    sizes = *bias.shape, int(golden["kernel"]), int(golden["stride"])
+    layer = ConvCaps(*sizes, routing=iterations)
+    built(layer, children.shape, [weights, bias])
+    names = ("poses", "activations", "couplings")
+    outputs = dict(zip(names, layer(children, **ALL), strict=True))
+    assert_golden(golden, f"{{}}_{at}", **outputs)
+    _, ([matrices], children) = value_and_gradients(
+        with_weights(layer, [layer.transformation]),
+        [weights],
+        children,
         upstream=golden["upstream"],
     )
-    for gradient, array in zip(gradients, ("input", "weights"), strict=True):
-        wanted = expected(f"grad_{array}_last_only")
-        assert_close(gradient, wanted, atol=2e-4)
+    gradients = {"input": children, "weights": matrices}
+    assert_golden(golden, f"grad_{{}}_last_only_{at}", 2e-4, **gradients)
 
 
 @pytest.mark.parametrize("share_types", [False, True])
@@ -87,17 +55,9 @@ def test_conv_caps_equals_the_loops(kernel, strides, padding, share_types, rng):
     matrices = kernel if share_types else (*kernel, 2)
     transformation = rng.normal(size=(*matrices, 4, 3, 5)).astype("float32")
     bias = rng.normal(size=(4, 5)).astype("float32")
-    layer = conv_caps_with(
-        [transformation, bias],
-        poses.shape,
-        4,
-        5,
-        kernel,
-        strides,
-        padding,
-        routing=2,
-        share_types=share_types,
-    )
+    settings = {"routing": 2, "share_types": share_types}
+    layer = ConvCaps(4, 5, kernel, strides, padding, **settings)
+    built(layer, poses.shape, [transformation, bias])
     windows = Windows(5, 6, kernel, strides, padding)
     votes = window_votes(
         poses, transformation, windows, share_types=share_types
@@ -117,10 +77,9 @@ def test_children_without_activation_outside_of_the_map(rng):
     activations = np.ones((1, 1, 1, 2), "float32")
     layer = ConvCaps(3, 4, 3, padding="same", routing="em", matrix=True)
     means, _, shares = layer(poses, activations, **ALL)
-    whole = ConvCaps(3, 4, 1, routing="em", matrix=True)
-    whole.build(poses.shape)
     center = layer.transformation.numpy()[1:2, 1:2]
-    whole.set_weights([center, *layer.get_weights()[1:]])
+    whole = ConvCaps(3, 4, 1, routing="em", matrix=True)
+    built(whole, poses.shape, [center, *layer.get_weights()[1:]])
     expected, _, middle = whole(poses, activations, **ALL)
     assert_close(means, expected, atol=1e-5)
     assert_close(shares[:, :, :, 1:2, 1:2], middle, atol=1e-5)
@@ -140,20 +99,15 @@ def test_children_without_activation_outside_of_the_map(rng):
 def test_window_of_the_whole_map_is_class_caps(routing, matrix, rng):
     poses = rng.normal(size=(2, 3, 2, 2, 4)).astype("float32")
     activations = rng.uniform(0.1, 0.9, size=(2, 3, 2, 2)).astype("float32")
-    conv = ConvCaps(3, 4, (3, 2), routing=routing, matrix=matrix)
-    conv.build(poses.shape)
-    weights = [rng.normal(size=w.shape) for w in conv.get_weights()]
-    conv.set_weights(weights)
-    full = ClassCaps(3, 4, routing=routing, matrix=matrix)
-    full.build(poses.shape)
-    weights[0] = weights[0].reshape(12, *weights[0].shape[3:])
-    full.set_weights(weights)
+    settings = {"routing": routing, "matrix": matrix}
+    conv = built(ConvCaps(3, 4, (3, 2), **settings), poses.shape, rng)
+    matrices, *others = conv.get_weights()
+    matrices = matrices.reshape(12, *matrices.shape[3:])
+    full = built(ClassCaps(3, 4, **settings), poses.shape, [matrices, *others])
     outputs = conv(poses, activations, **ALL)
-    for output, wanted in zip(
-        outputs, full(poses, activations, **ALL), strict=True
-    ):
-        flat = np.reshape(output, wanted.shape)
-        assert_close(flat, wanted, atol=1e-5)
+    expected = full(poses, activations, **ALL)
+    for output, wanted in zip(outputs, expected, strict=True):
+        assert_close(np.reshape(output, wanted.shape), wanted, atol=1e-5)
 
 
 def test_activations_default_to_the_lengths_of_the_poses(rng):

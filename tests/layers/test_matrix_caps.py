@@ -1,12 +1,11 @@
 """Matrix capsules: PrimaryMatrixCaps, matrix votes, EM over windows."""
 
-import functools
-
 import numpy as np
 import pytest
 
 from tests import reference
-from tests.golden import load
+from tests.golden import assert_golden, load
+from tests.networks import built
 from tests.reference_windows import Windows, em_windows, window_votes
 from tests.tolerance import assert_close
 from tfcaps.layers import ClassCaps, ConvCaps, PrimaryMatrixCaps
@@ -15,31 +14,28 @@ from tfcaps.routing import EMRouting
 ALL = {"return_activations": True, "return_couplings": True}
 
 
-@functools.cache
-def golden_em(name):
-    return load(f"07_em_conv_{name}")
-
-
 @pytest.mark.parametrize("iterations", [1, 2, 3])
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_em_conv_caps_equals_the_public_implementation(name, iterations):
-    golden = golden_em(name)
+    golden = load(f"07_em_conv_{name}")
     children = golden["input_poses"]
     children = children.reshape(*children.shape[:4], 16)
     routing = EMRouting(iterations, float(golden["final_lambda_f64"]))
-    kernel, stride = int(golden["kernel"]), int(golden["stride"])
-    layer = ConvCaps(
-        len(golden["beta_u"]), 16, kernel, stride, routing=routing, matrix=True
+    sizes = (
+        len(golden["beta_u"]),
+        16,
+        int(golden["kernel"]),
+        int(golden["stride"]),
     )
-    layer.build((None, *children.shape[1:]))
-    layer.set_weights([golden[w] for w in ("weights", "beta_u", "beta_a")])
-    activations = golden["input_activations"]
-    poses, active, shares = layer(children, activations, **ALL)
-    expected = golden[f"poses_iter{iterations}"]
-    assert_close(np.reshape(poses, expected.shape), expected, atol=5e-5)
-    assert_close(active, golden[f"activations_iter{iterations}"], atol=5e-5)
+    layer = ConvCaps(*sizes, routing=routing, matrix=True)
+    weights = [golden[w] for w in ("weights", "beta_u", "beta_a")]
+    built(layer, children.shape, weights)
+    poses, active, shares = layer(children, golden["input_activations"], **ALL)
+    poses = np.reshape(poses, golden[f"poses_iter{iterations}"].shape)
+    outputs = {"poses": poses, "activations": active}
+    assert_golden(golden, f"{{}}_iter{iterations}", 5e-5, **outputs)
     if iterations == 3:
-        assert_close(shares, golden["assignments_iter3"], atol=5e-5)
+        assert_golden(golden, "{}_iter3", 5e-5, assignments=shares)
 
 
 @pytest.mark.parametrize(
@@ -55,18 +51,9 @@ def test_em_conv_caps_equals_the_public_implementation(name, iterations):
 def test_em_conv_caps_equals_the_loops(kernel, strides, padding, rng):
     poses = rng.normal(size=(2, 4, 5, 2, 4)).astype("float32")
     activations = rng.uniform(0.1, 0.9, size=(2, 4, 5, 2)).astype("float32")
-    layer = ConvCaps(
-        3,
-        4,
-        kernel,
-        strides,
-        padding,
-        routing=EMRouting(3, inverse_temperature=0.1),
-        matrix=True,
-    )
-    layer.build(poses.shape)
-    weights = [rng.normal(size=w.shape) for w in layer.get_weights()]
-    layer.set_weights(weights)
+    routing = EMRouting(3, inverse_temperature=0.1)
+    layer = ConvCaps(3, 4, kernel, strides, padding, routing, matrix=True)
+    weights = built(layer, poses.shape, rng).get_weights()
     outputs = layer(poses, activations, **ALL)
     windows = Windows(4, 5, kernel, strides, padding)
     votes = window_votes(poses, weights[0], windows, rows=2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.golden import load
+from tests.golden import assert_golden, load
 from tests.gradients import value_and_gradients
 from tests.tolerance import assert_close
 from tfcaps.ops import quantize
@@ -13,41 +13,27 @@ from tfcaps.routing import DynamicRouting
 ITERATIONS = [1, 2, 3, 5]
 
 
-def route_with_gradients(routing, golden, bias=None):
+def route(routing, golden, bias=None):
     """Returns the result of a routing and the gradients of votes and bias."""
     routed = routing(golden["votes"], bias=bias)
     bias = np.zeros_like(golden["votes"][0, 0]) if bias is None else bias
-
     _, gradients = value_and_gradients(
         lambda votes, bias: routing(votes, bias=bias).poses,
         golden["votes"],
         bias,
         upstream=golden["upstream"],
     )
-    return routed, *gradients
-
-
-def check_values(routed, golden, iterations):
-    for name in ("poses", "activations", "couplings"):
-        assert_close(
-            getattr(routed, name),
-            golden[f"{name}_iter{iterations}"],
-            atol=1e-5,
-            err_msg=name,
-        )
+    return routed._asdict(), *gradients
 
 
 @pytest.mark.parametrize("iterations", ITERATIONS)
 def test_last_gradient_equals_the_public_implementation(iterations):
-    golden = load("02_dynamic_routing")
-    routed, votes_gradient, bias_gradient = route_with_gradients(
-        DynamicRouting(iterations), golden, golden["bias"]
-    )
-    check_values(routed, golden, iterations)
-    expected = golden[f"grad_votes_last_only_iter{iterations}"]
-    assert_close(votes_gradient, expected, atol=1e-4)
-    expected = golden[f"grad_bias_const_couplings_iter{iterations}"]
-    assert_close(bias_gradient, expected, atol=1e-4)
+    golden, at = load("02_dynamic_routing"), f"iter{iterations}"
+    routing = DynamicRouting(iterations)
+    routed, of_votes, of_bias = route(routing, golden, golden["bias"])
+    assert_golden(golden, f"{{}}_{at}", **routed)
+    assert_golden(golden, f"grad_{{}}_last_only_{at}", 1e-4, votes=of_votes)
+    assert_golden(golden, f"grad_{{}}_const_couplings_{at}", 1e-4, bias=of_bias)
 
 
 @pytest.mark.parametrize(
@@ -55,33 +41,25 @@ def test_last_gradient_equals_the_public_implementation(iterations):
 )
 @pytest.mark.parametrize("iterations", ITERATIONS)
 def test_routing_without_bias_equals_the_public_one(iterations, gradient, name):
-    golden = load("02_dynamic_routing_nobias")
-    routed, votes_gradient, _ = route_with_gradients(
-        DynamicRouting(iterations, gradient), golden
-    )
-    check_values(routed, golden, iterations)
-    expected = golden[f"grad_votes_{name}_iter{iterations}"]
-    assert_close(votes_gradient, expected, atol=1e-4)
+    golden, at = load("02_dynamic_routing_nobias"), f"iter{iterations}"
+    routed, of_votes, _ = route(DynamicRouting(iterations, gradient), golden)
+    assert_golden(golden, f"{{}}_{at}", **routed)
+    assert_golden(golden, f"grad_{{}}_{name}_{at}", 1e-4, votes=of_votes)
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3])
 @pytest.mark.parametrize("levels", [5, 11])
 def test_quantized_routing_equals_the_public_one(levels, iterations):
-    golden = load(f"03_quantized_routing_K{levels}")
-    routed, gradient, _ = route_with_gradients(
-        DynamicRouting(iterations, levels=levels), golden, golden["bias"]
-    )
-    codes = np.asarray(quantize(routed.couplings, levels))
-    np.testing.assert_array_equal(codes, golden[f"bin_index_iter{iterations}"])
-    np.testing.assert_array_equal(
-        codes + 1, golden[f"dictionary_bin_iter{iterations}"]
-    )
-    golden[f"couplings_iter{iterations}"] = golden[
-        f"couplings_quantized_iter{iterations}"
-    ]
-    check_values(routed, golden, iterations)
-    expected = golden[f"grad_votes_iter{iterations}"]
-    assert_close(gradient, expected, atol=1e-4)
+    golden, at = load(f"03_quantized_routing_K{levels}"), f"iter{iterations}"
+    routing = DynamicRouting(iterations, levels=levels)
+    routed, of_votes, _ = route(routing, golden, golden["bias"])
+    codes = np.asarray(quantize(routed["couplings"], levels))
+    np.testing.assert_array_equal(codes, golden[f"bin_index_{at}"])
+    np.testing.assert_array_equal(codes + 1, golden[f"dictionary_bin_{at}"])
+    rounded = routed.pop("couplings")
+    assert_golden(golden, f"{{}}_quantized_{at}", couplings=rounded)
+    assert_golden(golden, f"{{}}_{at}", **routed)
+    assert_golden(golden, f"grad_{{}}_{at}", 1e-4, votes=of_votes)
 
 
 def test_coupling_on_an_edge_goes_down_and_leaves_the_bias_alone():
@@ -89,9 +67,7 @@ def test_coupling_on_an_edge_goes_down_and_leaves_the_bias_alone():
     routed = DynamicRouting(1, levels=5)(
         golden["onedge_votes"], bias=golden["onedge_bias"]
     )
-    for name in ("poses", "activations", "couplings"):
-        expected = golden[f"onedge_{name}"]
-        assert_close(getattr(routed, name), expected, atol=1e-5)
+    assert_golden(golden, "onedge_{}", **routed._asdict())
     assert not np.any(routed.couplings)
 
 
