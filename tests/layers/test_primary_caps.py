@@ -6,6 +6,7 @@ import pytest
 
 from tests import reference
 from tests.golden import load
+from tests.networks import built
 from tests.tolerance import assert_close
 from tfcaps.layers import PrimaryCaps
 
@@ -26,8 +27,7 @@ def test_primary_caps_is_a_squashed_convolution(kwargs, rows_and_columns, rng):
     poses = np.asarray(layer(images))
     assert poses.shape == (2, *rows_and_columns, 2, 4)
     conv = keras.layers.Conv2D(8, 3, **kwargs)
-    conv.build(images.shape)
-    conv.set_weights(layer.get_weights())
+    built(conv, images.shape, layer.get_weights())
     features = np.asarray(conv(images)).reshape(poses.shape)
     expected = np.apply_along_axis(reference.squash, -1, features)
     assert_close(poses, expected)
@@ -41,8 +41,6 @@ def test_depthwise_primary_caps_equal_the_public_implementation(form):
     layer = PrimaryCaps(
         6, 4, len(kernel), strides, depthwise=True, squash="efficient"
     )
-    layer.build(images.shape)
-    layer.set_weights([kernel[..., None], golden["conv_bias"]])
+    built(layer, images.shape, [kernel[..., None], golden["conv_bias"]])
     expected = golden[f"poses{form}"]
-    poses = np.reshape(layer(images), expected.shape)
-    assert_close(poses, expected, atol=1e-5)
+    assert_close(np.reshape(layer(images), expected.shape), expected, atol=1e-5)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.golden import load
+from tests.golden import assert_golden, load
 from tests.gradients import value_and_gradients
 from tests.tolerance import assert_close
 from tfcaps.layers import ClassCaps, Length
@@ -18,33 +18,26 @@ SCALES = ["capsule", "sample", "batch"]
 ITERATIONS = [1, 2, 3, 5]
 
 
+NAMES = ("votes", "input_activations", "bias")
+
+
 def arguments_of(golden):
-    return golden["votes"], golden["input_activations"], golden["bias"]
+    return [golden[name] for name in NAMES]
 
 
 @pytest.mark.parametrize("iterations", ITERATIONS)
 def test_batch_scale_equals_the_public_implementation(iterations):
-    golden = load("04_sda_routing")
-    routing = ScaledDistanceRouting(iterations, "batch")
-    routed = routing(*arguments_of(golden))
-    for name in ("poses", "activations", "couplings"):
-        expected = golden[f"{name}_iter{iterations}"]
-        assert_close(getattr(routed, name), expected, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("iterations", ITERATIONS)
-def test_last_gradient_equals_the_public_implementation(iterations):
-    golden = load("04_sda_routing")
+    golden, at = load("04_sda_routing"), f"iter{iterations}"
     routing = ScaledDistanceRouting(iterations, "batch", "last")
+    routed = routing(*arguments_of(golden))
+    assert_golden(golden, f"{{}}_{at}", **routed._asdict())
     _, gradients = value_and_gradients(
         lambda *arguments: routing(*arguments).poses,
         *arguments_of(golden),
         upstream=golden["upstream"],
     )
-    names = ("votes", "input_activations", "bias")
-    for name, gradient in zip(names, gradients, strict=True):
-        expected = golden[f"grad_{name}_iter{iterations}"]
-        assert_close(gradient, expected, atol=1e-4, err_msg=name)
+    gradients = dict(zip(NAMES, gradients, strict=True))
+    assert_golden(golden, f"grad_{{}}_{at}", 1e-4, **gradients)
 
 
 @pytest.mark.parametrize("iterations", ITERATIONS)
@@ -65,9 +58,7 @@ def test_sample_scale_equals_the_public_one_with_a_batch_of_one(iterations):
 def test_quantized_routing_equals_the_public_one():
     golden = load("04_sda_routing")
     routed = ScaledDistanceRouting(3, "batch", levels=11)(*arguments_of(golden))
-    for name in ("poses", "activations", "couplings"):
-        expected = golden[f"quantized_K11_{name}_iter3"]
-        assert_close(getattr(routed, name), expected, atol=1e-5, err_msg=name)
+    assert_golden(golden, "quantized_K11_{}_iter3", **routed._asdict())
 
 
 def routed_layer(iterations, poses, transformation, bias):
@@ -78,23 +69,17 @@ def routed_layer(iterations, poses, transformation, bias):
 
 @pytest.mark.parametrize("iterations", [1, 2, 3])
 def test_layer_with_full_gradient_equals_the_public_one(iterations):
-    golden = load("04_sda_gamma_repo")
+    golden, at = load("04_sda_gamma_repo"), f"iter{iterations}"
     arguments = golden["input_poses"], golden["weights"], golden["bias"]
     couplings = routed_layer(iterations, *arguments).couplings
-    expected = golden[f"couplings_iter{iterations}"]
-    assert_close(couplings, expected, atol=1e-5)
     poses, gradients = value_and_gradients(
         lambda *arguments: routed_layer(iterations, *arguments).poses,
         *arguments,
         upstream=golden["upstream"],
     )
-    expected = golden[f"poses_iter{iterations}"]
-    assert_close(poses, expected, atol=1e-5)
-    for name, gradient in zip(
-        ("input", "weights", "bias"), gradients, strict=True
-    ):
-        expected = golden[f"grad_{name}_through_iter{iterations}"]
-        assert_close(gradient, expected, atol=2e-4, err_msg=name)
+    assert_golden(golden, f"{{}}_{at}", poses=poses, couplings=couplings)
+    gradients = dict(zip(("input", "weights", "bias"), gradients, strict=True))
+    assert_golden(golden, f"grad_{{}}_through_{at}", 2e-4, **gradients)
 
 
 def test_scores_equal_the_public_ones():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.golden import load
+from tests.golden import assert_golden, load
 from tests.gradients import value_and_gradients
 from tests.tolerance import assert_all_close, assert_close
 from tfcaps.ops import efficient_squash
@@ -22,19 +22,16 @@ def routed_layer(poses, transformation, bias):
 def test_layer_equals_the_public_implementation():
     golden = load("05_self_attention_fccaps")
     arguments = golden["input_poses"], golden["weights"], golden["bias"]
-    routed = routed_layer(*arguments)
-    names = ("poses", "activations", "couplings_before_bias")
-    for name, tensor in zip(names, routed, strict=True):
-        assert_close(tensor, golden[name], atol=1e-5, err_msg=name)
+    routed = routed_layer(*arguments)._asdict()
+    routed["couplings_before_bias"] = routed.pop("couplings")
+    assert_golden(golden, "{}", **routed)
     _, gradients = value_and_gradients(
         lambda *arguments: routed_layer(*arguments).poses,
         *arguments,
         upstream=golden["upstream"],
     )
-    for name, gradient in zip(
-        ("input", "weights", "bias"), gradients, strict=True
-    ):
-        assert_close(gradient, golden[f"grad_{name}"], atol=1e-4, err_msg=name)
+    gradients = dict(zip(("input", "weights", "bias"), gradients, strict=True))
+    assert_golden(golden, "grad_{}", 1e-4, **gradients)
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 0.1, 20.0])
