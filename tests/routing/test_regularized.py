@@ -43,19 +43,6 @@ def test_rounded_coefficients_make_the_poses(rng):
     assert_close(routed.poses, poses)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("strength", [0.0, 0.5])
-@pytest.mark.parametrize("penalty", PENALTIES)
-def test_step_equals_the_loops(penalty, strength, seed):
-    votes, coefficients, targets = random_batch(np.random.default_rng(seed))
-    routing = RegularizedRouting(penalty, strength, rate=0.05)
-    expected = reference.regularized_step(
-        votes, coefficients, targets, penalty, strength, 0.05
-    )
-    actual = routing.step(votes, coefficients, targets)
-    assert_close(actual, expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("strength", [0.001, 10.0])
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_step_climbs_the_objective_as_the_gradient_says(penalty, strength, rng):

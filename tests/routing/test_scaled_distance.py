@@ -102,7 +102,7 @@ def test_routing_equals_the_loops(scale, iterations, shape, rng):
     activations = rng.uniform(0, 3, size=shape[:2]).astype("float32")
     bias = rng.normal(size=shape[2:]).astype("float32")
     routed = ScaledDistanceRouting(iterations, scale)(votes, activations, bias)
-    poses, couplings, _ = reference.scaled_distance_routing(
+    poses, couplings = reference.scaled_distance_routing(
         votes, activations, bias, iterations, scale
     )
     assert_close(routed.poses, poses, atol=1e-5)
