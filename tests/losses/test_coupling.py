@@ -5,13 +5,14 @@ import math
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 import tfcaps
 from tests.gradients import value_and_gradients
 from tests.networks import tiny_capsnet
 from tests.tolerance import assert_close
 from tfcaps import rem
-from tfcaps.losses import CouplingLoss
+from tfcaps.losses import CouplingLoss, MarginLoss
 from tfcaps.routing import DynamicRouting
 
 
@@ -63,16 +64,13 @@ def test_with_last_gradient_couplings_reach_the_votes_once(rng, iterations):
     votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
     upstream = rng.normal(size=(2, 5, 3)).astype("float32")
     routing = DynamicRouting(iterations)
-    agreed = np.zeros((2, 3, 4), "float32")
-    for t in range(1, iterations):
-        agreed = agreed + keras.ops.convert_to_numpy(
-            DynamicRouting(t)(votes).poses
-        )
+    agreed = sum(
+        ops.convert_to_numpy(DynamicRouting(t)(votes).poses)
+        for t in range(1, iterations)
+    )
 
     def softmax_of_agreement(votes):
-        return keras.ops.softmax(
-            keras.ops.einsum("bijd,bjd->bij", votes, agreed)
-        )
+        return ops.softmax(ops.einsum("bijd,bjd->bij", votes, agreed))
 
     value, (gradient,) = value_and_gradients(
         lambda v: routing(v).couplings, votes, upstream=upstream
@@ -93,20 +91,11 @@ def test_training_on_couplings_makes_them_alike_and_clear(rng):
         keras.utils.set_random_seed(0)
         model = tiny_capsnet()
         training = rem.add_couplings(model)
-        training.compile(
-            keras.optimizers.Adam(1e-2),
-            {
-                "lengths": tfcaps.losses.MarginLoss(),
-                "couplings": CouplingLoss(spread, polarization, 0.0),
-            },
-        )
-        training.fit(
-            images,
-            {"lengths": labels, "couplings": labels},
-            batch_size=24,
-            epochs=60,
-            verbose=0,
-        )
+        wanted = CouplingLoss(spread, polarization, 0.0)
+        losses = {"lengths": MarginLoss(), "couplings": wanted}
+        training.compile(keras.optimizers.Adam(1e-2), losses)
+        targets = dict.fromkeys(training.output, labels)
+        training.fit(images, targets, 24, epochs=60, verbose=0)
         measured.append(rem.evaluate(model, (images, labels), 11).t_score)
     assert measured[1] > 1.3 * measured[0]
 
@@ -120,16 +109,15 @@ def test_the_gradient_of_couplings_sets_in_over_the_ramp(rng):
     training.compile(
         keras.optimizers.SGD(1e3),
         {
-            "lengths": lambda y_true, y_pred: 0.0 * keras.ops.sum(y_pred),
-            "couplings": lambda y_true, y_pred: keras.ops.sum(y_pred**2),
+            "lengths": lambda y_true, y_pred: 0.0 * ops.sum(y_pred),
+            "couplings": lambda y_true, y_pred: ops.sum(y_pred**2),
         },
     )
     moved = []
     for _ in range(6):
         model.set_weights(start)
-        training.train_on_batch(
-            images, {"lengths": labels, "couplings": labels}
-        )
+        targets = dict.fromkeys(training.output, labels)
+        training.train_on_batch(images, targets)
         pairs = zip(model.get_weights(), start, strict=True)
         moved.append(sum(np.abs(new - old).sum() for new, old in pairs))
         training.predict(images, verbose=0)  # no training, no step

@@ -7,8 +7,9 @@ import pytest
 from tests import reference
 from tests.golden import assert_golden, load
 from tests.gradients import value_and_gradients
+from tests.networks import of_capsules
 from tests.tolerance import assert_close
-from tfcaps.layers import ClassCaps, Length
+from tfcaps.layers import ClassCaps
 from tfcaps.losses import MarginLoss
 from tfcaps.ops import length
 from tfcaps.rem import t_score
@@ -109,15 +110,6 @@ def test_routing_equals_the_loops(scale, iterations, shape, rng):
     assert_close(routed.couplings, couplings, atol=1e-5)
 
 
-def test_zero_votes_give_zero_poses():
-    votes = np.zeros((2, 5, 3, 4), "float32")
-    for activations in (None, np.ones((2, 5), "float32")):
-        routed = ScaledDistanceRouting()(votes, activations)
-        assert not np.any(routed.poses)
-        assert not np.any(routed.activations)
-        assert_close(routed.couplings, 1 / 3, atol=1e-7)
-
-
 def test_a_child_of_length_zero_has_no_influence(rng):
     votes = rng.normal(size=(2, 5, 3, 4)).astype("float32")
     activations = rng.uniform(0.5, 1, size=(2, 5)).astype("float32")
@@ -144,13 +136,7 @@ def test_a_layer_learns_to_tell_classes_apart():
     children = rng.normal(size=(60, 12, 4))
     children *= 0.5 / np.linalg.norm(children, axis=-1, keepdims=True)
     children += 0.3 * rng.normal(size=(3, 12, 4))[labels]
-    model = keras.Sequential(
-        [
-            keras.Input((12, 4)),
-            ClassCaps(3, 4, routing="scaled_distance"),
-            Length(),
-        ]
-    )
+    model = of_capsules(ClassCaps(3, 4, routing="scaled_distance"), 12, 4)
     model.compile(keras.optimizers.Adam(0.02), MarginLoss())
     history = model.fit(children, labels, 60, epochs=30, verbose=0)
     assert history.history["loss"][-1] < 0.04
