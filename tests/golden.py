@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.tolerance import assert_close
+
 _FOLDER = Path(__file__).parent / "golden"
 
 
@@ -14,18 +16,13 @@ def load(name):
         return dict(arrays)
 
 
+def assert_golden(golden, name, atol=1e-5, **arrays):
+    """Checks arrays against those of `load`: `name` with each key for `{}`."""
+    for key, array in arrays.items():
+        assert_close(array, golden[name.format(key)], atol, err_msg=key)
+
+
 def all_parameter_counts():
     """Returns totals and counts per layer, by the reference model's name."""
     text = (_FOLDER / "10_parameter_counts.json").read_text(encoding="utf-8")
     return json.loads(text)
-
-
-def published_votes():
-    """Returns the votes `[1, 4, 3, 2]` of the worked-out examples."""
-    i, j, d = np.ogrid[:4, :3, :2]
-    votes = 1.5 * np.sin(1 + i + 2 * j + 3 * d + i * j)
-    return votes[None].astype("float32")
-
-
-# The lengths of the children that cast them.
-PUBLISHED_ACTIVATIONS = np.array([[0.9, 0.5, 0.7, 0.2]], "float32")

@@ -31,6 +31,15 @@ def of_capsules(layer, capsules, components):
     return keras.Model(images, Length()(layer(images)))
 
 
+def built(layer, shape, weights):
+    """Builds a layer with given weights, or with normal ones of a generator."""
+    layer.build((None, *shape[1:]))
+    if isinstance(weights, np.random.Generator):
+        weights = [weights.normal(size=w.shape) for w in layer.get_weights()]
+    layer.set_weights(weights)
+    return layer
+
+
 def draw_weights(model, seed, **transformations):
     """Draws weights that are the same on every backend; returns the model.
 

@@ -62,18 +62,13 @@ def shortened(votes, activations):
 
 
 def scaled_distance_routing(votes, activations, bias, iterations, scale):
-    """Returns poses, couplings, and a trace `[t, b, i, 2]`.
-
-    The trace holds the mean distance and the factor that makes logits of
-    distances, after each iteration but the last.
-    """
+    """Returns the poses `[b, j, d]` and the couplings `[b, i, j]`."""
     votes = shortened(votes, activations)
     batch, children, parents, dim = votes.shape
     poses = np.zeros((batch, parents, dim))
     couplings = np.zeros((batch, children, parents))
     logits = np.zeros((batch, children, parents))
     distances = np.zeros((batch, children, parents))
-    trace = np.zeros((iterations - 1, batch, children, 2))
     for iteration in range(iterations):
         for b, i in np.ndindex(batch, children):
             couplings[b, i] = softmax(logits[b, i])
@@ -96,8 +91,7 @@ def scaled_distance_routing(votes, activations, bias, iterations, scale):
             likelihood = np.log(0.9 * (parents - 1)) - np.log(0.1)
             factor = likelihood / (0.5 * mean - mean)
             logits[b, i] = factor * distances[b, i]
-            trace[iteration, b, i] = mean, factor
-    return poses, couplings, trace
+    return poses, couplings
 
 
 def em_routing(
@@ -265,24 +259,6 @@ def regularized_objective(votes, coefficients, targets, penalty, strength):
     return objective
 
 
-def regularized_step(votes, coefficients, targets, penalty, strength, rate):
-    """Returns the coefficients after one step, by matrices of votes."""
-    batch, children, parents, _ = votes.shape
-    result = np.zeros((children, parents))
-    for j in range(parents):
-        column = np.array(coefficients[:, j], "float64")
-        pull = np.zeros(children)
-        for b in range(batch):
-            matrix = votes[b, :, j] @ votes[b, :, j].T
-            pull += (1 if targets[b, j] else -1) * matrix @ column / batch
-        if penalty == "l1":
-            shrink = strength / 2 * np.sign(column)
-        else:
-            shrink = strength * column
-        result[:, j] = column + 2 * rate * (pull - shrink)
-    return result
-
-
 def votes(poses, transformation, share):
     """Returns the votes `[b, i, j, d]` of spatial children `[b, h, w, t, k]`.
 
@@ -307,17 +283,6 @@ def votes(poses, transformation, share):
                         result[b, child, j] = pose @ matrices[j]
                     child += 1
     return result
-
-
-def margin_loss(targets, lengths, m_plus=0.9, m_minus=0.1, down_weight=0.5):
-    """Returns the loss of each sample."""
-    losses = np.zeros(len(lengths))
-    for b, (present, row) in enumerate(zip(targets, lengths, strict=True)):
-        for target, length in zip(present, row, strict=True):
-            missed = max(0.0, m_plus - length) ** 2
-            false = max(0.0, length - m_minus) ** 2
-            losses[b] += target * missed + down_weight * (1 - target) * false
-    return losses
 
 
 def spread_loss(targets, activations, margin):

@@ -195,6 +195,7 @@ def _nothing(folder, rng):
 
 GIVEN = {
     "README.md": _images,
+    "docs/api/viz.md": _figures,
     "docs/guides/named_parts.md": _figures,
     "docs/guides/parse_trees.md": _finished_run,
     "docs/guides/photos.md": _photos,

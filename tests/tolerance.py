@@ -31,6 +31,11 @@ def rounding(terms, magnitude=1.0, dtype="float32"):
 SUMS = rounding(64)
 
 
+def assert_close(actual, expected, atol=SUMS, rtol=1e-7, err_msg=""):
+    """Checks one array, to the rounding of small sums unless told more."""
+    np.testing.assert_allclose(actual, expected, rtol, atol, err_msg=err_msg)
+
+
 def assert_all_close(actual, expected, atol=SUMS, rtol=1e-7):
     """Checks as many arrays as are expected, one by one."""
     for array, wanted in zip(actual, expected, strict=True):

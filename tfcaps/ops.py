@@ -338,7 +338,7 @@ def dequantize(codes: Tensor, levels: int, *, mode: str = "midtread") -> Tensor:
 
 
 def is_integer(value: Any) -> bool:
-    """Tells whether a value is a whole number, of Python or NumPy."""
+    """Returns True for a whole number, of Python or NumPy."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.tolerance import assert_all_close
+from tests.tolerance import assert_all_close, assert_close
 from tfcaps.layers import ClassCaps, ConstellationCaps
 from tfcaps.routing import MeanShiftRouting
 
@@ -86,9 +86,7 @@ def test_half_precision_keeps_pixels(rng):
     )
     half.build((None, ROWS, COLUMNS, TYPES, 2))
     half.set_weights(layer.get_weights())
-    np.testing.assert_allclose(
-        half(places, active), layer(places, active), atol=1e-5
-    )
+    assert_close(half(places, active), layer(places, active), atol=1e-5)
 
 
 def test_types_of_the_routing_are_those_of_the_input():

@@ -1,4 +1,4 @@
-"""What holds for every public layer."""
+"""The contract of every public layer."""
 
 import keras
 import numpy as np
@@ -7,7 +7,8 @@ import pytest
 from tests.backends import compiled, nightly_on_jax
 from tests.gradients import value_and_gradients, with_weights
 from tests.registry import LAYERS, parametrize
-from tests.tolerance import SUMS, assert_all_close
+from tests.tolerance import assert_all_close, assert_close
+from tfcaps.layers import CapsuleConv2D, PrimaryCaps, PrimaryMatrixCaps
 
 
 @parametrize(LAYERS)
@@ -26,7 +27,7 @@ def test_symbolic_eager_and_compiled_outputs_agree(case, rng):
     for spec, value, twin in zip(symbolic, eager, jitted, strict=True):
         assert (None, *value.shape[1:]) == tuple(spec.shape)
         assert keras.backend.standardize_dtype(value.dtype) == spec.dtype
-        np.testing.assert_allclose(twin, value, atol=1e-5)
+        assert_close(twin, value, atol=1e-5)
 
 
 @nightly_on_jax
@@ -54,7 +55,7 @@ def test_batch_rows_do_not_influence_each_other(case, rng):
     for neighbours in (first, others):
         outputs = keras.tree.flatten(case.apply(layer, neighbours))
         for output, wanted in zip(outputs, together, strict=True):
-            np.testing.assert_allclose(output[0], wanted[0], atol=SUMS)
+            assert_close(output[0], wanted[0])
 
 
 @parametrize([case for case in LAYERS if case.num_parameters])
@@ -116,7 +117,7 @@ def test_other_precisions_stay_finite_and_close(case, policy, rng):
     for output, wanted, spec in zip(converted, outputs, symbolic, strict=True):
         assert output.dtype.name == spec.dtype
         # bfloat16 keeps 8 bits of a number.
-        np.testing.assert_allclose(
+        assert_close(
             np.asarray(output, "float32"), wanted, atol=3e-2, rtol=3e-2
         )
 
@@ -131,3 +132,25 @@ def test_a_frozen_layer_is_still_frozen_once_it_is_loaded(case, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert not loaded.trainable_variables
+
+
+@pytest.mark.parametrize(
+    ("layer", "channels", "shapes"),
+    [
+        (
+            CapsuleConv2D(2, 4, strides=2),
+            (2, 3),
+            {(5, 7): (3, 4), (6, 6): (3, 3)},
+        ),
+        (PrimaryCaps(2, 4, 3), (3,), {(5, 7): (3, 5), (6, 6): (4, 4)}),
+        (PrimaryMatrixCaps(2, 4, 3), (3,), {(5, 7): (3, 5), (6, 6): (4, 4)}),
+    ],
+    ids=["capsule_conv", "primary_caps", "primary_matrix_caps"],
+)
+def test_maps_may_have_any_size(layer, channels, shapes):
+    features = keras.Input((None, None, *channels))
+    model = keras.Model(features, layer(features))
+    for size, expected in shapes.items():
+        maps = np.ones((2, *size, *channels), "float32")
+        poses = keras.tree.flatten(model.predict(maps, verbose=0))[0]
+        assert poses.shape == (2, *expected, 2, 4)

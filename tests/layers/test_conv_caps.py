@@ -1,92 +1,41 @@
 """ConvCaps: windows of children, each of them routed."""
 
-import functools
-
-import keras
 import numpy as np
 import pytest
 
 from tests import reference
-from tests.golden import load
-from tests.gradients import value_and_gradients
-from tests.layer_votes import votes_of
+from tests.golden import assert_golden, load
+from tests.gradients import value_and_gradients, with_weights
+from tests.networks import built
 from tests.reference_windows import Windows, routed_windows, window_votes
-from tests.tolerance import SUMS
-from tfcaps.layers import CapsuleConv2D, ClassCaps, ConvCaps
+from tests.tolerance import assert_close
+from tfcaps.layers import ClassCaps, ConvCaps
 from tfcaps.routing import EMRouting
 
 ALL = {"return_activations": True, "return_couplings": True}
 
 
-def conv_caps_with(weights, input_shape, *args, **kwargs):
-    layer = ConvCaps(*args, **kwargs)
-    layer.build((None, *input_shape[1:]))
-    layer.set_weights(weights)
-    return layer
-
-
-@functools.cache
-def golden_conv_caps(name):
-    return load(f"06_conv_capsules_{name}")
-
-
-def golden_layer(golden, **kwargs):
-    return conv_caps_with(
-        [golden["weights"], golden["bias"]],
-        golden["input_poses"].shape,
-        *golden["bias"].shape,
-        int(golden["kernel"]),
-        int(golden["stride"]),
-        **kwargs,
-    )
-
-
 @pytest.mark.parametrize("iterations", [1, 3])
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_conv_caps_equals_the_public_implementation(name, iterations):
-    golden = golden_conv_caps(name)
-    layer = golden_layer(golden, routing=iterations)
-
-    def call(poses, transformation):
-        weights = [(layer.transformation, transformation)]
-        with keras.StatelessScope(state_mapping=weights):
-            return layer(poses, **ALL)
-
-    def expected(array):
-        return golden[f"{array}_iter{iterations}"]
-
-    outputs = layer(golden["input_poses"], **ALL)
-    for output, array in zip(
-        outputs, ("poses", "activations", "couplings"), strict=True
-    ):
-        np.testing.assert_allclose(output, expected(array), atol=1e-5)
-    _, gradients = value_and_gradients(
-        lambda *values: call(*values)[0],
-        golden["input_poses"],
-        golden["weights"],
+    golden, at = load(f"06_conv_capsules_{name}"), f"iter{iterations}"
+    children, weights, bias = (
+        golden[k] for k in ("input_poses", "weights", "bias")
+    )
+    sizes = *bias.shape, int(golden["kernel"]), int(golden["stride"])
+    layer = ConvCaps(*sizes, routing=iterations)
+    built(layer, children.shape, [weights, bias])
+    names = ("poses", "activations", "couplings")
+    outputs = dict(zip(names, layer(children, **ALL), strict=True))
+    assert_golden(golden, f"{{}}_{at}", **outputs)
+    _, ([matrices], children) = value_and_gradients(
+        with_weights(layer, [layer.transformation]),
+        [weights],
+        children,
         upstream=golden["upstream"],
     )
-    for gradient, array in zip(gradients, ("input", "weights"), strict=True):
-        wanted = expected(f"grad_{array}_last_only")
-        np.testing.assert_allclose(gradient, wanted, atol=2e-4)
-
-
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_the_loops_cast_the_votes_of_the_public_implementation(name):
-    golden = golden_conv_caps(name)
-    poses, kernel = golden["input_poses"], int(golden["kernel"])
-    strides = (int(golden["stride"]),) * 2
-    windows = Windows(*poses.shape[1:3], (kernel, kernel), strides, "valid")
-    votes = window_votes(poses, golden["weights"], windows)
-    np.testing.assert_allclose(votes, golden["votes"], atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_conv_caps_casts_the_votes_of_the_public_implementation(name):
-    golden = golden_conv_caps(name)
-    votes = votes_of(golden_layer(golden), golden["input_poses"])
-    votes = votes.reshape(golden["votes"].shape)
-    np.testing.assert_allclose(votes, golden["votes"], atol=1e-5)
+    gradients = {"input": children, "weights": matrices}
+    assert_golden(golden, f"grad_{{}}_last_only_{at}", 2e-4, **gradients)
 
 
 @pytest.mark.parametrize("share_types", [False, True])
@@ -106,17 +55,9 @@ def test_conv_caps_equals_the_loops(kernel, strides, padding, share_types, rng):
     matrices = kernel if share_types else (*kernel, 2)
     transformation = rng.normal(size=(*matrices, 4, 3, 5)).astype("float32")
     bias = rng.normal(size=(4, 5)).astype("float32")
-    layer = conv_caps_with(
-        [transformation, bias],
-        poses.shape,
-        4,
-        5,
-        kernel,
-        strides,
-        padding,
-        routing=2,
-        share_types=share_types,
-    )
+    settings = {"routing": 2, "share_types": share_types}
+    layer = ConvCaps(4, 5, kernel, strides, padding, **settings)
+    built(layer, poses.shape, [transformation, bias])
     windows = Windows(5, 6, kernel, strides, padding)
     votes = window_votes(
         poses, transformation, windows, share_types=share_types
@@ -125,38 +66,23 @@ def test_conv_caps_equals_the_loops(kernel, strides, padding, share_types, rng):
         votes, lambda v: reference.dynamic_routing(v, bias, iterations=2)
     )
     outputs = layer(poses, return_couplings=True)
-    np.testing.assert_allclose(outputs[0], expected, atol=1e-5)
-    np.testing.assert_allclose(outputs[1], shares, atol=1e-5)
+    assert_close(outputs[0], expected, atol=1e-5)
+    assert_close(outputs[1], shares, atol=1e-5)
     assert tuple(layer.compute_output_shape(poses.shape)) == expected.shape
 
 
 def test_children_without_activation_outside_of_the_map(rng):
-    """What is padded has no activation, so EM routing leaves it out."""
+    """Padding has no activation, so EM routing leaves it out."""
     poses = rng.normal(size=(1, 1, 1, 2, 4)).astype("float32")
     activations = np.ones((1, 1, 1, 2), "float32")
     layer = ConvCaps(3, 4, 3, padding="same", routing="em", matrix=True)
     means, _, shares = layer(poses, activations, **ALL)
-    whole = ConvCaps(3, 4, 1, routing="em", matrix=True)
-    whole.build(poses.shape)
     center = layer.transformation.numpy()[1:2, 1:2]
-    whole.set_weights([center, *layer.get_weights()[1:]])
+    whole = ConvCaps(3, 4, 1, routing="em", matrix=True)
+    built(whole, poses.shape, [center, *layer.get_weights()[1:]])
     expected, _, middle = whole(poses, activations, **ALL)
-    np.testing.assert_allclose(means, expected, atol=1e-5)
-    np.testing.assert_allclose(shares[:, :, :, 1:2, 1:2], middle, atol=1e-5)
-
-
-@pytest.mark.parametrize("padding", ["valid", "same"])
-def test_equal_couplings_make_a_squashed_convolution(padding, rng):
-    poses = rng.normal(size=(2, 6, 7, 2, 3)).astype("float32")
-    settings = ((3, 2), (2, 3), padding)
-    layer = ConvCaps(2, 4, *settings, routing="uniform", use_bias=False)
-    outputs = layer(poses)
-    conv = CapsuleConv2D(2, 4, *settings)
-    conv.build(poses.shape)
-    # [p, q, t, j, k, d] -> [p, q, t * k, j * d]
-    kernel = layer.transformation.numpy().swapaxes(3, 4)
-    conv.set_weights([kernel.reshape(3, 2, 6, 8) / 2])
-    np.testing.assert_allclose(outputs, conv(poses), atol=1e-5)
+    assert_close(means, expected, atol=1e-5)
+    assert_close(shares[:, :, :, 1:2, 1:2], middle, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -173,38 +99,22 @@ def test_equal_couplings_make_a_squashed_convolution(padding, rng):
 def test_window_of_the_whole_map_is_class_caps(routing, matrix, rng):
     poses = rng.normal(size=(2, 3, 2, 2, 4)).astype("float32")
     activations = rng.uniform(0.1, 0.9, size=(2, 3, 2, 2)).astype("float32")
-    conv = ConvCaps(3, 4, (3, 2), routing=routing, matrix=matrix)
-    conv.build(poses.shape)
-    weights = [rng.normal(size=w.shape) for w in conv.get_weights()]
-    conv.set_weights(weights)
-    full = ClassCaps(3, 4, routing=routing, matrix=matrix)
-    full.build(poses.shape)
-    weights[0] = weights[0].reshape(12, *weights[0].shape[3:])
-    full.set_weights(weights)
+    settings = {"routing": routing, "matrix": matrix}
+    conv = built(ConvCaps(3, 4, (3, 2), **settings), poses.shape, rng)
+    matrices, *others = conv.get_weights()
+    matrices = matrices.reshape(12, *matrices.shape[3:])
+    full = built(ClassCaps(3, 4, **settings), poses.shape, [matrices, *others])
     outputs = conv(poses, activations, **ALL)
-    for output, wanted in zip(
-        outputs, full(poses, activations, **ALL), strict=True
-    ):
-        flat = np.reshape(output, wanted.shape)
-        np.testing.assert_allclose(flat, wanted, atol=1e-5)
-
-
-def test_moved_children_move_their_parents(rng):
-    poses = rng.normal(size=(1, 8, 9, 2, 3)).astype("float32")
-    layer = ConvCaps(3, 4, 3, 2, routing=2)
-    parents = np.asarray(layer(poses))
-    moved = np.asarray(layer(np.roll(poses, (2, 4), axis=(1, 2))))
-    np.testing.assert_allclose(
-        moved[:, 1:, 2:], parents[:, :-1, :-2], atol=SUMS
-    )
-    assert np.max(np.abs(moved[:, 1:, 1:] - parents[:, :-1, :-1])) > 1e-3
+    expected = full(poses, activations, **ALL)
+    for output, wanted in zip(outputs, expected, strict=True):
+        assert_close(np.reshape(output, wanted.shape), wanted, atol=1e-5)
 
 
 def test_activations_default_to_the_lengths_of_the_poses(rng):
     poses = rng.normal(size=(1, 3, 3, 2, 4)).astype("float32")
     layer = ConvCaps(3, 4, 2, routing="scaled_distance")
     expected = layer(poses, np.linalg.norm(poses, axis=-1))
-    np.testing.assert_allclose(layer(poses), expected, atol=SUMS)
+    assert_close(layer(poses), expected)
     shorter = layer(poses, 0.1 * np.linalg.norm(poses, axis=-1))
     assert np.max(np.abs(shorter - expected)) > 1e-3
 

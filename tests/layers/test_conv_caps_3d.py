@@ -1,22 +1,16 @@
 """ConvCaps3D: routing over all types and positions."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
 
 from tests import reference
-from tests.golden import load
-from tests.gradients import value_and_gradients
-from tests.tolerance import assert_all_close
+from tests.golden import assert_golden, load
+from tests.gradients import value_and_gradients, with_weights
+from tests.networks import built
+from tests.tolerance import assert_close
 from tfcaps.layers import ConvCaps3D
 from tfcaps.routing import DynamicRouting
-
-
-@functools.cache
-def golden_3d(name="08_deepcaps_conv3d"):
-    return load(name)
 
 
 def kernel_of(weights):
@@ -25,23 +19,11 @@ def kernel_of(weights):
     return merged.reshape(*merged.shape[:3], -1)
 
 
-def deepcaps_layer(iterations):
-    golden = golden_3d()
+def deepcaps_layer(golden, iterations):
     routing = DynamicRouting(iterations, gradient="full")
     layer = ConvCaps3D(5, 6, routing=routing, squash="map")
-    layer.build((None, *golden["input_poses"].shape[1:]))
-    layer.set_weights([golden["bias"], kernel_of(golden["weights"])])
-    return layer
-
-
-def rem_layer():
-    golden = golden_3d("08_deepcaps_conv3d_rem_port")
-    layer = ConvCaps3D(5, 8, routing=3, bias="votes", depth=3)
-    layer.build((None, *golden["input_poses"].shape[1:]))
-    layer.set_weights(
-        [kernel_of(golden["weights"]), golden["bias"].reshape(-1)]
-    )
-    return layer
+    weights = [golden["bias"], kernel_of(golden["weights"])]
+    return built(layer, golden["input_poses"].shape, weights)
 
 
 def votes_of(layer, children):
@@ -57,82 +39,52 @@ def votes_of(layer, children):
 
 @pytest.mark.parametrize("iterations", [1, 2, 3])
 def test_layer_equals_the_public_implementation(iterations):
-    golden, layer = golden_3d(), deepcaps_layer(iterations)
-    children = golden["input_poses"]
+    golden, at = load("08_deepcaps_conv3d"), f"iter{iterations}"
+    layer, children = deepcaps_layer(golden, iterations), golden["input_poses"]
     poses, couplings = layer(children, return_couplings=True)
-    np.testing.assert_allclose(
-        poses, golden[f"poses_intended_iter{iterations}"], atol=1e-5
-    )
-    np.testing.assert_allclose(
-        couplings, golden[f"couplings_iter{iterations}"], atol=1e-5
-    )
+    assert_golden(golden, f"{{}}_{at}", couplings=couplings)
+    assert_golden(golden, f"{{}}_intended_{at}", poses=poses)
     # The published layer reads channels-last data as channels-first.
     batch, rows, columns, types, dim = children.shape
     scrambled = children.reshape(batch, types, dim, rows, columns)
-    scrambled = scrambled.transpose(0, 3, 4, 1, 2)
-    np.testing.assert_allclose(
-        layer(scrambled),
-        golden[f"poses_as_published_iter{iterations}"],
-        atol=1e-5,
-    )
+    poses = layer(scrambled.transpose(0, 3, 4, 1, 2))
+    assert_golden(golden, f"{{}}_as_published_{at}", poses=poses)
 
 
 def test_gradients_equal_those_of_the_public_implementation():
-    golden, layer = golden_3d(), deepcaps_layer(3)
-
-    def call(children, kernel, bias):
-        weights = [(layer.conv.kernel, kernel), (layer.bias, bias)]
-        with keras.StatelessScope(state_mapping=weights):
-            return layer(children)
-
-    _, gradients = value_and_gradients(
-        call,
+    golden = load("08_deepcaps_conv3d")
+    layer, kernel = deepcaps_layer(golden, 3), kernel_of(golden["weights"])
+    _, ([kernel, bias], children) = value_and_gradients(
+        with_weights(layer, [layer.conv.kernel, layer.bias]),
+        [kernel, golden["bias"]],
         golden["input_poses"],
-        kernel_of(golden["weights"]),
-        golden["bias"],
         upstream=golden["upstream"],
     )
-    expected = {
-        name: golden[f"grad_{name}_through_iter3"]
-        for name in ("input", "weights", "bias")
-    }
-    expected["weights"] = kernel_of(expected["weights"])
-    assert_all_close(gradients, expected.values(), atol=1e-4)
+    name = "grad_{}_through_iter3"
+    assert_golden(golden, name, 1e-4, input=children, bias=bias)
+    wanted = kernel_of(golden[name.format("weights")])
+    assert_close(kernel, wanted, atol=1e-4)
 
 
 def test_depth_and_bias_of_votes_equal_the_other_implementation():
-    golden, layer = golden_3d("08_deepcaps_conv3d_rem_port"), rem_layer()
-    poses, couplings = layer(golden["input_poses"], return_couplings=True)
-    np.testing.assert_allclose(poses, golden["poses_iter3"], atol=1e-5)
-    np.testing.assert_allclose(couplings, golden["couplings_iter3"], atol=1e-5)
+    golden = load("08_deepcaps_conv3d_rem_port")
+    children, bias = golden["input_poses"], golden["bias"].reshape(-1)
+    layer = ConvCaps3D(5, 8, routing=3, bias="votes", depth=3)
+    built(layer, children.shape, [kernel_of(golden["weights"]), bias])
+    poses, couplings = layer(children, return_couplings=True)
+    assert_golden(golden, "{}_iter3", poses=poses, couplings=couplings)
     _, (gradient,) = value_and_gradients(
-        layer, golden["input_poses"], upstream=golden["upstream"]
+        layer, children, upstream=golden["upstream"]
     )
-    wanted = golden["grad_input_last_only_iter3"]
-    np.testing.assert_allclose(gradient, wanted, atol=1e-5)
+    assert_golden(golden, "grad_{}_last_only_iter3", input=gradient)
     assert not np.any(gradient[..., 3:])
-
-
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("08_deepcaps_conv3d", lambda: deepcaps_layer(1)),
-        ("08_deepcaps_conv3d_rem_port", rem_layer),
-    ],
-    ids=["deepcaps", "rem"],
-)
-def test_votes_are_one_convolution_for_all_child_types(name, make):
-    golden = golden_3d(name)
-    votes = votes_of(make(), golden["input_poses"])
-    np.testing.assert_allclose(votes, golden["votes"], atol=1e-5)
 
 
 @pytest.mark.parametrize("bias", ["routing", "votes", None])
 def test_layer_routes_to_all_positions_as_the_loops(bias, rng):
     children = rng.normal(size=(2, 3, 4, 2, 3)).astype("float32")
     layer = ConvCaps3D(2, 4, (2, 3), "valid", routing=2, bias=bias)
-    layer.build(children.shape)
-    layer.set_weights([rng.normal(size=w.shape) for w in layer.get_weights()])
+    built(layer, children.shape, rng)
     poses, couplings = layer(children, return_couplings=True)
     votes = votes_of(layer, children)
     # [b, h, w, t, j, d] -> [b, t, h * w * j, d]
@@ -141,31 +93,9 @@ def test_layer_routes_to_all_positions_as_the_loops(bias, rng):
     if bias == "routing":
         added = np.tile(layer.bias.numpy(), (4, 1))
     expected, shares = reference.dynamic_routing(flat, added, 2)
-    np.testing.assert_allclose(
-        poses, expected.reshape(2, 2, 2, 2, 4), atol=1e-5
-    )
+    assert_close(poses, expected.reshape(2, 2, 2, 2, 4), atol=1e-5)
     shares = shares.reshape(2, 2, 2, 2, 2)
-    np.testing.assert_allclose(couplings, np.moveaxis(shares, 1, 3), atol=1e-5)
-
-
-@pytest.mark.parametrize("squash", ["capsule", "map"])
-def test_couplings_sum_to_one_over_positions_and_types(squash, rng):
-    children = 5 * rng.normal(size=(2, 4, 3, 2, 6)).astype("float32")
-    layer = ConvCaps3D(5, 4, squash=squash)
-    _, couplings = layer(children, return_couplings=True)
-    assert couplings.shape == (2, 4, 3, 2, 5)
-    totals = np.sum(couplings, axis=(1, 2, 4))
-    np.testing.assert_allclose(totals, 1.0, atol=1e-5)
-    assert np.std(couplings) > 1e-4
-
-
-def test_a_map_shares_one_squash(rng):
-    children = 20 * rng.normal(size=(2, 4, 3, 2, 6)).astype("float32")
-    layer = ConvCaps3D(5, 4, squash="map")
-    maps = np.sqrt(np.sum(np.square(layer(children)), axis=(1, 2, 4)))
-    assert np.all(maps < 1) and np.max(maps) > 0.5
-    capsules = np.square(ConvCaps3D(5, 4)(children))
-    assert np.max(np.sqrt(np.sum(capsules, axis=(1, 2, 4)))) > 1
+    assert_close(couplings, np.moveaxis(shares, 1, 3), atol=1e-5)
 
 
 def test_first_biases_are_those_of_the_publications():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.tolerance import SUMS
+from tests.tolerance import assert_close
 from tfcaps.layers import PartCaps
 from tfcaps.layers.part_caps import compete
 
@@ -34,19 +34,19 @@ def test_only_the_strongest_of_a_window_stays_active():
     presence[6, 0] = [0.0, 0.3, 0.7]  # alone in its window
     _, (_, active) = made(presence)
     active = np.asarray(active[0])
-    np.testing.assert_allclose(active[3, 3], [0.9, 0.0], atol=SUMS)
+    assert_close(active[3, 3], [0.9, 0.0])
     np.testing.assert_allclose(active[3, 5], 0.0)
-    np.testing.assert_allclose(active[6, 0], [0.0, 0.3], atol=SUMS)
+    assert_close(active[6, 0], [0.0, 0.3])
 
 
 def test_pose_is_the_place_and_the_same_for_all_types():
     presence = one_part(2, 4)
     layer, (poses, _) = made(presence, stride=2, offset=(1, 0))
-    np.testing.assert_allclose(poses[0, 2, 4, 0], [5.0, 8.0], atol=1e-4)
+    assert_close(poses[0, 2, 4, 0], [5.0, 8.0], atol=1e-4)
     np.testing.assert_allclose(poses[0, :, :, 0], poses[0, :, :, 1])
     presence[2, 5] = presence[2, 4]  # as much is present beside it
     _, (poses, _) = made(presence, stride=2, offset=(1, 0))
-    np.testing.assert_allclose(poses[0, 2, 4, 0], [5.0, 9.0], atol=1e-4)
+    assert_close(poses[0, 2, 4, 0], [5.0, 9.0], atol=1e-4)
 
 
 def test_training_is_soft_until_it_is_hard(rng):
@@ -55,11 +55,11 @@ def test_training_is_soft_until_it_is_hard(rng):
     _, at_inference = layer(features)
     _, _, presence = layer(features, return_presence=True)
     _, soft = layer(features, training=True)
-    np.testing.assert_allclose(soft, compete(presence, 5, 4.0), atol=SUMS)
+    assert_close(soft, compete(presence, 5, 4.0))
     assert np.max(np.abs(np.asarray(soft) - at_inference)) > 0.01
     layer.hardness.assign(1.0)
     _, hard = layer(features, training=True)
-    np.testing.assert_allclose(hard, at_inference, atol=SUMS)
+    assert_close(hard, at_inference)
 
 
 def test_soft_competition_equals_loops(rng):

@@ -4,11 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from tests import reference
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.tolerance import SUMS, assert_all_equal
+from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import rem
-from tfcaps.layers import ClassCaps
+from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.losses import MarginLoss
 from tfcaps.models.building_blocks import hidden_routing, labels_for
 from tfcaps.routing import RegularizedRouting, UniformRouting, Weight
@@ -21,104 +20,86 @@ def children(rng):
     return rng.normal(size=(5, 6, 4)).astype("float32")
 
 
-def make_layer(penalty="l2"):
+def made(penalty="l2"):
     routing = RegularizedRouting(penalty, strength=0.2, rate=0.05)
-    layer = ClassCaps(3, 4, routing=routing, transformation_initializer="ones")
+    draw = keras.initializers.RandomNormal(seed=1)
+    layer = ClassCaps(3, 4, routing=routing, transformation_initializer=draw)
     layer.build((None, 6, 4))
-    layer.transformation.assign(
-        keras.random.normal(layer.transformation.shape, seed=1)
-    )
     return layer
 
 
-def expected_step(layer, children, labels, penalty="l2"):
+def next_coefficients(layer, children, labels):
     votes = np.einsum("bik,ijkd->bijd", children, layer.transformation)
-    return reference.regularized_step(
-        votes,
-        layer.coefficients.numpy(),
-        np.eye(3)[labels],
-        penalty,
-        strength=0.2,
-        rate=0.05,
-    )
+    targets = np.eye(3, dtype="float32")[labels]
+    step = layer.routing.step(votes, layer.coefficients.numpy(), targets)
+    return np.asarray(step)
 
 
 @pytest.mark.parametrize("penalty", ["l1", "l2"])
-@pytest.mark.parametrize("form", ["indices", "columns", "one_hot"])
-def test_labels_in_training_move_the_coefficients(penalty, form, children):
-    labels = {
-        "indices": LABELS,
-        "columns": LABELS[:, None],
-        "one_hot": np.eye(3, dtype="float32")[LABELS],
-    }[form]
-    layer = make_layer(penalty)
-    np.testing.assert_allclose(layer.coefficients, 1 / 3, atol=SUMS)
+@pytest.mark.parametrize(
+    "labels",
+    [LABELS, LABELS[:, None], np.eye(3, dtype="float32")[LABELS]],
+    ids=["indices", "columns", "one_hot"],
+)
+def test_labels_in_training_move_the_coefficients(penalty, labels, children):
+    layer = made(penalty)
+    assert_close(layer.coefficients, 1 / 3)
     for _ in range(2):
-        expected = expected_step(layer, children, LABELS, penalty)
+        expected = next_coefficients(layer, children, LABELS)
         poses, couplings = layer(
             children, labels=labels, return_couplings=True, training=True
         )
-        np.testing.assert_allclose(layer.coefficients, expected, atol=1e-5)
+        assert_close(layer.coefficients, expected, atol=1e-5)
         # What is returned is routed by the new ones.
-        np.testing.assert_allclose(couplings, [expected] * 5, atol=1e-5)
-        np.testing.assert_allclose(poses, layer(children), atol=1e-5)
-    assert layer.coefficients.name == "coefficients"
+        assert_close(couplings, [expected] * 5, atol=1e-5)
+        assert_close(poses, layer(children), atol=1e-5)
     assert not layer.coefficients.trainable
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        {"training": True},
-        {"labels": LABELS},
-        {"labels": LABELS, "training": False},
-    ],
-    ids=str,
+    "call", [{"training": True}, {"labels": LABELS}], ids=["labels", "training"]
 )
 def test_without_labels_or_training_the_coefficients_stay(call, children):
-    layer = make_layer()
+    layer = made()
     before = layer.coefficients.numpy()
     layer(children, **call)
     np.testing.assert_array_equal(layer.coefficients, before)
 
 
-def test_labels_do_nothing_to_other_routings(children):
-    layer = ClassCaps(3, 4)
+@pytest.mark.parametrize(
+    "layer",
+    [
+        ClassCaps(3, 4),
+        CompactCaps(3, 4, grid=(9,), sources=[0], origins=[4]),
+    ],
+    ids=lambda layer: layer.name,
+)
+def test_labels_do_nothing_to_other_routings(layer, children):
     expected = layer(children)
     before = layer.get_weights()
     poses = layer(children, labels=LABELS, training=True)
-    np.testing.assert_allclose(poses, expected, atol=SUMS)
+    assert_close(poses, expected)
     assert_all_equal(layer.get_weights(), before)
 
 
-def make_model(layer, **compile_options):
+def test_coefficients_move_once_a_batch_during_fit(children):
+    layer = made()
     poses = keras.Input((6, 4), name="images")
     labels = keras.Input((), dtype="int32", name="labels", optional=True)
-    model = keras.Model(
-        {"images": poses, "labels": labels}, layer(poses, labels=labels)
-    )
-    model.compile(
-        keras.optimizers.SGD(0.0), "mse", jit_compile=False, **compile_options
-    )
-    return model
-
-
-def test_coefficients_move_once_a_batch_during_fit(children):
-    layer = make_layer()
-    model = make_model(layer)
-    inputs = {"images": children, "labels": LABELS}
-    targets = np.zeros((5, 3, 4), "float32")
+    model = keras.Model([poses, labels], layer(poses, labels=labels))
+    model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
     start = layer.coefficients.numpy()
     for part in (slice(0, 2), slice(2, 4), slice(4, 5)):
-        step = expected_step(layer, children[part], LABELS[part])
+        step = next_coefficients(layer, children[part], LABELS[part])
         layer.coefficients.assign(step)
     expected = layer.coefficients.numpy()
     layer.coefficients.assign(start)
+    inputs, targets = [children, LABELS], np.zeros((5, 3, 4), "float32")
     model.fit(inputs, targets, batch_size=2, shuffle=False, verbose=0)
-    np.testing.assert_allclose(layer.coefficients, expected, atol=1e-5)
+    assert_close(layer.coefficients, expected, atol=1e-5)
     model.evaluate(inputs, targets, verbose=0)
     model.predict(inputs, verbose=0)
-    np.testing.assert_allclose(layer.coefficients, expected, atol=1e-5)
+    assert_close(layer.coefficients, expected, atol=1e-5)
 
 
 def test_network_learns_its_coefficients_and_keeps_them(rng, tmp_path):
@@ -133,12 +114,12 @@ def test_network_learns_its_coefficients_and_keeps_them(rng, tmp_path):
     assert np.max(np.abs(coefficients - 1 / 3)) > 1e-5
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    loaded_caps = loaded.get_layer("class_caps")
-    np.testing.assert_array_equal(loaded_caps.coefficients, coefficients)
+    kept = loaded.get_layer("class_caps").coefficients
+    np.testing.assert_array_equal(kept, coefficients)
     # Prediction needs no labels.
     lengths = loaded.predict({"images": images, "labels": None}, verbose=0)
     expected = rem.encoder(model)(images)
-    np.testing.assert_allclose(lengths["lengths"], expected, atol=SUMS)
+    assert_close(lengths["lengths"], expected)
 
 
 def test_coefficients_are_neither_pruned_nor_decayed(rng):
@@ -153,8 +134,7 @@ def test_coefficients_are_neither_pruned_nor_decayed(rng):
         callbacks=[rem.UpdatePruningStep()],
         verbose=0,
     )
-    coefficients = model.get_layer("class_caps").coefficients
-    np.testing.assert_allclose(coefficients, 1 / 3, atol=SUMS)
+    assert_close(model.get_layer("class_caps").coefficients, 1 / 3)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -172,9 +152,7 @@ def test_coefficients_learn_in_half_precision(policy, children):
         moved[dtype] = np.asarray(layer.coefficients) - before
     assert np.any(moved[policy] != 0)
     largest = np.max(np.abs(moved["float32"]))
-    np.testing.assert_allclose(
-        moved[policy], moved["float32"], atol=0.05 * largest
-    )
+    assert_close(moved[policy], moved["float32"], atol=0.05 * largest)
 
 
 @pytest.mark.parametrize(

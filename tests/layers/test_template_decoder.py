@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.tolerance import assert_close
 from tfcaps.layers import TemplateDecoder
 
 
@@ -20,9 +21,9 @@ def test_a_template_is_drawn_around_its_place(offset):
     image = np.asarray(decoder(found))[0, ..., 0] - 0.25
     row, column = 4 + offset[0], 2 + offset[1]
     assert image.shape == (8, 7)
-    np.testing.assert_allclose(image[row, column], 1.0, atol=1e-5)
-    np.testing.assert_allclose(image[row - 1, column], 0.5, atol=1e-5)
-    np.testing.assert_allclose(np.abs(image).sum(), 1.5, atol=1e-5)
+    assert_close(image[row, column], 1.0, atol=1e-5)
+    assert_close(image[row - 1, column], 0.5, atol=1e-5)
+    assert_close(np.abs(image).sum(), 1.5, atol=1e-5)
 
 
 def fading(decoder):

@@ -1,4 +1,4 @@
-"""What every layer says of wrong settings, and of inputs that do not fit."""
+"""Errors of layers: wrong settings, and inputs that do not fit."""
 
 import re
 from functools import partial
@@ -28,11 +28,17 @@ CONV_CAPS = partial(ConvCaps, 3, 4)
 CONV_CAPS_3D = partial(ConvCaps3D, 2, 4)
 CONSTELLATION = partial(ConstellationCaps, 3)
 DECODER = partial(Decoder, (28, 28, 1))
-VOTING = {"grid": (9,), "sources": [0, 2], "origins": [1, 7]}
+MATRIX = partial(ClassCaps, 2, matrix=True)
+
+TWO_INTS = "be an int or two ints of at least 1"
+SQUASHES = "be one of ('hinton', 'efficient')"
+SHAPE = "be (rows, columns, channels)"
+ONE_BIAS = "takes a routing whose only weight is a bias of its parents. Rece"
 
 
 def compact_caps(**changes):
-    return CompactCaps(3, 4, **{**VOTING, **changes})
+    voting = {"grid": (9,), "sources": [0, 2], "origins": [1, 7], **changes}
+    return CompactCaps(3, 4, **voting)
 
 
 def refused(said):
@@ -64,34 +70,19 @@ def test_sizes_must_be_integers_of_at_least_1(layer, count, arguments):
     ("make", "name", "value", "must"),
     [
         (CLASS_CAPS, "share", "position", "be one of (None, 'type', 'all')"),
-        (CONV_CAPS, "kernel_size", (2, 0), "be an int or two ints of at least"),
-        (CONV_CAPS, "kernel_size", True, "be an int or two ints of at least 1"),
-        (
-            partial(CONV_CAPS, 2),
-            "strides",
-            (1, 1, 1),
-            "be an int or two ints of at least 1",
-        ),
+        (CONV_CAPS, "kernel_size", (2, 0), TWO_INTS),
+        (CONV_CAPS, "kernel_size", True, TWO_INTS),
+        (partial(CONV_CAPS, 2), "strides", (1, 1, 1), TWO_INTS),
         (partial(CONV_CAPS, 2), "padding", "causal", 'be "valid" or "same"'),
         (CONV_CAPS_3D, "bias", "all", 'be None, "routing" or "votes"'),
         (CONV_CAPS_3D, "squash", "efficient", 'be "capsule" or "map"'),
-        (
-            partial(PrimaryCaps, 2, 4, 3),
-            "squash",
-            "none",
-            "be one of ('hinton', 'efficient')",
-        ),
-        (Squash, "squash", "map", "be one of ('hinton', 'efficient')"),
-        (Decoder, "image_shape", (28, 28), "be (rows, columns, channels)"),
-        (Decoder, "image_shape", (28, 0, 1), "be (rows, columns, channels)"),
-        (Decoder, "image_shape", 28, "be (rows, columns, channels)"),
+        (partial(PrimaryCaps, 2, 4, 3), "squash", "none", SQUASHES),
+        (Squash, "squash", "map", SQUASHES),
+        (Decoder, "image_shape", (28, 28), SHAPE),
+        (Decoder, "image_shape", (28, 0, 1), SHAPE),
+        (Decoder, "image_shape", 28, SHAPE),
         (DECODER, "network", 5, "be a name or a Keras layer"),
-        (
-            DECODER,
-            "network",
-            "convolution",
-            "be one of ('dense', 'deconvolution', 'upsampling') or a Keras la",
-        ),
+        (DECODER, "network", "convolution", "be one of ('dense', 'deconvolu"),
         (partial(PartCaps, 2), "window", 4, "be odd"),
         (partial(TemplateDecoder, (8, 8, 1)), "size", 4, "be odd"),
         (CONSTELLATION, "stride", 0, "be above 0"),
@@ -110,28 +101,17 @@ def test_wrong_settings_are_refused(make, name, value, must):
     ("make", "said"),
     [
         (partial(CLASS_CAPS, "none"), "`routing` must be a number of iteratio"),
-        (
-            partial(ClassCaps, 2, 8, matrix=True),
-            "`dim` of matrix capsules must be a square, such as 16 for 4x4. "
-            "Received: dim=8.",
-        ),
+        (partial(MATRIX, 8), "must be a square, such as 16 for 4x4. Received:"),
         (
             partial(ClassCaps, 2, 16, coordinates=True),
             "`coordinates` are added to matrices of at least two rows. "
             "Received: matrix=False, dim=16.",
         ),
-        (
-            partial(ClassCaps, 2, 1, matrix=True, coordinates=True),
-            "Received: matrix=True, dim=1.",
-        ),
-        (
-            partial(CONV_CAPS_3D, routing="em"),
-            "ConvCaps3D takes a routing whose only weight is a bias of its "
-            "parents. Received: EMRouting.",
-        ),
+        (partial(MATRIX, 1, coordinates=True), "Received: matrix=True, dim=1."),
+        (partial(CONV_CAPS_3D, routing="em"), f"{ONE_BIAS}ived: EMRouting."),
         (
             partial(CONV_CAPS_3D, routing="self_attention"),
-            "bias of its parents. Received: SelfAttentionRouting.",
+            f"{ONE_BIAS}ived: SelfAttentionRouting.",
         ),
         (
             partial(CONV_CAPS_3D, routing="uniform", squash="map"),
@@ -139,8 +119,7 @@ def test_wrong_settings_are_refused(make, name, value, must):
         ),
         (
             partial(Decoder, (28, 30, 1), "deconvolution"),
-            'The network "deconvolution" needs sides divisible by 4. Received: '
-            "image_shape=(28, 30, 1).",
+            "needs sides divisible by 4. Received: image_shape=(28, 30, 1).",
         ),
         (
             partial(Decoder, (16, 24, 1), "upsampling"),
@@ -148,13 +127,41 @@ def test_wrong_settings_are_refused(make, name, value, must):
             "divisible by 8. Received: image_shape=(16, 24, 1).",
         ),
         (partial(PartCaps, 0), "`num_types` and `window` must be integers"),
-        (
-            partial(PartCaps, 2, stride=0),
-            "`stride` and `power` must be above 0",
-        ),
+        (partial(PartCaps, 2, stride=0), "`stride` and `power` must be above"),
         (
             partial(CONSTELLATION, DynamicRouting()),
             "`routing` must be a `tfcaps.routing.MeanShiftRouting`",
+        ),
+        *(
+            (
+                partial(compact_caps, **settings),
+                "CompactCaps takes a routing for which children that vote zero "
+                "do not count, and no `coordinates`. Received: routing=",
+            )
+            for settings in (
+                {"routing": "regularized"},
+                {"routing": ScaledDistanceRouting(distance_scale="sample")},
+                {"matrix": True, "coordinates": True},
+            )
+        ),
+        *(
+            (
+                partial(compact_caps, **settings),
+                "`origins` must be different children of `grid`, one for each "
+                "of `sources`. Received: grid=",
+            )
+            for settings in (
+                {"grid": (3, 3)},
+                {"grid": (1, 1, 3, 3)},
+                {"grid": (9,), "share": "type"},
+                {"grid": (3, 3, 7), "share": "type"},
+                {"origins": [], "sources": []},
+                {"origins": [1]},
+                {"sources": [1, 2, 3]},
+                {"origins": [7, 7]},
+                {"origins": [1, 9]},
+                {"origins": [-1, 7]},
+            )
         ),
     ],
 )
@@ -163,99 +170,36 @@ def test_settings_that_do_not_go_together_are_refused(make, said):
         make()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"routing": "regularized"},
-        {"routing": ScaledDistanceRouting(distance_scale="sample")},
-        {"matrix": True, "coordinates": True},
-    ],
-    ids=["regularized", "sample", "coordinates"],
-)
-def test_children_that_always_count_cannot_be_left_out(settings):
-    with refused(
-        "CompactCaps takes a routing for which children that vote zero do not "
-        "count, and no `coordinates`. Received: routing="
-    ):
-        compact_caps(**settings)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"grid": (3, 3)},
-        {"grid": (1, 1, 3, 3)},
-        {"grid": (9,), "share": "type"},
-        {"grid": (3, 3, 7), "share": "type"},
-        {"origins": [], "sources": []},
-        {"origins": [1]},
-        {"sources": [1, 2, 3]},
-        {"origins": [7, 7]},
-        {"origins": [1, 9]},
-        {"origins": [-1, 7]},
-    ],
-    ids=str,
-)
-def test_origins_must_be_children_of_the_grid(settings):
-    with refused(
-        "`origins` must be different children of `grid`, one for each of "
-        "`sources`. Received: grid="
-    ):
-        compact_caps(**settings)
-
-
+KNOWN = ", all known but the batch. Rec"
 ANY = "capsules [batch, children, components] or [batch, rows, columns, types, "
-ANY += "components], all known but the batch"
-MAP = "capsules [batch, rows, columns, types, components]"
-FEATURES = "a feature map [batch, rows, columns, channels]"
-KNOWN = ", all known but the batch"
-
-
-@pytest.mark.parametrize(
-    ("layer", "takes", "shape"),
-    [
-        (CLASS_CAPS(), ANY, (6, 6, 4)),
-        (CLASS_CAPS(), ANY, (None, 4)),
-        (compact_caps(), ANY, (3, 3, 4)),
-        (CONV_CAPS(2), MAP + KNOWN, (16, 2, 3)),
-        (CONV_CAPS(2), MAP + KNOWN, (None, 4, 2, 3)),
-        (CONV_CAPS_3D(), MAP + KNOWN, (None, 4, 2, 3)),
-        (CapsuleConv2D(2, 4), MAP, (5, 5, 6)),
-        (PrimaryCaps(2, 4, 3), FEATURES, (5, 5)),
-        (PrimaryMatrixCaps(2), FEATURES, (4, 3)),
-        (PartCaps(2), FEATURES + KNOWN, (None, 4, 3)),
-        (
-            Decoder((4, 4, 1)),
-            "class poses [batch, classes, components]",
-            (2, 2, 3, 4),
-        ),
-    ],
-    ids=lambda value: getattr(value, "name", str(value)),
-)
-def test_inputs_of_another_form_are_refused(layer, takes, shape):
-    with refused(
-        f"{type(layer).__name__} takes {takes}. Received: "
-        f"input_shape={(None, *shape)}."
-    ):
-        layer(keras.Input(shape))
+ANY += f"components]{KNOWN}"
+MAP = "takes capsules [batch, rows, columns, types, components]"
+FEATURES = "takes a feature map [batch, rows, columns, channels]"
+SPATIAL = "needs spatial capsules [batch, rows, columns, types, components]"
+SOURCES = "`sources` must be from 0 to 1 for the input shape (None, "
 
 
 @pytest.mark.parametrize(
     ("layer", "shape", "said"),
     [
+        (CLASS_CAPS(), (6, 6, 4), f"ClassCaps takes {ANY}"),
+        (CLASS_CAPS(), (None, 4), f"ClassCaps takes {ANY}"),
+        (compact_caps(), (3, 3, 4), f"CompactCaps takes {ANY}"),
+        (CONV_CAPS(2), (16, 2, 3), f"ConvCaps {MAP}{KNOWN}"),
+        (CONV_CAPS(2), (None, 4, 2, 3), f"ConvCaps {MAP}{KNOWN}"),
+        (CONV_CAPS_3D(), (None, 4, 2, 3), f"ConvCaps3D {MAP}{KNOWN}"),
+        (CapsuleConv2D(2, 4), (5, 5, 6), f"CapsuleConv2D {MAP}. Rec"),
+        (PrimaryCaps(2, 4, 3), (5, 5), f"PrimaryCaps {FEATURES}. Rec"),
+        (PrimaryMatrixCaps(2), (4, 3), f"PrimaryMatrixCaps {FEATURES}. Rec"),
+        (PartCaps(2), (None, 4, 3), f"PartCaps {FEATURES}{KNOWN}"),
         (
-            ClassCaps(10, 16, share="type"),
-            (5, 4),
-            '`share="type"` needs spatial capsules [batch, rows, columns, '
-            "types, components], which say where a child is and what its type "
-            "is. Received: input_shape=(None, 5, 4).",
+            Decoder((4, 4, 1)),
+            (2, 2, 3, 4),
+            "Decoder takes class poses [batch, classes, components]. Received: "
+            "input_shape=(None, 2, 2, 3, 4).",
         ),
-        (
-            ClassCaps(2, 16, matrix=True, coordinates=True),
-            (12, 16),
-            "`coordinates` needs spatial capsules [batch, rows, columns, types,"
-            " components]",
-        ),
+        (ClassCaps(10, 16, share="type"), (5, 4), f'`share="type"` {SPATIAL}'),
+        (MATRIX(16, coordinates=True), (12, 16), f"`coordinates` {SPATIAL}"),
         (
             ConvCaps(2, 16, 2, matrix=True),
             (4, 4, 2, 9),
@@ -267,16 +211,14 @@ def test_inputs_of_another_form_are_refused(layer, takes, shape):
             (4, 4, 2, 3),
             "A window of (2, 5) does not fit into a map of 4 rows and 4 column",
         ),
-        (
-            CONV_CAPS_3D(depth=4),
-            (4, 4, 2, 3),
-            "`depth` must be from 1 to the components of a child. Received: "
-            "depth=4, input_shape=(None, 4, 4, 2, 3).",
-        ),
-        (
-            CONV_CAPS_3D(depth=-1),
-            (4, 4, 2, 3),
-            "Received: depth=-1, input_shape=(None, 4, 4, 2, 3).",
+        *(
+            (
+                CONV_CAPS_3D(depth=depth),
+                (4, 4, 2, 3),
+                "`depth` must be from 1 to the components of a child. Received:"
+                f" depth={depth}, input_shape=(None, 4, 4, 2, 3).",
+            )
+            for depth in (4, -1)
         ),
         (
             PrimaryCaps(2, 4, 3, depthwise=True),
@@ -284,27 +226,21 @@ def test_inputs_of_another_form_are_refused(layer, takes, shape):
             "Depthwise PrimaryCaps need num_types * dim channels, here 8. "
             "Received: input_shape=(None, 5, 5, 6).",
         ),
-        (
-            compact_caps(),
-            (2, 4),
-            "`sources` must be from 0 to 1 for the input shape (None, 2, 4). "
-            "Received: sources=(0, 2).",
-        ),
+        (compact_caps(), (2, 4), f"{SOURCES}2, 4). Received: sources=(0, 2)."),
         (
             compact_caps(sources=[-1, 1]),
             (2, 4),
-            "`sources` must be from 0 to 1 for the input shape (None, 2, 4). "
-            "Received: sources=(-1, 1).",
+            f"{SOURCES}2, 4). Received: sources=(-1, 1).",
         ),
         (
             compact_caps(grid=(3, 3, 8), share="type"),
             (3, 3, 2, 4),
-            "`sources` must be from 0 to 1 for the input shape (None, 3, 3, 2,",
+            f"{SOURCES}3, 3, 2, 4). Received: sources=(0, 2).",
         ),
         (
             compact_caps(grid=(3, 3, 8), share="type"),
             (9, 4),
-            '`share="type"` needs spatial capsules',
+            f'`share="type"` {SPATIAL}',
         ),
         (CONSTELLATION(), (8, 8, 2, 3), "ConstellationCaps takes places"),
         (
@@ -315,7 +251,7 @@ def test_inputs_of_another_form_are_refused(layer, takes, shape):
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_inputs_that_do_not_fit_the_settings_are_refused(layer, shape, said):
+def test_inputs_that_do_not_fit_are_refused(layer, shape, said):
     with refused(said):
         layer(keras.Input(shape))
 

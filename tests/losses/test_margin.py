@@ -4,11 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from tests import reference
 from tests.backends import on_tensorflow
 from tests.golden import load
 from tests.gradients import value_and_gradients
-from tests.tolerance import SUMS
+from tests.tolerance import assert_close
 from tfcaps.losses import HardenMargin, MarginLoss
 
 GOLDEN = load("10_losses")
@@ -34,43 +33,15 @@ def test_margin_loss_equals_the_public_implementation(name, loss, targets):
         lambda lengths: loss(GOLDEN[targets], lengths), GOLDEN["activations"]
     )
     expected = GOLDEN[f"margin_{name}_loss_f64"]
-    np.testing.assert_allclose(value, expected, atol=SUMS)
-    np.testing.assert_allclose(
-        gradient, GOLDEN[f"margin_{name}_grad"], atol=SUMS
-    )
-
-
-def test_margin_loss_equals_the_loops(rng):
-    lengths = rng.uniform(size=(7, 4)).astype("float32")
-    targets = np.eye(4)[rng.integers(4, size=7)]
-    losses = MarginLoss(0.7, 0.2, 0.4, reduction=None)(targets, lengths)
-    expected = reference.margin_loss(targets, lengths, 0.7, 0.2, 0.4)
-    np.testing.assert_allclose(losses, expected, atol=SUMS)
-
-
-def test_margin_loss_has_the_published_value_also_for_lists():
-    loss = MarginLoss()([1], [[0.95, 0.3, 0.05]])
-    np.testing.assert_allclose(loss, 0.72125, atol=SUMS)
+    assert_close(value, expected)
+    assert_close(gradient, GOLDEN[f"margin_{name}_grad"])
 
 
 def test_samples_can_be_weighted():
-    lengths = np.array([[0.9, 0.1], [0.9, 0.1]], "float32")
+    lengths = [[0.9, 0.1], [0.9, 0.1]]
     loss = MarginLoss(reduction="sum")
-    weighted = loss(np.array([0, 1]), lengths, sample_weight=[1.0, 0.25])
+    weighted = loss([0, 1], lengths, sample_weight=[1.0, 0.25])
     assert float(weighted) == pytest.approx(0.25 * (0.8**2 + 0.5 * 0.8**2))
-
-
-@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "one_hot"])
-def test_model_can_be_trained_on_it(sparse):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    model.compile("sgd", MarginLoss(), jit_compile=False)
-    labels = np.array([0, 2, 1])
-    targets = labels if sparse else np.eye(3)[labels]
-    images = np.ones((3, 4), "float32")
-    expected = MarginLoss()(labels, model(images))
-    loss = model.evaluate(images, targets, verbose=0)
-    assert loss == pytest.approx(float(expected), abs=SUMS)
-    assert np.isfinite(model.train_on_batch(images, targets))
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -1,4 +1,4 @@
-"""What losses say of predictions of another shape, one class, soft labels."""
+"""Losses of predictions of another shape, of one class, of soft labels."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 
 import tfcaps
 from tests.networks import tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import assert_close
 from tfcaps.losses import (
     CounterfactualLoss,
     CouplingLoss,
@@ -47,7 +47,7 @@ def test_a_forgotten_length_is_named_by_fit(loss, rng):
 def test_one_class_is_there_where_its_label_is_1(dtype, axes):
     there = np.array([1, 0]).astype(dtype).reshape((2, 1)[:axes])
     loss = MarginLoss(reduction=None)(there, np.array([[0.9], [0.9]]))
-    np.testing.assert_allclose(loss, [0.0, 0.5 * 0.8**2], atol=SUMS)
+    assert_close(loss, [0.0, 0.5 * 0.8**2])
 
 
 @pytest.mark.parametrize("loss", [CouplingLoss, CounterfactualLoss])
@@ -58,7 +58,7 @@ def test_of_soft_labels_the_largest_is_the_class(loss, rng):
     expected = loss(reduction=None)(labels, prediction)
     for soft in (0.9 * one_hot + 1 / 30, one_hot.astype(bool)):
         found = loss(reduction=None)(soft, prediction)
-        np.testing.assert_allclose(found, expected, atol=SUMS)
+        assert_close(found, expected)
 
 
 def test_several_classes_and_none_stay_what_they_are(rng):
@@ -78,6 +78,6 @@ def test_a_network_of_one_class_and_a_decoder_hides_what_is_not_there():
     poses = np.ones((2, 1, 4), "float32")
     shown = decoder(poses, labels=np.array([1, 0]), training=True)
     nothing = decoder.decode(poses, np.zeros((2, 1), "float32"))
-    np.testing.assert_allclose(shown[1], nothing[1], atol=SUMS)
+    assert_close(shown[1], nothing[1])
     assert np.abs(np.asarray(shown[0]) - np.asarray(nothing[0])).max() > 1e-4
     assert network.predict({"images": images, "labels": None}, verbose=0)

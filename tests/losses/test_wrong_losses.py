@@ -1,4 +1,4 @@
-"""What every loss says of wrong settings, and of what it cannot compare."""
+"""Errors of losses: wrong settings, and shapes that do not fit."""
 
 import re
 from functools import partial
@@ -29,29 +29,12 @@ from tfcaps.losses import (
         (partial(CouplingLoss, crowding=-3), "Received: crowding=-3"),
         (partial(EvidenceLoss, -1.0), "must not be negative"),
         (partial(PresenceLoss, -1.0), "must not be negative"),
-        (
-            partial(ReconstructionLoss, -0.1),
-            "`weight` must not be negative. Received: weight=-0.1.",
-        ),
-        *(
-            (
-                partial(SpreadLoss, margin),
-                f"`margin` must be in (0, 1]. Received: margin={margin}.",
-            )
-            for margin in (0.0, -0.1, 1.1)
-        ),
-        *(
-            (
-                partial(IncreaseMargin, SpreadLoss(), steps),
-                f"`steps` must be positive. Received: steps={steps}.",
-            )
-            for steps in (0, -5)
-        ),
+        (partial(ReconstructionLoss, -1), "negative. Received: weight=-1."),
+        (partial(SpreadLoss, 0.0), "must be in (0, 1]. Received: margin=0.0."),
+        (partial(SpreadLoss, 1.1), "must be in (0, 1]. Received: margin=1.1."),
+        (partial(IncreaseMargin, SpreadLoss(), 0), "positive. Received: steps"),
         (partial(HardenMargin, SpreadLoss()), "must be a `MarginLoss`. Receiv"),
-        (
-            partial(HardenMargin, MarginLoss(), epoch=-1),
-            "not be negative. Received: epoch=-1",
-        ),
+        (partial(HardenMargin, MarginLoss(), epoch=-1), "Received: epoch=-1"),
     ],
 )
 def test_wrong_settings_are_refused(make, said):
@@ -79,20 +62,10 @@ def test_wrong_settings_are_refused(make, said):
             for shape in ((3,), (2, 3, 3, 2))
         ),
         (CouplingLoss(), (3,), (3, 3), "CouplingLoss takes predictions [b"),
-        (
-            CounterfactualLoss(),
-            (3,),
-            (3, 3),
-            "CounterfactualLoss takes predictions [batch, 3, ",
-        ),
+        (CounterfactualLoss(), (3,), (3, 3), "takes predictions [batch, 3, "),
         # One class has nothing to be compared with.
-        (SpreadLoss(), (2,), (2, 1), "there must be at least two. Rece"),
-        (
-            CounterfactualLoss(margin=0.5),
-            (2,),
-            (2, 3, 1),
-            "there must be at least two. Rece",
-        ),
+        (SpreadLoss(), (2,), (2, 1), "must be at least two. Rece"),
+        (CounterfactualLoss(margin=0.5), (2,), (2, 3, 1), "at least two. Rece"),
         (
             ReconstructionLoss(),
             (2, 4, 4, 1),

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests.networks import SMALL_NETWORKS
-from tfcaps.callbacks import BlueprintEstimation
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.tolerance import assert_close
+from tfcaps.callbacks import BlueprintEstimation, _Found
 from tfcaps.models import constellation_capsnet, with_templates
 
 SMALL = SMALL_NETWORKS["constellation_capsnet"]
@@ -38,6 +39,18 @@ def images_of(count, seed=0):
     return np.minimum(images, 1.0).astype("float32"), labels, places
 
 
+def small():
+    return constellation_capsnet((16, 16, 1), 2, 2, window=3, filters=(4,))
+
+
+def begun(network, images, labels):
+    """Returns the schedule of a training that begins."""
+    schedule = BlueprintEstimation(images, labels, 3)
+    schedule.set_model(network)
+    schedule.on_train_begin()
+    return schedule
+
+
 def trained(epochs, seed=0, **settings):
     keras.utils.set_random_seed(seed)
     images, labels, _ = images_of(512)
@@ -49,11 +62,7 @@ def trained(epochs, seed=0, **settings):
     schedule = BlueprintEstimation(
         images, labels, epochs, widths=(4.0, 1.5), **settings
     )
-    targets = {
-        "evidence": labels,
-        "presence": labels,
-        "reconstruction": images,
-    }
+    targets = {"evidence": labels, "presence": labels, "reconstruction": images}
     training.fit(
         images, targets, 32, epochs=epochs, verbose=0, callbacks=[schedule]
     )
@@ -101,27 +110,20 @@ def test_the_schedule_narrows_hardens_and_moves():
 
 def test_a_type_moves_to_where_it_is_found():
     images, labels, _ = images_of(64)
-    network = constellation_capsnet((16, 16, 1), 2, 2, window=3, filters=(4,))
-    training = with_templates(network)
-    schedule = BlueprintEstimation(images, labels, 3)
-    schedule.set_model(training)
-    schedule.on_train_begin()
+    network = small()
+    schedule = begun(with_templates(network), images, labels)
     layer = network.get_layer("class_caps")
     layer.blueprint.assign(np.zeros(layer.blueprint.shape))
     active = np.zeros((64, 8, 8, 2), "float32")
     places = np.tile([8.0 + 1, 8.0 + 1], (64, 1))  # cell 4, 4
     active[:, 1, 6, 0] = 1.0  # type 0 is 3 cells above, 2 to the right
     active[:, 5, 2, 1] = 1.0
-    from tfcaps.callbacks import _Found
-
     assert schedule._move(_Found(active, places, labels)) == 4
-    shifts = np.asarray(network.get_layer("class_caps").shifts)
-    np.testing.assert_allclose(shifts[0], [[-6, 4]] * 2, atol=1e-4)
-    np.testing.assert_allclose(shifts[1], [[2, -4]] * 2, atol=1e-4)
-    schedule._keep_slots(_Found(active[:, ::-1], places, labels))
-    np.testing.assert_allclose(network.get_layer("class_caps").slots, 0.0)
-    schedule._keep_slots(_Found(active, places, labels))
-    np.testing.assert_allclose(network.get_layer("class_caps").slots, 1.0)
+    moved = [[[-6, 4]] * 2, [[2, -4]] * 2]
+    assert_close(np.asarray(layer.shifts), moved, atol=1e-4)
+    for seen, kept in ((active[:, ::-1], 0.0), (active, 1.0)):
+        schedule._keep_slots(_Found(seen, places, labels))
+        np.testing.assert_allclose(layer.slots, kept)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +138,10 @@ def test_a_type_moves_to_where_it_is_found():
             lambda: constellation_capsnet((32, 32, 1), 3, filters=()),
             "`filters` must not be empty",
         ),
+        (lambda: with_templates(tiny_capsnet()), "must have one `PartCaps`"),
         (
-            lambda: with_templates(SMALL_NETWORKS["dr_capsnet"]()),
-            "must have one `PartCaps`",
+            lambda: begun(tiny_capsnet(), *images_of(8)[:2]),
+            "`tfcaps.models.with_templates`",
         ),
     ],
 )
@@ -147,23 +150,12 @@ def test_what_does_not_fit_is_refused(call, message):
         call()
 
 
-def test_estimation_needs_parts():
-    images, labels, _ = images_of(8)
-    network = SMALL_NETWORKS["dr_capsnet"]()
-    schedule = BlueprintEstimation(images, labels, 3)
-    schedule.set_model(network)
-    with pytest.raises(ValueError, match="`tfcaps.models.with_templates`"):
-        schedule.on_train_begin()
-
-
 def test_training_without_an_active_type_says_so(capsys):
     images, labels, _ = images_of(16)
-    network = constellation_capsnet((16, 16, 1), 2, 2, window=3, filters=(4,))
+    network = small()
     training = with_templates(network)
     network.get_layer("part_caps").nothing_conv.bias.assign([80.0])
-    schedule = BlueprintEstimation(images, labels, 3)
-    schedule.set_model(training)
-    schedule.on_train_begin()
+    schedule = begun(training, images, labels)
     schedule.on_epoch_end(0)
     assert schedule.moved == []
     schedule.on_train_end()

@@ -1,4 +1,4 @@
-"""What holds for every public network, and how each refuses wrong images."""
+"""The contract of every public network, and its errors."""
 
 import inspect
 import re
@@ -8,26 +8,15 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS
+from tests.tolerance import assert_close
 from tfcaps import models
 from tfcaps.losses import MarginLoss, ReconstructionLoss
+from tfcaps.routing import UniformRouting
 from training.devices import dtype_policy
 
 NETWORKS = pytest.mark.parametrize("name", SMALL_NETWORKS)
 LABELS = np.array([0, 2])
 OF_NINE = "for kernel_size=9 and primary_kernel_size=9"
-
-
-@pytest.fixture(scope="module")
-def networks():
-    """Returns a function that builds each network once."""
-    built = {}
-
-    def get(name):
-        if name not in built:
-            built[name] = SMALL_NETWORKS[name](decoder=True)
-        return built[name]
-
-    return get
 
 
 def images_for(model, rng):
@@ -58,9 +47,9 @@ def test_network_gives_lengths_of_all_classes(name, rng):
 
 @NETWORKS
 def test_network_with_decoder_can_be_trained_saved_and_loaded(
-    name, networks, rng, tmp_path
+    name, rng, tmp_path
 ):
-    model = networks(name)
+    model = SMALL_NETWORKS[name](decoder=True)
     assert [tensor.name for tensor in model.inputs] == ["images", "labels"]
     assert set(model.output) == {"lengths", "reconstruction"}
     images = images_for(model, rng)
@@ -87,7 +76,7 @@ def test_network_with_decoder_can_be_trained_saved_and_loaded(
     inputs = {"images": images, "labels": LABELS}
     expected = model(inputs)
     for output, value in loaded(inputs).items():
-        np.testing.assert_allclose(value, expected[output], atol=1e-5)
+        assert_close(value, expected[output], atol=1e-5)
 
 
 @NETWORKS
@@ -128,26 +117,21 @@ def test_images_of_a_wrong_shape_are_refused(make, smallest, because):
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("network", "sides", "settings"),
     [
-        lambda: models.dr_capsnet((17, 17, 1), 2, filters=2, primary_types=1),
-        lambda: models.efficient_capsnet((11, 11, 1), 2),
-        lambda: models.efficient_capsnet((19, 20, 1), 2, variant="smallnorb"),
-        lambda: models.efficient_capsnet((29, 30, 1), 2, variant="multimnist"),
-        lambda: models.efficient_conv_capsnet((33, 33, 1), 2),
-        lambda: models.em_capsnet((13, 13, 1), 2, filters=2),
-        lambda: models.multilayer_capsnet((9, 9, 1), 2),
-        lambda: models.gamma_capsnet(
-            (17, 17, 1), 2, filters=2, primary_types=1
-        ),
+        ("dr_capsnet", (17, 17), {"filters": 2, "primary_types": 1}),
+        ("efficient_capsnet", (11, 11), {}),
+        ("efficient_capsnet", (19, 20), {"variant": "smallnorb"}),
+        ("efficient_capsnet", (29, 30), {"variant": "multimnist"}),
+        ("efficient_conv_capsnet", (33, 33), {}),
+        ("em_capsnet", (13, 13), {"filters": 2}),
+        ("multilayer_capsnet", (9, 9), {}),
+        ("gamma_capsnet", (17, 17), {"filters": 2, "primary_types": 1}),
     ],
-    ids=["dr", "mnist", "smallnorb", "multimnist", "conv", "em"]
-    + ["multi", "gamma"],
 )
-def test_smallest_images_are_accepted(make):
-    model = make()
-    sides = model.input_shape[1:]
-    assert model(np.ones((1, *sides), "float32")).shape == (1, 2)
+def test_smallest_images_are_accepted(network, sides, settings):
+    model = getattr(models, network)((*sides, 1), 2, **settings)
+    assert model(np.ones((1, *sides, 1), "float32")).shape == (1, 2)
 
 
 def test_windows_of_primary_caps_need_not_be_square():
@@ -159,62 +143,47 @@ def test_windows_of_primary_caps_need_not_be_square():
         models.dr_capsnet((14, 10, 3), 2, **settings)
 
 
-def test_children_of_deepcaps_are_the_published_ones():
-    for side, children in ((28, 640), (32, 640), (64, 2560)):
-        for variant in ("corrected", "rem"):
-            model = models.deepcaps((side, side, 1), 2, variant=variant)
-            capsules = model.get_layer("children").output
-            assert capsules.shape == (None, children, 8)
-
-
 def test_variants_of_deepcaps_differ_as_published():
     corrected, rem = (
         models.deepcaps((8, 8, 1), 2, variant=variant)
         for variant in ("corrected", "rem")
     )
-    for model, activation, bias, depth, momentum in (
-        (corrected, "relu", False, None, 0.99),
-        (rem, "linear", True, 3, 0.01),
+    for model, activation, bias, depth, momentum, source in (
+        (corrected, "relu", False, None, 0.99, "cell4_sum"),
+        (rem, "linear", True, 3, 0.01, "cell3_sum"),
     ):
         assert model.get_layer("conv").activation.__name__ == activation
         assert model.get_layer("cell1_conv1").use_bias is bias
         assert model.get_layer("cell4_routed").depth == depth
         assert model.get_layer("norm").momentum == momentum
-    first, last = (
-        model.get_layer("children").input[0]._keras_history.operation
-        for model in (corrected, rem)
-    )
-    assert first.input._keras_history.operation.name == "cell4_sum"
-    assert last.input._keras_history.operation.name == "cell3_sum"
+        last = model.get_layer("children").input[0]._keras_history.operation
+        assert last.input._keras_history.operation.name == source
     # The convolutions of "rem" pad alike on both sides.
     images = np.random.default_rng(0).random((1, 8, 8, 1)).astype("float32")
     assert np.all(np.isfinite(rem(images)))
 
 
 def test_settings_reach_the_layers():
-    model = SMALL_NETWORKS["dr_capsnet"](routing=1, share="all", name="x")
-    assert model.name == "x"
-    assert model.get_layer("class_caps").routing.iterations == 1
-    assert model.get_layer("class_caps").transformation.shape == (3, 4, 4)
-    affine = SMALL_NETWORKS["affine_capsnet"]().get_layer("class_caps")
-    assert affine.share == "all"
-    assert type(affine.routing).__name__ == "UniformRouting"
-    model = SMALL_NETWORKS["affine_capsnet"](share=None, routing=2)
-    assert model.get_layer("class_caps").share is None
-    assert model.get_layer("class_caps").routing.iterations == 2
-    model = SMALL_NETWORKS["gamma_capsnet"](routing=2)
-    for layer in ("hidden_caps", "class_caps"):
-        assert model.get_layer(layer).routing.iterations == 2
-    model = SMALL_NETWORKS["efficient_conv_capsnet"](routing=1, share="all")
-    assert model.get_layer("conv_caps").routing.iterations == 1
-    assert model.get_layer("class_caps").share == "all"
-    model = SMALL_NETWORKS["multilayer_capsnet"](routing="self_attention")
-    for layer in ("hidden_caps1", "class_caps"):
-        routing = model.get_layer(layer).routing
-        assert type(routing).__name__ == "SelfAttentionRouting"
-    model = SMALL_NETWORKS["em_capsnet"](routing=2)
-    assert model.get_layer("conv_caps2").routing.iterations == 2
-    assert model.get_layer("class_caps").coordinates
+    def layer(network, name="class_caps", **settings):
+        return SMALL_NETWORKS[network](**settings).get_layer(name)
+
+    assert SMALL_NETWORKS["dr_capsnet"](name="x").name == "x"
+    for network in ("dr_capsnet", "efficient_conv_capsnet"):
+        found = layer(network, routing=2, share="all")
+        assert (found.routing.iterations, found.share) == (2, "all")
+    assert layer("affine_capsnet").share == "all"
+    assert isinstance(layer("affine_capsnet").routing, UniformRouting)
+    found = layer("affine_capsnet", routing=2, share=None)
+    assert (found.routing.iterations, found.share) == (2, None)
+    for network, hidden in (
+        ("gamma_capsnet", "hidden_caps"),
+        ("efficient_conv_capsnet", "conv_caps"),
+        ("multilayer_capsnet", "hidden_caps1"),
+        ("em_capsnet", "conv_caps2"),
+    ):
+        for name in (hidden, "class_caps"):
+            assert layer(network, name, routing=2).routing.iterations == 2
+    assert layer("em_capsnet").coordinates
 
 
 def test_initial_transformations_are_the_published_ones():
@@ -227,33 +196,32 @@ def test_initial_transformations_are_the_published_ones():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("network", "settings", "said"),
     [
         (
-            lambda: models.deepcaps((8, 8, 1), 3, variant="official"),
+            "deepcaps",
+            {"variant": "official"},
             "`variant` must be one of ('corrected', 'rem'). Received: "
             "variant='official'.",
         ),
         (
-            lambda: models.efficient_capsnet((28, 28, 1), 3, variant="svhn"),
+            "efficient_capsnet",
+            {"variant": "svhn"},
             "`variant` must be one of ('mnist', 'multimnist', 'smallnorb'). "
             "Received: variant='svhn'.",
         ),
         (
-            lambda: models.multilayer_capsnet((9, 9, 1), 3, capsules=()),
+            "multilayer_capsnet",
+            {"capsules": ()},
             "`capsules` must be one or more numbers of at least 1. Received: "
             "capsules=().",
         ),
-        (
-            lambda: models.deepcaps((10, 8, 1), 3, decoder=True),
-            'The network "deconvolution" needs sides divisible by 4.',
-        ),
+        ("deepcaps", {"decoder": True}, "needs sides divisible by 4."),
     ],
-    ids=["deepcaps", "efficient", "multilayer", "decoder"],
 )
-def test_wrong_settings_are_refused(make, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        make()
+def test_wrong_settings_are_refused(network, settings, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        getattr(models, network)((30, 28, 1), 3, **settings)
 
 
 def test_strides_make_the_grid_of_parts_coarser():

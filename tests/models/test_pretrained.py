@@ -12,7 +12,7 @@ import pytest
 
 import tfcaps
 from tests import hub
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_close
 from tfcaps.models import load_pretrained
 from training import datasets, pretrained_job
 from training.pretrained_card import ABOUT, card
@@ -153,6 +153,4 @@ def test_a_network_goes_to_the_hub_and_comes_back(tmp_path, monkeypatch, rng):
     keras.saving.save_model(model, "hf://somebody/figures")
     loaded = keras.saving.load_model("hf://somebody/figures")
     images = rng.random((2, 32, 32, 1), dtype="float32")
-    np.testing.assert_allclose(
-        np.asarray(loaded(images)), np.asarray(model(images)), atol=SUMS
-    )
+    assert_close(np.asarray(loaded(images)), np.asarray(model(images)))

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.networks import of_capsules
 from tests.registry import LAYERS, parametrize
 from tests.tolerance import assert_all_close
-from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D, Length
+from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D
 from tfcaps.routing import Block, DynamicRouting, execution
 
 ROUTED = [case for case in LAYERS if hasattr(case.make(), "routing")]
@@ -23,7 +24,7 @@ def always(monkeypatch):
 
 
 def has_xla(function, *arguments):
-    """Tells whether a traced function holds one that XLA must compile."""
+    """Returns True if a traced function holds one that XLA must compile."""
     graph = tf.function(function).get_concrete_function(*arguments).graph
     library = graph.as_graph_def().library.function
     return any(f.attr["_XlaMustCompile"].b for f in library)
@@ -122,9 +123,7 @@ def test_another_batch_size_is_not_traced_again(always):
             traced.append(self)
             return super().route(*arguments, **weights)
 
-    model = keras.Sequential(
-        [keras.Input((6, 4)), ClassCaps(3, 4, Traced()), Length()]
-    )
+    model = of_capsules(ClassCaps(3, 4, Traced()), 6, 4)
     model.compile("sgd", "mse", jit_compile=False)
     images, targets = np.ones((7, 6, 4), "float32"), np.ones((7, 3), "float32")
     model.fit(images, targets, batch_size=4, verbose=0)

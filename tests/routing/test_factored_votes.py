@@ -7,7 +7,7 @@ import pytest
 from tests.backends import nightly_on_jax, on_tensorflow
 from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
-from tests.tolerance import SUMS
+from tests.tolerance import assert_close
 from tfcaps.layers import ClassCaps, ConvCaps
 from tfcaps.routing import (
     Block,
@@ -49,9 +49,7 @@ def test_votes_are_poses_times_maps(rng):
     votes = np.asarray(materialize_votes([Block(poses, maps)]))
     assert votes.shape == (2, 3, 6, 4)
     # Child 3 is of type 1 at position 1.
-    np.testing.assert_allclose(
-        votes[1, 2, 3], poses[1, 1, 1] @ maps[1, 2], atol=SUMS
-    )
+    assert_close(votes[1, 2, 3], poses[1, 1, 1] @ maps[1, 2])
 
 
 @nightly_on_jax
@@ -88,9 +86,7 @@ def test_every_contraction_is_that_of_made_votes(form, scaled, rng):
     wanted = results(whole)
     assert factored.dtype == whole.dtype
     for name, result in results(factored).items():
-        np.testing.assert_allclose(
-            result, wanted[name], atol=1e-9, err_msg=name
-        )
+        assert_close(result, wanted[name], atol=1e-9, err_msg=name)
 
 
 @nightly_on_jax
@@ -117,7 +113,7 @@ def test_routing_and_its_gradients_are_the_same(case, form, rng):
 
     for result, wanted in zip(results(0), results(1), strict=True):
         scale = max(np.max(np.abs(wanted)), 1.0)
-        np.testing.assert_allclose(result, wanted, atol=2e-5 * scale)
+        assert_close(result, wanted, atol=2e-5 * scale)
 
 
 def test_gradients_stop(rng):
@@ -196,6 +192,4 @@ def test_windows_vote_alike_in_both_forms(
         )
         results.append(layer(maps, return_couplings=True))
     for result, wanted in zip(*results, strict=True):
-        np.testing.assert_allclose(
-            keras.ops.convert_to_numpy(result), wanted, atol=1e-5
-        )
+        assert_close(keras.ops.convert_to_numpy(result), wanted, atol=1e-5)

@@ -5,7 +5,7 @@ import pytest
 
 from tests import reference
 from tests.gradients import value_and_gradients
-from tests.tolerance import SUMS, assert_all_close
+from tests.tolerance import assert_all_close, assert_close
 from tfcaps.routing import MeanShiftRouting
 from tfcaps.routing.translated_votes import TranslatedVotes
 
@@ -30,7 +30,7 @@ def test_routing_equals_loops(steps, width, rng):
         votes, active, slots, width=width, steps=steps
     )
     assert_all_close(routed, expected, atol=2e-5)
-    np.testing.assert_allclose(mode.evidence, evidence, atol=2e-5)
+    assert_close(mode.evidence, evidence, atol=2e-5)
 
 
 def routing_votes(votes):
@@ -62,7 +62,7 @@ def test_votes_from_a_grid_equal_loops(slot, rng):
         anchors=np.stack(np.meshgrid(*cells, indexing="ij"), -1).reshape(-1, 2),
         scanned=np.repeat(scanned, 2, axis=0),
     )
-    np.testing.assert_allclose(votes.tensor[:, 1], cast[:, :, 1], atol=SUMS)
+    assert_close(votes.tensor[:, 1], cast[:, :, 1])
     assert_all_close(routed, expected[:3], atol=5e-5)
 
 
@@ -80,19 +80,19 @@ def complete(missing=()):
 def test_a_parent_that_is_complete_is_fully_active():
     votes, active = complete()
     routed = MeanShiftRouting(types=2)(votes, active)
-    np.testing.assert_allclose(routed.activations[0], 0.86, atol=0.15)
+    assert_close(routed.activations[0], 0.86, atol=0.15)
     votes[0, :, 1] += 50.0 * np.arange(6)[:, None]  # nothing agrees there
     routed = MeanShiftRouting(types=2)(votes, active)
     assert routed.activations[0, 0] > 0.99 > 0.9 > routed.activations[0, 1]
-    np.testing.assert_allclose(routed.couplings[0, :2, 0], 1.0, atol=0.03)
-    np.testing.assert_allclose(routed.poses[0, 0], 0.0, atol=1e-5)
+    assert_close(routed.couplings[0, :2, 0], 1.0, atol=0.03)
+    assert_close(routed.poses[0, 0], 0.0, atol=1e-5)
 
 
 def test_nothing_active_leaves_every_parent_at_zero():
     votes, active = complete(missing=(0, 1))
     routed = MeanShiftRouting(types=2)(votes, active)
-    np.testing.assert_allclose(routed.activations, 0.0, atol=SUMS)
-    np.testing.assert_allclose(routed.couplings, 0.0, atol=SUMS)
+    assert_close(routed.activations, 0.0)
+    assert_close(routed.couplings, 0.0)
 
 
 def test_a_part_that_a_class_has_not_is_neither_missed_nor_coupled():

@@ -5,9 +5,9 @@ import pytest
 
 from tests import reference
 from tests.gradients import value_and_gradients
-from tests.tolerance import SUMS, assert_all_close
+from tests.tolerance import assert_close
 from tfcaps.ops import squash
-from tfcaps.routing import RegularizedRouting, UniformRouting
+from tfcaps.routing import RegularizedRouting
 
 PENALTIES = ["l1", "l2"]
 
@@ -29,38 +29,18 @@ def test_routing_equals_the_loops(seed):
     bias = rng.normal(size=(3, 4)).astype("float32")
     routed = RegularizedRouting()(votes, None, bias, coefficients=coefficients)
     poses = reference.regularized_routing(votes, coefficients, bias)
-    np.testing.assert_allclose(routed.poses, poses, atol=1e-5)
+    assert_close(routed.poses, poses, atol=1e-5)
     for couplings in np.asarray(routed.couplings):
         np.testing.assert_array_equal(couplings, coefficients)
-
-
-def test_routing_starts_out_uniform(rng):
-    votes, *_ = random_batch(rng)
-    assert_all_close(
-        RegularizedRouting()(votes), UniformRouting()(votes), atol=1e-7
-    )
 
 
 def test_rounded_coefficients_make_the_poses(rng):
     votes, coefficients, _ = random_batch(rng)
     routed = RegularizedRouting(levels=5)(votes, coefficients=coefficients)
     rounded = np.round(4 * np.clip(coefficients, 0, 1)) / 4
-    np.testing.assert_allclose(routed.couplings[1], rounded, atol=1e-7)
+    assert_close(routed.couplings[1], rounded, atol=1e-7)
     poses = squash(np.einsum("ij,bijd->bjd", rounded, votes))
-    np.testing.assert_allclose(routed.poses, poses, atol=SUMS)
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("strength", [0.0, 0.5])
-@pytest.mark.parametrize("penalty", PENALTIES)
-def test_step_equals_the_loops(penalty, strength, seed):
-    votes, coefficients, targets = random_batch(np.random.default_rng(seed))
-    routing = RegularizedRouting(penalty, strength, rate=0.05)
-    expected = reference.regularized_step(
-        votes, coefficients, targets, penalty, strength, 0.05
-    )
-    actual = routing.step(votes, coefficients, targets)
-    np.testing.assert_allclose(actual, expected, atol=1e-5)
+    assert_close(routed.poses, poses)
 
 
 @pytest.mark.parametrize("strength", [0.001, 10.0])
@@ -85,19 +65,7 @@ def test_step_climbs_the_objective_as_the_gradient_says(penalty, strength, rng):
         slopes[index] = (
             objective(coefficients + nudge) - objective(coefficients - nudge)
         ) / 2e-6
-    np.testing.assert_allclose(stepped - coefficients, rate * slopes, atol=SUMS)
-
-
-@pytest.mark.parametrize(
-    ("penalty", "target", "expected"),
-    [("l2", 1, 3.8), ("l2", 0, -0.2), ("l1", 1, 3.95), ("l1", 0, -0.05)],
-)
-def test_step_has_the_worked_out_value(penalty, target, expected):
-    # The vote (1, 2) times 2 is (2, 4), which agrees with the vote by 10.
-    votes = np.array([[[[1.0, 2.0]]]], "float32")
-    routing = RegularizedRouting(penalty, strength=0.5, rate=0.1)
-    stepped = routing.step(votes, [[2.0]], [[target]])
-    np.testing.assert_allclose(stepped, [[expected]], atol=SUMS)
+    assert_close(stepped - coefficients, rate * slopes)
 
 
 def test_zero_coefficients_stay_zero(rng):
@@ -105,16 +73,6 @@ def test_zero_coefficients_stay_zero(rng):
     for penalty in PENALTIES:
         routing = RegularizedRouting(penalty, strength=1.0, rate=0.1)
         assert not np.any(routing.step(votes, 0 * coefficients, targets))
-
-
-def test_step_ignores_how_often_a_batch_is_repeated(rng):
-    votes, coefficients, targets = random_batch(rng)
-    routing = RegularizedRouting(rate=0.05)
-    once = routing.step(votes, coefficients, targets)
-    thrice = routing.step(
-        np.tile(votes, (3, 1, 1, 1)), coefficients, np.tile(targets, (3, 1))
-    )
-    np.testing.assert_allclose(thrice, once, atol=SUMS)
 
 
 def test_votes_are_constants_of_the_step(rng):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.golden import load, published_votes
+from tests.golden import assert_golden, load
 from tests.gradients import value_and_gradients
-from tests.tolerance import SUMS, assert_all_close
+from tests.tolerance import assert_all_close, assert_close
 from tfcaps.ops import efficient_squash
 from tfcaps.routing import SelfAttentionRouting
 
@@ -22,34 +22,16 @@ def routed_layer(poses, transformation, bias):
 def test_layer_equals_the_public_implementation():
     golden = load("05_self_attention_fccaps")
     arguments = golden["input_poses"], golden["weights"], golden["bias"]
-    routed = routed_layer(*arguments)
-    names = ("poses", "activations", "couplings_before_bias")
-    for name, tensor in zip(names, routed, strict=True):
-        np.testing.assert_allclose(
-            tensor, golden[name], atol=1e-5, err_msg=name
-        )
+    routed = routed_layer(*arguments)._asdict()
+    routed["couplings_before_bias"] = routed.pop("couplings")
+    assert_golden(golden, "{}", **routed)
     _, gradients = value_and_gradients(
         lambda *arguments: routed_layer(*arguments).poses,
         *arguments,
         upstream=golden["upstream"],
     )
-    for name, gradient in zip(
-        ("input", "weights", "bias"), gradients, strict=True
-    ):
-        np.testing.assert_allclose(
-            gradient, golden[f"grad_{name}"], atol=1e-4, err_msg=name
-        )
-
-
-def test_routing_of_the_public_votes_equals_the_public_one():
-    golden = load("05_self_attention_fccaps")
-    logits = golden["attention_logits"]
-    shares = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    routed = SelfAttentionRouting()(golden["votes"], bias=golden["bias"])
-    np.testing.assert_allclose(routed.couplings, shares, atol=1e-5)
-    np.testing.assert_allclose(routed.poses, golden["poses"], atol=1e-5)
-    lengths = np.sqrt(np.square(routed.activations) + 1e-7)
-    np.testing.assert_allclose(lengths, golden["lengths_eps"], atol=1e-5)
+    gradients = dict(zip(("input", "weights", "bias"), gradients, strict=True))
+    assert_golden(golden, "grad_{}", 1e-4, **gradients)
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 0.1, 20.0])
@@ -59,20 +41,8 @@ def test_routing_equals_all_pairs_of_children(shape, sharpness, rng):
     bias = rng.normal(size=shape[1:3]).astype("float32")
     routed = SelfAttentionRouting(sharpness=sharpness)(votes, bias=bias)
     poses, couplings = reference.self_attention_routing(votes, bias, sharpness)
-    np.testing.assert_allclose(routed.poses, poses, atol=1e-5)
-    np.testing.assert_allclose(routed.couplings, couplings, atol=1e-5)
-
-
-def test_routing_has_the_worked_out_values():
-    routed = SelfAttentionRouting()(published_votes())
-    couplings = [0.910705, 0.966391, 0.456206, 0.023438]
-    poses = [
-        [0.680966, -0.695571],
-        [0.441119, -0.480099],
-        [0.207155, -0.194336],
-    ]
-    np.testing.assert_allclose(routed.couplings[0, :, 0], couplings, atol=SUMS)
-    np.testing.assert_allclose(routed.poses[0], poses, atol=SUMS)
+    assert_close(routed.poses, poses, atol=1e-5)
+    assert_close(routed.couplings, couplings, atol=1e-5)
 
 
 def test_bias_is_added_to_rounded_couplings(rng):
@@ -82,7 +52,7 @@ def test_bias_is_added_to_rounded_couplings(rng):
     poses = efficient_squash(
         np.einsum("bij,bijd->bjd", routed.couplings + bias, votes)
     )
-    np.testing.assert_allclose(routed.poses, poses, atol=SUMS)
+    assert_close(routed.poses, poses)
 
 
 def test_last_gradient_is_that_of_constant_couplings(rng):
@@ -99,7 +69,7 @@ def test_last_gradient_is_that_of_constant_couplings(rng):
         lambda votes, bias: routing(votes, bias=bias).poses, votes, bias
     )
     expected, constant = value_and_gradients(with_constants, votes, bias)
-    np.testing.assert_allclose(poses, expected, atol=SUMS)
+    assert_close(poses, expected)
     assert_all_close(gradients, constant, atol=1e-5)
 
 

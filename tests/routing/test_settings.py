@@ -49,15 +49,6 @@ WEIGHTS = {
 }
 
 
-def classes_with(setting):
-    classes = {
-        case.public_class
-        for case in ROUTINGS
-        if setting in case.make().get_config()
-    }
-    return sorted(classes, key=lambda routing: routing.__name__)
-
-
 def test_get_makes_a_routing_from_each_form():
     routing = DynamicRouting(4, gradient="full", levels=11)
     assert routings.get(routing) is routing
@@ -99,24 +90,19 @@ def test_get_revives_what_serialize_wrote(case):
     assert (revived.levels, revived.levels_mode) == (3, "midrise")
 
 
+DENSE = keras.saving.serialize_keras_object(keras.layers.Dense(2))
+
+
 @pytest.mark.parametrize(
     "identifier",
-    [
-        True,
-        2.5,
-        None,
-        "agreement",
-        keras.saving.serialize_keras_object(keras.layers.Dense(2)),
-        {},
-    ],
+    [True, 2.5, None, "agreement", DENSE, {}],
     ids=["bool", "float", "none", "name", "layer", "empty"],
 )
 def test_get_refuses_anything_else(identifier):
     message = (
-        "`routing` must be a number of iterations, one of the names "
-        "['dynamic', 'em', 'mean_shift', 'regularized', 'scaled_distance', "
-        "'self_attention', 'uniform'], a config or a `tfcaps.routing.Routing`. "
-        "Received: routing="
+        f"`routing` must be a number of iterations, one of the names "
+        f"{sorted(NAMES)}, a config or a `tfcaps.routing.Routing`. Received: "
+        f"routing="
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         routings.get(identifier)
@@ -137,14 +123,10 @@ def test_get_refuses_anything_else(identifier):
 )
 def test_every_routing_refuses_the_same_settings(name, value, must):
     said = f"`{name}` must {must}. Received: {name}={value!r}."
-    for routing in classes_with(name):
-        with pytest.raises(ValueError, match=re.escape(said)):
-            routing(**{name: value})
-
-
-def test_no_iterations_are_advised_against():
-    with pytest.raises(ValueError, match="Use 1 for equal couplings"):
-        DynamicRouting(iterations=0)
+    for routing in NAMES.values():
+        if name in routing().get_config():
+            with pytest.raises(ValueError, match=re.escape(said)):
+                routing(**{name: value})
 
 
 def test_config_without_a_mode_is_midtread():
@@ -153,31 +135,23 @@ def test_config_without_a_mode_is_midtread():
     assert routings.get(config).levels_mode == "midtread"
 
 
+FINITE = "`sharpness` must be a finite number above 0"
+POSITIVE = "must be positive. Received: inverse_temperature={}, epsilon={}."
+NOT_NEGATIVE = "must not be negative. Received: strength={}, rate={}."
+
+
 @pytest.mark.parametrize(
     ("routing", "settings", "said"),
     [
-        (DynamicRouting, {"sharpness": 0}, "`sharpness` must be a finite numb"),
         (DynamicRouting, {"sharpness": math.inf}, "Received: sharpness=inf"),
+        (DynamicRouting, {"iterations": 0}, "Use 1 for equal couplings"),
         (DynamicRouting, {"sharpness_mode": "x"}, "sharpness_mode='x'"),
         (DynamicRouting, {"leaky": True, "orphan": math.nan}, "orphan=nan"),
         (DynamicRouting, {"leaky": True, "orphan_mode": "x"}, "orphan_mode='x"),
         (DynamicRouting, {"orphan": 0.1}, "need `leaky=True`"),
         (DynamicRouting, {"orphan_mode": "learned"}, "need `leaky=True`"),
-        *(
-            (DynamicRouting, {"silent_parents": count}, "must be an integer")
-            for count in (-1, 1.5, True, None)
-        ),
-        (
-            EMRouting,
-            {"inverse_temperature": 0.0},
-            "`inverse_temperature` and `epsilon` must be positive. Received: "
-            "inverse_temperature=0.0, epsilon=1e-09.",
-        ),
-        (
-            EMRouting,
-            {"epsilon": 0.0},
-            "must be positive. Received: inverse_temperature=0.01, epsilon=0.0",
-        ),
+        (EMRouting, {"inverse_temperature": 0}, POSITIVE.format(0, 1e-9)),
+        (EMRouting, {"epsilon": 0.0}, POSITIVE.format(0.01, 0.0)),
         (MeanShiftRouting, {"types": 0}, "`types` must be integers of at leas"),
         (MeanShiftRouting, {"steps": 0}, "`steps` must be integers of at leas"),
         (MeanShiftRouting, {"width": 0.0}, "`width` must be above 0"),
@@ -186,19 +160,10 @@ def test_config_without_a_mode_is_midtread():
         (
             RegularizedRouting,
             {"penalty": "l3"},
-            "`penalty` must be one of ('l1', 'l2'). Received: penalty='l3'.",
+            "of ('l1', 'l2'). Received: pe",
         ),
-        (
-            RegularizedRouting,
-            {"strength": -0.1},
-            "`strength` and `rate` must not be negative. Received: "
-            "strength=-0.1, rate=0.0001.",
-        ),
-        (
-            RegularizedRouting,
-            {"rate": -1},
-            "must not be negative. Received: strength=0.001, rate=-1.",
-        ),
+        (RegularizedRouting, {"strength": -1}, NOT_NEGATIVE.format(-1, 1e-4)),
+        (RegularizedRouting, {"rate": -1}, NOT_NEGATIVE.format(0.001, -1)),
         (
             ScaledDistanceRouting,
             {"distance_scale": "child"},
@@ -206,7 +171,12 @@ def test_config_without_a_mode_is_midtread():
             "Received: distance_scale='child'.",
         ),
         *(
-            (SelfAttentionRouting, {"sharpness": value}, "must be a finite num")
+            (DynamicRouting, {"silent_parents": count}, "must be an integer")
+            for count in (-1, 1.5, True, None)
+        ),
+        *(
+            (routing, {"sharpness": value}, FINITE)
+            for routing in (DynamicRouting, SelfAttentionRouting)
             for value in (0, -1.0, math.nan, math.inf)
         ),
     ],
@@ -217,9 +187,6 @@ def test_wrong_settings_are_refused(routing, settings, said):
 
 
 def test_votes_of_another_rank_are_refused():
-    message = (
-        "Votes must have the shape [batch, children, parents, components]. "
-        "Received: shape=(2, 3, 4)."
-    )
+    message = "[batch, children, parents, components]. Received: shape=(2, 3,"
     with pytest.raises(ValueError, match=re.escape(message)):
         Votes(np.zeros((2, 3, 4)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.tolerance import SUMS, assert_all_close
+from tests.tolerance import assert_all_close, assert_close
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
@@ -52,10 +52,8 @@ def test_silent_parents_of_factored_votes(rng):
     whole = DynamicRouting()(FactoredVotes([Block(poses, maps)]))
     votes = FactoredVotes([Block(poses, maps[:, :3])])
     left = DynamicRouting(silent_parents=2)(votes)
-    np.testing.assert_allclose(
-        left.couplings, whole.couplings[..., :3], atol=SUMS
-    )
-    np.testing.assert_allclose(left.poses, whole.poses[:, :3], atol=SUMS)
+    assert_close(left.couplings, whole.couplings[..., :3])
+    assert_close(left.poses, whole.poses[:, :3])
 
 
 @pytest.mark.parametrize("variant", ["paper", "code"])
@@ -69,12 +67,8 @@ def test_absent_parents_of_em_are_as_if_they_were_not_there(variant, rng):
     left = routing(
         votes[:, :, 1::2], acts, beta_u=beta_u[1::2], beta_a=beta_a[1::2]
     )
-    np.testing.assert_allclose(whole.poses[:, 1::2], left.poses, atol=1e-5)
-    np.testing.assert_allclose(
-        whole.couplings[..., 1::2], left.couplings, atol=SUMS
-    )
-    np.testing.assert_allclose(
-        whole.activations[:, 1::2], left.activations, atol=SUMS
-    )
+    assert_close(whole.poses[:, 1::2], left.poses, atol=1e-5)
+    assert_close(whole.couplings[..., 1::2], left.couplings)
+    assert_close(whole.activations[:, 1::2], left.activations)
     assert not np.any(whole.couplings[..., ::2])
     assert not np.any(whole.activations[:, ::2])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.tolerance import SUMS, assert_all_close
+from tests.tolerance import assert_all_close, assert_close
 from tfcaps.ops import squash
 from tfcaps.routing import DynamicRouting, UniformRouting
 
@@ -15,8 +15,8 @@ def test_routing_equals_one_iteration_by_agreement(shape, rng):
     bias = rng.normal(size=shape[2:]).astype("float32")
     routed = UniformRouting()(votes, bias=bias)
     poses, couplings = reference.dynamic_routing(votes, bias, 1)
-    np.testing.assert_allclose(routed.poses, poses, atol=1e-5)
-    np.testing.assert_allclose(routed.couplings, couplings, atol=1e-7)
+    assert_close(routed.poses, poses, atol=1e-5)
+    assert_close(routed.couplings, couplings, atol=1e-7)
     assert_all_close(routed, DynamicRouting(1)(votes, bias=bias))
 
 
@@ -25,4 +25,4 @@ def test_rounded_couplings_make_the_poses(rng):
     routed = UniformRouting(levels=5)(votes)
     np.testing.assert_allclose(routed.couplings, 0.25)
     poses = squash(0.25 * votes.sum(axis=1))
-    np.testing.assert_allclose(routed.poses, poses, atol=SUMS)
+    assert_close(routed.poses, poses)

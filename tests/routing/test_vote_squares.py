@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from tests.gradients import value_and_gradients
-from tests.tolerance import SUMS, assert_all_close
+from tests.tolerance import SUMS, assert_all_close, assert_close
 from tfcaps.routing import Votes
 
 
@@ -59,7 +59,7 @@ def test_values_and_gradients_are_those_of_the_definition(name, rng):
         *inputs,
         upstream=upstream,
     )
-    np.testing.assert_allclose(value, wanted, atol=1e-5)
+    assert_close(value, wanted, atol=1e-5)
     assert_all_close(gradients, slopes)
 
 
@@ -80,4 +80,4 @@ def test_gradients_of_close_votes_are_not_those_of_their_rounding(name, rng):
     )
     for gradient, slope in zip(gradients, slopes, strict=True):
         scale = np.max(np.abs(slope))
-        np.testing.assert_allclose(gradient, slope, atol=SUMS * scale)
+        assert_close(gradient, slope, atol=SUMS * scale)

@@ -198,13 +198,13 @@ class ClassCaps(RoutedCaps):
             coefficients.assign(self.routing.step(votes, coefficients, targets))
 
     def children_shape(self, input_shape: Any) -> tuple[int, ...]:
-        """Returns how children are arranged: `(i,)` or `(h, w, t)`."""
+        """Returns the shape of the children: `(i,)` or `(h, w, t)`."""
         return tuple(input_shape[1:-1])
 
     def voting_activations(
         self, inputs: Tensor, activations: Tensor | None = None
     ) -> Tensor:
-        """Returns how active each child is, 0 for those that cast no vote.
+        """Returns the activation of each child, 0 for those that cast no vote.
 
         Args:
             inputs: Child poses, as in the call.
@@ -225,7 +225,7 @@ class ClassCaps(RoutedCaps):
 
     @property
     def can_be_silent(self) -> bool:
-        """Whether a child whose matrices are zero moves no parent."""
+        """True if a child whose matrices are zero moves no parent."""
         return self.routing.ignores_silent and not self.coordinates
 
     def _check_input_shape(self, input_shape: Any) -> None:

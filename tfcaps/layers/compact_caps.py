@@ -153,12 +153,12 @@ class CompactCaps(ClassCaps):
 
     @property
     def counts_types(self) -> bool:
-        """Whether `sources` and `origins` are types, the same everywhere."""
+        """True if `sources` and `origins` are types, the same everywhere."""
         return self.share is not None and len(self.grid) == 3
 
     @property
     def _counted_before(self) -> int:
-        """How many children at each position `ClassCaps` counts."""
+        """The number of children that `ClassCaps` counts at each position."""
         return self.grid[-1] if self.counts_types else math.prod(self.grid)
 
     def _place(self, positions: int) -> tuple[int, int]:
@@ -167,7 +167,7 @@ class CompactCaps(ClassCaps):
         return int(rows), int(columns)
 
     def _counted(self, input_shape: Any) -> tuple[int, int]:
-        """Returns positions, and how many children at each are counted."""
+        """Returns the numbers of positions and of children counted at each."""
         *grid, _ = input_shape[1:]
         if self.counts_types:
             return math.prod(grid[:-1]), grid[-1]

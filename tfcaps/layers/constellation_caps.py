@@ -157,7 +157,7 @@ class ConstellationCaps(ClassCaps):
 
     @property
     def shifts(self) -> Tensor:
-        """Where each type stands in each class, `[t, j, 2]` in pixels."""
+        """The place of each type in each class, `[t, j, 2]` in pixels."""
         return self.blueprint * self.side
 
     def call(
@@ -195,7 +195,7 @@ class ConstellationCaps(ClassCaps):
     def _prepared(
         self, inputs: Tensor, activations: Tensor | None
     ) -> tuple[Votes, Tensor, dict[str, Tensor]]:
-        """Returns what the routing takes; activations are `[b, i]`."""
+        """Returns the routing's arguments; activations are `[b, i]`."""
         if activations is None:
             raise ValueError(
                 "ConstellationCaps need the `activations` of the parts, as a "
@@ -227,7 +227,7 @@ class ConstellationCaps(ClassCaps):
         return TranslatedVotes(inputs, transformation, cells, within)
 
     def scanned(self, counts: tuple[int, int]) -> tuple[int, int]:
-        """Returns at how many rows and columns classes are looked for.
+        """Returns the numbers of rows and columns at which classes are sought.
 
         Args:
             counts: Rows and columns of places.
@@ -237,7 +237,7 @@ class ConstellationCaps(ClassCaps):
 
     @property
     def can_be_silent(self) -> bool:
-        """Whether children are silent whose weights are zero: no place is."""
+        """False: children with weights of zero still stand somewhere."""
         return False
 
     def _outputs(

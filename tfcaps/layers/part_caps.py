@@ -146,7 +146,7 @@ class PartCaps(keras.layers.Layer):
         return (*outputs, presence) if return_presence else outputs
 
     def presence(self, inputs: Tensor) -> Tensor:
-        """Returns how much each type, and nothing, is present at each place.
+        """Returns the presence of each type, and of nothing, at each place.
 
         Args:
             inputs: Feature map `[b, h, w, channels]`.
@@ -161,7 +161,7 @@ class PartCaps(keras.layers.Layer):
         return ops.softmax(ops.concatenate(logits, axis=-1), axis=-1)
 
     def places(self, presence: Tensor) -> Tensor:
-        """Returns the mean place `[b, h, w, t, 2]` of what is near, in pixels.
+        """Returns the mean place `[b, h, w, t, 2]` of near parts, in pixels.
 
         Args:
             presence: Tensor `[b, h, w, num_types + 1]`.
@@ -230,7 +230,7 @@ def compete(presence: Tensor, window: int, power: float) -> Tensor:
 
 
 def centres(count: int, stride: float, offset: float) -> NDArray[np.float32]:
-    """Returns the pixels `[count]` at which places are."""
+    """Returns the pixels `[count]` of the places."""
     return (offset + stride * np.arange(count)).astype("float32")
 
 

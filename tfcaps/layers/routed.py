@@ -157,7 +157,7 @@ class RoutedCaps(keras.layers.Layer):
         return ops.reshape(blocks, shape)
 
     def _num_votes(self, input_shape: Any) -> int:
-        """Returns how many numbers the votes of one sample are."""
+        """Returns the number of components of a sample's votes."""
         raise NotImplementedError
 
     def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
@@ -166,7 +166,7 @@ class RoutedCaps(keras.layers.Layer):
 
     @property
     def _can_factor(self) -> bool:
-        """Whether votes are no more than the poses times the maps."""
+        """True if votes are no more than the poses times the maps."""
         return True
 
     def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
@@ -217,7 +217,7 @@ def select_outputs(
     return_activations: bool,
     return_couplings: bool,
 ) -> Any:
-    """Returns poses alone, or a tuple of them and what else is wanted."""
+    """Returns poses alone, or a tuple of them and the outputs asked for."""
     outputs = [poses]
     if return_activations:
         outputs.append(activations)

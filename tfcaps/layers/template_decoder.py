@@ -127,7 +127,7 @@ class TemplateDecoder(keras.layers.Layer):
         return drawn + ops.cast(self.ground, "float32")
 
     def adapt(self, images: Any, found: Any) -> None:
-        """Sets templates to the mean of what is to be seen where types are.
+        """Sets templates to the mean image around the places of their types.
 
         For the further training of a network whose types stand for something.
         A type that is found nowhere keeps its template. The layer must be
@@ -188,7 +188,7 @@ class TemplateDecoder(keras.layers.Layer):
 
 
 def _fading(size: int) -> Any:
-    """Returns what templates are multiplied by, `[size, size, 1, 1]`."""
+    """Returns the factors of a template's pixels, `[size, size, 1, 1]`."""
     away = np.arange(size) - size // 2
     down, right = np.meshgrid(away, away, indexing="ij")
     square = (down**2 + right**2) / (size / 4.0) ** 2

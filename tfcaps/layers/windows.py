@@ -15,7 +15,7 @@ _NOTHING = -1e30
 
 
 class Windows:
-    """Where the windows of a convolution lie on a map.
+    """The places of a convolution's windows on a map.
 
     Args:
         rows: Rows of the map.
@@ -78,7 +78,7 @@ class Windows:
         )
 
     def parts(self, maps: Tensor) -> list[Tensor]:
-        """Returns what windows hold at each place, `[b, h', w', ...]`.
+        """Returns the content of windows at each place, `[b, h', w', ...]`.
 
         What lies outside of the map is zero.
         """
@@ -136,7 +136,7 @@ class Windows:
         return result
 
     def _members(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Returns which elements of windows hold the same child.
+        """Groups the elements of windows that hold the same child.
 
         Returns:
             The elements `h' * w' * p * q` of each child of a type, int32

@@ -112,7 +112,7 @@ class ReverseChannels(keras.layers.Layer):
 
     @property
     def equivalent_layers(self) -> list[keras.layers.Layer]:
-        """What sees the same, for `tfcaps.rem.receptive_fields`."""
+        """A layer of equal receptive fields, for `rem.receptive_fields`."""
         return [keras.layers.Identity()]
 
 

@@ -1,4 +1,4 @@
-"""A network of parts with what it is trained on beside its lengths."""
+"""A network of parts, with the outputs that it is trained on."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def with_templates(
     *,
     template_size: int = 11,
 ) -> keras.Model:
-    """Returns what of a network of parts is trained, and a picture of it.
+    """Returns a network of parts with the outputs that it is trained on.
 
     It shares the layers, and so the weights, of `model`. Train it on its
     outputs, with labels and images:

@@ -71,7 +71,7 @@ def agreement(parents: Tensor, poses: Tensor, maps: Tensor) -> Tensor:
 
 
 def _one_by_one() -> bool:
-    """Tells whether parents are taken one by one: there are only CPUs."""
+    """Returns True if parents are taken one by one: there are only CPUs."""
     devices = keras.distribution.list_devices()
     return all(device.startswith("cpu") for device in devices)
 

@@ -208,7 +208,7 @@ class DynamicRouting(Routing):
         return Routed(poses, length(poses), couplings)
 
     def _rivals(self, votes: Votes) -> int:
-        """Returns how many parents compete for a child."""
+        """Returns the number of parents that compete for a child."""
         return votes.num_parents + self.leaky + self.silent_parents
 
     def _squash(self, sums: Tensor) -> Tensor:

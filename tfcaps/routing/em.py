@@ -20,7 +20,7 @@ from tfcaps.routing.votes import Votes
 
 
 class _Variant(NamedTuple):
-    """What is added to masses, and how much of a mean is new."""
+    """The amount added to masses, and the new share of a mean."""
 
     least_mass: float
     freshness: float

@@ -81,7 +81,7 @@ def _made(
 
 
 def stay_factored(routing: Routing, blocks: list[Block], votes: int) -> bool:
-    """Tells whether votes are better never held in memory.
+    """Returns True if votes are better never held in memory.
 
     Measured on a CPU: summing children that share matrices before they vote is
     4 to 14 times as fast. For other children factored votes save memory, and
@@ -163,7 +163,7 @@ def _flatten(structure: Any) -> list[Any]:
 
 
 def in_step() -> bool:
-    """Tells whether a step of Keras is being traced.
+    """Returns True while a step of Keras is being traced.
 
     On TensorFlow this differs from an eager call, and from tracing a signature.
     On JAX there is no such difference.

@@ -25,7 +25,7 @@ _IN_TREE = 0.5
 
 
 class Mode(NamedTuple):
-    """Where the votes for each parent agree most.
+    """The place where the votes for each parent agree most.
 
     Attributes:
         evidence: Log-likelihood ratio `[b, j]` of each parent, over all places.
@@ -38,7 +38,7 @@ class Mode(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class MeanShiftRouting(Routing):
-    """Finds the mode of the votes for each parent, and couples who agree.
+    """Finds the mode of the votes for each parent, and couples those near it.
 
     Children are of `T` types, the last axis to vary: child `i` has type
     `t = i mod T`. A parent expects one child of each type `t` with a slot,
@@ -161,7 +161,7 @@ class MeanShiftRouting(Routing):
 
     @property
     def vote_passes(self) -> int:
-        """How often all votes are compared or summed, see `Routing`."""
+        """The number of times that all votes are read, see `Routing`."""
         return 2 * self.steps
 
     def route(
@@ -183,7 +183,7 @@ class MeanShiftRouting(Routing):
         log_width: Tensor | None = None,
         slots: Tensor | None = None,
     ) -> Mode:
-        """Returns where the votes agree most, and how much speaks for it."""
+        """Returns the place where votes agree most, and its evidence."""
         evidence, anchors = self.evidence_map(
             votes, activations, log_width, slots
         )
@@ -253,7 +253,7 @@ class MeanShiftRouting(Routing):
         return Routed(poses, active, ops.transpose(couplings, (0, 2, 1)))
 
     def _activations(self, couplings: Tensor, slots: Tensor | None) -> Tensor:
-        """Returns how much of what parents expect is coupled, `[b, j]`."""
+        """Returns the share of expected parts that is coupled, `[b, j]`."""
         _, parents, children = couplings.shape
         shape = (-1, parents, children // self.types, self.types)
         mass = ops.sum(ops.reshape(couplings, shape), axis=2)  # [b, j, t]
@@ -266,7 +266,7 @@ class MeanShiftRouting(Routing):
         return ops.clip(0.5 + ops.sum(ratios, axis=-1) / (most * gain), 0, 1)
 
     def _log_ratios(self, mass: Tensor) -> Tensor:
-        """Returns log-likelihood ratios of finding so much of a part."""
+        """Returns the log-likelihood ratios of parts found so strongly."""
         share = ops.minimum(mass, 1.0)
         likelihood = self.epsilon + (1.0 - self.epsilon) * share
         return ops.log(likelihood) - 0.5 * math.log(self.epsilon)

@@ -125,13 +125,13 @@ class Routing(abc.ABC):
 
     @property
     def differentiates_loop(self) -> bool:
-        """Whether gradients go through a loop of iterations."""
+        """True if gradients go through a loop of iterations."""
         through = getattr(self, "gradient", "last") == "full"
         return through and getattr(self, "iterations", 1) > 1
 
     @property
     def vote_passes(self) -> int:
-        """How often all votes are summed, compared or measured.
+        """The number of times that all votes are summed, compared or measured.
 
         `tfcaps.rem.multiply_adds` counts a multiply-add for each component of
         each vote in each pass. By default a sum in each iteration, and an
@@ -210,7 +210,7 @@ def check_gradient(gradient: Any) -> str:
 
 
 def check_silent_parents(silent_parents: Any) -> int:
-    """Returns how many parents are silent.
+    """Returns the number of silent parents.
 
     Raises:
         ValueError: Unless it is an integer of at least 0.

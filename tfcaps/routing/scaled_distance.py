@@ -155,7 +155,7 @@ class ScaledDistanceRouting(Routing):
 
 
 def _shortening(lengths: Tensor, activations: Tensor) -> Tensor:
-    """Returns what makes no vote longer than its child's activation."""
+    """Returns the factors that shorten votes to their child's activation."""
     limits = ops.expand_dims(activations, -1)
     # Dividing by very short votes too would give 0 * inf in the gradient.
     longer = lengths > limits

@@ -96,7 +96,7 @@ class TranslatedVotes(Votes):
         return mass, anchors
 
     def _kernel(self, axis: int, width: Tensor) -> Tensor:
-        """Returns how near cells are to where anchors want them.
+        """Returns the nearness of cells to the places that anchors want.
 
         Returns:
             Tensor `[t, j, cells, anchors]`, in [0, 1].

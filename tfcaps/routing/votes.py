@@ -46,12 +46,12 @@ class Votes:
 
     @property
     def num_parents(self) -> int:
-        """How many parents there are."""
+        """The number of parents."""
         return int(self._by_parent.shape[1])
 
     @property
     def num_children(self) -> int:
-        """How many children there are."""
+        """The number of children."""
         return int(self._by_parent.shape[2])
 
     @property
