@@ -23,7 +23,6 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, check_installed, run_command
-from experiments.paper import NO_COUPLING_LOSS
 from markdown_table import table
 from training.configs import config_from
 from training.quiet import start_quietly
@@ -151,7 +150,9 @@ def _budget(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "batch_size": options.batch_size,
         "final_sparsity": _SPARSITY,
         "decay": _DECAY,
-        **NO_COUPLING_LOSS,
+        "coupling_spread": 0.0,
+        "coupling_polarization": 0.0,
+        "coupling_crowding": 0.0,
     }
 
 

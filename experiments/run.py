@@ -28,8 +28,7 @@ from cli import (
     number,
     run_loading,
 )
-from experiments.experiment import NAMES
-from experiments.paper import RECIPES
+from experiments.experiment import NAMES, RECIPES
 from training.quiet import start_quietly
 
 

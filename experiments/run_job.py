@@ -6,10 +6,9 @@ from pathlib import Path
 from cli import UserError
 from experiments import figures as experiment_figures
 from experiments import table as experiment_table
-from experiments.experiment import TABLES_OF_THE_PAPER
+from experiments.experiment import RECIPES, TABLES_OF_THE_PAPER
 from experiments.folder import ExperimentFolder
 from experiments.jobs import Jobs
-from experiments.paper import RECIPES
 
 
 def main(options: argparse.Namespace) -> None:

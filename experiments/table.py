@@ -105,14 +105,16 @@ def _line(folder: ExperimentFolder, row: Row) -> Line:
     models = [run.models() for run in done]
     for run, model in zip(done, models, strict=True):
         _check_fields(run, model, row, folder.experiment.columns)
-    published = row.published or (None,) * len(row.fields)
     seconds = [run.seconds for run in done if run.seconds]
     return Line(
         row.labels,
         [
             _cell(column, field, models, text)
             for column, field, text in zip(
-                folder.experiment.columns, row.fields, published, strict=True
+                folder.experiment.columns,
+                row.fields,
+                row.published,
+                strict=True,
             )
         ],
         len(done),
