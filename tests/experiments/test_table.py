@@ -73,8 +73,8 @@ def test_a_single_seed_has_no_deviation_over_seeds(tmp_path, fake):
 
 def test_nothing_is_less_than_nothing():
     column = Column("accuracy, %", "accuracy", 2)
-    assert experiment_table._signed(column, -0.001) == "+0.00"
-    assert experiment_table._signed(column, -0.006) == "-0.01"
+    assert experiment_table.signed(column, -0.001) == "+0.00"
+    assert experiment_table.signed(column, -0.006) == "-0.01"
 
 
 def test_vanilla_rows_have_no_trees(tmp_path, fake):
