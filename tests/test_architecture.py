@@ -13,7 +13,11 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted(
     path.relative_to(ROOT)
     for folder in (
-        "tfcaps", "training", "export", "benchmarks", "experiments",
+        "tfcaps",
+        "training",
+        "export",
+        "benchmarks",
+        "experiments",
     )  # fmt: skip
     for path in (ROOT / folder).rglob("*.py")
 )
@@ -39,7 +43,11 @@ PACKAGES = {
     "export": {"tfcaps", "export"},
     "benchmarks": {"tfcaps", "training", "export", "benchmarks"},
     "experiments": {
-        "tfcaps", "training", "export", "benchmarks", "experiments",
+        "tfcaps",
+        "training",
+        "export",
+        "benchmarks",
+        "experiments",
     },  # fmt: skip
 }
 TENSORFLOW = {
