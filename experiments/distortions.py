@@ -9,26 +9,21 @@ of one name are seeds of it, and their mean is shown. `training/run.py
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarks import command
 from cli import (
     Parser,
     UserError,
     at_least_one,
     check_installed,
     named_file,
-    run_loading,
 )
-from training.quiet import start_quietly
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def make_parser() -> Parser:
@@ -56,7 +51,7 @@ def make_parser() -> Parser:
     add(
         "--to",
         type=Path,
-        default=ROOT / "results" / "distortions",
+        default=command.ROOT / "results" / "distortions",
         metavar="PATH",
         help="the table, its data and its figure, without suffix",
     )
@@ -85,39 +80,22 @@ def _check(options: argparse.Namespace) -> None:
     check_installed(viz="matplotlib", data="PIL")
 
 
-def _load() -> Callable[[argparse.Namespace], None]:
-    start_quietly()
-    return run
-
-
 def run(options: argparse.Namespace) -> None:
     """Measures, unless that was done, and writes the three files."""
     from experiments import distortions_job as job
-    from tfcaps.files import write_atomically
 
-    data, table, picture = (
-        options.to.with_name(options.to.name + end)
-        for end in (".json", ".md", ".png")
-    )
+    folder, name = options.to.parent, options.to.name
     if options.page:
-        try:
-            result = json.loads(data.read_text("utf-8"))
-        except ValueError as error:
-            raise UserError(f"{data} is not JSON: {error}.") from error
+        result = command.read(folder / f"{name}.json", {})
     else:
         result = job.measure(
             options.models, options.dataset, options.data_dir, options.samples
         )
-        options.to.parent.mkdir(parents=True, exist_ok=True)
-        with write_atomically(data, "w") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
-    with write_atomically(table, "w") as file:
-        file.write(job.page(result))
-    job.draw(result, picture)
-    print(job.page(result))
-    print(f"written: {table} and {picture}")
+    text = job.page(result)
+    command.write(folder, name, result, text)
+    job.draw(result, folder / f"{name}.png")
+    print(text)
 
 
 if __name__ == "__main__":
-    sys.exit(run_loading(make_parser(), _load, _check))
+    sys.exit(command.main(make_parser(), run, _check))

@@ -1,6 +1,6 @@
 """Distorts test images and asks networks: `experiments/distortions.py`."""
 
-import time
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from benchmarks import machine
+from benchmarks.measure import interleaved
 from cli import UserError
 from markdown_table import markdown, table
 from tfcaps import rem
@@ -88,8 +89,13 @@ def measure(
         }
         for name, model in loaded
     }
-    for name, milliseconds in _times(loaded, pixels).items():
-        networks[name]["milliseconds"] = milliseconds
+    batch = Images(np.resize(pixels, (_BATCH, *pixels.shape[1:])))[:]
+    calls = {
+        name: functools.partial(model.predict_on_batch, batch)
+        for name, model in reversed(loaded)  # one seed of each
+    }
+    for name, timing in interleaved("distortions", calls, _TURNS).items():
+        networks[name]["milliseconds"] = round(timing["ms"], 2)
     for key, moved in _sets(pixels):
         print(f"distortion: {key}", flush=True)
         for name, model in loaded:
@@ -158,25 +164,6 @@ def _key(kind: str, strength: float) -> str:
 def _accuracy(model: keras.Model, pixels: Pixels, labels: Array) -> float:
     answers = model.predict(Images(pixels)[:], batch_size=256, verbose=0)
     return float(np.mean(np.argmax(answers, axis=-1) == labels))
-
-
-def _times(
-    loaded: Sequence[tuple[str, keras.Model]], pixels: Pixels
-) -> dict[str, float]:
-    """Returns the median milliseconds of a batch; networks take turns."""
-    batch = Images(np.resize(pixels, (_BATCH, *pixels.shape[1:])))[:]
-    first = dict(reversed(loaded))  # one seed of each
-    taken: dict[str, list[float]] = {name: [] for name in first}
-    for turn in range(_TURNS + 1):
-        for name, model in first.items():
-            start = time.perf_counter()
-            model.predict_on_batch(batch)
-            if turn:  # the first one traces
-                taken[name].append(time.perf_counter() - start)
-    return {
-        name: round(1e3 * float(np.median(times)), 2)
-        for name, times in taken.items()
-    }
 
 
 def page(result: Mapping[str, Any]) -> str:

@@ -1,13 +1,30 @@
-"""An experiment: the runs of a table, and the columns of the table."""
+"""An experiment: the runs of a table, and its columns, read from a file.
+
+`experiments/rows/table_9.toml` is table 9 of the paper. Its `rows` have a line
+for each row of the table: labels, the `run` that it shows, the `settings` of
+that run, and the published numbers under the names of columns. A line without a
+run shows that of the line above. Settings are `name=value`, or the name of
+several that the file or `shared.toml` has under `[settings]`; those of `all`
+are every run's. Two are not settings of a run: `defaults`, the data set (and
+the network) whose settings are the start, if that is not the run's own, and
+`target`, the published sparsity in %, which a recipe of the paper trains to.
+"""
 
 import dataclasses
-import importlib
-from collections.abc import Callable
+import functools
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 from cli import UserError
+from training import configs
 from training.configs import Config
+from training.configs import recipe as recipes
 from training.tables import Column
 
+_ROWS = Path(__file__).parent / "rows"
 TABLES_OF_THE_PAPER = tuple(
     f"table_{number}" for number in (1, 2, 3, 5, 6, 7, 9, 10, 11, 12)
 )
@@ -23,29 +40,27 @@ NAMES = (
     "structured",
     "hidden_capsules",
 )
+# How the runs of a table of the paper are trained; the first unless another is
+# asked for. The released settings have no target for the sparsity.
+RECIPES: dict[str, dict[str, Any]] = {
+    "short": {"epochs": 30, "learning_rate": 1e-3, "pruning": "polynomial"},
+    "paper": recipes.SETTINGS,
+}
 
-# How the paper calls what is measured of a run -> model, accuracy.
-SHOWN = {
+# How tables call what is measured of a run -> model, accuracy.
+_SHOWN = {
+    "baseline": ("baseline", "accuracy_quantized"),
     "vanilla": ("baseline", "accuracy"),
     "+Q": ("baseline", "accuracy_quantized"),
     "+REM": ("rem", "accuracy_quantized"),
     "pruned": ("rem", "accuracy"),
 }
-_OF_TREES = {
-    "class_share",
-    "entropy_bits",
-    "median_keys",
-    "necessity",
-    "necessity_random",
-    "nonuniform_share",
-    "normalized_entropy",
-    "size",
-    "strong_share",
-    "sufficiency",
-    "t_score",
-    "t_score_voting",
-    "whole_share",
-}
+_WITHOUT_TREES = (
+    "accuracy",
+    "sparsity_paper",
+    "nonzero_parameters",
+    "multiply_adds",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +80,7 @@ class Row:
     run: str
     config: Config
     fields: tuple[str | None, ...]
-    published: tuple[str | None, ...] = ()
+    published: tuple[str | None, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,33 +108,16 @@ class Experiment:
     figures: tuple[str, ...] = ()
     group: str = "model"
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row.labels) != len(self.labels):
-                raise ValueError(f"{row.labels} must be {self.labels}.")
-            if len(row.fields) != len(self.columns):
-                raise ValueError(f"{row.labels} must have a field per column.")
-            if len(row.published) not in (0, len(self.columns)):
-                raise ValueError(f"{row.labels} must have a cell per column.")
-            if self.configs.get(row.run) not in (None, row.config):
-                raise ValueError(f"two rows call different runs {row.run}.")
-
     @property
     def configs(self) -> dict[str, Config]:
         """The settings of each run, but for the seed."""
-        configs: dict[str, Config] = {}
-        for row in self.rows:
-            configs.setdefault(row.run, row.config)
-        return configs
+        return {row.run: row.config for row in self.rows}
 
     @property
     def has_published(self) -> tuple[bool, ...]:
         """Whether the paper has values for a column."""
-        cells = [row.published for row in self.rows if row.published]
-        return tuple(
-            any(row[k] is not None for row in cells)
-            for k in range(len(self.columns))
-        )
+        cells = zip(*(row.published for row in self.rows), strict=True)
+        return tuple(any(cell is not None for cell in some) for some in cells)
 
     def reduced(self, samples: int, epochs: int) -> "Experiment":
         """Returns the same with little data, few epochs and one seed."""
@@ -146,35 +144,13 @@ class Experiment:
         return dataclasses.replace(self, rows=rows)
 
 
-def fields_of(
-    shown: str, columns: tuple[Column, ...]
-) -> tuple[str | None, ...]:
-    """Returns where a row finds what the columns ask for.
-
-    Args:
-        shown: A key of `SHOWN`. Without quantisation there are no trees.
-        columns: Those of the table. Their fields lead downwards from a model.
-    """
-    model, accuracy = SHOWN[shown]
-    fields: list[str | None] = []
-    for column in columns:
-        *owners, name = column.field.split(".")
-        if name == "accuracy":
-            name = accuracy
-        elif accuracy == "accuracy" and _OF_TREES & {*owners, name}:
-            fields.append(None)
-            continue
-        fields.append(".".join([model, *owners, name]))
-    return tuple(fields)
-
-
 def load(name: str, recipe: str | None = None) -> Experiment:
     """Returns the experiment called `name`.
 
     Args:
         name: One of `NAMES`.
-        recipe: How the runs of a table of the paper are trained, see
-            `experiments/paper.py`, or `None` for its first recipe.
+        recipe: One of `RECIPES` for the runs of a table of the paper, or `None`
+            for the first.
 
     Raises:
         UserError: If a name is unknown.
@@ -183,9 +159,125 @@ def load(name: str, recipe: str | None = None) -> Experiment:
         raise UserError(
             f"unknown experiment {name!r}; there are {', '.join(NAMES)}."
         )
-    module = importlib.import_module(f"experiments.rows.{name}")
-    if recipe is None:
-        return module.get_experiment()
-    if name not in TABLES_OF_THE_PAPER:
+    if recipe is not None and name not in TABLES_OF_THE_PAPER:
         raise UserError(f"{name} has settings of its own and no recipe.")
-    return module.get_experiment(recipe)
+    recipe = recipe or next(iter(RECIPES))
+    about, shared = _read(name), _read("shared")
+    known = {**shared["settings"], **about.get("settings", {})}
+    notes = {**shared["notes"], "recipe": shared["recipes"][recipe]}
+    text = "\n" + about["notes"].format_map(notes)
+    columns = {key: Column(*shared["columns"][key]) for key in about["columns"]}
+    return Experiment(
+        title=about["title"],
+        labels=tuple(about["labels"]),
+        columns=tuple(columns.values()),
+        rows=_rows(about, columns, known, recipe),
+        seeds=tuple(about["seeds"]),
+        notes=tuple(" ".join(note.split()) for note in text.split("\n- ")[1:]),
+        figures=tuple(about.get("figures", ())),
+        group=about.get("group", "model"),
+    )
+
+
+@functools.cache
+def _read(name: str) -> dict[str, Any]:
+    """Returns a file of `experiments/rows/`."""
+    return tomllib.loads((_ROWS / f"{name}.toml").read_text("utf-8"))
+
+
+def _rows(
+    about: Mapping[str, Any],
+    columns: Mapping[str, Column],
+    known: Mapping[str, str],
+    recipe: str,
+) -> tuple[Row, ...]:
+    head, *lines = [
+        [cell.strip() for cell in line.split("|")]
+        for line in about["rows"].strip().splitlines()
+    ]
+    published = columns.keys() & {*head} - {*about["labels"]}
+    rows = []
+    run = {"run": "", "settings": ""}
+    for line in lines:
+        cells = dict(zip(head, line, strict=True))
+        run = {key: cells[key] for key in run} if cells["run"] else run
+        cells |= run
+        words = f"all {cells['settings']}".split()
+        row = Row(
+            tuple(cells[label] for label in about["labels"]),
+            cells["run"],
+            _config(_settings(words, {"all": "", **known}), recipe),
+            _fields(cells, columns),
+            tuple(
+                cells[k] or None if k in published else None for k in columns
+            ),
+        )
+        rows.append(row)
+    return tuple(rows)
+
+
+def _settings(words: list[str], known: Mapping[str, str]) -> dict[str, Any]:
+    """Returns settings by name, the later ones in place of those before."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        name, is_setting, text = word.partition("=")
+        if is_setting:
+            settings[name] = _value(text)
+        else:
+            settings |= _settings(known[name].split(), known)
+    return settings
+
+
+def _value(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _config(settings: dict[str, Any], recipe: str) -> Config:
+    """Returns the settings of a run, on top of those of its data set."""
+    target = settings.pop("target", None)
+    defaults = settings.pop("defaults", settings["dataset"])
+    dataset, _, model = defaults.partition("/")
+    config = configs.load(dataset, model or settings.get("model"))
+    if target is not None:
+        sparsity = target / 100
+        settings = _of_recipe(recipe, settings["model"], sparsity) | settings
+    return dataclasses.replace(config, **settings)
+
+
+def _of_recipe(recipe: str, model: str, sparsity: float) -> dict[str, Any]:
+    """Returns the settings of a run of the paper, baseline and REM."""
+    released = recipe == "paper"
+    return {
+        "rem": True,
+        "levels": recipes.LEVELS.get(model, 11),
+        "batch_size": recipes.BATCH_SIZE,
+        **({} if released else {"final_sparsity": sparsity}),
+        **RECIPES[recipe],
+        **(recipes.LONG.get(model, {}) if released else {}),
+    }
+
+
+def _fields(
+    cells: Mapping[str, str], columns: Mapping[str, Column]
+) -> tuple[str | None, ...]:
+    """Returns where a row finds what the columns ask for.
+
+    Fields of columns lead downwards from the row's model, those of a table
+    without models from all of them. Without quantisation there are no trees.
+    """
+    if "model" not in cells:
+        return tuple(c.field.format_map(cells) for c in columns.values())
+    model, accuracy = _SHOWN[cells["model"]]
+    fields: list[str | None] = []
+    for column in columns.values():
+        *owners, name = column.field.split(".")
+        if accuracy == "accuracy" and name not in _WITHOUT_TREES:
+            fields.append(None)
+            continue
+        name = accuracy if name == "accuracy" else name
+        fields.append(".".join([model, *owners, name]))
+    return tuple(fields)

@@ -42,7 +42,11 @@ def _models(folder: ExperimentFolder, row: Row) -> list[Mapping[str, Any]]:
     """Returns the reports of the row's model, one for each finished seed."""
     shown = next(field for field in row.fields if field is not None)
     name = shown.split(".")[0]
-    return [run.models()[name] for run in folder.runs_of(row) if run.finished]
+    return [
+        run.read("rem")["models"][name]
+        for run in folder.runs([row.run])
+        if run.finished
+    ]
 
 
 def _point(

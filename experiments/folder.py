@@ -20,20 +20,147 @@ import dataclasses
 import fnmatch
 import functools
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from cli import UserError
-from experiments.experiment import Experiment, Row, load
-from experiments.one_run import CollectedRun, Run, write_json
+from experiments.experiment import Experiment, load
+from tfcaps.files import write_atomically
 from training import runs_file
-from training.configs import Config
+from training.configs import Config, filled_in
 from training.runs_file import FinishedRun
 
 # What `--quick` leaves of a run.
 QUICK_SAMPLES = 200
 QUICK_EPOCHS = 1
+_METRICS = "metrics.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run of an experiment with one seed, done or not.
+
+    Attributes:
+        name: Name of the run in its experiment.
+        config: Its settings, with the seed. `start_from` names another run of
+            the experiment, that of the same seed.
+        path: Its run folder, which may not exist.
+        kept: The line of `runs.jsonl` that has it, if one does.
+    """
+
+    name: str
+    config: Config
+    path: Path
+    kept: FinishedRun | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}, seed {self.seed}"
+
+    @property
+    def seed(self) -> int:
+        """The seed of its settings."""
+        return self.config.seed
+
+    @property
+    def start(self) -> Path | None:
+        """The folder of the run whose network it begins with, if it does."""
+        if self.config.start_from is None:
+            return None
+        return self.path.parents[1] / self.config.start_from / self.path.name
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of it is there."""
+        return self.kept is not None or (self.path / "rem.json").exists()
+
+    @property
+    def record(self) -> FinishedRun:
+        """What is kept of the run when it is finished."""
+        return self.kept or runs_file.read_folder(self.path).renamed(self.name)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run so far, over all the times it was started."""
+        noted = self.read("seconds") or self.read("rem") or {}
+        return float(noted.get("seconds") or 0.0)
+
+    @property
+    def status(self) -> str:
+        """`"done"`, or why it is not."""
+        if self.finished:
+            return "done"
+        return (self.read("status") or {"status": "not run yet"})["status"]
+
+    def read(self, part: str) -> Any:
+        """Returns what a JSON file of the run holds, `None` without it."""
+        if self.kept is not None:
+            return self.kept.parts.get(part)
+        try:
+            return json.loads((self.path / f"{part}.json").read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+
+    def write(self, part: str, content: Any) -> None:
+        """Writes a JSON file of the run folder, which is made if need be."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / f"{part}.json", content)
+
+    def begin(self, data_dir: str | None) -> None:
+        """Writes the settings into the folder, for a process to resume."""
+        start = None if self.start is None else str(self.start)
+        settings = dataclasses.asdict(self.config)
+        self.write(
+            "config", settings | {"data_dir": data_dir, "start_from": start}
+        )
+        (self.path / "status.json").unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Compares the settings in the folder with those of the experiment.
+
+        The folder of the data does not matter, nor do settings of REM in a run
+        without REM. Settings that are newer than the folder count as the value
+        that changes nothing.
+
+        Raises:
+            UserError: If they differ, because numbers would be shown under
+                settings they were not made with.
+        """
+        found = self.read("config")
+        if found is None:
+            return
+        found = _as_json(filled_in(found))
+        if (start := found["start_from"]) is not None:
+            found["start_from"] = Path(start).parent.name
+        place, remedy = (
+            (self.path, "give another --out, or remove the folder")
+            if self.kept is None
+            else (
+                f"{self.kept.origin}, line {self.kept.line},",
+                "collect it anew, or remove the line",
+            )
+        )
+        for name, wanted in _as_json(dataclasses.asdict(self.config)).items():
+            if name == "data_dir" or not self.config.uses(name):
+                continue
+            if found[name] != wanted:
+                raise UserError(
+                    f"the run in {place} has {name}={found[name]!r}, but "
+                    f"the experiment's run {self.name} has {name}={wanted!r}; "
+                    f"{remedy}."
+                )
+
+    def copy_to(self, other: "Run") -> None:
+        """Writes the folder of another with what is kept of this run."""
+        parts = dict(self.record.parts)
+        parts["config"] = {**parts["config"], "data_dir": None}
+        # The folder is that of a finished run only when it is complete.
+        for part in runs_file.PARTS:
+            if part in parts:
+                other.write(part, parts[part])
+            if part == "config" and (self.path / _METRICS).exists():
+                shutil.copyfile(self.path / _METRICS, other.path / _METRICS)
 
 
 class ExperimentFolder:
@@ -42,7 +169,7 @@ class ExperimentFolder:
     Args:
         path: The folder.
         name: Name of the experiment.
-        recipe: One of `experiments/paper.py`, or `None`.
+        recipe: One of `experiment.RECIPES`, or `None`.
         quick: Whether everything is reduced, to see that it works.
         seeds: Seeds of each run, or `None` for those of the experiment.
         deterministic: Whether a run that was stopped ends with the same numbers
@@ -78,19 +205,15 @@ class ExperimentFolder:
         Raises:
             UserError: If it is none.
         """
-        try:
-            text = (path / "experiment.json").read_text("utf-8")
-        except FileNotFoundError as error:
+        file = path / "experiment.json"
+        if not file.exists():
             raise UserError(
                 f"{path} is no experiment: it has no experiment.json."
-            ) from error
+            )
         try:
-            about = json.loads(text)
-            return cls(path, **about)
+            return cls(path, **json.loads(file.read_text("utf-8")))
         except (TypeError, ValueError) as error:
-            raise UserError(
-                f"{path / 'experiment.json'} is not that of an experiment."
-            ) from error
+            raise UserError(f"{file} is not that of an experiment.") from error
 
     def begin(self) -> None:
         """Creates the folder, or continues it, perhaps with more seeds.
@@ -99,12 +222,11 @@ class ExperimentFolder:
             UserError: If it is that of another experiment, or one for keeping.
         """
         self._join()
-        if self.is_collected:
+        if (self.path / runs_file.FILE_NAME).exists():
             raise UserError(
                 f"{self.path} is for keeping; give another --out, and "
                 f"--take-from {self.path} to go on with its runs."
             )
-        self.path.mkdir(parents=True, exist_ok=True)
         self._write_about()
 
     def _join(self) -> None:
@@ -119,17 +241,11 @@ class ExperimentFolder:
             )
         self.seeds = tuple(sorted({*before.seeds, *self.seeds}))
 
-    @property
-    def is_collected(self) -> bool:
-        """Whether its runs are kept in a file, not in run folders."""
-        return (self.path / runs_file.FILE_NAME).exists()
-
     @functools.cached_property
-    def _collected(self) -> dict[tuple[str, int], FinishedRun]:
-        """The runs of that file by name and seed, also those in no table."""
-        if not self.is_collected:
-            return {}
-        runs = runs_file.read_file(self.path / runs_file.FILE_NAME)
+    def _kept(self) -> dict[tuple[str, int], FinishedRun]:
+        """The runs of `runs.jsonl` by name and seed, also those in no table."""
+        path = self.path / runs_file.FILE_NAME
+        runs = runs_file.read_file(path) if path.exists() else []
         return {run.key: run for run in runs}
 
     @property
@@ -140,6 +256,7 @@ class ExperimentFolder:
 
     @property
     def title(self) -> str:
+        """The name of the experiment, and how it is run."""
         words = [self.name]
         words += [f"by the {self.recipe} recipe"] if self.recipe else []
         words += ["on a reduced budget"] if self.quick else []
@@ -147,53 +264,41 @@ class ExperimentFolder:
         return " ".join(words)
 
     def _write_about(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
         write_json(
             self.path / "experiment.json",
             {**self._about, "seeds": list(self.seeds)},
         )
 
-    def runs(self, patterns: Iterable[str] | None = None) -> list[Run]:
+    def runs(self, patterns: Iterable[str] = ("*",)) -> list[Run]:
         """Returns the runs with all seeds, done or not.
 
         Args:
-            patterns: Names of runs, or patterns such as `digits-*`. Defaults to
-                all of them.
+            patterns: Names of runs, or patterns such as `digits-*`.
 
         Raises:
             UserError: If no run has such a name.
         """
         configs = self.experiment.configs
-        chosen = list(configs) if patterns is None else []
-        for pattern in patterns or ():
+        chosen: dict[str, None] = {}
+        for pattern in patterns:
             matching = fnmatch.filter(configs, pattern)
             if not matching:
                 raise UserError(
                     f"{self.name} has no run {pattern!r}; it has "
                     f"{', '.join(configs)}."
                 )
-            chosen += [name for name in matching if name not in chosen]
+            chosen |= dict.fromkeys(matching)
         return [
-            self.run(name, dataclasses.replace(configs[name], seed=seed))
+            Run(
+                name,
+                dataclasses.replace(configs[name], seed=seed),
+                self.path / name / f"seed-{seed}",
+                self._kept.get((name, seed)),
+            )
             for name in chosen
             for seed in self.seeds
         ]
-
-    def run(self, name: str, config: Config) -> Run:
-        """Returns a run with these settings, done or not.
-
-        Args:
-            name: Its name.
-            config: Its settings, with the seed.
-        """
-        path = self.path / name / f"seed-{config.seed}"
-        if (name, config.seed) in self._collected:
-            kept = self._collected[name, config.seed]
-            return CollectedRun(name, config.seed, config, path, kept)
-        return Run(name, config.seed, config, path)
-
-    def runs_of(self, row: Row) -> list[Run]:
-        """Returns the runs that a row shows, done or not."""
-        return self.runs([row.run])
 
     def collect(self, to: Path) -> "ExperimentFolder":
         """Adds the finished runs to a folder for keeping.
@@ -216,19 +321,17 @@ class ExperimentFolder:
             raise UserError(f"{to} cannot be collected into itself.")
         if any(to.glob("*/seed-*/")):
             raise UserError(f"{to} holds run folders; give another --to.")
-        finished = {
-            (run.name, run.seed): run for run in self.runs() if run.finished
-        }
+        finished = {str(run): run for run in self.runs() if run.finished}
         if not finished:
             raise UserError(f"{self.path} has no finished run.")
         kept = ExperimentFolder(to, **self._about, seeds=self.seeds)
         kept._join()
         for one in kept.runs():
-            finished.get((one.name, one.seed), one).check()
-        to.mkdir(parents=True, exist_ok=True)
+            finished.get(str(one), one).check()
         kept._write_about()
-        lines = [run.finished_run() for run in finished.values()]
-        runs_file.add(to / runs_file.FILE_NAME, lines)
+        runs_file.add(
+            to / runs_file.FILE_NAME, [run.record for run in finished.values()]
+        )
         return ExperimentFolder.open(to)
 
     def take_from(self, path: Path) -> None:
@@ -240,7 +343,23 @@ class ExperimentFolder:
         """
         source = ExperimentFolder.open(path)
         for run in self.runs():
-            other = source.run(run.name, run.config)
+            other = dataclasses.replace(
+                run,
+                path=path / run.name / run.path.name,
+                kept=source._kept.get((run.name, run.seed)),
+            )
             if other.finished and not run.finished:
                 other.check()
-                other.copy_to(run.path)
+                other.copy_to(run)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file that appears complete or not at all."""
+    with write_atomically(path, "w") as file:
+        json.dump(content, file, indent=2)
+        file.write("\n")
+
+
+def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns settings as JSON has them, with lists for tuples."""
+    return json.loads(json.dumps(settings))

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import IO
 
 from cli import USAGE_STATUS
-from experiments.one_run import Run
+from experiments.folder import Run
 
 _COMMAND = Path(__file__).parents[1] / "training" / "run.py"
 _POLL = 0.2  # seconds
@@ -94,8 +94,7 @@ class Jobs:
         if run.start not in [other.path for other in to_come]:
             waiting.remove(run)
             status = f"not run: {run.config.start_from} is not finished"
-            run.path.mkdir(parents=True, exist_ok=True)
-            run.write("status.json", {"status": status})
+            run.write("status", {"status": status})
             self._say(f"{self._position(run)} {run}: {status}")
 
     def _conclude(self, job: "_Job", waiting: list[Run]) -> None:
@@ -168,7 +167,7 @@ class _Job:
             self._noted = now
             self._note_time()
         if status:
-            self.run.write("status.json", {"status": self._reason(status)})
+            self.run.write("status", {"status": self._reason(status)})
         return status is not None
 
     def stop(self) -> None:
@@ -179,7 +178,7 @@ class _Job:
 
     def _note_time(self) -> None:
         seconds = self._before + time.monotonic() - self._started
-        self.run.write("seconds.json", {"seconds": round(seconds, 1)})
+        self.run.write("seconds", {"seconds": round(seconds, 1)})
 
     def _reason(self, status: int) -> str:
         """Returns why the process failed, from the end of its output."""
@@ -190,7 +189,7 @@ class _Job:
         if status != USAGE_STATUS:
             return f"failed with status {status}: {last.strip()}"
         sentence = re.sub(r"^.*?: error: ", "", last.strip())
-        data_dir = self.run.read("config.json")["data_dir"]
+        data_dir = self.run.read("config")["data_dir"]
         if data_dir is not None:
             sentence = sentence.replace(data_dir, "the --data-dir")
         # It is written when the data are at hand and the model fits them.

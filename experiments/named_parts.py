@@ -6,16 +6,13 @@ python training/tables.py runs/figures-* --to results/named_parts/runs.jsonl \\
 python experiments/named_parts.py results/named_parts
 
 writes `table.md` beside `runs.jsonl`. `network.json` there, if there is one, is
-another network measured on the same images:
-
-python experiments/named_parts.py results/named_parts \\
-    --measure parts_capsnet=old.keras --dataset figures
+another network, measured on the same images with a former version.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import Any
@@ -24,9 +21,10 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, named_file, run_loading
+from cli import Parser, UserError, run_command
 from markdown_table import markdown
 from training import runs_file
+from training.quiet import start_quietly
 from training.tables import TITLES, look_up
 
 _NETWORK = "network.json"
@@ -68,43 +66,25 @@ def make_parser() -> Parser:
     parser = Parser(
         prog="experiments/named_parts.py", description=__doc__.splitlines()[0]
     )
-    add = parser.add_argument
-    add("folder", type=Path, help="folder of runs.jsonl")
-    add(
-        "--measure",
-        type=named_file,
-        metavar="NAME=FILE.keras",
-        help="measure this network too, and keep what it gives",
-    )
-    add("--dataset", default="figures", help="on the test images of this")
-    add("--data-seed", type=int, default=1, metavar="SEED", help="drawn so")
+    parser.add_argument("folder", type=Path, help="folder of runs.jsonl")
     return parser
 
 
-def _check(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
+    """Writes the table.
+
+    Raises:
+        UserError: If there are no runs.
+    """
     if not (options.folder / runs_file.FILE_NAME).is_file():
         raise UserError(
             f"there is no {options.folder / runs_file.FILE_NAME}: collect runs "
             "with training/tables.py --to."
         )
-    if options.measure and not options.measure[1].is_file():
-        raise UserError(f"there is no file {options.measure[1]}.")
-
-
-def _load() -> Callable[[argparse.Namespace], None]:
-    return run
-
-
-def run(options: argparse.Namespace) -> None:
-    """Measures a network, if one is named, and writes the table."""
+    text = page(options.folder)
+    start_quietly()
     from tfcaps.files import write_atomically
 
-    if options.measure:
-        name, file = options.measure
-        found = _measured(name, file, options.dataset, options.data_seed)
-        with write_atomically(options.folder / _NETWORK, "w") as file:
-            json.dump(found, file, indent=1)
-    text = page(options.folder)
     with write_atomically(options.folder / "table.md", "w") as file:
         file.write(text)
     print(text)
@@ -150,26 +130,5 @@ def _cells(models: Sequence[Mapping[str, Any]]) -> list[str]:
     return cells
 
 
-def _measured(
-    name: str, file: Path, dataset: str, data_seed: int
-) -> dict[str, Any]:
-    """Returns what a run would say of a network on a data set's test images."""
-    import keras
-
-    from training import configs, datasets, run_job
-
-    model = keras.saving.load_model(file, compile=False)
-    data = datasets.load(dataset, seed=data_seed)
-    reports, _ = run_job.measure(
-        configs.load(dataset), data, {"baseline": model}
-    )
-    return {
-        "name": name,
-        "dataset": dataset,
-        "data_seed": data_seed,
-        "model": reports["baseline"].to_dict(),
-    }
-
-
 if __name__ == "__main__":
-    sys.exit(run_loading(make_parser(), _load, _check))
+    sys.exit(run_command(make_parser(), run))

@@ -28,8 +28,7 @@ from cli import (
     number,
     run_loading,
 )
-from experiments.experiment import NAMES
-from experiments.paper import RECIPES
+from experiments.experiment import NAMES, RECIPES, TABLES_OF_THE_PAPER
 from training.quiet import start_quietly
 
 
@@ -49,6 +48,7 @@ def make_parser() -> Parser:
     add(
         "--only",
         nargs="+",
+        default=["*"],
         metavar="RUN",
         help="run these of its runs; patterns such as 'digits-*' too",
     )
@@ -129,9 +129,66 @@ def _check(options: argparse.Namespace) -> None:
 
 def _load() -> Callable[[argparse.Namespace], None]:
     start_quietly()
-    from experiments.run_job import main
+    from experiments import figures, folder, jobs, table  # noqa: F401
 
-    return main
+    return work
+
+
+def work(options: argparse.Namespace) -> None:
+    """Does the one of the three things that the flags ask for."""
+    from experiments import figures, table
+    from experiments.folder import ExperimentFolder
+
+    if options.name is not None:
+        _run(options)
+    elif options.collect is not None:
+        folder = ExperimentFolder.open(options.collect).collect(options.to)
+        print(table.write(folder))
+        figures.write(folder)
+    for path in options.tables or ():
+        if (path / "experiment.json").exists():
+            folder = ExperimentFolder.open(path)
+            table.write(folder)
+            figures.write(folder)
+            print(path / "table.md")
+
+
+def _run(options: argparse.Namespace) -> None:
+    """Runs what is not finished, and writes the table."""
+    from experiments import figures, table
+    from experiments.folder import ExperimentFolder
+    from experiments.jobs import Jobs
+
+    recipe = options.recipe
+    if recipe is None and options.name in TABLES_OF_THE_PAPER:
+        recipe = next(iter(RECIPES))
+    words = [options.name, *([recipe] if recipe else [])]
+    words += [w for w in ("quick", "deterministic") if getattr(options, w)]
+    folder = ExperimentFolder(
+        options.out or Path("runs") / "-".join(words),
+        options.name,
+        recipe,
+        options.quick,
+        options.seeds,
+        options.deterministic,
+    )
+    # Before anything is written: a wrong name is an error.
+    wanted = folder.runs(options.only)
+    folder.begin()
+    for path in options.take_from:
+        folder.take_from(path)
+    # It compares settings, and shows what is still to be run.
+    table.write(folder)
+    jobs = Jobs(wanted, options.data_dir, options.jobs)
+    jobs.run(after_each=lambda: table.write(folder))
+    print(f"\n{table.write(folder)}\ntable: {folder.path}/table.md")
+    for picture in figures.write(folder):
+        print(f"figure: {folder.path}/{picture}")
+    failed = [one for one in wanted if one.status.startswith("failed")]
+    if failed:
+        raise UserError(
+            f"{len(failed)} of {len(wanted)} runs failed; the table says why."
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,19 +4,25 @@ import collections
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, pstdev
 from typing import Any, NamedTuple
 
 from cli import UserError
 from experiments.experiment import Experiment, Row
-from experiments.folder import QUICK_EPOCHS, QUICK_SAMPLES, ExperimentFolder
-from experiments.one_run import Run
+from experiments.folder import (
+    QUICK_EPOCHS,
+    QUICK_SAMPLES,
+    ExperimentFolder,
+    Run,
+)
 from markdown_table import markdown
 from tfcaps.files import write_atomically
+from training.runs_file import FinishedRun
 from training.tables import NOTHING, Column, Summary, look_up
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6}
+_LAST = ("seeds", "epochs", "seconds", "device", "status")
 _HOW = (
     "Mean ± population deviation over seeds; sparsity, parameters and keys are "
     "medians, as in the paper. Of an entropy, the deviation over classes, each "
@@ -57,15 +63,45 @@ def parse(text: str) -> Published:
 class Cell(NamedTuple):
     """What stands at a row and a column, as far as it is known."""
 
+    column: Column
+    has_published: bool
     ours: Summary | None
     over_classes: float | None
     published: Published | None
 
     @property
     def difference(self) -> float | None:
+        """Ours minus the published number."""
         if self.ours is None or self.published is None:
             return None
         return self.ours.value - self.published.value
+
+    def texts(self) -> dict[str, str]:
+        """Returns what Markdown shows, under heads."""
+        text = NOTHING if self.ours is None else self.column.text(self.ours)
+        if self.over_classes is not None:
+            text += f" ({self.column.number(self.over_classes)})"
+        shown = {self.column.title: text}
+        if self.has_published:
+            known = self.published
+            shown["published"] = NOTHING if known is None else known.text
+            shown["difference"] = signed(self.column, self.difference)
+        return shown
+
+    def numbers(self) -> dict[str, float | None]:
+        """Returns what CSV has, under the ends of its heads."""
+        value, deviation = self.ours or (None, None)
+        found = {"": value}
+        if self.column.statistic == "mean":
+            found[" deviation over seeds"] = deviation
+        if self.column.field.endswith("entropy_bits"):
+            found[" deviation over classes"] = self.over_classes
+        if self.has_published:
+            _, printed, about = self.published or (None, None, None)
+            found[" published"] = printed
+            found[" published deviation"] = about
+            found[" difference"] = self.difference
+        return found
 
 
 class Line(NamedTuple):
@@ -100,38 +136,63 @@ def write(folder: ExperimentFolder) -> str:
 
 
 def _line(folder: ExperimentFolder, row: Row) -> Line:
-    runs = folder.runs_of(row)
-    done = [run for run in runs if run.finished]
-    models = [run.models() for run in done]
-    for run, model in zip(done, models, strict=True):
-        _check_fields(run, model, row, folder.experiment.columns)
-    published = row.published or (None,) * len(row.fields)
-    seconds = [run.seconds for run in done if run.seconds]
+    runs = folder.runs([row.run])
+    done = [run.record for run in runs if run.finished]
+    seconds = [run.seconds for run in runs if run.finished and run.seconds]
+    experiment = folder.experiment
+    columns = zip(
+        experiment.columns,
+        experiment.has_published,
+        row.fields,
+        row.published,
+        strict=True,
+    )
+    stops = {row.config.patience, row.config.stop_accuracy} - {None}
+    most = "at most " if stops else ""
     return Line(
         row.labels,
-        [
-            _cell(column, field, models, text)
-            for column, field, text in zip(
-                folder.experiment.columns, row.fields, published, strict=True
-            )
-        ],
+        [_cell(*column, done) for column in columns],
         len(done),
-        _epochs(row),
+        f"{most}{row.config.epochs}",
         mean(seconds) if seconds else None,
-        ", ".join(sorted({_device(run) for run in done})),
+        ", ".join(sorted({_device(run.parts) for run in done})),
         _status(runs),
     )
 
 
-def _check_fields(
-    run: Run,
-    models: Mapping[str, Any],
-    row: Row,
-    columns: Sequence[Column],
+def _cell(
+    column: Column,
+    has_published: bool,
+    field: str | None,
+    text: str | None,
+    runs: Sequence[FinishedRun],
+) -> Cell:
+    published = None if text is None else parse(text)
+    missing = Cell(column, has_published, None, None, published)
+    models = [run.parts["rem"]["models"] for run in runs]
+    if field is None or not models:
+        return missing
+    if column.optional:
+        if not all(column.is_known(model, field) for model in models):
+            return missing
+    else:
+        _check(field, models, runs)
+    ours = column.summary(models, field)
+    over_classes = None
+    owner, _, name = field.rpartition(".")
+    if name == "entropy_bits":
+        per_class = f"{owner}.per_class.{name}"
+        classes = zip(*(look_up(m, per_class) for m in models), strict=True)
+        over_classes = pstdev(mean(values) for values in classes)
+    return Cell(column, has_published, ours, over_classes, published)
+
+
+def _check(
+    field: str, models: Iterable[Any], runs: Iterable[FinishedRun]
 ) -> None:
-    for column, field in zip(columns, row.fields, strict=True):
+    for model, run in zip(models, runs, strict=True):
         try:
-            column.optional or field is None or look_up(models, field)
+            look_up(model, field)
         except (KeyError, IndexError) as error:
             raise UserError(
                 f"{run.place('rem')} has no {field}, which the table "
@@ -139,45 +200,9 @@ def _check_fields(
             ) from error
 
 
-def _cell(
-    column: Column,
-    field: str | None,
-    models: Sequence[Mapping[str, Any]],
-    text: str | None,
-) -> Cell:
-    published = None if text is None else parse(text)
-    known = all(column.is_known(model, field) for model in models)
-    if field is None or not models or not known:
-        return Cell(None, None, published)
-    return Cell(
-        column.summary(models, field), _over_classes(field, models), published
-    )
-
-
-def _over_classes(
-    field: str, models: Sequence[Mapping[str, Any]]
-) -> float | None:
-    """Returns how an entropy deviates over classes, averaged over seeds."""
-    owner, _, name = field.rpartition(".")
-    if name != "entropy_bits":
-        return None
-    per_class = f"{owner}.per_class.{name}"
-    classes = zip(*(look_up(m, per_class) for m in models), strict=True)
-    return pstdev(mean(values) for values in classes)
-
-
-def _epochs(row: Row) -> str:
-    stops = (row.config.patience, row.config.stop_accuracy)
-    most = "at most " if stops != (None, None) else ""
-    return f"{most}{row.config.epochs}"
-
-
-def _device(run: Run) -> str:
-    return device(run.read("environment.json") or {})
-
-
-def device(environment: Mapping[str, Any]) -> str:
+def _device(parts: Mapping[str, Any]) -> str:
     """Returns what a run was trained on, from its `environment.json`."""
+    environment = parts.get("environment", {})
     names = collections.Counter(environment.get("accelerators", []))
     if names:
         return ", ".join(f"{count} × {name}" for name, count in names.items())
@@ -202,17 +227,14 @@ def _status(runs: Sequence[Run]) -> str:
     )
 
 
-# ------------------------------------------------------------------- writing
-
-
 def _page(folder: ExperimentFolder, lines: Sequence[Line]) -> str:
     experiment = folder.experiment
-    recipe = f" --recipe {folder.recipe}" if folder.recipe else ""
-    flags = " --quick" if folder.quick else ""
+    flags = f" --recipe {folder.recipe}" if folder.recipe else ""
+    flags += " --quick" if folder.quick else ""
     flags += " --deterministic" if folder.deterministic else ""
     parts = [
         f"# {experiment.title}",
-        f"`python experiments/run.py {folder.name}{recipe}{flags}`",
+        f"`python experiments/run.py {folder.name}{flags}`",
     ]
     if folder.quick:
         parts.append(
@@ -226,47 +248,19 @@ def _page(folder: ExperimentFolder, lines: Sequence[Line]) -> str:
 
 
 def _markdown(experiment: Experiment, lines: Sequence[Line]) -> str:
-    head = list(experiment.labels)
-    for column, has_published in _pairs(experiment):
-        head += [column.title]
-        head += ["published", "difference"] if has_published else []
-    rows = [(*head, "seeds", "epochs", "seconds", "device", "status")]
+    heads = [head for cell in lines[0].cells for head in cell.texts()]
+    rows = [(*experiment.labels, *heads, *_LAST)]
     for line in lines:
-        cells = list(line.labels)
-        for (column, has_published), cell in zip(
-            _pairs(experiment), line.cells, strict=True
-        ):
-            cells.append(_ours(column, cell))
-            if has_published:
-                cells.append(cell.published.text if cell.published else NOTHING)
-                cells.append(_signed(column, cell.difference))
-        rows.append(
-            (
-                *cells,
-                str(line.seeds),
-                line.epochs or NOTHING,
-                f"{line.seconds:.0f}" if line.seconds else NOTHING,
-                line.device or NOTHING,
-                line.status.replace("|", "/"),
-            )
-        )
+        texts = [text for cell in line.cells for text in cell.texts().values()]
+        seconds = f"{line.seconds:.0f}" if line.seconds else NOTHING
+        last = (line.epochs, seconds, line.device or NOTHING)
+        status = line.status.replace("|", "/")
+        rows.append((*line.labels, *texts, str(line.seeds), *last, status))
     return markdown(rows, left=len(experiment.labels))
 
 
-def _pairs(experiment: Experiment) -> list[tuple[Column, bool]]:
-    return list(zip(experiment.columns, experiment.has_published, strict=True))
-
-
-def _ours(column: Column, cell: Cell) -> str:
-    if cell.ours is None:
-        return NOTHING
-    text = column.text(cell.ours)
-    if cell.over_classes is not None:
-        text += f" ({column.number(cell.over_classes)})"
-    return text
-
-
-def _signed(column: Column, difference: float | None) -> str:
+def signed(column: Column, difference: float | None) -> str:
+    """Returns a difference with the digits of a column."""
     if difference is None:
         return NOTHING
     # Adding 0 makes -0 a 0.
@@ -274,46 +268,22 @@ def _signed(column: Column, difference: float | None) -> str:
 
 
 def _csv(experiment: Experiment, lines: Sequence[Line]) -> str:
-    head = list(experiment.labels)
-    for column, has_published in _pairs(experiment):
-        head += _csv_head(column, has_published)
-    head += ["seeds", "epochs", "seconds", "device", "status"]
+    heads = [
+        f"{cell.column.title}{end}"
+        for cell in lines[0].cells
+        for end in cell.numbers()
+    ]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
+    writer.writerow([*experiment.labels, *heads, *_LAST])
     for line in lines:
-        cells: list[Any] = list(line.labels)
-        for (column, has_published), cell in zip(
-            _pairs(experiment), line.cells, strict=True
-        ):
-            cells += _csv_cells(column, has_published, cell)
-        cells += [line.seeds, line.epochs, _as_text(line.seconds)]
-        writer.writerow([*cells, line.device, line.status])
+        numbers = [n for cell in line.cells for n in cell.numbers().values()]
+        last = [line.epochs, _plain(line.seconds), line.device, line.status]
+        writer.writerow(
+            [*line.labels, *map(_plain, numbers), line.seeds, *last]
+        )
     return text.getvalue()
 
 
-def _csv_head(column: Column, has_published: bool) -> list[str]:
-    names = [""]
-    if column.statistic == "mean":
-        names.append(" deviation over seeds")
-    if column.field.endswith("entropy_bits"):
-        names.append(" deviation over classes")
-    if has_published:
-        names += [" published", " published deviation", " difference"]
-    return [f"{column.title}{name}" for name in names]
-
-
-def _csv_cells(column: Column, has_published: bool, cell: Cell) -> list[str]:
-    numbers = list(cell.ours or (None, None))
-    if column.statistic == "median":
-        numbers.pop()
-    if column.field.endswith("entropy_bits"):
-        numbers.append(cell.over_classes)
-    if has_published:
-        _, *printed = cell.published or (None, None, None)
-        numbers += [*printed, cell.difference]
-    return [_as_text(number) for number in numbers]
-
-
-def _as_text(number: float | None) -> str:
+def _plain(number: float | None) -> str:
     return "" if number is None else f"{round(number, 6) + 0.0:.10g}"

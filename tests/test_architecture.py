@@ -12,7 +12,13 @@ import tfcaps
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
     path.relative_to(ROOT)
-    for folder in ("tfcaps", "training", "export", "benchmarks")
+    for folder in (
+        "tfcaps",
+        "training",
+        "export",
+        "benchmarks",
+        "experiments",
+    )  # fmt: skip
     for path in (ROOT / folder).rglob("*.py")
 )
 TREES = {path: ast.parse((ROOT / path).read_text("utf-8")) for path in FILES}
@@ -36,6 +42,13 @@ PACKAGES = {
     "training": {"tfcaps", "training", "export"},
     "export": {"tfcaps", "export"},
     "benchmarks": {"tfcaps", "training", "export", "benchmarks"},
+    "experiments": {
+        "tfcaps",
+        "training",
+        "export",
+        "benchmarks",
+        "experiments",
+    },  # fmt: skip
 }
 TENSORFLOW = {
     "tfcaps/routing/execution.py",

@@ -47,7 +47,6 @@ def without(modules, command, **more):
          "tensorflow,onnx", "tensorflow,onnx"),
         ("export/check.py run", "tensorflow", "tensorflow"),
         ("experiments/run.py table_9", "matplotlib", "viz"),
-        ("experiments/compare.py", "PIL,matplotlib", "data,viz"),
     ],
 )  # fmt: skip
 def test_commands_say_at_once_what_is_missing(

@@ -79,7 +79,7 @@ ABOUT = {
         (
             _CENTRED,
             "It is small, pruned, and was trained for six epochs; the baseline "
-            "of `experiments/rows/efficient_capsnet.py` reaches 92.75 %.",
+            "of `experiments/rows/` (efficient_capsnet) reaches 92.75 %.",
             "Photos of people in clothes, or on another ground than black, "
             "were not tried.",
         ),
@@ -162,7 +162,7 @@ def _training(facts: Mapping[str, Any], about: About) -> str:
         "--data-dir ~/tensorflow_datasets\n"
         "```\n\n"
         f"Code: commit {facts['commit'][:7]} and the settings in "
-        "`experiments/rows/pretrained.py`. "
+        "`experiments/rows/` (pretrained). "
         f"Keras {facts['keras']}, TensorFlow {facts['tensorflow']}."
     )
 

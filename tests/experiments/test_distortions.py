@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from cli import run_loading
+from benchmarks.command import main
 from experiments import distortions, distortions_job
 from tests.commands import status_of
 from tests.networks import tiny_capsnet
@@ -13,12 +13,9 @@ from training import dense_head
 
 
 def command(*arguments):
-    return run_loading(
-        distortions.make_parser(),
-        lambda: distortions.run,
-        distortions._check,
-        list(map(str, arguments)),
-    )
+    flags = list(map(str, arguments))
+    parser = distortions.make_parser()
+    return main(parser, distortions.run, distortions._check, flags)
 
 
 @pytest.fixture

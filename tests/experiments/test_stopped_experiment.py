@@ -8,15 +8,14 @@ import pytest
 from experiments import experiment
 from experiments import folder as experiment_folder
 from experiments import table as experiment_table
-from experiments.experiment import Row, fields_of
 from experiments.folder import ExperimentFolder
 from tests.experiment_runs import (
     ALL,
-    COLUMNS,
     cells,
     command,
     once,
     remember_processes,
+    row,
     small,
     terminate,
 )
@@ -40,7 +39,7 @@ def stopped(tmp_path_factory):
         dataset=data, rem=True, baseline=False, epochs=EPOCHS, batch_size=8,
         pruning="iterative", validation=0.4, seed=0,
     )  # fmt: skip
-    shown = Row(("tiny", "+REM"), "tiny", config, fields_of("+REM", COLUMNS))
+    shown = dataclasses.replace(row("tiny"), config=config)
     patch = pytest.MonkeyPatch()
     patch.setattr(experiment_folder, "load", lambda *_: small(shown))
     whole = ExperimentFolder(tmp_path / "whole", "table_1", "short", False, [0])
@@ -73,7 +72,7 @@ def epochs_backed_up(folder):
 def test_a_stopped_experiment_ends_with_the_same_table(stopped):
     tmp_path, statuses = stopped
     assert statuses == [130, 2, 0]
-    epochs = [row["epoch"] for row in metrics(tmp_path / "out/tiny/seed-0")]
+    epochs = [line["epoch"] for line in metrics(tmp_path / "out/tiny/seed-0")]
     assert epochs == sorted(epochs) and set(epochs) == set(range(EPOCHS))
     # What was done before it was stopped was not done again.
     assert len(epochs) <= EPOCHS + 2

@@ -1,16 +1,15 @@
 """What the table of an experiment says, and which experiments there are."""
 
 import csv
-import dataclasses
 import json
 
 import pytest
 
 from cli import UserError
-from experiments import experiment, paper, published
+from experiments import experiment
 from experiments import table as experiment_table
 from experiments.folder import ExperimentFolder
-from tests.experiment_runs import ALL, call, cells, row, small
+from tests.experiment_runs import ALL, call, cells, row
 from training.tables import Column
 
 
@@ -74,8 +73,8 @@ def test_a_single_seed_has_no_deviation_over_seeds(tmp_path, fake):
 
 def test_nothing_is_less_than_nothing():
     column = Column("accuracy, %", "accuracy", 2)
-    assert experiment_table._signed(column, -0.001) == "+0.00"
-    assert experiment_table._signed(column, -0.006) == "-0.01"
+    assert experiment_table.signed(column, -0.001) == "+0.00"
+    assert experiment_table.signed(column, -0.006) == "-0.01"
 
 
 def test_vanilla_rows_have_no_trees(tmp_path, fake):
@@ -106,29 +105,6 @@ def test_what_is_not_a_printed_number_is_an_error(text):
         experiment_table.parse(text)
 
 
-def test_published_tables_are_complete():
-    tables = {k: v for k, v in vars(published).items() if k.startswith("TABLE")}
-    cells_of = {
-        name: [len(row) for row in table.values()]
-        for name, table in tables.items()
-    }
-    assert cells_of == {
-        "TABLE_1": [6] * 14, "TABLE_2": [4] * 4, "TABLE_3": [5] * 4,
-        "TABLE_5": [5] * 12, "TABLE_6": [3] * 16, "TABLES_7_AND_8": [3] * 4,
-        "TABLE_9": [4] * 12, "TABLE_10": [3] * 3, "TABLE_11": [10] * 10,
-        "TABLE_12": [3] * 2,
-    }  # fmt: skip
-    for table in tables.values():
-        for printed in table.values():
-            for text in printed:
-                text is None or experiment_table.parse(text)
-    # The row that table 12 prints under the wrong name.
-    assert (
-        published.TABLE_12["as printed", "single-shot"]
-        == published.TABLE_1["CIFAR-10", "DR-CapsNet"][3:]
-    )
-
-
 @pytest.mark.parametrize(("name", "recipe"), ALL)
 def test_every_experiment_makes_an_empty_table(name, recipe, tmp_path):
     folder = ExperimentFolder(tmp_path, name, recipe, quick=False)
@@ -136,20 +112,14 @@ def test_every_experiment_makes_an_empty_table(name, recipe, tmp_path):
     assert folder.experiment.title in text
     statuses = {row[-1] for row in cells(tmp_path.parent, tmp_path.name)[2:]}
     assert statuses == {"not run yet"}
-    for config in folder.experiment.configs.values():
-        assert config.rem or config.baseline
-        needed = {
-            field.partition(".")[0]
-            for row in folder.experiment.rows
-            if row.config == config
-            for field in row.fields
-            if field
-        }
-        assert needed <= set(config.model_names)
+    for shown in folder.experiment.rows:
+        assert shown.config == folder.experiment.configs[shown.run]
+        models = {f.partition(".")[0] for f in shown.fields if f}
+        assert models <= set(shown.config.model_names)
 
 
 def test_tables_that_share_a_run_agree_on_its_settings():
-    for recipe in paper.RECIPES:
+    for recipe in experiment.RECIPES:
         configs = {}
         for name in experiment.TABLES_OF_THE_PAPER:
             for run, config in experiment.load(name, recipe).configs.items():
@@ -182,14 +152,34 @@ def test_recipes_are_those_of_the_paper():
     assert tiny.final_sparsity == pytest.approx(0.4427)
 
 
-def test_wrong_experiments_are_errors():
-    with pytest.raises(ValueError, match="different runs good"):
-        small(row("good"), row("good", epochs=9))
-    with pytest.raises(ValueError, match="must have a field per column"):
-        small(dataclasses.replace(row("good"), fields=(None,)))
-    with pytest.raises(ValueError, match="must have a cell per column"):
-        small(row("good", cells=("1",)))
-    with pytest.raises(ValueError, match=r"must be \('data set', 'model'\)"):
-        small(dataclasses.replace(row("good"), labels=("good",)))
+def test_an_unknown_experiment_is_an_error():
     with pytest.raises(UserError, match="unknown experiment 'x'"):
         experiment.load("x")
+
+
+def test_a_line_without_a_run_shows_that_above_and_settings_add_up(monkeypatch):
+    about = {
+        "title": "x", "labels": ["data set", "model"], "seeds": [0],
+        "columns": ["accuracy", "entropy"], "notes": "- One\n  line.\n- Two.",
+        "rows": """
+            data set | model   | accuracy | run | settings
+            digits   | vanilla | 99.1     | a   | short epochs=3
+            digits   | +REM    |          |     |
+            digits   | +Q      |          | b   | levels=[11,6]
+        """,
+        "settings": {"all": "dataset=digits", "short": "epochs=2 mode=midrise"},
+    }  # fmt: skip
+    read = experiment._read
+    monkeypatch.setattr(
+        experiment, "_read", lambda n: read(n) if n == "shared" else about
+    )
+    loaded = experiment.load("ablation")
+    vanilla, rem, q = loaded.rows
+    assert loaded.notes == ("One line.", "Two.")
+    assert (vanilla.run, rem.run, q.run) == ("a", "a", "b")
+    assert vanilla.published == ("99.1", None) and not any(rem.published)
+    assert vanilla.fields == ("baseline.accuracy", None)
+    assert rem.fields == ("rem.accuracy_quantized", "rem.entropy_bits")
+    assert vanilla.config == rem.config
+    assert (rem.config.epochs, rem.config.mode) == (3, "midrise")
+    assert q.config.levels == (11, 6) and q.config.mode == "midtread"

@@ -1,1 +1,0 @@
-"""The rows of each table, a file for a table."""
