@@ -1,14 +1,15 @@
 """Random changes of training images."""
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from training.image_data import Array, Floats, Pixels
+
+_BILINEAR = Image.Resampling.BILINEAR
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Augmentation:
         if self.shift and not self.pairs:
             images = shifted(images, self.shift, draw)
         if self.crop is not None:
-            images = cropped(images, self.crop, draw)
+            images = cropped(images, (self.crop, self.crop), draw)
         if self.flip:
             mirrored = draw.random((len(images), 1, 1, 1)) < 0.5
             images = np.where(mirrored, images[:, :, ::-1], images)
@@ -125,28 +126,31 @@ def shifted(images: Pixels, limit: int, draw: np.random.Generator) -> Pixels:
     """Moves each image by up to `limit` pixels; what comes in is 0."""
     sides = (limit, limit)
     padded = np.pad(images, ((0, 0), sides, sides, (0, 0)))
-    return _cut(padded, images.shape[1:3], draw)
+    return cropped(padded, images.shape[1:3], draw)
 
 
-def cropped(images: Pixels, size: int, draw: np.random.Generator) -> Pixels:
-    """Cuts `size` rows and columns out of each image, at a random place."""
-    return _cut(images, (size, size), draw)
+def cropped(
+    images: Pixels, sides: tuple[int, ...], draw: np.random.Generator
+) -> Pixels:
+    """Cuts rows and columns out of each image, at a random place."""
+    rows, columns = sides
+    room = [[images.shape[1] - rows + 1], [images.shape[2] - columns + 1]]
+    places = draw.integers(0, room, size=(2, len(images))).T
+    windows = [
+        image[top : top + rows, left : left + columns]
+        for image, (top, left) in zip(images, places, strict=True)
+    ]
+    return np.array(windows).reshape(-1, *sides, images.shape[3])
 
 
 def rotated(images: Pixels, limit: float, draw: np.random.Generator) -> Pixels:
     """Turns each image by up to `limit` degrees; what comes in is 0."""
     angles = draw.uniform(-limit, limit, len(images))
-    turned = np.empty_like(images)
-    for new, image, angle in zip(turned, images, angles, strict=True):
-        new[:] = _by_pillow(
-            image,
-            functools.partial(
-                Image.Image.rotate,
-                angle=angle,
-                resample=Image.Resampling.BILINEAR,
-            ),
-        )
-    return turned
+    turned = [
+        _by_pillow(image, "rotate", angle, _BILINEAR)
+        for image, angle in zip(images, angles, strict=True)
+    ]
+    return np.array(turned, images.dtype).reshape(images.shape)
 
 
 def warped(
@@ -178,13 +182,11 @@ def warped(
         numbers = np.column_stack([linear, constant]).ravel().tolist()
         new[k] = _by_pillow(
             np.pad(image, rims, mode="edge" if fill == "edge" else "constant"),
-            functools.partial(
-                Image.Image.transform,
-                size=(sides[1], sides[0]),
-                method=Image.Transform.AFFINE,
-                data=numbers,
-                resample=Image.Resampling.BILINEAR,
-            ),
+            "transform",
+            (sides[1], sides[0]),
+            Image.Transform.AFFINE,
+            numbers,
+            _BILINEAR,
         )
     return new
 
@@ -205,32 +207,14 @@ def recoloured(
     return np.where(negative, np.float32(1.0) - images, images)
 
 
-def _by_pillow(
-    image: Pixels, change: Callable[[Image.Image], Image.Image]
-) -> Pixels:
+def _by_pillow(image: Pixels, method: str, *how: Any) -> Pixels:
     """Returns what becomes of an image, colours at once or each channel."""
 
     def changed(array: Pixels) -> Pixels:
         picture = Image.fromarray(np.ascontiguousarray(array))
-        return np.asarray(change(picture))
+        return np.asarray(getattr(picture, method)(*how))
 
     if image.dtype == np.uint8 and image.shape[-1] == 3:
         return changed(image)
     channels = [changed(image[..., k]) for k in range(image.shape[-1])]
     return np.stack(channels, axis=-1)
-
-
-def _cut(
-    images: Pixels, shape: tuple[int, int], draw: np.random.Generator
-) -> Pixels:
-    """Cuts a window of a shape out of each image, at a random place."""
-    rows, columns = shape
-    tops, lefts = draw.integers(
-        0,
-        [[images.shape[1] - rows + 1], [images.shape[2] - columns + 1]],
-        size=(2, len(images)),
-    )
-    cut = np.empty((len(images), rows, columns, images.shape[3]), images.dtype)
-    for window, image, top, left in zip(cut, images, tops, lefts, strict=True):
-        window[:] = image[top : top + rows, left : left + columns]
-    return cut

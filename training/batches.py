@@ -92,8 +92,8 @@ class Batches(keras.utils.PyDataset):
         rows = self._order[start:end]
         draw = np.random.default_rng([self.seed or 0, self._epoch, index])
         if self._partners is not None:
-            merged = self._partners.merge(rows, self.augment.shift, draw)
-            pixels, labels = merged
+            chosen = self._partners.choose(rows, self.augment.shift, draw)
+            pixels, labels = self._partners.merged(*chosen)
         else:
             pixels, labels = self.images.pixels[rows], self.labels[rows]
         moved = Images(self.augment.move(pixels, draw))

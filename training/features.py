@@ -121,13 +121,13 @@ def keep(
                 f"{obstacle(model, config)}."
             )
         return None
-    shapes = _shapes(front, data, config)
     folder = path / _FOLDER
-    maps = _read(folder, shapes)
+    sources = _sources(data, config)
+    maps = _read(folder, front, sources)
     if maps is None:
-        _write(folder, shapes, front, data, config, verbose)
-        maps = _opened(folder, shapes)
-    return _kept(head, data, maps)
+        _write(folder, front, sources, verbose)
+        maps = _read(folder, front, sources)
+    return _kept(head, data, maps or {})
 
 
 def imagined(model: keras.Model, data: Data, config: Config) -> Kept | None:
@@ -135,11 +135,12 @@ def imagined(model: keras.Model, data: Data, config: Config) -> Kept | None:
     front, head = _parts(model, config)
     if front is None:
         return None
-    shapes = _shapes(front, data, config)
     zero = np.zeros((), _DTYPE)
-    return _kept(
-        head, data, {k: np.broadcast_to(zero, s) for k, s in shapes.items()}
-    )
+    maps = {
+        name: np.broadcast_to(zero, _shape(front, batches))
+        for name, batches in _sources(data, config).items()
+    }
+    return _kept(head, data, maps)
 
 
 def plan(
@@ -153,10 +154,10 @@ def plan(
     front, _ = _parts(model, config)
     if front is None:
         return None
-    shapes = _shapes(front, data, config).values()
+    shapes = [_shape(front, each) for each in _sources(data, config).values()]
     images = data.train.images[: config.batch_size]
     return (
-        sum(shape[0] for shape in shapes),
+        sum(count for count, *_ in shapes),
         sum(map(math.prod, shapes)) * np.dtype(_DTYPE).itemsize,
         partial(_maps_of, front, images, config.batch_size),
     )
@@ -188,17 +189,29 @@ def _parts(model: keras.Model, config: Config) -> tuple[Any, Any]:
     return front, head
 
 
-def _shapes(
-    front: keras.Model, data: Data, config: Config
-) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of all maps by the names of their files."""
-    counts = {
-        f"train-{copy}": len(data.train.labels)
-        for copy in range(num_copies(config))
-    }
-    counts["validation"] = len(data.validation.labels)
-    counts["test"] = len(data.test.labels)
-    return {k: (n, *front.output_shape[1:]) for k, n in counts.items()}
+def _sources(data: Data, config: Config) -> dict[str, Batches]:
+    """Returns the images of each file, with their numbers as labels.
+
+    Training images are changed as a training would do it in this epoch.
+    """
+
+    def numbered(split: Split, **settings: Any) -> Batches:
+        numbers = np.arange(len(split.labels))
+        return Batches(split.images, numbers, config.batch_size, **settings)
+
+    augment = feeding.augmentation(config)
+    sources = {}
+    for copy in range(num_copies(config)):
+        batches = numbered(data.train, seed=config.seed, augment=augment)
+        batches.start_epoch(copy)
+        sources[f"train-{copy}"] = batches
+    sources["validation"] = numbered(data.validation)
+    sources["test"] = numbered(data.test)
+    return sources
+
+
+def _shape(front: keras.Model, batches: Batches) -> tuple[int, ...]:
+    return (len(batches.labels), *front.output_shape[1:])
 
 
 def _kept(head: keras.Model, data: Data, maps: dict[str, Array]) -> Kept:
@@ -216,53 +229,44 @@ def _kept(head: keras.Model, data: Data, maps: dict[str, Array]) -> Kept:
 
 
 def _read(
-    folder: Path, shapes: dict[str, tuple[int, ...]]
+    folder: Path, front: keras.Model, sources: dict[str, Batches]
 ) -> dict[str, Array] | None:
-    """Returns the maps, or `None` unless those of these shapes are there."""
-    if not folder.is_dir():
-        return None
-    maps = _opened(folder, shapes)
-    found = {name: array.shape for name, array in maps.items()}
-    return maps if found == shapes else None
-
-
-def _opened(
-    folder: Path, shapes: dict[str, tuple[int, ...]]
-) -> dict[str, Array]:
-    """Returns the maps, which stay on disk."""
-    return {
-        name: np.load(folder / f"{name}.npy", mmap_mode="r")
-        if shape[0]
-        else np.zeros(shape, _DTYPE)
-        for name, shape in shapes.items()
-    }
+    """Returns the maps, which stay on disk, or `None` if there are none."""
+    maps = {}
+    for name, batches in sources.items():
+        shape = _shape(front, batches)
+        maps[name] = np.zeros(shape, _DTYPE)
+        if shape[0]:
+            try:
+                maps[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
+            except FileNotFoundError:
+                return None
+        if maps[name].shape != shape:
+            return None  # of other images
+    return maps
 
 
 def _write(
-    folder: Path,
-    shapes: dict[str, tuple[int, ...]],
-    front: keras.Model,
-    data: Data,
-    config: Config,
-    verbose: int,
+    folder: Path, front: keras.Model, sources: dict[str, Batches], verbose: int
 ) -> None:
-    total = sum(shape[0] for shape in shapes.values())
+    total = sum(len(batches.labels) for batches in sources.values())
     print(f"the backbone's features of {total:,} images", flush=True)
     bar = keras.utils.Progbar(total, verbose=verbose)
     staged = folder.with_name(f".staged-{_FOLDER}")
     for path in (staged, folder):
         shutil.rmtree(path, ignore_errors=True)
-    local = devices.Local(front)
+    model = devices.Local(front).model
     try:
         staged.mkdir()
-        for name, shape in shapes.items():
-            if not shape[0]:
+        for name, batches in sources.items():
+            if not batches.num_batches:
                 continue
             file = np.lib.format.open_memmap(
-                staged / f"{name}.npy", "w+", _DTYPE, shape
+                staged / f"{name}.npy", "w+", _DTYPE, _shape(front, batches)
             )
-            for images, places in _images(name, data, config):
-                file[places] = _maps_of(local.model, images, config.batch_size)
+            for k in range(batches.num_batches):
+                images, places = batches[k]
+                file[places] = _maps_of(model, images, batches.batch_size)
                 bar.add(len(places))
             file.flush()
         staged.rename(folder)
@@ -271,28 +275,6 @@ def _write(
             f"the features cannot be kept in {folder}: {error}. They need "
             "space; see the plan of --dry-run."
         ) from error
-
-
-def _images(
-    name: str, data: Data, config: Config
-) -> Iterator[tuple[Floats, Array]]:
-    """Yields images and their numbers, in batches."""
-    if name.startswith("train-"):
-        images = data.train.images
-        # As the training would draw them in this epoch.
-        batches = Batches(
-            images,
-            np.arange(len(images)),
-            config.batch_size,
-            seed=config.seed,
-            augment=feeding.augmentation(config),
-        )
-        batches.start_epoch(int(name.removeprefix("train-")))
-    else:
-        images = {"validation": data.validation, "test": data.test}[name].images
-        batches = Batches(images, np.arange(len(images)), config.batch_size)
-    for k in range(batches.num_batches):
-        yield batches[k]
 
 
 def _maps_of(front: keras.Model, images: Floats, size: int) -> Array:

@@ -34,10 +34,10 @@ class Partners:
             )
         self._starts = np.cumsum(self._sizes) - self._sizes
 
-    def merge(
+    def choose(
         self, rows: Array, shift: int, draw: np.random.Generator
     ) -> tuple[Pixels, Array]:
-        """Shifts digits, and adds to each another one, shifted as well.
+        """Shifts digits, and draws for each another one, shifted as well.
 
         Args:
             rows: Which digits, `[b]`.
@@ -45,36 +45,30 @@ class Partners:
             draw: Where shifts and partners come from.
 
         Returns:
-            Pixels `[b, h, w, c]`, at most as bright as one can be, and two-hot
-            labels `[b, num_classes]`, float32.
-        """
-        digits, classes = self.choose(rows, shift, draw)
-        first, second = digits
-        brightest = first.dtype.type(255 if first.dtype == np.uint8 else 1)
-        merged = first + np.minimum(second, brightest - first)
-        one_hot = np.eye(self.num_classes, dtype=np.float32)
-        return merged, one_hot[classes].sum(axis=0)
-
-    def choose(
-        self, rows: Array, shift: int, draw: np.random.Generator
-    ) -> tuple[Pixels, Array]:
-        """Shifts digits, and for each another one, as `merge` does.
-
-        Returns:
             The pixels `[2, b, h, w, c]` of the digits, and their classes
             `[2, b]`.
         """
-        both = np.stack([rows, self._draw_partners(rows, draw)])
-        digits = [shifted(self.pixels[each], shift, draw) for each in both]
-        return np.stack(digits), self.labels[both]
-
-    def _draw_partners(self, rows: Array, draw: np.random.Generator) -> Array:
-        """Draws for each digit one among all those of other classes."""
         own = self.labels[rows]
         size, start = self._sizes[own], self._starts[own]
         # A place in the images by class, the own class left out.
         place = draw.integers(0, len(self.labels) - size)
-        return self._by_class[np.where(place < start, place, place + size)]
+        others = self._by_class[np.where(place < start, place, place + size)]
+        both = np.stack([rows, others])
+        digits = [shifted(self.pixels[each], shift, draw) for each in both]
+        return np.stack(digits), self.labels[both]
+
+    def merged(self, digits: Pixels, classes: Array) -> tuple[Pixels, Array]:
+        """Adds the digits that `choose` returned.
+
+        Returns:
+            Pixels `[b, h, w, c]`, at most as bright as one can be, and two-hot
+            labels `[b, num_classes]`, float32.
+        """
+        first, second = digits
+        brightest = first.dtype.type(255 if first.dtype == np.uint8 else 1)
+        one_hot = np.eye(self.num_classes, dtype=np.float32)
+        merged = first + np.minimum(second, brightest - first)
+        return merged, one_hot[classes].sum(axis=0)
 
 
 def both_found(labels: Tensor, lengths: Tensor) -> Tensor:

@@ -56,10 +56,6 @@ class FinishedRun:
             return str(self.origin / f"{part}.json")
         return f"{self.origin}, line {self.line}, {part}"
 
-    def renamed(self, name: str) -> "FinishedRun":
-        """Returns the same run under another name."""
-        return dataclasses.replace(self, name=name)
-
 
 def read(path: Path) -> list[FinishedRun]:
     """Returns the finished runs that a path leads to.
@@ -70,28 +66,17 @@ def read(path: Path) -> list[FinishedRun]:
     Raises:
         UserError: If there is no finished run, or a file is broken.
     """
-    if path.is_file():
-        return read_file(path)
-    if (path / FILE_NAME).is_file():
-        return read_file(path / FILE_NAME)
-    return [read_folder(path)]
-
-
-def read_folder(folder: Path) -> FinishedRun:
-    """Returns the run of a run folder, named like the folder.
-
-    Raises:
-        UserError: If it is not finished, or a file is not JSON or not that of
-            a run.
-    """
+    for file in (path, path / FILE_NAME):
+        if file.is_file():
+            return read_file(file)
     parts = {
-        part: _read_json(folder / f"{part}.json")
+        part: _json(path / f"{part}.json")
         for part in PARTS
-        if part in _NEEDED or (folder / f"{part}.json").exists()
+        if part in _NEEDED or (path / f"{part}.json").exists()
     }
-    run = FinishedRun(folder.name, 0, parts, folder)
+    run = FinishedRun(path.name, 0, parts, path)
     _check_parts(run)
-    return dataclasses.replace(run, seed=parts["config"]["seed"])
+    return [dataclasses.replace(run, seed=parts["config"]["seed"])]
 
 
 def read_file(path: Path) -> list[FinishedRun]:
@@ -109,7 +94,7 @@ def read_file(path: Path) -> list[FinishedRun]:
         raise UserError(f"{path} is not text: {error}.") from error
     runs: dict[tuple[str, int], FinishedRun] = {}
     for number, text in enumerate(lines, start=1):
-        run = _read_line(text, path, number)
+        run = _of_line(text, path, number)
         if run.key in runs:
             raise UserError(
                 f"{path}, line {number}: {run.name} with seed {run.seed} is "
@@ -151,13 +136,11 @@ def _line(run: FinishedRun) -> str:
         config["start_from"] = "/".join(Path(config["start_from"]).parts[-2:])
     parts = {**run.parts, "config": config}
     # First what is known, in the order of `PARTS`.
-    names = [*(part for part in PARTS if part in parts)]
-    names += [part for part in parts if part not in PARTS]
-    content = {"name": run.name, "seed": run.seed}
-    return json.dumps(content | {part: parts[part] for part in names}) + "\n"
+    order = {name: parts[name] for name in PARTS if name in parts} | parts
+    return json.dumps({"name": run.name, "seed": run.seed, **order}) + "\n"
 
 
-def _read_line(text: str, path: Path, number: int) -> FinishedRun:
+def _of_line(text: str, path: Path, number: int) -> FinishedRun:
     where = f"{path}, line {number}"
     try:
         content = json.loads(text)
@@ -181,14 +164,14 @@ def _check_parts(run: FinishedRun) -> None:
         content = run.parts.get(part)
         if not isinstance(content, dict):
             raise UserError(f"{run.place(part)} must be an object.")
-        for name in names:
-            if name not in content:
-                raise UserError(
-                    f"{run.place(part)} is not that of a run: it has no {name}."
-                )
+        if missing := [name for name in names if name not in content]:
+            raise UserError(
+                f"{run.place(part)} is not that of a run: it has no "
+                f"{missing[0]}."
+            )
 
 
-def _read_json(path: Path) -> Any:
+def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:

@@ -4,9 +4,7 @@ This file loads nothing, so that a command can say at once what there is.
 """
 
 import dataclasses
-import functools
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +28,6 @@ class Source:
     loader: str | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     needs_mnist: bool = False
-
-    @property
-    def load(self) -> Callable[..., Any]:
-        """The function that returns the `Data`."""
-        if self.loader is None:
-            raise TypeError("TensorFlow Datasets load this one.")
-        module, _, function = self.loader.partition(":")
-        loader: Callable[..., Any] = getattr(
-            importlib.import_module(f"training.datasets.{module}"), function
-        )
-        return functools.partial(loader, **self.options)
 
 
 SOURCES = {

@@ -74,19 +74,13 @@ class Column:
     def summary(
         self, models: Sequence[Mapping[str, Any]], field: str | None = None
     ) -> Summary:
-        """Returns the measure over models that differ in their seed.
-
-        Args:
-            models: Their reports.
-            field: Where it stands instead. Defaults to the column's field.
-        """
-        field = self.field if field is None else field
+        """Returns the measure, or another field, over models of some seeds."""
+        field = field or self.field
         values = [self.factor * look_up(model, field) for model in models]
         if self.statistic == "median":
             return Summary(median(values))
-        return Summary(
-            mean(values), pstdev(values) if len(values) > 1 else None
-        )
+        spread = pstdev(values) if len(values) > 1 else None
+        return Summary(mean(values), spread)
 
     def write(self, models: Sequence[Mapping[str, Any]]) -> str:
         """Returns the mean over models, ± its deviation if there are more."""
@@ -96,10 +90,8 @@ class Column:
 
     def text(self, summary: Summary) -> str:
         """Returns a value, ± its deviation if there is one."""
-        value, deviation = summary
-        if deviation is None:
-            return self.number(value)
-        return f"{self.number(value)} ± {self.number(deviation)}"
+        known = [value for value in summary if value is not None]
+        return " ± ".join(map(self.number, known))
 
     def number(self, value: float) -> str:
         """Returns a number with the digits of the column."""
@@ -136,19 +128,14 @@ COLUMNS = (
     Column("entropy of types, bits", "type_entropy_bits", 2, optional=True),
     Column("off uniform, %", "nonuniform_share", 1, 100),
     Column("T-score", "t_score", 3),
-    *(
-        Column(title, field, digits, factor, optional=True)
-        for title, field, digits, factor in (
-            ("necessity, %", "necessity.zero", 1, 100),
-            ("random, %", "necessity_random.zero", 1, 100),
-            ("necessity (mean), %", "necessity.mean", 1, 100),
-            ("random (mean), %", "necessity_random.mean", 1, 100),
-            ("sufficiency, %", "sufficiency.zero", 1, 100),
-            ("tree size, %", "size", 1, 100),
-            ("class share", "class_share", 2, 1),
-            ("stability", "stability", 2, 1),
-        )
-    ),
+    Column("necessity, %", "necessity.zero", 1, 100, optional=True),
+    Column("random, %", "necessity_random.zero", 1, 100, optional=True),
+    Column("necessity (mean), %", "necessity.mean", 1, 100, optional=True),
+    Column("random (mean), %", "necessity_random.mean", 1, 100, optional=True),
+    Column("sufficiency, %", "sufficiency.zero", 1, 100, optional=True),
+    Column("tree size, %", "size", 1, 100, optional=True),
+    Column("class share", "class_share", 2, optional=True),
+    Column("stability", "stability", 2, optional=True),
     Column("sparsity, %", "sparsity", 1, 100),
     Column("parameters", "nonzero_parameters", 0),
 )
@@ -168,36 +155,34 @@ def table(paths: Iterable[Path]) -> str:
     Raises:
         UserError: If one of them is broken, or no finished run.
     """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    configs = {}
+    groups: dict[str, list[FinishedRun]] = {}
     for run in (run for path in sorted(paths) for run in runs_file.read(path)):
-        config, result = run.parts["config"], run.parts["rem"]
-        for model in result["models"].values():
+        for model in run.parts["rem"]["models"].values():
             _check_measures(model, run)
         # Where the data lay and which seed was used do not make a setting.
-        setting = {**config, "seed": None, "data_dir": None}
+        setting = {**run.parts["config"], "seed": None, "data_dir": None}
         key = json.dumps(setting, sort_keys=True)
-        configs[key] = config
-        groups.setdefault(key, []).append(result)
+        groups.setdefault(key, []).append(run)
     head = ("data set", "model", "decay", *_LOSSES, "seeds", "epochs")
     rows = [(*head, *(column.title for column in COLUMNS), "seconds")]
-    for key, results in groups.items():
-        config = configs[key]
+    for runs in groups.values():
+        config = runs[-1].parts["config"]
+        results = [run.parts["rem"] for run in runs]
+        # A run that was resumed does not know its time.
+        known = [r["seconds"] for r in results if r["seconds"] is not None]
         for name in results[0]["models"]:
             models = [result["models"][name] for result in results]
+            wanted = [f"{config['decay']:g}"]
+            wanted += [_weights(config, loss) for loss in _LOSSES.values()]
             rows.append(
                 (
                     Path(config["dataset"]).stem,
                     TITLES[name],
-                    f"{config['decay']:g}" if name == "rem" else NOTHING,
-                    *(
-                        _weights(config, loss) if name == "rem" else NOTHING
-                        for loss in _LOSSES.values()
-                    ),
+                    *(wanted if name == "rem" else len(wanted) * [NOTHING]),
                     str(len(results)),
                     str(config["epochs"]),
                     *(column.write(models) for column in COLUMNS),
-                    _seconds(results),
+                    f"{mean(known):.0f}" if known else NOTHING,
                 )
             )
     return markdown(rows, left=2)
@@ -221,12 +206,6 @@ def _weights(config: Mapping[str, Any], loss: Sequence[str]) -> str:
         return NOTHING
     ramp = ["ramp"] if config.get("coupling_ramp") else []
     return ", ".join([*(f"{w:g}" for w in weights), *ramp])
-
-
-def _seconds(results: Iterable[Mapping[str, Any]]) -> str:
-    """Returns the mean; a run that was resumed does not know its time."""
-    known = [r["seconds"] for r in results if r["seconds"] is not None]
-    return f"{mean(known):.0f}" if known else NOTHING
 
 
 def make_parser() -> Parser:
@@ -281,7 +260,7 @@ def keep(paths: Iterable[Path], to: Path, name: str | None = None) -> None:
     """
     runs: dict[tuple[str, int], FinishedRun] = {}
     for run in (run for path in paths for run in runs_file.read(path)):
-        named = run if name is None else run.renamed(name)
+        named = dataclasses.replace(run, name=name or run.name)
         if named.key in runs:
             raise UserError(
                 f"{run.origin} and {runs[named.key].origin} are both "

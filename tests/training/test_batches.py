@@ -226,7 +226,8 @@ def test_merged_digits_are_shifted_apart_and_not_brighter_than_white(convert):
     images[:, 3, 3] = 200
     partners = Partners(Images(convert(images)), np.array([0, 1]), 2)
     chosen = np.zeros(500, int)
-    merged, _ = partners.merge(chosen, 2, np.random.default_rng(0))
+    both = partners.choose(chosen, 2, np.random.default_rng(0))
+    merged, _ = partners.merged(*both)
     merged = np.rint(255 * Images(merged)[:])
     places = {tuple(place[1:3]) for place in np.argwhere(merged)}
     assert places == {(r, c) for r in range(1, 6) for c in range(1, 6)}

@@ -32,7 +32,7 @@ def test_a_line_holds_what_the_files_of_a_run_folder_do(tmp_path):
     (folder / "data.json").write_text("{}")
     (folder / "metrics.jsonl").write_text("{}")
     path = tmp_path / "runs.jsonl"
-    runs_file.add(path, [runs_file.read_folder(folder)])
+    runs_file.add(path, runs_file.read(folder))
     (content,) = contents(path)
     assert list(content) == [
         "name", "seed", "config", "environment", "seconds", "rem",
@@ -106,9 +106,9 @@ def test_a_broken_line_is_named_and_nothing_is_written(
     with pytest.raises(UserError, match=message) as error:
         runs_file.read(path)
     assert "runs.jsonl, line 2" in str(error.value)
-    good = runs_file.read_folder(write_run(tmp_path / "a", 3, 0.5))
+    good = runs_file.read(write_run(tmp_path / "a", 3, 0.5))
     with pytest.raises(UserError):
-        runs_file.add(path, [good])
+        runs_file.add(path, good)
     assert path.read_bytes() == before
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import keras
 
-# For each name a `.keras` file, a `.json` with its hash and its numbers, and
-# an `.md`, the card. `training/pretrained.py` writes all three.
+# For each name a `.keras` file and a `.json` with its hash and its numbers,
+# written by `training/pretrained.py`, and an `.md`, the card that shows them.
 _FOLDER = Path(__file__).with_name("pretrained")
 
 

@@ -3,21 +3,20 @@
 `training/sources.py` lists those that have a name. Besides them there are any
 name of TensorFlow Datasets, a file ending in `.npz` with the arrays `x_train`,
 `y_train`, `x_test`, `y_test`, a folder with one folder of images for each
-class, and a CSV file of images and labels, see `labels_csv`.
+class, and a CSV file of images and labels, see `listing`.
 
 `--data-dir` is where TensorFlow Datasets are prepared, or where the original
-files of affNIST, smallNORB or Tiny ImageNet lie; the modules say which.
-A folder of the current directory comes before a name of TensorFlow Datasets.
-Of pictures that need much memory the decoded ones are kept on disk, see
-`decoded`.
+files of affNIST or Tiny ImageNet lie; the modules say which. A folder of the
+current directory comes before a name of TensorFlow Datasets.
 """
 
+import importlib
 import inspect
 from pathlib import Path
 from typing import Any
 
 from cli import UserError
-from training.datasets import affnist, own, prepared
+from training.datasets import affnist, listing, own, prepared
 from training.datasets.data import Data
 from training.datasets.protocols import Protocol, protocol
 from training.images import channel_statistics
@@ -63,27 +62,34 @@ def load(
             f"least 0 and less than 1; it is {validation}."
         )
     path = Path(name)
-    if name in SOURCES and SOURCES[name].loader:
-        source = SOURCES[name]
+    source = SOURCES.get(name)
+    if source and source.loader:
+        module, _, function = source.loader.partition(":")
+        load = getattr(
+            importlib.import_module(f"training.datasets.{module}"), function
+        )
+        known = inspect.signature(load).parameters
+        if unknown := sorted(options.keys() - known.keys()):
+            raise TypeError(f"{name} has no options {unknown}.")
         if source.needs_mnist:
             if name == "affnist":
                 affnist.files(data_dir)  # or MNIST is downloaded for nothing
+            # Not beside the original files: in the library's own folder.
+            there = data_dir is not None and (Path(data_dir) / "mnist").is_dir()
             options["mnist"] = prepared.load(
-                "mnist", _folder_of_mnist(data_dir)
+                "mnist", data_dir if there else None
             )
-        known = inspect.signature(source.load).parameters
-        if unknown := sorted(options.keys() - known.keys()):
-            raise TypeError(f"{name} has no options {unknown}.")
-        data = source.load(data_dir=data_dir, validation=validation, **options)
+        options = {**source.options, **options}
+        data = load(data_dir=data_dir, validation=validation, **options)
     elif options:
         raise TypeError(f"{name} has no options; received {options}.")
-    elif name not in SOURCES and name and own.has_pictures(path):
+    elif source is None and name and listing.is_listed(path):
         data = own.pictures(path, resize, validation, skip_broken=skip_broken)
     else:
-        is_file = path.suffix == ".npz"
-        data = (
-            own.npz(path) if is_file else prepared.load(name, data_dir, resize)
-        )
+        if path.suffix == ".npz":
+            data = own.npz(path)
+        else:
+            data = prepared.load(name, data_dir, resize)
         data = data.with_validation(validation)
     if resize is not None:
         data = data.resized(resize)
@@ -95,9 +101,3 @@ def load(
             f"{data.image_shape[0]}x{data.image_shape[1]}."
         )
     return data.centre_cropped(crop)
-
-
-def _folder_of_mnist(data_dir: str | None) -> str | None:
-    """Returns the folder if MNIST is in it, or None for the library's own."""
-    there = data_dir is not None and (Path(data_dir) / "mnist").is_dir()
-    return data_dir if there else None

@@ -23,8 +23,6 @@ from training.datasets.data import Arrays, Data, checked
 from training.image_data import Array, Split
 
 _SIZE = 40
-# Images enough to tell a digit from its mirror image at the diagonal.
-_LOOKED_AT = 2000
 # The ranges that affNIST draws from, each evenly.
 _ROTATION = 20.0  # degrees, to both sides
 _SHEAR = 0.2  # pixels to the side for a pixel up
@@ -44,8 +42,9 @@ def load(mnist: Data, data_dir: str | None, validation: float) -> Data:
         UserError: If there is no such file or it is something else.
     """
     expanded = _expanded(mnist.test)
-    images, labels = _join([_read(path) for path in files(data_dir)])
-    if _is_transposed(images, labels, expanded):
+    parts = [_read(path) for path in files(data_dir)]
+    images, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
+    if _is_transposed(images, labels):
         images = images.swapaxes(1, 2)
     return _data("affnist", mnist, (images, labels), expanded, validation)
 
@@ -163,15 +162,10 @@ def _read(path: Path) -> Arrays:
 
     try:
         struct: Any = loadmat(path, squeeze_me=True)["affNISTdata"]
-        images, labels = (
-            struct["image"].item(),
-            np.asarray(struct["label_int"].item()),
-        )
-        images = images.T.reshape(-1, _SIZE, _SIZE, 1)
-        labels = labels.reshape(len(images)).astype(np.int64)
+        images = struct["image"].item().T.reshape(-1, _SIZE, _SIZE, 1)
+        labels = np.asarray(struct["label_int"].item()).reshape(len(images))
     except (
-        KeyError,
-        IndexError,
+        LookupError,
         AttributeError,
         NotImplementedError,  # MATLAB 7.3
         OSError,
@@ -183,44 +177,17 @@ def _read(path: Path) -> Arrays:
             f"{path} is not a file of affNIST: it must have a struct "
             "affNISTdata with image [1600, n] and label_int [n]."
         ) from error
-    return images, labels
+    return images, labels.astype(np.int64)
 
 
-def _join(parts: list[Arrays]) -> Arrays:
-    images, labels = zip(*parts, strict=True)
-    return np.concatenate(images), np.concatenate(labels)
-
-
-def _is_transposed(images: Array, labels: Array, upright: Arrays) -> bool:
-    """Tells whether rows and columns are those of MNIST or exchanged."""
-    looked_at = slice(_LOOKED_AT)
-    wanted = _class_means(upright[0][looked_at], upright[1][looked_at])
-    found = _class_means(images[looked_at], labels[looked_at])
-    common = [c for c in found if c in wanted]
-
-    def likeness(swap: bool) -> float:
-        pairs = [
-            (wanted[c].ravel(), (found[c].T if swap else found[c]).ravel())
-            for c in common
-        ]
-        return float(sum(np.corrcoef(*pair)[0, 1] for pair in pairs))
-
-    return likeness(True) > likeness(False)
-
-
-def _class_means(images: Array, labels: Array) -> dict[int, Array]:
-    """Returns the mean image of each class, its ink moved to the middle."""
+def _is_transposed(images: Array, labels: Array) -> bool:
+    """Tells whether rows and columns are exchanged: ones are to be upright."""
+    ink = images[labels == 1, ..., 0].astype(np.float32)
     grid = np.arange(_SIZE)
-    ink = images[..., 0].astype(np.float32)
     total = np.maximum(ink.sum(axis=(1, 2)), 1.0)
-    rows = ink.sum(axis=2) @ grid / total
-    columns = ink.sum(axis=1) @ grid / total
-    middle = _SIZE // 2
-    moved = [
-        np.roll(image, (middle - round(row), middle - round(column)), (0, 1))
-        for image, row, column in zip(ink, rows, columns, strict=True)
-    ]
-    return {
-        int(label): np.mean(np.stack(moved)[labels == label], axis=0)
-        for label in np.unique(labels)
-    }
+
+    def spread(profiles: Array) -> float:
+        means = profiles @ grid / total
+        return float(np.sum(profiles @ grid**2 / total - means**2))
+
+    return spread(ink.sum(axis=2)) < spread(ink.sum(axis=1))

@@ -26,14 +26,6 @@ _SEEDS = {"train": 31, "validation": 32, "test": 33}
 _CHUNK = 500  # images made at a time
 
 
-@dataclasses.dataclass(frozen=True)
-class _Sizes:
-    """Rows and columns of the canvas and of a piece."""
-
-    canvas: int
-    piece: int
-
-
 def digits(data_dir: str | None, validation: float, *, copies: int = 8) -> Data:
     """Makes images of scikit-learn's digits, enlarged to 16x16.
 
@@ -47,7 +39,7 @@ def digits(data_dir: str | None, validation: float, *, copies: int = 8) -> Data:
         Images `[n, 32, 32, 1]`, float in [0, 1], with masks.
     """
     split = small_digits.load().with_validation(validation).resized(16)
-    return _data("cluttered_digits", split, _Sizes(32, 6), copies, 2)
+    return _data("cluttered_digits", split, (32, 6), copies, 2)
 
 
 def mnist(
@@ -66,12 +58,17 @@ def mnist(
         Images `[n, 40, 40, 1]`, uint8, with masks.
     """
     split = mnist.with_validation(validation)
-    return _data("cluttered_mnist", split, _Sizes(40, 8), copies, 1)
+    return _data("cluttered_mnist", split, (40, 8), copies, 1)
 
 
 def _data(
-    name: str, split: Data, sizes: _Sizes, copies: int, held_out_copies: int
+    name: str,
+    split: Data,
+    sizes: tuple[int, int],
+    copies: int,
+    held_out_copies: int,
 ) -> Data:
+    """Makes images from sides of the canvas and of a piece."""
     train, _ = _cluttered(
         split.train, sizes, copies, _SEEDS["train"], masked=False
     )
@@ -91,50 +88,48 @@ def _data(
 
 
 def _cluttered(
-    split: Split, sizes: _Sizes, copies: int, seed: int, *, masked: bool = True
-) -> tuple[Split, Masks | None]:
+    split: Split,
+    sizes: tuple[int, int],
+    copies: int,
+    seed: int,
+    *,
+    masked: bool = True,
+) -> tuple[Split, Masks]:
     """Puts each digit on so many canvases, with pieces of others around it."""
     rng = np.random.default_rng(seed)
+    side, piece = sizes
     labels = split.labels
     rows = rng.permutation(np.tile(np.arange(len(labels)), copies))
-    sides = (sizes.canvas, sizes.canvas)
-    made = np.zeros((len(rows), *sides, 1), split.images.pixels.dtype)
-    drawn = np.zeros((len(rows) * masked, 1 + _PIECES, *sides), bool)
+    made = np.zeros((len(rows), side, side, 1), split.images.pixels.dtype)
+    drawn = np.zeros((len(rows) * masked, 1 + _PIECES, side, side), bool)
     for start in range(0, len(rows), _CHUNK):
         some = slice(start, start + _CHUNK)
-        made[some], masks = _made(split, rows[some], sizes, rng)
+        things = _draw(made[some], split, rows[some], piece, rng)
         if masked:
-            drawn[some] = masks
+            drawn[some] = things
     digits, loose = drawn[:, :1], drawn[:, 1:]
-    return Split(Images(made), labels[rows]), (
-        Masks(digits[:, 0], digits, loose) if masked else None
-    )
+    masks = Masks(digits[:, 0], digits, loose)
+    return Split(Images(made), labels[rows]), masks
 
 
-def _made(
-    split: Split, rows: Array, sizes: _Sizes, rng: np.random.Generator
-) -> tuple[Pixels, Array]:
-    """Returns images of some digits, and masks of digit and pieces."""
-    images, labels = split.images.pixels, split.labels
-    sides = (sizes.canvas, sizes.canvas)
-    made = np.zeros((len(rows), *sides, 1), images.dtype)
-    masks = np.zeros((len(rows), 1 + _PIECES, *sides), bool)
-    _put(made, images[rows], _anywhere(made, images, rng))
-    masks[:, 0] = inked(made)
-    for number in range(1, 1 + _PIECES):
-        before = made.copy()
-        cut = _cut(split, labels[rows], sizes.piece, rng)
-        _put(made, cut, _free(made, sizes.piece, rng))
-        masks[:, number] = inked(made - before)
-    return made, masks
-
-
-def _anywhere(
-    canvas: Pixels, digits: Pixels, rng: np.random.Generator
+def _draw(
+    made: Pixels,
+    split: Split,
+    rows: Array,
+    piece: int,
+    rng: np.random.Generator,
 ) -> Array:
-    """Draws the first row and column of a digit on each canvas, `[n, 2]`."""
-    room = canvas.shape[1] - digits.shape[1]
-    return rng.integers(0, room + 1, size=(len(canvas), 2))
+    """Draws some digits and pieces on black, and returns masks of them."""
+    images, labels = split.images.pixels, split.labels
+    room = made.shape[1] - images.shape[1]
+    _put(made, images[rows], rng.integers(0, room + 1, size=(len(made), 2)))
+    masks = [inked(made)]
+    for _ in range(_PIECES):
+        before = made.copy()
+        cut = _cut(split, labels[rows], piece, rng)
+        _put(made, cut, _free(made, piece, rng))
+        masks.append(inked(made - before))
+    return np.stack(masks, axis=1)
 
 
 def _cut(

@@ -2,7 +2,7 @@
 
 An image shows one figure. It has five slots, two above three, and in each
 stands a bar, a disc, a ring, a triangle or a square. All figures have the same
-five parts; `FIGURES` says which one stands where. So the parts that are there
+five parts; `DESIGNS` says which one stands where. So the parts that are there
 do not tell the class at all, and a part at its slot leaves three classes or
 four. Parts differ a little in place, size, angle and brightness, and the figure
 stands anywhere. One to three loose parts of the same kinds lie around it, at
@@ -20,7 +20,6 @@ The model for these images is SynDaCaTE (Levi and van der Wilk, 2025, arXiv
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import numpy as np
@@ -29,55 +28,65 @@ from numpy.typing import NDArray
 from training.datasets.data import Arrays, Data, checked, held_out
 from training.datasets.masks import Masks
 
-__all__ = [
-    "FIGURES",
-    "FIGURES_OF_FIVE",
-    "FIGURES_OF_FOUR",
-    "KINDS",
-    "LOOSE_GAP",
-    "SIZE",
-    "SLOTS",
-    "Design",
-    "draw",
-    "generate",
-]
-
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """A set of figures.
+
+    Attributes:
+        kinds: The kinds of parts.
+        slots: Row and column of each slot in pixels, from the middle of the
+            upper row.
+        figures: The kind at each slot, for each class.
+    """
+
+    kinds: tuple[str, ...]
+    slots: tuple[tuple[float, float], ...]
+    figures: tuple[tuple[str, ...], ...]
+
+
+DESIGNS = {
+    # Each kind stands at three slots, in three classes or four. Found by a
+    # random search for such arrangements in which pairs of neighbours tell
+    # least.
+    "figures": Design(
+        ("bar", "disc", "ring", "triangle", "square"),
+        ((0.0, -3.9), (0.0, 3.9), (7.2, -7.8), (7.2, 0.0), (7.2, 7.8)),
+        (
+            ("bar", "disc", "triangle", "ring", "square"),
+            ("bar", "disc", "triangle", "square", "ring"),
+            ("bar", "ring", "triangle", "square", "disc"),
+            ("disc", "triangle", "bar", "ring", "square"),
+            ("disc", "triangle", "bar", "square", "ring"),
+            ("disc", "triangle", "square", "bar", "ring"),
+            ("triangle", "disc", "bar", "ring", "square"),
+            ("triangle", "disc", "square", "bar", "ring"),
+            ("triangle", "ring", "bar", "square", "disc"),
+            ("triangle", "ring", "square", "bar", "disc"),
+        ),
+    ),
+    # Of these six kinds a figure has four, so that every class lacks two.
+    "figures_of_four": Design(
+        ("plus", "frame", "diamond", "ell", "post", "moon"),
+        ((0.0, -3.9), (0.0, 3.9), (7.6, -3.9), (7.6, 3.9)),
+        (
+            ("diamond", "moon", "post", "frame"),
+            ("ell", "moon", "plus", "diamond"),
+            ("moon", "plus", "frame", "post"),
+            ("moon", "post", "plus", "ell"),
+            ("diamond", "frame", "moon", "post"),
+            ("plus", "moon", "ell", "post"),
+            ("diamond", "ell", "frame", "post"),
+            ("moon", "diamond", "plus", "post"),
+            ("plus", "ell", "post", "diamond"),
+            ("ell", "moon", "diamond", "frame"),
+        ),
+    ),
+}
 SIZE = 32
-KINDS = ("bar", "disc", "ring", "triangle", "square")
-# Row and column of each slot in pixels, from the middle of the upper row.
-SLOTS = ((0.0, -3.9), (0.0, 3.9), (7.2, -7.8), (7.2, 0.0), (7.2, 7.8))
-# Each kind stands at three slots, in three classes or four. Found by a random
-# search for such arrangements in which pairs of neighbours tell least.
-FIGURES = (
-    ("bar", "disc", "triangle", "ring", "square"),
-    ("bar", "disc", "triangle", "square", "ring"),
-    ("bar", "ring", "triangle", "square", "disc"),
-    ("disc", "triangle", "bar", "ring", "square"),
-    ("disc", "triangle", "bar", "square", "ring"),
-    ("disc", "triangle", "square", "bar", "ring"),
-    ("triangle", "disc", "bar", "ring", "square"),
-    ("triangle", "disc", "square", "bar", "ring"),
-    ("triangle", "ring", "bar", "square", "disc"),
-    ("triangle", "ring", "square", "bar", "disc"),
-)
-# Of these six kinds a figure has four, so that every class lacks two.
-OTHER_KINDS = ("plus", "frame", "diamond", "ell", "post", "moon")
-OTHER_SLOTS = ((0.0, -3.9), (0.0, 3.9), (7.6, -3.9), (7.6, 3.9))
-OTHER_FIGURES = (
-    ("diamond", "moon", "post", "frame"),
-    ("ell", "moon", "plus", "diamond"),
-    ("moon", "plus", "frame", "post"),
-    ("moon", "post", "plus", "ell"),
-    ("diamond", "frame", "moon", "post"),
-    ("plus", "moon", "ell", "post"),
-    ("diamond", "ell", "frame", "post"),
-    ("moon", "diamond", "plus", "post"),
-    ("plus", "ell", "post", "diamond"),
-    ("ell", "moon", "diamond", "frame"),
-)
 LOOSE_GAP = 3.0  # pixels between a figure and a loose part, about
 
 _MOST_LOOSE = 3
@@ -93,37 +102,6 @@ _NOISE = 0.025
 _CHUNK = 500  # images drawn at a time
 _SEEDS = {"train": 21, "test": 22}
 _APART = 1000  # further seeds
-
-
-@dataclasses.dataclass(frozen=True)
-class Design:
-    """A set of figures.
-
-    Attributes:
-        name: Name of the data set.
-        kinds: The kinds of parts.
-        slots: Row and column of each slot in pixels.
-        figures: The kind at each slot, for each class.
-    """
-
-    name: str
-    kinds: tuple[str, ...]
-    slots: tuple[tuple[float, float], ...]
-    figures: tuple[tuple[str, ...], ...]
-
-    @property
-    def numbers(self) -> Array:
-        """The number of the kind at each slot, `[classes, slots]`."""
-        return np.array(
-            [[self.kinds.index(k) for k in f] for f in self.figures]
-        )
-
-
-FIGURES_OF_FIVE = Design("figures", KINDS, SLOTS, FIGURES)
-FIGURES_OF_FOUR = Design(
-    "figures_of_four", OTHER_KINDS, OTHER_SLOTS, OTHER_FIGURES
-)
-_DESIGNS = {each.name: each for each in (FIGURES_OF_FIVE, FIGURES_OF_FOUR)}
 
 
 def generate(
@@ -150,11 +128,13 @@ def generate(
         parts. A class is called by its upper row and its lower one, such as
         `bar disc / triangle ring square`.
     """
-    figures = _DESIGNS[design]
     seeds = {part: first + _APART * seed for part, first in _SEEDS.items()}
-    seen, masks = _drawn(train, seeds["train"], figures)
-    unseen, test_masks = _drawn(test, seeds["test"], figures)
-    names = [_name(figure) for figure in figures.figures]
+    seen, masks = draw(train, seeds["train"], design)
+    unseen, test_masks = draw(test, seeds["test"], design)
+    names = [
+        f"{' '.join(figure[:2])} / {' '.join(figure[2:])}"
+        for figure in DESIGNS[design].figures
+    ]
     data = checked(design, seen, unseen, names)
     data = dataclasses.replace(data, masks=test_masks)
     if not validation:
@@ -165,37 +145,24 @@ def generate(
     )
 
 
-@functools.lru_cache(maxsize=2)
-def _drawn(count: int, seed: int, design: Design) -> tuple[Arrays, Masks]:
-    """Returns what `draw` does, once for a process, and not to be changed."""
-    part, masks = draw(count, seed, design)
-    for array in (*part, *vars(masks).values()):
-        if isinstance(array, np.ndarray):
-            array.setflags(write=False)
-    return part, masks
-
-
-def _name(figure: tuple[str, ...]) -> str:
-    """Returns a figure's parts, the upper row and the lower one."""
-    return f"{' '.join(figure[:2])} / {' '.join(figure[2:])}"
-
-
 def draw(
-    count: int, seed: int, design: Design = FIGURES_OF_FIVE
+    count: int, seed: int, design: str = "figures"
 ) -> tuple[Arrays, Masks]:
     """Draws images of all classes, equally many, in random order.
 
     Args:
         count: Number of images.
         seed: What is drawn depends on it and on `count` alone.
-        design: Which figures. Defaults to those of five parts.
+        design: Name of the set of figures. Defaults to those of five parts.
 
     Returns:
         Images `[n, 32, 32, 1]`, uint8, and labels `[n]`; their masks.
     """
+    chosen = DESIGNS[design]
+    slots = len(chosen.slots)
     rng = np.random.default_rng(seed)
-    labels = rng.permutation(np.arange(count) % len(design.figures))
-    kinds, centres, present = _arranged(labels, design, rng)
+    labels = rng.permutation(np.arange(count) % len(chosen.figures))
+    kinds, centres, present = _arranged(labels, chosen, rng)
     each = kinds.shape
     scales = rng.uniform(*_SCALES, each)
     angles = rng.uniform(-_ANGLE, _ANGLE, each)
@@ -206,13 +173,12 @@ def draw(
     things = np.empty((*each, SIZE, SIZE), bool)
     for start in range(0, count, _CHUNK):
         part = slice(start, start + _CHUNK)
-        covered = _coverage(
-            design.kinds,
-            kinds[part],
-            centres[part],
-            scales[part],
-            angles[part],
-        )
+        covered = np.empty((*kinds[part].shape, SIZE, SIZE))
+        for number, kind in enumerate(chosen.kinds):
+            of_kind = kinds[part] == number
+            covered[of_kind] = _coverage(
+                kind, *(of[part][of_kind] for of in (centres, scales, angles))
+            )
         covered *= present[part, :, np.newaxis, np.newaxis]
         things[part] = covered >= 0.5
         lit = covered * (
@@ -220,19 +186,17 @@ def draw(
         )
         shown = grounds[part] + lit.max(axis=1) + noise[part]
         images[part, ..., 0] = np.rint(255.0 * np.clip(shown, 0.0, 1.0))
-    slots = len(design.slots)
-    own, loose = things[:, :slots], things[:, slots:]
     kinds = np.where(present, kinds, -1)
     centres = np.where(present[..., np.newaxis], centres, np.nan)
     return (images, labels), Masks(
-        np.any(own, axis=1),
-        own,
-        loose,
+        np.any(things[:, :slots], axis=1),
+        things[:, :slots],
+        things[:, slots:],
         kinds=kinds[:, :slots],
         loose_kinds=kinds[:, slots:],
         centres=centres[:, :slots],
         loose_centres=centres[:, slots:],
-        kind_names=design.kinds,
+        kind_names=chosen.kinds,
     )
 
 
@@ -245,29 +209,25 @@ def _arranged(
         Kinds `[n, parts]`, middles `[n, parts, 2]` as row and column, and which
         of the parts are there, `[n, parts]`.
     """
-    count = len(labels)
-    numbers = design.numbers
+    count, slots = len(labels), len(design.slots)
+    numbers = np.array([[*map(design.kinds.index, f)] for f in design.figures])
     random = rng.integers(len(design.kinds), size=(count, _MOST_LOOSE))
     kinds = np.concatenate([numbers[labels], random], axis=1)
     wanted = rng.integers(1, _MOST_LOOSE + 1, size=count)
     centres = np.zeros((count, kinds.shape[1], 2))
     present = np.zeros(kinds.shape, bool)
-    open_ = np.arange(count)
-    while len(open_):  # those that had no room for a loose part, again
-        centres[open_], present[open_] = _placed(
-            wanted[open_], design.slots, rng
-        )
-        open_ = open_[~present[open_, len(design.slots)]]
+    again = np.arange(count)
+    while len(again):  # those that had no room for a loose part
+        placed = _placed(wanted[again], np.array(design.slots), rng)
+        centres[again], present[again] = placed
+        again = again[~present[again, slots]]
     return kinds, centres, present
 
 
 def _placed(
-    wanted: Array,
-    figure: tuple[tuple[float, float], ...],
-    rng: np.random.Generator,
+    wanted: Array, slots: Floats, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Draws places for a figure and for up to so many loose parts."""
-    slots = np.array(figure)
     edge = _REACH + _JITTER - 0.5  # pixel 0 begins at -0.5
     lowest = edge - slots.min(axis=0)
     highest = SIZE - 1 - edge - slots.max(axis=0)
@@ -295,30 +255,20 @@ def _placed(
 
 
 def _coverage(
-    names: tuple[str, ...],
-    kinds: Array,
-    centres: Array,
-    scales: Array,
-    angles: Array,
+    kind: str, centres: Array, scales: Array, angles: Array
 ) -> Floats:
-    """Returns the share of each pixel that each part covers, `[n, p, h, w]`."""
-    covered = np.empty((*kinds.shape, SIZE, SIZE))
+    """Returns the share of each pixel that parts cover, `[n, h, w]`."""
     grid = np.arange(SIZE)
-    for number, kind in enumerate(names):
-        of_kind = kinds == number
-        middle = centres[of_kind]
-        down = (grid - middle[:, :1])[:, :, np.newaxis]
-        right = (grid - middle[:, 1:])[:, np.newaxis]
-        angle = angles[of_kind][:, np.newaxis, np.newaxis]
-        scale = scales[of_kind][:, np.newaxis, np.newaxis]
-        sine, cosine = np.sin(angle), np.cos(angle)
-        outside = scale * _distance(
-            kind,
-            (cosine * down - sine * right) / scale,
-            (sine * down + cosine * right) / scale,
-        )
-        covered[of_kind] = np.clip(0.5 - outside, 0.0, 1.0)
-    return covered
+    down = (grid - centres[:, :1])[:, :, np.newaxis]
+    right = (grid - centres[:, 1:])[:, np.newaxis]
+    scale, angle = (x[:, np.newaxis, np.newaxis] for x in (scales, angles))
+    sine, cosine = np.sin(angle), np.cos(angle)
+    outside = scale * _distance(
+        kind,
+        (cosine * down - sine * right) / scale,
+        (sine * down + cosine * right) / scale,
+    )
+    return np.clip(0.5 - outside, 0.0, 1.0)
 
 
 def _distance(kind: str, down: Floats, right: Floats) -> Floats:

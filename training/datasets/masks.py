@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -83,23 +84,16 @@ class Masks:
         move: Callable[[Array], Array],
     ) -> "Masks":
         """Changes masks as images `[n, h, w, 1]`, and moves centres."""
-
-        def changed(masks: Array) -> Array:
-            *count, rows, columns = masks.shape
-            flat = masks.reshape(int(np.prod(count)), rows, columns, 1)
+        changed: dict[str, Any] = {}
+        for name in ("object", "parts", "loose"):
+            *count, rows, columns = getattr(self, name).shape
+            flat = getattr(self, name).reshape(-1, rows, columns, 1)
             new = change(flat)
-            return new.reshape(*count, *new.shape[1:3])
-
-        return dataclasses.replace(
-            self,
-            object=changed(self.object),
-            parts=changed(self.parts),
-            loose=changed(self.loose),
-            centres=None if self.centres is None else move(self.centres),
-            loose_centres=(
-                None if self.loose_centres is None else move(self.loose_centres)
-            ),
-        )
+            changed[name] = new.reshape(*count, *new.shape[1:3])
+        for name in ("centres", "loose_centres"):
+            if (centres := getattr(self, name)) is not None:
+                changed[name] = move(centres)
+        return dataclasses.replace(self, **changed)
 
 
 def inked(images: Pixels) -> Array:

@@ -48,39 +48,31 @@ def generate(
         parts of their masks are the two digits, see `Masks.of_classes`.
     """
     split = mnist.with_validation(validation)
-    train, held_out, test = (
+    train, held, test = (
         Split(Images(pixels.centred(images.pixels, _SIZE)), labels)
         for images, labels in (split.train, split.validation, split.test)
     )
-    count = mnist.num_classes
-    seen, validation_masks = _paired(
-        held_out, shift, 1, count, _VALIDATION_SEED
-    )
-    shown, masks = _paired(test, shift, partners, count, _TEST_SEED)
+
+    def paired(digits: Split, partners: int, seed: int) -> tuple[Split, Masks]:
+        base = np.tile(np.arange(len(digits.labels)), partners)
+        pairs = Partners(*digits, mnist.num_classes)
+        draw = np.random.default_rng(seed)
+        shown, classes = pairs.choose(base, shift, draw)
+        drawn = inked(shown).swapaxes(0, 1)
+        nothing = np.zeros((len(base), 0, *drawn.shape[2:]), bool)
+        either = np.any(drawn, axis=1)
+        masks = Masks(either, drawn, nothing, of_classes=classes.T)
+        images, labels = pairs.merged(shown, classes)
+        return Split(Images(images), labels), masks
+
+    seen, held_masks = paired(held, 1, _VALIDATION_SEED)
+    tested, masks = paired(test, partners, _TEST_SEED)
     return dataclasses.replace(
         split,
         name="multimnist",
         train=train,
         validation=seen,
-        test=shown,
+        test=tested,
         masks=masks,
-        validation_masks=validation_masks,
-    )
-
-
-def _paired(
-    split: Split, shift: int, partners: int, num_classes: int, seed: int
-) -> tuple[Split, Masks]:
-    """Returns each digit with so many partners, two-hot labels, and masks."""
-    base = np.tile(np.arange(len(split.labels)), partners)
-    pairs = Partners(*split, num_classes)
-    merged, two_hot = pairs.merge(base, shift, np.random.default_rng(seed))
-    # The same draw: the same digits at the same places.
-    digits, classes = pairs.choose(base, shift, np.random.default_rng(seed))
-    drawn = inked(digits).swapaxes(0, 1)
-    return Split(Images(merged), two_hot), Masks(
-        object=np.any(drawn, axis=1),
-        parts=drawn,
-        loose=np.zeros((len(base), 0, *drawn.shape[2:]), bool),
-        of_classes=classes.T,
+        validation_masks=held_masks,
     )

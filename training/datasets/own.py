@@ -1,7 +1,10 @@
 """A user's own images: an `.npz` file, a folder of class folders, or a CSV."""
 
 import dataclasses
+import itertools
+import tempfile
 import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -9,14 +12,16 @@ import numpy as np
 
 from cli import UserError
 from training import images as pixels
-from training.datasets import decoded, labels_csv, listing
+from training.datasets import listing
 from training.datasets.data import Data, checked, held_out
-from training.datasets.decoded import Decoded
 from training.datasets.listing import PARTS, Listing, Picture
 from training.datasets.prepared import TEST_SHARE
 from training.image_data import Array, Images, Split
+from training.progress import progress
 
+LARGEST_IN_MEMORY = 512 * 2**20  # bytes of all pictures
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+_FEWEST_SHOWN = 1000  # pictures whose reading has a progress bar
 
 
 def npz(path: Path) -> Data:
@@ -31,7 +36,7 @@ def npz(path: Path) -> Data:
                     f"{path} must have the arrays {', '.join(_ARRAYS)}; "
                     f"it has {', '.join(names) or 'none'}."
                 )
-            x_train, y_train, x_test, y_test = (arrays[n] for n in _ARRAYS)
+            parts = [arrays[name] for name in _ARRAYS]
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
     except MemoryError as error:
@@ -43,15 +48,10 @@ def npz(path: Path) -> Data:
         raise UserError(f"{path} is not a readable .npz file: {error}.") from (
             error
         )
-    parts = (x_train, y_train, x_test, y_test)
     if not all(isinstance(part, np.ndarray) for part in parts):
         raise UserError(f"{path} has members that are no arrays.")
+    x_train, y_train, x_test, y_test = parts
     return checked(path.stem, (x_train, y_train), (x_test, y_test), None)
-
-
-def has_pictures(path: Path) -> bool:
-    """Tells whether a path is what `pictures` reads."""
-    return path.is_dir() or labels_csv.is_csv(path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,14 +85,14 @@ def survey(path: Path) -> Survey | None:
 
     Of a folder nothing is refused here; `pictures` does that.
     """
-    if not has_pictures(path):
+    if not listing.is_listed(path):
         return None
-    listed = _listed(path)
-    headers = {p: pixels.header(p.file) for p in listed.pictures}
+    found = listing.of(path)
+    headers = {p: pixels.header(p.file) for p in found.pictures}
     sizes = {p: h.size for p, h in headers.items() if h is not None}
     if not sizes:
         return None
-    test = {listed.pictures[k] for k in _split(listed, validation=0.0)[-1]}
+    test = {found.pictures[k] for k in _split(found, validation=0.0)[-1]}
     training = tuple(p for p in sizes if p not in test)
     return Survey(tuple(sizes.values()), tuple(sizes), training)
 
@@ -116,69 +116,34 @@ def pictures(
         skip_broken: Leave out files that cannot be read, see `Data.left_out`.
             Defaults to `False`, which refuses them.
     """
-    found = _listed(path)
+    found = listing.of(path)
     found.check()
-    kept = decoded.path_of(
-        found,
-        {"size": size, "validation": validation, "skip_broken": skip_broken},
-    )
-    read = decoded.load(kept) or _decode(
-        found,
-        kept,
-        size=size,
-        validation=validation,
-        skip_broken=skip_broken,
-    )
-    train, held, test = read.parts()
-    name = path.name if path.is_dir() else path.stem
-    data = checked(name, train, test, list(found.class_names))
-    images, labels = held
-    return dataclasses.replace(
-        data,
-        validation=Split(Images(images), labels),
-        left_out=read.left_out,
-    )
-
-
-def _listed(path: Path) -> Listing:
-    if labels_csv.is_csv(path):
-        return labels_csv.read(path)
-    return listing.of(path)
-
-
-def _decode(
-    found: Listing,
-    kept: Path,
-    *,
-    size: int | None,
-    validation: float,
-    skip_broken: bool,
-) -> Decoded:
-    """Decodes pictures, those for training, validation and testing in turn."""
     found = found.unique(skip_broken=skip_broken)
-    while True:
+    lost = True
+    while lost:
         found.check()
         rows = _split(found, validation)
         order = [found.pictures[k] for k in np.concatenate(rows)]
-        images, broken = decoded.decode(order, kept, size, skip=skip_broken)
+        images, broken = _decode(order, size, skip=skip_broken)
         labels = found.labels()
         good = np.array([p not in broken for p in found.pictures])
         left = [part[good[part]] for part in rows]
         found = found.without(broken)
-        if all(
-            set(labels[part]) == set(labels[whole])
+        # A class may have lost all its pictures of a part: split without those.
+        lost = any(
+            set(labels[part]) != set(labels[whole])
             for part, whole in zip(left, rows, strict=True)
-        ):
-            break
-        # A class has lost all its pictures of a part: split without those.
-    read = Decoded(
-        images,
-        labels[np.concatenate(left)],
-        tuple(len(part) for part in left),
-        found.left_out,
+        )
+    ends = np.cumsum([len(part) for part in left])[:-1]
+    train, held, test = np.split(images, ends)
+    known, validated, tested = (labels[part] for part in left)
+    name = path.name if path.is_dir() else path.stem
+    names = list(found.class_names)
+    return dataclasses.replace(
+        checked(name, (train, known), (test, tested), names),
+        validation=Split(Images(held), validated),
+        left_out=found.left_out,
     )
-    read.save(kept)
-    return read
 
 
 def _split(found: Listing, validation: float) -> list[Array]:
@@ -195,3 +160,80 @@ def _split(found: Listing, validation: float) -> list[Array]:
             left, held = held_out(labels[train], share)
             rows["train"], rows[part] = train[left], train[held]
     return [rows[part] for part in PARTS]
+
+
+def _decode(
+    order: Sequence[Picture], size: int | None, *, skip: bool
+) -> tuple[Array, dict[Picture, str]]:
+    """Decodes pictures one after another, into memory or a temporary file.
+
+    Args:
+        order: The pictures.
+        size: Rows and columns that they get, or `None` where they have one
+            size.
+        skip: Leave out files that cannot be read, instead of an error.
+
+    Returns:
+        Images `[n, h, w, c]`, with one channel if all are grey; and a sentence
+        for each picture that is not among them.
+    """
+    broken: dict[Picture, str] = {}
+    images = _good(order, size, broken if skip else None)
+    first = next(images, None)
+    if first is None:
+        return np.empty((0, 1, 1, 1), np.uint8), broken
+    images = itertools.chain([first], images)
+    whole = len(order) * first.nbytes
+    if whole <= LARGEST_IN_MEMORY:
+        array = np.empty((len(order), *first.shape), np.uint8)
+        for image, row in zip(images, array, strict=False):
+            row[...] = image
+        return array[: len(order) - len(broken)], broken
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.writelines(image.tobytes() for image in images)
+            file.flush()
+            shape = (len(order) - len(broken), *first.shape)
+            return np.memmap(file, np.uint8, "r", shape=shape), broken
+    except OSError as error:
+        raise UserError(
+            f"decoded pictures need {whole / 2**30:.1f} GiB in "
+            f"{tempfile.gettempdir()}: {error}. Name another folder by the "
+            "environment variable TMPDIR."
+        ) from error
+
+
+def _good(
+    order: Sequence[Picture],
+    size: int | None,
+    broken: dict[Picture, str] | None,
+) -> Iterator[Array]:
+    """Yields images `[h, w, c]`, and notes those that cannot be read."""
+    import keras
+
+    shown = progress() if len(order) >= _FEWEST_SHOWN else 0
+    bar = keras.utils.Progbar(len(order), verbose=shown, unit_name="picture")
+    headers = [pixels.header(picture.file) for picture in order]
+    grey = all(header.is_grey for header in headers if header is not None)
+    first, shape = None, ""
+    for picture in order:
+        bar.add(1)
+        try:
+            image = pixels.read(picture.file, "L" if grey else "RGB", size)
+        except UserError as error:
+            text = f"{picture.where}: {error}" if picture.where else str(error)
+            if broken is None:
+                raise UserError(
+                    f"{text} To leave such files out, add --skip-broken."
+                ) from error
+            broken[picture] = text
+            continue
+        if first is None:
+            first, shape = picture, pixels.size(image)
+        elif pixels.size(image) != shape:
+            raise UserError(
+                f"all images must have one size: {picture} is "
+                f"{pixels.size(image)}, {first} is {shape}. Choose a size by "
+                "--resize."
+            )
+        yield image.reshape(*image.shape[:2], -1)

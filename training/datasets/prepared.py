@@ -1,7 +1,7 @@
 """Reads TensorFlow Datasets."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -107,11 +107,8 @@ def builder_of(name: str, data_dir: str | None) -> Any:
 
 def read(builder: Any, split: str, features: Iterable[str]) -> list[Array]:
     """Returns some features of a split whose images have one size."""
-    batches: dict[str, list[Array]] = {name: [] for name in features}
-    for batch in _examples(builder, split, batch_size=512):
-        for name, parts in batches.items():
-            parts.append(batch[name])
-    return [np.concatenate(parts) for parts in batches.values()]
+    batches = list(_examples(builder, split, batch_size=512))
+    return [np.concatenate([b[name] for b in batches]) for name in features]
 
 
 def _labelled_images(builder: Any, split: str, size: int | None) -> Arrays:
@@ -136,7 +133,7 @@ def _labelled_images(builder: Any, split: str, size: int | None) -> Arrays:
 
 def _examples(
     builder: Any, split: str, batch_size: int | None
-) -> Iterable[dict[str, Array]]:
+) -> Iterator[dict[str, Array]]:
     """Yields examples, or batches of them, under a progress bar."""
     import keras
     import tensorflow as tf

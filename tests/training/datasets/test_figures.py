@@ -11,6 +11,8 @@ from scipy import ndimage
 from training import datasets
 from training.datasets import figures
 
+FIVE = figures.DESIGNS["figures"]
+
 
 @pytest.fixture(scope="module")
 def drawn():
@@ -28,23 +30,23 @@ def guessed(clues):
 
 
 def test_the_parts_alone_do_not_tell_the_class():
-    for figure in figures.FIGURES:
-        assert sorted(figure) == sorted(figures.KINDS)
-    assert len(set(figures.FIGURES)) == 10
+    for figure in FIVE.figures:
+        assert sorted(figure) == sorted(FIVE.kinds)
+    assert len(set(FIVE.figures)) == 10
 
 
 def test_a_part_at_its_slot_leaves_three_classes_at_least():
-    for slot in zip(*figures.FIGURES, strict=True):
+    for slot in zip(*FIVE.figures, strict=True):
         counts = Counter(slot)
         assert guessed(slot) == 0.3
         assert sorted(counts.values()) == [3, 3, 4]
-    for kind in figures.KINDS:
-        slots = Counter(figure.index(kind) for figure in figures.FIGURES)
+    for kind in FIVE.kinds:
+        slots = Counter(figure.index(kind) for figure in FIVE.figures)
         assert sorted(slots.values()) == [3, 3, 4]
 
 
 def test_neighbours_together_leave_more_than_one_class():
-    slots = np.array(figures.SLOTS)
+    slots = np.array(FIVE.slots)
     neighbours = [
         (a, b)
         for a, b in itertools.combinations(range(5), 2)
@@ -52,7 +54,7 @@ def test_neighbours_together_leave_more_than_one_class():
     ]
     assert len(neighbours) == 7
     shares = [
-        guessed([(figure[a], figure[b]) for figure in figures.FIGURES])
+        guessed([(figure[a], figure[b]) for figure in FIVE.figures])
         for a, b in neighbours
     ]
     assert np.mean(shares) < 0.6 and max(shares) == 0.8
@@ -99,7 +101,7 @@ def test_masks_are_of_the_kinds_at_their_slots(drawn):
     np.testing.assert_array_equal(masks.object, masks.parts.any(axis=1))
     assert masks.of_classes is None
     areas = masks.parts.sum(axis=(2, 3))
-    kinds = np.array(figures.FIGURES)[labels]
+    kinds = np.array(FIVE.figures)[labels]
     for kind, area in (("bar", 16), ("disc", 30), ("square", 31)):
         assert np.abs(np.median(areas[kinds == kind]) - area) <= 2
     for each, parts in zip(kinds, masks.parts, strict=True):
@@ -118,9 +120,9 @@ def test_masks_are_of_the_kinds_at_their_slots(drawn):
 
 def test_kinds_and_centres_are_those_of_the_masks(drawn):
     (_, labels), masks = drawn
-    assert masks.kind_names == figures.KINDS
-    kinds = np.array(figures.KINDS)[masks.kinds]
-    np.testing.assert_array_equal(kinds, np.array(figures.FIGURES)[labels])
+    assert masks.kind_names == FIVE.kinds
+    kinds = np.array(FIVE.kinds)[masks.kinds]
+    np.testing.assert_array_equal(kinds, np.array(FIVE.figures)[labels])
     for some, centres, kinds in (
         (masks.parts, masks.centres, masks.kinds),
         (masks.loose, masks.loose_centres, masks.loose_kinds),

@@ -5,7 +5,7 @@ import pytest
 
 from cli import UserError
 from tests.training.datasets.test_datasets import write_image
-from tests.training.test_own_pictures import counts, load
+from tests.training.datasets.test_own import counts, load
 from tests.training.test_run import command
 from training import configs
 from training.datasets import own

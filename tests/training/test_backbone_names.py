@@ -10,7 +10,7 @@ from cli import UserError
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import models, rem
-from training import applications, backbone, configs, fit
+from training import backbone, configs, fit
 from training.datasets import Data
 from training.image_data import Images, Split
 
@@ -19,7 +19,7 @@ from training.image_data import Images, Split
 def untrained(monkeypatch):
     """Leaves out the download, whose weights are not there in tests."""
     monkeypatch.setattr(
-        applications, "build", partial(applications.build, weights=None)
+        backbone, "build", partial(backbone.build, weights=None)
     )
 
 
@@ -38,7 +38,7 @@ def untrained(monkeypatch):
 )
 def test_images_are_scaled_as_the_family_says(name, family, rng, tmp_path):
     images = keras.Input((4, 5, 3))
-    scaled = applications.preprocessed(name, images)
+    scaled = backbone.preprocessed(name, images)
     keras.Model(images, scaled).save(tmp_path / "scale.keras")
     model = keras.models.load_model(tmp_path / "scale.keras")
     pixels = rng.integers(0, 256, (2, 4, 5, 3)).astype(np.float32)
@@ -60,22 +60,22 @@ def test_images_are_scaled_as_the_family_says(name, family, rng, tmp_path):
     ],
 )
 def test_the_deepest_map_with_positions_is_taken(name, side, layer, grid):
-    model = applications.load(name, (side, side, 3))
+    model = backbone.application(name, (side, side, 3))
     assert model.output_shape[1:3] == (grid, grid)
     assert model.layers[-1].name == layer
 
 
 @nightly
-@pytest.mark.parametrize("name", applications.NAMES)
+@pytest.mark.parametrize("name", backbone.NAMES)
 def test_every_network_has_a_map_with_positions(name):
-    model = applications.load(name, (96, 96, 3))
+    model = backbone.application(name, (96, 96, 3))
     assert min(model.output_shape[1:3]) >= 4
 
 
 def test_grey_images_become_colours_and_small_ones_large(rng):
-    grey = applications.load("MobileNetV2", (28, 32, 1))
+    grey = backbone.application("MobileNetV2", (28, 32, 1))
     assert grey.input_shape == (None, 32, 32, 1)
-    colour = applications.load("MobileNetV2", (32, 32, 3))
+    colour = backbone.application("MobileNetV2", (32, 32, 3))
     colour.set_weights(grey.get_weights())
     images = rng.random((2, 32, 32, 1), dtype=np.float32)
     maps = grey.predict_on_batch(images)
@@ -84,11 +84,11 @@ def test_grey_images_become_colours_and_small_ones_large(rng):
         maps, colour.predict_on_batch(np.repeat(images, 3, axis=-1))
     )
     with pytest.raises(UserError, match="grey or colour images; these have 2"):
-        applications.load("MobileNetV2", (32, 32, 2))
+        backbone.application("MobileNetV2", (32, 32, 2))
 
 
 def test_trees_on_a_gated_network_have_places_all_over_the_image():
-    features = applications.load("MobileNetV3Small", (128, 128, 3))
+    features = backbone.application("MobileNetV3Small", (128, 128, 3))
     model = models.backbone_parts_capsnet(features, 3)
     fields = rem.receptive_fields(model)
     assert fields.exact and fields.grid == (8, 8, 16)
@@ -139,4 +139,4 @@ def test_a_wrong_name_gets_those_that_are_near():
         backbone.load("mobilenetv3smal", None, (32, 32, 3))
     with pytest.raises(UserError, match=r"such as MobileNetV3Small\."):
         backbone.load("features.keras", None, (32, 32, 3))
-    assert len(applications.NAMES) > 30
+    assert len(backbone.NAMES) > 30

@@ -1,6 +1,8 @@
 """A user's folder of pictures: what counts, and what is told of the rest."""
 
+import mmap
 import shutil
+import tempfile
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from PIL import Image
 from cli import UserError
 from tests.training.datasets.test_datasets import write_image
 from training import datasets
+from training.batches import Batches
+from training.datasets import own
 
 
 def load(folder, **options):
@@ -130,3 +134,49 @@ def test_parts_are_those_of_a_split_after_reading(photos):
     ):
         np.testing.assert_array_equal(found.images.pixels, part[0])
         np.testing.assert_array_equal(found.labels, part[1])
+
+
+def is_on_disk(array):
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, mmap.mmap)
+
+
+def test_many_pictures_are_on_disk_and_the_same(photos, monkeypatch):
+    shutil.copy(photos / "cats" / "1.png", photos / "cats" / "x.png")
+    (photos / "cats" / "2.png").write_bytes(b"broken")
+    options = {"resize": 4, "skip_broken": True}
+    in_memory = load(photos, **options)
+    monkeypatch.setattr(own, "LARGEST_IN_MEMORY", 0)
+    data = load(photos, **options)
+    assert data.left_out == in_memory.left_out and sum(counts(data)) == 19
+    for name in ("train", "validation", "test"):
+        found, expected = getattr(data, name), getattr(in_memory, name)
+        assert is_on_disk(found.images.pixels)
+        assert not is_on_disk(expected.images.pixels)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one[:], other[:])
+    for one, other in zip(
+        Batches(*data.train, 8, seed=1)[0],
+        Batches(*in_memory.train, 8, seed=1)[0],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_disk_that_is_full_is_told(photos, monkeypatch):
+    def full():
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(own, "LARGEST_IN_MEMORY", 0)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(UserError, match="0.0 GiB in .*space left.*TMPDIR"):
+        load(photos)
+
+
+def test_many_pictures_have_a_progress_bar(photos, monkeypatch, capsys):
+    load(photos)
+    assert not capsys.readouterr().out
+    monkeypatch.setattr(own, "_FEWEST_SHOWN", 20)
+    load(photos)
+    assert "20/20" in capsys.readouterr().out
