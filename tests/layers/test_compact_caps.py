@@ -11,6 +11,7 @@ import pytest
 from keras import ops
 
 from tests.gradients import value_and_gradients, with_weights
+from tests.networks import built
 from tests.tolerance import assert_all_close, assert_close, rounding
 from tfcaps import routing as routings
 from tfcaps.layers import ClassCaps, CompactCaps
@@ -64,23 +65,17 @@ def make_pair(form, routing, rng):
         number = np.arange(np.prod(grid)).reshape(grid)[..., left].ravel()
         known = left if "share" in settings else number.tolist()
         sources = [known.index(origin) for origin in origins]
-    whole = ClassCaps(3, 4, **settings)
-    compact = CompactCaps(
-        3, 4, grid=grid, sources=sources, origins=origins, **settings
-    )
-    whole.build(children.shape)
-    compact.build(taken.shape)
-    transformation, bias = (
-        rng.normal(scale=0.5, size=weight.shape).astype("float32")
-        for weight in whole.weights
-    )
+    whole = built(ClassCaps(3, 4, **settings), children.shape, rng)
+    transformation, bias = whole.get_weights()
     silent = np.delete(np.arange(len(transformation)), origins)
     transformation[silent] = 0.0
     whole.set_weights([transformation, bias])
     if whole.bias.shape[0] == np.prod(grid):  # it has a row for each child
         by_position = bias.reshape(-1, len(transformation), 3)
         bias = by_position[:, origins].reshape(-1, 3)
-    compact.set_weights([transformation[origins], bias])
+    settings.update(grid=grid, sources=sources, origins=origins)
+    compact = CompactCaps(3, 4, **settings)
+    built(compact, taken.shape, [transformation[origins], bias])
     return whole, compact, children, taken
 
 
@@ -142,8 +137,8 @@ def test_gradients_are_those_of_class_caps(form, routing, rng):
     whole, compact, children, taken = make_pair(form, routing, rng)
     origins = FORMS[form][2]
     results = []
+    upstream = [np.cos(np.arange(36.0, dtype="float32")).reshape(3, 3, 4)]
     for layer, poses in ((whole, children), (compact, taken)):
-        upstream = [np.cos(np.arange(36.0, dtype="float32")).reshape(3, 3, 4)]
         _, (weights, to_poses) = value_and_gradients(
             with_weights(layer, layer.trainable_variables),
             [weight.value for weight in layer.trainable_variables],
@@ -227,9 +222,8 @@ def test_shared_matrix_of_zeros_leaves_activations_alone(rng):
     layer = ClassCaps(3, 4, share="all", transformation_initializer="zeros")
     children = rng.normal(size=(2, *FLAT, 4)).astype("float32")
     layer(children)
-    assert_close(
-        layer.voting_activations(children), np.linalg.norm(children, axis=-1)
-    )
+    lengths = np.linalg.norm(children, axis=-1)
+    assert_close(layer.voting_activations(children), lengths)
 
 
 @pytest.mark.parametrize("routing", ["em", "regularized", *ROUTINGS])
@@ -252,15 +246,12 @@ def test_children_of_zero_poses_may_share_one_matrix(grid, routing, rng):
     whole = ClassCaps(3, 4, **settings)
     expected = whole(children, **ALL)
     taken = children[..., voting, :]
-    compact = CompactCaps(
-        3, 4, grid=grid, sources=[0, 1], origins=voting, **settings
-    )
-    compact.build(taken.shape)
+    settings.update(grid=grid, sources=[0, 1], origins=voting)
     weights = whole.get_weights()
     if routing == "self_attention":  # its bias has a row for each child
         by_position = weights[1].reshape(-1, grid[-1], 3)
         weights[1] = by_position[:, voting].reshape(-1, 3)
-    compact.set_weights(weights)
+    compact = built(CompactCaps(3, 4, **settings), taken.shape, weights)
     assert_all_close(compact(taken, **ALL), expected)
     assert_close(
         compact.voting_activations(taken), whole.voting_activations(children)
@@ -279,13 +270,11 @@ def test_inactive_types_of_em_are_left_out(rng):
     transformation, *others = whole.get_weights()
     transformation[[1, 3]] = 0.0
     whole.set_weights([transformation, *others])
-    compact = CompactCaps(
-        3, 4, grid=GRID, sources=[0, 1], origins=voting, **settings
-    )
-    compact.build((None, *GRID[:2], 2, 4))
-    compact.set_weights([transformation[voting], *others])
+    settings.update(grid=GRID, sources=[0, 1], origins=voting)
+    taken, weights = poses[..., voting, :], [transformation[voting], *others]
+    compact = built(CompactCaps(3, 4, **settings), taken.shape, weights)
     expected = whole(poses, activations, **ALL)
-    outputs = compact(poses[..., voting, :], activations[..., voting], **ALL)
+    outputs = compact(taken, activations[..., voting], **ALL)
     # Means, variances and logits are sums over the children, of each iteration.
     sums = 3 * whole.routing.iterations
     atol = rounding(sums * np.prod(GRID), np.max(np.abs(expected[0])))

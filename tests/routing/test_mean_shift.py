@@ -6,7 +6,7 @@ import pytest
 from tests import reference
 from tests.gradients import value_and_gradients
 from tests.tolerance import assert_all_close, assert_close
-from tfcaps.routing import MeanShiftRouting
+from tfcaps.routing import MeanShiftRouting, Votes
 from tfcaps.routing.translated_votes import TranslatedVotes
 
 # Two types at three places: both agree for parent 0, one for parent 1.
@@ -25,18 +25,12 @@ def test_routing_equals_loops(steps, width, rng):
     slots = np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
     routing = MeanShiftRouting(types=2, steps=steps, width=width)
     routed = routing(votes, active, slots=slots)
-    mode = routing.mode(routing_votes(votes), active, slots=slots)
+    mode = routing.mode(Votes(votes), active, slots=slots)
     *expected, evidence = reference.mean_shift_routing(
         votes, active, slots, width=width, steps=steps
     )
     assert_all_close(routed, expected, atol=2e-5)
     assert_close(mode.evidence, evidence, atol=2e-5)
-
-
-def routing_votes(votes):
-    from tfcaps.routing import Votes
-
-    return Votes(votes)
 
 
 @pytest.mark.parametrize("slot", [1.0, 0.0])
@@ -129,7 +123,7 @@ def test_gradients_reach_votes_and_activations(rng):
     active = rng.uniform(size=(2, 6)).astype("float32")
     routing = MeanShiftRouting(types=2)
     _, (of_votes, of_activations) = value_and_gradients(
-        lambda v, a: routing.mode(routing_votes(v), a).evidence, votes, active
+        lambda v, a: routing.mode(Votes(v), a).evidence, votes, active
     )
     assert np.all(np.isfinite(of_votes)) and np.any(of_votes != 0)
     assert np.all(np.isfinite(of_activations)) and np.any(of_activations != 0)

@@ -9,29 +9,24 @@ from tests.tolerance import SUMS, assert_all_close, assert_close
 from tfcaps.routing import Votes
 
 
-def by_definition(votes, poses):
+def squares(votes, poses):
     """Returns `(û_ijd - v_jd)^2`, `[b, i, j, d]`."""
     return ops.square(votes - ops.expand_dims(poses, 1))
-
-
-def weighted_squares(votes, poses, couplings):
-    squares = by_definition(votes, poses)
-    return ops.sum(squares * ops.expand_dims(couplings, -1), axis=1)
-
-
-def squared_distances(votes, poses, scales):
-    return ops.sum(by_definition(votes, poses) * ops.expand_dims(scales, 1), -1)
 
 
 # Method -> its definition, the method's own call, shape of the factors.
 METHODS = {
     "weighted_squares": (
-        weighted_squares,
+        lambda votes, poses, couplings: ops.sum(
+            squares(votes, poses) * ops.expand_dims(couplings, -1), axis=1
+        ),
         lambda votes, poses, factors: votes.weighted_squares(factors, poses),
         (2, 5, 3),
     ),
     "squared_distances": (
-        squared_distances,
+        lambda votes, poses, scales: ops.sum(
+            squares(votes, poses) * ops.expand_dims(scales, 1), axis=-1
+        ),
         lambda votes, poses, factors: votes.squared_distances(poses, factors),
         (2, 3, 4),
     ),
