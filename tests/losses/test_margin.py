@@ -59,15 +59,9 @@ def test_margins_are_hard_from_an_epoch_on(compiled):
     )
 
     def train(epochs, initial_epoch=0):
-        history = model.fit(
-            lengths,
-            labels,
-            epochs=epochs,
-            initial_epoch=initial_epoch,
-            validation_data=(lengths, labels),
-            verbose=0,
-            callbacks=[harden],
-        ).history
+        options = {"epochs": epochs, "initial_epoch": initial_epoch}
+        options.update(validation_data=(lengths, labels), callbacks=[harden])
+        history = model.fit(lengths, labels, verbose=0, **options).history
         assert history["val_loss"] == pytest.approx(history["loss"])
         return history["loss"]
 

@@ -102,13 +102,6 @@ def test_a_part_that_a_class_has_not_is_neither_missed_nor_coupled():
     assert coupled[0, 0, 0] > 0.8 and coupled[0, 1, 0] == 0.0
 
 
-def test_a_type_is_taken_once():
-    votes = np.zeros((1, 2, 1, 2), "float32")
-    votes[0, 1] = 2.1  # of the same type, three pixels further away
-    couplings = MeanShiftRouting()(votes, np.array([[1.0, 0.9]])).couplings
-    assert couplings[0, 0, 0] > 2 * couplings[0, 1, 0]
-
-
 def test_rounded_couplings_decide_the_activation(rng):
     votes, active = complete()
     active *= 0.3
