@@ -1,5 +1,6 @@
-"""CapsuleConv2D and Squash: what DeepCaps has besides routing."""
+"""Convolutions to and between capsules: the primary ones, and DeepCaps's."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -7,7 +8,42 @@ from tests import reference
 from tests.golden import assert_golden, load
 from tests.networks import built
 from tests.tolerance import assert_close
-from tfcaps.layers import CapsuleConv2D, Squash
+from tfcaps.layers import CapsuleConv2D, PrimaryCaps, Squash
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "rows_and_columns"),
+    [
+        ({}, (5, 6)),
+        ({"strides": 2}, (3, 3)),
+        ({"padding": "same"}, (7, 8)),
+        ({"strides": (2, 1), "padding": "same"}, (4, 8)),
+    ],
+    ids=["valid", "strides", "same", "same-strides"],
+)
+def test_primary_caps_is_a_squashed_convolution(kwargs, rows_and_columns, rng):
+    images = rng.normal(size=(2, 7, 8, 3)).astype("float32")
+    layer = PrimaryCaps(2, 4, 3, **kwargs)
+    poses = np.asarray(layer(images))
+    assert poses.shape == (2, *rows_and_columns, 2, 4)
+    conv = keras.layers.Conv2D(8, 3, **kwargs)
+    built(conv, images.shape, layer.get_weights())
+    features = np.asarray(conv(images)).reshape(poses.shape)
+    expected = np.apply_along_axis(reference.squash, -1, features)
+    assert_close(poses, expected)
+
+
+@pytest.mark.parametrize("form", ["", "_strided"], ids=["whole", "strided"])
+def test_depthwise_primary_caps_equal_the_public_implementation(form):
+    golden = load("05_depthwise_primary_caps")
+    images, kernel = golden[f"images{form}"], golden[f"kernel{form}"]
+    strides = int(golden.get(f"stride{form}", 1))
+    layer = PrimaryCaps(
+        6, 4, len(kernel), strides, depthwise=True, squash="efficient"
+    )
+    built(layer, images.shape, [kernel[..., None], golden["conv_bias"]])
+    expected = golden[f"poses{form}"]
+    assert_close(np.reshape(layer(images), expected.shape), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("strides", [1, 2])
