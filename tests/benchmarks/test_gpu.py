@@ -118,14 +118,17 @@ def test_a_quick_run_writes_both_files(tmp_path, monkeypatch):
     assert ("PyTorch" in measured["times"]) == (measured["missing"] is None)
 
 
-def test_defaults_are_the_three_networks_in_batches_of_128():
+def test_defaults_are_a_network_of_each_kind_in_batches_of_128():
     options = gpu.make_parser().parse_args([])
     assert gpu.settings_of(options) == {
-        "models": ["dr_capsnet", "gamma_capsnet", "deepcaps"],
+        "models": [
+            "dr_capsnet", "gamma_capsnet", "deepcaps", "em_capsnet",
+            "efficient_capsnet", "constellation_capsnet",
+        ],
         "batch": 128,
         "rounds": 15,
         "quick": False,
-    }
+    }  # fmt: skip
     assert models.size_of("deepcaps", 3) == ((32, 32, 3), 10, 3)
 
 
