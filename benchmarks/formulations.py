@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import memory
-from benchmarks.measure import Settings, interleaved
+from benchmarks.measure import Row, Settings, interleaved
 from benchmarks.steps import as_step, random_tensor, with_gradients
 from tfcaps.layers import ClassCaps
 from tfcaps.routing import DynamicRouting
@@ -36,26 +36,22 @@ class Size(NamedTuple):
     iterations: int = 3
 
 
-def measure(settings: Settings) -> dict[str, Any]:
+def measure(settings: Settings) -> list[Row]:
     """Times all candidates, forward and with gradients, and their memory."""
     size = Size(batch=2) if settings.quick else Size()
     rows = []
     for gradient, names in CANDIDATES.items():
-        steps = {
-            backward: {
+        forward, step = (
+            {
                 name: make_step(name, gradient, size._asdict(), backward)
                 for name in names
             }
             for backward in (False, True)
-        }
-        check({name: step() for name, step in steps[True].items()})
+        )
+        check({name: run() for name, run in step.items()})
         title = f"formulations, gradient {gradient}"
-        times = {
-            part: interleaved(f"{title}, {part}", some, settings.rounds)
-            for part, some in zip(
-                ("forward", "step"), steps.values(), strict=True
-            )
-        }
+        times = interleaved(f"{title}, forward", forward, settings.rounds)
+        times_of_steps = interleaved(f"{title}, step", step, settings.rounds)
         for name in names:
             use = memory.Use(None, None, 0.0)
             if name == "tfcaps" or not settings.quick:
@@ -66,11 +62,18 @@ def measure(settings: Settings) -> dict[str, Any]:
                     gradient=gradient,
                     size=size._asdict(),
                 )
-            row: dict[str, Any] = {"gradient": gradient, "name": name}
-            row |= {part: timings[name] for part, timings in times.items()}
-            needs = {"peak_mb": use.peak_mb, "process_mb": use.process_mb}
-            rows.append({**row, **needs})
-    return {"size": size._asdict(), "rows": rows}
+            rows.append(
+                Row(
+                    f"{name}, gradient {gradient}",
+                    (size.batch, size.children, size.child_dim),
+                    times[name],
+                    times_of_steps[name],
+                    f"tfcaps, gradient {gradient}",
+                    use.peak_mb,
+                    use.process_mb,
+                )
+            )
+    return rows
 
 
 def make_step(

@@ -1,4 +1,4 @@
-"""Measures whole steps on one GPU, beside their floor and beside PyTorch.
+"""Measures whole steps on one GPU, beside their floor.
 
 KERAS_BACKEND=jax python -m benchmarks.gpu
 
@@ -15,7 +15,7 @@ from typing import Any
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-    # One GPU is for this process, those that measure memory, and PyTorch.
+    # One GPU is for this process and those that measure memory.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 

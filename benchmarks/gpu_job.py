@@ -1,21 +1,17 @@
 """Measures whole steps on one GPU: what `benchmarks/gpu.py` does."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 
-import tfcaps
 from benchmarks import command, machine, models, tables
-from benchmarks.measure import call_elsewhere, interleaved
+from benchmarks.measure import call_elsewhere
 from cli import UserError
 from markdown_table import table
 
 _BACKENDS = ("jax", "tensorflow")
-# The one that is also written in PyTorch.
-_COMPARED = "dr_capsnet"
 _INTRODUCTION = f"""\
 Times are medians over rounds in which all candidates of a row take turns. A
 step is Keras' `train_on_batch`, from a batch in the host's memory to its loss
@@ -36,18 +32,6 @@ _NETWORKS = (
     ("floor, ms", "{prediction[floor]:.2f}"),
     ("share", "{prediction[share]:.3f}"),
 )
-_PYTORCH = """\
-DR-CapsNet without routing bias, couplings constant, beside the public
-formulation in eager PyTorch (`benchmarks/pytorch.py`): the same network, loss,
-optimiser and batch, in one process. On a GPU PyTorch too may round products to
-TF32 and try ways to convolve, and its memory is that of a step after others."""
-_FORMULATIONS = (
-    ("formulation", "{name}"),
-    ("step, ms", "{ms:.2f}"),
-    ("images / s", "{rate:,.1f}"),
-    ("ratio", "{ratio:.2f}"),
-    ("peak, MB", "{peak_bytes!M:,.0f}"),
-)
 
 
 def run(settings: Mapping[str, Any], out: Path) -> None:
@@ -64,17 +48,14 @@ def run(settings: Mapping[str, Any], out: Path) -> None:
             f"{backend!r}."
         )
     gpu = _gpu_name()
-    described = machine.describe(("keras", *_BACKENDS, "torch"))
+    described = machine.describe(("keras", *_BACKENDS))
     described |= {"gpu": gpu, "backend": backend}
     names = settings["models"]
     result = {
         "machine": described,
         "settings": settings,
         "models": [_row(name, settings, gpu is not None) for name in names],
-        "pytorch": None,
     }
-    if _COMPARED in names:
-        result["pytorch"] = _beside_pytorch(settings, gpu is not None)
     command.write(out, "gpu", result, page(result))
 
 
@@ -97,7 +78,7 @@ def peak_of_training(name: str, batch: int) -> int | None:
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """Returns the page of results: origin and the two tables."""
+    """Returns the page of results: origin and the table."""
     described = result["machine"]
     rows = [
         {
@@ -113,9 +94,6 @@ def page(result: Mapping[str, Any]) -> str:
         + tables.origin(described, result["settings"]),
         _INTRODUCTION,
         table(rows, _NETWORKS, left=3),
-        "## Beside PyTorch",
-        _PYTORCH,
-        _pytorch_table(result),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -145,32 +123,6 @@ def _row(name: str, settings: Any, on_gpu: bool) -> dict[str, Any]:
     return {**row, "peak_bytes": peak_bytes}
 
 
-def _beside_pytorch(settings: Any, on_gpu: bool) -> dict[str, Any]:
-    """Measures a training step of DR-CapsNet, of tfcaps and of PyTorch."""
-    size = models.size_of(_COMPARED, settings["batch"])
-    model = tfcaps.models.dr_capsnet(size.shape, size.classes, use_bias=False)
-    models.to_train(model, _COMPARED)
-    data = models.random_data(size)
-    steps: dict[str, Callable[[], float]] = {
-        "tfcaps": partial(models.train, model, *data)
-    }
-    missing, peak_bytes = None, None
-    try:
-        from benchmarks import pytorch
-
-        capsnet = pytorch.make_network(on_gpu)
-    except ModuleNotFoundError:
-        missing = "torch is not installed"
-    except (ImportError, OSError, RuntimeError) as error:
-        missing = f"torch does not work here: {error}".partition("\n")[0]
-    else:
-        steps["PyTorch"] = pytorch.make_step(capsnet, *data)
-        peak_bytes = pytorch.peak_bytes(steps["PyTorch"]) if on_gpu else None
-    title = f"{_COMPARED} beside PyTorch"
-    times = interleaved(title, steps, settings["rounds"])
-    return {"times": times, "missing": missing, "peak_bytes": peak_bytes}
-
-
 def _peak(name: str, batch: int) -> int | None:
     """Returns `peak_of_training`, told by a process of its own."""
     target = "benchmarks.gpu_job:peak_of_training"
@@ -180,25 +132,3 @@ def _peak(name: str, batch: int) -> int | None:
         print(f"{name}, memory: {error}")
         return None
     return peak
-
-
-def _pytorch_table(result: Mapping[str, Any]) -> str:
-    measured = result["pytorch"]
-    if measured is None:
-        return f"Not run without {_COMPARED}."
-    if measured["missing"]:
-        return f"Not run: {measured['missing']}."
-    ours = next(row for row in result["models"] if row["name"] == _COMPARED)
-    peaks = {"tfcaps": ours, "PyTorch": measured}
-    times = {name: timing["ms"] for name, timing in measured["times"].items()}
-    rows = [
-        {
-            "name": name,
-            "ms": ms,
-            "rate": 1000 * result["settings"]["batch"] / ms,
-            "ratio": ms / times["tfcaps"],
-            "peak_bytes": peaks[name]["peak_bytes"],
-        }
-        for name, ms in times.items()
-    ]
-    return table(rows, _FORMULATIONS)

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from benchmarks import memory
-from benchmarks.measure import Settings, interleaved
+from benchmarks.measure import Row, Settings, interleaved
 from benchmarks.steps import as_step, random_tensor, with_gradients
 from tfcaps.graphs import is_routed
 from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D, PrimaryCaps
@@ -62,13 +62,14 @@ CASES = {
 _QUICK_CASES = ("ClassCaps, dynamic", "ConvCaps3D, dynamic", "PrimaryCaps")
 
 
-def measure(settings: Settings) -> dict[str, Any]:
+def measure(settings: Settings) -> list[Row]:
     """Times every layer, forward and with gradients, and its memory."""
     rows = []
     for name in _QUICK_CASES if settings.quick else CASES:
         case = CASES[name]
         batch = _QUICK_BATCH if settings.quick else case.batch
-        timings = interleaved(
+        inputs = (batch, *case.inputs)
+        times = interleaved(
             f"layers, {name}",
             {
                 "forward": make_step(name, batch, backward=False),
@@ -83,15 +84,9 @@ def measure(settings: Settings) -> dict[str, Any]:
             name=name,
             batch=batch,
         )
-        rows.append(
-            {
-                "name": name,
-                "inputs": [batch, *case.inputs],
-                **timings,
-                "peak_mb": use.peak_mb,
-            }
-        )
-    return {"rows": rows}
+        row = Row(name, inputs, times["forward"], times["step"])
+        rows.append(row._replace(peak_mb=use.peak_mb))
+    return rows
 
 
 def make_step(

@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +33,28 @@ class Settings(NamedTuple):
     rounds: int = 15
     quick: bool = False
     large: bool = False
+
+
+class Row(NamedTuple):
+    """What was measured of one thing.
+
+    Attributes:
+        name: What it is, a name in its part.
+        inputs: Shape of what it is called with, the batch first.
+        forward: `ms`, `quartiles` and `rounds` of a call.
+        step: The same with gradients, and for networks the optimiser.
+        base: The name of what it is compared with.
+        peak_mb: The most memory that a step needs, see `memory.Use`.
+        process_mb: The most that the process holds over many steps.
+    """
+
+    name: str
+    inputs: Sequence[int]
+    forward: Mapping[str, Any] | None = None
+    step: Mapping[str, Any] | None = None
+    base: str | None = None
+    peak_mb: float | None = None
+    process_mb: float | None = None
 
 
 def interleaved(

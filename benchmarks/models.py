@@ -9,7 +9,7 @@ import numpy as np
 
 import tfcaps
 from benchmarks import memory
-from benchmarks.measure import Settings, interleaved
+from benchmarks.measure import Row, Settings, interleaved
 from tfcaps import losses
 from tfcaps.graphs import is_routed
 from tfcaps.layers import Length
@@ -46,13 +46,29 @@ _BIG_BATCH = 32
 _LARGE_BATCH = 128
 
 
-def measure(settings: Settings) -> dict[str, Any]:
+def measure(settings: Settings) -> list[Row]:
     """Times training and prediction of every network and of its floor."""
     rows = []
     for name in _QUICK_NAMES if settings.quick else models.MODELS:
         size = size_of(name, _QUICK_BATCH if settings.quick else None)
-        rows.append(measure_network(name, size, settings.rounds))
-    return {"rows": rows, "memory": _memories(settings)}
+        found = measure_network(name, size, settings.rounds)
+        predicted, trained = found["prediction"], found["training"]
+        rows += [
+            Row(
+                name,
+                found["images"],
+                predicted["network"],
+                trained["network"],
+                f"{name}, floor",
+            ),
+            Row(
+                f"{name}, floor",
+                found["images"],
+                predicted["floor"],
+                trained["floor"],
+            ),
+        ]
+    return rows + _memories(settings)
 
 
 def size_of(name: str, batch: int | None = None) -> Size:
@@ -151,19 +167,28 @@ def random_data(size: Size) -> tuple[Any, Any]:
     return images, generator.integers(0, size.classes, size.batch)
 
 
-def _memories(settings: Settings) -> list[dict[str, Any]]:
+def _memories(settings: Settings) -> list[Row]:
     """Returns the peak memory of a training step for each batch."""
     batches = [_QUICK_BATCH if settings.quick else _BIG_BATCH]
     if settings.large:
         batches.append(_LARGE_BATCH)
     rows = []
     for batch in batches:
+        title = f"{_BIG}, memory, batch {batch}"
         use = memory.of_step(
-            f"models, {_BIG}, training, batch {batch}",
+            f"models, {title}",
             "benchmarks.models:make_training_step",
             steps=2,
             name=_BIG,
             batch=batch,
         )
-        rows.append({"name": _BIG, "batch": batch, **use._asdict()})
+        rows.append(
+            Row(
+                title,
+                (batch, *size_of(_BIG).shape),
+                step={"ms": 1000.0 * use.seconds},
+                peak_mb=use.peak_mb,
+                process_mb=use.process_mb,
+            )
+        )
     return rows

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import memory
-from benchmarks.measure import Settings, interleaved
+from benchmarks.measure import Row, Settings, interleaved
 from tfcaps import models, rem
 
 _IMAGES = 2_000
@@ -23,12 +23,10 @@ _CODES = 1152
 _KEYS = 5_000
 
 
-def measure(settings: Settings) -> dict[str, Any]:
+def measure(settings: Settings) -> list[Row]:
     """Times evaluation, the dictionary and, if asked to, a long stream."""
-    result: dict[str, Any] = {
-        "evaluation": _evaluation(64 if settings.quick else _IMAGES, settings),
-        "dictionary": _dictionary(500 if settings.quick else _ROWS, settings),
-    }
+    rows = _evaluation(64 if settings.quick else _IMAGES, settings)
+    rows += _dictionary(500 if settings.quick else _ROWS, settings)
     if settings.large:
         use = memory.of_step(
             f"rem, {_STREAM:,} samples through the dictionary",
@@ -36,8 +34,16 @@ def measure(settings: Settings) -> dict[str, Any]:
             steps=0,
             samples=_STREAM,
         )
-        result["stream"] = {"samples": _STREAM, **use._asdict()}
-    return result
+        rows.append(
+            Row(
+                "CouplingDictionary, a stream",
+                (_STREAM, _CODES),
+                {"ms": 1000.0 * use.seconds},
+                peak_mb=use.peak_mb,
+                process_mb=use.process_mb,
+            )
+        )
+    return rows
 
 
 def make_stream(samples: int) -> Callable[[], None]:
@@ -62,7 +68,7 @@ def count_strings(codes: Any, predicted: Any) -> list[Counter[str]]:
     return counters
 
 
-def _evaluation(count: int, settings: Settings) -> dict[str, Any]:
+def _evaluation(count: int, settings: Settings) -> list[Row]:
     generator = np.random.default_rng(0)
     images = generator.random((count, 28, 28, 1), "float32")
     labels = generator.integers(0, _CLASSES, count)
@@ -71,7 +77,7 @@ def _evaluation(count: int, settings: Settings) -> dict[str, Any]:
     timings = interleaved(
         f"rem, {count} images",
         {
-            "evaluate": partial(
+            "rem.evaluate": partial(
                 evaluator.run, (images, labels), batch_size=_BATCH
             ),
             "predict": partial(
@@ -80,23 +86,29 @@ def _evaluation(count: int, settings: Settings) -> dict[str, Any]:
         },
         settings.rounds,
     )
-    return {"images": count, "batch": _BATCH, **timings}
+    return [
+        Row(name, images.shape, timing, base="predict")
+        for name, timing in timings.items()
+    ]
 
 
-def _dictionary(count: int, settings: Settings) -> dict[str, Any]:
+def _dictionary(count: int, settings: Settings) -> list[Row]:
     drawn = np.random.default_rng(1).integers(0, _KEYS, count)
     codes, predicted = _codes(_KEYS)[drawn], drawn % _CLASSES
     timings = interleaved(
         f"rem, {count} keys of {_CODES} codes",
         {
-            "dictionary": lambda: rem.CouplingDictionary(_CLASSES).update(
-                codes, predicted
-            ),
-            "strings": lambda: count_strings(codes, predicted),
+            "CouplingDictionary": lambda: rem.CouplingDictionary(
+                _CLASSES
+            ).update(codes, predicted),
+            "keys as strings": lambda: count_strings(codes, predicted),
         },
         settings.rounds,
     )
-    return {"rows": count, "codes": _CODES, **timings}
+    return [
+        Row(name, codes.shape, timing, base="CouplingDictionary")
+        for name, timing in timings.items()
+    ]
 
 
 def _codes(count: int) -> Any:

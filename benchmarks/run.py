@@ -83,8 +83,9 @@ def run(options: argparse.Namespace) -> None:
         parts[name] = {
             "machine": described,
             "settings": settings._asdict(),
-            "result": module.measure(settings),
+            "rows": [row._asdict() for row in module.measure(settings)],
         }
+        parts = {part: parts[part] for part in PARTS if part in parts}
         command.write(options.out, "benchmarks", parts, tables.page(parts))
 
 
@@ -96,9 +97,10 @@ def read(folder: Path) -> dict[str, Any]:
     """
     path = folder / "benchmarks.json"
     parts: dict[str, Any] = command.read(path, {})
-    if not parts.keys() <= set(PARTS):
+    known = [part for name, part in parts.items() if name in PARTS]
+    if len(known) < len(parts) or not all("rows" in part for part in known):
         raise UserError(
-            f"{path} must hold some of {', '.join(PARTS)}; remove it."
+            f"{path} must hold rows of some of {', '.join(PARTS)}; remove it."
         )
     return parts
 

@@ -1,9 +1,9 @@
 """Writes results as tables in Markdown, from their data alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markdown_table import UNMEASURED, table
+from markdown_table import table
 
 FLOOR = (
     "The floor is the same network up to the children of its first routed "
@@ -18,12 +18,24 @@ turns. A step is the forward and the backward pass. Memory is in megabytes (10^6
 bytes) above what the process held before, in a process of its own after a first
 step: "peak" is the most that one step needs, all free memory being given back
 before it; "process" is the most that the process holds over many steps, and
-includes what the allocator keeps. Figures differ from machine to machine, and
-with what else it does; those marked "quick" are of small sizes."""
-_FORMULATIONS = """\
-A batch of {batch}, {children} children of {child_dim} components, {parents} \
-parents of {dim}, dynamic routing with {iterations} iterations. Ratios are to \
-tfcaps with the same gradient."""
+includes what the allocator keeps. A ratio is of times, to the row that is
+named. Formulations are a class layer of 10 parents of 16 components, dynamic
+routing with 3 iterations. A floor is the same network up to the children of its
+first routed layer, with one dense layer instead of all that follows. Figures
+differ from machine to machine, and with what else it does; those marked "quick"
+are of small sizes."""
+_COLUMNS = (
+    ("part", "{part}"),
+    ("what", "{name}"),
+    ("inputs", "{inputs!x}"),
+    ("forward, ms", "{forward}"),
+    ("ratio", "{ratios[forward]}"),
+    ("step, ms", "{step}"),
+    ("ratio", "{ratios[step]}"),
+    ("peak, MB", "{peak_mb}"),
+    ("process, MB", "{process_mb}"),
+    ("ratio is to", "{base}"),
+)
 
 
 def origin(
@@ -53,123 +65,38 @@ def with_rates(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def page(parts: Mapping[str, Any]) -> str:
-    """Returns the page of `benchmarks.run`, a section for each part.
+    """Returns the page of `benchmarks.run`: one table, and its origins.
 
     Args:
-        parts: For each part its `result`, `settings` and `machine`.
+        parts: For each part its `rows`, `settings` and `machine`.
     """
-    sections = [_INTRODUCTION]
-    for name, write_section in _SECTIONS.items():
-        if part := parts.get(name):
-            about = origin(part["machine"], part["settings"])
-            sections += [f"## {name}", *write_section(part["result"]), about]
-    return "\n\n".join(sections) + "\n"
-
-
-def _formulations(result: Mapping[str, Any]) -> list[str]:
-    records = []
-    for row in result["rows"]:
-        values = [row["forward"]["ms"], row["step"]["ms"]]
-        values += [row["peak_mb"], row["process_mb"]]
-        records.append({**row, "values": values})
-    ours = {x["gradient"]: x for x in records if x["name"] == "tfcaps"}
-    for record in records:
-        base = ours[record["gradient"]]["values"]
-        pairs = zip(record["values"], base, strict=True)
-        record["ratios"] = [a / b if a and b else None for a, b in pairs]
-    columns = [("gradient", "{gradient}"), ("formulation", "{name}")]
-    for k, (head, digits) in enumerate(
-        (
-            ("forward, ms", ".2f"),
-            ("step, ms", ".2f"),
-            ("peak, MB", ",.0f"),
-            ("process, MB", ",.0f"),
-        )
-    ):
-        columns.append((head, f"{{values[{k}]:{digits}}}"))
-        columns.append(("ratio", f"{{ratios[{k}]:.2f}}"))
-    text = _FORMULATIONS.format(**result["size"])
-    return [text, table(records, columns, left=2)]
-
-
-def _layers(result: Mapping[str, Any]) -> list[str]:
-    columns = (
-        ("layer", "{name}"),
-        ("inputs", "{inputs!x}"),
-        ("forward, ms", "{forward[ms]:.2f}"),
-        ("step, ms", "{step[ms]:.2f}"),
-        ("peak, MB", "{peak_mb:,.0f}"),
-    )
-    return [table(result["rows"], columns, left=2)]
-
-
-def _models(result: Mapping[str, Any]) -> list[str]:
-    columns = (
-        ("network", "{name}"),
-        ("images", "{images!x}"),
-        ("trained / s", "{training[rate]:,.1f}"),
-        ("floor", "{training[floor_rate]:,.1f}"),
-        ("share", "{training[share]:.3f}"),
-        ("predicted / s", "{prediction[rate]:,.1f}"),
-        ("floor", "{prediction[floor_rate]:,.1f}"),
-        ("share", "{prediction[share]:.3f}"),
-    )
-    memory = (
-        ("training", "{name}"),
-        ("batch", "{batch}"),
-        ("peak, MB", "{peak_mb:,.0f}"),
-        ("process, MB", "{process_mb:,.0f}"),
-        ("s / step", "{seconds:.2f}"),
-    )
-    return [
-        f"Images per second. {FLOOR}",
-        table([with_rates(row) for row in result["rows"]], columns, left=2),
-        table(result["memory"], memory),
-    ]
-
-
-def _rem(result: Mapping[str, Any]) -> list[str]:
-    trees, keys = result["evaluation"], result["dictionary"]
-    names = ("what", "ms", "beside", "other")
-    rows = (
-        (
-            f"rem.evaluate on {trees['images']:,} images",
-            trees["evaluate"]["ms"],
-            "predict",
-            trees["predict"]["ms"],
-        ),
-        (
-            f"{keys['rows']:,} keys of {keys['codes']} codes as strings",
-            keys["strings"]["ms"],
-            "CouplingDictionary",
-            keys["dictionary"]["ms"],
-        ),
-    )
-    columns = (
-        ("what", "{what}"),
-        ("ms", "{ms:,.1f}"),
-        ("beside it", "{beside}"),
-        ("ms", "{other:,.1f}"),
-        ("ratio", "{ratio:.2f}"),
-    )
     records = [
-        {**dict(zip(names, row, strict=True)), "ratio": row[1] / row[3]}
-        for row in rows
+        _record(part, row, content["rows"])
+        for part, content in parts.items()
+        for row in content["rows"]
     ]
-    sections = [table(records, columns)]
-    if stream := result.get("stream"):
-        peak = stream["peak_mb"]
-        held = UNMEASURED if peak is None else f"{peak:,.0f} MB"
-        sections.append(
-            f"{stream['samples']:,} samples through a CouplingDictionary: "
-            f"{stream['seconds']:.1f} s, peak {held}."
-        )
-    return sections
+    origins = [
+        f"- {part}: {origin(content['machine'], content['settings'])}"
+        for part, content in parts.items()
+    ]
+    shown = table(records, _COLUMNS, left=3)
+    return "\n\n".join([_INTRODUCTION, shown, "\n".join(origins)]) + "\n"
 
 
-_SECTIONS = {
-    "formulations": _formulations,
-    "layers": _layers,
-    "models": _models,
-    "rem": _rem,
-}
+def _record(
+    part: str, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Returns the cells of a row as text, empty where nothing is asked for."""
+    base = next((r for r in rows if r["name"] == row["base"]), None)
+    record: dict[str, Any] = {**row, "part": part, "ratios": {}}
+    for kind in ("forward", "step"):
+        ms, ratio = "", ""
+        if row[kind]:
+            ms = f"{row[kind]['ms']:,.2f}"
+            if base not in (None, row):
+                ratio = f"{row[kind]['ms'] / base[kind]['ms']:.2f}"
+        record[kind], record["ratios"][kind] = ms, ratio
+    for kind in ("peak_mb", "process_mb"):
+        record[kind] = "" if row[kind] is None else f"{row[kind]:,.0f}"
+    record["base"] = "" if base in (None, row) else row["base"]
+    return record

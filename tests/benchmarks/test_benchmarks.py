@@ -1,7 +1,5 @@
 """The benchmarks: what they compare is equal, and their files are right."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -16,24 +14,28 @@ from benchmarks import (
 )
 from benchmarks.command import ROOT
 from benchmarks.formulations import CANDIDATES, Size
-from benchmarks.measure import interleaved
+from benchmarks.measure import Row, interleaved
 from cli import run_command
-from markdown_table import UNMEASURED
-from tests.benchmarks.results import (
-    FORMULATIONS,
-    REM,
-    cells,
-    part,
-)
+from tests.benchmarks.results import MACHINE, cells
 from tests.networks import SMALL_NETWORKS
 from tfcaps.graphs import is_routed
 from tfcaps.rem import CouplingDictionary
 
+ROWS = [
+    Row("tiled", [64, 8], {"ms": 90.0}, {"ms": 1800.0}, "ours"),
+    Row("ours", [64, 8], {"ms": 10.0}, {"ms": 400.0}, "ours", 1e3, 3e3),
+]
 SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)._asdict()
 
 
 def command(*flags):
     return run_command(run.make_parser(), run.run, flags)
+
+
+def part(*rows):
+    settings = {"rounds": 15, "quick": True, "large": False}
+    named = [row._asdict() for row in rows]
+    return {"machine": MACHINE, "settings": settings, "rows": named}
 
 
 def test_all_candidates_are_timed_and_the_first_calls_left_out():
@@ -132,58 +134,35 @@ def test_strings_count_what_the_dictionary_counts():
     assert counters[1].most_common()[0][1] == 2
 
 
-def test_the_page_compares_with_tfcaps_and_says_what_was_not_measurable():
-    page = tables.page(
-        {"formulations": part(FORMULATIONS), "rem": part(REM, quick=True)}
-    )
-    none = UNMEASURED
-    assert cells(page, "last")[:2] == [
-        ["last", "tiled", "90.00", "9.00", "180.00", "9.00", *[none] * 4],
-        ["last", "einsum", "45.00", "4.50", "90.00", "4.50", "1,000", "4.00",
-         "2,000", "4.00"],
+def test_the_page_compares_rows_and_leaves_empty_what_is_unknown():
+    page = tables.page({"layers": part(*ROWS), "rem": part(ROWS[-1])})
+    assert cells(page, "layers") == [
+        ["layers", "tiled", "64x8", "90.00", "9.00", "1,800.00", "4.50", "", "",
+         "ours"],
+        ["layers", "ours", "64x8", "10.00", "", "400.00", "", "1,000", "3,000",
+         ""],
     ]  # fmt: skip
-    assert cells(page, "rem.evaluate")[0][1:] == [
-        "1,100.0", "predict", "1,000.0", "1.10",
-    ]  # fmt: skip
-    assert cells(page, "20,000 keys")[0][-1] == "25.00"
-    assert "## models" not in page
     line = (
         "2026-01-02, commit abc, a CPU, 2 cores, python 3.11.1, tensorflow "
-        "2.21.0, at most 15 rounds"
+        "2.21.0, at most 15 rounds, quick."
     )
-    assert f"\n{line}.\n" in page and f"\n{line}, quick.\n" in page
-
-
-def test_a_network_is_compared_with_its_floor():
-    times = {"network": {"ms": 100.0}, "floor": {"ms": 96.0}}
-    network = {"name": "dr_capsnet", "images": [64, 28, 28, 1]}
-    use = {"peak_mb": 3210.0, "process_mb": 4000.0, "seconds": 2.0}
-    result = {
-        "rows": [{**network, "training": times, "prediction": times}],
-        "memory": [{"name": "x", "batch": 32, **use}],
-    }
-    page = tables.page({"models": part(result)})
-    assert cells(page, "dr_capsnet")[0][1:5] == [
-        "64x28x28x1", "640.0", "666.7", "0.960",
-    ]  # fmt: skip
-    assert cells(page, "x ")[0] == ["x", "32", "3,210", "4,000", "2.00"]
+    assert page.endswith(f"\n- layers: {line}\n- rem: {line}\n")
 
 
 def test_a_part_takes_its_own_place_and_leaves_the_others(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(formulations, "measure", lambda _: FORMULATIONS)
-    monkeypatch.setattr(rem, "measure", lambda _: REM)
+    for module in (formulations, rem):
+        monkeypatch.setattr(module, "measure", lambda _: ROWS)
     out = ("--out", str(tmp_path / "new"))
-    assert command("--only", "formulations", *out) == 0
     assert command("--only", "rem", "--rounds", "3", *out) == 0
-    parts = json.loads((tmp_path / "new" / "benchmarks.json").read_text())
-    assert parts.keys() == {"formulations", "rem"}
+    assert command("--only", "formulations", *out) == 0
+    parts = run.read(tmp_path / "new")
+    assert list(parts) == ["formulations", "rem"]
     assert parts["formulations"]["settings"]["rounds"] == 15
     assert parts["rem"]["settings"]["rounds"] == 3
     page = (tmp_path / "new" / "benchmarks.md").read_text("utf-8")
     assert page == tables.page(parts)
-    assert page.index("## formulations") < page.index("## rem")
 
 
 @pytest.mark.slow
@@ -193,12 +172,11 @@ def test_a_quick_run_writes_both_files(tmp_path, capsys):
     assert command(*flags, *out) == 0
     printed = capsys.readouterr().out
     assert "formulations, gradient last, step: tfcaps" in printed
-    parts = json.loads((tmp_path / "benchmarks.json").read_text())
-    rows = parts["formulations"]["result"]["rows"]
+    rows = run.read(tmp_path)["formulations"]["rows"]
     assert len(rows) == 8
     assert all(row["step"]["ms"] > 0 for row in rows)
     page = (tmp_path / "benchmarks.md").read_text("utf-8")
-    assert len(cells(page, "full")) == 4
+    assert len(cells(page, "formulations")) == 8
 
 
 def test_mistakes_are_one_sentence(tmp_path, capsys):
@@ -207,12 +185,15 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
     assert stopped.value.code == 2
     message = "'speed' is no part; the parts are formulations, layers, models"
     assert message in capsys.readouterr().err
-    (tmp_path / "benchmarks.json").write_text('{"speed": 1}')
-    assert command("--out", str(tmp_path)) == 2
-    assert "must hold some of formulations" in capsys.readouterr().err
-    (tmp_path / "benchmarks.json").write_text("{")
-    assert command("--out", str(tmp_path)) == 2
-    assert "is not what this command writes" in capsys.readouterr().err
+    for text, message in (
+        ('{"speed": {"rows": []}}', "must hold rows of some of formulations"),
+        # Of a former version.
+        ('{"rem": {"result": {}}}', "must hold rows of some of formulations"),
+        ("{", "is not what this command writes"),
+    ):
+        (tmp_path / "benchmarks.json").write_text(text)
+        assert command("--out", str(tmp_path)) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_the_page_in_results_is_made_of_its_data():

@@ -1,4 +1,4 @@
-"""The benchmark of whole steps: its page, and the network in PyTorch."""
+"""The benchmark of whole steps, and its page."""
 
 import json
 import os
@@ -7,16 +7,13 @@ import sys
 from functools import partial
 
 import keras
-import numpy as np
 import pytest
 
 import tfcaps
 from benchmarks import gpu, gpu_job, models
 from benchmarks.command import ROOT, main
 from markdown_table import UNMEASURED
-from tfcaps.losses import MarginLoss
 
-LONG = 3.0
 STEPS = {"network": {"ms": 100.0}, "floor": {"ms": 80.0}}
 RESULT = {
     "machine": {
@@ -47,16 +44,6 @@ RESULT = {
             "peak_bytes": None,
         },
     ],
-    "pytorch": {
-        "times": {"tfcaps": {"ms": 64.0}, "PyTorch": {"ms": 160.0}},
-        "missing": None,
-        "peak_bytes": 3_000_000_000,
-    },
-}
-MISSING = {
-    "times": {"tfcaps": {"ms": 64.0}},
-    "missing": "torch is not installed",
-    "peak_bytes": None,
 }
 
 
@@ -82,17 +69,9 @@ def test_the_page_says_what_was_measured_and_where():
         "20.00", "6,400.0", "19.00", "0.950",
     ]  # fmt: skip
     assert cells(page, "deepcaps")[2:4] == ["not whole", UNMEASURED]
-    assert cells(page, "tfcaps")[1:] == ["64.00", "2,000.0", "1.00", "1,234"]
-    assert cells(page, "PyTorch")[1:] == ["160.00", "800.0", "2.50", "3,000"]
-
-
-def test_what_was_not_run_is_said():
     machine = {**RESULT["machine"], "gpu": None}
-    page = gpu_job.page({**RESULT, "machine": machine, "pytorch": MISSING})
+    page = gpu_job.page({**RESULT, "machine": machine})
     assert "\nA CPU: no GPU was found, backend jax. 2026" in page
-    assert "\nNot run: torch is not installed.\n" in page
-    page = gpu_job.page({**RESULT, "pytorch": None})
-    assert "\nNot run without dr_capsnet.\n" in page
 
 
 @pytest.mark.slow
@@ -114,18 +93,19 @@ def test_a_quick_run_writes_both_files(tmp_path, monkeypatch):
     for times in (row["training"], row["prediction"]):
         assert times["network"]["ms"] > 0
         assert times["floor"]["ms"] > 0
-    measured = result["pytorch"]
-    assert ("PyTorch" in measured["times"]) == (measured["missing"] is None)
 
 
-def test_defaults_are_the_three_networks_in_batches_of_128():
+def test_defaults_are_a_network_of_each_kind_in_batches_of_128():
     options = gpu.make_parser().parse_args([])
     assert gpu.settings_of(options) == {
-        "models": ["dr_capsnet", "gamma_capsnet", "deepcaps"],
+        "models": [
+            "dr_capsnet", "gamma_capsnet", "deepcaps", "em_capsnet",
+            "efficient_capsnet", "constellation_capsnet",
+        ],
         "batch": 128,
         "rounds": 15,
         "quick": False,
-    }
+    }  # fmt: skip
     assert models.size_of("deepcaps", 3) == ((32, 32, 3), 10, 3)
 
 
@@ -157,12 +137,10 @@ def test_memory_that_a_process_cannot_tell_is_none(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_it_is_imported_without_tensorflow_and_torch():
-    # SciPy looks at a blocked torch as if it were there.
+def test_it_is_imported_without_tensorflow():
     code = (
         "import sys; sys.modules['tensorflow'] = None; "
-        "import benchmarks.gpu_job; "
-        "assert 'torch' not in sys.modules"
+        "import benchmarks.gpu_job"
     )
     subprocess.run(
         [sys.executable, "-c", code],
@@ -172,60 +150,7 @@ def test_it_is_imported_without_tensorflow_and_torch():
     )
 
 
-@pytest.fixture
-def capsnets():
-    """PyTorch's network and that of tfcaps, with the same weights."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    from benchmarks import pytorch
-
-    model = tfcaps.models.dr_capsnet((28, 28, 1), 10, use_bias=False)
-    # As they start, all lengths are near zero and all couplings equal.
-    scales = (1, 1, LONG, 1, LONG)
-    pairs = zip(model.get_weights(), scales, strict=True)
-    model.set_weights([weight * scale for weight, scale in pairs])
-    weights = [torch.from_numpy(w.copy()) for w in model.get_weights()]
-    kernel, bias, primary_kernel, primary_bias, maps = weights
-    network = pytorch.CapsNet()
-    state = {
-        "conv.weight": kernel.permute(3, 2, 0, 1),
-        "conv.bias": bias,
-        "primary.weight": primary_kernel.permute(3, 2, 0, 1),
-        "primary.bias": primary_bias,
-        "maps": maps.permute(0, 1, 3, 2)[None],
-    }
-    network.load_state_dict(state)
-    return network, model
-
-
-def test_pytorch_computes_what_tfcaps_does_and_its_gradient(capsnets, rng):
-    import torch
-
-    from benchmarks import pytorch
-
-    network, model = capsnets
-    images = rng.random((2, 28, 28, 1), "float32")
-    labels = rng.integers(0, 10, 2)
-    expected = model.predict_on_batch(images)
-    with torch.no_grad():
-        lengths = network(torch.from_numpy(images).movedim(-1, 1)).numpy()
-    np.testing.assert_allclose(lengths, expected, atol=1e-4)
-    assert np.ptp(lengths) > 0.1
-    # A step of SGD shows the gradient, here that of constant couplings.
-    model.compile(keras.optimizers.SGD(1.0), MarginLoss())
-    before = model.get_weights()[-1]
-    expected = models.train(model, images, labels)
-    gradient = np.swapaxes(before - model.get_weights()[-1], 2, 3)
-    loss = pytorch.make_step(network, images, labels)()
-    np.testing.assert_allclose(loss, expected, rtol=1e-4)
-    learned = network.maps.grad[0].numpy()
-    scale = np.abs(learned).max()
-    np.testing.assert_allclose(gradient, learned, atol=1e-3 * scale)
-
-
-def test_pytorch_without_a_gpu_beside_one_is_an_error(monkeypatch):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    from benchmarks import pytorch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RuntimeError, match="finds no GPU"):
-        pytorch.make_network(on_gpu=True)
+def test_the_page_in_results_is_made_of_its_data():
+    folder = ROOT / "results"
+    result = json.loads((folder / "gpu.json").read_text("utf-8"))
+    assert (folder / "gpu.md").read_text("utf-8") == gpu_job.page(result)
