@@ -275,9 +275,9 @@ def test_every_part_is_resized_and_all_but_training_cropped():
         datasets.load("digits", crop=9)
 
 
-def test_options_belong_to_data_sets_that_have_them():
-    with pytest.raises(TypeError, match="digits has no options"):
-        datasets.load("digits", maps=2)
+def test_only_figures_have_a_seed():
+    with pytest.raises(UserError, match="is for figures; digits is not drawn"):
+        datasets.load("digits", seed=1)
 
 
 @pytest.mark.parametrize("shape", [(32, 48, 3), (20, 20, 2), (7, 9, 1)])

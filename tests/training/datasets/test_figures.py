@@ -173,7 +173,7 @@ def test_figures_stand_anywhere_and_are_never_cut(drawn):
 
 
 def test_figures_are_loaded_with_masks_of_test_and_validation():
-    data = datasets.load("figures", validation=0.25, train=80, test=40)
+    data = figures.generate(None, 0.25, train=80, test=40)
     assert data.image_shape == (32, 32, 1)
     assert data.class_names[0] == "bar disc / triangle ring square"
     assert len(set(data.class_names)) == 10
@@ -189,7 +189,7 @@ def test_figures_are_loaded_with_masks_of_test_and_validation():
         bright = part.images.pixels[..., 0] >= 0.3 * 255
         shown = masks.object | masks.loose.any(axis=1)
         assert (bright == shown).mean() > 0.97
-    whole = datasets.load("figures", validation=0.0, train=80, test=40)
+    whole = figures.generate(None, 0.0, train=80, test=40)
     assert len(whole.train.labels) == 80 and whole.validation_masks is None
     np.testing.assert_array_equal(
         whole.test.images.pixels, data.test.images.pixels
