@@ -114,6 +114,8 @@ def test_cluttered_digits_are_loaded_by_name(monkeypatch, mnist):
     assert len(loaded.train.labels) == 30 and loaded.masks is not None
 
 
-@pytest.mark.parametrize("name", ["cluttered_digits", "cluttered_mnist"])
-def test_cluttered_digits_are_not_shifted_further(name):
+@pytest.mark.parametrize(
+    "name", ["figures", "cluttered_digits", "cluttered_mnist"]
+)
+def test_what_is_anywhere_is_not_shifted_further(name):
     assert datasets.protocol(name).shift == 0
