@@ -78,7 +78,10 @@ class Run:
     @property
     def record(self) -> FinishedRun:
         """What is kept of the run when it is finished."""
-        return self.kept or runs_file.read_folder(self.path).renamed(self.name)
+        if self.kept is not None:
+            return self.kept
+        (finished,) = runs_file.read(self.path)
+        return dataclasses.replace(finished, name=self.name)
 
     @property
     def seconds(self) -> float:
