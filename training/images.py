@@ -6,7 +6,6 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,35 +14,23 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from cli import UserError
 from training.image_data import Array, Pixels
 
-_Number = TypeVar("_Number", bound=np.generic)
 _BILINEAR = Image.Resampling.BILINEAR
 _CHUNK = 64  # images that are worked on at a time
 # What Pillow raises for files that are no images, or broken ones.
 _UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError)
 _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
-SUFFIXES = (
-    ".png",
-    ".jpg",
-    ".jpeg",
-    ".jfif",
-    ".bmp",
-    ".gif",
-    ".webp",
-    ".tif",
-    ".tiff",
-)
-_GREY = ("1", "L", "LA", "La")
+SUFFIXES = tuple(".png .jpg .jpeg .jfif .bmp .gif .webp .tif .tiff".split())
 _DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # grey, as Pillow names them
+_GREY = ("1", "L", "LA", "La", *_DEEP)
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Returns the image files of a folder, in the order of their names."""
-    return sorted(p for p in folder.iterdir() if is_image(p))
-
-
-def is_image(path: Path) -> bool:
-    """Tells from its name whether a file is an image, and not hidden."""
-    return path.suffix.lower() in SUFFIXES and path.name[0] != "."
+    """Returns the image files of a folder, not hidden, in order of names."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in SUFFIXES and path.name[0] != "."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +50,7 @@ def header(path: Path) -> Header | None:
     """Returns what a file says of its image, or `None` if it is not one."""
     try:
         with _opened(path) as image:
-            return Header(image.size, image.mode in _GREY + _DEEP)
+            return Header(image.size, image.mode in _GREY)
     except _UNREADABLE + _TOO_LARGE:
         return None
 
@@ -92,10 +79,12 @@ def read(
                 image = image.resize((size, size), _BILINEAR, box=coarse[1])
             # Cameras store how they were held, and not what was up.
             image = ImageOps.exif_transpose(image)
-            own = "L" if image.mode in _GREY + _DEEP else "RGB"
+            own = "L" if image.mode in _GREY else "RGB"
             image = _in_8_bits(image, path)
             if image.has_transparency_data:
-                image = _on_white(image)
+                layer = image.convert("RGBA")
+                white = Image.new("RGBA", layer.size, "white")
+                image = Image.alpha_composite(white, layer)
             image = image.convert(own).convert(mode or own)
             if size is not None:
                 image = image.resize((size, size), _BILINEAR)
@@ -135,13 +124,6 @@ def _in_8_bits(image: Image.Image, path: Path) -> Image.Image:
     )
 
 
-def _on_white(image: Image.Image) -> Image.Image:
-    """Returns an image without transparency; what showed through is white."""
-    layer = image.convert("RGBA")
-    ground = Image.new("RGBA", layer.size, "white")
-    return Image.alpha_composite(ground, layer)
-
-
 def resize(images: Pixels, size: int | tuple[int, int]) -> Pixels:
     """Returns images `[n, h, w, c]` in another size, bilinear.
 
@@ -178,7 +160,7 @@ def _weights(old: int, new: int) -> NDArray[np.float32]:
     return np.asarray(each.resize((old, new), _BILINEAR))
 
 
-def centre_crop(images: NDArray[_Number], size: int) -> NDArray[_Number]:
+def centre_crop(images: Array, size: int) -> Array:
     """Returns the middle of images `[n, h, w, c]` as `[n, size, size, c]`."""
     top, left = ((side - size) // 2 for side in images.shape[1:3])
     return images[:, top : top + size, left : left + size]
@@ -201,16 +183,17 @@ def channel_statistics(
 
     Both are computed in float64.
     """
-    scale = 255.0 if images.dtype == np.uint8 else 1.0
-    pixels = images[..., 0].size
+    scale = np.float64(255.0 if images.dtype == np.uint8 else 1.0)
 
     def mean_of(change: Callable[[Array], Array]) -> Array:
-        # A few at a time: float64 of a whole data set would be large.
+        # A few at a time: float64 of a whole data set would be large. All axes
+        # at once would be several times as slow.
         starts = range(0, len(images), _CHUNK)
-        chunks = (images[k : k + _CHUNK] / np.float64(scale) for k in starts)
-        # All axes at once would be several times as slow.
-        rows = (change(chunk).sum(axis=(0, 1)) for chunk in chunks)
-        return sum(row.sum(axis=0) for row in rows) / pixels
+        rows = (
+            change(images[k : k + _CHUNK] / scale).sum(axis=(0, 1))
+            for k in starts
+        )
+        return sum(row.sum(axis=0) for row in rows) / images[..., 0].size
 
     means = mean_of(lambda chunk: chunk)
     stds = np.sqrt(mean_of(lambda chunk: (chunk - means) ** 2))

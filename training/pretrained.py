@@ -58,6 +58,45 @@ _TOLD = (
     "named_parts",
 )
 
+# What the table of a card says, in the order of its rows.
+_NUMBERS = (
+    ("right, of {tested_on:,} test images", "{measured[accuracy]:.2%}"),
+    ("right with quantised couplings", "{measured[accuracy_quantized]:.2%}"),
+    (
+        "entropy of trees of types",
+        "{measured[type_entropy_bits]:.2f} of "
+        "{measured[type_ceiling_bits]:.2f} bits",
+    ),
+    ("trees of types a class, median", "{measured[type_median_keys]:.0f}"),
+    (
+        "entropy of trees of places",
+        "{measured[entropy_bits]:.2f} of {measured[ceiling_bits]:.2f} bits",
+    ),
+    ("T-score", "{measured[t_score]:.3f}"),
+    ("lose their class without their tree", "{measured[necessity][zero]:.2%}"),
+    (
+        "without as many other active ones",
+        "{measured[necessity_active][zero]:.2%}",
+    ),
+    ("without random children", "{measured[necessity_random][zero]:.2%}"),
+    ("keep it with the tree alone", "{measured[sufficiency][zero]:.2%}"),
+    ("with random children", "{measured[sufficiency_random][zero]:.2%}"),
+    ("children in a tree", "{measured[size]:.2%}"),
+    ("weight of a tree on own parts", "{measured[parts][own]:.2%}"),
+    ("on loose parts", "{measured[parts][loose]:.2%}"),
+    ("parts with exactly one leaf", "{measured[named_parts][found_once]:.2%}"),
+    (
+        "trees with one leaf on each part",
+        "{measured[named_parts][perfect]:.2%}",
+    ),
+    (
+        "NMI of types and kinds of parts",
+        "{measured[named_parts][information]:.3f}",
+    ),
+    ("entropy of slots", "{measured[named_parts][slot_bits]:.2f} bits"),
+    ("right, inverted", "{packed[inverted]:.2%}"),
+)
+
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
@@ -228,50 +267,19 @@ def shifted(images: Any, rows: int, columns: int) -> Any:
 
 def numbers(facts: Mapping[str, Any]) -> str:
     """Returns the table of a card as Markdown."""
-    measured, packed = facts["measured"], facts["packed"]
-    bits, ceiling = measured["type_entropy_bits"], measured["type_ceiling_bits"]
-    rows = [
-        (f"right, of {facts['tested_on']:,} test images", measured["accuracy"]),
-        ("right with quantised couplings", measured["accuracy_quantized"]),
-        ("entropy of trees of types", f"{bits:.2f} of {ceiling:.2f} bits"),
-        (
-            "trees of types a class, median",
-            f"{measured['type_median_keys']:.0f}",
-        ),
-        (
-            "entropy of trees of places",
-            f"{measured['entropy_bits']:.2f} of "
-            f"{measured['ceiling_bits']:.2f} bits",
-        ),
-        ("T-score", f"{measured['t_score']:.3f}"),
-        ("lose their class without their tree", measured["necessity"]["zero"]),
-        ("without random children", measured["necessity_random"]["zero"]),
-        ("keep it with the tree alone", measured["sufficiency"]["zero"]),
-        ("with random children", measured["sufficiency_random"]["zero"]),
-        ("children in a tree", measured["size"]),
-    ]
-    if parts := measured["parts"]:
-        rows.append(("weight of a tree on own parts", parts["own"]))
-        rows.append(("on loose parts", parts["loose"]))
-    if (active := measured.get("necessity_active")) is not None:
-        rows.insert(7, ("without as many other active ones", active["zero"]))
-    named = measured.get("named_parts") or {}
-    if named.get("information") is not None:
+    rows = [("measured", "")]
+    for text, form in _NUMBERS:
+        try:
+            row = (text.format(**facts), form.format(**facts))
+        except (KeyError, TypeError):
+            continue  # of another kind of network
+        rows.append(row)
+    for pixels, found in facts["packed"]["shifted"].items():
         rows += [
-            ("parts with exactly one leaf", named["found_once"]),
-            ("trees with one leaf on each part", named["perfect"]),
-            ("NMI of types and kinds of parts", f"{named['information']:.3f}"),
-            ("entropy of slots", f"{named['slot_bits']:.2f} bits"),
+            (f"right, shifted by {pixels} pixels", f"{found['accuracy']:.2%}"),
+            ("the same tree of types then", f"{found['same_types']:.2%}"),
         ]
-    rows.append(("right, inverted", packed["inverted"]))
-    for pixels, found in packed["shifted"].items():
-        rows.append((f"right, shifted by {pixels} pixels", found["accuracy"]))
-        rows.append(("the same tree of types then", found["same_types"]))
-    cells = [
-        (text, value if isinstance(value, str) else f"{100 * value:.2f} %")
-        for text, value in rows
-    ]
-    return markdown([("measured", ""), *cells])
+    return markdown([(text, cell.replace("%", " %")) for text, cell in rows])
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ SOURCES = {
     "figures": Source(
         "arrangements of five parts among loose ones, made here",
         "figures:generate",
+        {"design": "figures"},
     ),
     "figures_of_four": Source(
         "the same of other parts, of which every class lacks some",

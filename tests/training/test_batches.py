@@ -62,28 +62,16 @@ def test_batches_without_a_seed_keep_the_order():
 def test_shifts_move_images_and_bring_in_zeros():
     images = np.zeros((50, 5, 5, 1), np.float32)
     images[:, 2, 2] = 1.0
-    augment = Augmentation(shift=1)
-    shifted, _ = Batches(
-        Images(images), np.arange(50), 50, seed=0, augment=augment
-    )[0]
-    assert shifted.shape == images.shape
-    np.testing.assert_array_equal(shifted.sum(axis=(1, 2, 3)), 1.0)
-    places = {tuple(np.argwhere(image)[0][:2]) for image in shifted}
+    moved = augmented(images, shift=1)
+    np.testing.assert_array_equal(moved.sum(axis=(1, 2, 3)), 1.0)
+    places = {tuple(np.argwhere(image)[0][:2]) for image in moved}
     assert places == {(r, c) for r in (1, 2, 3) for c in (1, 2, 3)}
-    edges = np.ones((50, 5, 5, 1), np.float32)
-    shifted, _ = Batches(
-        Images(edges), np.arange(50), 50, seed=0, augment=augment
-    )[0]
-    assert {int(image.sum()) for image in shifted} == {16, 20, 25}
+    edges = augmented(np.ones_like(images), shift=1)
+    assert {int(image.sum()) for image in edges} == {16, 20, 25}
 
 
 def to_float(pixels):
     return pixels.astype(np.float32) / np.float32(255)
-
-
-def test_no_augmentation_changes_nothing():
-    images = some_images()
-    np.testing.assert_array_equal(augmented(images), to_float(images))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3])
@@ -149,27 +137,24 @@ def test_rotations_turn_around_the_middle_within_the_limit(channels):
     np.testing.assert_allclose(255 * floats, turned, atol=1.0)
 
 
-def test_brightness_multiplies_all_pixels_of_an_image():
+@pytest.mark.parametrize(
+    ("settings", "change", "low", "high"),
+    [
+        ({"brightness": (0.8, 1.2)}, np.multiply, 0.8, 1.2),
+        ({"brightness_delta": 0.3}, np.add, -0.3, 0.3),
+    ],
+    ids=["factor", "delta"],
+)
+def test_brightness_is_that_of_a_whole_image(settings, change, low, high):
     images = np.full((200, 2, 2, 3), 0.5, np.float32)
-    images[:, 0] = 1.0
-    bright = augmented(images, brightness=(0.8, 1.2))
-    factors = bright[:, 1] / 0.5
-    assert factors.min() < 0.82 and 1.18 < factors.max() <= 1.2
-    assert factors.min() >= 0.8
-    assert np.ptp(factors, axis=(1, 2)).max() == 0.0
-    np.testing.assert_allclose(
-        bright[:, 0], np.minimum(factors, 1.0), rtol=1e-6
-    )
-
-
-def test_brightness_is_added_to_all_pixels_of_an_image():
-    images = np.full((200, 2, 2, 1), 0.5, np.float32)
     images[:, 0] = 0.9
-    bright = augmented(images, brightness_delta=0.3)
-    added = bright[:, 1] - 0.5
-    assert -0.3 <= added.min() < -0.28 and 0.28 < added.max() <= 0.3
+    bright = augmented(images, **settings)
+    drawn = bright[:, 1] - 0.5 if change is np.add else bright[:, 1] / 0.5
+    assert np.ptp(drawn, axis=(1, 2)).max() == 0.0
+    assert low <= drawn.min() < low + 0.02 and high - 0.02 < drawn.max()
+    assert drawn.max() <= high
     np.testing.assert_allclose(
-        bright[:, 0], np.minimum(0.9 + added, 1.0), rtol=1e-6
+        bright[:, 0], np.minimum(change(images[:, 0], drawn), 1.0), rtol=1e-6
     )
 
 
@@ -183,12 +168,8 @@ def test_contrast_keeps_the_mean():
 
 
 def test_expanded_mnist_moves_a_digit_to_every_place_where_it_is_whole():
-    digit = np.ones((3000, 28, 28, 1), np.uint8)
-    augment = Augmentation(shift=protocol("affnist").shift)
-    labels = np.zeros(3000, int)
-    images = Images(pixels.centred(digit, 40))
-    placed = Batches(images, labels, 3000, augment=augment)
-    ink = placed[0][0][..., 0] > 0
+    digit = pixels.centred(np.ones((3000, 28, 28, 1), np.uint8), 40)
+    ink = augmented(digit, shift=protocol("affnist").shift)[..., 0] > 0
     assert (ink.sum(axis=(1, 2)) == 28 * 28).all()
     tops, lefts = ink.any(axis=2).argmax(1), ink.any(axis=1).argmax(1)
     assert set(zip(tops, lefts, strict=True)) == {

@@ -11,16 +11,15 @@ current directory comes before a name of TensorFlow Datasets.
 """
 
 import importlib
-import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from cli import UserError
 from training.datasets import affnist, listing, own, prepared
 from training.datasets.data import Data
 from training.datasets.protocols import Protocol, protocol
 from training.images import channel_statistics
-from training.sources import SOURCES, check
+from training.sources import SOURCES, Source, check
 
 __all__ = ["Data", "Protocol", "channel_statistics", "load", "protocol"]
 
@@ -33,7 +32,7 @@ def load(
     resize: int | None = None,
     crop: int | None = None,
     skip_broken: bool = False,
-    **options: Any,
+    seed: int = 0,
 ) -> Data:
     """Loads a data set.
 
@@ -48,9 +47,7 @@ def load(
         crop: Rows and columns that are cut out of the middle of all but the
             training images, or `None`. Those are for `Batches` to cut.
         skip_broken: Leave out files of a folder that cannot be read.
-        **options: `maps` for `affine_mnist`, `partners` and `shift` for
-            `multimnist`, `train` and `test` for `figures`, `copies` for
-            `cluttered_digits` and `cluttered_mnist`, see there.
+        seed: Draws other images of the same figures.
 
     Raises:
         UserError: If there is no such data set or it is not usable.
@@ -61,29 +58,26 @@ def load(
             "the share of training images held out for validation must be at "
             f"least 0 and less than 1; it is {validation}."
         )
+    source = SOURCES.get(name, Source(""))
+    options = dict(source.options)
+    if seed and "design" not in options:
+        raise UserError(f"--data-seed is for figures; {name} is not drawn.")
     path = Path(name)
-    source = SOURCES.get(name)
-    if source and source.loader:
-        module, _, function = source.loader.partition(":")
-        load = getattr(
-            importlib.import_module(f"training.datasets.{module}"), function
-        )
-        known = inspect.signature(load).parameters
-        if unknown := sorted(options.keys() - known.keys()):
-            raise TypeError(f"{name} has no options {unknown}.")
+    if source.loader:
+        if seed:
+            options["seed"] = seed
         if source.needs_mnist:
             if name == "affnist":
                 affnist.files(data_dir)  # or MNIST is downloaded for nothing
             # Not beside the original files: in the library's own folder.
             there = data_dir is not None and (Path(data_dir) / "mnist").is_dir()
-            options["mnist"] = prepared.load(
-                "mnist", data_dir if there else None
-            )
-        options = {**source.options, **options}
-        data = load(data_dir=data_dir, validation=validation, **options)
-    elif options:
-        raise TypeError(f"{name} has no options; received {options}.")
-    elif source is None and name and listing.is_listed(path):
+            mnist = prepared.load("mnist", data_dir if there else None)
+            options["mnist"] = mnist
+        place, _, function = source.loader.partition(":")
+        module = importlib.import_module(f"training.datasets.{place}")
+        make: Callable[..., Data] = getattr(module, function)
+        data = make(data_dir=data_dir, validation=validation, **options)
+    elif name not in SOURCES and name and listing.is_listed(path):
         data = own.pictures(path, resize, validation, skip_broken=skip_broken)
     else:
         if path.suffix == ".npz":

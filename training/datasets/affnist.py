@@ -49,27 +49,19 @@ def load(mnist: Data, data_dir: str | None, validation: float) -> Data:
     return _data("affnist", mnist, (images, labels), expanded, validation)
 
 
-def generate(
-    mnist: Data, data_dir: str | None, validation: float, *, maps: int = 1
-) -> Data:
+def generate(mnist: Data, data_dir: str | None, validation: float) -> Data:
     """Makes a test set in the manner of affNIST, which it is not.
 
     Args:
         mnist: MNIST, nothing held out.
         data_dir: Not used.
         validation: Not 0 to have a validation set.
-        maps: How many random maps each test digit goes through.
     """
     images, labels = mnist.test.images.pixels, mnist.test.labels
     draw = np.random.default_rng(0)
-    moved = [
-        transform(image, random_map(draw), draw)
-        for _ in range(maps)
-        for image in images
-    ]
-    test = np.stack(moved), np.tile(labels, maps)
+    test = np.stack([transform(x, random_map(draw), draw) for x in images])
     expanded = _expanded(mnist.test)
-    return _data("affine_mnist", mnist, test, expanded, validation)
+    return _data("affine_mnist", mnist, (test, labels), expanded, validation)
 
 
 def random_map(draw: np.random.Generator) -> Array:

@@ -26,39 +26,35 @@ _SEEDS = {"train": 31, "validation": 32, "test": 33}
 _CHUNK = 500  # images made at a time
 
 
-def digits(data_dir: str | None, validation: float, *, copies: int = 8) -> Data:
+def digits(data_dir: str | None, validation: float) -> Data:
     """Makes images of scikit-learn's digits, enlarged to 16x16.
+
+    Each training digit is in eight of them, each other one in two.
 
     Args:
         data_dir: Not used.
         validation: Share of the training digits that is held out.
-        copies: How many images each training digit is in. The others are in
-            two.
 
     Returns:
         Images `[n, 32, 32, 1]`, float in [0, 1], with masks.
     """
     split = small_digits.load().with_validation(validation).resized(16)
-    return _data("cluttered_digits", split, (32, 6), copies, 2)
+    return _data("cluttered_digits", split, (32, 6), 8, 2)
 
 
-def mnist(
-    mnist: Data, data_dir: str | None, validation: float, *, copies: int = 1
-) -> Data:
-    """Makes images of MNIST.
+def mnist(mnist: Data, data_dir: str | None, validation: float) -> Data:
+    """Makes images of MNIST, each digit in one.
 
     Args:
         mnist: MNIST, nothing held out.
         data_dir: Not used.
         validation: Share of the training digits that is held out.
-        copies: How many images each training digit is in. The others are in
-            one.
 
     Returns:
         Images `[n, 40, 40, 1]`, uint8, with masks.
     """
     split = mnist.with_validation(validation)
-    return _data("cluttered_mnist", split, (40, 8), copies, 1)
+    return _data("cluttered_mnist", split, (40, 8), 1, 1)
 
 
 def _data(

@@ -1,14 +1,14 @@
 """A loaded data set: arrays that fit together."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from cli import UserError
 from training import images as pixels
 from training.datasets.masks import Masks
-from training.image_data import Array, Images, Pixels, Split
+from training.image_data import Array, Images, Split
 
 # Images and labels of a file, before `checked`.
 Arrays = tuple[Array, Array]
@@ -76,7 +76,10 @@ class Data:
         """Returns the images with so many rows and columns, bilinear."""
         return self._each(
             lambda split, masks: (
-                _changed(split, lambda images: pixels.resize(images, size)),
+                Split(
+                    Images(pixels.resize(split.images.pixels, size)),
+                    split.labels,
+                ),
                 masks and masks.resized(size),
             )
         )
@@ -88,8 +91,9 @@ class Data:
         """
         cut = self._each(
             lambda split, masks: (
-                _changed(
-                    split, lambda images: pixels.centre_crop(images, size)
+                Split(
+                    Images(pixels.centre_crop(split.images.pixels, size)),
+                    split.labels,
                 ),
                 masks and masks.centre_cropped(size),
             )
@@ -99,26 +103,17 @@ class Data:
     def _each(self, change: Callable[[Split, Masks | None], _Masked]) -> "Data":
         train, _ = change(self.train, None)
         test, masks = change(self.test, self.masks)
-        validation, validation_masks = change(
-            self.validation, self.validation_masks
-        )
+        validation, held = change(self.validation, self.validation_masks)
+        others = {k: change(split, None)[0] for k, split in self.others.items()}
         return dataclasses.replace(
             self,
             train=train,
             test=test,
             validation=validation,
-            others={
-                name: change(split, None)[0]
-                for name, split in self.others.items()
-            },
+            others=others,
             masks=masks,
-            validation_masks=validation_masks,
+            validation_masks=held,
         )
-
-
-def _changed(split: Split, change: Callable[[Pixels], Pixels]) -> Split:
-    """Returns a split whose pixels are changed."""
-    return Split(Images(change(split.images.pixels)), split.labels)
 
 
 def hold_out(
@@ -150,20 +145,24 @@ def checked(
     name: str,
     train: Arrays,
     test: Arrays,
-    class_names: list[str] | None,
+    class_names: Sequence[str] | None,
     others: Mapping[str, Arrays] | None = None,
 ) -> Data:
     """Returns `Data` if images and labels can be used together.
 
-    Images that are not uint8 become float32.
+    Grey images get a channel, those that are not uint8 become float32, and a
+    column of labels becomes a vector.
 
     Raises:
         UserError: If they cannot.
     """
     parts = {"training": train, "test": test, **(others or {})}
-    parts = {title: _in_shape(part) for title, part in parts.items()}
-    train = parts["training"]
+    splits: dict[str, Split] = {}
     for title, (images, labels) in parts.items():
+        if images.ndim == 3:
+            images = images[..., np.newaxis]
+        if labels.shape[1:] == (1,):
+            labels = labels[:, 0]
         _check_images(name, title, images)
         if labels.shape != (len(images),):
             raise UserError(
@@ -176,48 +175,34 @@ def checked(
                 f"{name}: the {title} labels must be integers from 0; they are "
                 f"{labels.dtype}."
             )
-        if images.shape[1:] != train[0].shape[1:]:
+        if images.dtype != np.uint8:
+            images = images.astype(np.float32, copy=False)
+        splits[title] = Split(Images(images), labels)
+        first = splits["training"].images.shape[1:]
+        if images.shape[1:] != first:
             raise UserError(
-                f"{name}: training images are {pixels.size(train[0][0])}, "
+                f"{name}: training images are {'x'.join(map(str, first))}, "
                 f"{title} images {pixels.size(images[0])}; they must have one "
                 "shape."
             )
-    classes = (
-        len(class_names) if class_names else _count_classes(name, train[1])
-    )
-    for title, (_, labels) in parts.items():
-        if labels.min() < 0 or labels.max() >= classes:
-            raise UserError(
-                f"{name}: the {title} labels must be in 0 to {classes - 1}, "
-                "the classes of the training images; they go from "
-                f"{labels.min()} to {labels.max()}."
-            )
-    if classes < 2:
-        raise UserError(f"{name}: there must be at least two classes.")
-    names = class_names or [str(j) for j in range(classes)]
-    splits = {title: _split(part) for title, part in parts.items()}
     known, tested = splits.pop("training"), splits.pop("test")
+    names = class_names or _names(name, known.labels)
+    for title, split in {"training": known, "test": tested, **splits}.items():
+        low, high = split.labels.min(), split.labels.max()
+        if low < 0 or high >= len(names):
+            raise UserError(
+                f"{name}: the {title} labels must be in 0 to {len(names) - 1}, "
+                f"the classes of the training images; they go from {low} to "
+                f"{high}."
+            )
+    if len(names) < 2:
+        raise UserError(f"{name}: there must be at least two classes.")
     nothing = known.take(slice(0))
     return Data(name, known, nothing, tested, tuple(names), splits)
 
 
-def _split(part: Arrays) -> Split:
-    images, labels = part
-    if images.dtype != np.uint8:
-        images = images.astype(np.float32, copy=False)
-    return Split(Images(images), labels)
-
-
-def _in_shape(part: Arrays) -> Arrays:
-    """Adds a channel to grey images; makes a column of labels a vector."""
-    images, labels = part
-    if images.ndim == 3:
-        images = images[..., np.newaxis]
-    return images, labels[:, 0] if labels.shape[1:] == (1,) else labels
-
-
-def _count_classes(name: str, labels: Array) -> int:
-    """Returns how many classes labels from 0 without gaps show."""
+def _names(name: str, labels: Array) -> list[str]:
+    """Returns the classes that labels from 0 without gaps show."""
     present = np.unique(labels)
     expected = np.arange(len(present))
     if not np.array_equal(present, expected):
@@ -226,7 +211,7 @@ def _count_classes(name: str, labels: Array) -> int:
             f"{name}: the training labels must be 0, 1, 2 and so on without "
             f"gaps; {len(present)} classes are there, but one label is {wrong}."
         )
-    return len(present)
+    return [str(j) for j in present]
 
 
 def _check_images(name: str, part: str, images: Array) -> None:

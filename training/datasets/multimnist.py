@@ -20,18 +20,12 @@ from training.image_data import Images, Split
 from training.pairs import Partners
 
 _SIZE = 36
+_SHIFT = 4  # pixels to each side, at most
 _TEST_SEED = 42
 _VALIDATION_SEED = 43
 
 
-def generate(
-    mnist: Data,
-    data_dir: str | None,
-    validation: float,
-    *,
-    shift: int = 4,
-    partners: int = 1,
-) -> Data:
+def generate(mnist: Data, data_dir: str | None, validation: float) -> Data:
     """Makes MultiMNIST.
 
     Args:
@@ -39,8 +33,6 @@ def generate(
         data_dir: Not used.
         validation: Share of the training digits that make the validation
             images, one for each.
-        shift: Largest shift of a digit, in pixels, to each side.
-        partners: How many test images each test digit is the base of.
 
     Returns:
         Images `[n, 36, 36, 1]`. The training part has single digits and their
@@ -53,11 +45,11 @@ def generate(
         for images, labels in (split.train, split.validation, split.test)
     )
 
-    def paired(digits: Split, partners: int, seed: int) -> tuple[Split, Masks]:
-        base = np.tile(np.arange(len(digits.labels)), partners)
+    def paired(digits: Split, seed: int) -> tuple[Split, Masks]:
+        base = np.arange(len(digits.labels))
         pairs = Partners(*digits, mnist.num_classes)
         draw = np.random.default_rng(seed)
-        shown, classes = pairs.choose(base, shift, draw)
+        shown, classes = pairs.choose(base, _SHIFT, draw)
         drawn = inked(shown).swapaxes(0, 1)
         nothing = np.zeros((len(base), 0, *drawn.shape[2:]), bool)
         either = np.any(drawn, axis=1)
@@ -65,8 +57,8 @@ def generate(
         images, labels = pairs.merged(shown, classes)
         return Split(Images(images), labels), masks
 
-    seen, held_masks = paired(held, 1, _VALIDATION_SEED)
-    tested, masks = paired(test, partners, _TEST_SEED)
+    seen, held_masks = paired(held, _VALIDATION_SEED)
+    tested, masks = paired(test, _TEST_SEED)
     return dataclasses.replace(
         split,
         name="multimnist",

@@ -31,10 +31,10 @@ def classes_of(image):
 
 
 def test_a_digit_stands_whole_among_pieces_of_other_classes(mnist):
-    data = cluttered.mnist(mnist, None, 0.2, copies=2)
+    data = cluttered.mnist(mnist, None, 0.2)
     assert data.name == "cluttered_mnist"
     assert data.image_shape == (40, 40, 1)
-    assert [len(part.labels) for part in (data.train, data.test)] == [48, 12]
+    assert [len(part.labels) for part in (data.train, data.test)] == [24, 12]
     assert len(data.validation.labels) == 6
     for part, masks in (
         (data.test, data.masks),
@@ -86,13 +86,13 @@ def test_no_place_is_taken_where_there_is_no_room():
     assert places == {(5, c) for c in (7, 8, 9)} | {(6, c) for c in (7, 8, 9)}
 
 
-def test_each_training_digit_has_so_many_images(mnist):
-    data = cluttered.mnist(mnist, None, 0.0, copies=3)
-    assert np.bincount(data.train.labels).tolist() == [30, 30, 30]
-    assert len({image.tobytes() for image in data.train.images.pixels}) == 90
+def test_the_same_images_are_made_at_every_call(mnist):
+    data = cluttered.mnist(mnist, None, 0.0)
+    assert np.bincount(data.train.labels).tolist() == [10, 10, 10]
+    assert len({image.tobytes() for image in data.train.images.pixels}) == 30
     assert data.validation.images.shape == (0, 40, 40, 1)
     assert data.validation_masks.object.shape == (0, 40, 40)
-    again = cluttered.mnist(mnist, None, 0.0, copies=3)
+    again = cluttered.mnist(mnist, None, 0.0)
     np.testing.assert_array_equal(
         again.train.images.pixels, data.train.images.pixels
     )
@@ -100,19 +100,22 @@ def test_each_training_digit_has_so_many_images(mnist):
 
 
 def test_cluttered_digits_are_loaded_by_name(monkeypatch, mnist):
-    data = datasets.load("cluttered_digits", copies=1)
+    data = datasets.load("cluttered_digits")
     assert data.image_shape == (32, 32, 1)
     assert data.test.images.pixels.dtype == np.float32
-    assert len(data.train.labels) == 809 and len(data.test.labels) == 2 * 898
+    assert len(data.train.labels) == 8 * 809
+    assert len(data.test.labels) == 2 * 898
     assert data.masks.parts.shape == (1796, 1, 32, 32)
     assert 4 < data.masks.loose.any(axis=(2, 3)).sum(axis=1).mean() <= 6
     ink = data.masks.object.sum(axis=(1, 2))
     assert ink.min() > 20 and ink.max() < 200
     monkeypatch.setattr(prepared, "load", lambda *args: mnist)
-    loaded = datasets.load("cluttered_mnist", validation=0.0, copies=2)
-    assert len(loaded.train.labels) == 60 and loaded.masks is not None
+    loaded = datasets.load("cluttered_mnist", validation=0.0)
+    assert len(loaded.train.labels) == 30 and loaded.masks is not None
 
 
-@pytest.mark.parametrize("name", ["cluttered_digits", "cluttered_mnist"])
-def test_cluttered_digits_are_not_shifted_further(name):
+@pytest.mark.parametrize(
+    "name", ["figures", "cluttered_digits", "cluttered_mnist"]
+)
+def test_what_is_anywhere_is_not_shifted_further(name):
     assert datasets.protocol(name).shift == 0

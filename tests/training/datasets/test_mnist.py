@@ -39,7 +39,7 @@ def write_affnist(path, images, labels, **changes):
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_affnist_is_read_upright(mnist, tmp_path, transposed):
-    made = affnist.generate(mnist, None, 0.1, maps=2)
+    made = affnist.generate(mnist, None, 0.1)
     images, labels = made.test.images.pixels, made.test.labels
     written = images.swapaxes(1, 2) if transposed else images
     write_affnist(tmp_path / "test.mat", written, labels)
@@ -82,24 +82,32 @@ def test_expanded_mnist_is_for_training_and_validation(mnist, tmp_path, make):
     assert len(none.train.labels) == 30
 
 
-def test_unusable_affnist_files_are_refused(mnist, tmp_path):
+IMAGES, LABELS = np.zeros((3, 40, 40), np.uint8), np.arange(3)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"no MATLAB" * 100),
+        lambda path: savemat(path, {"digits": IMAGES}),
+        lambda path: savemat(path, {"affNISTdata": {"image": IMAGES}}),
+        lambda path: write_affnist(path, IMAGES[:, :28], LABELS),
+        lambda path: write_affnist(path, IMAGES, LABELS[:2]),
+    ],
+    ids=["empty", "bytes", "names", "labels", "size", "count"],
+)
+def test_unusable_affnist_files_are_refused(mnist, tmp_path, write):
     with pytest.raises(UserError, match="affnist needs test.mat, or 1.mat"):
         affnist.load(mnist, str(tmp_path), 0.1)
+    write(tmp_path / "test.mat")
+    with pytest.raises(UserError, match="test.mat is not a file of affNI"):
+        affnist.load(mnist, str(tmp_path), 0.1)
+
+
+def test_affnist_needs_a_folder(mnist):
     with pytest.raises(UserError, match="no folder is given"):
         affnist.load(mnist, None, 0.1)
-    path = tmp_path / "test.mat"
-    images, labels = np.zeros((3, 40, 40), np.uint8), np.arange(3)
-    for write in (
-        lambda: path.write_bytes(b""),
-        lambda: path.write_bytes(b"no MATLAB" * 100),
-        lambda: savemat(path, {"digits": images}),
-        lambda: savemat(path, {"affNISTdata": {"image": images}}),
-        lambda: write_affnist(path, images[:, :28], labels),
-        lambda: write_affnist(path, images, labels[:2]),
-    ):
-        write()
-        with pytest.raises(UserError, match="test.mat is not a file of affNI"):
-            affnist.load(mnist, str(tmp_path), 0.1)
 
 
 def test_affine_maps_are_of_affnists_ranges():
@@ -154,38 +162,36 @@ def near(mask, point):
     return np.hypot(*(np.indices(mask.shape) - point[:, None, None])) > 6
 
 
-def test_affine_mnist_has_so_many_maps_of_each_digit_at_every_call(mnist):
-    data = affnist.generate(mnist, None, 0.1, maps=3)
+def assert_same_again(make, data):
+    again = make()
+    for name in ("train", "validation", "test"):
+        np.testing.assert_array_equal(
+            getattr(data, name).images.pixels,
+            getattr(again, name).images.pixels,
+        )
+
+
+def test_affine_mnist_is_the_same_at_every_call(mnist):
+    data = affnist.generate(mnist, None, 0.1)
     assert data.name == "affine_mnist"
-    assert data.test.images.shape == (36, 40, 40, 1)
-    assert data.test.labels.tolist() == 3 * mnist.test.labels.tolist()
-    again = affnist.generate(mnist, None, 0.1, maps=3)
-    np.testing.assert_array_equal(
-        data.test.images.pixels, again.test.images.pixels
-    )
-    assert len({image.tobytes() for image in data.test.images.pixels}) == 36
+    assert data.test.labels.tolist() == mnist.test.labels.tolist()
+    assert_same_again(lambda: affnist.generate(mnist, None, 0.1), data)
+    assert len({image.tobytes() for image in data.test.images.pixels}) == 12
 
 
 def test_multimnist_has_fixed_pairs_for_validation_and_test(mnist):
-    data = multimnist.generate(mnist, None, 0.2, shift=2, partners=3)
+    data = multimnist.generate(mnist, None, 0.2)
     assert data.name == "multimnist"
     assert data.train.images.shape == (24, 36, 36, 1)
     assert data.train.labels.shape == (24,)
     assert data.validation.images.shape == (6, 36, 36, 1)
-    assert data.test.images.shape == (36, 36, 36, 1)
+    assert data.test.images.shape == (12, 36, 36, 1)
     for _, labels in (data.validation, data.test):
         assert (labels.sum(axis=1) == 2).all() and labels.max() == 1
-    base = np.tile(mnist.test.labels, 3)
-    assert (data.test.labels[np.arange(36), base] == 1).all()
-    again = multimnist.generate(mnist, None, 0.2, shift=2, partners=3)
-    np.testing.assert_array_equal(
-        data.test.images.pixels, again.test.images.pixels
-    )
-    # The bar is 18 pixels long, from row 5 + 4, and moves by up to 2.
-    assert (
-        not data.test.images.pixels[:, :7].any()
-        and data.test.images.pixels[:, 7].any()
-    )
+    assert (data.test.labels[np.arange(12), mnist.test.labels] == 1).all()
+    assert_same_again(lambda: multimnist.generate(mnist, None, 0.2), data)
+    # The bar is 18 pixels long, from row 5 + 4, and moves by up to 4.
+    assert not data.test.images.pixels[:, :5].any()
     none = multimnist.generate(mnist, None, 0.0)
     assert none.validation.images.shape == (0, 36, 36, 1)
     assert none.validation.labels.shape == (0, 3)
@@ -193,7 +199,7 @@ def test_multimnist_has_fixed_pairs_for_validation_and_test(mnist):
 
 
 def test_multimnist_knows_the_pixels_of_each_digit(mnist):
-    data = multimnist.generate(mnist, None, 0.2, shift=2, partners=2)
+    data = multimnist.generate(mnist, None, 0.2)
     for (images, labels), masks in (
         (data.test, data.masks),
         (data.validation, data.validation_masks),
@@ -230,11 +236,11 @@ def test_what_is_made_of_mnist_is_loaded_by_name(tmp_path):
         for image, label in zip(images, labels.astype(np.int64), strict=True)
     ]
     folder = tfds_folder(tmp_path, "mnist", train=examples, test=examples[:6])
-    data = datasets.load("multimnist", folder, shift=6, partners=2)
-    assert data.test.images.shape == (12, 36, 36, 1)
+    data = datasets.load("multimnist", folder)
+    assert data.test.images.shape == (6, 36, 36, 1)
     assert len(data.validation.labels) == 3 and len(data.train.labels) == 27
-    data = datasets.load("affine_mnist", folder, maps=2)
-    assert data.test.images.shape == (12, 40, 40, 1)
+    data = datasets.load("affine_mnist", folder)
+    assert data.test.images.shape == (6, 40, 40, 1)
     images, labels = data.test
     write_affnist(tmp_path / "test.mat", images.pixels, labels)
-    assert len(datasets.load("affnist", folder).test.labels) == 12
+    assert len(datasets.load("affnist", folder).test.labels) == 6

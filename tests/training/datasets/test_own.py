@@ -78,6 +78,10 @@ def test_a_class_that_loses_a_part_is_split_again(photos):
     data = load(photos, skip_broken=True)
     for _, labels in (data.train, data.validation, data.test):
         assert set(labels) == {0, 1}
+    for path in sorted((photos / "cats").iterdir())[7:9]:
+        path.write_bytes(b"nor this one")
+    with pytest.raises(UserError, match="cats must have at least two images"):
+        load(photos, skip_broken=True)
 
 
 def test_the_same_picture_in_two_classes_gets_a_sentence(photos):
