@@ -34,7 +34,7 @@ PARTS = {
     "losses": {"ops"},
     "callbacks": {"layers"},
     "rem": {"ops", "routing", "layers", "graphs"},
-    "viz": {"rem"},
+    "viz": {"ops", "rem"},
 }
 HELPERS = {"files", "versions"}
 PACKAGES = {
@@ -53,7 +53,7 @@ PACKAGES = {
 TENSORFLOW = {
     "tfcaps/routing/execution.py",
     # Gradients of images have no name in `keras.ops`.
-    "tfcaps/rem/maps/gradients.py",
+    "tfcaps/rem/maps/attribution.py",
     "tfcaps/routing/loop.py",
 }
 PRUNING_TOOLKIT = {"training/pruning/polynomial.py"}

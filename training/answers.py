@@ -53,27 +53,22 @@ class Answerer:
         self._names = folder.class_names()
         self._trees = folder.dictionary()
         self._types = folder.type_dictionary()
-        if self._types is not None:
-            self._grid = rem.receptive_fields(model).grid
+        self._network = model
         routing = last_routed_layer(model).routing
         self._threshold = routing.tree_threshold(len(self._names))
-        rounded = rem.quantize_couplings(model, config.levels, mode=config.mode)
-        shown = rem.explanation(rounded)
-        wanted = {n: shown.output[n] for n in ("lengths", "couplings")}
-        self._model = keras.Model(shown.input, wanted)
 
     def ask(self, pictures: list[Picture], images: Floats) -> list[Answer]:
         """Returns an answer for each of some images."""
-        shown = self._model.predict(images, batch_size=256, verbose=0)
-        codes = keras.ops.convert_to_numpy(
-            rem.quantize(
-                shown["couplings"],
-                self._config.class_levels,
-                mode=self._config.mode,
-            )
+        config = self._config
+        trees = rem.trees(
+            self._network,
+            images,
+            config.levels,
+            mode=config.mode,
+            couplings=False,
         )
-        order = np.argsort(-shown["lengths"], axis=-1, kind="stable")
-        sentences = self._same_trees(codes, order[:, 0])
+        order = np.argsort(-trees.lengths, axis=-1, kind="stable")
+        sentences = self._same_trees(trees)
         return [
             Answer(
                 picture,
@@ -84,25 +79,28 @@ class Answerer:
                 same,
             )
             for picture, lengths, (best, second), same in zip(
-                pictures, shown["lengths"], order[:, :2], sentences, strict=True
+                pictures, trees.lengths, order[:, :2], sentences, strict=True
             )
         ]
 
-    def _same_trees(self, codes: Array, named: Array) -> list[str]:
+    def _same_trees(self, trees: rem.Trees) -> list[str]:
         """Tells how many test images have the lines, and the tree, of each."""
+        named = trees.predicted
         of_places = [
             f"of {samples:,} test images of this class {lines:,} have lines to "
             f"the same children, {same:,} the very same tree"
-            for samples, lines, same in self._counts(codes, named, self._trees)
+            for samples, lines, same in self._counts(
+                trees.codes, named, self._trees
+            )
         ]
         if self._types is None:
             return of_places
-        pooled = keras.ops.convert_to_numpy(rem.pool_types(codes, self._grid))
+        of_types = self._counts(trees.type_codes, named, self._types)
         return [
             f"{sentence}; wherever they are, {lines:,} have lines to the same "
             f"types of children, {same:,} the very same tree of types"
             for sentence, (_, lines, same) in zip(
-                of_places, self._counts(pooled, named, self._types), strict=True
+                of_places, of_types, strict=True
             )
         ]
 

@@ -71,18 +71,21 @@ def draw(
     """Returns a page of drawings of images."""
     config, names = folder.config, folder.class_names()
     levels, mode = config.levels, config.mode
-    trees = rem.ParseTrees(model, levels=levels, mode=mode).each(images)
+    trees = rem.trees(model, images, levels, mode=mode)
     drawings = {
         "tree_fields": viz.tree_fields(
             images,
-            rem.tree_fields(model, images, levels=levels, mode=mode),
+            trees,
+            rem.receptive_fields(model),
             titles=[_line(answer) for answer in answers],
             class_names=names,
         ),
         "parse_trees": viz.parse_tree(
             {
-                textwrap.fill(f"{a.picture.name}: {a.named}", _WIDE): tree
-                for a, tree in zip(answers, trees, strict=True)
+                textwrap.fill(f"{a.picture.name}: {a.named}", _WIDE): trees[
+                    k : k + 1
+                ].parse_tree()
+                for k, a in enumerate(answers)
             },
             images=list(images),
             class_names=names,

@@ -258,21 +258,24 @@ def _parse_trees(
 ) -> dict[str, Shown]:
     images, labels = one_of_each(data)
     averaged = data.test.images[:_AVERAGED]
-    trees = {
-        name: rem.ParseTrees(model, levels=config.levels, mode=config.mode)
-        for name, model in models.items()
-    }
-    overall = {name: own.overall(averaged) for name, own in trees.items()}
-    title = list(models)[-1]
     classes = data.class_names
+
+    def trees_of(title: str, images: Any) -> rem.Trees:
+        return rem.trees(models[title], images, config.levels, mode=config.mode)
+
+    trees = {title: trees_of(title, averaged) for title in models}
+    every = range(len(classes))
+    overall = {title: own.parse_tree(every) for title, own in trees.items()}
+    title, own = list(trees.items())[-1]
     by_class = {
-        f"{classes[tree.roots[0]]}": tree
-        for tree in trees[title].by_class(averaged)[:_CLASSES]
-        if tree is not None
+        classes[j]: own[own.predicted == j].parse_tree([j])
+        for j in np.unique(own.predicted)
+        if j < _CLASSES
     }
+    of_images = trees_of(title, images)
     each = {
-        classes[label]: tree
-        for label, tree in zip(labels, trees[title].each(images), strict=True)
+        classes[label]: of_images[k : k + 1].parse_tree()
+        for k, label in enumerate(labels)
     }
     rule = (
         "Capsules are nodes, the first layer below and the classes above; "
@@ -308,15 +311,15 @@ def _dictionary_images(
 ) -> dict[str, Shown]:
     title, model = list(models.items())[-1]
     images = data.test.images.take(slice(_SORTED))
-    keys, predicted = rem.sample_keys(
-        model, images[:], config.levels, mode=config.mode
+    trees = rem.trees(
+        model, images[:], config.levels, mode=config.mode, couplings=False
     )
     drawing = viz.dictionary_images(
         images.pixels,
-        keys,
-        predicted,
+        trees.codes,
+        trees.predicted,
         data.num_classes,
-        classes=np.unique(predicted)[:_ROWS].tolist(),
+        classes=np.unique(trees.predicted)[:_ROWS].tolist(),
         class_names=data.class_names,
     )
     text = (

@@ -1,6 +1,5 @@
 """Pictures of images and of the parts by which a network told their class."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 import keras
@@ -56,7 +55,7 @@ def of_models(
     if not len(labels):
         return {}
     images = pictures[:]
-    trees = trees_of(model, images)
+    trees = rem.trees(model, images, couplings=False)
     if not trees.has_places:
         return {}
     parts = rem.part_pictures(images, trees)
@@ -105,7 +104,7 @@ def draw(
         parts: What types look like, or `None`.
         labels: Class of each image, or `None`. Defaults to not known.
     """
-    trees = trees_of(model, images)
+    trees = rem.trees(model, images, couplings=False)
     if not trees.has_places:
         return []
     if names is None:
@@ -126,16 +125,6 @@ def draw(
         )
         for k, (j, label) in enumerate(zip(trees.predicted, given, strict=True))
     ]
-
-
-def trees_of(model: keras.Model, images: Floats) -> rem.Trees:
-    """Returns trees without their couplings with other classes."""
-    return rem.Trees.joined(
-        [
-            dataclasses.replace(x, couplings=x.couplings[..., :0].copy())
-            for x in rem.iter_trees(model, images)
-        ]
-    )
 
 
 def _choose(trees: rem.Trees, labels: Array) -> Array:

@@ -324,7 +324,7 @@ def measure(
             reports[name] = dataclasses.replace(
                 measured, faithfulness=used, parts=on_parts, named_parts=named
             )
-            if on_maps := parts.maps(model, data):
+            if on_maps := parts.maps(model, data, known):
                 tests[name]["maps"] = on_maps
         if config.pairs:
             images, labels = data.test

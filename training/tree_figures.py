@@ -50,19 +50,21 @@ def of_models(
     """
     name, model = list(models.items())[-1]
     images, labels = drawn(data, _MOST)
-    rounded = rem.quantize_couplings(model, config.levels, mode=config.mode)
-    lengths = rem.capsule_outputs(rounded, couplings=False).predict(
-        Batches(images, labels, batch_size=256), verbose=0
-    )["lengths"]
+    trees = rem.trees(
+        model,
+        Batches(images, labels, batch_size=256),
+        config.levels,
+        mode=config.mode,
+        couplings=False,
+    )
+    lengths = trees.lengths
     right = is_right(lengths, labels)
     rows = choose(right, classes(labels), lengths.max(axis=-1))
-    pictures = images[rows]
-    trees = rem.tree_fields(
-        model, pictures, levels=config.levels, mode=config.mode
-    )
+    fields = rem.receptive_fields(model)
     drawing = viz.tree_fields(
-        pictures,
-        trees,
+        images[rows],
+        trees[rows],
+        fields,
         labels=classes(labels)[rows],
         titles=[
             f"{'right' if right[k] else 'WRONG'}: "
@@ -74,7 +76,7 @@ def of_models(
     for shown, k in zip(drawing.data["images"], rows, strict=True):
         shown["right"] = bool(right[k])
         shown["lengths"] = lengths[k].round(6).tolist()
-    fields, text = trees[0].fields, _TEXT + _told(right)
+    text = _TEXT + _told(right)
     if not fields.is_local:
         text += _NO_PARTS if min(fields.grid[:2]) == 1 else _CELLS
     heading = f"Right and wrong images, and their trees, {TITLES[name]}"

@@ -9,6 +9,7 @@ import pytest
 
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
+from tfcaps.rem.evaluation.part_stability import part_stability
 from training import parts, report, run_job, used_trees
 from training.configs import Config
 from training.datasets import Data
@@ -206,7 +207,7 @@ def test_parts_are_named_as_the_trees_say(model, pairs):
     )
     found = parts.named(model, dataclasses.replace(data, masks=known))
     images = floats(data)[there]
-    stability = rem.part_stability(model, images, own[there])
+    stability = part_stability(model, images, own[there])
     assert found == dataclasses.replace(expected, stability=stability)
     assert (found.samples < 12) == pairs and 0 < found.found
     bare = parts.named(model, data)  # only masks tell where parts are

@@ -29,7 +29,7 @@ def dictionary_images(
 
     Args:
         images: Images `[n, h, w, c]`, uint8, or float in [0, 1].
-        keys: Their keys `[n, i]`, see `tfcaps.rem.sample_keys`.
+        keys: Their keys `[n, i]`, `Trees.codes` or `Trees.type_codes`.
         predicted: Their predicted classes `[n]`.
         num_classes: Int. Number of classes.
         classes: Ints. The classes to show. Defaults to those that are

@@ -7,7 +7,8 @@ import numpy as np
 from keras import ops
 from matplotlib.patches import Patch
 
-from tfcaps.rem import CouplingDictionary, dequantize
+from tfcaps.ops import dequantize
+from tfcaps.rem import CouplingDictionary
 from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import class_labels, colour, figure
 

@@ -7,7 +7,8 @@ from keras import ops
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from tfcaps.rem import CouplingDictionary, dequantize
+from tfcaps.ops import dequantize
+from tfcaps.rem import CouplingDictionary
 from tfcaps.rem.parse.in_tree import codes_in_tree
 from tfcaps.viz.drawing import Drawing, for_json
 from tfcaps.viz.style import class_labels, colour, figure, in_lines

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tfcaps.graphs import class_caps_and_input, encoder, routed_layers
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor, as_float32, longest, quantize, towards_class
-from tfcaps.rem.batches import labelled_batches
+from tfcaps.rem.batches import labelled_batches, predict
 from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
 from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
@@ -289,27 +289,6 @@ def _multiply_adds(model: keras.Model) -> dict[str, Any]:
         "multiply_adds": counted.total,
         "multiply_adds_per_layer": counted.per_layer,
     }
-
-
-def predict(model: keras.Model, inputs: Any) -> Any:
-    """Returns the outputs for one batch.
-
-    A batch smaller than one before is filled up: nothing is compiled for it.
-    """
-    strategy = getattr(model, "distribute_strategy", None)
-    if strategy is not None and strategy.num_replicas_in_sync > 1:
-        # `predict_on_batch` would give every replica the whole batch.
-        return model.predict(inputs, verbose=0)
-    count = len(keras.tree.flatten(inputs)[0])
-    missing = max(getattr(model, "largest_batch", 0) - count, 0)
-    model.largest_batch = count + missing
-    if missing:
-        inputs = keras.tree.map_structure(
-            lambda x: np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]),
-            inputs,
-        )
-    outputs = model.predict_on_batch(inputs)
-    return keras.tree.map_structure(lambda x: x[:count], outputs)
 
 
 def _compiled(inputs: Any, outputs: Any) -> keras.Model:

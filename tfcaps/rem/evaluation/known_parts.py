@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.rem.maps.relevance import widened
+from tfcaps.rem.maps.map_quality import widened
 from tfcaps.rem.parse.trees import Trees
 
 Array = NDArray[Any]

@@ -11,8 +11,8 @@ import keras
 import numpy as np
 
 from tfcaps.files import write_atomically
-from tfcaps.rem.batches import labelled_batches
-from tfcaps.rem.evaluation.evaluate import Evaluator, predict
+from tfcaps.rem.batches import labelled_batches, predict
+from tfcaps.rem.evaluation.evaluate import Evaluator
 from tfcaps.rem.evaluation.faithfulness_report import EMPTY_NECESSITY
 from tfcaps.rem.finite import check_finite
 from tfcaps.rem.labels import NO_CLASS, class_of_each

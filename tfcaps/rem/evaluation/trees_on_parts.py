@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.files import write_atomically
-from tfcaps.rem.maps.relevance import widened
+from tfcaps.rem.maps.map_quality import widened
 
 Array = NDArray[Any]
 _CHUNK = 100  # images whose masks are widened at a time

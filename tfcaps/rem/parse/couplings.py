@@ -22,11 +22,11 @@ from tfcaps.graphs import (
 )
 from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import Tensor, check_mode
-from tfcaps.rem.evaluation.without_trees import LostWithoutTree
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.gradient_ramp import GradientRamp
 from tfcaps.rem.parse.layer_levels import Levels, layer_levels
 from tfcaps.rem.parse.with_couplings import (
+    LostWithoutTree,
     WithCouplings,
     with_couplings,
 )
