@@ -64,7 +64,7 @@ class NamedParts:
         names: For each type the kind on which most of its leaves lie, or `None`
             if none does.
         reach: As given, in pixels.
-        stability: What `tfcaps.rem.part_stability` returned, or `None` where
+        stability: What `part_stability` returned, or `None` where
             that was not measured.
     """
 

@@ -51,7 +51,7 @@ class Report:
         whole_share: Share of samples whose tree has every child and so only
             repeats the class.
         t_score: Mean T-score of the unquantised couplings, see
-            `tfcaps.rem.t_score`.
+            `t_score`.
         tree_threshold: The coupling that a child must exceed to be in a tree,
             see `tfcaps.routing.Routing.tree_threshold`.
         t_score_voting: The same over the children that pruning has left a vote.
@@ -142,7 +142,7 @@ class Report:
 
     @functools.cached_property
     def type_dictionaries(self) -> dict[str, CouplingDictionary] | None:
-        """The trees of types, see `tfcaps.rem.pool_types`, by condition."""
+        """The trees of types, see `pool_types`, by condition."""
         if self.grid is None:
             return None
         return {

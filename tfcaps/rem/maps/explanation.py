@@ -310,7 +310,9 @@ def coupling_maps(
     if fields.grid[:2] == (1, 1):
         raise ValueError(
             "Maps of couplings need images, and children at more than one "
-            f"position in them. Received: {model.name!r}, where they have none."
+            f"position in them. Received: {model.name!r}, where they have "
+            "none. See `tfcaps.rem.maps.attribution.occlusion` for maps of any "
+            "network of images."
         )
     chosen = None
     if classes is not None:
