@@ -1,6 +1,7 @@
 """Measures a capsule network: accuracy, parse trees, entropy, sparsity."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,25 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import class_caps_and_input, encoder, routed_layers
+from tfcaps.graphs import (
+    class_caps_and_input,
+    cut,
+    encoder,
+    is_routed,
+    keep_pruned,
+    last_routed_layer,
+    routed_layers,
+    same_layers,
+)
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import Tensor, as_float32, longest, quantize, towards_class
+from tfcaps.ops import (
+    Tensor,
+    as_float32,
+    check_mode,
+    longest,
+    quantize,
+    towards_class,
+)
 from tfcaps.rem.batches import labelled_batches, predict
 from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
 from tfcaps.rem.evaluation.faithfulness import (
@@ -19,14 +36,22 @@ from tfcaps.rem.evaluation.faithfulness import (
 )
 from tfcaps.rem.evaluation.metrics import t_scores_of_children
 from tfcaps.rem.evaluation.report import Report
-from tfcaps.rem.finite import check_finite
+from tfcaps.rem.finite import check_finite, check_weights
 from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import multiply_adds
-from tfcaps.rem.parse.couplings import QuantizedComparison
+from tfcaps.rem.parse.couplings import (
+    show_last,
+    shown_outputs,
+    with_levels,
+)
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 from tfcaps.rem.parse.layer_levels import Levels, layer_levels
 from tfcaps.rem.parse.type_keys import children_grid
-from tfcaps.rem.parse.with_couplings import voting_children
+from tfcaps.rem.parse.with_couplings import (
+    LostWithoutTree,
+    voting_children,
+    with_couplings,
+)
 from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
 
 Array = NDArray[Any]
@@ -109,6 +134,11 @@ class Evaluator:
         levels: Levels of the last routed layer.
         levels_per_layer: Levels of each layer that is rounded, by its name.
         mode: As given.
+        below: The network from images to the list of all tensors that do not
+            depend on the rounding of couplings.
+        plain: From this list to the measures without rounding.
+        rounded: From this list and class indices to those with it.
+            `EvaluationCounts` takes the measures of both together.
         grid: Rows, columns and types of the children, or `None` where they have
             no positions.
     """
@@ -124,19 +154,8 @@ class Evaluator:
         self.model = encoder(model)
         layers = routed_layers(self.model)
         self.levels_per_layer = layer_levels(layers, levels, most=_MOST_LEVELS)
-        self.mode = mode
-        self._outputs = QuantizedComparison(
-            self.model, self.levels_per_layer, mode
-        )
-        couplings = self._outputs.unrounded["couplings"]
+        self.mode = check_mode(mode)
         last = layers[-1]
-        if len(couplings.shape) != 3:
-            raise ValueError(
-                f"The last routed layer of {self.model.name!r} is a "
-                f"{type(last).__name__}, whose children differ from window to "
-                "window. Parse trees need class capsules, such as "
-                "`tfcaps.layers.ClassCaps`, at the end."
-            )
         if last.name not in self.levels_per_layer:
             raise ValueError(
                 "`levels` must name the last routed layer, whose couplings "
@@ -144,22 +163,45 @@ class Evaluator:
                 f"levels={levels}."
             )
         self.levels = self.levels_per_layer[last.name]
-        self.num_classes = int(couplings.shape[-1])
         self._routing = last.routing
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        lowest = next(x for x in layers if x.name in self.levels_per_layer)
+        self.below, above = cut(self.model, lowest, first=True)
+        shown: dict[str, Tensor] = {}
+        outputs = _outputs(above, show_last(above, shown), shown)
+        if len(outputs["couplings"].shape) != 3:
+            raise ValueError(
+                f"The last routed layer of {self.model.name!r} is a "
+                f"{type(last).__name__}, whose children differ from window to "
+                "window. Parse trees need class capsules, such as "
+                "`tfcaps.layers.ClassCaps`, at the end."
+            )
+        self._children, self.num_classes = outputs["couplings"].shape[1:]
         self.grid = children_grid(self.model)
-        self._labels = keras.Input((), dtype="int32", name="labels")
-        self._unrounded = self._unrounded_measures()
-        self._rounded = self._rounded_measures()
-        self._network = _compiled(
-            [self._outputs.input, self._labels],
-            {**self._unrounded, **self._rounded},
+        self.plain = _compiled(
+            above.inputs, self._plain_measures(outputs, _lost(last, outputs))
         )
+        rounded: dict[str, Tensor] = {}
+        outputs = _outputs(above, self._rounds(above, shown, rounded), shown)
+        rounded[last.name] = outputs["couplings"]
+        labels = keras.Input((), dtype="int32", name="labels")
+        self.rounded = _compiled(
+            [*above.inputs, labels],
+            self._rounded_measures(
+                outputs, rounded, labels, _lost(self._rounding(last), outputs)
+            ),
+        )
+        images = self.model.inputs[0]
+        taken = keras.tree.flatten(self.below(images))
+        measures = {**self.plain(taken), **self.rounded([*taken, labels])}
+        del measures["lost"], measures["lost_rounded"]
+        self._network = _compiled([images, labels], measures)
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
     ) -> Report:
         """Measures the model on a data set, see `evaluate`."""
-        self._outputs.update()
+        self.update()
         counts = self.counts()
         batches, count = labelled_batches(dataset, batch_size, self.model)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
@@ -179,24 +221,16 @@ class Evaluator:
         lengths: Array = predict(self._network, [images, no_labels])["lengths"]
         return lengths
 
-    def parts(self) -> tuple[keras.Model, keras.Model, keras.Model]:
-        """Returns the network in three parts, with the newest weights.
+    def update(self) -> None:
+        """Gives rounding layers the newest weights of the model.
 
-        The first maps images to a list of all tensors that do not depend on the
-        rounding of couplings. The second maps that list to the measures without
-        rounding, the third maps the list and class indices to those with it.
-        `EvaluationCounts` takes both. They also tell whether the class is lost
-        without its tree, `lost` and `lost_rounded` `[b]`.
+        Raises:
+            ValueError: If a weight is not finite.
         """
-        self._outputs.update()
-        shared = self._outputs.shared
-        lost, lost_rounded = self._outputs.lost
-        rounded = {**self._rounded, "lost_rounded": lost_rounded}
-        return (
-            _compiled(self._outputs.input, shared),
-            _compiled(shared, {**self._unrounded, "lost": lost}),
-            _compiled([*shared, self._labels], rounded),
-        )
+        keep_pruned(self.model)
+        check_weights(self.model.weights)
+        for layer, copy in self._copies.values():
+            copy.set_weights(layer.get_weights())
 
     def counts(self) -> EvaluationCounts:
         """Returns empty counts."""
@@ -225,20 +259,52 @@ class Evaluator:
 
     def _voting(self) -> Array:
         """Returns which children pruning has left a vote, bool `[i]`."""
-        children = int(self._unrounded["t_scores"].shape[-1])
         if not isinstance(routed_layers(self.model)[-1], ClassCaps):
-            return np.ones(children, bool)
+            return np.ones(self._children, bool)
         layer, shape = class_caps_and_input(self.model)
-        return voting_children(layer, shape, children)
+        return voting_children(layer, shape, self._children)
 
-    def _unrounded_measures(self) -> dict[str, Tensor]:
+    def _rounding(self, layer: Any) -> Any:
+        """Returns a rounding copy of a layer, or the layer if not chosen."""
+        if not is_routed(layer) or layer.name not in self.levels_per_layer:
+            return layer
+        if id(layer) not in self._copies:  # it may be called more than once
+            name = f"{layer.name}_rounded"  # the two are in one model
+            levels = self.levels_per_layer[layer.name]
+            copy = with_levels(layer, levels, self.mode, name=name)
+            copy.build_from_config(layer.get_build_config())
+            self._copies[id(layer)] = layer, copy
+        return self._copies[id(layer)][1]
+
+    def _rounds(
+        self,
+        model: keras.Model,
+        shown: dict[str, Tensor],
+        rounded: dict[str, Tensor],
+    ) -> Callable[..., Any]:
+        """Returns a caller of layers that round, which notes couplings."""
+        last = last_routed_layer(model)
+        call_last = show_last(model, shown, replace=self._rounding)
+
+        def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            copy = self._rounding(layer)
+            if layer is last or copy is layer:
+                return call_last(layer, *args, **kwargs)
+            outputs, rounded[layer.name] = with_couplings(copy, args, kwargs)
+            return outputs
+
+        return call
+
+    def _plain_measures(
+        self, outputs: dict[str, Tensor], lost: Tensor
+    ) -> dict[str, Tensor]:
         """Returns the measures with couplings as they are.
 
-        `lengths` `[b, j]`, `t_scores` `[b, i]`, and `leaves` `[b]`, how many
-        children are in the tree of the predicted class.
+        `lengths` `[b, j]`, `t_scores` `[b, i]`, `leaves` `[b]`, how many
+        children are in the tree of the predicted class, and `lost` `[b]`,
+        whether the class is lost without its tree.
         """
-        lengths = self._outputs.unrounded["lengths"]
-        couplings = self._outputs.unrounded["couplings"]
+        lengths, couplings = outputs["lengths"], outputs["couplings"]
         towards = towards_class(couplings, longest(lengths))
         inside = in_tree(
             as_float32(towards), tree_threshold(self._routing, self.num_classes)
@@ -247,30 +313,37 @@ class Evaluator:
             "lengths": lengths,
             "t_scores": t_scores_of_children(couplings),
             "leaves": ops.sum(ops.cast(inside, "int32"), axis=-1),
+            "lost": lost,
         }
 
-    def _rounded_measures(self) -> dict[str, Tensor]:
+    def _rounded_measures(
+        self,
+        outputs: dict[str, Tensor],
+        rounded: dict[str, Tensor],
+        labels: Tensor,
+        lost: Tensor,
+    ) -> dict[str, Tensor]:
         """Returns the measures with quantised couplings.
 
         `predicted` `[b]`, `keys` and `true_keys` `[b, i]` (uint8) towards the
         predicted and the true class, `largest` `[b, layers]`, the largest
-        rounded coupling of each layer, and with one class `lengths_quantized`
-        `[b, 1]`.
+        rounded coupling of each layer, `lost_rounded` `[b]`, and with one class
+        `lengths_quantized` `[b, 1]`.
         """
-        quantized = self._outputs.quantized
-        predicted = ops.argmax(quantized["lengths"], axis=-1)
-        of_layers = [self._outputs.rounded[n] for n in self.levels_per_layer]
+        predicted = ops.argmax(outputs["lengths"], axis=-1)
+        of_layers = [rounded[name] for name in self.levels_per_layer]
         largest = [
             ops.max(couplings, axis=tuple(range(1, len(couplings.shape))))
             for couplings in of_layers
         ]
         alone = self.num_classes == 1
         return {
-            **({"lengths_quantized": quantized["lengths"]} if alone else {}),
+            **({"lengths_quantized": outputs["lengths"]} if alone else {}),
             "predicted": predicted,
-            "keys": self._keys(quantized["couplings"], predicted),
-            "true_keys": self._keys(quantized["couplings"], self._labels),
+            "keys": self._keys(outputs["couplings"], predicted),
+            "true_keys": self._keys(outputs["couplings"], labels),
             "largest": ops.stack(largest, axis=-1),
+            "lost_rounded": lost,
         }
 
     def _keys(self, couplings: Tensor, classes: Tensor) -> Tensor:
@@ -289,6 +362,24 @@ def _multiply_adds(model: keras.Model) -> dict[str, Any]:
         "multiply_adds": counted.total,
         "multiply_adds_per_layer": counted.per_layer,
     }
+
+
+def _outputs(
+    model: keras.Model, call: Callable[..., Any], shown: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns `shown`, and the lengths, of the same layers in other calls."""
+    copy = same_layers(model, call)
+    return shown | shown_outputs(copy, shown)
+
+
+def _lost(layer: Any, outputs: dict[str, Tensor]) -> Tensor:
+    """Returns whether classes are lost without their trees, `[b]`."""
+    return LostWithoutTree(layer, int(outputs["couplings"].shape[-1]))(
+        outputs["children"],
+        outputs["lengths"],
+        outputs["couplings"],
+        outputs.get("activations"),
+    )
 
 
 def _compiled(inputs: Any, outputs: Any) -> keras.Model:

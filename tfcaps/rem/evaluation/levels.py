@@ -175,28 +175,27 @@ def find_levels(
     evaluators = [
         Evaluator(model, levels, mode=mode) for levels in sorted({*candidates})
     ]
-    parts = [evaluator.parts() for evaluator in evaluators]
-    before, unrounded, _ = parts[0]
-    num_classes = evaluators[0].num_classes
+    first = evaluators[0]
+    for evaluator in evaluators:
+        evaluator.update()
     all_counts = [evaluator.counts() for evaluator in evaluators]
-    network = evaluators[0].model
-    batches, count = labelled_batches(dataset, batch_size, network)
+    batches, count = labelled_batches(dataset, batch_size, first.model)
     bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
     samples = lost = 0
-    lost_rounded = np.zeros(len(parts), int)
+    lost_rounded = np.zeros(len(evaluators), int)
     for images, labels in batches:
-        shared = keras.tree.flatten(predict(before, images))
-        batch = predict(unrounded, shared)
-        check_finite(batch, network)
-        labels = class_of_each(labels, num_classes, batch["lengths"])
-        inputs = [*shared, np.maximum(labels, 0).astype("int32")]
+        taken = keras.tree.flatten(predict(first.below, images))
+        plain = predict(first.plain, taken)
+        check_finite(plain, first.model)
+        labels = class_of_each(labels, first.num_classes, plain["lengths"])
+        inputs = [*taken, np.maximum(labels, 0).astype("int32")]
         known = labels != NO_CLASS
         samples += int(np.sum(known))
-        lost += int(np.sum(batch["lost"][known]))
-        for k, (*_, rounded) in enumerate(parts):
-            measured = predict(rounded, inputs)
-            all_counts[k].add({**batch, **measured}, labels)
-            lost_rounded[k] += np.sum(measured["lost_rounded"][known])
+        lost += int(np.sum(plain["lost"][known]))
+        for k, evaluator in enumerate(evaluators):
+            rounded = predict(evaluator.rounded, inputs)
+            all_counts[k].add({**plain, **rounded}, labels)
+            lost_rounded[k] += np.sum(rounded["lost_rounded"][known])
         bar.add(1)
     reports = [
         evaluator.report(counts)
