@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps import rem
-from tfcaps.rem.evaluation.part_stability import part_stability
+from tfcaps.rem.evaluation.named_parts import part_stability
 from tfcaps.rem.maps.explanation import tree_maps
 from tfcaps.rem.maps.map_quality import pointing, relevance_mass
 from training.datasets import Data

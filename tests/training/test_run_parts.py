@@ -9,7 +9,7 @@ import pytest
 
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
-from tfcaps.rem.evaluation.part_stability import part_stability
+from tfcaps.rem.evaluation.named_parts import part_stability
 from training import parts, report, run_job, used_trees
 from training.configs import Config
 from training.datasets import Data

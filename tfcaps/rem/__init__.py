@@ -7,16 +7,16 @@ from tfcaps.ops import quantize
 from tfcaps.rem.compaction.compact import compact
 from tfcaps.rem.evaluation.evaluate import Evaluator as Evaluator
 from tfcaps.rem.evaluation.evaluate import evaluate
-from tfcaps.rem.evaluation.faithfulness import faithfulness
-from tfcaps.rem.evaluation.faithfulness_report import (
+from tfcaps.rem.evaluation.faithfulness import (
     Faithfulness as Faithfulness,
 )
+from tfcaps.rem.evaluation.faithfulness import faithfulness
 from tfcaps.rem.evaluation.levels import LevelSearch as LevelSearch
 from tfcaps.rem.evaluation.levels import find_levels
 from tfcaps.rem.evaluation.named_parts import named_parts
 from tfcaps.rem.evaluation.named_parts_report import NamedParts as NamedParts
 from tfcaps.rem.evaluation.report import Report as Report
-from tfcaps.rem.evaluation.tree_lengths import tree_lengths
+from tfcaps.rem.evaluation.silencing import tree_lengths
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts as TreesOnParts
 from tfcaps.rem.evaluation.trees_on_parts import trees_on_parts
 from tfcaps.rem.evaluation.vote_distances import VoteDistances as VoteDistances
@@ -24,7 +24,6 @@ from tfcaps.rem.evaluation.vote_distances import vote_distances
 from tfcaps.rem.maps.explanation import coupling_maps, explanation
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
-from tfcaps.rem.parse.blueprints import blueprints
 from tfcaps.rem.parse.couplings import (
     add_couplings,
     capsule_outputs,
@@ -33,7 +32,7 @@ from tfcaps.rem.parse.couplings import (
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.parse_tree import Edge as Edge
 from tfcaps.rem.parse.parse_tree import ParseTree as ParseTree
-from tfcaps.rem.parse.part_pictures import part_pictures
+from tfcaps.rem.parse.parts import blueprints, part_pictures
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields as ReceptiveFields
 from tfcaps.rem.parse.receptive_fields import receptive_fields
 from tfcaps.rem.parse.trees import Trees, iter_trees, trees

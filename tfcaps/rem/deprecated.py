@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfcaps.graphs import encoder
 from tfcaps.rem.batches import images_of
 from tfcaps.rem.labels import chosen_classes
-from tfcaps.rem.parse.layer_levels import Levels
+from tfcaps.rem.parse.couplings import Levels
 from tfcaps.rem.parse.parse_tree import ParseTree
 from tfcaps.rem.parse.trees import trees
 
@@ -32,17 +32,17 @@ MOVED = {
     "mu_fidelity": f"{_MAPS}.map_quality",
     "occlusion": f"{_MAPS}.attribution",
     "parse_tree": "tfcaps.rem.parse.parse_tree",
-    "part_stability": "tfcaps.rem.evaluation.part_stability",
+    "part_stability": "tfcaps.rem.evaluation.named_parts",
     "pixel_deletion": f"{_MAPS}.map_quality",
     "pixel_insertion": f"{_MAPS}.map_quality",
     "pointing": f"{_MAPS}.map_quality",
-    "pool_types": "tfcaps.rem.parse.type_keys",
+    "pool_types": "tfcaps.rem.parse.dictionary",
     "relevance_mass": f"{_MAPS}.map_quality",
     "saliency_map": f"{_MAPS}.explanation",
     "saliency_masks": "tfcaps.rem.pruning.masks",
     "sample_keys": __name__,
-    "t_score": "tfcaps.rem.evaluation.metrics",
-    "type_dictionary": "tfcaps.rem.parse.type_keys",
+    "t_score": "tfcaps.rem.evaluation.evaluate",
+    "type_dictionary": "tfcaps.rem.parse.dictionary",
 }
 # What to write instead of those that are here.
 _INSTEAD = {

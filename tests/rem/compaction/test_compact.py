@@ -19,8 +19,11 @@ from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
 from tfcaps.models import with_decoder
-from tfcaps.rem.pruning.masks import magnitude_masks
-from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
+from tfcaps.rem.pruning.masks import (
+    DEFAULT_TARGETS,
+    magnitude_masks,
+    target_variables,
+)
 from training.devices import dtype_policy
 
 

@@ -12,8 +12,7 @@ from tests.networks import draw_weights, sharpened, tiny_capsnet
 from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.ops import dequantize, quantize
-from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
-from tfcaps.rem.evaluation.metrics import t_score
+from tfcaps.rem.evaluation.evaluate import EvaluationCounts, t_score
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from sklearn import metrics
 
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
-from tfcaps.rem.evaluation.agreement import (
+from tfcaps.rem.evaluation.named_parts import (
     adjusted_rand_index,
     mutual_information,
+    part_stability,
 )
-from tfcaps.rem.evaluation.part_stability import part_stability
 
 KINDS = ("bar", "disc", "ring")
 

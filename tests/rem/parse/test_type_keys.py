@@ -10,7 +10,7 @@ import pytest
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.ops import quantize
-from tfcaps.rem.parse.type_keys import (
+from tfcaps.rem.parse.dictionary import (
     children_grid,
     pool_types,
     type_dictionary,

@@ -1,6 +1,7 @@
 """Measures a capsule network: accuracy, parse trees, entropy, sparsity."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,24 +30,23 @@ from tfcaps.ops import (
     quantize,
     towards_class,
 )
-from tfcaps.rem.batches import labelled_batches, predict
-from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
+from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
 )
-from tfcaps.rem.evaluation.metrics import t_scores_of_children
 from tfcaps.rem.evaluation.report import Report
 from tfcaps.rem.finite import check_finite, check_weights
-from tfcaps.rem.labels import class_of_each
+from tfcaps.rem.labels import NO_CLASS, class_of_each, rightly_told
 from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import (
+    Levels,
+    layer_levels,
     show_last,
     shown_outputs,
     with_levels,
 )
+from tfcaps.rem.parse.dictionary import CouplingDictionary, children_grid
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
-from tfcaps.rem.parse.layer_levels import Levels, layer_levels
-from tfcaps.rem.parse.type_keys import children_grid
 from tfcaps.rem.parse.with_couplings import (
     LostWithoutTree,
     voting_children,
@@ -120,6 +120,115 @@ def evaluate(
         model, dataset, batch_size=batch_size, verbose=verbose
     )
     return dataclasses.replace(report, faithfulness=used)
+
+
+class EvaluationCounts:
+    """Adds up the measures of batches.
+
+    A sample's key is counted once: under its class if that is predicted right,
+    else under the predicted class and, another key, under the true one.
+
+    Args:
+        num_classes: Int.
+        uniform: The code of the uniform coupling.
+        layers: Names of the layers that round their couplings.
+    """
+
+    def __init__(self, num_classes: int, uniform: int, layers: list[str]):
+        self._num_classes = num_classes
+        self._uniform = uniform
+        self._layers = layers
+        self._correct, self._mistaken, self._missed = (
+            CouplingDictionary(num_classes) for _ in range(3)
+        )
+        self._samples = self._right = self._right_quantized = 0
+        self._nonuniform = self._leaves = self._codes = self._whole = 0
+        self._t_scores: Array | float = 0.0  # of each child
+        self._largest = np.zeros(len(layers))
+        self._without_class = 0
+        self._told = np.zeros(2, int)  # right with one class, also quantised
+
+    def add(self, batch: dict[str, Array], labels: Array) -> None:
+        """Adds the measures of a batch, as `Evaluator` makes them.
+
+        Images of no class, -1, are counted and left out.
+        """
+        if self._num_classes == 1:
+            for k, name in enumerate(("lengths", "lengths_quantized")):
+                self._told[k] += np.sum(rightly_told(labels, batch[name]))
+        known = labels != NO_CLASS
+        if not np.all(known):
+            self._without_class += int(np.sum(~known))
+            batch = {name: array[known] for name, array in batch.items()}
+            labels = labels[known]
+        keys, predicted = batch["keys"], batch["predicted"]
+        right = predicted == labels
+        wrong = ~right
+        self._correct.update(keys[right], predicted[right])
+        self._mistaken.update(keys[wrong], predicted[wrong])
+        self._missed.update(batch["true_keys"][wrong], labels[wrong])
+        self._samples += len(labels)
+        self._right += int(np.sum(batch["lengths"].argmax(axis=-1) == labels))
+        self._right_quantized += int(np.sum(right))
+        self._nonuniform += int(np.sum(keys != self._uniform))
+        self._leaves += int(np.sum(batch["leaves"]))
+        self._whole += int(np.sum(batch["leaves"] == keys.shape[-1]))
+        self._codes += keys.size
+        self._t_scores += np.sum(batch["t_scores"], axis=0, dtype=np.float64)
+        largest = np.max(batch["largest"], axis=0, initial=0.0)
+        self._largest = np.maximum(self._largest, largest)
+
+    def measures(self, voting: Array) -> dict[str, Any]:
+        """Returns fields of `Report`.
+
+        Args:
+            voting: Which children pruning has left a vote, bool `[i]`.
+
+        Raises:
+            ValueError: If there was no sample.
+        """
+        if not self._samples:
+            if self._without_class:
+                raise ValueError(
+                    "Some image must be of a class. Received: "
+                    f"{self._without_class} images of no class."
+                )
+            raise ValueError(NO_SAMPLES)
+        accuracies = np.array([self._right, self._right_quantized])
+        accuracies = accuracies / self._samples
+        if self._num_classes == 1:
+            accuracies = self._told / (self._samples + self._without_class)
+        zero = [
+            name
+            for name, largest in zip(self._layers, self._largest, strict=True)
+            if largest == 0
+        ]
+        t_scores = np.asarray(self._t_scores) / self._samples
+        left = t_scores[voting]
+        return {
+            "accuracy": float(accuracies[0]),
+            "accuracy_quantized": float(accuracies[1]),
+            "without_class": self._without_class,
+            "nonuniform_share": self._nonuniform / self._codes,
+            "strong_share": self._leaves / self._codes,
+            "whole_share": self._whole / self._samples,
+            "t_score": float(np.mean(t_scores)),
+            "t_score_voting": float(np.mean(left)) if left.size else 0.0,
+            "voting_children": int(np.sum(voting)),
+            "zero_layers": zero,
+            "dictionaries": {
+                "predicted": self._merged(self._mistaken),
+                "true": self._merged(self._missed),
+                "correct": self._merged(),
+            },
+        }
+
+    def _merged(self, *wrong: CouplingDictionary) -> CouplingDictionary:
+        """Returns a dictionary of right predictions, and of wrong ones."""
+        trees = CouplingDictionary(self._num_classes)
+        for part in (self._correct, *wrong):
+            trees.merge(part)
+        return trees
 
 
 class Evaluator:
@@ -386,3 +495,44 @@ def _compiled(inputs: Any, outputs: Any) -> keras.Model:
     model = keras.Model(inputs, outputs)
     model.compile()
     return model
+
+
+def t_score(couplings: Tensor) -> Tensor:
+    """Returns how tree-like each sample's couplings are.
+
+    `T = mean_i [1 - H(c_i) / ln J]` with the entropy `H` over parents in nats:
+    0 if every child is coupled equally to all parents, 1 if each child has one
+    parent, as in a tree.
+
+    Args:
+        couplings: Unquantised couplings `[b, i, j]`.
+
+    Returns:
+        T-scores `[b]`, float32, in [0, 1] where the couplings of a child sum to
+        1. (Those of `RegularizedRouting` do not, nor with `leaky=True`, where a
+        child that is coupled with no parent counts as one that has chosen.)
+        With a single parent there is nothing to choose, and the score is 1.
+
+    References:
+        - Peer, Stabinger, Rodriguez-Sanchez, 2018,
+          https://arxiv.org/abs/1812.09707
+    """
+    return ops.mean(t_scores_of_children(couplings), axis=-1)
+
+
+def t_scores_of_children(couplings: Tensor) -> Tensor:
+    """Returns how clearly each child chooses a parent.
+
+    Args:
+        couplings: Unquantised couplings `[b, i, j]`.
+
+    Returns:
+        `1 - H(c_i) / ln J`, `[b, i]`, whose mean over children is `t_score`.
+    """
+    parents = couplings.shape[-1]
+    if parents == 1:
+        return ops.ones_like(couplings[..., 0])
+    # Coefficients that are no shares may be negative; these count as none.
+    shares = ops.maximum(couplings, 0.0)
+    nats = -ops.sum(shares * ops.log(shares + 1e-11), axis=-1)
+    return 1.0 - nats / math.log(parents)

@@ -13,7 +13,7 @@ import numpy as np
 from tfcaps.files import write_atomically
 from tfcaps.rem.batches import labelled_batches, predict
 from tfcaps.rem.evaluation.evaluate import Evaluator
-from tfcaps.rem.evaluation.faithfulness_report import EMPTY_NECESSITY
+from tfcaps.rem.evaluation.faithfulness import EMPTY_NECESSITY
 from tfcaps.rem.finite import check_finite
 from tfcaps.rem.labels import NO_CLASS, class_of_each
 

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from tfcaps.files import write_atomically
-from tfcaps.rem.evaluation.class_table import class_table
-from tfcaps.rem.evaluation.faithfulness_report import Faithfulness
+from tfcaps.rem.evaluation.faithfulness import Faithfulness
 from tfcaps.rem.evaluation.named_parts_report import NamedParts
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts
-from tfcaps.rem.parse.dictionary import CouplingDictionary
-from tfcaps.rem.parse.type_keys import Grid, type_dictionary
+from tfcaps.rem.parse.dictionary import (
+    CouplingDictionary,
+    Grid,
+    type_dictionary,
+)
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
@@ -28,6 +30,9 @@ TRIVIAL_WHOLE_SHARE = 0.5
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
 _CLEARLY = 2.33
+# Up to so many classes have a row each; of more, so many at either end.
+_MOST = 30
+_AT_EITHER_END = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -393,3 +398,31 @@ def _summaries(
     dictionaries: dict[str, CouplingDictionary],
 ) -> dict[str, dict[str, Any]]:
     return {name: trees.summary() for name, trees in dictionaries.items()}
+
+
+def class_table(trees: CouplingDictionary) -> list[str]:
+    """Returns lines about the trees of each class.
+
+    Of more than 30 classes these are the five of the lowest and the five of the
+    highest entropy, among those that have a sample.
+    """
+    samples, entropy = trees.num_samples, trees.entropy_bits
+    columns = (samples, trees.num_keys, entropy, trees.ceiling_bits)
+    rows = [
+        f"{j:>5}  {n:>7}  {keys:>4}  {bits:>7.2f}  {top:>7.2f}"
+        for j, (n, keys, bits, top) in enumerate(zip(*columns, strict=True))
+    ]
+    title = "class  samples  keys  entropy  ceiling (bits)"
+    if len(rows) <= _MOST:
+        return [title, *rows]
+    order = np.argsort(entropy, kind="stable")
+    order = order[samples[order] > 0]
+    left_out = len(order) - 2 * _AT_EITHER_END
+    if left_out <= 0:
+        return [title, *(rows[j] for j in order)]
+    return [
+        title,
+        *(rows[j] for j in order[:_AT_EITHER_END]),
+        f"  ...  {left_out:,} classes of an entropy in between",
+        *(rows[j] for j in order[-_AT_EITHER_END:]),
+    ]

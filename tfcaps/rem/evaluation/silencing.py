@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import (
     cut,
@@ -23,9 +23,9 @@ from tfcaps.layers import (
     PrimaryMatrixCaps,
 )
 from tfcaps.ops import Tensor, length
-from tfcaps.rem.evaluation.redrawing import draw_weights
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
+from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.with_couplings import (
     WithCouplings,
     taken_children,
@@ -41,6 +41,64 @@ _VOTES_PER_STEP = 2**24
 _MOST_ROWS = 2048
 # Layers that make capsules, besides those that route.
 _CAPSULES = (PartCaps, PrimaryCaps, PrimaryMatrixCaps)
+
+
+def tree_lengths(
+    model: keras.Model,
+    images: ArrayLike,
+    trees: Trees,
+    *,
+    batch_size: int = 256,
+) -> NDArray[np.float32]:
+    """Returns the lengths of all classes when parts of a network are silenced.
+
+    Children that are silenced have pose and activation 0, as in
+    `tfcaps.rem.faithfulness`.
+
+    Args:
+        model: As in `tfcaps.rem.trees`.
+        images: Its input `[n, ...]`.
+        trees: What `tfcaps.rem.trees` returns for them.
+        batch_size: Int. Images in a batch. Defaults to `256`.
+
+    Returns:
+        Array `[n, 3, j]`, float32: the lengths as they are, those with the tree
+        silenced, and those with all but the tree silenced.
+
+    Raises:
+        ValueError: If there is not one tree for each image, or as in
+            `tfcaps.rem.trees`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from tfcaps.models import dr_capsnet
+    >>> from tfcaps.rem import trees
+    >>> network = dr_capsnet((20, 20, 1), 10, filters=4, primary_types=2)
+    >>> images = np.zeros((3, 20, 20, 1), "float32")
+    >>> tree_lengths(network, images, trees(network, images)).shape
+    (3, 3, 10)
+    """
+    images = np.asarray(images)
+    if len(images) != len(trees):
+        raise ValueError(
+            "There must be one tree for each image. Received: "
+            f"{len(images)} images and {len(trees)} trees."
+        )
+    silencer = Silencer(model, batch_size=batch_size)
+    silencer.rows = min(silencer.rows, max(len(images), 1))
+    found = [np.zeros((0, 3, silencer.num_classes), "float32")]
+    for start in range(0, len(images), batch_size):
+        part = slice(start, start + batch_size)
+        taken, _ = silencer.below(images[part])
+        inside = trees.in_tree[part]
+        each = [
+            trees.lengths[part],
+            silencer.silence(taken, inside, None),
+            silencer.silence(taken, ~inside, None),
+        ]
+        found.append(np.stack(each, axis=1).astype("float32"))
+    return np.concatenate(found)
 
 
 class Above(NamedTuple):
@@ -371,3 +429,22 @@ def _run(network: keras.Model, inputs: Any) -> Any:
 
 def _flat(active: dict[str, Array]) -> dict[str, Array]:
     return {name: x.reshape(len(x), -1) for name, x in active.items()}
+
+
+def draw_weights(layer: Any, children: int, seed: int) -> None:
+    """Draws all weights of a routed layer anew, the same for each seed."""
+    bias = layer.bias_initializer
+    parents = layer.num_capsules
+    weights = layer.routing.weights(children, parents, layer.dim)
+    initializers = {name: w.initializer for name, w in weights.items()}
+    if bias is not None:
+        initializers["bias"] = bias
+    for name in ("blueprint", "transformation"):
+        initializers[name] = layer.transformation_initializer
+    for number, weight in enumerate(layer.weights):
+        initializer = keras.initializers.get(initializers[weight.name])
+        config = initializer.get_config()
+        if "seed" in config:
+            config["seed"] = seed + number
+            initializer = type(initializer).from_config(config)
+        weight.assign(initializer(weight.shape, dtype=weight.dtype))

@@ -1,9 +1,10 @@
 """Models that quantise couplings, and models that return them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from tfcaps.graphs import (
     TO_TRAIN_ON,
@@ -21,13 +22,68 @@ from tfcaps.graphs import (
     without_couplings,
 )
 from tfcaps.layers import ClassCaps, Length
-from tfcaps.ops import Tensor, check_mode
-from tfcaps.rem.gradient_ramp import GradientRamp
-from tfcaps.rem.parse.layer_levels import Levels, layer_levels
+from tfcaps.ops import Tensor, check_mode, is_integer
 from tfcaps.rem.parse.with_couplings import (
     WithCouplings,
     with_couplings,
 )
+
+# One number for all layers, one for each, or one for each that is named.
+Levels = int | Sequence[int] | Mapping[str, int]
+
+
+def layer_levels(
+    routed: Sequence[Any], levels: Levels, *, most: int | None = None
+) -> dict[str, int]:
+    """Returns the levels of each layer that rounds its couplings, by its name.
+
+    Args:
+        routed: The routed layers of a model, from input to output.
+        levels: An int for all layers that are quantisable; a sequence with an
+            int for each of these, from input to output; or a mapping from names
+            of layers to ints. Layers that a mapping does not name stay as they
+            are, and one that is not quantisable, a `ConvCaps3D`, is rounded
+            only if it is named.
+        most: The highest number of levels, if there is one.
+
+    Raises:
+        ValueError: If a number of levels is out of range, or there are more or
+            fewer numbers than layers, or a name is not that of a routed layer.
+    """
+    names = [r.name for r in routed if getattr(r, "quantizable", True)]
+    if isinstance(levels, Mapping):
+        known = [layer.name for layer in routed]
+        unknown = [name for name in levels if name not in known]
+        if unknown:
+            raise ValueError(
+                f"`levels` must name routed layers of the model, which are "
+                f"{known}. Received: {unknown}."
+            )
+        # In the order of the layers.
+        chosen = {name: levels[name] for name in known if name in levels}
+    elif isinstance(levels, Sequence) and not isinstance(levels, str):
+        if len(levels) != len(names):
+            raise ValueError(
+                "`levels` must be one number, or one for each of the "
+                f"{len(names)} layers {names}. Received: "
+                f"levels={tuple(levels)}."
+            )
+        chosen = dict(zip(names, levels, strict=True))
+    else:
+        chosen = dict.fromkeys(names, levels)
+        _check(levels, most)  # also where no layer is quantisable
+    for count in chosen.values():
+        _check(count, most)
+    return {name: int(count) for name, count in chosen.items()}
+
+
+def _check(levels: Any, most: int | None) -> None:
+    fits = is_integer(levels) and levels >= 2
+    if not fits or (most is not None and levels > most):
+        wanted = "at least 2" if most is None else f"in [2, {most}]"
+        raise ValueError(
+            f"`levels` must be {wanted}, and whole. Received: levels={levels}."
+        )
 
 
 def quantize_couplings(
@@ -223,3 +279,61 @@ def with_levels(layer: Any, levels: int, mode: str, **settings: Any) -> Any:
     rounding = {"levels": levels, "levels_mode": mode}
     routing["config"] = {**routing["config"], **rounding}
     return type(layer).from_config(config)
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class GradientRamp(keras.layers.Layer):
+    """Passes on its inputs, and a growing share of their gradient.
+
+    The share is the number of training steps so far over `ramp_steps`, at most
+    1, so a loss behind the layer gains weight slowly. The step count is a
+    weight of the layer: it is saved with back-ups and works on every backend.
+
+    Args:
+        ramp_steps: Int, at least 1. Training steps until the gradient is
+            complete.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        That of the input.
+
+    Raises:
+        ValueError: If `ramp_steps` is less than 1.
+    """
+
+    def __init__(self, ramp_steps: int, **kwargs: Any):
+        if ramp_steps < 1:
+            raise ValueError(
+                "`ramp_steps` must be at least 1. Received: ramp_steps="
+                f"{ramp_steps}."
+            )
+        super().__init__(**kwargs)
+        self.ramp_steps = ramp_steps
+
+    def build(self, input_shape: Any) -> None:
+        self.step = self.add_weight(
+            shape=(),
+            initializer="zeros",
+            dtype="int32",
+            trainable=False,
+            aggregation="only_first_replica",
+            name="step",
+        )
+
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
+        if not training:
+            return inputs
+        share = ops.cast(self.step, inputs.dtype) / self.ramp_steps
+        # It stays at 1.
+        self.step.assign(ops.minimum(self.step + 1, self.ramp_steps))
+        constant = ops.stop_gradient(inputs)
+        return constant + share * (inputs - constant)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "ramp_steps": self.ramp_steps}

@@ -15,9 +15,8 @@ from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_levels, check_mode, quantize
 from tfcaps.rem.batches import predict_batches
-from tfcaps.rem.parse.couplings import quantize_couplings, shown_outputs
+from tfcaps.rem.parse.couplings import Levels, quantize_couplings, shown_outputs
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
-from tfcaps.rem.parse.layer_levels import Levels
 from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
 from tfcaps.rem.parse.receptive_fields import receptive_fields
 from tfcaps.rem.parse.with_couplings import with_couplings

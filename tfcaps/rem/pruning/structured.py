@@ -10,9 +10,14 @@ from numpy.typing import NDArray
 
 from tfcaps.rem.compaction.units import Mask
 from tfcaps.rem.pruning.criteria import CRITERIA, Evidence, Scores
-from tfcaps.rem.pruning.gradients import Gradients
-from tfcaps.rem.pruning.pruning import begin, check_unpruned
-from tfcaps.rem.pruning.scheduled import Schedule, Scheduled, check_schedule
+from tfcaps.rem.pruning.pruning import (
+    Schedule,
+    Scheduled,
+    begin,
+    check_schedule,
+    check_unpruned,
+)
+from tfcaps.rem.pruning.single_shot import Gradients
 from tfcaps.rem.pruning.unit_groups import KINDS, Site, UnitGroups
 
 # What the schedule's share is of.
