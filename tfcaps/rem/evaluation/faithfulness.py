@@ -1,15 +1,11 @@
 """Measures whether a network uses its parse trees."""
 
 import dataclasses
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from tfcaps.files import write_atomically
 from tfcaps.rem.evaluation.silencing import Silencer
 from tfcaps.rem.evaluation.study import (
     Study,
@@ -17,6 +13,7 @@ from tfcaps.rem.evaluation.study import (
     effect_rows,
     evenly,
 )
+from tfcaps.rem.results import Result, lines_of
 
 # Capsules below this length for every image are silent.
 _SILENT = 0.01
@@ -32,7 +29,7 @@ EMPTY_MARGIN = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
-class Faithfulness:
+class Faithfulness(Result):
     """The result of `tfcaps.rem.faithfulness`.
 
     Measures are shares in [0, 1] if nothing else is said. A dict with the keys
@@ -172,16 +169,10 @@ class Faithfulness:
     def to_dict(self) -> dict[str, Any]:
         """Returns all measures, ready for JSON."""
         return {
-            **dataclasses.asdict(self),
+            **super().to_dict(),
             "empty": self.empty,
             "verdict": self.verdict,
         }
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_dict()` to a JSON file, which appears complete."""
-        with write_atomically(Path(path), "w") as file:
-            json.dump(self.to_dict(), file, indent=2)
-            file.write("\n")
 
     def rows(self) -> list[tuple[str, str]]:
         """Returns the names of measures, and what they are as text."""
@@ -253,10 +244,7 @@ class Faithfulness:
         ]
 
     def __str__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        table = [f"{name:<{width}}  {value}" for name, value in rows]
-        return "\n".join([*table, "", self.verdict])
+        return "\n".join([*lines_of(self.rows()), "", self.verdict])
 
 
 def faithfulness(

@@ -1,21 +1,18 @@
 """The search for the fewest levels that keep the accuracy."""
 
 import dataclasses
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from tfcaps.files import write_atomically
 from tfcaps.rem.batches import labelled_batches, predict
 from tfcaps.rem.evaluation.evaluate import Evaluator
 from tfcaps.rem.evaluation.faithfulness import EMPTY_NECESSITY
 from tfcaps.rem.finite import check_finite
 from tfcaps.rem.labels import NO_CLASS, class_of_each
+from tfcaps.rem.results import Result
 
 # Those of the paper's networks, and some around.
 CANDIDATES = (2, 3, 5, 6, 11, 21, 51, 101, 129)
@@ -38,7 +35,7 @@ _ROUNDING_ERROR = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
-class LevelSearch:
+class LevelSearch(Result):
     """The result of `find_levels`.
 
     Attributes:
@@ -62,16 +59,6 @@ class LevelSearch:
     tolerance: float
     mode: str
     necessity: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns all attributes, ready for JSON."""
-        return dataclasses.asdict(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_dict()` to a JSON file, which appears complete."""
-        with write_atomically(Path(path), "w") as file:
-            json.dump(self.to_dict(), file, indent=2)
-            file.write("\n")
 
     def __str__(self) -> str:
         lines = [

@@ -2,14 +2,10 @@
 
 import dataclasses
 import functools
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfcaps.files import write_atomically
 from tfcaps.rem.evaluation.faithfulness import Faithfulness
 from tfcaps.rem.evaluation.named_parts_report import NamedParts
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts
@@ -18,6 +14,7 @@ from tfcaps.rem.parse.dictionary import (
     Grid,
     type_dictionary,
 )
+from tfcaps.rem.results import Result, lines_of
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
@@ -36,7 +33,7 @@ _AT_EITHER_END = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class Report(Result):
     """The result of `tfcaps.rem.evaluate`.
 
     Never read entropy alone: it cannot exceed the ceiling, log2 of the number
@@ -307,12 +304,6 @@ class Report:
             "type_conditions": None if types is None else _summaries(types),
         }
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_dict()` to a JSON file, which appears complete."""
-        with write_atomically(Path(path), "w") as file:
-            json.dump(self.to_dict(), file, indent=2)
-            file.write("\n")
-
     def __str__(self) -> str:
         trees = self.dictionary
         about = _summaries(self.dictionaries)
@@ -367,9 +358,9 @@ class Report:
             rows.append(("multiply-adds", f"{self.multiply_adds:,}"))
         if self.faithfulness is not None:
             rows += self.faithfulness.rows()
-        width = max(len(name) for name, _ in rows)
-        table = [f"{name:<{width}}  {value}" for name, value in rows]
-        return "\n".join([*table, "", *class_table(trees), "", self.verdict])
+        return "\n".join(
+            [*lines_of(rows), "", *class_table(trees), "", self.verdict]
+        )
 
     def _without_class_rows(self) -> list[tuple[str, str]]:
         """Returns how many images were of no class, if some were."""

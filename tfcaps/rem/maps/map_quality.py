@@ -1,10 +1,7 @@
 """How good maps are: on the object, for the network, beside other methods."""
 
 import dataclasses
-import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 from scipy.stats import rankdata
 
-from tfcaps.files import write_atomically
 from tfcaps.rem.maps.attribution import (
     ClassScores,
     grad_cam_of,
@@ -24,6 +20,7 @@ from tfcaps.rem.maps.attribution import (
 from tfcaps.rem.maps.explanation import tree_maps
 from tfcaps.rem.parse.receptive_fields import receptive_fields
 from tfcaps.rem.parse.trees import trees
+from tfcaps.rem.results import Result
 
 Array = NDArray[Any]
 
@@ -288,7 +285,7 @@ def mu_fidelity(
 
 
 @dataclasses.dataclass(frozen=True)
-class MapComparison:
+class MapComparison(Result):
     """The result of `compare_maps`.
 
     Attributes:
@@ -303,16 +300,6 @@ class MapComparison:
     measures: dict[str, dict[str, float]]
     num_images: int
     settings: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns everything, ready for JSON."""
-        return dataclasses.asdict(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_dict()` to a JSON file, which appears complete."""
-        with write_atomically(Path(path), "w") as file:
-            json.dump(self.to_dict(), file, indent=2)
-            file.write("\n")
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Returns head and rows of a table as text, a row for each method."""
