@@ -12,7 +12,7 @@ from tests.networks import draw_weights, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem, viz
 from tfcaps.rem import ReceptiveFields, Trees
-from tfcaps.viz.style import colour
+from tfcaps.viz.drawing import colour
 
 NAMES = ["ant", "bee", "cat"]
 

@@ -12,9 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import ReceptiveFields, Trees
 from tfcaps.rem.labels import chosen_classes
-from tfcaps.viz.drawing import Drawing, for_json
-from tfcaps.viz.pictures import picture, show
-from tfcaps.viz.style import class_labels, colour, figure, in_lines
+from tfcaps.viz.drawing import (
+    Drawing,
+    class_labels,
+    colour,
+    figure,
+    for_json,
+    in_lines,
+    picture,
+    show,
+)
 
 Array = NDArray[Any]
 
