@@ -192,7 +192,7 @@ def test_right_and_wrong_images_are_shown_with_their_trees(
 
 def test_of_networks_without_parts_the_report_says_so(data):
     flat = {"rem": tiny_capsnet(primary_kernel_size=6)}
-    whole = tree_figures.of_models(flat, Config(), data)["tree_fields"]
+    whole = tree_figures.right_and_wrong(flat, Config(), data)["tree_fields"]
     assert "there are no parts to show" in whole.caption
 
 
@@ -218,7 +218,7 @@ def test_that_none_is_wrong_is_said(data, models):
     images = data.test.images.pixels.astype(np.float32) / 255
     named = rem.trees(models["rem"], images, 11).predicted
     part = Split(data.test.images, named)
-    caption = tree_figures.of_models(
+    caption = tree_figures.right_and_wrong(
         models, Config(), dataclasses.replace(data, test=part)
     )["tree_fields"].caption
     assert "None of the 12 test images looked at is wrong." in caption
@@ -227,7 +227,7 @@ def test_that_none_is_wrong_is_said(data, models):
 def test_of_images_of_two_classes_either_is_right(data, models):
     both = np.ones((12, 3), np.int64)
     both[:, 0] = 0
-    shown = tree_figures.of_models(
+    shown = tree_figures.right_and_wrong(
         models,
         Config(),
         dataclasses.replace(data, test=Split(data.test.images, both)),
