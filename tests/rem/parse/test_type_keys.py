@@ -105,21 +105,6 @@ def test_dictionary_of_types_counts_every_sample(rng):
         assert types.counts(j) == expected.counts(j)
 
 
-def test_dictionary_of_types_merges_as_that_of_places(rng):
-    parts = []
-    for _ in range(2):
-        parts.append(rem.CouplingDictionary(3))
-        parts[-1].update(
-            rng.integers(0, 3, (40, 8), np.uint8), rng.integers(0, 3, 40)
-        )
-    merged = type_dictionary(parts[0], (4, 1, 2))
-    merged.merge(type_dictionary(parts[1], (4, 1, 2)))
-    parts[0].merge(parts[1])
-    whole = type_dictionary(parts[0], (4, 1, 2))
-    assert merged.summary() == whole.summary()
-    assert merged.summary()["num_samples"] == 80
-
-
 def test_keys_that_differ_in_place_alone_have_no_entropy():
     # One type at one of eight places, and a second one everywhere.
     keys = np.full((8, 8, 2), 4)
@@ -288,18 +273,3 @@ def test_network_without_positions_has_no_types(data):
     }  # fmt: skip
     assert all(saved[name] is None for name in about)
     assert "types" not in str(report)
-
-
-def test_keys_of_types_without_positions_are_an_error(data):
-    with pytest.raises(
-        ValueError,
-        match="Keys of types need children at several places.* Received: "
-        "'dr_capsnet', whose children have no positions. Leave out",
-    ):
-        rem.sample_keys(flat_capsnet(), data[0], of_types=True)
-
-
-def test_a_dictionary_without_samples_has_no_types():
-    trees = rem.CouplingDictionary(2)
-    trees.update(np.zeros((0, 4), np.uint8), np.zeros(0, int))
-    assert type_dictionary(trees, (1, 2, 2)).num_keys.tolist() == [0, 0]
