@@ -11,7 +11,6 @@ from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.ops import quantize
 from tfcaps.rem.parse.dictionary import (
-    children_grid,
     pool_types,
     type_dictionary,
 )
@@ -254,7 +253,7 @@ def flat_capsnet():
     ids=["grid", "one_place", "row"],
 )
 def test_grid_is_that_of_the_last_routed_layer(make, grid):
-    assert children_grid(make()) == grid
+    assert rem.Evaluator(make()).grid == grid
 
 
 def test_network_without_positions_has_no_types(data):

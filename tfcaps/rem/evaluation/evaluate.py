@@ -12,7 +12,6 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import (
-    class_caps_and_input,
     cut,
     encoder,
     is_routed,
@@ -45,7 +44,7 @@ from tfcaps.rem.parse.couplings import (
     shown_outputs,
     with_levels,
 )
-from tfcaps.rem.parse.dictionary import CouplingDictionary, children_grid
+from tfcaps.rem.parse.dictionary import CouplingDictionary, Grid
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 from tfcaps.rem.parse.with_couplings import (
     LostWithoutTree,
@@ -272,7 +271,6 @@ class Evaluator:
                 f"levels={levels}."
             )
         self.levels = self.levels_per_layer[last.name]
-        self._routing = last.routing
         self._copies: dict[int, tuple[Any, Any]] = {}
         lowest = next(x for x in layers if x.name in self.levels_per_layer)
         self.below, above = cut(self.model, lowest, first=True)
@@ -286,7 +284,8 @@ class Evaluator:
                 "`tfcaps.layers.ClassCaps`, at the end."
             )
         self._children, self.num_classes = outputs["couplings"].shape[1:]
-        self.grid = children_grid(self.model)
+        self._last, self._inputs = last, outputs["children"].shape
+        self.grid = _grid(last, self._inputs)
         self.plain = _compiled(
             above.inputs, self._plain_measures(outputs, _lost(last, outputs))
         )
@@ -361,17 +360,16 @@ class Evaluator:
             nonzero_parameters=nonzero,
             total_parameters=total,
             grid=self.grid,
-            tree_threshold=self._routing.tree_threshold(self.num_classes),
+            tree_threshold=self._last.routing.tree_threshold(self.num_classes),
             **_multiply_adds(self.model),
             **counts.measures(self._voting()),
         )
 
     def _voting(self) -> Array:
         """Returns which children pruning has left a vote, bool `[i]`."""
-        if not isinstance(routed_layers(self.model)[-1], ClassCaps):
+        if not isinstance(self._last, ClassCaps):
             return np.ones(self._children, bool)
-        layer, shape = class_caps_and_input(self.model)
-        return voting_children(layer, shape, self._children)
+        return voting_children(self._last, self._inputs, self._children)
 
     def _rounding(self, layer: Any) -> Any:
         """Returns a rounding copy of a layer, or the layer if not chosen."""
@@ -416,7 +414,8 @@ class Evaluator:
         lengths, couplings = outputs["lengths"], outputs["couplings"]
         towards = towards_class(couplings, longest(lengths))
         inside = in_tree(
-            as_float32(towards), tree_threshold(self._routing, self.num_classes)
+            as_float32(towards),
+            tree_threshold(self._last.routing, self.num_classes),
         )
         return {
             "lengths": lengths,
@@ -471,6 +470,17 @@ def _multiply_adds(model: keras.Model) -> dict[str, Any]:
         "multiply_adds": counted.total,
         "multiply_adds_per_layer": counted.per_layer,
     }
+
+
+def _grid(layer: Any, input_shape: Any) -> Grid | None:
+    """Returns rows, columns and types of children, `None` without places."""
+    if not isinstance(layer, ClassCaps):
+        return None
+    grid = layer.children_shape(input_shape)
+    if len(grid) != 3 or grid[0] * grid[1] == 1:
+        return None
+    rows, columns, types = grid
+    return rows, columns, types
 
 
 def _outputs(

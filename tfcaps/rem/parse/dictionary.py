@@ -8,20 +8,12 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-import keras
 import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.files import write_atomically
-from tfcaps.graphs import (
-    encoder,
-    last_routed_layer,
-    same_layers,
-)
-from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor
-from tfcaps.rem.parse.couplings import show_last
 
 _MAX_CODE = 255
 # What numpy raises for files that are no `.npz`, cut short or damaged.
@@ -391,30 +383,3 @@ def type_dictionary(
         np.repeat(np.repeat(classes, trees.num_keys), counts),
     )
     return pooled
-
-
-def children_grid(model: keras.Model) -> Grid | None:
-    """Returns rows, columns and types of the last routed layer's children.
-
-    Args:
-        model: As in `capsule_outputs`.
-
-    Returns:
-        Three ints, or `None` where the children have no positions: those of a
-        layer that is no `ClassCaps`, those in a row, and those of a single
-        place.
-
-    Raises:
-        ValueError: If the model has no routed layer.
-    """
-    model = encoder(model)
-    layer = last_routed_layer(model)
-    if not isinstance(layer, ClassCaps):
-        return None
-    shown: dict[str, Tensor] = {}
-    same_layers(model, show_last(model, shown, couplings=False))
-    grid = layer.children_shape(shown["children"].shape)
-    if len(grid) != 3 or math.prod(grid[:-1]) == 1:
-        return None
-    rows, columns, types = grid
-    return rows, columns, types
