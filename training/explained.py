@@ -13,7 +13,7 @@ from tfcaps import rem, viz
 from tfcaps.files import write_atomically
 from tfcaps.graphs import last_routed_layer
 from tfcaps.rem.parse.in_tree import codes_in_tree
-from training import tree_figures
+from training import figures, tree_figures
 from training.folder import RunFolder
 from training.image_data import Array, Floats
 from training.own_pictures import Picture
@@ -220,10 +220,8 @@ def draw(
             class_names=names,
         ),
     }
-    rounded = rem.quantize_couplings(model, levels, mode=mode)
-    shown = rem.explanation(rounded)(images)
-    if "saliency" in shown:
-        shown = {n: keras.ops.convert_to_numpy(v) for n, v in shown.items()}
+    if trees.has_places:
+        shown = figures.explained(model, trees)
         drawings["saliency"] = viz.saliency(
             images, {config.model: shown}, class_names=names
         )
