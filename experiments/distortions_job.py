@@ -14,7 +14,7 @@ from cli import UserError
 from markdown_table import markdown, table
 from tfcaps import rem
 from tfcaps.files import write_atomically
-from tfcaps.viz.style import colour, figure
+from tfcaps.viz.drawing import colour, figure
 from training import datasets
 from training.augmentation import warped
 from training.datasets.affnist import random_map

@@ -7,7 +7,7 @@ import numpy as np
 
 from export import manifest
 from tests.networks import tiny_capsnet
-from tfcaps.rem.pruning.targets import target_variables
+from tfcaps.rem.pruning.masks import target_variables
 
 
 def with_dead_units(model, rng, share=0.4):

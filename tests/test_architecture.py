@@ -34,7 +34,27 @@ PARTS = {
     "losses": {"ops"},
     "callbacks": {"layers"},
     "rem": {"ops", "routing", "layers", "graphs"},
-    "viz": {"rem"},
+    "viz": {"ops", "rem"},
+}
+# The same of the parts of `tfcaps.rem`, from the lowest to the highest.
+PARTS_OF_REM = {
+    "finite": set(),
+    "labels": set(),
+    "results": set(),
+    "sharpness": set(),
+    "batches": {"finite"},
+    "parse": {"batches"},
+    "multiply_adds": {"parse"},
+    "compaction": {"finite"},
+    "pruning": {
+        *("batches", "compaction", "finite", "labels", "multiply_adds", "parse")
+    },
+    "maps": {"batches", "finite", "labels", "parse", "results"},
+    "evaluation": {
+        *("batches", "finite", "labels", "maps", "multiply_adds", "parse"),
+        *("pruning", "results"),
+    },
+    "deprecated": {"batches", "labels", "parse"},
 }
 HELPERS = {"files", "versions"}
 PACKAGES = {
@@ -53,7 +73,7 @@ PACKAGES = {
 TENSORFLOW = {
     "tfcaps/routing/execution.py",
     # Gradients of images have no name in `keras.ops`.
-    "tfcaps/rem/maps/gradients.py",
+    "tfcaps/rem/maps/attribution.py",
     "tfcaps/routing/loop.py",
 }
 PRUNING_TOOLKIT = {"training/pruning/polynomial.py"}
@@ -117,6 +137,38 @@ def test_parts_of_tfcaps_import_only_what_lies_below_them(path):
     part = part_of(path)
     allowed = set() if part in HELPERS else PARTS[part] | {part} | HELPERS
     assert parts(imports(TREES[path])) <= allowed
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in FILES
+        if path.parts[:2] == ("tfcaps", "rem") and path.stem != "__init__"
+    ],
+    ids=str,
+)
+def test_parts_of_rem_import_only_what_lies_below_them(path):
+    part = Path(path.parts[2]).stem
+    names = [name.split(".") for name in imports(TREES[path])]
+    own = {name[2] for name in names if name[:2] == ["tfcaps", "rem"]}
+    assert own <= PARTS_OF_REM[part] | {part}
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_no_files_of_a_package_import_each_other_in_a_circle(package):
+    below = {
+        ".".join(path.with_suffix("").parts): {
+            part
+            for name in imports(tree)
+            for part in (name, name.rpartition(".")[0])
+        }
+        for path, tree in TREES.items()
+        if path.parts[0] == package and path.stem != "__init__"
+    }
+    while lowest := {m for m in below if not below[m] & below.keys()}:
+        below = {m: own for m, own in below.items() if m not in lowest}
+    assert not below
 
 
 @every_file

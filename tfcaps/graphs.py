@@ -335,6 +335,50 @@ def split(
     )
 
 
+def cut(
+    model: keras.Model, layer: Any, *, first: bool = False
+) -> tuple[keras.Model, keras.Model]:
+    """Returns the part of a model below a layer, and the rest with the layer.
+
+    What depends on the layer can then run many times on what does not, which
+    runs once. Both parts share the layers, and so the weights.
+
+    Args:
+        model: A functional model.
+        layer: One of its layers.
+        first: Bool. Of several calls of the layer the first one counts, and not
+            the last. Defaults to `False`.
+
+    Returns:
+        The first part has a list of outputs, which the second one takes: the
+        inputs of the layer, and then whatever else passes from below.
+    """
+    calls: list[tuple[Any, list[Any], list[Any]]] = []
+
+    def record(called: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs = called(*args, **kwargs)
+        given = keras.tree.flatten((args, kwargs))
+        given = [x for x in given if isinstance(x, keras.KerasTensor)]
+        calls.append((called, given, keras.tree.flatten(outputs)))
+        return outputs
+
+    copy = same_layers(model, record)
+    places = [k for k, (called, *_) in enumerate(calls) if called is layer]
+    start = places[0 if first else -1]
+    taken = list(calls[start][1])
+    above: set[int] = set()
+    for k, (_, inputs, outputs) in enumerate(calls[start:]):
+        if k and not any(id(x) in above for x in inputs):
+            continue
+        known = above | {id(x) for x in taken}
+        taken += [x for x in inputs if id(x) not in known]
+        above.update(id(x) for x in outputs)
+    return (
+        keras.Model(copy.input, taken),
+        keras.Model(taken, copy.output, name=model.name),
+    )
+
+
 def _without_labels(layer: Any, *args: Any, **kwargs: Any) -> Any:
     kwargs.pop("labels", None)
     return layer(*args, **kwargs)

@@ -12,8 +12,8 @@ from cli import (
     UserError,
 )
 from tfcaps import rem
-from training import explained, own_pictures, type_names
-from training.answers import Answer, Answerer
+from training import explained, own_pictures, tree_figures
+from training.explained import Answer, Answerer
 from training.folder import RunFolder
 
 # Most numbers in a batch of images, 64 MB, and most images.
@@ -25,7 +25,7 @@ _NAMED = 10
 def explain(options: argparse.Namespace) -> None:
     """Says what pictures are taken for, and draws their trees."""
     folder = RunFolder.open(options.run)
-    type_names.by_hand(folder)  # a mistake is told before the work
+    tree_figures.names_by_hand(folder)  # a mistake is told before the work
     pictures = own_pictures.find(options.images, folder.class_names())
     model = rem.encoder(folder.load_model(folder.config.model_names[-1]))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]

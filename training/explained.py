@@ -1,18 +1,22 @@
-"""Writes the results of `training/explain.py`: drawings, a page and a table."""
+"""What a network says of pictures: answers, drawings, a page and a table."""
 
 import csv
+import dataclasses
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import keras
+import numpy as np
 
 from tfcaps import rem, viz
 from tfcaps.files import write_atomically
-from training import named_trees
-from training.answers import Answer
+from tfcaps.graphs import last_routed_layer
+from tfcaps.rem.parse.in_tree import codes_in_tree
+from training import figures, tree_figures
 from training.folder import RunFolder
-from training.image_data import Floats
+from training.image_data import Array, Floats
+from training.own_pictures import Picture
 
 # Panels in a figure; more would be too small to read.
 PANELS = 12
@@ -20,7 +24,7 @@ PANELS = 12
 _WIDE = 24
 
 _FIGURES = {
-    "named_tree": ("Why the network names it so", named_trees.CAPTION),
+    "named_tree": ("Why the network names it so", tree_figures.NAMED),
     "tree_fields": (
         "Trees and what their children see",
         "Each picture as the network gets it, and its tree: the class that the "
@@ -43,6 +47,131 @@ _FIGURES = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a picture is taken for.
+
+    Attributes:
+        picture: The picture.
+        named: The name of the longest class.
+        length: Its length.
+        runner_up: The name of the second longest class.
+        runner_up_length: Its length.
+        same: How many test images share its tree, in words.
+    """
+
+    picture: Picture
+    named: str
+    length: float
+    runner_up: str
+    runner_up_length: float
+    same: str
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it is known to be of another class."""
+        return self.picture.truth not in (None, self.named)
+
+
+class Answerer:
+    """Asks the network of a run, whose couplings are rounded.
+
+    Args:
+        folder: The run.
+        model: Its network.
+    """
+
+    def __init__(self, folder: RunFolder, model: keras.Model):
+        config = folder.config
+        self._config = config
+        self._names = folder.class_names()
+        self._trees = folder.dictionary()
+        self._types = folder.type_dictionary()
+        self._network = model
+        routing = last_routed_layer(model).routing
+        self._threshold = routing.tree_threshold(len(self._names))
+
+    def ask(self, pictures: list[Picture], images: Floats) -> list[Answer]:
+        """Returns an answer for each of some images."""
+        config = self._config
+        trees = rem.trees(
+            self._network,
+            images,
+            config.levels,
+            mode=config.mode,
+            couplings=False,
+        )
+        order = np.argsort(-trees.lengths, axis=-1, kind="stable")
+        sentences = self._same_trees(trees)
+        return [
+            Answer(
+                picture,
+                self._names[best],
+                float(lengths[best]),
+                self._names[second],
+                float(lengths[second]),
+                same,
+            )
+            for picture, lengths, (best, second), same in zip(
+                pictures, trees.lengths, order[:, :2], sentences, strict=True
+            )
+        ]
+
+    def _same_trees(self, trees: rem.Trees) -> list[str]:
+        """Tells how many test images have the lines, and the tree, of each."""
+        named = trees.predicted
+        of_places = [
+            f"of {samples:,} test images of this class {lines:,} have lines to "
+            f"the same children, {same:,} the very same tree"
+            for samples, lines, same in self._counts(
+                trees.codes, named, self._trees
+            )
+        ]
+        if self._types is None:
+            return of_places
+        of_types = self._counts(trees.type_codes, named, self._types)
+        return [
+            f"{sentence}; wherever they are, {lines:,} have lines to the same "
+            f"types of children, {same:,} the very same tree of types"
+            for sentence, (_, lines, same) in zip(
+                of_places, of_types, strict=True
+            )
+        ]
+
+    def _counts(
+        self, codes: Array, named: Array, known: rem.CouplingDictionary
+    ) -> list[tuple[int, int, int]]:
+        """Counts for each image the samples of its class in a dictionary.
+
+        Returns all of them, those with the same lines, and those with the same
+        key.
+        """
+        found = []
+        for key, j in zip(codes, named.tolist(), strict=True):
+            keys = known.keys(j)
+            counts = np.asarray(known.counts(j), int)
+            same = np.all(keys == key, axis=-1)
+            # What a line of the drawings means.
+            alike = np.all(self._inside(keys) == self._inside(key), axis=-1)
+            samples = int(known.num_samples[j])
+            found.append(
+                (samples, int(counts[alike].sum()), int(counts[same].sum()))
+            )
+        return found
+
+    def _inside(self, codes: Array) -> Array:
+        """Tells which children are in the trees of keys."""
+        inside: Array = keras.ops.convert_to_numpy(
+            codes_in_tree(
+                codes,
+                self._threshold,
+                self._config.class_levels,
+                mode=self._config.mode,
+            )
+        )
+        return inside
+
+
 def draw_named(
     folder: RunFolder,
     model: keras.Model,
@@ -52,7 +181,7 @@ def draw_named(
     """Returns a drawing of each image, none where children have no places."""
     names = folder.class_names()
     known = {name: j for j, name in enumerate(names)}
-    return named_trees.draw(
+    return tree_figures.draw_named(
         folder,
         model,
         images,
@@ -71,27 +200,28 @@ def draw(
     """Returns a page of drawings of images."""
     config, names = folder.config, folder.class_names()
     levels, mode = config.levels, config.mode
-    trees = rem.ParseTrees(model, levels=levels, mode=mode).each(images)
+    trees = rem.trees(model, images, levels, mode=mode)
     drawings = {
         "tree_fields": viz.tree_fields(
             images,
-            rem.tree_fields(model, images, levels=levels, mode=mode),
+            trees,
+            rem.receptive_fields(model),
             titles=[_line(answer) for answer in answers],
             class_names=names,
         ),
         "parse_trees": viz.parse_tree(
             {
-                textwrap.fill(f"{a.picture.name}: {a.named}", _WIDE): tree
-                for a, tree in zip(answers, trees, strict=True)
+                textwrap.fill(f"{a.picture.name}: {a.named}", _WIDE): trees[
+                    k : k + 1
+                ].parse_tree()
+                for k, a in enumerate(answers)
             },
             images=list(images),
             class_names=names,
         ),
     }
-    rounded = rem.quantize_couplings(model, levels, mode=mode)
-    shown = rem.explanation(rounded)(images)
-    if "saliency" in shown:
-        shown = {n: keras.ops.convert_to_numpy(v) for n, v in shown.items()}
+    if trees.has_places:
+        shown = figures.explained(model, trees)
         drawings["saliency"] = viz.saliency(
             images, {config.model: shown}, class_names=names
         )

@@ -11,6 +11,7 @@ from tfcaps import rem, viz
 from tfcaps.graphs import last_routed_layer
 from tfcaps.layers import CompactCaps, perturb_dimensions
 from tfcaps.rem import CouplingDictionary, Report
+from tfcaps.rem.maps.explanation import tree_maps
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
@@ -220,26 +221,28 @@ def of_models(
 ) -> dict[str, Shown]:
     """Returns the figures for which models look at test images."""
     titled = {TITLES[name]: model for name, model in models.items()}
+    images, _ = one_of_each(data)
+    each = {
+        title: rem.trees(model, images, config.levels, mode=config.mode)
+        for title, model in titled.items()
+    }
     return {
-        **_saliency(titled, config, data),
-        **_parse_trees(titled, config, data),
+        **_saliency(titled, each, data),
+        **_parse_trees(titled, each, config, data),
         **_dictionary_images(titled, config, data),
         **_vote_distances(titled, data),
     }
 
 
 def _saliency(
-    models: Mapping[str, keras.Model], config: Config, data: Data
+    models: Mapping[str, keras.Model],
+    trees: Mapping[str, rem.Trees],
+    data: Data,
 ) -> dict[str, Shown]:
+    if not all(own.has_places for own in trees.values()):
+        return {}
     images, labels = one_of_each(data)
-    shown = {
-        name: rem.explanation(
-            rem.quantize_couplings(model, config.levels, mode=config.mode)
-        )(images)
-        for name, model in models.items()
-    }
-    if not all("saliency" in maps for maps in shown.values()):
-        return {}  # the children have one position, or none
+    shown = {title: explained(models[title], trees[title]) for title in models}
     drawing = viz.saliency(
         images, shown, labels=labels, class_names=data.class_names
     )
@@ -253,26 +256,39 @@ def _saliency(
     return {"saliency": Shown(drawing, "Saliency maps", text)}
 
 
+def explained(model: keras.Model, trees: rem.Trees) -> dict[str, Any]:
+    """Returns what `viz.saliency` takes of images with these trees."""
+    return {
+        "lengths": trees.lengths,
+        "classes": trees.predicted,
+        "saliency": tree_maps(trees, rem.receptive_fields(model)),
+    }
+
+
 def _parse_trees(
-    models: Mapping[str, keras.Model], config: Config, data: Data
+    models: Mapping[str, keras.Model],
+    of_images: Mapping[str, rem.Trees],
+    config: Config,
+    data: Data,
 ) -> dict[str, Shown]:
     images, labels = one_of_each(data)
     averaged = data.test.images[:_AVERAGED]
-    trees = {
-        name: rem.ParseTrees(model, levels=config.levels, mode=config.mode)
-        for name, model in models.items()
-    }
-    overall = {name: own.overall(averaged) for name, own in trees.items()}
-    title = list(models)[-1]
     classes = data.class_names
+    trees = {
+        title: rem.trees(model, averaged, config.levels, mode=config.mode)
+        for title, model in models.items()
+    }
+    every = range(len(classes))
+    overall = {title: own.parse_tree(every) for title, own in trees.items()}
+    title, own = list(trees.items())[-1]
     by_class = {
-        f"{classes[tree.roots[0]]}": tree
-        for tree in trees[title].by_class(averaged)[:_CLASSES]
-        if tree is not None
+        classes[j]: own[own.predicted == j].parse_tree([j])
+        for j in np.unique(own.predicted)
+        if j < _CLASSES
     }
     each = {
-        classes[label]: tree
-        for label, tree in zip(labels, trees[title].each(images), strict=True)
+        classes[label]: of_images[title][k : k + 1].parse_tree()
+        for k, label in enumerate(labels)
     }
     rule = (
         "Capsules are nodes, the first layer below and the classes above; "
@@ -308,15 +324,15 @@ def _dictionary_images(
 ) -> dict[str, Shown]:
     title, model = list(models.items())[-1]
     images = data.test.images.take(slice(_SORTED))
-    keys, predicted = rem.sample_keys(
-        model, images[:], config.levels, mode=config.mode
+    trees = rem.trees(
+        model, images[:], config.levels, mode=config.mode, couplings=False
     )
     drawing = viz.dictionary_images(
         images.pixels,
-        keys,
-        predicted,
+        trees.codes,
+        trees.predicted,
         data.num_classes,
-        classes=np.unique(predicted)[:_ROWS].tolist(),
+        classes=np.unique(trees.predicted)[:_ROWS].tolist(),
         class_names=data.class_names,
     )
     text = (

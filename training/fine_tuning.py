@@ -4,8 +4,8 @@ import dataclasses
 
 import keras
 
+from tfcaps.rem.pruning.masks import DEFAULT_TARGETS, target_variables
 from tfcaps.rem.pruning.pruning import Pruning, begin
-from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
 from training.configs import Config
 
 # The learning rate becomes this share of that of the capsules.

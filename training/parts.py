@@ -1,5 +1,6 @@
-"""Measures trees and maps of a run on images whose parts are known."""
+"""Measures trees of a run: whether they are used, and lie on known parts."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps import rem
+from tfcaps.graphs import routed_layers
+from tfcaps.layers import ClassCaps
+from tfcaps.rem.evaluation.named_parts import part_stability
+from tfcaps.rem.maps.explanation import tree_maps
+from tfcaps.rem.maps.map_quality import pointing, relevance_mass
+from training import summary
+from training.batches import Batches
 from training.datasets import Data
 from training.datasets.masks import Masks
+from training.image_data import Split
+from training.progress import progress
+from training.tables import TITLES
 
 Array = NDArray[Any]
 
@@ -28,11 +39,8 @@ def found(model: keras.Model, data: Data) -> rem.Trees | None:
     """
     if not len(data.test.labels):
         return None
-    images = data.test.images[:_MOST]
-    each = rem.iter_trees(model, images)
-    small = [replace(x, couplings=x.couplings[..., :0].copy()) for x in each]
-    joined = rem.Trees.joined(small)
-    return joined if joined.has_places else None
+    trees = rem.trees(model, data.test.images[:_MOST], couplings=False)
+    return trees if trees.has_places else None
 
 
 def trees(
@@ -121,17 +129,22 @@ def named(
         kind_names=masks.kind_names if kinds is not None else None,
     )
     few = np.flatnonzero(there)[:_NOISY]
-    stability = rem.part_stability(
-        model, data.test.images[:_MOST][few], own[few]
-    )
+    stability = part_stability(model, data.test.images[:_MOST][few], own[few])
     return replace(measured, stability=stability)
 
 
-def maps(model: keras.Model, data: Data) -> dict[str, float]:
+def maps(
+    model: keras.Model, data: Data, known: rem.Trees | None = None
+) -> dict[str, float]:
     """Measures whether the map of the predicted class lies on the object.
 
     On it, or at most two pixels beside it; of several objects on that of the
     class, and images without one are left out.
+
+    Args:
+        model: The network.
+        data: Its images and masks.
+        known: What `found` returned. Defaults to `None`, not known yet.
 
     Returns:
         Of the first 2,000 test images at most: `relevance_mass` and `pointing`,
@@ -142,22 +155,22 @@ def maps(model: keras.Model, data: Data) -> dict[str, float]:
     placed = _placed(model, data)
     if placed is None:
         return {}
-    images, (_, masks) = data.test.images[:_MOST], placed
-    shown = rem.explanation(model).predict(images, batch_size=256, verbose=0)
+    fields, masks = placed
+    known = found(model, data) if known is None else known
+    if known is None:
+        return {}
     objects = masks.object
     if masks.of_classes is not None:
-        own, _ = _by_class(masks, shown["classes"])
+        own, _ = _by_class(masks, known.predicted)
         objects = np.any(own, axis=1)
     there = np.any(objects, axis=(1, 2))
     if not there.any():
         return {}
-    found, objects = shown["saliency"][there], objects[there]
+    drawn, objects = tree_maps(known, fields)[there], objects[there]
     means = {
-        "relevance_mass": rem.relevance_mass(found, objects),
-        "pointing": rem.pointing(found, objects),
-        "relevance_mass_uniform": rem.relevance_mass(
-            np.ones_like(found), objects
-        ),
+        "relevance_mass": relevance_mass(drawn, objects),
+        "pointing": pointing(drawn, objects),
+        "relevance_mass_uniform": relevance_mass(np.ones_like(drawn), objects),
     }
     return {name: float(np.mean(values)) for name, values in means.items()}
 
@@ -190,8 +203,8 @@ def maps_of_pairs(model: keras.Model, data: Data) -> dict[str, float]:
     own, other = [], []
     for k in range(2):
         maps = rem.coupling_maps(model, images, classes[:, k])
-        own.append(rem.pointing(maps, digits[:, k]))
-        other.append(rem.pointing(maps, digits[:, 1 - k]))
+        own.append(pointing(maps, digits[:, k]))
+        other.append(pointing(maps, digits[:, 1 - k]))
     return {
         "pointing": float(np.mean(own)),
         "pointing_both": float(np.mean(np.prod(own, axis=0))),
@@ -253,3 +266,48 @@ def _of_class(
     of_others = np.where(of_class, nothing, own)
     together = np.concatenate([of_others, loose], axis=1)
     return np.where(of_class, own, nothing), together
+
+
+def used(
+    name: str, model: keras.Model, split: Split
+) -> tuple[rem.Faithfulness, dict[str, dict[str, Any]]]:
+    """Measures whether the model uses its trees, on 2,000 images at most.
+
+    Returns:
+        What holds of trees of the class capsules and their children; and, of a
+        network with several fully connected layers, what holds of trees that
+        go on to the children of each of the others, by its name.
+    """
+    print(f"\n{TITLES[name]}: what it does without its trees", flush=True)
+    of_classes = _faithfulness(model, split)
+    deeper = {}
+    for layer in _layers_below(model):
+        print(
+            f"\n{TITLES[name]}: the same of trees down to the children of "
+            f"{layer}",
+            flush=True,
+        )
+        deeper[layer] = _faithfulness(model, split, layer).to_dict()
+    return of_classes, deeper
+
+
+def _faithfulness(
+    model: keras.Model, split: Split, layer: str | None = None
+) -> rem.Faithfulness:
+    # Drawn, as images may come class by class.
+    batches = Batches(*split, batch_size=256, seed=0)
+    used = rem.faithfulness(model, batches, layer=layer, verbose=progress() % 2)
+    print(summary.wrapped(used.verdict), flush=True)
+    return used
+
+
+def _layers_below(model: keras.Model) -> list[str]:
+    """Returns the fully connected layers below the class capsules, downwards.
+
+    Trees cannot go on below windows, whose children differ from place to place.
+    """
+    connected = itertools.takewhile(
+        lambda layer: isinstance(layer, ClassCaps),
+        reversed(routed_layers(model)[:-1]),
+    )
+    return [layer.name for layer in connected]

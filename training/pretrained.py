@@ -216,7 +216,7 @@ def _of_file(path: Path, data: Any) -> dict[str, Any]:
     some, of_some = images[:_MOST], labels[:_MOST]
 
     def keys(shown: Any) -> Any:
-        return rem.sample_keys(model, shown, levels=_LEVELS, of_types=True)[0]
+        return rem.trees(model, shown, _LEVELS, couplings=False).type_codes
 
     before, shifts = keys(some), {}
     for pixels in _SHIFTS:

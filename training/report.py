@@ -10,7 +10,7 @@ import keras
 
 from tfcaps import viz
 from tfcaps.rem import Report
-from training import figures, named_trees, summary, tree_figures
+from training import figures, summary, tree_figures
 from training.datasets import Data
 from training.folder import RunFolder
 from training.tables import COLUMNS, NOTHING, TITLES, Column
@@ -85,8 +85,8 @@ def write(
     if models:
         measured = last.named_parts
         kinds = None if measured is None else measured.names
-        first = named_trees.of_models(models, folder, data, kinds)
-        of_trees = tree_figures.of_models(models, folder.config, data)
+        first = tree_figures.named(models, folder, data, kinds)
+        of_trees = tree_figures.right_and_wrong(models, folder.config, data)
         if first:
             shown |= of_trees
         else:

@@ -34,7 +34,6 @@ from training import (
     report,
     starting,
     summary,
-    used_trees,
 )
 from training.batches import Batches
 from training.configs import pictures, recipe
@@ -310,7 +309,7 @@ def measure(
             if test:
                 tests[name][test] = measured.to_dict()
                 continue
-            used, deeper = used_trees.measure(name, model, split)
+            used, deeper = parts.used(name, model, split)
             if deeper:
                 tests[name]["trees_down_to"] = deeper
             known = parts.found(model, data)
@@ -324,7 +323,7 @@ def measure(
             reports[name] = dataclasses.replace(
                 measured, faithfulness=used, parts=on_parts, named_parts=named
             )
-            if on_maps := parts.maps(model, data):
+            if on_maps := parts.maps(model, data, known):
                 tests[name]["maps"] = on_maps
         if config.pairs:
             images, labels = data.test

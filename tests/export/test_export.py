@@ -20,6 +20,7 @@ from tests.exports import pruned_capsnet, with_dead_units
 from tests.networks import NETWORKS, SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import layers, rem
+from tfcaps.ops import dequantize
 from training.devices import dtype_policy
 
 IMAGES = (8, 8, 1)
@@ -135,7 +136,7 @@ def test_quantised_couplings_can_be_exported(
     )
     images = rng.random((4, *IMAGES), dtype=np.float32)
     answer = served(folder, "explain", images)
-    levels = rem.dequantize(np.arange(5), 5, mode=mode)
+    levels = dequantize(np.arange(5), 5, mode=mode)
     apart = np.abs(answer["couplings"][..., np.newaxis] - levels)
     assert np.max(np.min(apart, axis=-1)) < 1e-6
     expected = rem.quantize_couplings(pruned, 5, mode=mode)(images)

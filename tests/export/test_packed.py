@@ -11,6 +11,7 @@ from export.signatures import write_saved_model
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
+from tfcaps.rem.pruning.masks import magnitude_masks
 from training.devices import dtype_policy
 
 
@@ -126,7 +127,7 @@ def test_published_sparsity_takes_a_fifth_of_the_dense_size(rng, tmp_path):
     variables = [model.get_layer("conv").kernel]
     variables += [model.get_layer("primary_caps").conv.kernel]
     variables += [model.get_layer("class_caps").transformation]
-    masks = rem.magnitude_masks([np.array(v) for v in variables], 0.8553)
+    masks = magnitude_masks([np.array(v) for v in variables], 0.8553)
     for variable, mask in zip(variables, masks, strict=True):
         variable.assign(variable * mask)
     write_saved_model(rem.compact(model), tmp_path / "small", "float32")

@@ -29,9 +29,9 @@ def test_every_call_rounds_with_the_weights_of_the_layer(which, rng):
     lengths = rounded.predict(images, verbose=0)
     report = rem.evaluate(model, (images, lengths.argmax(-1)), levels=101)
     assert report.accuracy_quantized == 1.0
-    keys, predicted = rem.sample_keys(model, images, 101)
+    found = rem.trees(model, images, 101)
     trees = rem.CouplingDictionary(5)
-    trees.update(keys, predicted)
+    trees.update(found.codes, found.predicted)
     np.testing.assert_allclose(
         report.dictionary.entropy_bits, trees.entropy_bits
     )
@@ -40,5 +40,5 @@ def test_every_call_rounds_with_the_weights_of_the_layer(which, rng):
 def test_trees_begin_before_the_first_call(rng):
     model = called_twice("last")
     images = rng.normal(size=(3, 5, 4)).astype("float32")
-    tree = rem.ParseTrees(model).overall(images)
+    tree = rem.trees(model, images).parse_tree()
     assert len(tree.activations) == 3

@@ -121,8 +121,8 @@ def test_the_rest_gets_one_sentence(name, model):
 def test_images_without_an_axis_of_channels_are_not_one_image(model):
     images, _ = read((X[..., 0], Y), model)
     assert images.shape == (8, 8, 8)
-    found = rem.sample_keys(model, X[..., 0]).keys
-    np.testing.assert_array_equal(found, rem.sample_keys(model, X).keys)
+    found = rem.trees(model, X[..., 0]).codes
+    np.testing.assert_array_equal(found, rem.trees(model, X).codes)
 
 
 def test_inputs_to_train_on_keep_their_structure():

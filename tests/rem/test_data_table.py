@@ -12,6 +12,8 @@ import tensorflow as tf
 import tfcaps
 from tests.networks import tiny_capsnet
 from tfcaps import rem
+from tfcaps.rem.maps.attribution import occlusion
+from tfcaps.rem.maps.map_quality import pixel_deletion
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "data.md"
 COUNT = 8  # two batches of one size
@@ -109,11 +111,6 @@ def evaluated(model, data):
     return evaluator(model).run(data, batch_size=4).to_dict()
 
 
-def of_tree_fields(model, data):
-    trees = rem.tree_fields(model, data)
-    return [tree.couplings.tolist() for tree in trees]
-
-
 FUNCTIONS = {
     "evaluate": evaluated,
     "find_levels": lambda m, d: rem.find_levels(
@@ -122,13 +119,11 @@ FUNCTIONS = {
     "faithfulness": lambda m, d: rem.faithfulness(
         m, d, draws=1, effect_samples=1
     ).to_dict(),
-    "sample_keys": lambda m, d: rem.sample_keys(m, d).keys.tolist(),
+    "trees": lambda m, d: rem.trees(m, d).couplings,
     "vote_distances": lambda m, d: rem.vote_distances(m, d, bins=3).means,
-    "ParseTrees": lambda m, d: rem.ParseTrees(m).overall(d).to_dict(),
-    "tree_fields": of_tree_fields,
     "coupling_maps": lambda m, d: rem.coupling_maps(m, d, Y),
-    "occlusion": lambda m, d: rem.occlusion(m, d, size=4, stride=4),
-    "pixel_deletion": lambda m, d: rem.pixel_deletion(
+    "occlusion": lambda m, d: occlusion(m, d, size=4, stride=4),
+    "pixel_deletion": lambda m, d: pixel_deletion(
         m, d, np.zeros((COUNT, 8, 8)), steps=2
     ),
     "prune_iteratively": iteratively,

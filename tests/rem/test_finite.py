@@ -7,6 +7,9 @@ import pytest
 import tfcaps
 from tests.networks import tiny_capsnet
 from tfcaps import rem
+from tfcaps.rem.maps.attribution import occlusion
+from tfcaps.rem.maps.map_quality import pixel_deletion
+from tfcaps.rem.parse.parse_tree import parse_tree
 from tfcaps.routing import UniformRouting
 
 LABELS = np.arange(6) % 3
@@ -14,15 +17,11 @@ FUNCTIONS = {
     "evaluate": lambda m, x: rem.evaluate(m, (x, LABELS)),
     "find_levels": lambda m, x: rem.find_levels(m, (x, LABELS), (3,)),
     "faithfulness": lambda m, x: rem.faithfulness(m, x),
-    "sample_keys": lambda m, x: rem.sample_keys(m, x),
+    "trees": lambda m, x: rem.trees(m, x),
     "vote_distances": lambda m, x: rem.vote_distances(m, x),
-    "each tree": lambda m, x: rem.ParseTrees(m).each(x),
-    "trees of classes": lambda m, x: rem.ParseTrees(m).by_class(x, LABELS),
-    "all trees": lambda m, x: rem.ParseTrees(m).overall(x),
-    "tree_fields": lambda m, x: rem.tree_fields(m, x),
     "coupling_maps": lambda m, x: rem.coupling_maps(m, x, LABELS),
-    "occlusion": lambda m, x: rem.occlusion(m, x),
-    "pixel_deletion": lambda m, x: rem.pixel_deletion(
+    "occlusion": lambda m, x: occlusion(m, x),
+    "pixel_deletion": lambda m, x: pixel_deletion(
         m, x, np.zeros((6, 8, 8)), steps=2
     ),
 }
@@ -111,4 +110,4 @@ def test_nothing_is_pruned_by_weights_that_are_no_numbers(images):
 def test_trees_of_what_is_no_number_are_refused():
     couplings = np.full((2, 3), np.nan)
     with pytest.raises(ValueError, match="couplings must be finite"):
-        rem.parse_tree([np.ones(2), np.ones(3)], [couplings], [0])
+        parse_tree([np.ones(2), np.ones(3)], [couplings], [0])

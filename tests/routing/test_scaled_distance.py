@@ -12,7 +12,7 @@ from tests.tolerance import assert_close
 from tfcaps.layers import ClassCaps
 from tfcaps.losses import MarginLoss
 from tfcaps.ops import length
-from tfcaps.rem import t_score
+from tfcaps.rem.evaluation.evaluate import t_score
 from tfcaps.routing import ScaledDistanceRouting
 
 SCALES = ["capsule", "sample", "batch"]

@@ -98,12 +98,10 @@ def test_trees_of_types_are_counted_where_capsules_have_places(
     path = save(tmp_path / "x.png", images[0, ..., 0])
     assert command("--run", folder.path, path) == 0
     (line,) = [x for x in capsys.readouterr().out.splitlines() if "; " in x]
-    counts = {
-        "same children": rem.sample_keys(model, images),
-        "same types": rem.sample_keys(model, images, of_types=True),
-    }
-    for name, (keys, predicted) in counts.items():
-        own = predicted == predicted[0]
+    trees = rem.trees(model, images, 11)
+    counts = {"same children": trees.codes, "same types": trees.type_codes}
+    for name, keys in counts.items():
+        own = trees.predicted == trees.predicted[0]
         uniform = int(rem.quantize(1 / 3, 11))
         strong = np.all((keys > uniform) == (keys[0] > uniform), axis=1)
         same = np.all(keys == keys[0], axis=1)

@@ -12,8 +12,8 @@ from tests.networks import draw_weights, tiny_capsnet
 from tests.training.test_explain import command
 from tfcaps import rem
 from training import explain_job, explained, images, own_pictures
-from training.answers import Answerer
 from training.configs import Config
+from training.explained import Answerer
 from training.folder import RunFolder
 
 NAMES = ["ant", "bee", "cat"]

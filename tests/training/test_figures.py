@@ -144,10 +144,10 @@ def test_an_image_of_each_class_is_shown(written, data, models):
     np.testing.assert_allclose(
         saliency["models"]["REM"]["maps"], maps, atol=SUMS
     )
-    trees = rem.ParseTrees(models["rem"], levels=11).each(images)
+    trees = rem.trees(models["rem"], images, 11)
     wanted = {
-        name: json.loads(json.dumps(tree.to_dict()))
-        for name, tree in zip(data.class_names, trees, strict=True)
+        name: json.loads(json.dumps(trees[k : k + 1].parse_tree().to_dict()))
+        for k, name in enumerate(data.class_names)
     }
     assert read(folder, "parse_tree_images") == wanted
 
@@ -157,31 +157,31 @@ def test_right_and_wrong_images_are_shown_with_their_trees(
 ):
     folder, page = written
     images = data.test.images.pixels.astype(np.float32) / 255
-    everything = rem.tree_fields(models["rem"], images, levels=11)
+    trees = rem.trees(models["rem"], images, 11)
+    fields = rem.receptive_fields(models["rem"])
     by_picture = {
-        json.dumps(image[..., 0].tolist()): (int(label), tree)
-        for image, label, tree in zip(
-            data.test.images.pixels, data.test.labels, everything, strict=True
-        )
+        json.dumps(image[..., 0].tolist()): k
+        for k, image in enumerate(data.test.images.pixels)
     }
     shown = read(folder, "tree_fields")["images"]
-    named = np.array([tree.predicted for tree in everything])
-    right = named == data.test.labels
+    right = trees.predicted == data.test.labels
     assert [part["right"] for part in shown] == [True] * min(4, right.sum()) + [
         False
     ] * min(4, (~right).sum())
     for part in shown:
-        label, tree = by_picture[json.dumps(part["image"])]
-        assert part["label"] == label
-        assert part["right"] == (tree.predicted == label)
-        assert int(np.argmax(part["lengths"])) == tree.predicted
+        k = by_picture[json.dumps(part["image"])]
+        j = trees.predicted[k]
+        assert part["label"] == data.test.labels[k]
+        assert part["right"] == right[k]
+        assert int(np.argmax(part["lengths"])) == j
         word = "right" if part["right"] else "WRONG"
-        name = data.class_names[tree.predicted]
-        start = f"{word}: {name} {tree.length:.2f}, "
+        name = data.class_names[j]
+        start = f"{word}: {name} {trees.lengths[k, j]:.2f}, "
         assert part["title"].startswith(start)
         children = [child["child"] for child in part["children"]]
-        assert children == tree.children.tolist()
-        assert [c["box"] for c in part["children"]] == tree.boxes.tolist()
+        assert sorted(children) == np.flatnonzero(trees.in_tree[k]).tolist()
+        boxes = [child["box"] for child in part["children"]]
+        assert boxes == fields.boxes[children].tolist()
     wrong = [part["length"] for part in shown if not part["right"]]
     assert wrong and len(wrong) < len(shown)
     assert "Right and wrong images, and their trees, REM" in page
@@ -192,7 +192,7 @@ def test_right_and_wrong_images_are_shown_with_their_trees(
 
 def test_of_networks_without_parts_the_report_says_so(data):
     flat = {"rem": tiny_capsnet(primary_kernel_size=6)}
-    whole = tree_figures.of_models(flat, Config(), data)["tree_fields"]
+    whole = tree_figures.right_and_wrong(flat, Config(), data)["tree_fields"]
     assert "there are no parts to show" in whole.caption
 
 
@@ -215,11 +215,10 @@ def test_every_class_is_shown_before_one_comes_twice():
 
 
 def test_that_none_is_wrong_is_said(data, models):
-    named = rem.sample_keys(
-        models["rem"], data.test.images.pixels.astype(np.float32) / 255
-    )[1]
+    images = data.test.images.pixels.astype(np.float32) / 255
+    named = rem.trees(models["rem"], images, 11).predicted
     part = Split(data.test.images, named)
-    caption = tree_figures.of_models(
+    caption = tree_figures.right_and_wrong(
         models, Config(), dataclasses.replace(data, test=part)
     )["tree_fields"].caption
     assert "None of the 12 test images looked at is wrong." in caption
@@ -228,7 +227,7 @@ def test_that_none_is_wrong_is_said(data, models):
 def test_of_images_of_two_classes_either_is_right(data, models):
     both = np.ones((12, 3), np.int64)
     both[:, 0] = 0
-    shown = tree_figures.of_models(
+    shown = tree_figures.right_and_wrong(
         models,
         Config(),
         dataclasses.replace(data, test=Split(data.test.images, both)),
@@ -242,13 +241,14 @@ def test_trees_of_the_test_set_are_of_both_models(written, data, models):
     images = data.test.images.pixels.astype(np.float32) / 255
     shown = read(folder, "parse_tree_overall")
     for name, title in (("baseline", "Baseline"), ("rem", "REM")):
-        tree = rem.ParseTrees(models[name], levels=11).overall(images)
+        trees = rem.trees(models[name], images, 11)
+        tree = trees.parse_tree(range(3))
         assert len(shown[title]["edges"]) == len(tree.edges) > 0
-    by_class = rem.ParseTrees(models["rem"], levels=11).by_class(images)
     wanted = {
-        data.class_names[j]: json.loads(json.dumps(tree.to_dict()))
-        for j, tree in enumerate(by_class)
-        if tree is not None
+        data.class_names[j]: json.loads(
+            json.dumps(trees[trees.predicted == j].parse_tree().to_dict())
+        )
+        for j in set(trees.predicted.tolist())
     }
     assert read(folder, "parse_tree_classes") == wanted
     classes = read(folder, "dictionary_images")["classes"]

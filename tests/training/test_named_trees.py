@@ -8,7 +8,7 @@ import pytest
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
-from training import named_trees
+from training import tree_figures
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
@@ -30,7 +30,7 @@ def model():
 def test_two_right_images_of_two_classes_are_shown(tmp_path, model):
     folder, data = RunFolder(tmp_path, Config()), data_of(40)
     (tmp_path / "names.json").write_text(json.dumps({"0": "ear"}))
-    shown = named_trees.of_models({"rem": model}, folder, data, [None, "paw"])
+    shown = tree_figures.named({"rem": model}, folder, data, [None, "paw"])
     drawn = [one.drawing.data for one in shown.values()]
     assert list(shown) == ["named_tree_1", "named_tree_2"]
     assert len({one["predicted"] for one in drawn}) == 2
@@ -52,7 +52,7 @@ def test_two_right_images_of_two_classes_are_shown(tmp_path, model):
 
 def test_a_blueprint_is_that_of_the_predicted_class(tmp_path):
     network = models.constellation_capsnet((16, 16, 1), 3, part_types=2)
-    [drawing] = named_trees.draw(
+    [drawing] = tree_figures.draw_named(
         RunFolder(tmp_path, Config()),
         network,
         np.zeros((1, 16, 16, 1), "float32"),
@@ -66,5 +66,5 @@ def test_a_blueprint_is_that_of_the_predicted_class(tmp_path):
 def test_nothing_is_drawn_of_children_without_places(tmp_path):
     flat = SMALL_NETWORKS["multilayer_capsnet"]()
     folder = RunFolder(tmp_path, Config())
-    assert named_trees.of_models({"rem": flat}, folder, data_of(3)) == {}
+    assert tree_figures.named({"rem": flat}, folder, data_of(3)) == {}
     assert not list(tmp_path.iterdir()) and folder.parts() is None

@@ -10,7 +10,7 @@ import pytest
 import tfcaps
 from tests.nightly import nightly
 from tests.training.test_run import command, metrics, tiny_data
-from tfcaps.rem.pruning import criteria, structured, unit_groups
+from tfcaps.rem.pruning import structured, unit_groups
 from training import (
     devices,
     models,
@@ -53,7 +53,7 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
 def test_settings_may_be_what_there_is():
     known = settings_of(Config)
     assert known["pruning"].choices == tuple(pruning.STRATEGIES)
-    assert known["pruning_criterion"].choices == tuple(criteria.CRITERIA)
+    assert known["pruning_criterion"].choices == tuple(structured.CRITERIA)
     assert set(known["pruning_scope"].choices) == set(structured.SCOPES)
     assert known["pruning_target"].choices == structured.TARGETS
     assert rem_settings.UNITS == tuple(unit_groups.KINDS)

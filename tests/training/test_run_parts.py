@@ -9,7 +9,8 @@ import pytest
 
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
-from training import parts, report, run_job, used_trees
+from tfcaps.rem.evaluation.named_parts import part_stability
+from training import parts, report, run_job
 from training.configs import Config
 from training.datasets import Data
 from training.datasets.masks import Masks
@@ -206,7 +207,7 @@ def test_parts_are_named_as_the_trees_say(model, pairs):
     )
     found = parts.named(model, dataclasses.replace(data, masks=known))
     images = floats(data)[there]
-    stability = rem.part_stability(model, images, own[there])
+    stability = part_stability(model, images, own[there])
     assert found == dataclasses.replace(expected, stability=stability)
     assert (found.samples < 12) == pairs and 0 < found.found
     bare = parts.named(model, data)  # only masks tell where parts are
@@ -235,7 +236,7 @@ def test_a_run_measures_parts_and_shows_them(
     model, tmp_path, capsys, monkeypatch
 ):
     nothing = (None, {})  # as it is slow
-    monkeypatch.setattr(used_trees, "measure", lambda *args: nothing)
+    monkeypatch.setattr(parts, "used", lambda *args: nothing)
     data = data_of(pairs=True)
     config = Config(pairs=True, rem=True, baseline=False)
     reports, tests = run_job.measure(config, data, {"rem": model})

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli import UserError
-from training import explain_job, type_names
+from training import explain_job, tree_figures
 from training.configs import Config
 from training.folder import RunFolder
 
@@ -23,21 +23,25 @@ def write(folder, given):
 
 
 def test_names_are_by_hand_else_kinds_else_numbers(folder):
-    assert type_names.names(folder, 2) == ["type 0", "type 1"]
+    assert tree_figures.names_of_types(folder, 2) == ["type 0", "type 1"]
     measured = {"named_parts": {"names": ["bar", None, "disc"]}}
     folder.write_json("rem.json", {"models": {"rem": measured}})
-    assert type_names.names(folder, 3) == ["bar", "type 1", "disc"]
+    assert tree_figures.names_of_types(folder, 3) == ["bar", "type 1", "disc"]
     write(folder, {"1": " wheel ", "2": "door"})
-    assert type_names.names(folder, 3) == ["bar", "wheel", "door"]
+    assert tree_figures.names_of_types(folder, 3) == ["bar", "wheel", "door"]
     kinds = ("ring", None, None)
-    assert type_names.names(folder, 3, kinds) == ["ring", "wheel", "door"]
+    assert tree_figures.names_of_types(folder, 3, kinds) == [
+        "ring",
+        "wheel",
+        "door",
+    ]
 
 
 @pytest.mark.parametrize("named_parts", [None, {}, {"names": None}])
 def test_older_runs_know_no_kinds(folder, named_parts):
     measured = {"named_parts": named_parts}
     folder.write_json("rem.json", {"models": {"rem": measured}})
-    assert type_names.names(folder, 1) == ["type 0"]
+    assert tree_figures.names_of_types(folder, 1) == ["type 0"]
 
 
 @pytest.mark.parametrize(
@@ -49,14 +53,14 @@ def test_a_mistake_is_one_sentence(folder, given):
     write(folder, given)
     message = "names.json must give names of types by their numbers, such as"
     with pytest.raises(UserError, match=message):
-        type_names.names(folder, 3)
+        tree_figures.names_of_types(folder, 3)
 
 
 def test_there_must_be_such_a_type(folder):
     write(folder, {"3": "wheel"})
     message = "names type 3, and the types are 0 to 2"
     with pytest.raises(UserError, match=message):
-        type_names.names(folder, 3)
+        tree_figures.names_of_types(folder, 3)
 
 
 def test_a_mistake_is_told_before_the_work(folder):

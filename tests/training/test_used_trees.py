@@ -5,7 +5,7 @@ import pytest
 
 from tests.networks import SMALL_NETWORKS, draw_weights
 from tfcaps import rem
-from training import report, used_trees
+from training import parts, report
 from training.image_data import Images, Split
 
 
@@ -42,7 +42,7 @@ def test_trees_go_down_through_fully_connected_layers(
 
     monkeypatch.setattr(rem, "faithfulness", faithfulness)
     model = SMALL_NETWORKS[name](**settings)
-    _, deeper = used_trees.measure("rem", model, data_for(model))
+    _, deeper = parts.used("rem", model, data_for(model))
     assert asked == [None, *layers]
     assert list(deeper) == layers
 
@@ -52,7 +52,7 @@ def test_a_report_says_how_large_and_how_necessary_deep_trees_are(capsys):
         SMALL_NETWORKS["gamma_capsnet"](), 0, hidden_caps=2.0, class_caps=2.0
     )
     split = data_for(model)
-    used, deeper = used_trees.measure("rem", model, split)
+    used, deeper = parts.used("rem", model, split)
     found = rem.faithfulness(
         model, (split.images[:], split.labels), layer="hidden_caps"
     )

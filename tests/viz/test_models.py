@@ -8,7 +8,8 @@ from matplotlib import colormaps
 
 from tests.tolerance import SUMS
 from tfcaps import viz
-from tfcaps.rem import VoteDistances, parse_tree
+from tfcaps.rem import VoteDistances
+from tfcaps.rem.parse.parse_tree import parse_tree
 
 RNG = np.random.default_rng(0)
 GREY = RNG.random((3, 4, 4, 1))

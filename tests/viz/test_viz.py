@@ -10,7 +10,7 @@ from PIL import Image
 
 from tfcaps import viz
 from tfcaps.rem import CouplingDictionary
-from tfcaps.viz.pictures import picture
+from tfcaps.viz.drawing import picture
 
 
 @pytest.fixture

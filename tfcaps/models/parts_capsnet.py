@@ -44,7 +44,7 @@ def parts_capsnet(
     grid has a stride of four. A type has the same matrices at every position,
     so it means the same everywhere. Routing is sharp, and a child may abstain:
     only the few that agree with a class are in its tree.
-    `tfcaps.rem.tree_fields` returns where they look.
+    `tfcaps.rem.receptive_fields` returns where they look.
 
     Args:
         input_shape: Rows, columns and channels of an image; at least 16x16

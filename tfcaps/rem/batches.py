@@ -169,6 +169,27 @@ def predict_batch(model: keras.Model, inputs: Any) -> Any:
     return shown
 
 
+def predict(model: keras.Model, inputs: Any) -> Any:
+    """Returns the outputs for one batch.
+
+    A batch smaller than one before is filled up: nothing is compiled for it.
+    """
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is not None and strategy.num_replicas_in_sync > 1:
+        # `predict_on_batch` would give every replica the whole batch.
+        return model.predict(inputs, verbose=0)
+    count = len(keras.tree.flatten(inputs)[0])
+    missing = max(getattr(model, "largest_batch", 0) - count, 0)
+    model.largest_batch = count + missing
+    if missing:
+        inputs = keras.tree.map_structure(
+            lambda x: np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]),
+            inputs,
+        )
+    outputs = model.predict_on_batch(inputs)
+    return keras.tree.map_structure(lambda x: x[:count], outputs)
+
+
 def _inputs(model: keras.Model, data: Any, batch_size: int) -> Iterator[Any]:
     if batch_size < 1:
         raise ValueError(

@@ -14,23 +14,21 @@ if find_spec("matplotlib") is None:
         'pip install "tfcaps[viz]"'
     )
 
-from tfcaps.viz.comparison import comparison
-from tfcaps.viz.curves import curves
-from tfcaps.viz.dictionary import dictionary_images
+from tfcaps.viz.curves import curves, layer_curves
+from tfcaps.viz.dictionary import (
+    coupling_histograms,
+    dictionary_images,
+    keys_per_class,
+    most_frequent_trees,
+)
 from tfcaps.viz.distances import vote_distances
 from tfcaps.viz.drawing import Drawing
-from tfcaps.viz.frontier import frontier
-from tfcaps.viz.histograms import coupling_histograms
-from tfcaps.viz.keys import keys_per_class
-from tfcaps.viz.layer_curves import layer_curves
-from tfcaps.viz.maps import maps
-from tfcaps.viz.most_frequent_trees import most_frequent_trees
+from tfcaps.viz.maps import maps, saliency
 from tfcaps.viz.named_tree import named_tree
 from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.reconstructions import perturbations, reconstructions
 from tfcaps.viz.report import Section, write_report
-from tfcaps.viz.saliency import saliency
-from tfcaps.viz.tradeoff import tradeoff
+from tfcaps.viz.tradeoff import comparison, frontier, tradeoff
 from tfcaps.viz.tree_fields import tree_fields
 
 __all__ = [

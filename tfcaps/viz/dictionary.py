@@ -1,17 +1,153 @@
-"""Draws the mean of the images that share a parse tree."""
+"""Figures of a dictionary: its keys, couplings, images and trees."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from keras import ops
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 from numpy.typing import ArrayLike, NDArray
 
+from tfcaps.ops import dequantize
 from tfcaps.rem import CouplingDictionary
-from tfcaps.viz.drawing import Drawing, for_json
-from tfcaps.viz.pictures import picture, side_by_side, without_ticks
-from tfcaps.viz.style import class_labels, figure
+from tfcaps.rem.parse.in_tree import codes_in_tree
+from tfcaps.viz.drawing import (
+    Drawing,
+    class_labels,
+    colour,
+    figure,
+    for_json,
+    in_lines,
+    picture,
+    side_by_side,
+    without_ticks,
+)
 
+# Children from which a logarithmic axis shows more than a linear one.
+_MANY = 50
 Array = NDArray[Any]
+
+
+def keys_per_class(
+    dictionaries: Mapping[str, CouplingDictionary],
+    *,
+    class_names: Sequence[str] | None = None,
+) -> Drawing:
+    """Draws the number of distinct keys of each class as bars.
+
+    Args:
+        dictionaries: Name of the model to its dictionary.
+        class_names: Names of the classes. Defaults to their numbers.
+
+    Returns:
+        A figure with a group of bars for each class; grey lines are the
+        numbers of samples, which the keys cannot exceed. The data has both, by
+        model and class.
+    """
+    first = next(iter(dictionaries.values()))
+    positions = np.arange(first.num_classes)
+    width = 0.8 / len(dictionaries)
+    drawing = figure(8.0, 3.2)
+    panel = drawing.subplots()
+    for index, (name, trees) in enumerate(dictionaries.items()):
+        left = positions - 0.4 + index * width
+        bars = panel.bar(
+            left, trees.num_keys, width, align="edge", color=colour(index)
+        )
+        bars.set_label(name)
+        panel.bar_label(bars, fontsize=7)
+        panel.hlines(
+            trees.num_samples, left, left + width, color="0.6", linewidth=1.5
+        )
+    labels = class_labels(class_names, first.num_classes)
+    panel.set_xticks(positions, [in_lines(name) for name in labels], fontsize=9)
+    if any("\n" in in_lines(name) for name in labels):
+        panel.tick_params("x", labelrotation=60)
+    panel.set_xlabel("predicted class (grey line: its samples)")
+    panel.set_ylabel("distinct keys")
+    drawing.legend(loc="outside upper right", ncols=4, fontsize=9)
+    data = {
+        name: {"keys": trees.num_keys, "samples": trees.num_samples}
+        for name, trees in dictionaries.items()
+    }
+    return Drawing(drawing, for_json({"classes": labels, "models": data}))
+
+
+def coupling_histograms(
+    dictionaries: Mapping[str, CouplingDictionary],
+    levels: int,
+    *,
+    mode: str = "midtread",
+    class_names: Sequence[str] | None = None,
+) -> Drawing:
+    """Draws a histogram of mean couplings for each class and model.
+
+    A child's mean coupling is that towards class `j`, averaged over the samples
+    that are predicted `j`, as in the REM paper's figures 12 and 13, but of the
+    quantised couplings. A class that is never predicted stays empty.
+
+    Args:
+        dictionaries: Name of the model to its dictionary. The names may also be
+            epochs; up to four look well.
+        levels: Int. Levels of the couplings in the dictionaries.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
+        class_names: Names of the classes. Defaults to their numbers.
+
+    Returns:
+        A figure with a panel for each class; with many children, their numbers
+        are on a logarithmic axis. The data has the bins' `edges` and, by model
+        and class, how many `children` are in each.
+    """
+    classes = next(iter(dictionaries.values())).num_classes
+    labels = class_labels(class_names, classes)
+    columns = min(classes, 5)
+    rows = -(-classes // columns)
+    drawing = figure(9.0, 1.2 + 1.7 * rows)
+    panels = drawing.subplots(
+        rows, columns, sharex=True, sharey=True, squeeze=False
+    ).ravel()
+    # The middle of each bin is a level.
+    half = 0.5 / (levels - 1) if mode == "midtread" else 0.0
+    edges = np.linspace(-half, 1 + half, levels + 1)
+    values = ops.convert_to_numpy(
+        dequantize(np.arange(levels), levels, mode=mode)
+    )
+    logarithmic = max(t.key_length for t in dictionaries.values()) > _MANY
+    children: dict[str, dict[str, Any]] = {name: {} for name in dictionaries}
+    for j, panel in enumerate(panels):
+        if j >= classes:
+            panel.set_axis_off()
+            continue
+        for index, (name, trees) in enumerate(dictionaries.items()):
+            keys = trees.keys(j)
+            if not len(keys):
+                continue
+            mean = np.average(values[keys], axis=0, weights=trees.counts(j))
+            children[name][labels[j]], *_ = panel.hist(
+                mean,
+                edges,
+                histtype="step" if index else "stepfilled",
+                alpha=1.0 if index else 0.5,
+                color=colour(index),
+                linewidth=1.5,
+                log=logarithmic,
+            )
+        panel.axvline(1 / classes, color="0.4", linestyle=":", linewidth=1)
+        panel.set_title(f"class {labels[j]}", fontsize=9)
+    drawing.legend(
+        handles=[
+            Patch(
+                color=colour(index), alpha=0.5 if index == 0 else 1.0, label=n
+            )
+            for index, n in enumerate(dictionaries)
+        ],
+        loc="outside upper right",
+        ncols=4,
+    )
+    drawing.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
+    drawing.supylabel("children", fontsize=9)
+    return Drawing(drawing, for_json({"edges": edges, "children": children}))
 
 
 def dictionary_images(
@@ -29,7 +165,7 @@ def dictionary_images(
 
     Args:
         images: Images `[n, h, w, c]`, uint8, or float in [0, 1].
-        keys: Their keys `[n, i]`, see `tfcaps.rem.sample_keys`.
+        keys: Their keys `[n, i]`, `Trees.codes` or `Trees.type_codes`.
         predicted: Their predicted classes `[n]`.
         num_classes: Int. Number of classes.
         classes: Ints. The classes to show. Defaults to those that are
@@ -103,3 +239,111 @@ def _mean(images: Array, threshold: float | None) -> Array:
         return picture(values.mean(axis=0))
     share = side_by_side(np.mean(values > threshold, axis=0))
     return picture(share.mean(axis=-1, keepdims=True))
+
+
+def most_frequent_trees(
+    trees: CouplingDictionary,
+    levels: int,
+    *,
+    mode: str = "midtread",
+    class_names: Sequence[str] | None = None,
+    threshold: float | None = None,
+) -> Drawing:
+    """Draws each class's most frequent key as a tree of two layers.
+
+    The class is the upper node, its children the lower ones in the order of the
+    key. A child is connected if its coupling exceeds the rounded threshold, as
+    in the REM paper; the line's width is the coupling.
+    Children that are not in the tree are drawn hollow.
+
+    Args:
+        trees: Dictionary of a model.
+        levels: Int. Levels of the couplings in the dictionary.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
+        class_names: Names of the classes. Defaults to their numbers.
+        threshold: Float. The coupling that a child must exceed to be in a tree,
+            `Report.tree_threshold`. Defaults to the uniform coupling 1/J.
+
+    Returns:
+        A figure with a panel for each class, titled with the share of the
+        class's samples that have this very tree. The data has for each class
+        its samples, how many of them have the tree, and its couplings.
+    """
+    labels = class_labels(class_names, trees.num_classes)
+    columns = min(trees.num_classes, 5)
+    rows = -(-trees.num_classes // columns)
+    drawing = figure(10.0, 0.6 + 1.9 * rows)
+    panels = drawing.subplots(rows, columns, squeeze=False).ravel()
+    if threshold is None:
+        threshold = 1 / trees.num_classes
+    data = []
+    for j, panel in enumerate(panels):
+        panel.set_axis_off()
+        if j >= trees.num_classes:
+            continue
+        counts = trees.counts(j)
+        key = trees.keys(j)[:1].ravel()
+        couplings = ops.convert_to_numpy(dequantize(key, levels, mode=mode))
+        inside = ops.convert_to_numpy(
+            codes_in_tree(key, threshold, levels, mode=mode)
+        )
+        title = f"{labels[j]}: never predicted"
+        if counts:
+            _draw_tree(panel, couplings, inside, labels[j])
+            share = 100 * counts[0] / sum(counts)
+            title = f"{share:.0f} % of {sum(counts):,} samples"
+        panel.set_title(title, fontsize=9)
+        data.append(
+            {
+                "class": labels[j],
+                "samples": sum(counts),
+                "with_tree": counts[0] if counts else 0,
+                "couplings": couplings,
+            }
+        )
+    return Drawing(drawing, for_json({"classes": data}))
+
+
+def _draw_tree(
+    panel: Axes,
+    couplings: NDArray[np.float64],
+    inside: NDArray[np.bool_],
+    name: str,
+) -> None:
+    places = np.linspace(0.0, 1.0, len(couplings))
+    size = float(np.clip(1500 / len(couplings), 2, 28))
+    for place, coupling, is_inside in zip(
+        places, couplings, inside, strict=True
+    ):
+        if is_inside:
+            panel.plot(
+                [0.5, place],
+                [1.0, 0.0],
+                color=colour(0),
+                linewidth=3.0 * coupling,
+                alpha=0.3 + 0.7 * coupling,
+                zorder=1,
+            )
+    panel.scatter(
+        places,
+        np.zeros_like(places),
+        s=size,
+        c=np.where(inside, couplings, 0.0),
+        cmap="Blues",
+        vmin=-0.2,
+        vmax=1.0,
+        edgecolors=np.where(inside, "0.3", "0.7"),
+        linewidths=0.4,
+        zorder=2,
+    )
+    panel.text(
+        0.5,
+        1.0,
+        in_lines(name),
+        ha="center",
+        va="center",
+        fontsize=9,
+        bbox={"boxstyle": "round", "facecolor": "white", "edgecolor": "0.3"},
+    )
+    panel.set_xlim(-0.15, 1.15)
+    panel.set_ylim(-0.15, 1.15)

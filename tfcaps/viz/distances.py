@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib import colormaps
 
 from tfcaps.rem import VoteDistances
-from tfcaps.viz.drawing import Drawing, for_json
-from tfcaps.viz.style import figure
+from tfcaps.viz.drawing import Drawing, figure, for_json
 
 
 def vote_distances(distances: Mapping[str, VoteDistances]) -> Drawing:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import Trees
-from tfcaps.viz.drawing import Drawing, for_json
+from tfcaps.viz.drawing import Drawing, class_labels, for_json, picture
 from tfcaps.viz.named_tree_panels import (
     HEIGHT,
     TOP,
@@ -21,8 +21,6 @@ from tfcaps.viz.named_tree_panels import (
     draw_parts,
     write_head,
 )
-from tfcaps.viz.pictures import picture
-from tfcaps.viz.style import class_labels
 
 Array = NDArray[Any]
 

@@ -11,9 +11,15 @@ from matplotlib.colors import Normalize, to_rgba
 from numpy.typing import NDArray
 
 from tfcaps.rem import ParseTree
-from tfcaps.viz.drawing import Drawing, for_json
-from tfcaps.viz.pictures import picture, show
-from tfcaps.viz.style import class_labels, colour, figure
+from tfcaps.viz.drawing import (
+    Drawing,
+    class_labels,
+    colour,
+    figure,
+    for_json,
+    picture,
+    show,
+)
 
 Array = NDArray[Any]
 

@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.viz.drawing import Drawing, for_json
-from tfcaps.viz.pictures import picture, show
-from tfcaps.viz.style import figure
+from tfcaps.viz.drawing import Drawing, figure, for_json, picture, show
 
 Array = NDArray[Any]
 

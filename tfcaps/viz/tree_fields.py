@@ -1,8 +1,7 @@
 """Images, their trees, and the parts of the images that the children see."""
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,11 +10,18 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.rem import TreeFields
+from tfcaps.rem import ReceptiveFields, Trees
 from tfcaps.rem.labels import chosen_classes
-from tfcaps.viz.drawing import Drawing, for_json
-from tfcaps.viz.pictures import picture, show
-from tfcaps.viz.style import class_labels, colour, figure, in_lines
+from tfcaps.viz.drawing import (
+    Drawing,
+    class_labels,
+    colour,
+    figure,
+    for_json,
+    in_lines,
+    picture,
+    show,
+)
 
 Array = NDArray[Any]
 
@@ -24,9 +30,31 @@ _IMAGE, _SLOT = 1.9, 0.95
 _GAP, _CLASS = 0.22, 1.7
 
 
+class _Tree(NamedTuple):
+    """The children in the tree of an image, the strongest first."""
+
+    predicted: int
+    length: float
+    children: NDArray[np.int64]
+    couplings: Array
+    activations: Array
+    fields: ReceptiveFields
+
+    @property
+    def boxes(self) -> NDArray[np.int64]:
+        """What they see, `[n, 4]`, see `ReceptiveFields.boxes`."""
+        return self.fields.boxes[self.children]
+
+    @property
+    def types(self) -> NDArray[np.int64]:
+        """Their types, `[n]`."""
+        return self.children % self.fields.grid[2]
+
+
 def tree_fields(
     images: Array,
-    trees: Sequence[TreeFields],
+    trees: Trees,
+    fields: ReceptiveFields,
     *,
     labels: ArrayLike | None = None,
     titles: Sequence[str] | None = None,
@@ -49,7 +77,8 @@ def tree_fields(
     Args:
         images: Images `[n, h, w, c]`, see `saliency`. A dozen at most look
             well.
-        trees: What `tfcaps.rem.tree_fields` returns for them.
+        trees: What `tfcaps.rem.trees` returns for them.
+        fields: What `tfcaps.rem.receptive_fields` returns for the model.
         labels: Their classes, `[n]` or one-hot, shown over the images. Defaults
             to `None`.
         titles: A line for each, shown over its tree. Defaults to `None`.
@@ -65,6 +94,11 @@ def tree_fields(
         ValueError: If there is not one tree, and one title, for each image, no
             image, or `most` is below 1.
     """
+    if not isinstance(trees, Trees):
+        raise ValueError(
+            "`trees` must be what `tfcaps.rem.trees` returns. Received: "
+            f"{type(trees).__name__}."
+        )
     if not len(images) == len(trees) > 0:
         raise ValueError(
             "There must be one tree for each image. Received: "
@@ -80,11 +114,8 @@ def tree_fields(
     given: Any = [None] * len(trees)
     if labels is not None:
         given = chosen_classes(labels, len(images))
-    count = 1 + max(
-        max(tree.predicted for tree in trees),
-        *(-1 if label is None else int(label) for label in given),
-    )
-    names = class_labels(class_names, count)
+    names = class_labels(class_names, trees.lengths.shape[1])
+    each = [_tree(trees, k, fields) for k in range(len(trees))]
     pictures = [picture(image) for image in images]
     width = _IMAGE + most * _SLOT
     drawing = figure(width + 0.4, 2.35 * len(trees) + 0.1)
@@ -93,7 +124,7 @@ def tree_fields(
     )
     above = list(titles or [""] * len(trees))
     for (left, right), image, tree, label, title in zip(
-        panels, pictures, trees, given, above, strict=True
+        panels, pictures, each, given, above, strict=True
     ):
         show(left, image)
         right.set_title(title, loc="left", fontsize=9)
@@ -105,20 +136,34 @@ def tree_fields(
         right.text(
             0, -0.6, _sentence(tree), va="top", fontsize=7.5, color="0.3"
         )
-    return Drawing(drawing, _data(pictures, trees, given, above, names))
+    return Drawing(drawing, _data(pictures, each, given, above, names))
 
 
-def _at_its_places(tree: TreeFields) -> TreeFields:
+def _tree(trees: Trees, k: int, fields: ReceptiveFields) -> _Tree:
+    """Returns the tree of an image, by coupling times activation."""
+    strength = trees.towards[k].astype(np.float64) * trees.activations[k]
+    order = np.argsort(-strength, kind="stable")
+    children = order[trees.in_tree[k][order]]
+    j = int(trees.predicted[k])
+    return _Tree(
+        j,
+        float(trees.lengths[k, j]),
+        children,
+        trees.towards[k, children].astype(np.float64),
+        trees.activations[k, children].astype(np.float64),
+        fields,
+    )
+
+
+def _at_its_places(tree: _Tree) -> _Tree:
     """Returns the tree with cells for fields if these tell no place."""
     fields = tree.fields
     if fields.is_local or min(fields.grid[:2]) == 1:
         return tree
-    return dataclasses.replace(tree, fields=fields.cells)
+    return tree._replace(fields=fields.cells)
 
 
-def _draw_outlines(
-    panel: Axes, image: Array, tree: TreeFields, most: int
-) -> None:
+def _draw_outlines(panel: Axes, image: Array, tree: _Tree, most: int) -> None:
     """Draws what children see, those that are cut out in colour."""
     if not tree.fields.is_local:
         return
@@ -144,7 +189,7 @@ def _draw_outlines(
     _draw_numbers(panel, tree, shown)
 
 
-def _draw_numbers(panel: Axes, tree: TreeFields, shown: int) -> None:
+def _draw_numbers(panel: Axes, tree: _Tree, shown: int) -> None:
     """Puts the number of a part at its outline, one for equal outlines."""
     numbers: dict[tuple[int, ...], list[int]] = {}
     for k, box in enumerate(tree.boxes[:shown].tolist()):
@@ -176,7 +221,7 @@ def _draw_tag(panel: Axes, x: float, y: float, text: str, tint: str) -> None:
 
 
 def _draw_tree(
-    panel: Axes, image: Array, tree: TreeFields, name: str, most: int
+    panel: Axes, image: Array, tree: _Tree, name: str, most: int
 ) -> None:
     shown = min(most, len(tree.children))
     width = most * (1 + _GAP)
@@ -245,7 +290,7 @@ def _draw_lines(
 
 
 def _draw_crop(
-    panel: Axes, image: Array, tree: TreeFields, k: int, start: float
+    panel: Axes, image: Array, tree: _Tree, k: int, start: float
 ) -> None:
     """Draws what a child sees; what lies beyond the image is grey."""
     fields = tree.fields
@@ -280,7 +325,7 @@ def _draw_crop(
         )
 
 
-def _sentence(tree: TreeFields) -> str:
+def _sentence(tree: _Tree) -> str:
     """Says how large the tree is, and what a child sees."""
     fields = tree.fields
     number = len(fields.boxes)
@@ -308,7 +353,7 @@ def _sentence(tree: TreeFields) -> str:
 
 def _data(
     pictures: Sequence[Array],
-    trees: Sequence[TreeFields],
+    trees: Sequence[_Tree],
     labels: Sequence[Any] | Array,
     titles: Sequence[str],
     names: Sequence[str],

@@ -19,7 +19,11 @@ from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
 from tfcaps.models import with_decoder
-from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
+from tfcaps.rem.pruning.masks import (
+    DEFAULT_TARGETS,
+    magnitude_masks,
+    target_variables,
+)
 from training.devices import dtype_policy
 
 
@@ -155,7 +159,7 @@ def test_unstructured_pruning_gives_the_same_in_less(rng):
     targets = target_variables(model.variables, DEFAULT_TARGETS)
     arrays = [np.array(variable) for variable in targets]
     for variable, array, mask in zip(
-        targets, arrays, rem.magnitude_masks(arrays, 0.9), strict=True
+        targets, arrays, magnitude_masks(arrays, 0.9), strict=True
     ):
         variable.assign(3.0 * array * mask)
     compact = compacted(model)

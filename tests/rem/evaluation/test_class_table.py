@@ -3,7 +3,7 @@
 import numpy as np
 
 from tfcaps.rem import CouplingDictionary
-from tfcaps.rem.evaluation.class_table import class_table
+from tfcaps.rem.evaluation.report import class_table
 
 
 def trees_of(num_classes, rng, most=16):

@@ -9,8 +9,8 @@ from tests.networks import of_capsules
 from tfcaps import rem
 from tfcaps.layers import ClassCaps
 from tfcaps.models import load_pretrained
-from tfcaps.rem.evaluation.faithfulness_study import Study
 from tfcaps.rem.evaluation.silencing import Silencer
+from tfcaps.rem.evaluation.study import Study
 from training.datasets import figures
 
 

@@ -14,7 +14,7 @@ from tests.networks import (
 )
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, PrimaryMatrixCaps
-from tfcaps.rem.evaluation import faithfulness_measures as measures
+from tfcaps.rem.evaluation import study as measures
 
 IMAGES = np.random.default_rng(3).random((12, 8, 8, 1), dtype=np.float32)
 LABELS = np.arange(12) % 3

@@ -127,7 +127,9 @@ def test_levels_may_be_midrise_and_data_read_once(model, data):
 
 
 def test_what_is_not_rounded_is_computed_once(model):
-    before, plain, rounded = rem.Evaluator(model, 5).parts()
+    evaluator = rem.Evaluator(model, 5)
+    before, plain = evaluator.below, evaluator.plain
+    rounded = evaluator.rounded
     names = [
         {layer.name for layer in part.layers} for part in (before, rounded)
     ]

@@ -9,9 +9,10 @@ from sklearn import metrics
 
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
-from tfcaps.rem.evaluation.agreement import (
+from tfcaps.rem.evaluation.named_parts import (
     adjusted_rand_index,
     mutual_information,
+    part_stability,
 )
 
 KINDS = ("bar", "disc", "ring")
@@ -321,8 +322,8 @@ def test_stability_is_that_of_trees_under_noise():
     images = draw.random((20, 8, 8, 1), dtype=np.float32)
     fields = rem.receptive_fields(model).centres.reshape(-1, 2)
     parts = np.repeat(fields[np.newaxis], 20, axis=0)
-    assert rem.part_stability(model, images, parts, noise=0.0, reach=1) == 1.0
-    found = rem.part_stability(model, images, parts, reach=1.0, seed=3)
+    assert part_stability(model, images, parts, noise=0.0, reach=1) == 1.0
+    found = part_stability(model, images, parts, reach=1.0, seed=3)
     noise = np.random.default_rng(3).normal(0, 0.2, images.shape)
     noisy = (images + noise.clip(-0.25, 0.25)).astype("float32")
     trees = [rem.trees(model, x).in_tree for x in (images, noisy)]

@@ -34,44 +34,6 @@ def test_shares_of_a_tree_that_is_made_by_hand():
     assert found.empty_trees == 0.0
 
 
-def test_weights_need_not_sum_to_one_and_images_count_alike():
-    weights = [[50.0, 0, 0, 0], [0, 0, 0, 0.02], [0, 0, 0.7, 0.7]]
-    found = rem.trees_on_parts(
-        weights,
-        CENTRES,
-        UPPER.repeat(3, axis=0),
-        LOWER_RIGHT.repeat(3, axis=0),
-        margin=0,
-    )
-    assert found.own == pytest.approx(1 / 3)
-    assert found.loose == pytest.approx(1 / 2)
-    assert found.nothing == pytest.approx(1 / 6)
-    assert found.parts_found == pytest.approx(1 / 6)
-
-
-def test_types_at_a_place_have_its_centre():
-    # Row, column, type: children 2 and 3 are at the upper right.
-    weights = np.zeros((1, 8))
-    weights[0, [2, 3]] = 0.25, 0.5
-    weights[0, 4] = 0.25
-    left, right = UPPER[:, :1], UPPER[:, 1:]
-    assert rem.trees_on_parts(weights, CENTRES, right, margin=0).own == 0.75
-    assert rem.trees_on_parts(weights, CENTRES, left, margin=0).own == 0.0
-    each = CENTRES.reshape(4, 2).repeat(2, axis=0)
-    assert rem.trees_on_parts(weights, each, right, margin=0).own == 0.75
-
-
-def test_masks_are_widened_and_own_parts_come_first():
-    weights, centre = [[1.0]], [[4.0, 4.0]]
-    near, far = masks((0, 2, 0, 2))[np.newaxis], masks((0, 1, 0, 1))[np.newaxis]
-    on_it = rem.trees_on_parts(weights, centre, near, near, margin=2)
-    assert (on_it.own, on_it.loose) == (1.0, 0.0)
-    beside = rem.trees_on_parts(weights, centre, far, near, margin=2)
-    assert (beside.own, beside.loose) == (0.0, 1.0)
-    off = rem.trees_on_parts(weights, centre, near, near, margin=1)
-    assert off.nothing == 1.0
-
-
 def test_centres_are_rounded_and_may_lie_beyond_the_border():
     part = masks((0, 0, 0, 0))[np.newaxis]
     for centre, margin, wanted in (

@@ -128,9 +128,8 @@ def test_keys_of_images_make_the_dictionary_of_the_report(levels, mode):
     # No ties between classes that get nothing else.
     bias.assign(np.array([[0.1], [0.2], [0.15]]) + np.zeros(bias.shape))
     report = rem.evaluate(model, (IMAGES, np.zeros(7, int)), levels, mode=mode)
-    keys, predicted = rem.sample_keys(
-        model, IMAGES, levels, mode=mode, batch_size=3
-    )
+    found = rem.trees(model, IMAGES, levels, mode=mode, batch_size=3)
+    keys, predicted = found.codes, found.predicted
     assert keys.shape == (7, 8) and keys.dtype == np.uint8
     trees = rem.CouplingDictionary(3)
     trees.update(keys, predicted)
@@ -142,12 +141,3 @@ def test_keys_of_images_make_the_dictionary_of_the_report(levels, mode):
     for j in range(3):
         np.testing.assert_array_equal(trees.keys(j), report.dictionary.keys(j))
         assert trees.counts(j) == report.dictionary.counts(j)
-
-
-def test_levels_of_keys_are_checked(model):
-    with pytest.raises(
-        ValueError, match=r"in \[2, 256\]. Received: levels=257"
-    ):
-        rem.sample_keys(model, IMAGES, 257)
-    with pytest.raises(ValueError, match=r"in \[2, 256\]. Received: levels={}"):
-        rem.sample_keys(model, IMAGES, {})

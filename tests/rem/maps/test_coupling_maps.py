@@ -7,6 +7,7 @@ from tests.networks import SMALL_NETWORKS, images_of
 from tests.rem.maps.test_explanation import shown_by
 from tests.tolerance import SUMS
 from tfcaps import rem
+from tfcaps.rem.maps.explanation import saliency_map
 
 
 def test_maps_of_any_class_are_those_of_its_couplings(model):
@@ -19,7 +20,7 @@ def test_maps_of_any_class_are_those_of_its_couplings(model):
     classes = [2, 0, 1, 1, 0]
     towards = couplings[np.arange(5), :, classes].reshape(grid)
     fields = rem.receptive_fields(model)
-    expected = rem.saliency_map(
+    expected = saliency_map(
         activations, towards, (8, 8), centres=fields.centres
     )
     maps = rem.coupling_maps(model, images, classes, batch_size=2)
@@ -27,7 +28,7 @@ def test_maps_of_any_class_are_those_of_its_couplings(model):
     stretched = rem.coupling_maps(
         model, images, classes, weight_by_activation=False, align="grid"
     )
-    expected = rem.saliency_map(np.ones(grid), towards, (8, 8))
+    expected = saliency_map(np.ones(grid), towards, (8, 8))
     np.testing.assert_allclose(stretched, expected, atol=SUMS)
 
 

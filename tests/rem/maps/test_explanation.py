@@ -8,6 +8,7 @@ from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
+from tfcaps.rem.maps.explanation import saliency_map
 from training.devices import dtype_policy
 
 # Two to four pixels, as half of a pixel lies beyond the outer centres.
@@ -47,7 +48,7 @@ def test_saliency_is_the_mean_over_types_where_nothing_is_enlarged(rng):
     activations = rng.random((3, 4, 5, 6))
     couplings = rng.random((3, 4, 5, 6))
     expected = np.mean(activations * couplings, axis=-1)
-    saliency = rem.saliency_map(activations, couplings, (4, 5))
+    saliency = saliency_map(activations, couplings, (4, 5))
     np.testing.assert_allclose(saliency, expected, atol=SUMS)
 
 
@@ -55,14 +56,14 @@ def test_saliency_of_two_by_two_positions_by_hand():
     activations = np.array([[[[1.0, 1.0], [0.5, 0.5]], [[0, 0], [1.0, 0]]]])
     couplings = np.array([[[[0.5, 0.3], [0.2, 0.6]], [[1, 1], [0.4, 0.9]]]])
     grid = np.array([[0.4, 0.2], [0.0, 0.2]])
-    saliency = rem.saliency_map(activations, couplings, (4, 4))
+    saliency = saliency_map(activations, couplings, (4, 4))
     np.testing.assert_allclose(saliency[0], TWICE @ grid @ TWICE.T, atol=SUMS)
     np.testing.assert_allclose(saliency[0, 0], [0.4, 0.35, 0.25, 0.2])
 
 
 def test_constant_map_stays_constant():
     halves = np.full((1, 2, 3, 4), 0.5)
-    saliency = rem.saliency_map(halves, halves, (9, 7))
+    saliency = saliency_map(halves, halves, (9, 7))
     np.testing.assert_allclose(saliency, np.full((1, 9, 7), 0.25))
 
 
@@ -99,23 +100,23 @@ def test_children_are_drawn_at_the_centres_of_their_fields(rng):
     activations, couplings = rng.random((2, 2, 3, 4, 5))
     rows, columns = [1.0, 3.5, 5.0], [-1.0, 2.0, 4.5, 8.0]
     centres = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
-    saliency = rem.saliency_map(activations, couplings, (8, 9), centres=centres)
+    saliency = saliency_map(activations, couplings, (8, 9), centres=centres)
     grid = np.mean(activations * couplings, axis=-1)
     expected = tents(grid, centres, (8, 9))
     np.testing.assert_allclose(saliency, expected, atol=SUMS)
     np.testing.assert_array_equal(saliency[:, 7], 0)
-    stretched = rem.saliency_map(
+    stretched = saliency_map(
         activations, couplings, (8, 9), centres=centres, align="grid"
     )
     np.testing.assert_array_equal(
-        stretched, rem.saliency_map(activations, couplings, (8, 9))
+        stretched, saliency_map(activations, couplings, (8, 9))
     )
 
 
 def test_one_row_of_children_is_drawn_over_all_rows(rng):
     activations, couplings = rng.random((2, 2, 1, 3, 5))
     centres = [[[4.0, 1.0], [4.0, 3.0], [4.0, 5.0]]]
-    saliency = rem.saliency_map(activations, couplings, (6, 7), centres=centres)
+    saliency = saliency_map(activations, couplings, (6, 7), centres=centres)
     row = np.mean(activations * couplings, axis=-1)[:, 0]
     between = (row[:, 1:] + row[:, :-1]) / 2
     for y in range(6):
@@ -145,9 +146,9 @@ def test_centres_that_are_no_grid_are_an_error(model):
     down = np.array([[[1, 1], [1, 3]], [[3, 1], [3, 3]]])
     for wrong in (down[:, ::-1], down[:1], down + [[[0], [1]], [[0], [0]]]):
         with pytest.raises(ValueError, match=r"`centres` must be \[2, 2, 2\]"):
-            rem.saliency_map(halves, halves, (5, 5), centres=wrong)
+            saliency_map(halves, halves, (5, 5), centres=wrong)
     for explain in (
-        lambda: rem.saliency_map(halves, halves, (5, 5), align="image"),
+        lambda: saliency_map(halves, halves, (5, 5), align="image"),
         lambda: rem.explanation(model, align="image"),
     ):
         with pytest.raises(ValueError, match="one of .* align='image'"):
@@ -200,7 +201,7 @@ def test_rows_and_columns_are_not_exchanged():
     assert lengths.shape == (5, 3, 7, 2)
     couplings = couplings.reshape(lengths.shape)
     stretched = rem.explanation(model, align="grid")(data)["saliency"]
-    expected = rem.saliency_map(lengths, couplings, (5, 9))
+    expected = saliency_map(lengths, couplings, (5, 9))
     np.testing.assert_allclose(stretched, expected, atol=SUMS)
     # Windows of 3x3 in steps of one: each child looks at a pixel of its own.
     inner = rem.explanation(model)(data)["saliency"]

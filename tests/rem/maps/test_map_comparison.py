@@ -9,6 +9,15 @@ from tests.networks import SMALL_NETWORKS, images_of
 from tests.rem.maps.test_map_quality import maps_of
 from tests.tolerance import SUMS
 from tfcaps import rem
+from tfcaps.rem.maps.map_quality import (
+    attribution_maps,
+    compare_maps,
+    mu_fidelity,
+    pixel_deletion,
+    pixel_insertion,
+    pointing,
+    relevance_mass,
+)
 
 METHODS = [
     "couplings", "integrated gradients", "Grad-CAM", "occlusion", "random",
@@ -20,24 +29,24 @@ def compared(capsnet):
     images = images_of(capsnet, 6)
     masks = np.zeros((6, 8, 8), bool)
     masks[:, 2:4, 3] = True
-    result = rem.compare_maps(capsnet, images, masks, num_subsets=10, margin=1)
+    result = compare_maps(capsnet, images, masks, num_subsets=10, margin=1)
     return images, masks, result
 
 
 def test_a_comparison_has_every_measure_of_every_method(capsnet, compared):
     images, masks, result = compared
     assert list(result.measures) == METHODS and result.num_images == 6
-    maps = rem.attribution_maps(capsnet, images)
+    maps = attribution_maps(capsnet, images)
     assert list(maps) == METHODS
     for name in ("couplings", "integrated gradients"):
         own = maps[name]
         given = capsnet, images, own
         expected = {
-            "relevance_mass": rem.relevance_mass(own, masks, margin=1),
-            "pointing": rem.pointing(own, masks, margin=1),
-            "deletion": rem.pixel_deletion(*given),
-            "insertion": rem.pixel_insertion(*given),
-            "mu_fidelity": rem.mu_fidelity(*given, num_subsets=10),
+            "relevance_mass": relevance_mass(own, masks, margin=1),
+            "pointing": pointing(own, masks, margin=1),
+            "deletion": pixel_deletion(*given),
+            "insertion": pixel_insertion(*given),
+            "mu_fidelity": mu_fidelity(*given, num_subsets=10),
         }
         assert list(result.measures[name]) == list(expected)
         for measure, values in expected.items():
@@ -48,7 +57,7 @@ def test_a_comparison_has_every_measure_of_every_method(capsnet, compared):
 
 def test_our_map_is_that_of_the_explanation(capsnet):
     images = images_of(capsnet, 4)
-    maps = rem.attribution_maps(capsnet, images)
+    maps = attribution_maps(capsnet, images)
     expected = rem.explanation(capsnet)(images)["saliency"]
     np.testing.assert_allclose(maps["couplings"], expected, atol=SUMS)
     assert maps["random"].std() > 0.2
@@ -72,17 +81,17 @@ def test_a_comparison_prints_and_saves(compared, tmp_path):
 def test_maps_of_other_methods_can_be_compared(capsnet):
     images = images_of(capsnet, 4)
     maps = {"mine": maps_of(images), "zero": np.zeros(images.shape[:3])}
-    result = rem.compare_maps(capsnet, images, maps=maps, num_subsets=5)
+    result = compare_maps(capsnet, images, maps=maps, num_subsets=5)
     assert list(result.measures) == ["mine", "zero"]
     assert list(result.measures["zero"]) == [
         "deletion", "insertion", "mu_fidelity",
     ]  # fmt: skip
     assert result.measures["zero"]["mu_fidelity"] == 0
     with pytest.raises(ValueError, match="at least one method"):
-        rem.compare_maps(capsnet, images, maps={})
+        compare_maps(capsnet, images, maps={})
 
 
 def test_networks_without_positions_have_no_map_of_couplings():
     model = SMALL_NETWORKS["multilayer_capsnet"]()
-    maps = rem.attribution_maps(model, images_of(model, 1), steps=2)
+    maps = attribution_maps(model, images_of(model, 1), steps=2)
     assert list(maps) == METHODS[1:]

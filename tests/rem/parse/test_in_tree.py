@@ -6,6 +6,7 @@ import pytest
 
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem, routing
+from tfcaps.ops import dequantize
 from tfcaps.rem.parse.in_tree import (
     TREE_MARGIN,
     codes_in_tree,
@@ -46,7 +47,7 @@ def test_codes_are_in_a_tree_as_the_couplings_that_they_stand_for():
     codes = np.arange(11)
     for parents in (3, 6, 7, 10, 16):
         eleven = routing.DynamicRouting(levels=11)
-        rounded = np.asarray(rem.dequantize(codes, 11), np.float32)
+        rounded = np.asarray(dequantize(codes, 11), np.float32)
         wanted = in_tree(rounded, tree_threshold(eleven, parents))
         found = codes_in_tree(codes, eleven.tree_threshold(parents), 11)
         np.testing.assert_array_equal(found, wanted)
@@ -62,8 +63,10 @@ def test_every_part_of_rem_asks_the_routing():
     report = rem.evaluate(model, (IMAGES, LABELS), faithfulness=True)
     assert report.tree_threshold == 0.5
     assert report.strong_share == report.faithfulness.size == share
-    trees = rem.ParseTrees(model).each(IMAGES)
-    assert sum(len(tree.edges) for tree in trees) == np.sum(towards > 0.5)
+    trees = rem.trees(model, IMAGES)
+    np.testing.assert_array_equal(trees.in_tree, towards > 0.5)
+    edges = [len(trees[k : k + 1].parse_tree().edges) for k in range(20)]
+    assert edges == trees.leaves.tolist()
 
 
 def test_children_in_a_tree_are_those_of_faithfulness():

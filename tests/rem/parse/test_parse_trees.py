@@ -1,5 +1,6 @@
 """Parse trees of fully connected capsules: the rule, and those of models."""
 
+import dataclasses
 import json
 
 import keras
@@ -9,8 +10,8 @@ import pytest
 from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS, assert_all_close
 from tfcaps import rem
-from tfcaps.layers import ConvCaps, Length, PrimaryCaps
 from tfcaps.rem import Edge
+from tfcaps.rem.parse.parse_tree import parse_tree
 
 # Three leaves, two hidden capsules, two classes.
 BELOW = [[0.9, 0.1], [0.5, 0.5], [0.4, 0.6]]
@@ -39,6 +40,11 @@ def layer_by_layer(model, images):
     return activations, couplings
 
 
+def each_of(model, images, *levels, **settings):
+    found = rem.trees(model, images, *levels, **settings)
+    return [found[k : k + 1].parse_tree() for k in range(len(images))]
+
+
 def assert_same(tree, expected):
     assert [e[:3] for e in tree.edges] == [e[:3] for e in expected.edges]
     np.testing.assert_allclose(
@@ -63,15 +69,15 @@ def assert_same(tree, expected):
     ids=["first", "second", "both"],
 )
 def test_classes_are_traced_back_to_leaves(roots, edges):
-    tree = rem.parse_tree(ACTIVATIONS, [BELOW, ABOVE], roots)
+    tree = parse_tree(ACTIVATIONS, [BELOW, ABOVE], roots)
     assert tree.edges == tuple(Edge(*edge) for edge in edges)
 
 
 def test_capsules_without_a_strong_coupling_from_below_are_not_followed():
     # Nothing below belongs to the second hidden capsule.
     below = [[0.9, 0.1], [0.6, 0.4], [0.8, 0.2]]
-    assert rem.parse_tree(ACTIVATIONS, [below, ABOVE], [1]).edges == ()
-    edges = rem.parse_tree(ACTIVATIONS, [below, ABOVE], [0]).edges
+    assert parse_tree(ACTIVATIONS, [below, ABOVE], [1]).edges == ()
+    edges = parse_tree(ACTIVATIONS, [below, ABOVE], [0]).edges
     assert [e[:3] for e in edges] == [
         (0, 0, 0),
         (0, 1, 0),
@@ -82,7 +88,7 @@ def test_capsules_without_a_strong_coupling_from_below_are_not_followed():
 
 def test_a_child_may_have_several_parents_in_the_tree():
     couplings = [[0.45, 0.45, 0.1], [0.1, 0.2, 0.7]]
-    tree = rem.parse_tree([[1, 1], [1, 1, 1]], [couplings], [0, 1])
+    tree = parse_tree([[1, 1], [1, 1, 1]], [couplings], [0, 1])
     assert [e[:3] for e in tree.edges] == [(0, 0, 0), (0, 0, 1)]
     reached = [part.tolist() for part in tree.reached]
     assert reached == [[True, False], [True, True, False]]
@@ -93,10 +99,10 @@ def test_uniform_couplings_give_no_edges_whatever_the_noise(parents):
     noise = 1 + 2e-7 * np.random.default_rng(0).standard_normal((50, parents))
     couplings = (noise / parents).astype(np.float32)
     activations = [np.ones(50), np.ones(parents)]
-    tree = rem.parse_tree(activations, [couplings], range(parents))
+    tree = parse_tree(activations, [couplings], range(parents))
     assert tree.edges == ()
     couplings[7, 2] *= 1.001
-    tree = rem.parse_tree(activations, [couplings], range(parents))
+    tree = parse_tree(activations, [couplings], range(parents))
     assert [e[:3] for e in tree.edges] == [(0, 7, 2)]
 
 
@@ -105,19 +111,19 @@ def test_the_threshold_is_that_of_the_receiving_layer_unless_given():
     below = [[0.4, 0.3, 0.3]]
     above = [[0.6, 0.4], [0.5, 0.5], [0.6, 0.4]]
     activations = [[1], [1, 1, 1], [1, 1]]
-    edges = rem.parse_tree(activations, [below, above], [0, 1]).edges
+    edges = parse_tree(activations, [below, above], [0, 1]).edges
     assert [e[:3] for e in edges] == [(0, 0, 0), (1, 0, 0)]
-    edges = rem.parse_tree(
+    edges = parse_tree(
         activations, [below, above], [0, 1], threshold=0.29
     ).edges
     assert len(edges) == 3 + 6
-    assert not rem.parse_tree(
+    assert not parse_tree(
         activations, [below, above], [0], threshold=0.45
     ).edges
 
 
 def test_a_tree_is_ready_for_json():
-    tree = rem.parse_tree(ACTIVATIONS, [BELOW, ABOVE], [1])
+    tree = parse_tree(ACTIVATIONS, [BELOW, ABOVE], [1])
     read = json.loads(json.dumps(tree.to_dict()))
     assert read["activations"] == ACTIVATIONS
     assert read["roots"] == [1]
@@ -131,23 +137,23 @@ def test_a_tree_is_ready_for_json():
 
 def test_shapes_that_do_not_fit_are_errors():
     with pytest.raises(ValueError, match=r"couplings of shapes \[\(2, 2\)\]"):
-        rem.parse_tree([[1, 1, 1], [1, 1]], [ABOVE], [0])
+        parse_tree([[1, 1, 1], [1, 1]], [ABOVE], [0])
     with pytest.raises(ValueError, match="couplings of shapes"):
-        rem.parse_tree([[1, 1]], [], [0])
+        parse_tree([[1, 1]], [], [0])
     for roots in ([], [2], [-1]):
         with pytest.raises(ValueError, match="classes from 0 to 1"):
-            rem.parse_tree(ACTIVATIONS, [BELOW, ABOVE], roots)
+            parse_tree(ACTIVATIONS, [BELOW, ABOVE], roots)
 
 
 def test_trees_of_images_are_those_of_the_layers_one_by_one(deep):
     images = images_of(deep, 7)
     activations, couplings = layer_by_layer(deep, images)
     predicted = np.argmax(deep(images), axis=-1)
-    trees = rem.ParseTrees(deep, batch_size=3).each(images)
+    trees = each_of(deep, images, batch_size=3)
     assert len(trees) == len(images)
     assert sum(len(tree.edges) for tree in trees) > len(images)
     for k, tree in enumerate(trees):
-        expected = rem.parse_tree(
+        expected = parse_tree(
             [a[k] for a in activations],
             [c[k] for c in couplings],
             [predicted[k]],
@@ -162,27 +168,23 @@ def test_trees_of_classes_are_those_of_means_over_their_images(deep, given):
     classes = np.argmax(deep(images), axis=-1)
     if given:
         classes = np.array([0, 0, 2, 2, 2, 0, 0, 0, 2])
-    trees = rem.ParseTrees(deep, batch_size=4).by_class(
-        images, classes if given else None
-    )
-    assert [tree is not None for tree in trees] == [
-        j in classes for j in range(3)
-    ]
+    trees = rem.trees(deep, images, batch_size=4)
     for j in set(classes.tolist()):
         own = classes == j
-        expected = rem.parse_tree(
+        expected = parse_tree(
             [a[own].mean(axis=0) for a in activations],
             [c[own].mean(axis=0) for c in couplings],
             [j],
         )
-        assert_same(trees[j], expected)
+        roots = [j] if given else None
+        assert_same(trees[own].parse_tree(roots), expected)
 
 
 def test_the_tree_of_all_images_starts_at_all_classes(deep):
     images = images_of(deep, 5)
     activations, couplings = layer_by_layer(deep, images)
-    tree = rem.ParseTrees(deep, batch_size=2).overall(images)
-    expected = rem.parse_tree(
+    tree = rem.trees(deep, images, batch_size=2).parse_tree(range(3))
+    expected = parse_tree(
         [a.mean(axis=0) for a in activations],
         [c.mean(axis=0) for c in couplings],
         [0, 1, 2],
@@ -193,8 +195,8 @@ def test_the_tree_of_all_images_starts_at_all_classes(deep):
 
 def test_couplings_of_every_layer_are_rounded(deep):
     images = images_of(deep, 7)
-    plain = rem.ParseTrees(deep).each(images)
-    trees = rem.ParseTrees(deep, levels=5).each(images)
+    plain = each_of(deep, images)
+    trees = each_of(deep, images, 5)
     codes = {e.layer: [] for tree in trees for e in tree.edges}
     for tree in trees:
         for edge in tree.edges:
@@ -207,10 +209,11 @@ def test_couplings_of_every_layer_are_rounded(deep):
 
 def test_layers_may_have_levels_of_their_own(deep):
     images = images_of(deep, 7)
-    trees = rem.ParseTrees(deep, levels=[3, 5], mode="midrise")
+    trees = rem.trees(deep, images, [3, 5], mode="midrise")
     # The uniform third is rounded down by both.
-    np.testing.assert_allclose(trees.threshold, [1 / 3, 1 / 3])
-    found = {(e.layer, e.coupling) for t in trees.each(images) for e in t.edges}
+    np.testing.assert_allclose(trees.thresholds, [1 / 3, 1 / 3])
+    each = [trees[k : k + 1].parse_tree() for k in range(7)]
+    found = {(e.layer, e.coupling) for t in each for e in t.edges}
     levels = ([1 / 2, 5 / 6], [0.5, 0.7, 0.9])
     assert {layer for layer, _ in found} == {0, 1}
     for layer, coupling in found:
@@ -226,20 +229,12 @@ def test_uniform_couplings_that_are_rounded_up_are_no_edges():
         weight.assign(0.01 * weight)
     images = images_of(model, 3)
     # A third becomes a half, which is more than a third.
-    trees = rem.ParseTrees(model, levels=3)
-    assert not trees.overall(images).edges
-    lower = rem.ParseTrees(model, levels=3, threshold=[0.4, 0.6])
-    assert lower.threshold == [0.4, 0.6]
-    assert not lower.overall(images).edges
-    both = rem.ParseTrees(model, levels=3, threshold=0.4).overall(images)
-    assert {edge.coupling for edge in both.edges} == {0.5}
-
-
-def test_the_threshold_reaches_the_trees(deep):
-    images = images_of(deep, 3)
-    assert not rem.ParseTrees(deep, threshold=1.0).overall(images).edges
-    everything = rem.ParseTrees(deep, threshold=0.0).overall(images)
-    assert len(everything.edges) == 4 * 3 + 3 * 3
+    trees = rem.trees(model, images, 3)
+    assert not trees.parse_tree(range(3)).edges
+    for thresholds, found in (((0.4, 0.6), set()), ((0.4, 0.4), {0.5})):
+        lower = dataclasses.replace(trees, thresholds=thresholds)
+        edges = lower.parse_tree(range(3)).edges
+        assert {edge.coupling for edge in edges} == found
 
 
 def test_spatial_children_are_leaves_and_silent_ones_not_active():
@@ -252,12 +247,12 @@ def test_spatial_children_are_leaves_and_silent_ones_not_active():
     inside = keras.Model(model.input, model.get_layer("primary_caps").output)
     active = np.linalg.norm(inside(images), axis=-1).reshape(4, -1) * ~silent
     for trees in (
-        rem.ParseTrees(model).each(images),
-        rem.ParseTrees(rem.compact(model)).each(images),
+        each_of(model, images),
+        each_of(rem.compact(model), images),
     ):
         for k, tree in enumerate(trees):
             lengths = np.asarray(shown["lengths"])[k]
-            expected = rem.parse_tree(
+            expected = parse_tree(
                 [active[k], lengths],
                 [np.asarray(shown["couplings"])[k]],
                 [np.argmax(lengths)],
@@ -272,21 +267,41 @@ def test_activations_are_those_that_em_routing_gets():
     images = images_of(model, 2)
     inside = keras.Model(model.input, model.get_layer("conv_caps2").output)
     _, activations = inside(images)
-    for k, tree in enumerate(rem.ParseTrees(model).each(images)):
+    for k, tree in enumerate(each_of(model, images)):
         leaves, classes = tree.activations
         expected = np.asarray(activations)[k].ravel()
         np.testing.assert_allclose(leaves, expected, atol=1e-5)
         np.testing.assert_allclose(classes, model(images)[k], atol=1e-5)
 
 
-def test_mistakes_are_explained(deep):
-    images = keras.Input((8, 8, 1))
-    children = PrimaryCaps(2, 4, 4, strides=2)(images)
-    poses = keras.layers.Reshape((3, 4))(ConvCaps(3, 4, 3)(children))
-    with pytest.raises(ValueError, match="is a ConvCaps. Parse trees of caps"):
-        rem.ParseTrees(keras.Model(images, Length()(poses)))
-    trees = rem.ParseTrees(deep)
-    with pytest.raises(ValueError, match="one class for each of 7 images"):
-        trees.by_class(images_of(deep, 7), [0, 1])
-    with pytest.raises(ValueError, match="Received: 0 images"):
-        trees.overall(images_of(deep, 0))
+def test_trees_without_couplings_or_images_are_no_parse_trees(deep):
+    images = images_of(deep, 2)
+    for trees in (
+        rem.trees(deep, images, couplings=False),
+        rem.trees(deep, images)[:0],
+    ):
+        with pytest.raises(ValueError, match="at least one image, and the cou"):
+            trees.parse_tree()
+
+
+def test_the_old_names_give_the_same_and_warn(deep):
+    images = images_of(deep, 5)
+    found = rem.trees(deep, images, 5)
+    with pytest.warns(DeprecationWarning, match=r"trees\(...\).parse_tree"):
+        old = rem.ParseTrees(deep, levels=5)
+    for k, tree in enumerate(old.each(images)):
+        assert_same(tree, found[k : k + 1].parse_tree())
+    assert_same(old.overall(images), found.parse_tree(range(3)))
+    for j, tree in enumerate(old.by_class(images, [0, 0, 2, 2, 2])):
+        own = np.isin(np.arange(5), [[0, 1], [], [2, 3, 4]][j])
+        assert (tree is None) == (j == 1)
+        if tree is not None:
+            assert_same(tree, found[own].parse_tree([j]))
+    with pytest.warns(DeprecationWarning, match=r"Use `tfcaps.rem.trees\("):
+        keys, predicted = rem.sample_keys(deep, images, 5)
+    np.testing.assert_array_equal(keys, found.codes)
+    np.testing.assert_array_equal(predicted, found.predicted)
+    with pytest.raises(AttributeError, match="Use `tfcaps.viz.tree_fields"):
+        rem.tree_fields(deep, images)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        rem.nothing  # noqa: B018

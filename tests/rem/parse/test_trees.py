@@ -103,6 +103,10 @@ def test_models_made_of_the_model_have_its_trees(model, found, train):
 
 def test_a_routing_that_rounds_has_the_rounded_threshold(model):
     found = rem.trees(rem.quantize_couplings(model, 4), IMAGES)
+    other = rem.trees(model, IMAGES, 4)
+    np.testing.assert_array_equal(other.couplings, found.couplings)
+    np.testing.assert_array_equal(other.codes, np.round(3 * found.towards))
+    assert other.codes.max() == 3 and found.codes.max() == 3
     rounded = np.round(found.couplings * 3) / 3
     np.testing.assert_allclose(found.couplings, rounded, atol=SUMS)
     np.testing.assert_array_equal(found.in_tree, found.towards > 0.5)

@@ -10,7 +10,10 @@ import pytest
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.ops import quantize
-from tfcaps.rem.parse.type_keys import children_grid
+from tfcaps.rem.parse.dictionary import (
+    pool_types,
+    type_dictionary,
+)
 
 CONDITIONS = ("predicted", "true", "correct")
 LEVELS = 11
@@ -43,7 +46,7 @@ def entropy_by_hand(keys):
 def test_pooling_is_the_maximum_over_places(dtype, rng):
     grid = (2, 3, 4)
     couplings = (100 * rng.random((5, 24))).astype(dtype)
-    pooled = keras.ops.convert_to_numpy(rem.pool_types(couplings, grid))
+    pooled = keras.ops.convert_to_numpy(pool_types(couplings, grid))
     assert pooled.dtype == dtype
     np.testing.assert_array_equal(pooled, pooled_by_hand(couplings, grid))
 
@@ -51,14 +54,14 @@ def test_pooling_is_the_maximum_over_places(dtype, rng):
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3), (2, 1, 3)], ids=str)
 def test_pooling_keeps_the_axes_before_the_children(batch, rng):
     couplings = rng.random((*batch, 12)).astype("float32")
-    pooled = keras.ops.convert_to_numpy(rem.pool_types(couplings, (2, 3, 2)))
+    pooled = keras.ops.convert_to_numpy(pool_types(couplings, (2, 3, 2)))
     places = couplings.reshape(*batch, 6, 2)
     np.testing.assert_array_equal(pooled, places.max(axis=-2))
 
 
 def test_pooling_is_a_part_of_compiled_networks(rng):
     couplings = keras.Input((12,))
-    model = keras.Model(couplings, rem.pool_types(couplings, (3, 2, 2)))
+    model = keras.Model(couplings, pool_types(couplings, (3, 2, 2)))
     assert model.output_shape == (None, 2)
     values = rng.random((7, 12)).astype("float32")
     np.testing.assert_array_equal(
@@ -71,9 +74,9 @@ def test_pooling_is_a_part_of_compiled_networks(rng):
 def test_codes_are_pooled_as_couplings_are(levels, mode, rng):
     edges = np.arange(2 * levels + 1) / (2 * levels)
     couplings = rng.choice(edges, (50, 24)).astype("float32")
-    pooled = quantize(rem.pool_types(couplings, (4, 2, 3)), levels, mode=mode)
+    pooled = quantize(pool_types(couplings, (4, 2, 3)), levels, mode=mode)
     codes = quantize(couplings, levels, mode=mode)
-    np.testing.assert_array_equal(rem.pool_types(codes, (4, 2, 3)), pooled)
+    np.testing.assert_array_equal(pool_types(codes, (4, 2, 3)), pooled)
 
 
 def test_children_that_do_not_fit_the_grid_are_an_error():
@@ -82,7 +85,7 @@ def test_children_that_do_not_fit_the_grid_are_an_error():
         match=r"each child of the grid, 12. Received: shape=\(2, 8\), "
         r"grid=\(2, 2, 3\). Take the grid from `Report.grid`.",
     ):
-        rem.pool_types(np.zeros((2, 8)), (2, 2, 3))
+        pool_types(np.zeros((2, 8)), (2, 2, 3))
 
 
 # ---------------------------------------------------------------- dictionaries
@@ -94,26 +97,11 @@ def test_dictionary_of_types_counts_every_sample(rng):
     trees, expected = rem.CouplingDictionary(4), rem.CouplingDictionary(4)
     trees.update(keys, classes)
     expected.update(pooled_by_hand(keys, (2, 2, 2)), classes)
-    types = rem.type_dictionary(trees, (2, 2, 2))
+    types = type_dictionary(trees, (2, 2, 2))
     assert types.summary() == expected.summary()
     for j in range(4):
         np.testing.assert_array_equal(types.keys(j), expected.keys(j))
         assert types.counts(j) == expected.counts(j)
-
-
-def test_dictionary_of_types_merges_as_that_of_places(rng):
-    parts = []
-    for _ in range(2):
-        parts.append(rem.CouplingDictionary(3))
-        parts[-1].update(
-            rng.integers(0, 3, (40, 8), np.uint8), rng.integers(0, 3, 40)
-        )
-    merged = rem.type_dictionary(parts[0], (4, 1, 2))
-    merged.merge(rem.type_dictionary(parts[1], (4, 1, 2)))
-    parts[0].merge(parts[1])
-    whole = rem.type_dictionary(parts[0], (4, 1, 2))
-    assert merged.summary() == whole.summary()
-    assert merged.summary()["num_samples"] == 80
 
 
 def test_keys_that_differ_in_place_alone_have_no_entropy():
@@ -122,14 +110,14 @@ def test_keys_that_differ_in_place_alone_have_no_entropy():
     keys[np.arange(8), np.arange(8), 0] = 9
     trees = rem.CouplingDictionary(1)
     trees.update(keys.reshape(8, 16), np.zeros(8, int))
-    types = rem.type_dictionary(trees, (2, 4, 2))
+    types = type_dictionary(trees, (2, 4, 2))
     assert trees.entropy_bits.tolist() == [3.0]
     assert types.entropy_bits.tolist() == [0.0]
     np.testing.assert_array_equal(types.keys(0), [[9, 4]])
 
 
 def test_dictionary_of_nothing_has_no_types():
-    types = rem.type_dictionary(rem.CouplingDictionary(3), (2, 2, 2))
+    types = type_dictionary(rem.CouplingDictionary(3), (2, 2, 2))
     assert (types.num_classes, types.num_samples.sum()) == (3, 0)
 
 
@@ -236,7 +224,8 @@ def test_search_for_levels_has_the_entropy_of_types(model, data):
 
 
 def test_key_of_each_image_is_that_of_the_dictionary(model, data, report):
-    keys, predicted = rem.sample_keys(model, data[0], LEVELS, of_types=True)
+    found = rem.trees(model, data[0], LEVELS)
+    keys, predicted = found.type_codes, found.predicted
     expected, classes = keys_by_hand(model, data)["predicted"]
     np.testing.assert_array_equal(keys, expected)
     np.testing.assert_array_equal(predicted, classes)
@@ -264,7 +253,7 @@ def flat_capsnet():
     ids=["grid", "one_place", "row"],
 )
 def test_grid_is_that_of_the_last_routed_layer(make, grid):
-    assert children_grid(make()) == grid
+    assert rem.Evaluator(make()).grid == grid
 
 
 def test_network_without_positions_has_no_types(data):
@@ -283,18 +272,3 @@ def test_network_without_positions_has_no_types(data):
     }  # fmt: skip
     assert all(saved[name] is None for name in about)
     assert "types" not in str(report)
-
-
-def test_keys_of_types_without_positions_are_an_error(data):
-    with pytest.raises(
-        ValueError,
-        match="Keys of types need children at several places.* Received: "
-        "'dr_capsnet', whose children have no positions. Leave out",
-    ):
-        rem.sample_keys(flat_capsnet(), data[0], of_types=True)
-
-
-def test_a_dictionary_without_samples_has_no_types():
-    trees = rem.CouplingDictionary(2)
-    trees.update(np.zeros((0, 4), np.uint8), np.zeros(0, int))
-    assert rem.type_dictionary(trees, (1, 2, 2)).num_keys.tolist() == [0, 0]

@@ -71,8 +71,8 @@ def scene(row, column):
 def test_shift_by_a_cell_changes_the_key_of_places_and_not_that_of_types():
     model = network()
     images = np.stack([scene(*place) for place in PLACES])
-    keys, predicted = rem.sample_keys(model, images, LEVELS)
-    types, _ = rem.sample_keys(model, images, LEVELS, of_types=True)
+    found = rem.trees(model, images, LEVELS)
+    keys, types, predicted = found.codes, found.type_codes, found.predicted
     assert keys.shape == (4, 5 * 5 * TYPES) and types.shape == (4, TYPES)
     assert len(np.unique(keys, axis=0)) == 4
     assert len(np.unique(types, axis=0)) == 1
@@ -103,5 +103,5 @@ def test_shifted_images_have_entropy_in_places_and_none_in_types():
 def test_shift_by_less_than_a_cell_may_change_both():
     model = network()
     images = np.stack([scene(4, 4), scene(5, 4)])
-    types, _ = rem.sample_keys(model, images, 101, of_types=True)
+    types = rem.trees(model, images, 101).type_codes
     assert np.any(types[0] != types[1])

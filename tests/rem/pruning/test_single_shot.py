@@ -10,6 +10,7 @@ from tests.gradients import value_and_gradients, with_weights
 from tests.networks import tiny_capsnet
 from tests.tolerance import assert_all_equal
 from tfcaps import rem
+from tfcaps.rem.pruning.masks import saliency_masks
 from tfcaps.rem.pruning.single_shot import _saliencies
 from training.devices import dtype_policy
 
@@ -108,13 +109,13 @@ def test_moving_averages_are_left_as_they_were(images):
 
 def test_every_tensor_keeps_a_weight():
     saliencies = [np.arange(1.0, 9.0), np.array([[0.0, 0.2], [0.1, 0.0]])]
-    masks = rem.saliency_masks(saliencies, 0.75)
+    masks = saliency_masks(saliencies, 0.75)
     np.testing.assert_array_equal(masks[0], np.arange(8) >= 5)
     np.testing.assert_array_equal(masks[1], [[False, True], [False, False]])
 
 
 def test_equal_saliencies_do_not_change_the_sparsity():
-    (mask,) = rem.saliency_masks([np.zeros((4, 5))], 0.75)
+    (mask,) = saliency_masks([np.zeros((4, 5))], 0.75)
     assert mask.sum() == 5
 
 

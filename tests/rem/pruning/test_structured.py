@@ -10,8 +10,7 @@ from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.rem.compaction.test_compact import sharpen
 from tests.tolerance import SUMS
 from tfcaps import rem
-from tfcaps.rem.pruning.criteria import Evidence, look_ahead, taylor
-from tfcaps.rem.pruning.structured import CRITERIA
+from tfcaps.rem.pruning.structured import CRITERIA, Evidence, look_ahead, taylor
 from tfcaps.rem.pruning.unit_groups import KINDS, UnitGroups, arrays_of
 
 # How many kinds of places each network has whose units may leave.

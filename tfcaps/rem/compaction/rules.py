@@ -17,18 +17,21 @@ from tfcaps.layers import (
     PrimaryMatrixCaps,
     Squash,
 )
-from tfcaps.rem.compaction.em import EMChildren, EMCompactChildren, EMWindows
 from tfcaps.rem.compaction.joins import (
     AsCapsules,
+    Constellations,
     Flattened,
     Joined,
+    PartsConvolution,
     Sum,
     WholeMaps,
 )
-from tfcaps.rem.compaction.parts import Constellations, PartsConvolution
 from tfcaps.rem.compaction.routed import (
     ClassChildren,
     CompactChildren,
+    EMChildren,
+    EMCompactChildren,
+    EMWindows,
     WindowChildren,
 )
 from tfcaps.rem.compaction.units import (

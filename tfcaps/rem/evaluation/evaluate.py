@@ -1,6 +1,8 @@
 """Measures a capsule network: accuracy, parse trees, entropy, sparsity."""
 
 import dataclasses
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,24 +11,46 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import class_caps_and_input, encoder, routed_layers
+from tfcaps.graphs import (
+    cut,
+    encoder,
+    is_routed,
+    keep_pruned,
+    last_routed_layer,
+    routed_layers,
+    same_layers,
+)
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import Tensor, as_float32, longest, quantize, towards_class
-from tfcaps.rem.batches import labelled_batches
-from tfcaps.rem.evaluation.evaluation_counts import EvaluationCounts
+from tfcaps.ops import (
+    Tensor,
+    as_float32,
+    check_mode,
+    longest,
+    quantize,
+    towards_class,
+)
+from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
 )
-from tfcaps.rem.evaluation.metrics import t_scores_of_children
 from tfcaps.rem.evaluation.report import Report
-from tfcaps.rem.finite import check_finite
-from tfcaps.rem.labels import class_of_each
+from tfcaps.rem.finite import check_finite, check_weights
+from tfcaps.rem.labels import NO_CLASS, class_of_each, rightly_told
 from tfcaps.rem.multiply_adds import multiply_adds
-from tfcaps.rem.parse.couplings import QuantizedComparison
+from tfcaps.rem.parse.couplings import (
+    Levels,
+    layer_levels,
+    show_last,
+    shown_outputs,
+    with_levels,
+)
+from tfcaps.rem.parse.dictionary import CouplingDictionary, Grid
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
-from tfcaps.rem.parse.layer_levels import Levels, layer_levels
-from tfcaps.rem.parse.type_keys import children_grid
-from tfcaps.rem.parse.with_couplings import voting_children
+from tfcaps.rem.parse.with_couplings import (
+    LostWithoutTree,
+    voting_children,
+    with_couplings,
+)
 from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
 
 Array = NDArray[Any]
@@ -97,6 +121,115 @@ def evaluate(
     return dataclasses.replace(report, faithfulness=used)
 
 
+class EvaluationCounts:
+    """Adds up the measures of batches.
+
+    A sample's key is counted once: under its class if that is predicted right,
+    else under the predicted class and, another key, under the true one.
+
+    Args:
+        num_classes: Int.
+        uniform: The code of the uniform coupling.
+        layers: Names of the layers that round their couplings.
+    """
+
+    def __init__(self, num_classes: int, uniform: int, layers: list[str]):
+        self._num_classes = num_classes
+        self._uniform = uniform
+        self._layers = layers
+        self._correct, self._mistaken, self._missed = (
+            CouplingDictionary(num_classes) for _ in range(3)
+        )
+        self._samples = self._right = self._right_quantized = 0
+        self._nonuniform = self._leaves = self._codes = self._whole = 0
+        self._t_scores: Array | float = 0.0  # of each child
+        self._largest = np.zeros(len(layers))
+        self._without_class = 0
+        self._told = np.zeros(2, int)  # right with one class, also quantised
+
+    def add(self, batch: dict[str, Array], labels: Array) -> None:
+        """Adds the measures of a batch, as `Evaluator` makes them.
+
+        Images of no class, -1, are counted and left out.
+        """
+        if self._num_classes == 1:
+            for k, name in enumerate(("lengths", "lengths_quantized")):
+                self._told[k] += np.sum(rightly_told(labels, batch[name]))
+        known = labels != NO_CLASS
+        if not np.all(known):
+            self._without_class += int(np.sum(~known))
+            batch = {name: array[known] for name, array in batch.items()}
+            labels = labels[known]
+        keys, predicted = batch["keys"], batch["predicted"]
+        right = predicted == labels
+        wrong = ~right
+        self._correct.update(keys[right], predicted[right])
+        self._mistaken.update(keys[wrong], predicted[wrong])
+        self._missed.update(batch["true_keys"][wrong], labels[wrong])
+        self._samples += len(labels)
+        self._right += int(np.sum(batch["lengths"].argmax(axis=-1) == labels))
+        self._right_quantized += int(np.sum(right))
+        self._nonuniform += int(np.sum(keys != self._uniform))
+        self._leaves += int(np.sum(batch["leaves"]))
+        self._whole += int(np.sum(batch["leaves"] == keys.shape[-1]))
+        self._codes += keys.size
+        self._t_scores += np.sum(batch["t_scores"], axis=0, dtype=np.float64)
+        largest = np.max(batch["largest"], axis=0, initial=0.0)
+        self._largest = np.maximum(self._largest, largest)
+
+    def measures(self, voting: Array) -> dict[str, Any]:
+        """Returns fields of `Report`.
+
+        Args:
+            voting: Which children pruning has left a vote, bool `[i]`.
+
+        Raises:
+            ValueError: If there was no sample.
+        """
+        if not self._samples:
+            if self._without_class:
+                raise ValueError(
+                    "Some image must be of a class. Received: "
+                    f"{self._without_class} images of no class."
+                )
+            raise ValueError(NO_SAMPLES)
+        accuracies = np.array([self._right, self._right_quantized])
+        accuracies = accuracies / self._samples
+        if self._num_classes == 1:
+            accuracies = self._told / (self._samples + self._without_class)
+        zero = [
+            name
+            for name, largest in zip(self._layers, self._largest, strict=True)
+            if largest == 0
+        ]
+        t_scores = np.asarray(self._t_scores) / self._samples
+        left = t_scores[voting]
+        return {
+            "accuracy": float(accuracies[0]),
+            "accuracy_quantized": float(accuracies[1]),
+            "without_class": self._without_class,
+            "nonuniform_share": self._nonuniform / self._codes,
+            "strong_share": self._leaves / self._codes,
+            "whole_share": self._whole / self._samples,
+            "t_score": float(np.mean(t_scores)),
+            "t_score_voting": float(np.mean(left)) if left.size else 0.0,
+            "voting_children": int(np.sum(voting)),
+            "zero_layers": zero,
+            "dictionaries": {
+                "predicted": self._merged(self._mistaken),
+                "true": self._merged(self._missed),
+                "correct": self._merged(),
+            },
+        }
+
+    def _merged(self, *wrong: CouplingDictionary) -> CouplingDictionary:
+        """Returns a dictionary of right predictions, and of wrong ones."""
+        trees = CouplingDictionary(self._num_classes)
+        for part in (self._correct, *wrong):
+            trees.merge(part)
+        return trees
+
+
 class Evaluator:
     """`evaluate` for repeated use on one model, compiled once.
 
@@ -109,6 +242,11 @@ class Evaluator:
         levels: Levels of the last routed layer.
         levels_per_layer: Levels of each layer that is rounded, by its name.
         mode: As given.
+        below: The network from images to the list of all tensors that do not
+            depend on the rounding of couplings.
+        plain: From this list to the measures without rounding.
+        rounded: From this list and class indices to those with it.
+            `EvaluationCounts` takes the measures of both together.
         grid: Rows, columns and types of the children, or `None` where they have
             no positions.
     """
@@ -124,19 +262,8 @@ class Evaluator:
         self.model = encoder(model)
         layers = routed_layers(self.model)
         self.levels_per_layer = layer_levels(layers, levels, most=_MOST_LEVELS)
-        self.mode = mode
-        self._outputs = QuantizedComparison(
-            self.model, self.levels_per_layer, mode
-        )
-        couplings = self._outputs.unrounded["couplings"]
+        self.mode = check_mode(mode)
         last = layers[-1]
-        if len(couplings.shape) != 3:
-            raise ValueError(
-                f"The last routed layer of {self.model.name!r} is a "
-                f"{type(last).__name__}, whose children differ from window to "
-                "window. Parse trees need class capsules, such as "
-                "`tfcaps.layers.ClassCaps`, at the end."
-            )
         if last.name not in self.levels_per_layer:
             raise ValueError(
                 "`levels` must name the last routed layer, whose couplings "
@@ -144,22 +271,45 @@ class Evaluator:
                 f"levels={levels}."
             )
         self.levels = self.levels_per_layer[last.name]
-        self.num_classes = int(couplings.shape[-1])
-        self._routing = last.routing
-        self.grid = children_grid(self.model)
-        self._labels = keras.Input((), dtype="int32", name="labels")
-        self._unrounded = self._unrounded_measures()
-        self._rounded = self._rounded_measures()
-        self._network = _compiled(
-            [self._outputs.input, self._labels],
-            {**self._unrounded, **self._rounded},
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        lowest = next(x for x in layers if x.name in self.levels_per_layer)
+        self.below, above = cut(self.model, lowest, first=True)
+        shown: dict[str, Tensor] = {}
+        outputs = _outputs(above, show_last(above, shown), shown)
+        if len(outputs["couplings"].shape) != 3:
+            raise ValueError(
+                f"The last routed layer of {self.model.name!r} is a "
+                f"{type(last).__name__}, whose children differ from window to "
+                "window. Parse trees need class capsules, such as "
+                "`tfcaps.layers.ClassCaps`, at the end."
+            )
+        self._children, self.num_classes = outputs["couplings"].shape[1:]
+        self._last, self._inputs = last, outputs["children"].shape
+        self.grid = _grid(last, self._inputs)
+        self.plain = _compiled(
+            above.inputs, self._plain_measures(outputs, _lost(last, outputs))
         )
+        rounded: dict[str, Tensor] = {}
+        outputs = _outputs(above, self._rounds(above, shown, rounded), shown)
+        rounded[last.name] = outputs["couplings"]
+        labels = keras.Input((), dtype="int32", name="labels")
+        self.rounded = _compiled(
+            [*above.inputs, labels],
+            self._rounded_measures(
+                outputs, rounded, labels, _lost(self._rounding(last), outputs)
+            ),
+        )
+        images = self.model.inputs[0]
+        taken = keras.tree.flatten(self.below(images))
+        measures = {**self.plain(taken), **self.rounded([*taken, labels])}
+        del measures["lost"], measures["lost_rounded"]
+        self._network = _compiled([images, labels], measures)
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
     ) -> Report:
         """Measures the model on a data set, see `evaluate`."""
-        self._outputs.update()
+        self.update()
         counts = self.counts()
         batches, count = labelled_batches(dataset, batch_size, self.model)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
@@ -179,24 +329,16 @@ class Evaluator:
         lengths: Array = predict(self._network, [images, no_labels])["lengths"]
         return lengths
 
-    def parts(self) -> tuple[keras.Model, keras.Model, keras.Model]:
-        """Returns the network in three parts, with the newest weights.
+    def update(self) -> None:
+        """Gives rounding layers the newest weights of the model.
 
-        The first maps images to a list of all tensors that do not depend on the
-        rounding of couplings. The second maps that list to the measures without
-        rounding, the third maps the list and class indices to those with it.
-        `EvaluationCounts` takes both. They also tell whether the class is lost
-        without its tree, `lost` and `lost_rounded` `[b]`.
+        Raises:
+            ValueError: If a weight is not finite.
         """
-        self._outputs.update()
-        shared = self._outputs.shared
-        lost, lost_rounded = self._outputs.lost
-        rounded = {**self._rounded, "lost_rounded": lost_rounded}
-        return (
-            _compiled(self._outputs.input, shared),
-            _compiled(shared, {**self._unrounded, "lost": lost}),
-            _compiled([*shared, self._labels], rounded),
-        )
+        keep_pruned(self.model)
+        check_weights(self.model.weights)
+        for layer, copy in self._copies.values():
+            copy.set_weights(layer.get_weights())
 
     def counts(self) -> EvaluationCounts:
         """Returns empty counts."""
@@ -218,59 +360,98 @@ class Evaluator:
             nonzero_parameters=nonzero,
             total_parameters=total,
             grid=self.grid,
-            tree_threshold=self._routing.tree_threshold(self.num_classes),
+            tree_threshold=self._last.routing.tree_threshold(self.num_classes),
             **_multiply_adds(self.model),
             **counts.measures(self._voting()),
         )
 
     def _voting(self) -> Array:
         """Returns which children pruning has left a vote, bool `[i]`."""
-        children = int(self._unrounded["t_scores"].shape[-1])
-        if not isinstance(routed_layers(self.model)[-1], ClassCaps):
-            return np.ones(children, bool)
-        layer, shape = class_caps_and_input(self.model)
-        return voting_children(layer, shape, children)
+        if not isinstance(self._last, ClassCaps):
+            return np.ones(self._children, bool)
+        return voting_children(self._last, self._inputs, self._children)
 
-    def _unrounded_measures(self) -> dict[str, Tensor]:
+    def _rounding(self, layer: Any) -> Any:
+        """Returns a rounding copy of a layer, or the layer if not chosen."""
+        if not is_routed(layer) or layer.name not in self.levels_per_layer:
+            return layer
+        if id(layer) not in self._copies:  # it may be called more than once
+            name = f"{layer.name}_rounded"  # the two are in one model
+            levels = self.levels_per_layer[layer.name]
+            copy = with_levels(layer, levels, self.mode, name=name)
+            copy.build_from_config(layer.get_build_config())
+            self._copies[id(layer)] = layer, copy
+        return self._copies[id(layer)][1]
+
+    def _rounds(
+        self,
+        model: keras.Model,
+        shown: dict[str, Tensor],
+        rounded: dict[str, Tensor],
+    ) -> Callable[..., Any]:
+        """Returns a caller of layers that round, which notes couplings."""
+        last = last_routed_layer(model)
+        call_last = show_last(model, shown, replace=self._rounding)
+
+        def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            copy = self._rounding(layer)
+            if layer is last or copy is layer:
+                return call_last(layer, *args, **kwargs)
+            outputs, rounded[layer.name] = with_couplings(copy, args, kwargs)
+            return outputs
+
+        return call
+
+    def _plain_measures(
+        self, outputs: dict[str, Tensor], lost: Tensor
+    ) -> dict[str, Tensor]:
         """Returns the measures with couplings as they are.
 
-        `lengths` `[b, j]`, `t_scores` `[b, i]`, and `leaves` `[b]`, how many
-        children are in the tree of the predicted class.
+        `lengths` `[b, j]`, `t_scores` `[b, i]`, `leaves` `[b]`, how many
+        children are in the tree of the predicted class, and `lost` `[b]`,
+        whether the class is lost without its tree.
         """
-        lengths = self._outputs.unrounded["lengths"]
-        couplings = self._outputs.unrounded["couplings"]
+        lengths, couplings = outputs["lengths"], outputs["couplings"]
         towards = towards_class(couplings, longest(lengths))
         inside = in_tree(
-            as_float32(towards), tree_threshold(self._routing, self.num_classes)
+            as_float32(towards),
+            tree_threshold(self._last.routing, self.num_classes),
         )
         return {
             "lengths": lengths,
             "t_scores": t_scores_of_children(couplings),
             "leaves": ops.sum(ops.cast(inside, "int32"), axis=-1),
+            "lost": lost,
         }
 
-    def _rounded_measures(self) -> dict[str, Tensor]:
+    def _rounded_measures(
+        self,
+        outputs: dict[str, Tensor],
+        rounded: dict[str, Tensor],
+        labels: Tensor,
+        lost: Tensor,
+    ) -> dict[str, Tensor]:
         """Returns the measures with quantised couplings.
 
         `predicted` `[b]`, `keys` and `true_keys` `[b, i]` (uint8) towards the
         predicted and the true class, `largest` `[b, layers]`, the largest
-        rounded coupling of each layer, and with one class `lengths_quantized`
-        `[b, 1]`.
+        rounded coupling of each layer, `lost_rounded` `[b]`, and with one class
+        `lengths_quantized` `[b, 1]`.
         """
-        quantized = self._outputs.quantized
-        predicted = ops.argmax(quantized["lengths"], axis=-1)
-        of_layers = [self._outputs.rounded[n] for n in self.levels_per_layer]
+        predicted = ops.argmax(outputs["lengths"], axis=-1)
+        of_layers = [rounded[name] for name in self.levels_per_layer]
         largest = [
             ops.max(couplings, axis=tuple(range(1, len(couplings.shape))))
             for couplings in of_layers
         ]
         alone = self.num_classes == 1
         return {
-            **({"lengths_quantized": quantized["lengths"]} if alone else {}),
+            **({"lengths_quantized": outputs["lengths"]} if alone else {}),
             "predicted": predicted,
-            "keys": self._keys(quantized["couplings"], predicted),
-            "true_keys": self._keys(quantized["couplings"], self._labels),
+            "keys": self._keys(outputs["couplings"], predicted),
+            "true_keys": self._keys(outputs["couplings"], labels),
             "largest": ops.stack(largest, axis=-1),
+            "lost_rounded": lost,
         }
 
     def _keys(self, couplings: Tensor, classes: Tensor) -> Tensor:
@@ -291,28 +472,77 @@ def _multiply_adds(model: keras.Model) -> dict[str, Any]:
     }
 
 
-def predict(model: keras.Model, inputs: Any) -> Any:
-    """Returns the outputs for one batch.
+def _grid(layer: Any, input_shape: Any) -> Grid | None:
+    """Returns rows, columns and types of children, `None` without places."""
+    if not isinstance(layer, ClassCaps):
+        return None
+    grid = layer.children_shape(input_shape)
+    if len(grid) != 3 or grid[0] * grid[1] == 1:
+        return None
+    rows, columns, types = grid
+    return rows, columns, types
 
-    A batch smaller than one before is filled up: nothing is compiled for it.
-    """
-    strategy = getattr(model, "distribute_strategy", None)
-    if strategy is not None and strategy.num_replicas_in_sync > 1:
-        # `predict_on_batch` would give every replica the whole batch.
-        return model.predict(inputs, verbose=0)
-    count = len(keras.tree.flatten(inputs)[0])
-    missing = max(getattr(model, "largest_batch", 0) - count, 0)
-    model.largest_batch = count + missing
-    if missing:
-        inputs = keras.tree.map_structure(
-            lambda x: np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]),
-            inputs,
-        )
-    outputs = model.predict_on_batch(inputs)
-    return keras.tree.map_structure(lambda x: x[:count], outputs)
+
+def _outputs(
+    model: keras.Model, call: Callable[..., Any], shown: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns `shown`, and the lengths, of the same layers in other calls."""
+    copy = same_layers(model, call)
+    return shown | shown_outputs(copy, shown)
+
+
+def _lost(layer: Any, outputs: dict[str, Tensor]) -> Tensor:
+    """Returns whether classes are lost without their trees, `[b]`."""
+    return LostWithoutTree(layer, int(outputs["couplings"].shape[-1]))(
+        outputs["children"],
+        outputs["lengths"],
+        outputs["couplings"],
+        outputs.get("activations"),
+    )
 
 
 def _compiled(inputs: Any, outputs: Any) -> keras.Model:
     model = keras.Model(inputs, outputs)
     model.compile()
     return model
+
+
+def t_score(couplings: Tensor) -> Tensor:
+    """Returns how tree-like each sample's couplings are.
+
+    `T = mean_i [1 - H(c_i) / ln J]` with the entropy `H` over parents in nats:
+    0 if every child is coupled equally to all parents, 1 if each child has one
+    parent, as in a tree.
+
+    Args:
+        couplings: Unquantised couplings `[b, i, j]`.
+
+    Returns:
+        T-scores `[b]`, float32, in [0, 1] where the couplings of a child sum to
+        1. (Those of `RegularizedRouting` do not, nor with `leaky=True`, where a
+        child that is coupled with no parent counts as one that has chosen.)
+        With a single parent there is nothing to choose, and the score is 1.
+
+    References:
+        - Peer, Stabinger, Rodriguez-Sanchez, 2018,
+          https://arxiv.org/abs/1812.09707
+    """
+    return ops.mean(t_scores_of_children(couplings), axis=-1)
+
+
+def t_scores_of_children(couplings: Tensor) -> Tensor:
+    """Returns how clearly each child chooses a parent.
+
+    Args:
+        couplings: Unquantised couplings `[b, i, j]`.
+
+    Returns:
+        `1 - H(c_i) / ln J`, `[b, i]`, whose mean over children is `t_score`.
+    """
+    parents = couplings.shape[-1]
+    if parents == 1:
+        return ops.ones_like(couplings[..., 0])
+    # Coefficients that are no shares may be negative; these count as none.
+    shares = ops.maximum(couplings, 0.0)
+    nats = -ops.sum(shares * ops.log(shares + 1e-11), axis=-1)
+    return 1.0 - nats / math.log(parents)

@@ -1,21 +1,18 @@
 """The search for the fewest levels that keep the accuracy."""
 
 import dataclasses
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from tfcaps.files import write_atomically
-from tfcaps.rem.batches import labelled_batches
-from tfcaps.rem.evaluation.evaluate import Evaluator, predict
-from tfcaps.rem.evaluation.faithfulness_report import EMPTY_NECESSITY
+from tfcaps.rem.batches import labelled_batches, predict
+from tfcaps.rem.evaluation.evaluate import Evaluator
+from tfcaps.rem.evaluation.faithfulness import EMPTY_NECESSITY
 from tfcaps.rem.finite import check_finite
 from tfcaps.rem.labels import NO_CLASS, class_of_each
+from tfcaps.rem.results import Result
 
 # Those of the paper's networks, and some around.
 CANDIDATES = (2, 3, 5, 6, 11, 21, 51, 101, 129)
@@ -38,7 +35,7 @@ _ROUNDING_ERROR = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
-class LevelSearch:
+class LevelSearch(Result):
     """The result of `find_levels`.
 
     Attributes:
@@ -62,16 +59,6 @@ class LevelSearch:
     tolerance: float
     mode: str
     necessity: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns all attributes, ready for JSON."""
-        return dataclasses.asdict(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_dict()` to a JSON file, which appears complete."""
-        with write_atomically(Path(path), "w") as file:
-            json.dump(self.to_dict(), file, indent=2)
-            file.write("\n")
 
     def __str__(self) -> str:
         lines = [
@@ -175,28 +162,27 @@ def find_levels(
     evaluators = [
         Evaluator(model, levels, mode=mode) for levels in sorted({*candidates})
     ]
-    parts = [evaluator.parts() for evaluator in evaluators]
-    before, unrounded, _ = parts[0]
-    num_classes = evaluators[0].num_classes
+    first = evaluators[0]
+    for evaluator in evaluators:
+        evaluator.update()
     all_counts = [evaluator.counts() for evaluator in evaluators]
-    network = evaluators[0].model
-    batches, count = labelled_batches(dataset, batch_size, network)
+    batches, count = labelled_batches(dataset, batch_size, first.model)
     bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
     samples = lost = 0
-    lost_rounded = np.zeros(len(parts), int)
+    lost_rounded = np.zeros(len(evaluators), int)
     for images, labels in batches:
-        shared = keras.tree.flatten(predict(before, images))
-        batch = predict(unrounded, shared)
-        check_finite(batch, network)
-        labels = class_of_each(labels, num_classes, batch["lengths"])
-        inputs = [*shared, np.maximum(labels, 0).astype("int32")]
+        taken = keras.tree.flatten(predict(first.below, images))
+        plain = predict(first.plain, taken)
+        check_finite(plain, first.model)
+        labels = class_of_each(labels, first.num_classes, plain["lengths"])
+        inputs = [*taken, np.maximum(labels, 0).astype("int32")]
         known = labels != NO_CLASS
         samples += int(np.sum(known))
-        lost += int(np.sum(batch["lost"][known]))
-        for k, (*_, rounded) in enumerate(parts):
-            measured = predict(rounded, inputs)
-            all_counts[k].add({**batch, **measured}, labels)
-            lost_rounded[k] += np.sum(measured["lost_rounded"][known])
+        lost += int(np.sum(plain["lost"][known]))
+        for k, evaluator in enumerate(evaluators):
+            rounded = predict(evaluator.rounded, inputs)
+            all_counts[k].add({**plain, **rounded}, labels)
+            lost_rounded[k] += np.sum(rounded["lost_rounded"][known])
         bar.add(1)
     reports = [
         evaluator.report(counts)

@@ -1,12 +1,9 @@
 """Report on whether trees name parts, as a table and as JSON."""
 
 import dataclasses
-import json
-import os
-from pathlib import Path
 from typing import Any
 
-from tfcaps.files import write_atomically
+from tfcaps.rem.results import Result, lines_of
 
 # Trees name parts if both are at least so large: few leaves on few parts may
 # have clear types, and many leaves on each part name none.
@@ -21,7 +18,7 @@ ONE_TYPE = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
-class NamedParts:
+class NamedParts(Result):
     """The result of `tfcaps.rem.named_parts`.
 
     Leaves are the children in a tree. Measures from `found` on are `None` where
@@ -64,7 +61,7 @@ class NamedParts:
         names: For each type the kind on which most of its leaves lie, or `None`
             if none does.
         reach: As given, in pixels.
-        stability: What `tfcaps.rem.part_stability` returned, or `None` where
+        stability: What `part_stability` returned, or `None` where
             that was not measured.
     """
 
@@ -180,16 +177,10 @@ class NamedParts:
     def to_dict(self) -> dict[str, Any]:
         """Returns all measures, ready for JSON."""
         return {
-            **dataclasses.asdict(self),
+            **super().to_dict(),
             "named": self.named,
             "verdict": self.verdict,
         }
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_dict()` to a JSON file, which appears complete."""
-        with write_atomically(Path(path), "w") as file:
-            json.dump(self.to_dict(), file, indent=2)
-            file.write("\n")
 
     def rows(self) -> list[tuple[str, str]]:
         """Returns the names of measures, and what they are as text."""
@@ -228,10 +219,9 @@ class NamedParts:
         return rows
 
     def __str__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        lines = [f"{name:<{width}}  {value}" for name, value in rows]
-        return "\n".join([*lines, *self._counts(), "", self.verdict])
+        return "\n".join(
+            [*lines_of(self.rows()), *self._counts(), "", self.verdict]
+        )
 
     def _counts(self) -> list[str]:
         """Returns the table of types and kinds, of types that show."""

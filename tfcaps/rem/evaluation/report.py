@@ -2,20 +2,19 @@
 
 import dataclasses
 import functools
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfcaps.files import write_atomically
-from tfcaps.rem.evaluation.class_table import class_table
-from tfcaps.rem.evaluation.faithfulness_report import Faithfulness
+from tfcaps.rem.evaluation.faithfulness import Faithfulness
 from tfcaps.rem.evaluation.named_parts_report import NamedParts
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts
-from tfcaps.rem.parse.dictionary import CouplingDictionary
-from tfcaps.rem.parse.type_keys import Grid, type_dictionary
+from tfcaps.rem.parse.dictionary import (
+    CouplingDictionary,
+    Grid,
+    type_dictionary,
+)
+from tfcaps.rem.results import Result, lines_of
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
@@ -28,10 +27,13 @@ TRIVIAL_WHOLE_SHARE = 0.5
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
 _CLEARLY = 2.33
+# Up to so many classes have a row each; of more, so many at either end.
+_MOST = 30
+_AT_EITHER_END = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class Report(Result):
     """The result of `tfcaps.rem.evaluate`.
 
     Never read entropy alone: it cannot exceed the ceiling, log2 of the number
@@ -51,7 +53,7 @@ class Report:
         whole_share: Share of samples whose tree has every child and so only
             repeats the class.
         t_score: Mean T-score of the unquantised couplings, see
-            `tfcaps.rem.t_score`.
+            `t_score`.
         tree_threshold: The coupling that a child must exceed to be in a tree,
             see `tfcaps.routing.Routing.tree_threshold`.
         t_score_voting: The same over the children that pruning has left a vote.
@@ -142,7 +144,7 @@ class Report:
 
     @functools.cached_property
     def type_dictionaries(self) -> dict[str, CouplingDictionary] | None:
-        """The trees of types, see `tfcaps.rem.pool_types`, by condition."""
+        """The trees of types, see `pool_types`, by condition."""
         if self.grid is None:
             return None
         return {
@@ -302,12 +304,6 @@ class Report:
             "type_conditions": None if types is None else _summaries(types),
         }
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_dict()` to a JSON file, which appears complete."""
-        with write_atomically(Path(path), "w") as file:
-            json.dump(self.to_dict(), file, indent=2)
-            file.write("\n")
-
     def __str__(self) -> str:
         trees = self.dictionary
         about = _summaries(self.dictionaries)
@@ -362,9 +358,9 @@ class Report:
             rows.append(("multiply-adds", f"{self.multiply_adds:,}"))
         if self.faithfulness is not None:
             rows += self.faithfulness.rows()
-        width = max(len(name) for name, _ in rows)
-        table = [f"{name:<{width}}  {value}" for name, value in rows]
-        return "\n".join([*table, "", *class_table(trees), "", self.verdict])
+        return "\n".join(
+            [*lines_of(rows), "", *class_table(trees), "", self.verdict]
+        )
 
     def _without_class_rows(self) -> list[tuple[str, str]]:
         """Returns how many images were of no class, if some were."""
@@ -393,3 +389,31 @@ def _summaries(
     dictionaries: dict[str, CouplingDictionary],
 ) -> dict[str, dict[str, Any]]:
     return {name: trees.summary() for name, trees in dictionaries.items()}
+
+
+def class_table(trees: CouplingDictionary) -> list[str]:
+    """Returns lines about the trees of each class.
+
+    Of more than 30 classes these are the five of the lowest and the five of the
+    highest entropy, among those that have a sample.
+    """
+    samples, entropy = trees.num_samples, trees.entropy_bits
+    columns = (samples, trees.num_keys, entropy, trees.ceiling_bits)
+    rows = [
+        f"{j:>5}  {n:>7}  {keys:>4}  {bits:>7.2f}  {top:>7.2f}"
+        for j, (n, keys, bits, top) in enumerate(zip(*columns, strict=True))
+    ]
+    title = "class  samples  keys  entropy  ceiling (bits)"
+    if len(rows) <= _MOST:
+        return [title, *rows]
+    order = np.argsort(entropy, kind="stable")
+    order = order[samples[order] > 0]
+    left_out = len(order) - 2 * _AT_EITHER_END
+    if left_out <= 0:
+        return [title, *(rows[j] for j in order)]
+    return [
+        title,
+        *(rows[j] for j in order[:_AT_EITHER_END]),
+        f"  ...  {left_out:,} classes of an entropy in between",
+        *(rows[j] for j in order[-_AT_EITHER_END:]),
+    ]

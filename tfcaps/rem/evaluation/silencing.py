@@ -1,14 +1,15 @@
 """A network cut below its children, so that some of them can be silenced."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import (
+    cut,
     encoder,
     is_routed,
     last_routed_layer,
@@ -22,13 +23,14 @@ from tfcaps.layers import (
     PrimaryMatrixCaps,
 )
 from tfcaps.ops import Tensor, length
-from tfcaps.rem.evaluation.redrawing import draw_weights
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
+from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.with_couplings import (
     WithCouplings,
     taken_children,
     voting_children,
+    with_couplings,
 )
 
 Array = NDArray[Any]
@@ -37,6 +39,66 @@ Array = NDArray[Any]
 # of the user are larger: 64 MiB in float32.
 _VOTES_PER_STEP = 2**24
 _MOST_ROWS = 2048
+# Layers that make capsules, besides those that route.
+_CAPSULES = (PartCaps, PrimaryCaps, PrimaryMatrixCaps)
+
+
+def tree_lengths(
+    model: keras.Model,
+    images: ArrayLike,
+    trees: Trees,
+    *,
+    batch_size: int = 256,
+) -> NDArray[np.float32]:
+    """Returns the lengths of all classes when parts of a network are silenced.
+
+    Children that are silenced have pose and activation 0, as in
+    `tfcaps.rem.faithfulness`.
+
+    Args:
+        model: As in `tfcaps.rem.trees`.
+        images: Its input `[n, ...]`.
+        trees: What `tfcaps.rem.trees` returns for them.
+        batch_size: Int. Images in a batch. Defaults to `256`.
+
+    Returns:
+        Array `[n, 3, j]`, float32: the lengths as they are, those with the tree
+        silenced, and those with all but the tree silenced.
+
+    Raises:
+        ValueError: If there is not one tree for each image, or as in
+            `tfcaps.rem.trees`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from tfcaps.models import dr_capsnet
+    >>> from tfcaps.rem import trees
+    >>> network = dr_capsnet((20, 20, 1), 10, filters=4, primary_types=2)
+    >>> images = np.zeros((3, 20, 20, 1), "float32")
+    >>> tree_lengths(network, images, trees(network, images)).shape
+    (3, 3, 10)
+    """
+    images = np.asarray(images)
+    if len(images) != len(trees):
+        raise ValueError(
+            "There must be one tree for each image. Received: "
+            f"{len(images)} images and {len(trees)} trees."
+        )
+    silencer = Silencer(model, batch_size=batch_size)
+    silencer.rows = min(silencer.rows, max(len(images), 1))
+    found = [np.zeros((0, 3, silencer.num_classes), "float32")]
+    for start in range(0, len(images), batch_size):
+        part = slice(start, start + batch_size)
+        taken, _ = silencer.below(images[part])
+        inside = trees.in_tree[part]
+        each = [
+            trees.lengths[part],
+            silencer.silence(taken, inside, None),
+            silencer.silence(taken, ~inside, None),
+        ]
+        found.append(np.stack(each, axis=1).astype("float32"))
+    return np.concatenate(found)
 
 
 class Above(NamedTuple):
@@ -98,34 +160,40 @@ class Silencer:
         check_weights(self.model.weights)
         self._last = last_routed_layer(self.model)
         self.layer = self._named(layer)
-        cut = _Cut(self.layer, self._last)
-        copy = same_layers(self.model, cut.call)
+        below, above = cut(self.model, self.layer)
+        calls: list[_Routed] = []
+        active: dict[str, Tensor] = {}
+        copy = same_layers(above, _noting(active, calls))
         lengths = copy.outputs[0]
         if len(lengths.shape) != 2:
             lengths = Length(dtype="float32")(lengths)
-        chain = self._chain(cut)
+        chain = self._chain(calls)
         self._thresholds = [
             tree_threshold(routed.layer.routing, routed.couplings.shape[-1])
             for routed in chain
         ]
-        self._has_activations = cut.has_activations
-        self._children_shape = tuple(cut.taken[0].shape[1:-1])
+        children = copy.inputs[0]
+        self._has_activations = chain[0].has_activations
+        self._children_shape = tuple(children.shape[1:-1])
         self.num_children = int(chain[0].couplings.shape[1])
         self._taken_children = taken_children(
-            self.layer, cut.taken[0].shape, self.num_children
+            self.layer, children.shape, self.num_children
         )
         self.num_classes = int(lengths.shape[-1])
-        self._below = keras.Model(
-            copy.input, {"taken": cut.taken, "active": cut.active(above=False)}
-        )
         shown = {
             "lengths": lengths,
             "couplings": [routed.couplings for routed in chain],
-            "active": cut.active(above=True),
+            "active": active,
         }
-        self._above = keras.Model(cut.taken, shown)
-        self._lengths = keras.Model(cut.taken, lengths)
-        numbers = self.num_children * int(np.prod(cut.parents))
+        self._above = keras.Model(copy.inputs, shown)
+        self._lengths = keras.Model(copy.inputs, lengths)
+        active = {}
+        copy = same_layers(below, _noting(active))
+        self._below = keras.Model(
+            copy.input, {"taken": copy.outputs, "active": active}
+        )
+        parents = chain[0].poses.shape[1:]
+        numbers = self.num_children * int(np.prod(parents))
         most = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
         self.rows = max(batch_size, most)
         self.votes = 0
@@ -271,9 +339,9 @@ class Silencer:
             )
         return found[0]
 
-    def _chain(self, cut: "_Cut") -> list["_Routed"]:
+    def _chain(self, calls: Sequence["_Routed"]) -> list["_Routed"]:
         """Returns the calls from the layer to the last one."""
-        found = [cut.calls[-1]]
+        found = [calls[-1]]
         if len(found[0].couplings.shape) != 3:
             raise ValueError(
                 f"The last routed layer of {self.model.name!r} is a "
@@ -281,7 +349,7 @@ class Silencer:
                 "window to window. Faithfulness needs class capsules, such as "
                 "`tfcaps.layers.ClassCaps`, at the end."
             )
-        by_poses = {id(routed.poses): routed for routed in cut.calls}
+        by_poses = {id(routed.poses): routed for routed in calls}
         while found[0].layer is not self.layer:
             before = by_poses.get(id(found[0].children))
             if before is None or before.couplings.shape[2:] != (
@@ -302,75 +370,41 @@ class _Routed(NamedTuple):
     """A call of a routed layer: its children, its poses and its couplings."""
 
     layer: Any
+    has_activations: bool
     children: Tensor
     poses: Tensor
     couplings: Tensor
 
 
-class _Cut:
-    """Calls layers, and notes what passes from below a layer to above it."""
+def _noting(
+    active: dict[str, Tensor], calls: list[_Routed] | None = None
+) -> Callable[..., Any]:
+    """Returns a caller of layers that notes how active their capsules are.
 
-    def __init__(self, layer: Any, last: Any):
-        self._layer = layer
-        self._last = last
-        self._tensors: dict[int, Tensor] = {}  # made above
-        self._active: list[tuple[str, bool, Tensor]] = []
-        self.taken: list[Tensor] = []
-        self.has_activations = False
-        self.calls: list[_Routed] = []
-        self.parents: tuple[int, ...] = ()
+    And calls of routed layers, with their couplings, if they are wanted.
+    """
 
-    def active(self, *, above: bool) -> dict[str, Tensor]:
-        """Returns how active capsules are, of the layers above or below."""
-        return {n: x for n, is_above, x in self._active if is_above == above}
-
-    def call(self, layer: Any, *args: Any, **kwargs: Any) -> Any:
-        leaves = keras.tree.flatten((args, kwargs))
-        if layer is self._layer:  # of several calls the last one counts
-            self._start(args, kwargs)
-        elif not any(id(x) in self._tensors for x in leaves):
-            outputs = layer(*args, **kwargs)
-            self._note_active(layer, outputs, above=False)
-            return outputs
-        known = {*self._tensors, *map(id, self.taken)}
-        tensors = [x for x in leaves if isinstance(x, keras.KerasTensor)]
-        self.taken += [x for x in tensors if id(x) not in known]
-        if not is_routed(layer):
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if calls is None or not is_routed(layer):
             outputs = layer(*args, **kwargs)
         else:
-            *outputs, couplings = WithCouplings(layer)(*args, **kwargs)
-            self.calls.append(_Routed(layer, args[0], outputs[0], couplings))
-            if layer is self._layer:
-                self.parents = tuple(outputs[0].shape[1:])
-            outputs = tuple(outputs) if outputs[1:] else outputs[0]
-        for x in keras.tree.flatten(outputs):
-            self._tensors[id(x)] = x
-        self._note_active(layer, outputs, above=True)
-        return outputs
-
-    def _start(self, args: Any, kwargs: Any) -> None:
-        self._tensors.clear()
-        self.calls.clear()
-        activations = args[1] if args[1:] else kwargs.get("activations")
-        self.has_activations = activations is not None
-        self.taken = [args[0]]
-        if self.has_activations:
-            self.taken.append(activations)
-
-    def _note_active(self, layer: Any, outputs: Any, *, above: bool) -> None:
-        if not (
-            is_routed(layer)
-            or isinstance(layer, (PartCaps, PrimaryCaps, PrimaryMatrixCaps))
-        ):
-            return
-        if isinstance(outputs, (tuple, list)):
+            outputs, couplings = with_couplings(layer, args, kwargs)
+            poses = keras.tree.flatten(outputs)[0]
+            given = args[1] if args[1:] else kwargs.get("activations")
+            calls.append(
+                _Routed(layer, given is not None, args[0], poses, couplings)
+            )
+        if is_routed(layer) or isinstance(layer, _CAPSULES):
             # Keras 3.15 builds no model from inside another one with a tensor
             # that is an output twice, here perhaps as the class lengths.
-            active = ops.stop_gradient(outputs[1])
-        else:
-            active = length(outputs)
-        self._active = [x for x in self._active if x[0] != layer.name]
-        self._active.append((layer.name, above, active))
+            active[layer.name] = (
+                ops.stop_gradient(outputs[1])
+                if isinstance(outputs, (tuple, list))
+                else length(outputs)
+            )
+        return outputs
+
+    return call
 
 
 def in_steps(
@@ -395,3 +429,22 @@ def _run(network: keras.Model, inputs: Any) -> Any:
 
 def _flat(active: dict[str, Array]) -> dict[str, Array]:
     return {name: x.reshape(len(x), -1) for name, x in active.items()}
+
+
+def draw_weights(layer: Any, children: int, seed: int) -> None:
+    """Draws all weights of a routed layer anew, the same for each seed."""
+    bias = layer.bias_initializer
+    parents = layer.num_capsules
+    weights = layer.routing.weights(children, parents, layer.dim)
+    initializers = {name: w.initializer for name, w in weights.items()}
+    if bias is not None:
+        initializers["bias"] = bias
+    for name in ("blueprint", "transformation"):
+        initializers[name] = layer.transformation_initializer
+    for number, weight in enumerate(layer.weights):
+        initializer = keras.initializers.get(initializers[weight.name])
+        config = initializer.get_config()
+        if "seed" in config:
+            config["seed"] = seed + number
+            initializer = type(initializer).from_config(config)
+        weight.assign(initializer(weight.shape, dtype=weight.dtype))

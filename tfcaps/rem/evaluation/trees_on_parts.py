@@ -1,23 +1,20 @@
 """Measures whether parse trees lie on the true parts of objects."""
 
 import dataclasses
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.files import write_atomically
-from tfcaps.rem.maps.relevance import widened
+from tfcaps.rem.maps.map_quality import widened
+from tfcaps.rem.results import Result, lines_of
 
 Array = NDArray[Any]
 _CHUNK = 100  # images whose masks are widened at a time
 
 
 @dataclasses.dataclass(frozen=True)
-class TreesOnParts:
+class TreesOnParts(Result):
     """The result of `tfcaps.rem.trees_on_parts`.
 
     The first three are means over the images whose tree has a child; they sum
@@ -54,16 +51,6 @@ class TreesOnParts:
     own_of_active: float | None = None
     loose_of_active: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns all measures, ready for JSON."""
-        return dataclasses.asdict(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_dict()` to a JSON file, which appears complete."""
-        with write_atomically(Path(path), "w") as file:
-            json.dump(self.to_dict(), file, indent=2)
-            file.write("\n")
-
     def __str__(self) -> str:
         """Returns the measures as a table."""
         rows = [
@@ -80,10 +67,11 @@ class TreesOnParts:
                 ("all activations on the object's parts", self.own_of_active),
                 ("all activations on loose parts", self.loose_of_active),
             ]
-        width = max(len(title) for title, _ in rows)
         return "\n".join(
-            f"{title:<{width}}  " + ("   –" if n is None else f"{n:6.1%}")
-            for title, n in rows
+            lines_of(
+                (title, "   –" if n is None else f"{n:6.1%}")
+                for title, n in rows
+            )
         )
 
 

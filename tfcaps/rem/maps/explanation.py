@@ -1,6 +1,7 @@
-"""Explains predictions by the couplings of the predicted class, and by maps."""
+"""Explains predictions by the couplings with a class, and by maps of them."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -9,14 +10,21 @@ from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import (
+    class_caps_and_input,
     encoder,
     last_routed_layer,
     same_layers,
 )
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor, longest, towards_class
+from tfcaps.rem.batches import images_of
+from tfcaps.rem.labels import chosen_classes
 from tfcaps.rem.parse.couplings import show_last, shown_outputs
-from tfcaps.rem.parse.receptive_fields import receptive_fields
+from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
+from tfcaps.rem.parse.trees import Trees, iter_trees
+from tfcaps.rem.parse.with_couplings import voting_children
+
+Array = NDArray[Any]
 
 _ALIGN = ("field", "grid")
 
@@ -75,7 +83,7 @@ def saliency_map(
     References:
         - "Capsule Networks Do Not Need to Model Everything", eq. 16
     """
-    _check_align(align)
+    check_align(align)
     grid = ops.mean(activations * couplings, axis=-1, keepdims=True)
     if align == "field" and centres is not None:
         places = _places(centres, tuple(grid.shape[1:3]))
@@ -94,7 +102,8 @@ def saliency_map(
     return ops.squeeze(enlarged, axis=-1)
 
 
-def _check_align(align: str) -> None:
+def check_align(align: str) -> None:
+    """Raises `ValueError` if `align` is unknown."""
     if align not in _ALIGN:
         raise ValueError(
             f"`align` must be one of {_ALIGN}. Received: align={align!r}."
@@ -172,7 +181,6 @@ def explained(
     model: keras.Model,
     weight_by_activation: bool,
     align: str,
-    classes: Tensor | None = None,
     *,
     poses: bool = False,
 ) -> keras.Model:
@@ -182,11 +190,9 @@ def explained(
         model: As in `explanation`.
         weight_by_activation: As in `explanation`.
         align: As in `explanation`.
-        classes: Input `[b]` of the classes to explain, the second one of the
-            model. Defaults to the predicted ones, and the images alone.
         poses: Bool. Show the class poses `[b, j, d]` too. Defaults to `False`.
     """
-    _check_align(align)
+    check_align(align)
     model = encoder(model)
     layer = last_routed_layer(model)
     shown: dict[str, Tensor] = {}
@@ -201,8 +207,7 @@ def explained(
         )
     towards = TowardsClass(name="towards_class", dtype="float32")
     lengths = outputs["lengths"]
-    inputs = copy.input if classes is None else [copy.inputs[0], classes]
-    classes, couplings = towards(lengths, outputs["couplings"], classes)
+    classes, couplings = towards(lengths, outputs["couplings"])
     pose = outputs["poses"]
     outputs = {"lengths": lengths, "classes": classes, "couplings": couplings}
     if poses:
@@ -220,21 +225,14 @@ def explained(
         if not weight_by_activation:
             activations = ops.ones_like(children[..., 0])
         outputs["saliency"] = saliency(couplings, children, activations)
-    return keras.Model(inputs, outputs, name=model.name)
+    return keras.Model(copy.input, outputs, name=model.name)
 
 
 class TowardsClass(keras.layers.Layer):
-    """Picks each sample's couplings towards a class, or the longest one."""
+    """Picks each sample's couplings towards the longest class."""
 
-    def call(
-        self,
-        lengths: Tensor,
-        couplings: Tensor,
-        classes: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        if classes is None:
-            classes = longest(lengths)
-        classes = ops.cast(classes, "int32")
+    def call(self, lengths: Tensor, couplings: Tensor) -> tuple[Tensor, Tensor]:
+        classes = ops.cast(longest(lengths), "int32")
         return classes, towards_class(couplings, classes)
 
 
@@ -266,3 +264,104 @@ class Saliency(keras.layers.Layer):
             self.image_shape,
             centres=self.centres,
         )
+
+
+def coupling_maps(
+    model: keras.Model,
+    images: Array,
+    classes: ArrayLike | None = None,
+    *,
+    weight_by_activation: bool = True,
+    align: str = "field",
+    batch_size: int = 256,
+) -> Array:
+    """Returns where in images a class looks, by the couplings towards it.
+
+    For the predicted class it is the `saliency` of `explanation`. An image of
+    two digits has a map for each of them.
+
+    Args:
+        model: As in `explanation`, with children at more than one position.
+        images: Its input `[n, h, w, c]`, or a data set of them as in
+            `tfcaps.rem.evaluate`, whose labels are not looked at.
+        classes: Class of each image, `[n]` or one-hot. Defaults to the
+            predicted one.
+        weight_by_activation: As in `explanation`. Defaults to `True`.
+        align: As in `explanation`. Defaults to `"field"`.
+        batch_size: Int. Most images in a batch. Defaults to `256`.
+
+    Returns:
+        Array `[n, h, w]`, float32.
+
+    Raises:
+        ValueError: If the children have one position or none, there is not one
+            class for each image, there is no such class, or as in
+            `explanation`.
+
+    Example:
+
+    >>> from tfcaps.models import dr_capsnet
+    >>> model = dr_capsnet((12, 12, 1), 3, kernel_size=5, primary_kernel_size=3)
+    >>> coupling_maps(model, np.zeros((2, 12, 12, 1), "float32"), [0, 2]).shape
+    (2, 12, 12)
+    """
+    check_align(align)
+    fields = receptive_fields(model)
+    if fields.grid[:2] == (1, 1):
+        raise ValueError(
+            "Maps of couplings need images, and children at more than one "
+            f"position in them. Received: {model.name!r}, where they have "
+            "none. See `tfcaps.rem.maps.attribution.occlusion` for maps of any "
+            "network of images."
+        )
+    chosen = None
+    if classes is not None:
+        network = encoder(model)
+        images = images_of(images, network)
+        number = int(network.output.shape[1])
+        chosen = chosen_classes(classes, len(images), number)
+    active = None
+    if not weight_by_activation:
+        layer, shape = class_caps_and_input(model)
+        active = voting_children(layer, shape, len(fields.boxes))
+    maps, start = [], 0
+    for part in iter_trees(model, images, batch_size=batch_size):
+        if active is not None:
+            ones = np.broadcast_to(active, part.towards.shape)
+            part = replace(part, activations=ones.astype(np.float32))
+        of_part = chosen
+        if chosen is not None:
+            of_part = chosen[start : start + len(part)]
+        maps.append(tree_maps(part, fields, of_part, align=align))
+        start += len(part)
+    return np.concatenate(maps)
+
+
+def tree_maps(
+    trees: Trees,
+    fields: ReceptiveFields,
+    classes: Array | None = None,
+    *,
+    align: str = "field",
+) -> Array:
+    """Returns `coupling_maps` from the trees of the images.
+
+    Args:
+        trees: Trees of `n` images.
+        fields: The receptive fields of the children.
+        classes: As in `coupling_maps`, `[n]`.
+        align: As in `coupling_maps`.
+    """
+    couplings = trees.towards
+    if classes is not None:
+        of_class = classes[:, np.newaxis, np.newaxis]
+        couplings = np.take_along_axis(trees.couplings, of_class, axis=-1)
+    grid = (len(trees), *fields.grid)
+    maps = saliency_map(
+        ops.convert_to_tensor(trees.activations.reshape(grid)),
+        ops.convert_to_tensor(couplings.reshape(grid)),
+        fields.image_shape,
+        centres=fields.centres,
+        align=align,
+    )
+    return ops.convert_to_numpy(maps)

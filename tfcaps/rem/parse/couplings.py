@@ -1,9 +1,10 @@
 """Models that quantise couplings, and models that return them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from tfcaps.graphs import (
     TO_TRAIN_ON,
@@ -21,15 +22,68 @@ from tfcaps.graphs import (
     without_couplings,
 )
 from tfcaps.layers import ClassCaps, Length
-from tfcaps.ops import Tensor, check_mode
-from tfcaps.rem.evaluation.without_trees import LostWithoutTree
-from tfcaps.rem.finite import check_weights
-from tfcaps.rem.gradient_ramp import GradientRamp
-from tfcaps.rem.parse.layer_levels import Levels, layer_levels
+from tfcaps.ops import Tensor, check_mode, is_integer
 from tfcaps.rem.parse.with_couplings import (
     WithCouplings,
     with_couplings,
 )
+
+# One number for all layers, one for each, or one for each that is named.
+Levels = int | Sequence[int] | Mapping[str, int]
+
+
+def layer_levels(
+    routed: Sequence[Any], levels: Levels, *, most: int | None = None
+) -> dict[str, int]:
+    """Returns the levels of each layer that rounds its couplings, by its name.
+
+    Args:
+        routed: The routed layers of a model, from input to output.
+        levels: An int for all layers that are quantisable; a sequence with an
+            int for each of these, from input to output; or a mapping from names
+            of layers to ints. Layers that a mapping does not name stay as they
+            are, and one that is not quantisable, a `ConvCaps3D`, is rounded
+            only if it is named.
+        most: The highest number of levels, if there is one.
+
+    Raises:
+        ValueError: If a number of levels is out of range, or there are more or
+            fewer numbers than layers, or a name is not that of a routed layer.
+    """
+    names = [r.name for r in routed if getattr(r, "quantizable", True)]
+    if isinstance(levels, Mapping):
+        known = [layer.name for layer in routed]
+        unknown = [name for name in levels if name not in known]
+        if unknown:
+            raise ValueError(
+                f"`levels` must name routed layers of the model, which are "
+                f"{known}. Received: {unknown}."
+            )
+        # In the order of the layers.
+        chosen = {name: levels[name] for name in known if name in levels}
+    elif isinstance(levels, Sequence) and not isinstance(levels, str):
+        if len(levels) != len(names):
+            raise ValueError(
+                "`levels` must be one number, or one for each of the "
+                f"{len(names)} layers {names}. Received: "
+                f"levels={tuple(levels)}."
+            )
+        chosen = dict(zip(names, levels, strict=True))
+    else:
+        chosen = dict.fromkeys(names, levels)
+        _check(levels, most)  # also where no layer is quantisable
+    for count in chosen.values():
+        _check(count, most)
+    return {name: int(count) for name, count in chosen.items()}
+
+
+def _check(levels: Any, most: int | None) -> None:
+    fits = is_integer(levels) and levels >= 2
+    if not fits or (most is not None and levels > most):
+        wanted = "at least 2" if most is None else f"in [2, {most}]"
+        raise ValueError(
+            f"`levels` must be {wanted}, and whole. Received: levels={levels}."
+        )
 
 
 def quantize_couplings(
@@ -67,7 +121,7 @@ def quantize_couplings(
 
     def copy_of(layer: Any) -> Any:
         if is_routed(layer) and layer.name in chosen:
-            return _with_levels(layer, chosen[layer.name], mode)
+            return with_levels(layer, chosen[layer.name], mode)
         return type(layer).from_config(layer.get_config())
 
     return copied(model, copy_of)
@@ -166,116 +220,6 @@ def add_couplings(
     return of_same_kind(given, copy.input, {**outputs, **to_train_on})
 
 
-class QuantizedComparison:
-    """A model run as it is and with quantised couplings, in one pass.
-
-    The layers before the first one that rounds its couplings run only once.
-
-    Args:
-        model: As in `capsule_outputs`.
-        levels: As in `quantize_couplings`.
-        mode: As in `quantize_couplings`.
-
-    Attributes:
-        levels: Levels of each layer that rounds its couplings, by its name.
-        input: The images.
-        shared: The tensors that both take from what is computed once.
-        unrounded: The outputs of `capsule_outputs`.
-        quantized: The same with quantised couplings.
-        rounded: The rounded couplings of each layer in `levels`, by its name.
-        lost: Whether classes are lost without their trees, `[b]`, with
-            couplings as they are and with rounded ones.
-    """
-
-    def __init__(self, model: keras.Model, levels: Levels, mode: str):
-        model = encoder(model)
-        self.levels = layer_levels(routed_layers(model), levels)
-        self.rounded: dict[str, Tensor] = {}
-        self._mode = check_mode(mode)
-        self._model = model
-        self._copies: dict[int, tuple[Any, Any]] = {}
-        known: dict[Any, Any] = {}
-        once: dict[int, Tensor] = {}
-        shared: dict[int, Tensor] = {}
-        shown: dict[str, Tensor] = {}
-        call_unrounded = show_last(model, shown)
-        call_rounding = show_last(model, shown, replace=self._rounding)
-
-        def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            outputs = call_unrounded(layer, *args, **kwargs)
-            known[_call_key(layer, args, kwargs)] = outputs
-            return outputs
-
-        def differ(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            rounds = self._rounds(layer)
-            key = _call_key(layer, args, kwargs)
-            if key in known and not rounds:
-                outputs = known[key]
-                once.update((id(x), x) for x in keras.tree.flatten(outputs))
-                return outputs
-            for leaf in keras.tree.flatten((args, kwargs)):
-                if id(leaf) in once:
-                    shared[id(leaf)] = leaf
-            if rounds and layer is not last:
-                called = self._rounding(layer)
-                outputs, couplings = with_couplings(called, args, kwargs)
-                self.rounded[layer.name] = couplings
-                return outputs
-            return call_rounding(layer, *args, **kwargs)
-
-        last = last_routed_layer(model)
-        copy = same_layers(model, record)
-        self.input = copy.input
-        once.update((id(x), x) for x in copy.inputs)
-        self.unrounded = shown_outputs(copy, shown)
-        lost = _lost(last, shown, self.unrounded)
-        self.quantized = shown_outputs(same_layers(model, differ), shown)
-        called = self._rounding(last)
-        self.lost = lost, _lost(called, shown, self.quantized)
-        self.shared = list(shared.values())
-        if last.name in self.levels:
-            self.rounded[last.name] = self.quantized["couplings"]
-
-    def update(self) -> None:
-        """Gives the quantised layers the newest weights of the model.
-
-        Raises:
-            ValueError: If a weight is not finite.
-        """
-        keep_pruned(self._model)
-        check_weights(self._model.weights)
-        for layer, copy in self._copies.values():
-            copy.set_weights(layer.get_weights())
-
-    def _rounds(self, layer: Any) -> bool:
-        return is_routed(layer) and layer.name in self.levels
-
-    def _rounding(self, layer: Any) -> Any:
-        """Returns a rounding copy of a layer, or the layer if not chosen."""
-        if not self._rounds(layer):
-            return layer
-        if id(layer) in self._copies:  # it is called more than once
-            return self._copies[id(layer)][1]
-        name = f"{layer.name}_rounded"  # the two are in one model
-        levels = self.levels[layer.name]
-        copy = _with_levels(layer, levels, self._mode, name=name)
-        copy.build_from_config(layer.get_build_config())
-        self._copies[id(layer)] = layer, copy
-        return copy
-
-
-def _lost(
-    layer: Any, shown: dict[str, Tensor], outputs: dict[str, Tensor]
-) -> Tensor | None:
-    """Returns whether classes are lost without trees, if there are any."""
-    lengths, couplings = outputs["lengths"], outputs["couplings"]
-    if len(couplings.shape) != 3:
-        return None
-    return LostWithoutTree(layer, int(couplings.shape[-1]))(
-        shown["children"], lengths, couplings, shown.get("activations")
-    )
-
-
 def shown_outputs(
     model: keras.Model, shown: dict[str, Tensor]
 ) -> dict[str, Tensor]:
@@ -328,16 +272,68 @@ def show_last(
     return call
 
 
-def _call_key(layer: Any, args: Any, kwargs: Any) -> Any:
-    """Returns a key that equal calls of a layer on the same tensors share."""
-    leaves = keras.tree.flatten((args, kwargs))
-    return id(layer), tuple(id(leaf) for leaf in leaves)
-
-
-def _with_levels(layer: Any, levels: int, mode: str, **settings: Any) -> Any:
+def with_levels(layer: Any, levels: int, mode: str, **settings: Any) -> Any:
     """Returns a layer like this one that rounds its couplings."""
     config = {**layer.get_config(), **settings}
     routing = config["routing"]
     rounding = {"levels": levels, "levels_mode": mode}
     routing["config"] = {**routing["config"], **rounding}
     return type(layer).from_config(config)
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class GradientRamp(keras.layers.Layer):
+    """Passes on its inputs, and a growing share of their gradient.
+
+    The share is the number of training steps so far over `ramp_steps`, at most
+    1, so a loss behind the layer gains weight slowly. The step count is a
+    weight of the layer: it is saved with back-ups and works on every backend.
+
+    Args:
+        ramp_steps: Int, at least 1. Training steps until the gradient is
+            complete.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        That of the input.
+
+    Raises:
+        ValueError: If `ramp_steps` is less than 1.
+    """
+
+    def __init__(self, ramp_steps: int, **kwargs: Any):
+        if ramp_steps < 1:
+            raise ValueError(
+                "`ramp_steps` must be at least 1. Received: ramp_steps="
+                f"{ramp_steps}."
+            )
+        super().__init__(**kwargs)
+        self.ramp_steps = ramp_steps
+
+    def build(self, input_shape: Any) -> None:
+        self.step = self.add_weight(
+            shape=(),
+            initializer="zeros",
+            dtype="int32",
+            trainable=False,
+            aggregation="only_first_replica",
+            name="step",
+        )
+
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
+        if not training:
+            return inputs
+        share = ops.cast(self.step, inputs.dtype) / self.ramp_steps
+        # It stays at 1.
+        self.step.assign(ops.minimum(self.step + 1, self.ramp_steps))
+        constant = ops.stop_gradient(inputs)
+        return constant + share * (inputs - constant)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "ramp_steps": self.ramp_steps}

@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -15,17 +15,18 @@ from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_levels, check_mode, quantize
 from tfcaps.rem.batches import predict_batches
-from tfcaps.rem.parse.couplings import show_last, shown_outputs
+from tfcaps.rem.parse.couplings import Levels, quantize_couplings, shown_outputs
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
+from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
 from tfcaps.rem.parse.receptive_fields import receptive_fields
-from tfcaps.rem.parse.with_couplings import without_couplings
+from tfcaps.rem.parse.with_couplings import with_couplings
 
 Array = NDArray[Any]
 
-# Codes are bytes.
-_MOST_LEVELS = 256
+# Codes of couplings that nobody rounds; those of others are bytes.
+_LEVELS, _MOST_LEVELS = 11, 256
 # Those that all images share.
-_SHARED = "types"
+_SHARED = ("types", "thresholds")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,16 +34,17 @@ class Trees:
     """The trees of `n` images, of `i` children and `j` classes.
 
     The tree of an image has the children that are coupled with its predicted
-    class by more than `Routing.tree_threshold` says, as a rule 1/J. Couplings
-    are those of the model as it is. `trees[rows]` are those of some images.
+    class by more than `Routing.tree_threshold` says, as a rule 1/J.
+    `trees[rows]` are those of some images.
 
     Attributes:
         predicted: The predicted class, `[n]`, int32.
         lengths: Lengths of the classes, `[n, j]`, float32.
         couplings: Couplings of all children with all classes, `[n, i, j]`,
-            float32.
+            float32; `[n, i, 0]` if they were not wanted.
         towards: Those with the predicted class, `[n, i]`, float32.
-        codes: Their codes, `[n, i]`, uint8.
+        codes: Their codes, `[n, i]`, uint8: the key of each image, see
+            `CouplingDictionary`.
         in_tree: Which children are in the tree, `[n, i]`, bool.
         activations: How active the children are, `[n, i]`, float32; 0 for those
             that pruning has left no vote.
@@ -55,6 +57,10 @@ class Trees:
             receptive field, see `receptive_fields`. NaN where children have no
             positions, or the input is no image of a known size. It may be a
             view that cannot be written to.
+        hidden: Activations `[n, m]` and couplings `[n, m, i]` of each layer of
+            fully connected capsules below, the first layer first.
+        thresholds: The coupling above which a child is in the tree, for each
+            of these layers, and last for the children of the classes.
     """
 
     predicted: Array
@@ -66,36 +72,34 @@ class Trees:
     activations: Array
     types: Array
     places: Array
+    hidden: tuple[tuple[Array, Array], ...] = ()
+    thresholds: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.predicted)
 
     def __getitem__(self, rows: Any) -> "Trees":
         """Returns the trees of some images, by a slice or an array."""
-        return Trees(
-            **{
-                name: values if name == _SHARED else values[rows]
-                for name, values in vars(self).items()
-                if name in _FIELDS
-            }
-        )
+        of_each = {
+            name: keras.tree.map_structure(lambda x: x[rows], value)
+            for name, value in self._of_each().items()
+        }
+        return dataclasses.replace(self, **of_each)
 
     @classmethod
     def joined(cls, parts: Sequence["Trees"]) -> "Trees":
         """Returns the trees of all images of one or more parts."""
         first = parts[0]
-        joined = {
-            name: np.concatenate([getattr(part, name) for part in parts])
-            for name in _FIELDS
-            if name not in (_SHARED, "places")
-        }
-        places = [part.places for part in parts]
-        if all(_is_shared(each) for each in places):
-            shape = (len(joined["predicted"]), *first.places.shape[1:])
-            joined["places"] = np.broadcast_to(first.places[:1], shape)
-        else:
-            joined["places"] = np.concatenate(places)
-        return cls(**joined, types=first.types)
+        joined = keras.tree.map_structure(
+            lambda *arrays: _joined(arrays),
+            *(part._of_each() for part in parts),
+        )
+        return dataclasses.replace(first, **joined)
+
+    def _of_each(self) -> dict[str, Any]:
+        """Returns what there is of each image, by the name of the attribute."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return {n: getattr(self, n) for n in names if n not in _SHARED}
 
     @functools.cached_property
     def leaves(self) -> Array:
@@ -115,27 +119,65 @@ class Trees:
         slots: Array = counts > 0.5
         return slots
 
+    @functools.cached_property
+    def type_codes(self) -> Array:
+        """The largest code of each type, `[n, t]`, uint8: the key of types.
+
+        It does not tell where in the image things are, see `pool_types`.
+        """
+        by_place = self.codes.reshape(len(self), -1, self.num_types)
+        codes: Array = by_place.max(axis=1)
+        return codes
+
     @property
     def has_places(self) -> bool:
         """Whether it is known where children are."""
         return bool(np.isfinite(self.places[:1]).all())
 
+    def parse_tree(self, roots: Iterable[int] | None = None) -> ParseTree:
+        """Traces classes back to the capsules that they are made of.
 
-_FIELDS = tuple(field.name for field in dataclasses.fields(Trees))
+        Where there are several images, activations and couplings are their
+        means. Of one image: `trees[k : k + 1].parse_tree()`.
+
+        Args:
+            roots: Classes to trace back. Defaults to those that are predicted.
+
+        Raises:
+            ValueError: If there is no image, no such class, or the couplings
+                with all classes were not wanted.
+        """
+        if not len(self) or not self.couplings.shape[2]:
+            raise ValueError(
+                "A parse tree needs at least one image, and the couplings with "
+                f"all classes. Received: {len(self)} images, couplings of the "
+                f"shape {self.couplings.shape}."
+            )
+        if roots is None:
+            roots = np.unique(self.predicted).tolist()
+        layers = *self.hidden, (self.activations, self.couplings)
+        return parse_tree(
+            [_mean(a) for a, _ in layers] + [_mean(self.lengths)],
+            [_mean(couplings) for _, couplings in layers],
+            roots,
+            threshold=self.thresholds or None,
+        )
 
 
 def trees(
     model: keras.Model,
     images: Any,
-    levels: int = 11,
+    levels: Levels | None = None,
     *,
     mode: str = "midtread",
+    couplings: bool = True,
     batch_size: int = 256,
 ) -> Trees:
     """Returns the trees of images, from one pass of the model.
 
     The couplings of 1,000 images with 1,152 children and ten classes take 46
-    MB; see `iter_trees` for more than fit into memory.
+    MB. `couplings=False` leaves out those with other classes than the predicted
+    one; see `iter_trees` for more than fit into memory even so.
 
     Args:
         model: A functional or sequential model whose last routed layer makes
@@ -144,10 +186,13 @@ def trees(
         images: Its input `[n, ...]`; or what `evaluate` takes, `(images,
             labels)` or an iterable of such batches, whose labels are not looked
             at.
-        levels: Int in [2, 256]. Levels of `Trees.codes`; the trees do not
-            depend on it. Defaults to `11`.
+        levels: Levels to which couplings are rounded, see `quantize_couplings`.
+            Codes have those of the last routed layer, at most 256, and eleven
+            where it does not round. Defaults to `None`, couplings as they are.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
             to `"midtread"`.
+        couplings: Bool. Keep the couplings with all classes. Defaults to
+            `True`.
         batch_size: Int. Most images in a batch cut from arrays. Defaults to
             `256`.
 
@@ -167,9 +212,12 @@ def trees(
     >>> found.towards.shape, found.num_types, found.places[0, :3].tolist()
     ((3, 8), 2, [[8.0, 8.0], [8.0, 8.0], [8.0, 10.0]])
     """
-    parts = list(
-        iter_trees(model, images, levels, mode=mode, batch_size=batch_size)
-    )
+    options: Any = {
+        "mode": mode,
+        "couplings": couplings,
+        "batch_size": batch_size,
+    }
+    parts = list(iter_trees(model, images, levels, **options))
     if not parts:
         raise ValueError(
             "The data set has no samples. A generator can be read only once; "
@@ -181,18 +229,20 @@ def trees(
 def iter_trees(
     model: keras.Model,
     images: Any,
-    levels: int = 11,
+    levels: Levels | None = None,
     *,
     mode: str = "midtread",
+    couplings: bool = True,
     batch_size: int = 256,
 ) -> Iterator[Trees]:
-    """Yields the trees of each batch of images, see `trees`.
+    """Yields the trees of each batch of images.
 
     Args:
         model: As in `trees`.
         images: As in `trees`.
-        levels: As in `trees`. Defaults to `11`.
+        levels: As in `trees`. Defaults to `None`.
         mode: As in `trees`. Defaults to `"midtread"`.
+        couplings: As in `trees`. Defaults to `True`.
         batch_size: As in `trees`. Defaults to `256`.
 
     Yields:
@@ -202,78 +252,143 @@ def iter_trees(
         ValueError: As in `trees`, but for a data set without samples.
     """
     check_mode(mode)
-    check_levels(levels)
-    if levels > _MOST_LEVELS:
-        raise ValueError(
-            f"`levels` must be in [2, {_MOST_LEVELS}], so that a code is a "
-            f"byte. Received: levels={levels}."
-        )
-    shown = _Shown(model)
-    for outputs in shown.batches(images, batch_size):
-        lengths, couplings = outputs["lengths"], outputs["couplings"]
-        predicted = lengths.argmax(axis=-1)
-        towards = np.take_along_axis(
-            couplings, predicted[:, np.newaxis, np.newaxis], axis=-1
-        )[..., 0]
-        codes = ops.convert_to_numpy(quantize(towards, levels, mode=mode))
-        places = outputs.get("places")
-        if places is None:
-            places = np.broadcast_to(shown.places, (*towards.shape, 2))
-        yield Trees(
-            predicted=predicted.astype(np.int32),
-            lengths=lengths,
-            couplings=couplings,
-            towards=towards,
-            codes=codes.astype(np.uint8),
-            in_tree=in_tree(towards, shown.threshold),
-            activations=outputs["activations"],
-            types=shown.types,
-            places=places.astype(np.float64, copy=False),
-        )
+    if levels is not None:
+        if not isinstance(levels, (Sequence, Mapping)):
+            check_levels(levels)
+        model = quantize_couplings(model, levels, mode=mode)
+    network = _TreeNetwork(model, mode)
+    for outputs in network.batches(images, batch_size):
+        yield network.trees(outputs, couplings)
 
 
-def _is_shared(places: Array) -> bool:
-    """Tells whether all images have the same places, in one memory."""
-    return places.strides[0] == 0
+def _joined(arrays: Sequence[Array]) -> Array:
+    """Returns arrays as one, in one memory where all rows are."""
+    if all(array.strides[0] == 0 for array in arrays):
+        shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
+        return np.broadcast_to(arrays[0][:1], shape)
+    return np.concatenate(arrays)
 
 
-class _Shown:
+def _mean(array: Array) -> Array:
+    mean: Array = array.mean(axis=0, dtype=np.float64)
+    return mean
+
+
+class _Call(NamedTuple):
+    """The inputs and outputs of a call of a layer."""
+
+    layer: Any
+    children: Tensor
+    activations: Tensor | None
+    poses: Tensor
+    couplings: Tensor
+
+
+class _TreeNetwork:
     """A model from images to all that their trees are made of."""
 
-    def __init__(self, model: keras.Model):
-        model = without_couplings(encoder(model))
+    def __init__(self, model: keras.Model, mode: str):
+        model = encoder(model)
         layer = last_routed_layer(model)
-        shown: dict[str, Tensor] = {}
-        copy = same_layers(model, show_last(model, shown))
-        outputs = shown_outputs(copy, shown)
-        couplings = outputs["couplings"]
-        if len(couplings.shape) != 3:
+        copy, calls = _with_calls(model, layer)
+        last = calls[-1]
+        if len(last.couplings.shape) != 3:
             raise ValueError(
                 f"The last routed layer of {model.name!r} is a "
                 f"{type(layer).__name__}, whose children differ from window to "
                 "window. Trees need class capsules, such as "
                 "`tfcaps.layers.ClassCaps`, at the end."
             )
-        outputs.pop("poses")
-        outputs |= _Children(layer)(shown["children"], shown.get("activations"))
+        shown = {"poses": last.poses, "couplings": last.couplings}
+        outputs = shown_outputs(copy, shown)
+        del outputs["poses"]
+        outputs |= _Children(layer)(last.children, last.activations)
+        outputs["hidden"] = [
+            [_Children(c.layer)(*c[1:3])["activations"], c.couplings]
+            for c in calls[:-1]
+        ]
         self._network = keras.Model(copy.input, outputs, name=model.name)
-        _, children, parents = couplings.shape
-        self.threshold = tree_threshold(layer.routing, parents)
+        self._thresholds = tuple(
+            tree_threshold(call.layer.routing, call.couplings.shape[-1])
+            for call in calls
+        )
+        routing = layer.routing
+        self._levels = routing.levels or _LEVELS
+        self._mode = routing.levels_mode if routing.levels else mode
+        if self._levels > _MOST_LEVELS:
+            raise ValueError(
+                f"`levels` must be in [2, {_MOST_LEVELS}], so that a code is a "
+                f"byte. Received: levels={self._levels}."
+            )
+        children = last.couplings.shape[1]
         grid: tuple[int, ...] = (children,)
         if isinstance(layer, ClassCaps):
-            grid = layer.children_shape(shown["children"].shape)
-        self.types = np.arange(children) % grid[-1]
-        self.places = np.full((children, 2), np.nan)
+            grid = layer.children_shape(last.children.shape)
+        self._types = np.arange(children) % grid[-1]
+        self._places = np.full((children, 2), np.nan)
         image = tuple(copy.inputs[0].shape[1:])
         if len(grid) == 3 and grid[0] * grid[1] > 1:
             if len(image) == 3 and None not in image:
-                self.places = receptive_fields(model).child_centres
+                self._places = receptive_fields(model).child_centres
 
-    def batches(
-        self, images: Any, batch_size: int
-    ) -> Iterator[dict[str, Array]]:
+    def batches(self, images: Any, batch_size: int) -> Iterator[dict[str, Any]]:
         """Yields what the network says of each batch."""
         yield from predict_batches(self._network, images, batch_size)
+
+    def trees(self, outputs: dict[str, Any], couplings: bool) -> Trees:
+        """Returns the trees of a batch."""
+        lengths, links = outputs["lengths"], outputs["couplings"]
+        predicted = lengths.argmax(axis=-1)
+        towards = np.take_along_axis(
+            links, predicted[:, np.newaxis, np.newaxis], axis=-1
+        )[..., 0]
+        codes = quantize(towards, self._levels, mode=self._mode)
+        places = outputs.get("places")
+        if places is None:
+            places = np.broadcast_to(self._places, (*towards.shape, 2))
+        return Trees(
+            predicted=predicted.astype(np.int32),
+            lengths=lengths,
+            couplings=links if couplings else links[..., :0].copy(),
+            towards=towards,
+            codes=ops.convert_to_numpy(codes).astype(np.uint8),
+            in_tree=in_tree(towards, self._thresholds[-1]),
+            activations=outputs["activations"],
+            types=self._types,
+            places=places.astype(np.float64, copy=False),
+            hidden=tuple((a, c) for a, c in outputs["hidden"]),
+            thresholds=self._thresholds,
+        )
+
+
+def _with_calls(
+    model: keras.Model, last: Any
+) -> tuple[keras.Model, list[_Call]]:
+    """Returns a copy of a model, and its last fully connected calls.
+
+    These are the call of the last routed layer, and before it each `ClassCaps`
+    whose capsules are directly the children of the next one.
+    """
+    calls: dict[int, _Call] = {}  # by the poses that they made
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if layer is not last and not isinstance(layer, ClassCaps):
+            return layer(*args, **kwargs)
+        outputs, couplings = with_couplings(layer, args, kwargs)
+        children, *rest = args
+        activations = rest[0] if rest else kwargs.get("activations")
+        poses = keras.tree.flatten(outputs)[0]
+        done = _Call(layer, children, activations, poses, couplings)
+        calls[id(poses)] = done
+        return outputs
+
+    copy = same_layers(model, call)
+    found = [[c for c in calls.values() if c.layer is last][-1]]
+    while (before := calls.get(id(found[0].children))) is not None:
+        if before.couplings.shape[2] != found[0].couplings.shape[1]:
+            break  # `compact` took capsules out
+        found.insert(0, before)
+    return copy, found
 
 
 class _Children(keras.layers.Layer):

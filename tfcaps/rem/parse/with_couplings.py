@@ -8,7 +8,6 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import same_layers
 from tfcaps.layers import CompactCaps
 from tfcaps.ops import Tensor, as_float32, towards_class
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
@@ -86,27 +85,6 @@ def with_couplings(layer: Any, args: Any, kwargs: Any) -> tuple[Any, Tensor]:
     """Calls a routed layer, and returns its outputs and its couplings."""
     *outputs, couplings = WithCouplings(layer)(*args, **kwargs)
     return (tuple(outputs) if outputs[1:] else outputs[0]), couplings
-
-
-def without_couplings(model: keras.Model) -> keras.Model:
-    """Returns a model whose routed layers are called without `WithCouplings`.
-
-    It shares the layers, and so the weights. `routed_layers` finds all of them.
-
-    Args:
-        model: What `encoder` returns.
-    """
-    if not any(isinstance(layer, WithCouplings) for layer in model.layers):
-        return model
-
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(layer, WithCouplings):
-            return layer(*args, **kwargs)
-        outputs = keras.tree.flatten(layer.layer(*args, **kwargs))
-        # Couplings, and what is made of them, nobody takes from here.
-        return (*outputs, *[outputs[0]] * (1 + layer.counterfactual))
-
-    return same_layers(model, call)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -237,3 +215,56 @@ def _answers(
     answers = ops.concatenate([asked, ops.expand_dims(lengths, 1)], axis=1)
     rest = ops.zeros((batch - count, 3, parents), lengths.dtype)
     return ops.concatenate([answers, rest], axis=0)
+
+
+class LostWithoutTree(keras.layers.Layer):
+    """Tells whether each sample's class is lost when its tree is silenced.
+
+    The tree is that of the longest class, see `in_tree`. Its children get
+    pose and activation 0, and the layer routes again. The class is lost if it
+    is no longer the longest, or less than half as long.
+
+    Args:
+        layer: A `ClassCaps`. It is called with other children.
+        parents: Int. How many parents the children choose from.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        children: Child poses, what the layer takes.
+        lengths: Class lengths `[b, j]`.
+        couplings: Couplings `[b, i, j]`.
+        activations: Child activations, if the layer takes them.
+
+    Output shape:
+        `[b]`, bool.
+    """
+
+    def __init__(self, layer: Any, parents: int, **kwargs: Any):
+        super().__init__(**{"dtype": layer.dtype_policy, **kwargs})
+        self.layer = layer
+        self._threshold = tree_threshold(layer.routing, parents)
+
+    def call(
+        self,
+        children: Tensor,
+        lengths: Tensor,
+        couplings: Tensor,
+        activations: Tensor | None = None,
+    ) -> Tensor:
+        classes = ops.argmax(lengths, axis=-1)
+        towards = as_float32(towards_class(couplings, classes))
+        tree = in_tree(towards, self._threshold)
+        tree = of_inputs(tree, self.layer, children.shape)
+        poses = ops.where(ops.expand_dims(tree, -1), 0.0, children)
+        poses = ops.cast(poses, children.dtype)
+        if activations is not None:
+            zero = ops.zeros_like(activations)
+            activations = ops.where(tree, zero, activations)
+        _, without = self.layer(poses, activations, return_activations=True)
+        same = ops.argmax(without, axis=-1) == classes
+        before, now = (towards_class(x, classes) for x in (lengths, without))
+        half = ops.cast(now, "float32") >= 0.5 * ops.cast(before, "float32")
+        return ops.logical_not(ops.logical_and(same, half))
+
+    def compute_output_spec(self, children: Any, *_: Any, **__: Any) -> Any:
+        return keras.KerasTensor((children.shape[0],), dtype="bool")

@@ -16,9 +16,12 @@ from keras import ops
 from tfcaps.graphs import encoder
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.labels import class_of_each, rightly_told
-from tfcaps.rem.pruning.masks import magnitude_threshold
+from tfcaps.rem.pruning.masks import (
+    DEFAULT_TARGETS,
+    magnitude_threshold,
+    target_variables,
+)
 from tfcaps.rem.pruning.pruning import Pruning, begin, check_unpruned
-from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
 
 # The search ends when the threshold moves by less, or when the loss was the
 # same so many times in a row; the numbers of the paper's code.

@@ -7,10 +7,19 @@ from collections.abc import Sequence
 
 import keras
 
-from tfcaps.rem.pruning.masks import check_scope, magnitude_masks
-from tfcaps.rem.pruning.pruning import begin, check_unpruned
-from tfcaps.rem.pruning.scheduled import Schedule, Scheduled, check_schedule
-from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, target_variables
+from tfcaps.rem.pruning.masks import (
+    DEFAULT_TARGETS,
+    check_scope,
+    magnitude_masks,
+    target_variables,
+)
+from tfcaps.rem.pruning.pruning import (
+    Schedule,
+    Scheduled,
+    begin,
+    check_schedule,
+    check_unpruned,
+)
 
 
 def prune_low_magnitude(

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from tfcaps.ops import Tensor
-from tfcaps.rem.pruning.targets import DEFAULT_TARGETS, check_targets, is_target
+from tfcaps.rem.pruning.masks import DEFAULT_TARGETS, check_targets, is_target
 
 # Optimisers that hold others, which make the updates. Keras 3.12 has only one.
 _WRAPPERS = tuple(

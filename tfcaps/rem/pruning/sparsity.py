@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps.graphs import keep_pruned
-from tfcaps.rem.pruning.targets import (
+from tfcaps.rem.pruning.masks import (
     DEFAULT_TARGETS,
     check_targets,
     target_variables,

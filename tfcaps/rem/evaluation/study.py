@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
-from tfcaps.rem.evaluation import faithfulness_measures as measures
 from tfcaps.rem.evaluation.silencing import Above, Silencer, in_steps
 from tfcaps.rem.finite import check_finite
 
@@ -23,6 +22,11 @@ _ACTIVE = 0.1
 
 # By rows and columns.
 _SHIFTS = ((-1, 0), (1, 0), (0, -1), (0, 1))
+
+# Couplings that differ less are the same but for rounding.
+_DECIMALS = 6
+# The same for their variance: that of couplings which differ by 1e-7.
+_NO_VARIANCE = 1e-14
 
 
 def effect_rows(children: int) -> int:
@@ -126,7 +130,7 @@ class Study:
         all_lengths = np.concatenate([part.lengths for part in seen])
         check_finite(all_lengths, self._silencer.model)
         self.classes = all_lengths.argmax(axis=-1)
-        self.lengths = measures.of_class(all_lengths, self.classes)
+        self.lengths = of_class(all_lengths, self.classes)
         self.towards = np.concatenate([part.towards for part in seen])
         self.trees = np.concatenate([part.trees for part in seen])
 
@@ -141,7 +145,7 @@ class Study:
         for name in ("zero", "mean"):
             alone = self._silence(every, lambda r: ~self.trees[r], name)
             without = self._silence(every, lambda r: self.trees[r], name)
-            same = measures.kept(without, self.classes)
+            same = kept(without, self.classes)
             found["sufficiency"][name] = self._kept(every, alone)
             found["necessity"][name] = self._lost(every, without)
             found["same_without_tree"][name] = float(np.mean(same))
@@ -163,7 +167,7 @@ class Study:
             found["sufficiency_random"][name] = self._kept(images, alone)
             found["necessity_random"][name] = self._lost(images, without)
         found["randomisation_random"] = float(
-            np.mean([measures.jaccard(trees, sets[:, k]) for k in range(draws)])
+            np.mean([jaccard(trees, sets[:, k]) for k in range(draws)])
         )
         return found
 
@@ -185,7 +189,7 @@ class Study:
         places = (scores + ~others[:, None]).argsort(axis=-1).argsort(axis=-1)
         sets = (places < sizes[:, None, None]) & others[:, None]
         flat = sets.reshape(-1, sets.shape[-1])
-        longest = measures.positions(activations) < sizes[:, None]
+        longest = positions(activations) < sizes[:, None]
         images = np.repeat(some, draws)
         found: dict[str, Any] = {
             "necessity_active": {},
@@ -218,7 +222,7 @@ class Study:
         alone = self._silence(
             images, lambda r: np.arange(children) == (r % children)[:, None]
         )
-        left = measures.of_class(alone, self.classes[images])
+        left = of_class(alone, self.classes[images])
         effects = self.lengths[few][:, None] - left.reshape(-1, children)
         towards = self.towards[few]
         draw = np.random.default_rng(self._seed)
@@ -233,13 +237,13 @@ class Study:
         deletion = {}
         insertion = {}
         for name, score in scores.items():
-            places = measures.positions(score)
+            places = positions(score)
             deletion[name] = self._area(few, places, None, nothing)
             insertion[name] = self._area(few, places, nothing, None)
         return {
             "child_deletion": deletion,
             "child_insertion": insertion,
-            "rank_agreement": measures.rank_agreement(towards, effects),
+            "rank_agreement": rank_agreement(towards, effects),
         }
 
     def _area(
@@ -265,7 +269,7 @@ class Study:
             between = self._relative(images, lengths)
             heights += list(between.reshape(len(few), -1).T)
         heights.append(np.ones(len(few)) if last is None else last)
-        return measures.area(counts, np.stack(heights, axis=-1))
+        return area(counts, np.stack(heights, axis=-1))
 
     def stability(self, chosen: Array) -> float | None:
         """Compares trees with those of images shifted by one pixel."""
@@ -281,7 +285,7 @@ class Study:
             taken = self._taken_of(shifted)
             seen = self._above(taken, self._silencer.above)
             trees = np.concatenate([part.trees for part in seen])
-            found.append(measures.jaccard(self.trees[chosen], trees))
+            found.append(jaccard(self.trees[chosen], trees))
         return float(np.mean(found))
 
     def _taken_of(self, images: Array) -> list[Array]:
@@ -302,7 +306,7 @@ class Study:
             above = partial(redrawn, seed=self._seed + 1000 * k)
             seen = self._above(taken, above)
             trees = np.concatenate([each.trees for each in seen])
-            found += len(part) * measures.jaccard(self.trees[part], trees)
+            found += len(part) * jaccard(self.trees[part], trees)
         return found / len(some)
 
     def _above(
@@ -340,17 +344,15 @@ class Study:
         )
 
     def _kept(self, images: Array, lengths: Array) -> float:
-        return float(np.mean(measures.kept(lengths, self.classes[images])))
+        return float(np.mean(kept(lengths, self.classes[images])))
 
     def _lost(self, images: Array, lengths: Array) -> float:
-        gone = measures.lost(
-            lengths, self.classes[images], self.lengths[images]
-        )
+        gone = lost(lengths, self.classes[images], self.lengths[images])
         return float(np.mean(gone))
 
     def _relative(self, images: Array, lengths: Array) -> Array:
         """Returns the lengths of the classes over those with all children."""
-        now = measures.of_class(lengths, self.classes[images])
+        now = of_class(lengths, self.classes[images])
         return now / np.maximum(self.lengths[images], 1e-7)
 
 
@@ -358,3 +360,117 @@ def _counts(children: int) -> Array:
     """Returns how many children are silenced after each step, from 0 on."""
     steps = min(children, _MOST_STEPS)
     return np.arange(steps + 1) * children // steps
+
+
+def kept(lengths: Array, classes: Array) -> Array:
+    """Returns whether a class is the longest, bool `[b]`."""
+    same: Array = lengths.argmax(axis=-1) == classes
+    return same
+
+
+def lost(lengths: Array, classes: Array, before: Array) -> Array:
+    """Returns whether a class is lost, bool `[b]`.
+
+    It is no longer the longest, or less than half as long as `before` `[b]`.
+    """
+    now = of_class(lengths, classes)
+    gone: Array = ~(kept(lengths, classes) & (now >= 0.5 * before))
+    return gone
+
+
+def of_class(lengths: Array, classes: Array) -> Array:
+    """Returns the length `[b]` of one class of each sample."""
+    column = np.take_along_axis(lengths, classes[:, None], axis=-1)
+    return column[:, 0]
+
+
+def jaccard(first: Array, second: Array) -> float:
+    """Returns the mean Jaccard index of sets, bool `[b, i]`; 1 if empty."""
+    both = np.sum(first & second, axis=-1)
+    either = np.sum(first | second, axis=-1)
+    return float(np.mean(np.where(either, both / np.maximum(either, 1), 1.0)))
+
+
+def positions(scores: Array) -> Array:
+    """Returns the place of each child from the highest score on, `[b, i]`.
+
+    Of equal scores the first comes first.
+    """
+    order = np.argsort(-np.round(scores, _DECIMALS), axis=-1, kind="stable")
+    places = np.empty_like(order)
+    np.put_along_axis(places, order, np.arange(order.shape[1])[None], axis=-1)
+    return places
+
+
+def rank_agreement(first: Array, second: Array) -> float:
+    """Returns the mean over samples of Spearman's correlation, 0 if none.
+
+    Args:
+        first: Scores `[b, i]`.
+        second: Scores `[b, i]`.
+    """
+    ranks = [_ranks(np.round(x, _DECIMALS)) for x in (first, second)]
+    ranks = [x - np.mean(x, axis=-1, keepdims=True) for x in ranks]
+    deviations = [np.sqrt(np.sum(x**2, axis=-1)) for x in ranks]
+    product = deviations[0] * deviations[1]
+    covariance = np.sum(ranks[0] * ranks[1], axis=-1)
+    defined = product > 0
+    return float(
+        np.mean(
+            np.where(defined, covariance / np.where(defined, product, 1), 0)
+        )
+    )
+
+
+def _ranks(scores: Array) -> Array:
+    """Returns ranks `[b, i]`, equal scores sharing their mean."""
+    below = np.empty(scores.shape)
+    upto = np.empty(scores.shape)
+    for row, values in enumerate(scores):
+        ordered = np.sort(values)
+        below[row] = np.searchsorted(ordered, values, side="left")
+        upto[row] = np.searchsorted(ordered, values, side="right")
+    return 0.5 * (below + upto)
+
+
+def class_share(values: Array, classes: Array) -> float:
+    """Returns the share of the variance over samples that classes explain.
+
+    Args:
+        values: `[b, i]`; sums of squares are those over all children.
+        classes: `[b]`.
+
+    Returns:
+        In [0, 1]; 1 if nothing varies.
+    """
+    centred = values.astype("float64") - np.mean(
+        values, axis=0, dtype="float64"
+    )
+    total = float(np.sum(centred**2))
+    if total <= _NO_VARIANCE * values.size:
+        return 1.0
+    between = 0.0
+    for j in np.unique(classes):
+        of_class_j = centred[classes == j]
+        mean = np.mean(of_class_j, axis=0)
+        between += len(of_class_j) * float(np.sum(mean**2))
+    return min(between / total, 1.0)
+
+
+def area(counts: Array, heights: Array) -> float:
+    """Returns the mean area under curves, by trapezoids.
+
+    Args:
+        counts: Numbers of children `[n]`, from 0 to all.
+        heights: `[b, n]`.
+    """
+    widths = np.diff(counts) / counts[-1]
+    middles = 0.5 * (heights[:, 1:] + heights[:, :-1])
+    return float(np.mean(np.sum(widths * middles, axis=-1)))
+
+
+def evenly(count: int, most: int) -> Array:
+    """Returns at most so many of `count` indices, evenly spaced."""
+    if count <= most:
+        return np.arange(count)
+    return np.arange(most) * count // most

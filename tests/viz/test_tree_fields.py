@@ -8,11 +8,11 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tests.networks import draw_weights, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem, viz
-from tfcaps.rem import ReceptiveFields, TreeFields
-from tfcaps.viz.style import colour
+from tfcaps.rem import ReceptiveFields, Trees
+from tfcaps.viz.drawing import colour
 
 NAMES = ["ant", "bee", "cat"]
 
@@ -47,12 +47,24 @@ FIELDS = fields_of(BOXES)
 FIELDS.child_centres[6:] = 5.0
 
 
-def tree_of(children, couplings, fields=FIELDS, predicted=1):
-    activations = np.linspace(0.9, 0.5, len(children))
-    return TreeFields(
-        predicted, 0.8, np.array(children, int), np.array(couplings, float),
-        activations, fields,
-    )  # fmt: skip
+def tree_of(children, couplings, fields=FIELDS):
+    """Returns the arguments of a figure of one tree, of the second class."""
+    count, j = len(fields.boxes), 1
+    towards, activations = np.zeros((2, 1, count), np.float32)
+    towards[0, children] = couplings
+    activations[0, children] = np.linspace(0.9, 0.5, len(children))
+    trees = Trees(
+        predicted=np.array([j]),
+        lengths=np.array([[0.1, 0.8, 0.2]]),
+        couplings=np.zeros((1, count, 0)),
+        towards=towards,
+        codes=np.zeros((1, count), np.uint8),
+        in_tree=towards > 1 / 3,
+        activations=activations,
+        types=np.arange(count) % fields.grid[2],
+        places=np.zeros((1, count, 2)),
+    )
+    return trees, fields
 
 
 def outlines(panel):
@@ -71,47 +83,37 @@ def test_trees_have_the_children_above_the_uniform_coupling(levels):
     shown = rem.explanation(shown)(images)
     poses = keras.Model(model.input, model.get_layer("primary_caps").output)
     lengths = np.linalg.norm(poses(images), axis=-1).reshape(4, -1)
-    trees = rem.tree_fields(model, images, levels=levels, batch_size=3)
     fields = rem.receptive_fields(model)
+    trees = rem.trees(model, images, levels, batch_size=3)
+    data = viz.tree_fields(images, trees, fields).data
     sizes = set()
-    for k, tree in enumerate(trees):
+    for k, tree in enumerate(data["images"]):
         couplings = np.asarray(shown["couplings"][k])
         inside = np.flatnonzero(couplings > 1 / 3 + 1e-4)
         strength = couplings * lengths[k]
-        assert tree.children.tolist() == sorted(
-            inside, key=lambda child: -strength[child]
-        )
-        np.testing.assert_allclose(
-            tree.couplings, couplings[tree.children], atol=SUMS
-        )
-        np.testing.assert_allclose(
-            tree.activations, lengths[k][tree.children], atol=SUMS
-        )
-        assert tree.predicted == shown["classes"][k]
-        assert tree.length == pytest.approx(
+        children = [part["child"] for part in tree["children"]]
+        assert children == sorted(inside, key=lambda child: -strength[child])
+        for name, expected in (
+            ("coupling", couplings[children]),
+            ("activation", lengths[k][children]),
+        ):
+            found = [part[name] for part in tree["children"]]
+            np.testing.assert_allclose(found, expected, atol=SUMS)
+        assert tree["predicted"] == shown["classes"][k]
+        assert tree["length"] == pytest.approx(
             float(np.max(shown["lengths"][k])), abs=SUMS
         )
-        np.testing.assert_array_equal(tree.boxes, fields.boxes[tree.children])
-        assert tree.types.tolist() == [
-            fields.position(child)[2] for child in tree.children
-        ]
-        assert tree.size == len(inside) / 12
+        boxes = [part["box"] for part in tree["children"]]
+        assert boxes == fields.boxes[children].tolist()
         sizes.add(len(inside))
     assert 0 < min(sizes) and max(sizes) < 12
-
-
-def test_several_layers_of_capsules_see_everything():
-    model = SMALL_NETWORKS["gamma_capsnet"]()
-    (tree,) = rem.tree_fields(model, images_of(model, 1))
-    assert not tree.fields.is_local
-    assert len(tree.children) <= 4
 
 
 def test_outlines_are_where_the_children_look():
     tree = tree_of([2, 7, 0, 3], [0.9, 0.8, 0.6, 0.4])
     image = np.arange(36.0).reshape(1, 6, 6, 1) / 36
     drawing, data = viz.tree_fields(
-        image, [tree], labels=[2], class_names=NAMES, most=3
+        image, *tree, labels=[2], class_names=NAMES, most=3
     )
     left, right = drawing.axes
     assert left.get_title() == "cat"
@@ -140,7 +142,7 @@ def test_outlines_are_where_the_children_look():
 def test_parts_are_cut_out_and_tied_to_the_class():
     tree = tree_of([2, 7, 0, 3], [0.9, 0.8, 0.6, 0.4])
     image = np.arange(36.0).reshape(1, 6, 6, 1) / 36
-    drawing = viz.tree_fields(image, [tree], class_names=NAMES, most=3).figure
+    drawing = viz.tree_fields(image, *tree, class_names=NAMES, most=3).figure
     left, right = drawing.axes
     whole = left.images[0].get_array()
     first, second, third = right.images
@@ -169,9 +171,12 @@ def test_parts_are_cut_out_and_tied_to_the_class():
 
 
 def test_a_title_stands_over_its_tree():
-    trees = [tree_of([2], [0.9]), tree_of([3], [0.9])]
+    tree, fields = tree_of([2], [0.9])
     drawing, data = viz.tree_fields(
-        np.zeros((2, 6, 6, 1)), trees, titles=["one", "other"]
+        np.zeros((2, 6, 6, 1)),
+        Trees.joined([tree, tree]),
+        fields,
+        titles=["one", "other"],
     )
     assert [drawing.axes[k].get_title("left") for k in (1, 3)] == [
         "one",
@@ -185,7 +190,7 @@ def test_a_part_that_is_cut_by_the_first_row_lies_at_the_lower_right():
     fields.child_centres[0] = [0, -1]
     image = np.arange(36.0).reshape(1, 6, 6, 1) / 36
     tree = tree_of([0], [0.9], fields)
-    right = viz.tree_fields(image, [tree]).figure.axes[1]
+    right = viz.tree_fields(image, *tree).figure.axes[1]
     (part,) = right.images
     assert part.get_array().shape == (2, 1)
     np.testing.assert_allclose(
@@ -195,14 +200,14 @@ def test_a_part_that_is_cut_by_the_first_row_lies_at_the_lower_right():
 
 def test_equal_outlines_have_one_sign():
     tree = tree_of([2, 0, 3], [0.9, 0.8, 0.6])
-    drawing = viz.tree_fields(np.zeros((1, 6, 6, 3)), [tree]).figure
+    drawing = viz.tree_fields(np.zeros((1, 6, 6, 3)), *tree).figure
     assert texts(drawing.axes[0]) == ["1, 3", "2"]
     assert "and" not in " ".join(texts(drawing.axes[1])[:-1])
 
 
 def test_two_views_have_outlines_and_parts_in_both():
     images = np.random.default_rng(0).random((1, 6, 6, 2))
-    drawing = viz.tree_fields(images, [tree_of([2], [0.9])]).figure
+    drawing = viz.tree_fields(images, *tree_of([2], [0.9])).figure
     left, right = drawing.axes
     assert [p.get_x() for p in outlines(left)] == [2.5, 8.5]
     whole = left.images[0].get_array()
@@ -216,7 +221,7 @@ def test_two_views_have_outlines_and_parts_in_both():
 def test_children_that_see_all_the_same_are_no_parts():
     fields = fields_of([[0, 0, 5, 5]] * 3, grid=(1, 1, 3), size=(5, 5))
     tree = tree_of([2, 0], [0.9, 0.7], fields)
-    drawing, data = viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree])
+    drawing, data = viz.tree_fields(np.zeros((1, 6, 6, 1)), *tree)
     left, right = drawing.axes
     assert not outlines(left) and not right.images
     assert not data["images"][0]["is_local"]
@@ -232,7 +237,7 @@ def test_children_some_of_which_see_the_whole_image_are_no_parts():
         [[0, 0, 6, 6], [0, 0, 6, 5]], grid=(1, 2, 1), size=(6, 6)
     )
     tree = tree_of([1], [0.9], fields)
-    right = viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree]).figure.axes[1]
+    right = viz.tree_fields(np.zeros((1, 6, 6, 1)), *tree).figure.axes[1]
     assert not right.images
     assert texts(right)[-1].endswith(
         "there are children that see the whole image"
@@ -241,7 +246,7 @@ def test_children_some_of_which_see_the_whole_image_are_no_parts():
 
 def test_a_tree_without_children_says_so():
     tree = tree_of([], [])
-    drawing, data = viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree])
+    drawing, data = viz.tree_fields(np.zeros((1, 6, 6, 1)), *tree)
     assert texts(drawing.axes[1])[1].startswith("none of the 8 children is")
     assert data["images"][0]["children"] == []
 
@@ -249,13 +254,15 @@ def test_a_tree_without_children_says_so():
 def test_images_without_trees_are_an_error():
     tree = tree_of([2], [0.9])
     with pytest.raises(ValueError, match="2 images and 1 trees"):
-        viz.tree_fields(np.zeros((2, 6, 6, 1)), [tree])
+        viz.tree_fields(np.zeros((2, 6, 6, 1)), *tree)
     with pytest.raises(ValueError, match="0 images and 0 trees"):
-        viz.tree_fields(np.zeros((0, 6, 6, 1)), [])
+        viz.tree_fields(np.zeros((0, 6, 6, 1)), tree[0][:0], FIELDS)
+    with pytest.raises(ValueError, match="`tfcaps.rem.trees` returns. Rec"):
+        viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree], FIELDS)
     with pytest.raises(ValueError, match="at least 1. Received: most=0"):
-        viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree], most=0)
+        viz.tree_fields(np.zeros((1, 6, 6, 1)), *tree, most=0)
     with pytest.raises(ValueError, match="1 images and 2 titles"):
-        viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree], titles=["a", "b"])
+        viz.tree_fields(np.zeros((1, 6, 6, 1)), *tree, titles=["a", "b"])
 
 
 def test_children_that_see_all_but_have_places_are_shown_by_their_cells():
@@ -267,7 +274,7 @@ def test_children_that_see_all_but_have_places_are_shown_by_their_cells():
     ]  # fmt: skip
     assert cells.child_centres[2].tolist() == [1.0, 4.0]
     image = np.arange(36.0).reshape(1, 6, 6, 1) / 36
-    drawing, data = viz.tree_fields(image, [tree_of([3], [0.9], fields)])
+    drawing, data = viz.tree_fields(image, *tree_of([3], [0.9], fields))
     left, right = drawing.axes
     (outline,) = outlines(left)
     assert (outline.get_x(), outline.get_y()) == (2.5, -0.5)

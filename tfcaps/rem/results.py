@@ -1,0 +1,31 @@
+"""What measures return: a table to print, and JSON to save."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tfcaps.files import write_atomically
+
+
+class Result:
+    """The base of dataclasses of measures."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all measures, ready for JSON."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_dict()` to a JSON file, which appears complete."""
+        with write_atomically(Path(path), "w") as file:
+            json.dump(self.to_dict(), file, indent=2)
+            file.write("\n")
+
+
+def lines_of(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Returns a line for each name and value, the values in one column."""
+    rows = list(rows)
+    width = max(len(name) for name, _ in rows)
+    return [f"{name:<{width}}  {value}" for name, value in rows]
