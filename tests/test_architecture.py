@@ -56,7 +56,7 @@ TENSORFLOW = {
     "tfcaps/rem/maps/gradients.py",
     "tfcaps/routing/loop.py",
 }
-PRUNING_TOOLKIT = {"training/pruning/polynomial.py"}
+PRUNING_TOOLKIT = {"training/pruning.py"}
 
 every_file = pytest.mark.parametrize("path", FILES, ids=str)
 

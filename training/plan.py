@@ -9,20 +9,12 @@ import keras
 
 import tfcaps
 from tfcaps import rem
-from training import (
-    devices,
-    features,
-    fine_tuning,
-    fit,
-    rounds,
-    starting,
-)
-from training.backup import BackUp
+from training import devices, features, networks, rounds, starting, train
+from training.callbacks import BackUp
 from training.configs import Config
 from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
-from training.ready import Ready
 from training.tables import TITLES
 
 # Steps that are timed, after the first, which is compiled.
@@ -78,7 +70,7 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
         f"data      {data.name}: {', '.join(counts)} images of "
         f"{rows}x{columns}x{channels}, {data.num_classes} classes"
     )
-    model = fit.build(data, config, decoder=config.decoder == "joint")
+    model = networks.build_for(data, config, decoder=config.decoder == "joint")
     if (start := starting.network(config)) is not None:
         model = starting.begin_with(model, start, config)
     print(f"network   {config.model}: {model.count_params():,} parameters")
@@ -129,8 +121,7 @@ def _multiply_adds(model: keras.Model) -> str:
 
 def _about(config: Config, *names: str) -> str:
     """Returns how exact the time of models is."""
-    stops = (config.patience, config.stop_accuracy) != (None, None)
-    if stops:
+    if config.stops_early:
         return "at most about"
     more = config.rounds > 1 and "baseline" in names
     return "at least about" if more else "about"
@@ -175,20 +166,20 @@ def _show_training(
 ) -> float:
     """Prints how a model is trained, and returns the seconds."""
     config = folder.config.of(name)
-    begun = rounds.begun(name, folder, config.rounds)
-    title = rounds.title(name, begun)
+    begun = _rounds_begun(name, folder, config.rounds)
+    title = rounds.backup_name(name, begun)
     done = BackUp(folder.backup_path(title)).epochs
     done -= begun * config.epochs
-    tuned = BackUp(folder.backup_path(fine_tuning.title(name))).epochs
+    tuned = BackUp(folder.backup_path(f"{name}-tuned")).epochs
     tuned = max(tuned - (begun + 1) * config.epochs, 0)
     timed = _time(name, data, config, strategy)
     total = 0.0
     if name == "baseline" and config.trials > 1 and not done:
         (steps, seconds), *_ = timed
-        epochs = (config.trials - 1) * config.trial_epochs
+        epochs = (config.trials - 1) * train.TRIAL_EPOCHS
         print(
             f"training  {TITLES[name]}: {config.trials} starts of "
-            f"{config.trial_epochs} epochs, of which the best is trained on "
+            f"{train.TRIAL_EPOCHS} epochs, of which the best is trained on "
             "(--trials)"
         )
         total += epochs * steps * seconds
@@ -210,6 +201,12 @@ def _show_training(
     return total
 
 
+def _rounds_begun(name: str, folder: RunFolder, most: int) -> int:
+    """Returns the number, from 0, of the round that a model is in."""
+    titles = (rounds.backup_name(name, k) for k in range(1, most))
+    return sum(folder.backup_path(title).exists() for title in titles)
+
+
 def _time(
     name: str, data: Data, config: Config, strategy: Strategy | None
 ) -> list[tuple[int, float]]:
@@ -218,7 +215,7 @@ def _time(
     Of the capsules, and of the fine-tuning if there is to be any.
     """
     with devices.scope(strategy):
-        ready = fit.prepare(
+        setup = train.prepare(
             name,
             data,
             config,
@@ -226,28 +223,27 @@ def _time(
             lambda model: features.imagined(model, data, config),
             starting.network(config) if name == "rem" else None,
         )
-        timed = [_time_of(ready)]
+        timed = [_time_of(setup)]
         if config.fine_tune_epochs:
             joint = config.decoder == "joint"
-            model = fit.build(data, config, decoder=joint)
-            tuning = fine_tuning.settings(config)
-            with fit.tuned(name, model, data, tuning, strategy) as tuned:
+            model = networks.build_for(data, config, decoder=joint)
+            with train.tuned(name, model, data, config, strategy) as tuned:
                 timed.append(_time_of(tuned))
     return timed
 
 
-def _time_of(ready: Ready) -> tuple[int, float]:
+def _time_of(setup: train.Setup) -> tuple[int, float]:
     clock = _Clock()
-    count = min(ready.batches.num_batches, _TIMED)
-    ready.trained.fit(
-        ready.batches,
+    count = min(setup.batches.num_batches, _TIMED)
+    setup.trained.fit(
+        setup.batches,
         epochs=1 + -(-_TIMED // count),
         steps_per_epoch=count,
         shuffle=False,
         verbose=0,
         callbacks=[clock],
     )
-    return ready.batches.num_batches, min(clock.seconds[1:])
+    return setup.batches.num_batches, min(clock.seconds[1:])
 
 
 class _Clock(keras.callbacks.Callback):

@@ -10,22 +10,9 @@ import pytest
 import tfcaps
 from tests.nightly import nightly
 from tests.training.test_run import command, metrics, tiny_data
-from tfcaps.rem.pruning import criteria, structured, unit_groups
-from training import (
-    devices,
-    models,
-    plan,
-    pruning,
-    runs_file,
-    sources,
-)
-from training.configs import (
-    Config,
-    config_from,
-    network_settings,
-    rem_settings,
-)
-from training.configs.setting import settings_of
+from tfcaps.rem.pruning import criteria, unit_groups
+from training import configs, devices, models, plan, pruning, runs_file, sources
+from training.configs import Config, config_from, settings_of
 from training.datasets import protocols
 
 
@@ -52,18 +39,16 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
 
 def test_settings_may_be_what_there_is():
     known = settings_of(Config)
-    assert known["pruning"].choices == tuple(pruning.STRATEGIES)
+    assert known["pruning"].choices == tuple(pruning._BEGIN)
     assert known["pruning_criterion"].choices == tuple(criteria.CRITERIA)
-    assert set(known["pruning_scope"].choices) == set(structured.SCOPES)
-    assert known["pruning_target"].choices == structured.TARGETS
-    assert rem_settings.UNITS == tuple(unit_groups.KINDS)
+    assert configs.UNITS == tuple(unit_groups.KINDS)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)
     names = tfcaps.routing.get
-    for name in network_settings.names_of_routings():
+    for name in configs.names_of_routings():
         assert isinstance(names(name), tfcaps.routing.Routing)
     with pytest.raises(ValueError) as error:
         names("unknown")
-    assert str(network_settings.names_of_routings()) in str(error.value)
+    assert str(configs.names_of_routings()) in str(error.value)
     assert config_from(dataclasses.asdict(Config())) == Config()
 
 

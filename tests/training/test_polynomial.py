@@ -4,8 +4,7 @@ import pytest
 import tensorflow  # noqa: F401 (on JAX conftest.py leaves this file out)
 
 from tests.tolerance import SUMS
-from training import configs
-from training.pruning import polynomial
+from training import configs, pruning
 
 
 @pytest.mark.parametrize(
@@ -13,9 +12,9 @@ from training.pruning import polynomial
 )
 def test_without_tfmot_it_is_the_same(epochs, steps, monkeypatch):
     config = configs.Config(epochs=epochs, final_sparsity=0.8)
-    theirs = polynomial.polynomial_schedule(config, steps)
-    monkeypatch.setattr(polynomial, "_has_tfmot", lambda: False)
-    ours = polynomial.polynomial_schedule(config, steps)
+    theirs = pruning.polynomial_schedule(config, steps)
+    monkeypatch.setattr(pruning, "_has_tfmot", lambda: False)
+    ours = pruning.polynomial_schedule(config, steps)
     for step in range(1, epochs * steps + 1):
         is_time, sparsity = theirs(step)
         assert ours(step)[0] == bool(is_time)

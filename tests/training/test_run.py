@@ -17,9 +17,10 @@ from tests.nightly import nightly
 from tests.tolerance import SUMS
 from tests.training.datasets.test_datasets import arrays
 from tfcaps import rem
-from training import configs, devices, fit, run, run_job
+from training import configs, devices, results, run, starting, train
+from training.batches import Batches
 from training.folder import RunFolder
-from training.pruning.polynomial import polynomial_schedule
+from training.pruning import polynomial_schedule
 
 _ROOT = Path(__file__).parents[2]
 
@@ -105,7 +106,7 @@ def test_metrics_have_a_line_for_each_model_and_epoch(finished):
 
 @pytest.mark.slow
 def test_the_closing_table_stands_on_stdout(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(run_job, "export", lambda folder, to: None)
+    monkeypatch.setattr(results, "export", lambda folder, to: None)
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "plain"
     assert command("--dataset", data, "--epochs", 1, "--out", out) == 0
@@ -156,23 +157,23 @@ def test_a_stopped_run_resumes_to_the_same_result(
         "--batch-size", 8,
     )  # fmt: skip
     assert command(*flags, "--out", tmp_path / "whole") == 0
-    append = fit.RunFolder.append_metrics
+    append = RunFolder.append_metrics
 
     def stop(folder, row):
         append(folder, row)
         if (row["model"], row["epoch"]) == ("rem", 1):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(fit.RunFolder, "append_metrics", stop)
+    monkeypatch.setattr(RunFolder, "append_metrics", stop)
     assert command(*flags, "--out", tmp_path / "cut") == 130
     hint = f"python training/run.py --resume --out {tmp_path / 'cut'} --bare"
     assert hint in capsys.readouterr().out
     assert not (tmp_path / "cut" / "model.keras").exists()
-    monkeypatch.setattr(fit.RunFolder, "append_metrics", append)
+    monkeypatch.setattr(RunFolder, "append_metrics", append)
     started = []
-    start_epoch = fit.Batches.start_epoch
+    start_epoch = Batches.start_epoch
     monkeypatch.setattr(
-        fit.Batches,
+        Batches,
         "start_epoch",
         lambda self, epoch: (started.append(epoch), start_epoch(self, epoch)),
     )
@@ -293,7 +294,7 @@ def test_zero_is_a_setting():
     options = run.make_parser().parse_args(
         ["--rem", "--decay", "0", "--final-sparsity", "0", "--seed", "0"]
     )
-    config = run_job.open_folder(options).config
+    config = starting.open_folder(options).config
     assert (config.decay, config.final_sparsity, config.rem) == (0, 0, True)
 
 
@@ -341,13 +342,13 @@ def test_mixed_precision_trains_and_leaves_a_network_in_float32(
     tmp_path, monkeypatch
 ):
     prepared = []
-    prepare = fit.prepare
+    prepare = train.prepare
 
     def spy(*args):
         prepared.append(prepare(*args))
         return prepared[-1]
 
-    monkeypatch.setattr(fit, "prepare", spy)
+    monkeypatch.setattr(train, "prepare", spy)
     out = tmp_path / "run"
     assert command(
         "--rem", "--bare", "--dataset", tiny_data(tmp_path / "tiny.npz"),

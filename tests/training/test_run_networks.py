@@ -12,7 +12,7 @@ from tests.nightly import NIGHTLY, nightly
 from tests.training.test_run import command, metrics, tiny_data
 from tfcaps import rem
 from tfcaps.routing import execution
-from training import models, run_job
+from training import models, results
 
 # Sides of the smallest images that each network takes.
 SMALLEST = {
@@ -60,7 +60,7 @@ def quick_export(monkeypatch):
         model = load_model(folder)
         export_model(model, to, name=model.name, version=1)
 
-    monkeypatch.setattr(run_job, "export", export)
+    monkeypatch.setattr(results, "export", export)
 
 
 # Self-attention and EM routing; other tests have dynamic.

@@ -2,8 +2,7 @@
 
 import pytest
 
-from training import configs
-from training.configs import recipe
+from training import configs, presets
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "mine.npz", "digits"])
@@ -19,6 +18,6 @@ def test_other_networks_and_the_paper_have_none_of_that():
     other = configs.load("mnist", "efficient_capsnet")
     assert not any(other.counterfactual_weights)
     assert other.pruning_begin == 0.0
-    published = recipe.published(configs.load("mnist"))
+    published = presets.published(configs.load("mnist"))
     assert not any(published.counterfactual_weights)
     assert not any(published.coupling_weights)

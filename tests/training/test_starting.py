@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.test_run import command, tiny_data
 from tests.training.test_warm_start import weights
-from training import datasets, fit, objectives, starting
+from training import datasets, networks, objectives, starting
 from training.configs import Config
 from training.folder import RunFolder
 
@@ -23,7 +23,7 @@ def trained(tmp_path_factory):
     run = RunFolder(folder / "run", config)
     run.create()
     data = datasets.load(config.dataset)
-    run.save_model("baseline", fit.build(data, config, decoder=False))
+    run.save_model("baseline", networks.build_for(data, config, decoder=False))
     run.append_metrics({"model": "baseline", "epoch": 2})
     return run.path
 
@@ -85,7 +85,7 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
     assert rem.count_params() == smaller.count_params()
     # And so is what was trained on.
     again = starting.begin_with(
-        fit.build(
+        networks.build_for(
             datasets.load(data), RunFolder.open(out).config, decoder=False
         ),
         rem,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from training.batches import Batches
+from training.callbacks import StopOnValidation
 from training.image_data import Images
-from training.stopping import StopOnValidation
 
 
 class Losses(keras.callbacks.Callback):
