@@ -185,9 +185,7 @@ class DataSettings:
         "them",
     )
     mean: tuple[float, ...] = unflagged(
-        (),
-        "mean of each channel for standardisation inside the network; none "
-        "for no standardisation",
+        (), "mean of each channel, subtracted inside the network; none for 0"
     )
     std: tuple[float, ...] = unflagged(
         (), "standard deviation of each channel", limits=(1e-12, None)
@@ -201,10 +199,7 @@ class DataSettings:
         limits=(0, None),
     )
     crop: int | None = unflagged(
-        None,
-        "rows and columns of a random part that is trained on; the middle is "
-        "tested",
-        limits=(1, None),
+        None, "side of a random part; the middle is tested", limits=(1, None)
     )
     rotation: float = setting(
         0.0,
@@ -220,10 +215,7 @@ class DataSettings:
         metavar="LOW,HIGH",
     )
     fill: str = unflagged(
-        "black",
-        "what comes in at the edges of a training image: black, or the edge's "
-        "nearest pixels",
-        choices=("black", "edge"),
+        "black", "comes in from outside an image", choices=("black", "edge")
     )
     brightness: tuple[float, ...] = unflagged(
         (), "lowest and highest factor of an image", limits=(0.0, None)
@@ -232,9 +224,7 @@ class DataSettings:
         0.0, "most that is added to an image or subtracted", limits=(0.0, None)
     )
     contrast: tuple[float, ...] = unflagged(
-        (),
-        "lowest and highest factor of an image's distance from its mean",
-        limits=(0.0, None),
+        (), "the same of the distance from its mean", limits=(0.0, None)
     )
     pairs: bool = unflagged(
         False, "merge each training image with one of another class"
@@ -274,8 +264,8 @@ class NetworkSettings:
     )
     width_start: float | None = unflagged(
         6.0,
-        "pixels by which votes of a constellation_capsnet may differ in the "
-        "first epoch; null for as many as in the last one",
+        "pixels by which votes for a part may differ in the first epoch; null "
+        "for as many as in the last one",
         limits=(0.1, None),
     )
     dense_head: bool = setting(
@@ -319,36 +309,26 @@ class TrainingSettings:
     )
     learning_rate: float = setting(2e-3, "of Adam at first", limits=(0.0, 1e3))
     learning_rate_decay: float | None = unflagged(
-        None,
-        "the learning rate's factor from epoch to epoch; without it the rate "
-        "falls to 0 as a cosine",
-        limits=_SHARE,
+        None, "its factor from epoch to epoch; or a cosine to 0", limits=_SHARE
     )
     patience: int | None = unflagged(
         None,
-        "epochs without a lower validation loss after which a training ends. "
-        "The baseline is then that of the lowest validation loss, REM that of "
-        "the last epoch, as in the paper",
+        "epochs without a lower validation loss that end a training; the "
+        "baseline is then that of the lowest, REM that of the last, as in the "
+        "paper",
         limits=(1, None),
     )
     stop_accuracy: float | None = unflagged(
-        None,
-        "validation accuracy at which a training ends, though not before its "
-        "schedule of pruning",
-        limits=_SHARE,
+        None, "validation accuracy that ends a training", limits=_SHARE
     )
     sharpness_start: float | None = unflagged(
         None,
-        "sharpness of the routing in the first epoch, from which it grows by "
-        "the same factor each epoch to that of the network, at 60 % of the "
-        "training; of networks whose sharpness is scheduled",
+        "sharpness of the routing in the first epoch, from which it grows to "
+        "that of the network, if it is scheduled, at 60 % of the training",
         limits=(1e-3, 1e6),
     )
     hard_margin_from: int | None = unflagged(
-        None,
-        "first epoch, counted from 0, with the harder margins of "
-        "`tfcaps.losses.HardenMargin`",
-        limits=(0, None),
+        None, "epoch, from 0, of `tfcaps.losses.HardenMargin`", limits=(0, None)
     )
     seed: int = setting(
         0, "seed of weights, order and augmentation", limits=(0, 2**32 - 1)
@@ -424,20 +404,13 @@ class RemSettings:
         0.0, "share of the training at which pruning begins", limits=_SHARE
     )
     pruning_end: float = unflagged(
-        0.6,
-        "share of the training at which the final sparsity is reached; "
-        "one_shot prunes half way between the two",
-        limits=_SHARE,
+        0.6, "and ends; one_shot is half way between", limits=_SHARE
     )
     max_searches: int = unflagged(
-        12,
-        "passes over the validation images after an epoch in iterative pruning",
-        limits=(1, None),
+        12, "passes over the validation images an epoch", limits=(1, None)
     )
     min_accuracy: float = unflagged(
-        0.0,
-        "validation accuracy up to which iterative pruning prunes nothing",
-        limits=_SHARE,
+        0.0, "validation accuracy below which it prunes nothing", limits=_SHARE
     )
     pruning_units: tuple[str, ...] = setting(
         ("filters", "types"),
@@ -457,17 +430,13 @@ class RemSettings:
         limits=_SHARE,
     )
     decay_power: float = unflagged(
-        2.0,
-        "how the rate of the decay falls to 0 at the end: as (1 - share of "
-        "training) ** decay_power; 0 keeps it",
-        limits=(0.0, None),
+        2.0, "of its polynomial to 0; 0 keeps the rate", limits=(0.0, None)
     )
     decay_factor: float | None = unflagged(
         None, "the decay's factor from epoch to epoch instead", limits=_SHARE
     )
     decay_targets: tuple[str, ...] = unflagged(
-        ("transformations",),
-        f"groups of weights that decay, out of {' and '.join(TARGETS)}",
+        ("transformations",), "groups of weights that decay"
     )
     coupling_spread: float = setting(
         1.0,

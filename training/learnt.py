@@ -48,14 +48,7 @@ def advice(
     rows: Sequence[Mapping[str, Any]],
     compared: float | None = None,
 ) -> str:
-    """Returns what to try with a model that has learnt nothing.
-
-    Args:
-        config: Settings of the run.
-        num_images: Number of training images.
-        rows: What `metrics.jsonl` has of the model, in order.
-        compared: Accuracy with a dense head. Defaults to `None`, not known.
-    """
+    """Returns what to try with a model that has learnt nothing, see `check`."""
     tips = []
     steps = config.epochs * math.ceil(num_images / config.batch_size)
     if steps < _ENOUGH_STEPS:
@@ -71,20 +64,16 @@ def advice(
     if compared is None:
         tips.append("look whether the labels can be told from the images")
     else:
-        tips.append(_of_comparison(rows[-1]["majority_share"], compared))
-    return f"What to try: {'; '.join(tips)}."
-
-
-def _of_comparison(majority_share: float, compared: float) -> str:
-    text = (
-        f"a dense head in the place of the capsules is right for {compared:.1%}"
-    )
-    if compared > majority_share + (1 - majority_share) / 3:
-        return (
-            f"{text}, so the labels can be told from the images, and another "
-            "--model or --routing may tell them"
+        dense = (
+            "a dense head in the place of the capsules is right for "
+            f"{compared:.1%}"
         )
-    return (
-        f"{text} too, so look whether the labels can be told from images of "
-        "this size (--resize)"
-    )
+        share = rows[-1]["majority_share"]
+        tips.append(
+            f"{dense}, so the labels can be told from the images, and another "
+            "--model or --routing may tell them"
+            if compared > share + (1 - share) / 3
+            else f"{dense} too, so look whether the labels can be told from "
+            "images of this size (--resize)"
+        )
+    return f"What to try: {'; '.join(tips)}."
