@@ -110,7 +110,7 @@ _ADDED = (
     (
         "training/pruning.py",
         _STRATEGY.lstrip("\n"),
-        "    begin_masks(model, Pruning(weights, masks))\n\n\n",
+        "        max_sparsity=config.final_sparsity,\n    )\n\n\n",
     ),
     (
         "training/pruning.py",

@@ -43,6 +43,6 @@ def test_the_step_and_the_epoch_are_named(function, message):
     x = np.float32([[1], [1], [0], [1]])
     with pytest.raises(UserError, match=message):
         model.fit(
-            x, np.zeros((4, 1)), 2, epochs=2, shuffle=False, verbose=0,
+            x, np.ones((4, 1)), 2, epochs=2, shuffle=False, verbose=0,
             callbacks=[StopIfNotFinite()],
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -81,8 +82,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(
     assert "Baseline: 5 epochs of 2 steps of 8 images" in printed
     assert "at most" not in printed
     assert "REM: 5 epochs of 2 steps" in printed
-    assert "class_caps: 3 capsules of 8, DynamicRouting" in printed
-    assert "multiply-adds an image: conv" in printed
+    assert re.search(r"parameters, [\d,]+ multiply-adds an image", printed)
     assert "No run folder has been made." in printed
     assert command(*flags, "--recipe", "paper", "--dry-run") == 0
     assert "Training takes at most about" in capsys.readouterr().out

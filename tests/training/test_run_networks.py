@@ -200,25 +200,3 @@ def test_samples_limits_training_and_test_images(tmp_path):
     assert command(*flags, "--samples", 5) == 0
     report = json.loads((out / "rem.json").read_text())["models"]["baseline"]
     assert report["num_samples"] == 5
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--routing", "nearest"], "'nearest' is neither a number of iter"),
-        (["--routing", "0"], "'0' is neither a number of iterations nor"),
-        (["--decoder", "both"], "invalid choice: 'both'"),
-        (["--samples", "0"], "'0' is not a whole number at least 1"),
-        (
-            ["--model", "deepcaps", "--routing", "em"],
-            "deepcaps does not fit: ConvCaps3D takes a routing whose only",
-        ),
-    ],
-)
-def test_mistakes_are_one_line(flags, message, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert command("--dataset", "digits", *flags) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
-    assert not list(tmp_path.iterdir())

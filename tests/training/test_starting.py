@@ -1,13 +1,13 @@
-"""REM that begins with the network of another run."""
+"""REM that begins with the baseline, or with the network of another run."""
 
 import dataclasses
 import json
 
+import keras
 import numpy as np
 import pytest
 
 from tests.training.test_run import command, tiny_data
-from tests.training.test_warm_start import weights
 from training import datasets, networks, objectives, starting
 from training.configs import Config
 from training.folder import RunFolder
@@ -28,10 +28,13 @@ def trained(tmp_path_factory):
     return run.path
 
 
-@pytest.mark.slow
-def test_the_network_is_the_baseline_and_rem_begins_with_it(
-    finished, tmp_path, monkeypatch
-):
+def weights(path):
+    return keras.models.load_model(path, compile=False).get_weights()
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The weights that the training of each model begins with."""
     begun = {}
     compiled = objectives.compile_model
 
@@ -40,6 +43,37 @@ def test_the_network_is_the_baseline_and_rem_begins_with_it(
         compiled(model, name, config, steps, network)
 
     monkeypatch.setattr(objectives, "compile_model", note)
+    return begun
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warm", [True, False])
+def test_rem_begins_where_the_baseline_ended(tmp_path, begun, warm):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flag = "--warm-start" if warm else "--no-warm-start"
+    flags = ("--rem", "--dataset", data, "--epochs", 1, "--bare", "--force")
+    assert command(*flags, flag, "--out", tmp_path / "run") == 0
+    expected = begun["baseline"]
+    if warm:
+        expected = weights(tmp_path / "run" / "baseline.keras")
+        assert not np.array_equal(expected[0], begun["baseline"][0])
+    for mine, theirs in zip(begun["rem"], expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.slow
+def test_without_a_baseline_there_is_nothing_to_begin_with(tmp_path):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flags = ("--rem", "--dataset", data, "--epochs", 1, "--bare")
+    out = tmp_path / "run"
+    assert command(*flags, "--warm-start", "--no-baseline", "--out", out) == 0
+    assert RunFolder.open(out).config.warm_start
+
+
+@pytest.mark.slow
+def test_the_network_is_the_baseline_and_rem_begins_with_it(
+    finished, tmp_path, begun
+):
     out = tmp_path / "run"
     flags = ("--rem", "--start-from", finished, *SHORT, "--seed", 3)
     assert command(*flags, "--out", out) == 0
@@ -111,6 +145,7 @@ def test_a_dry_run_trains_no_baseline(trained, tmp_path, capsys):
     ("flags", "message"),
     [
         ((), "--start-from need --rem"),
+        (("--warm-start",), "--warm-start, --start-from need --rem"),
         (("--rem", "--no-baseline"), "--no-baseline contradicts --start-from"),
         (("--rem", "--no-warm-start"), "contradicts --start-from"),
         (("--rem", "--dataset", "digits"), "are 8x8x1 in 10 classes"),
