@@ -206,10 +206,9 @@ class RunFolder:
             return None
         try:
             with np.load(path) as arrays:
-                found: NDArray[Any] = arrays["pictures"]
+                return arrays["pictures"]
         except _UNREADABLE as error:
             raise UserError(f"{path} cannot be read: {error}.") from error
-        return found
 
     def _read_dictionary(self, name: str) -> CouplingDictionary:
         try:
