@@ -1,7 +1,6 @@
 """What the main job tells before it does anything, and its logs."""
 
 import dataclasses
-import json
 import re
 import sys
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import tfcaps
-from tests.nightly import nightly
 from tests.training.test_run import command, metrics, tiny_data
 from tfcaps.rem.pruning import criteria, unit_groups
 from training import configs, devices, models, plan, pruning, runs_file, sources
@@ -125,21 +123,6 @@ def test_a_long_training_says_first_how_long_it_takes(
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-@nightly
-@pytest.mark.slow
-def test_a_dry_run_trains_as_the_run_would(tmp_path, monkeypatch):
-    """What was timed leaves no trace in the run that follows."""
-    monkeypatch.chdir(tmp_path)
-    tiny_data("tiny.npz")
-    flags = ("--bare", "--dataset", "tiny.npz", "--epochs", 2)
-    losses = []
-    for name in ("first", "second"):
-        assert command(*flags, "--out", name) == 0
-        losses.append([row["loss"] for row in metrics(tmp_path / name)])
-        assert command(*flags, "--dry-run") == 0
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
 def test_tensorboard_gets_what_is_measured(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing import event_accumulator
@@ -180,19 +163,15 @@ def test_without_tensorboard_the_flag_is_an_error(
     assert not out.exists()
 
 
-@pytest.mark.slow
-def test_an_older_run_lacks_settings_and_a_newer_one_has_unknown_ones(
-    tmp_path, capsys
-):
-    data = tiny_data(tmp_path / "tiny.npz")
-    out = tmp_path / "run"
-    flags = ("--bare", "--dataset", data, "--epochs", 1)
-    assert command(*flags, "--out", out) == 0
-    settings = json.loads((out / "config.json").read_text())
-    older = {k: v for k, v in settings.items() if k != "deterministic"}
-    (out / "config.json").write_text(json.dumps(older))
-    assert command("--resume", "--bare", "--out", out) == 0
-    capsys.readouterr()
-    (out / "config.json").write_text(json.dumps({**settings, "warp": 9}))
-    assert command("--resume", "--bare", "--out", out) == 2
-    assert "the settings warp, which this version" in capsys.readouterr().err
+def test_files_of_other_versions_are_read_or_refused():
+    saved = dataclasses.asdict(Config(rounds=1, coupling_ramp=0.0))
+    older = {k: v for k, v in saved.items() if k not in ("rounds", "seed")}
+    del older["coupling_ramp"]
+    gone = {"scope": "global", "tolerance": 0.0}
+    assert config_from({**older, **gone}) == config_from(saved)
+    for name, value, message in (
+        ("warp", 9, "the settings warp, which this version does not know"),
+        ("scope", "tensor", "scope is 'tensor', and this version has nothing"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            config_from({**saved, name: value})

@@ -1,7 +1,5 @@
 """Further rounds of a training, while the validation images gain by them."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -181,9 +179,3 @@ def test_folders_get_rounds_unless_epochs_are_given(tmp_path, capsys):
     data = tiny_data(tmp_path / "tiny.npz")
     assert command("--dataset", data, "--rounds", 2, "--dry-run") == 0
     assert "Training takes at least about" in capsys.readouterr().out
-
-
-def test_runs_of_before_had_one_round():
-    settings = dataclasses.asdict(configs.Config())
-    del settings["rounds"]
-    assert configs.config_from(settings).rounds == 1
