@@ -391,7 +391,8 @@ class RemSettings:
     )
     pruning: str = setting(
         "polynomial",
-        "what is pruned when, see training/pruning.py",
+        "what is pruned when. "
+        + "; ".join(f"{name}: {about}" for name, about in STRATEGIES.items()),
         choices=tuple(STRATEGIES),
     )
     final_sparsity: float = setting(
