@@ -123,7 +123,7 @@ class StopIfNotFinite(keras.callbacks.Callback):
             # During `fit` the live state is outside the variables.
             self.model.jax_state_sync()
         for variable in self.model.trainable_variables:
-            if not bool(ops.all(ops.isfinite(variable))):
+            if not np.all(np.isfinite(ops.convert_to_numpy(variable))):
                 self._stop(
                     f"the weight {variable.path!r} became infinite or not a "
                     "number in the last step"
