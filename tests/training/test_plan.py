@@ -33,7 +33,9 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
     variants = {"cats_vs_dogs_128px_subset", "imagenette_128px"}
     assert protocols._PROTOCOLS.keys() - variants <= sources.SOURCES.keys()
     for source in sources.SOURCES.values():
-        assert source.loader is None or callable(source.load)
+        module, _, name = (source.loader or "datasets:load").partition(":")
+        folder = "training.datasets." if source.loader else "training."
+        assert callable(getattr(importlib.import_module(folder + module), name))
 
 
 def test_settings_may_be_what_there_is():

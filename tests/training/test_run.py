@@ -13,10 +13,9 @@ import pytest
 
 import tfcaps
 from tests.commands import status_of
-from tests.nightly import nightly
 from tests.training.datasets.test_datasets import arrays
 from tfcaps import rem
-from training import configs, devices, results, run, starting, train
+from training import configs, results, run, starting, train
 from training.folder import RunFolder
 
 _ROOT = Path(__file__).parents[2]
@@ -142,29 +141,6 @@ def test_resuming_removes_what_was_being_written(finished, tmp_path, name):
     (folder / name).touch()
     RunFolder.resume(folder)
     assert set(folder.rglob("*")) - {folder / "served" / "tiny"} == before
-
-
-@nightly
-@pytest.mark.slow
-def test_mirrored_training_equals_one_replica(
-    tmp_path, monkeypatch, two_replicas
-):
-    strategies = {"none": None, "mirrored": two_replicas}
-    monkeypatch.setattr(devices, "make_strategy", strategies.get)
-    data = tiny_data(tmp_path / "tiny.npz")
-    for strategy in ("none", "mirrored"):
-        status = command(
-            "--rem", "--bare", "--dataset", data, "--epochs", 2,
-            "--batch-size", 8, "--strategy", strategy,
-            "--out", tmp_path / strategy,
-        )  # fmt: skip
-        assert status == 0
-    single, mirrored = (
-        keras.models.load_model(tmp_path / name / "model.keras").get_weights()
-        for name in ("none", "mirrored")
-    )
-    for mine, theirs in zip(single, mirrored, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-4)
 
 
 @pytest.mark.parametrize(
