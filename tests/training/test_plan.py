@@ -1,6 +1,7 @@
 """What the main job tells before it does anything, and its logs."""
 
 import dataclasses
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -33,9 +34,10 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
     variants = {"cats_vs_dogs_128px_subset", "imagenette_128px"}
     assert protocols._PROTOCOLS.keys() - variants <= sources.SOURCES.keys()
     for source in sources.SOURCES.values():
-        module, _, name = (source.loader or "datasets:load").partition(":")
-        folder = "training.datasets." if source.loader else "training."
-        assert callable(getattr(importlib.import_module(folder + module), name))
+        if source.loader is not None:
+            module, _, name = source.loader.partition(":")
+            found = importlib.import_module(f"training.datasets.{module}")
+            assert callable(getattr(found, name))
 
 
 def test_settings_may_be_what_there_is():
