@@ -136,22 +136,6 @@ class StopIfNotFinite(keras.callbacks.Callback):
         )
 
 
-class Pause(keras.callbacks.Callback):
-    """Stops after so many epochs, before the schedules end.
-
-    Args:
-        epochs: Int. Epochs since the beginning of the training.
-    """
-
-    def __init__(self, epochs: int):
-        super().__init__()
-        self.epochs = epochs
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if epoch + 1 == self.epochs:
-            self.model.stop_training = True
-
-
 class StopOnValidation(keras.callbacks.Callback):
     """Stops when the loss has not fallen for long, or the accuracy is reached.
 

@@ -27,7 +27,6 @@ from training.batches import Batches
 from training.callbacks import (
     BackUp,
     Measure,
-    Pause,
     StopIfNotFinite,
     StopOnValidation,
     TensorBoard,
@@ -331,12 +330,11 @@ def _best_start(setup: Setup, data: Data, folder: RunFolder) -> str:
                 variable.assign(value)
         model.fit(
             stream(setup.batches),
-            epochs=config.epochs,
+            epochs=min(TRIAL_EPOCHS, config.epochs),
             verbose=progress(),
             shuffle=False,
             callbacks=[
                 *callbacks_of(setup),
-                Pause(TRIAL_EPOCHS),
                 BackUp(folder.backup_path(f"baseline-start-{number + 1}")),
             ],
         )
