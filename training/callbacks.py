@@ -19,7 +19,6 @@ from training.batches import Batches
 from training.configs import Config
 from training.folder import RunFolder
 from training.image_data import Split
-from training.rounds import accuracy
 
 _BACKUP = "epoch-{}.weights.h5"
 # Back-ups of a long training.
@@ -232,6 +231,12 @@ class StopOnValidation(keras.callbacks.Callback):
             and done >= self.not_before
             and measured[-1]["accuracy"] >= self.accuracy
         )
+
+
+def accuracy(values: dict[str, float]) -> float:
+    """Returns the accuracy among the metrics of a model."""
+    ends = ("accuracy", "both_found")
+    return next(v for name, v in values.items() if name.endswith(ends))
 
 
 class Measure(keras.callbacks.Callback):

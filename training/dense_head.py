@@ -16,9 +16,8 @@ import numpy as np
 from cli import UserError
 from tfcaps import rem
 from tfcaps.layers import PrimaryCaps
-from training import features, feeding, networks, objectives, rounds
+from training import features, feeding, networks, objectives, train
 from training.batches import Batches
-from training.callbacks import StopIfNotFinite
 from training.datasets import Data
 from training.folder import RunFolder
 from training.image_data import Split
@@ -59,21 +58,12 @@ def accuracy(data: Data, folder: RunFolder) -> float:
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
-        head.fit(
-            feeding.stream(batches),
-            initial_epoch=number * config.epochs,
-            epochs=(number + 1) * config.epochs,
-            verbose=progress(),
-            shuffle=False,
-            callbacks=[
-                feeding.epoch_starter(batches),
-                StopIfNotFinite(),
-            ],
-        )
+        first = number * config.epochs
+        train.fit(head, batches, [], first + config.epochs, first)
 
     train_round(0)
     validation = Batches(*data.validation, config.batch_size)
-    rounds.further_rounds(head, validation, train_round, config.rounds)
+    train.further_rounds(head, validation, train_round, config.rounds)
     right = _accuracy(head, data.test)
     others = {name: _accuracy(model, split) for name, split in tests.items()}
     for name, share in others.items():

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tfcaps import rem
-from training import devices, features, networks, rounds, starting, train
+from training import devices, features, networks, starting, train
 from training.callbacks import BackUp
 from training.configs import Config
 from training.datasets import Data
@@ -142,10 +142,9 @@ def _show_training(
         return BackUp(folder.backup_path(backup)).epochs
 
     begun = sum(
-        trained(rounds.backup_name(name, k)) > 0
-        for k in range(1, config.rounds)
+        trained(train.backup_name(name, k)) > 0 for k in range(1, config.rounds)
     )
-    done = trained(rounds.backup_name(name, begun)) - begun * config.epochs
+    done = trained(train.backup_name(name, begun)) - begun * config.epochs
     tuned = trained(f"{name}-tuned") - (begun + 1) * config.epochs
     timed = _time(name, data, config, strategy)
     total = 0.0

@@ -20,7 +20,6 @@ from training import (
     networks,
     objectives,
     pruning,
-    rounds,
     starting,
 )
 from training.batches import Batches
@@ -30,6 +29,7 @@ from training.callbacks import (
     StopIfNotFinite,
     StopOnValidation,
     TensorBoard,
+    accuracy,
 )
 from training.configs import Config
 from training.datasets import Data
@@ -43,6 +43,10 @@ from training.progress import progress
 TRIAL_EPOCHS = 2
 _TRIAL_BATCHES = 30
 _TRIAL_SEEDS = 1000
+# Validation accuracy from which on no further round is needed, and the share by
+# which a round must lower the validation loss to be followed by one.
+_ENOUGH = 0.9
+_GAIN = 0.02
 # The learning rate of fine-tuning, as a share of that of the capsules.
 _SLOWER = 0.1
 
@@ -210,13 +214,31 @@ def _compiled(
     return Setup(model, trained, kept.head, kept.data, batches, config)
 
 
-def callbacks_of(setup: Setup) -> list[keras.callbacks.Callback]:
-    """Returns the callbacks of every training with these settings."""
-    return [
-        *objectives.schedules(setup.trained, setup.config, setup.batches),
-        epoch_starter(setup.batches),
-        StopIfNotFinite(),
-    ]
+def fit(
+    model: keras.Model,
+    batches: Batches,
+    callbacks: Sequence[keras.callbacks.Callback],
+    epochs: int,
+    first_epoch: int = 0,
+) -> None:
+    """Trains a compiled model on its batches, from an epoch to another.
+
+    Raises:
+        UserError: If its loss or a weight becomes infinite or not a number.
+    """
+    model.fit(
+        stream(batches),
+        initial_epoch=first_epoch,
+        epochs=epochs,
+        verbose=progress(),
+        shuffle=False,  # the batches have an order of their own
+        callbacks=[epoch_starter(batches), StopIfNotFinite(), *callbacks],
+    )
+
+
+def schedules_of(setup: Setup) -> list[keras.callbacks.Callback]:
+    """Returns the callbacks that change a model while it is trained."""
+    return objectives.schedules(setup.trained, setup.config, setup.batches)
 
 
 def _fit(
@@ -242,21 +264,15 @@ def _fit(
     logs = []
     if tensorboard and devices.process() == 0:
         logs.append(TensorBoard(folder.path / "tensorboard", measure))
-    setup.trained.fit(
-        stream(setup.batches),
-        initial_epoch=first,
-        epochs=last,
-        verbose=progress(),
-        shuffle=False,  # the batches have an order of their own
-        callbacks=[
-            *stops,  # before the epoch's pruning, as in the paper
-            *callbacks_of(setup),
-            measure,
-            *logs,
-            # Only epochs that are measured and finite.
-            BackUp(folder.backup_path(backup)),
-        ],
-    )
+    callbacks = [
+        *stops,  # before the epoch's pruning, as in the paper
+        *schedules_of(setup),
+        measure,
+        *logs,
+        # Only epochs that are measured and finite.
+        BackUp(folder.backup_path(backup)),
+    ]
+    fit(setup.trained, setup.batches, callbacks, last, first)
     rem.strip_pruning(setup.trained)
 
 
@@ -328,16 +344,10 @@ def _best_start(setup: Setup, data: Data, folder: RunFolder) -> str:
                 model.optimizer.variables, fresh, strict=True
             ):
                 variable.assign(value)
-        model.fit(
-            stream(setup.batches),
-            epochs=min(TRIAL_EPOCHS, config.epochs),
-            verbose=progress(),
-            shuffle=False,
-            callbacks=[
-                *callbacks_of(setup),
-                BackUp(folder.backup_path(f"baseline-start-{number + 1}")),
-            ],
-        )
+        backup = BackUp(folder.backup_path(f"baseline-start-{number + 1}"))
+        callbacks = [*schedules_of(setup), backup]
+        epochs = min(TRIAL_EPOCHS, config.epochs)
+        fit(model, setup.batches, callbacks, epochs)
         losses.append(_loss_of_start(setup))
         if devices.process() == 0:
             folder.write_json(path.name, losses)
@@ -374,13 +384,60 @@ def _further_rounds(setup: Setup, folder: RunFolder, tensorboard: bool) -> int:
             setup.trained, "baseline", config, steps, setup.network
         )
         span = (number * config.epochs, (number + 1) * config.epochs)
-        backup = rounds.backup_name("baseline", number)
+        backup = backup_name("baseline", number)
         _fit("baseline", setup, folder, span, backup, tensorboard)
 
     validation = validation_batches(setup)
-    return rounds.further_rounds(
-        setup.trained, validation, train_round, config.rounds
-    )
+    return further_rounds(setup.trained, validation, train_round, config.rounds)
+
+
+def further_rounds(
+    model: keras.Model,
+    validation: Batches,
+    train_round: Callable[[int], None],
+    most: int,
+) -> int:
+    """Trains a model that has been trained for a round, as long as it helps.
+
+    In each the learning rate starts anew and falls to 0: warm restarts, as in
+    "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017. There is
+    a second round if fewer than 90 % of the validation images are right, and
+    others while the last one lowered the validation loss by 2 %. The weights
+    are those of the last round. Nothing is kept of what it decides, as a
+    resumed training measures the same again.
+
+    Args:
+        model: Compiled, with an accuracy among its metrics.
+        validation: Validation batches; without images there is one round.
+        train_round: Trains it for another round of this number, from 0.
+        most: Int. Most rounds, with the first.
+
+    Returns:
+        How many rounds it has had, with the first.
+    """
+    before = math.inf
+    for number in range(1, most):
+        if not len(validation.labels):
+            return number
+        values = model.evaluate(validation, verbose=0, return_dict=True)
+        loss, right = values["loss"], accuracy(values)
+        has_gained = loss <= (1 - _GAIN) * before
+        if not has_gained or right >= _ENOUGH:
+            return number
+        if devices.process() == 0:
+            print(
+                f"\n{right:.1%} of the validation images are right: round "
+                f"{number + 1} of at most {most} (--rounds)",
+                flush=True,
+            )
+        train_round(number)
+        before = loss
+    return most
+
+
+def backup_name(name: str, number: int) -> str:
+    """Returns the name of the back-up of a model's round, counted from 0."""
+    return f"{name}-round-{number + 1}" if number else name
 
 
 @contextlib.contextmanager
@@ -454,12 +511,6 @@ def train_decoder(
             keras.optimizers.Adam(rate),
             {"lengths": None, "reconstruction": loss},
         )
-        decoded.fit(
-            stream(batches),
-            epochs=config.epochs,
-            verbose=progress(),
-            shuffle=False,
-            callbacks=[epoch_starter(batches), StopIfNotFinite()],
-        )
+        fit(decoded, batches, [], config.epochs)
     folder.save_model("decoder", decoded)
     return decoded

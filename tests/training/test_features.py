@@ -145,7 +145,7 @@ def test_training_on_features_is_training_on_images(
         on_features = prepared(name, data, config, tmp_path)
     frozen = on_features.model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
-        used = train.callbacks_of(ready)
+        used = train.schedules_of(ready)
         ready.trained.fit(
             ready.batches, epochs=2, shuffle=False, verbose=0,
             callbacks=used,

@@ -215,11 +215,11 @@ def test_the_margin_is_hard_from_the_epoch_of_the_settings(data, decoder):
     )
     setup = train.prepare("baseline", data, config, None)
     trained, batches = setup.trained, setup.batches
-    used = train.callbacks_of(setup)
+    used = train.schedules_of(setup)
     trained.fit(batches, epochs=2, verbose=0, callbacks=used)
     loss = trained.loss if decoder == "none" else trained.loss["lengths"]
     assert (loss.m_plus, loss.m_minus, loss.down_weight) == (0.95, 0.05, 0.8)
-    without = train.callbacks_of(setup._replace(config=configs.Config()))
+    without = train.schedules_of(setup._replace(config=configs.Config()))
     assert len(without) == len(used) - 1
 
 

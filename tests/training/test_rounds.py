@@ -13,7 +13,6 @@ from training import (
     configs,
     dense_head,
     plan,
-    rounds,
     run,
     starting,
     train,
@@ -53,7 +52,7 @@ def test_a_round_follows_while_the_loss_falls(most, values, expected, capsys):
     model = Measured(*values)
     validation = Batches(Images(np.zeros((4, 2, 2, 1))), np.zeros(4, int), 2)
     assert (
-        rounds.further_rounds(model, validation, trained.append, most)
+        train.further_rounds(model, validation, trained.append, most)
         == expected
     )
     assert trained == list(range(1, expected))
@@ -62,7 +61,7 @@ def test_a_round_follows_while_the_loss_falls(most, values, expected, capsys):
 
 def test_without_validation_images_there_is_one_round():
     nothing = Batches(Images(np.zeros((0, 2, 2, 1))), np.zeros(0, int), 2)
-    assert rounds.further_rounds(Measured(), nothing, pytest.fail, 3) == 1
+    assert train.further_rounds(Measured(), nothing, pytest.fail, 3) == 1
 
 
 def make_data():
@@ -78,7 +77,7 @@ def make_data():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds, "_GAIN", -1e9)
+    monkeypatch.setattr(train, "_GAIN", -1e9)
     config = configs.Config(epochs=2, rounds=3, batch_size=8, shift=1)
     folder = RunFolder(tmp_path / "run", config)
     folder.create()
@@ -93,9 +92,9 @@ def note_epochs(monkeypatch):
         def on_epoch_begin(self, epoch, logs=None):
             begun.append((epoch, float(self.model.optimizer.learning_rate)))
 
-    callbacks_of = train.callbacks_of
+    schedules_of = train.schedules_of
     monkeypatch.setattr(
-        train, "callbacks_of", lambda setup: [*callbacks_of(setup), Note()]
+        train, "schedules_of", lambda setup: [*schedules_of(setup), Note()]
     )
     return begun
 
