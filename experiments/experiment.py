@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from cli import UserError
-from training import configs
+from training import configs, presets
 from training.configs import Config
-from training.configs import recipe as recipes
 from training.tables import Column
 
 _ROWS = Path(__file__).parent / "rows"
@@ -44,7 +43,7 @@ NAMES = (
 # asked for. The released settings have no target for the sparsity.
 RECIPES: dict[str, dict[str, Any]] = {
     "short": {"epochs": 30, "learning_rate": 1e-3, "pruning": "polynomial"},
-    "paper": recipes.SETTINGS,
+    "paper": presets.SETTINGS,
 }
 
 # How tables call what is measured of a run -> model, accuracy.
@@ -253,11 +252,11 @@ def _of_recipe(recipe: str, model: str, sparsity: float) -> dict[str, Any]:
     released = recipe == "paper"
     return {
         "rem": True,
-        "levels": recipes.LEVELS.get(model, 11),
-        "batch_size": recipes.BATCH_SIZE,
+        "levels": presets.LEVELS.get(model, 11),
+        "batch_size": presets.BATCH_SIZE,
         **({} if released else {"final_sparsity": sparsity}),
         **RECIPES[recipe],
-        **(recipes.LONG.get(model, {}) if released else {}),
+        **(presets.LONG.get(model, {}) if released else {}),
     }
 
 

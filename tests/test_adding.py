@@ -1,12 +1,10 @@
 """What CONTRIBUTING says of adding things suffices, tried in a copy."""
 
-import ast
 import difflib
 import json
 import shutil
 import subprocess
 import sys
-import textwrap
 import zipfile
 from pathlib import Path
 
@@ -33,33 +31,20 @@ def make(data_dir: str | None, validation: float) -> Data:
     data = checked("stripes", train, test, ["across", "upright"])
     return data.with_validation(validation)
 '''
-_STRATEGY = '''
-"""Keeps one of so many weights, the largest, from the first step on."""
-
-import keras
-
-from tfcaps import rem
-from training.batches import Batches
-from training.configs import Config
-from training.datasets.data import Data
-
-
-def begin(
+_STRATEGY = """
+def _few(
     model: keras.Model, config: Config, data: Data, batches: Batches
 ) -> None:
-    """Begins pruning to the same sparsity at every step."""
-    del data, batches
     sparsity = 1.0 - 1.0 / config.keep_one_of
     rem.prune_low_magnitude(model, lambda step: sparsity)
-'''
+
+
+"""
 _SETTING = """
     keep_one_of: int = setting(
         2,
         "of so many weights `few` keeps one",
-        low=2,
-        high=9,
-        group=REM,
-        rem=True,
+        limits=(2, 9),
         before=3,
     )
 """
@@ -103,29 +88,42 @@ class FadingRouting(Routing):
 '''
 _NEW_FILES = {
     "training/datasets/stripes.py": _DATA_SET,
-    "training/pruning/few.py": _STRATEGY,
     "tfcaps/routing/fading.py": _ROUTING,
 }
-# File -> what is added to it, and what stands before that.
-_ADDED = {
-    "training/sources.py": (
+# File, what is added to it, and what stands before that.
+_ADDED = (
+    (
+        "training/sources.py",
         '    "stripes": Source("stripes, made here", "stripes:make"),\n',
         "SOURCES = {\n",
     ),
-    "training/pruning/__init__.py": (
+    (
+        "training/configs.py",
         '    "few": "all but the largest weights, see --keep-one-of",\n',
         '    "none": "nothing",\n',
     ),
-    "training/configs/rem_settings.py": (
+    (
+        "training/configs.py",
         _SETTING.lstrip("\n"),
         '        choices=("midtread", "midrise"),\n    )\n',
     ),
-    "tfcaps/routing/__init__.py": (
+    (
+        "training/pruning.py",
+        _STRATEGY.lstrip("\n"),
+        "        max_sparsity=config.final_sparsity,\n    )\n\n\n",
+    ),
+    (
+        "training/pruning.py",
+        '    "few": _few,\n',
+        '    "none": lambda *unused: None,\n',
+    ),
+    (
+        "tfcaps/routing/__init__.py",
         "from tfcaps.routing.fading import FadingRouting as FadingRouting\n",
         "from tfcaps.routing.factored_votes import materialize_votes as "
         "materialize_votes\n",
     ),
-}
+)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +137,7 @@ def copy(tmp_path_factory):
         shutil.copy(_ROOT / name, copy)
     for name, text in _NEW_FILES.items():
         (copy / name).write_text(text.lstrip("\n"), "utf-8")
-    for name, (added, before) in _ADDED.items():
+    for name, added, before in _ADDED:
         text = (copy / name).read_text("utf-8")
         assert text.count(before) == 1
         (copy / name).write_text(text.replace(before, before + added), "utf-8")
@@ -182,14 +180,12 @@ def test_each_thing_is_a_file_and_a_line_or_a_declaration(copy):
     new, grown = added_to(copy)
     assert new == {
         "training/datasets/stripes.py",
-        "training/pruning/few.py",
         "tfcaps/routing/fading.py",
     }
-    declaration = grown.pop("training/configs/rem_settings.py")
-    assert len(ast.parse(textwrap.dedent("\n".join(declaration))).body) == 1
     assert {name: len(lines) for name, lines in grown.items()} == {
         "training/sources.py": 1,
-        "training/pruning/__init__.py": 1,
+        "training/configs.py": 1 + len(_SETTING.splitlines()) - 1,
+        "training/pruning.py": 1 + len(_STRATEGY.splitlines()) - 1,
         "tfcaps/routing/__init__.py": 1,
     }
     for check in (["check"], ["format", "--check"]):

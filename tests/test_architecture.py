@@ -76,7 +76,7 @@ TENSORFLOW = {
     "tfcaps/rem/maps/attribution.py",
     "tfcaps/routing/loop.py",
 }
-PRUNING_TOOLKIT = {"training/pruning/polynomial.py"}
+PRUNING_TOOLKIT = {"training/pruning.py"}
 
 every_file = pytest.mark.parametrize("path", FILES, ids=str)
 

@@ -1,106 +1,369 @@
-"""The callbacks of a training that follow from its settings."""
+"""Callbacks of a training: back-up, early stops, and what is measured."""
 
-import math
+import json
+import statistics
+import time
+from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 
-import tfcaps
 from cli import UserError
 from tfcaps import rem
-from tfcaps.rem import sharpness
-from training import objectives, pruning
+from tfcaps.files import put_in_place, write_atomically
+from training import devices
+from training.activity import Activity
 from training.batches import Batches
 from training.configs import Config
-from training.feeding import epoch_starter
-from training.finite import StopIfNotFinite
 from training.folder import RunFolder
-from training.stopping import StopOnValidation
+from training.image_data import Split
+
+_BACKUP = "epoch-{}.weights.h5"
+# Back-ups of a long training.
+_MOST = 100
+# The curves have about this many points, each of this many test images at most.
+_CURVE_POINTS = 40
+_CURVE_SAMPLES = 1000
+# Capsule layers are looked at on so many of these.
+_ACTIVE_SAMPLES = 128
 
 
-def of_training(
-    model: keras.Model, config: Config, batches: Batches
-) -> list[keras.callbacks.Callback]:
-    """Returns what the settings ask of each training.
+class BackUp(keras.callbacks.Callback):
+    """Keeps weights and optimiser of a whole epoch, about a hundred times.
+
+    Trainings of up to a hundred epochs are kept after each one; of others,
+    whose epochs may be shorter than it takes to write, a hundredth may have to
+    be trained again.
+
+    Keras' own `BackupAndRestore` writes weights and epoch one after the other;
+    stopped in between, it repeats an epoch, and stopped while it deletes its
+    files it takes the first weights for the last. Here one file with the epoch
+    in its name appears complete, and nothing is deleted before.
+
+    It is written by the first process and read by all.
 
     Args:
-        model: Compiled.
-        config: Settings of this training.
-        batches: The training batches.
-
-    Raises:
-        UserError: If `hard_margin_from` does not fit the network's loss.
+        folder: Where the file goes.
     """
-    callbacks = [epoch_starter(batches), StopIfNotFinite(batches)]
-    if getattr(model, "pruning", None) is not None:
-        callbacks.insert(0, rem.UpdatePruningStep())
-    if (sharp := sharpness.scheduled_layers(model)) and config.sharpness_start:
-        final = max(layer.routing.sharpness for layer in sharp)
-        schedule = objectives.sharpness(config, final)
-        callbacks.append(rem.SharpnessSchedule(schedule))
-    loss = model.loss
-    if isinstance(loss, dict):
-        loss = loss.get("lengths")
-        if "evidence" in model.loss:
-            callbacks.append(_blueprints(config, batches))
-    # On JAX the margin is a constant, and stays where it begins.
-    is_constant = keras.backend.backend() == "jax"
-    if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
-        callbacks.append(tfcaps.losses.IncreaseMargin(loss))
-    if config.hard_margin_from is not None:
-        if not isinstance(loss, tfcaps.losses.MarginLoss):
+
+    def __init__(self, folder: Path):
+        super().__init__()
+        self.folder = folder
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs have been trained."""
+        names = [path.name.split(".")[0] for path in self._files()]
+        return max((int(x.removeprefix("epoch-")) for x in names), default=0)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        done = self.epochs
+        # As Keras' own callback does: `fit` begins with this epoch. It stays
+        # with the model, so one of an earlier `fit` is taken away.
+        self.model._initial_epoch = done or None
+        if not done:
+            return
+        if not self.model.optimizer.built:
+            self.model.optimizer.build(self.model.trainable_variables)
+        path = self.folder / _BACKUP.format(done)
+        try:
+            self.model.load_weights(path)
+        except (OSError, ValueError, KeyError) as error:
             raise UserError(
-                "hard_margin_from needs a network with the margin loss, which "
-                f"{config.model} does not have."
-            )
-        callbacks.append(
-            tfcaps.losses.HardenMargin(loss, config.hard_margin_from)
-        )
-    return callbacks
+                f"the back-up {path} cannot be read: {error}. Remove it to "
+                "train this model from its first epoch."
+            ) from error
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        epochs, done = self.params["epochs"], epoch + 1
+        is_over = done == epochs or self.model.stop_training
+        is_due = is_over or done % max(epochs // _MOST, 1) == 0
+        if devices.process() > 0 or not is_due:
+            return
+        name = _BACKUP.format(done)
+        before = [path for path in self._files() if path.name != name]
+        self.folder.mkdir(exist_ok=True)
+        save_weights(self.model, self.folder / name)
+        for path in before:
+            path.unlink()
+
+    def _files(self) -> list[Path]:
+        return list(self.folder.glob(_BACKUP.format("*")))
 
 
-def _blueprints(
-    config: Config, batches: Batches
-) -> tfcaps.callbacks.BlueprintEstimation:
-    """Returns what sets the blueprints of a network of parts.
+def save_weights(model: keras.Model, path: Path) -> None:
+    """Writes weights and optimiser, complete or not at all."""
+    staged = path.with_name(f".{path.name}")
+    # Writing makes variables, which concern no other process.
+    with devices.alone():
+        model.save_weights(staged)
+    put_in_place(staged, path)
 
-    A network that has been trained stays as narrow and as hard as it is.
+
+class StopIfNotFinite(keras.callbacks.Callback):
+    """Raises `UserError` before what is not finite is backed up.
+
+    Keras' own `TerminateOnNaN` looks at the loss alone, and not at weights that
+    the last step of an epoch has spoilt.
     """
-    given: dict[str, Any] = {"widths": None, "hard": 1.0}
-    if config.width_start is not None:
-        given = {"widths": (config.width_start, 2.0)}
-    return tfcaps.callbacks.BlueprintEstimation(
-        batches.images, batches.labels, config.epochs, seed=config.seed, **given
-    )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        for name, value in (logs or {}).items():
+            if not np.isfinite(value):
+                self._stop(f"{name} became {value} in step {batch + 1}")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if keras.backend.backend() == "jax":
+            # During `fit` the live state is outside the variables.
+            self.model.jax_state_sync()
+        for variable in self.model.trainable_variables:
+            if not np.all(np.isfinite(ops.convert_to_numpy(variable))):
+                self._stop(
+                    f"the weight {variable.path!r} became infinite or not a "
+                    "number in the last step"
+                )
+
+    def _stop(self, what: str) -> None:
+        raise UserError(
+            f"{what} of epoch {self.epoch + 1}. The training was stopped, and "
+            "nothing of this epoch is kept. Try a lower --learning-rate."
+        )
 
 
-def stop_on_validation(
-    name: str, folder: RunFolder, validation: Batches
-) -> StopOnValidation:
-    """Returns what ends a training by its validation images.
+class StopOnValidation(keras.callbacks.Callback):
+    """Stops when the loss has not fallen for long, or the accuracy is reached.
+
+    The measures of all epochs are kept in a file, so that a resumed training
+    stops where an uninterrupted one would have stopped; Keras' `EarlyStopping`
+    begins anew.
 
     Args:
-        name: `"baseline"` or `"rem"`.
-        folder: Settings of the run, and where the measures are kept.
-        validation: Validation batches, as the model is trained on.
-
-    Raises:
-        UserError: If there are no validation images.
+        batches: Validation batches, as the model is trained on.
+        path: The file.
+        patience: Int. Epochs without a lower loss, or `None` for any number.
+        accuracy: Float. Accuracy that is enough, or `None` for none.
+        not_before: Int. Epochs before which no accuracy is enough. Defaults to
+            0.
+        compare_from: Int. First epoch of another loss, from which on earlier
+            ones are no longer compared with. Defaults to 0.
+        best: File for the weights of the epoch with the lowest loss, ending in
+            `.weights.h5`. Defaults to `None`, which keeps none.
     """
-    config = folder.config
-    if not len(validation.labels):
-        raise UserError(
-            "patience and stop_accuracy need validation images; give "
-            "--validation a share above 0."
+
+    def __init__(
+        self,
+        batches: Batches,
+        path: Path,
+        *,
+        patience: int | None = None,
+        accuracy: float | None = None,
+        not_before: int = 0,
+        compare_from: int = 0,
+        best: Path | None = None,
+    ):
+        super().__init__()
+        self.batches = batches
+        self.path = path
+        self.patience = patience
+        self.accuracy = accuracy
+        self.not_before = not_before
+        self.compare_from = compare_from
+        self.best = best
+
+    @property
+    def measured(self) -> list[dict[str, float]]:
+        """The validation loss and accuracy of each epoch so far."""
+        if not self.path.exists():
+            return []
+        return json.loads(self.path.read_text("utf-8"))
+
+    def epochs(self, most: int) -> int:
+        """Returns how many epochs to train, as far as that is known."""
+        measured = self.measured
+        for done in range(1, len(measured) + 1):
+            if self._is_over(measured[:done]):
+                return min(done, most)
+        return most
+
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, float] | None = None
+    ) -> None:
+        values = self.model.evaluate(self.batches, verbose=0, return_dict=True)
+        row = {"loss": values["loss"]}
+        if self.accuracy is not None:
+            row["accuracy"] = accuracy(values)
+        # An epoch that is repeated after a stop takes the place of its first.
+        measured = [*self.measured[:epoch], row]
+        if devices.process() == 0:
+            if self.best is not None and self._best(measured) == epoch:
+                save_weights(self.model, self.best)
+            with write_atomically(self.path, "w") as file:
+                json.dump(measured, file)
+        if logs is not None:
+            logs.update({f"val_{name}": value for name, value in row.items()})
+        if self._is_over(measured):
+            self.model.stop_training = True
+
+    def restore(self, model: keras.Model) -> None:
+        """Gives a trained model the weights that were kept, if any were."""
+        devices.wait()
+        if self.best is not None:
+            model.load_weights(self.best)
+
+    def _best(self, measured: list[dict[str, float]]) -> int:
+        """Returns the epoch of the lowest loss."""
+        losses = [row["loss"] for row in measured]
+        first = self.compare_from if len(losses) > self.compare_from else 0
+        return first + int(np.argmin(losses[first:]))
+
+    def _is_over(self, measured: list[dict[str, float]]) -> bool:
+        done = len(measured)
+        waited = done - 1 - self._best(measured)
+        if self.patience is not None and waited >= self.patience:
+            return True
+        return (
+            self.accuracy is not None
+            and done >= self.not_before
+            and measured[-1]["accuracy"] >= self.accuracy
         )
-    takes_best = name == "baseline" and config.patience is not None
-    ends = name == "rem" and pruning.is_scheduled(config.pruning)
-    return StopOnValidation(
-        validation,
-        folder.path / f"validation-{name}.json",
-        patience=config.patience,
-        accuracy=config.stop_accuracy,
-        not_before=math.ceil(config.pruning_end * config.epochs) if ends else 0,
-        compare_from=config.hard_margin_from or 0,
-        best=folder.best_path(name) if takes_best else None,
-    )
+
+
+def accuracy(values: dict[str, float]) -> float:
+    """Returns the accuracy among the metrics of a model."""
+    ends = ("accuracy", "both_found")
+    return next(v for name, v in values.items() if name.endswith(ends))
+
+
+class Measure(keras.callbacks.Callback):
+    """Measures a network every few epochs, for `metrics.jsonl`.
+
+    It does after the first epoch and the last one too, also where the training
+    stops early: what stops it must stand before this callback. The trees of
+    four of these epochs are kept for the histograms.
+
+    Args:
+        name: Name of the model.
+        network: From images to class lengths.
+        test: The test images, of which some are measured.
+        config: Settings of the run; `epochs` is the last one of the training.
+        folder: Where the measures go.
+
+    Attributes:
+        row: The latest line, or `None`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        network: keras.Model,
+        test: Split,
+        config: Config,
+        folder: RunFolder,
+    ):
+        super().__init__()
+        draw = np.random.default_rng(0)
+        rows = draw.permutation(len(test.labels))[:_CURVE_SAMPLES]
+        self.name = name
+        self.network = network
+        self.test = Batches(*test.take(rows), batch_size=256)
+        self.config = config
+        self.folder = folder
+        self.row: dict[str, Any] | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.local = devices.Local(self.network)
+        with devices.alone():
+            self.evaluator = rem.Evaluator(
+                self.local.model, self.config.levels, mode=self.config.mode
+            )
+            self.activity = Activity(self.local.model)
+        self.step_seconds: list[float] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.started = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.step_seconds.append(time.perf_counter() - self.started)
+
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, float] | None = None
+    ) -> None:
+        logs = {} if logs is None else logs
+        measured = _measured_epochs(self.config.epochs)
+        if epoch not in measured and not self.model.stop_training:
+            return
+        self.local.update()
+        with devices.alone():
+            report = self.evaluator.run(self.test)
+            layers = self.activity.measure(
+                self.test.images[:_ACTIVE_SAMPLES], self.model.optimizer
+            )
+        # Keras shows what is added to the logs beside its progress bar.
+        logs["entropy_bits"] = report.entropy_bits
+        if devices.process() > 0:
+            return
+        last = len(measured) - 1
+        kept = {measured[k] for k in (0, last // 4, last // 2, last)}
+        if epoch in kept or self.model.stop_training:
+            self.folder.save_epoch(self.name, epoch, report.dictionary)
+        self.row = {
+            "model": self.name,
+            "epoch": epoch,
+            **{_short(k): float(v) for k, v in logs.items()},
+            "test_accuracy": report.accuracy,
+            "test_accuracy_quantized": report.accuracy_quantized,
+            "majority_share": report.majority_share,
+            "learnt": report.learnt,
+            "entropy_bits": report.entropy_bits,
+            "type_entropy_bits": report.type_entropy_bits,
+            "ceiling_bits": report.ceiling_bits,
+            "median_keys": report.median_keys,
+            "nonuniform_share": report.nonuniform_share,
+            "whole_share": report.whole_share,
+            "t_score": report.t_score,
+            "sparsity": report.sparsity,
+            "layers": layers,
+            # The median leaves out the first step, which is compiled.
+            "seconds_per_step": statistics.median(self.step_seconds),
+        }
+        self.folder.append_metrics(self.row)
+
+
+def _measured_epochs(epochs: int) -> list[int]:
+    """Returns the epochs of the curves, the first and the last among them."""
+    every = max(epochs // _CURVE_POINTS, 1)
+    return sorted({0, *range((epochs - 1) % every, epochs, every)})
+
+
+def _short(name: str) -> str:
+    """Returns a log's name as if lengths were the only output."""
+    if name == "evidence_accuracy":
+        return "accuracy"
+    return name if name == "lengths_loss" else name.removeprefix("lengths_")
+
+
+class TensorBoard(keras.callbacks.TensorBoard):
+    """Keras' own callback, with what is measured besides the training.
+
+    Args:
+        folder: Where the logs of the run go.
+        measure: The callback that measures, which must come before.
+    """
+
+    def __init__(self, folder: Path, measure: Measure):
+        super().__init__(str(folder / measure.name), write_graph=False)
+        self.measure = measure
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        row = self.measure.row
+        measured = {}
+        if row is not None and row["epoch"] == epoch:
+            measured = {k: v for k, v in row.items() if isinstance(v, float)}
+            for layer, values in row["layers"].items():
+                measured |= {f"{layer}/{k}": v for k, v in values.items()}
+        super().on_epoch_end(epoch, {**(logs or {}), **measured})

@@ -16,10 +16,9 @@ import numpy as np
 from cli import UserError
 from tfcaps import rem
 from tfcaps.layers import PrimaryCaps
-from training import features, feeding, fit, objectives, rounds
+from training import features, feeding, networks, objectives, train
 from training.batches import Batches
 from training.datasets import Data
-from training.finite import StopIfNotFinite, guarded
 from training.folder import RunFolder
 from training.image_data import Split
 from training.progress import progress
@@ -45,7 +44,8 @@ def accuracy(data: Data, folder: RunFolder) -> float:
         )
     print(f"\nDense head on {data.name}, to compare with", flush=True)
     keras.utils.set_random_seed(config.seed)
-    model = build(fit.build(data, config, decoder=False), config.dense_head_on)
+    network = networks.build_for(data, config, decoder=False)
+    model = build(network, config.dense_head_on)
     kept = features.keep(model, data, config, folder.path, progress() % 2)
     tests = data.others
     head, data, make = kept or features.Kept(model, data, Batches)
@@ -54,25 +54,16 @@ def accuracy(data: Data, folder: RunFolder) -> float:
     def train_round(number: int) -> None:
         rate = objectives.learning_rate(config, batches.num_batches)
         head.compile(
-            guarded(keras.optimizers.Adam(rate)),
+            keras.optimizers.Adam(rate),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
-        head.fit(
-            feeding.stream(batches),
-            initial_epoch=number * config.epochs,
-            epochs=(number + 1) * config.epochs,
-            verbose=progress(),
-            shuffle=False,
-            callbacks=[
-                feeding.epoch_starter(batches),
-                StopIfNotFinite(batches),
-            ],
-        )
+        first = number * config.epochs
+        train.fit(head, batches, [], first + config.epochs, first)
 
     train_round(0)
     validation = Batches(*data.validation, config.batch_size)
-    rounds.go_on(head, validation, train_round, config.rounds)
+    train.further_rounds(head, validation, train_round, config.rounds)
     right = _accuracy(head, data.test)
     others = {name: _accuracy(model, split) for name, split in tests.items()}
     for name, share in others.items():

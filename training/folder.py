@@ -172,23 +172,28 @@ class RunFolder:
                 f"{path}, which names the classes, cannot be read: {error}."
             ) from error
 
-    def dictionary(self) -> CouplingDictionary:
+    def dictionary(self, name: str = "dictionary.npz") -> CouplingDictionary:
         """Returns the parse trees of the last model on the test images.
 
+        Args:
+            name: Name of the file. Defaults to that of the trees of children.
+
         Raises:
-            UserError: If they are not there.
+            UserError: If they are not there, or the file is damaged.
         """
-        return self._read_dictionary("dictionary.npz")
+        try:
+            return CouplingDictionary.load(self.path / name)
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{self.path} has no {name} yet; the run is not finished."
+            ) from error
+        except ValueError as error:
+            raise UserError(f"{error}.") from error
 
     def type_dictionary(self) -> CouplingDictionary | None:
-        """Returns its trees of types, if there are any.
-
-        Raises:
-            UserError: If the file is damaged.
-        """
+        """Returns its trees of types, if there are any."""
         name = "dictionary_types.npz"
-        there = (self.path / name).exists()
-        return self._read_dictionary(name) if there else None
+        return self.dictionary(name) if (self.path / name).exists() else None
 
     def save_parts(self, pictures: NDArray[Any]) -> None:
         """Writes `parts.npz`: what the last model's types look like."""
@@ -206,20 +211,9 @@ class RunFolder:
             return None
         try:
             with np.load(path) as arrays:
-                found: NDArray[Any] = arrays["pictures"]
+                return arrays["pictures"]
         except _UNREADABLE as error:
             raise UserError(f"{path} cannot be read: {error}.") from error
-        return found
-
-    def _read_dictionary(self, name: str) -> CouplingDictionary:
-        try:
-            return CouplingDictionary.load(self.path / name)
-        except FileNotFoundError as error:
-            raise UserError(
-                f"{self.path} has no {name} yet; the run is not finished."
-            ) from error
-        except ValueError as error:
-            raise UserError(f"{error}.") from error
 
     def save_reports(
         self,

@@ -11,13 +11,6 @@ from training.configs import Config
 _ENOUGH_STEPS = 1500
 # Share by which a loss has fallen if anything has been learnt.
 _FALLEN = 0.05
-# Share of silent capsules in a layer that is worth telling.
-_SILENT = 0.5
-# Mean length of votes below which they cannot disagree: the logits of routing
-# are their products with poses, which are shorter than 1.
-_SHORT_VOTES = 0.001
-# Gradients of a layer below this share of the largest layer's hardly arrive.
-_STARVED = 1e-4
 
 
 def check(
@@ -55,15 +48,7 @@ def advice(
     rows: Sequence[Mapping[str, Any]],
     compared: float | None = None,
 ) -> str:
-    """Returns what to try with a model that has learnt nothing.
-
-    Args:
-        config: Settings of the run.
-        num_images: Number of training images.
-        rows: What `metrics.jsonl` has of the model, in order; the last row may
-            have `layers`, as of `training.activity`.
-        compared: Accuracy with a dense head. Defaults to `None`, not known.
-    """
+    """Returns what to try with a model that has learnt nothing, see `check`."""
     tips = []
     steps = config.epochs * math.ceil(num_images / config.batch_size)
     if steps < _ENOUGH_STEPS:
@@ -76,56 +61,19 @@ def advice(
             "the loss hardly fell, so try another --learning-rate, ten times "
             "lower or three times higher"
         )
-    tips += _of_layers(rows[-1].get("layers", {}) if rows else {})
     if compared is None:
         tips.append("look whether the labels can be told from the images")
     else:
-        tips.append(_of_comparison(rows[-1]["majority_share"], compared))
-    return f"What to try: {'; '.join(tips)}."
-
-
-def _of_layers(layers: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Returns what capsule layers tell."""
-    tips = []
-    silent = [name for name, x in layers.items() if x["silent"] > _SILENT]
-    if silent:
-        tips.append(
-            f"most capsules of {', '.join(silent)} are silent for every image, "
-            "so try a lower --learning-rate"
+        dense = (
+            "a dense head in the place of the capsules is right for "
+            f"{compared:.1%}"
         )
-    gradients = {
-        name: x["gradient"] for name, x in layers.items() if "gradient" in x
-    }
-    most = max(gradients.values(), default=0.0)
-    starved = [n for n, x in gradients.items() if x < _STARVED * most]
-    if starved:
+        share = rows[-1]["majority_share"]
         tips.append(
-            f"gradients hardly reach {', '.join(starved)}, so try a network "
-            "with fewer capsule layers, or fewer iterations of --routing"
-        )
-    short = [
-        name
-        for name, x in layers.items()
-        if x.get("vote_length", math.inf) < _SHORT_VOTES
-    ]
-    if short:
-        tips.append(
-            f"votes for {', '.join(short)} are too short to disagree, so try a "
-            "higher --learning-rate, or a --model with fewer children"
-        )
-    return tips
-
-
-def _of_comparison(majority_share: float, compared: float) -> str:
-    text = (
-        f"a dense head in the place of the capsules is right for {compared:.1%}"
-    )
-    if compared > majority_share + (1 - majority_share) / 3:
-        return (
-            f"{text}, so the labels can be told from the images, and another "
+            f"{dense}, so the labels can be told from the images, and another "
             "--model or --routing may tell them"
+            if compared > share + (1 - share) / 3
+            else f"{dense} too, so look whether the labels can be told from "
+            "images of this size (--resize)"
         )
-    return (
-        f"{text} too, so look whether the labels can be told from images of "
-        "this size (--resize)"
-    )
+    return f"What to try: {'; '.join(tips)}."

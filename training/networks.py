@@ -9,12 +9,52 @@ import numpy as np
 import tfcaps
 from cli import UserError
 from tfcaps import graphs
+from training import backbone as backbones
+from training.configs import Config
+from training.datasets import Data, channel_statistics
 from training.models import MODELS, network
 
 Shape = tuple[int, int, int]
 
 # Above it, a window of the whole map has too many weights.
 _LARGEST = 40
+
+
+def build_for(data: Data, config: Config, *, decoder: bool) -> keras.Model:
+    """Returns the network of the settings, not compiled.
+
+    Args:
+        data: Images and labels.
+        config: Settings of the run.
+        decoder: Whether it reconstructs images too.
+
+    Raises:
+        UserError: If a name is unknown, the images do not fit, or there is no
+            such backbone.
+    """
+    if config.fine_tune_epochs and config.backbone is None:
+        raise UserError("--fine-tune needs a --backbone to be fine-tuned.")
+    mean, std = config.mean, config.std
+    if backbones.is_application(config.backbone):
+        mean, std = (), ()  # it scales images as it has learnt to
+    elif config.measured:
+        mean, std = channel_statistics(data.train.images.pixels)
+    trained = None
+    if config.backbone is not None:
+        trained = backbones.load(
+            config.backbone, config.data_dir, data.image_shape
+        )
+    return build(
+        config.model,
+        data.image_shape,
+        data.num_classes,
+        routing=config.routing,
+        part_types=config.part_types,
+        backbone=trained,
+        decoder=decoder,
+        mean=mean,
+        std=std,
+    )
 
 
 def build(

@@ -5,17 +5,53 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 
 import tfcaps
 from cli import UserError
 from tfcaps import graphs, rem
+from tfcaps.rem import sharpness as routing_sharpness
 from training import models
+from training.batches import Batches, repeated
 from training.configs import Config
-from training.finite import guarded
+from training.datasets import Data
 from training.pairs import both_found, share_found
 
+# Images from which the templates of parts are taken.
+_TEMPLATE_SAMPLES = 500
+# Weight of the squared error of one pixel.
+RECONSTRUCTION = 5e-4
 # Share of the training at which the routing has its own sharpness.
 _SHARP_AT = 0.6
+
+
+def with_outputs(
+    network: keras.Model, name: str, config: Config, data: Data
+) -> keras.Model:
+    """Returns a network with the outputs that it is trained on.
+
+    Args:
+        network: From images, or features, to lengths.
+        name: `"baseline"`, or `"rem"`.
+        config: Settings of this training.
+        data: What it is trained on.
+    """
+    if models.network(config.model).loss == "evidence":
+        if config.width_start is not None:
+            return tfcaps.models.with_templates(network)
+        draw = np.random.default_rng(config.seed)
+        some = draw.permutation(len(data.train.labels))[:_TEMPLATE_SAMPLES]
+        images = data.train.images[np.sort(some)]
+        return tfcaps.models.with_templates(network, images)
+    counterfactual = any(config.counterfactual_weights)
+    if name != "rem" or not (counterfactual or any(config.coupling_weights)):
+        return network
+    labels = data.train.labels
+    seen = len(repeated(labels) if config.balanced else labels)
+    ramp = config.coupling_ramp * config.epochs * seen / config.batch_size
+    return rem.add_couplings(
+        network, ramp_steps=round(ramp), counterfactual=counterfactual
+    )
 
 
 def compile_model(
@@ -30,7 +66,7 @@ def compile_model(
     Args:
         model: What is trained.
         name: `"baseline"`, or `"rem"`.
-        config: Settings of the run.
+        config: Settings of this training.
         steps_per_epoch: Int. Steps after which the next epoch begins.
         network: The network in it, from images to lengths.
     """
@@ -50,7 +86,7 @@ def compile_model(
     if isinstance(minimised, dict):
         told = "evidence" if "evidence" in minimised else "lengths"
         metrics = {told: accuracies}
-    model.compile(guarded(optimizer), loss=minimised, metrics=metrics)
+    model.compile(optimizer, loss=minimised, metrics=metrics)
 
 
 def losses(
@@ -60,7 +96,7 @@ def losses(
 
     Args:
         model: What is trained.
-        config: Settings of the run.
+        config: Settings of this training.
         network: The network in it, from images to lengths.
     """
     is_spread = models.network(config.model).loss == "spread"
@@ -73,9 +109,7 @@ def losses(
         return tfcaps.losses.constellation_losses()
     every = {
         "lengths": lengths,
-        "reconstruction": tfcaps.losses.ReconstructionLoss(
-            config.reconstruction_weight
-        ),
+        "reconstruction": tfcaps.losses.ReconstructionLoss(RECONSTRUCTION),
         "couplings": tfcaps.losses.CouplingLoss(
             *config.coupling_weights,
             share=config.coupling_share,
@@ -106,7 +140,7 @@ def _places(model: keras.Model) -> int:
 def learning_rate(
     config: Config, steps_per_epoch: int
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """It falls to 0 as a cosine, or by a factor from epoch to epoch."""
+    """Learning-rate schedule: cosine to 0, or exponential per epoch."""
     if config.learning_rate_decay is not None:
         return keras.optimizers.schedules.ExponentialDecay(
             config.learning_rate,
@@ -122,9 +156,10 @@ def learning_rate(
 def decay_rate(
     config: Config, steps_per_epoch: int
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """It falls to 0, so that the last steps only fit what is left.
+    """Schedule of the decay: polynomial to 0, or exponential per epoch.
 
-    Or by a factor from epoch to epoch, as in the paper.
+    With the first, the last steps only fit what is left; the second is that of
+    the paper.
     """
     if config.decay_factor is not None:
         return keras.optimizers.schedules.ExponentialDecay(
@@ -143,3 +178,52 @@ def sharpness(config: Config, final: float) -> Callable[[int], float]:
     start = config.sharpness_start or final
     last = max(round(_SHARP_AT * config.epochs), 1)
     return lambda epoch: start * (final / start) ** min(epoch / last, 1.0)
+
+
+def schedules(
+    model: keras.Model, config: Config, batches: Batches
+) -> list[keras.callbacks.Callback]:
+    """Returns the callbacks that change a compiled model while it is trained.
+
+    They set the step of pruning, the sharpness of the routing, the blueprints
+    of parts, and the margins of losses.
+
+    Raises:
+        UserError: If `hard_margin_from` does not fit the network's loss.
+    """
+    callbacks: list[keras.callbacks.Callback] = []
+    if getattr(model, "pruning", None) is not None:
+        callbacks.append(rem.UpdatePruningStep())
+    sharp = routing_sharpness.scheduled_layers(model)
+    if sharp and config.sharpness_start:
+        final = max(layer.routing.sharpness for layer in sharp)
+        callbacks.append(rem.SharpnessSchedule(sharpness(config, final)))
+    loss = model.loss
+    if isinstance(loss, dict):
+        if "evidence" in loss:
+            # A network that has been trained stays as narrow and hard as it is.
+            width = config.width_start
+            trained = {"widths": None, "hard": 1.0}
+            blueprints = tfcaps.callbacks.BlueprintEstimation(
+                batches.images,
+                batches.labels,
+                config.epochs,
+                seed=config.seed,
+                **({"widths": (width, 2.0)} if width is not None else trained),
+            )
+            callbacks.append(blueprints)
+        loss = loss.get("lengths")
+    # On JAX the margin is a constant, and stays where it begins.
+    is_constant = keras.backend.backend() == "jax"
+    if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
+        callbacks.append(tfcaps.losses.IncreaseMargin(loss))
+    if config.hard_margin_from is not None:
+        if not isinstance(loss, tfcaps.losses.MarginLoss):
+            raise UserError(
+                "hard_margin_from needs a network with the margin loss, which "
+                f"{config.model} does not have."
+            )
+        callbacks.append(
+            tfcaps.losses.HardenMargin(loss, config.hard_margin_from)
+        )
+    return callbacks

@@ -1,28 +1,18 @@
 """Tells the cost of a run before anything is written: `--dry-run`."""
 
 import math
-import textwrap
 import time
 from typing import Any
 
 import keras
 
-import tfcaps
 from tfcaps import rem
-from training import (
-    devices,
-    features,
-    fine_tuning,
-    fit,
-    rounds,
-    starting,
-)
-from training.backup import BackUp
+from training import devices, features, networks, starting, train
+from training.callbacks import BackUp
 from training.configs import Config
 from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
-from training.ready import Ready
 from training.tables import TITLES
 
 # Steps that are timed, after the first, which is compiled.
@@ -78,26 +68,21 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
         f"data      {data.name}: {', '.join(counts)} images of "
         f"{rows}x{columns}x{channels}, {data.num_classes} classes"
     )
-    model = fit.build(data, config, decoder=config.decoder == "joint")
+    model = networks.build_for(data, config, decoder=config.decoder == "joint")
     if (start := starting.network(config)) is not None:
         model = starting.begin_with(model, start, config)
-    print(f"network   {config.model}: {model.count_params():,} parameters")
-    print(_multiply_adds(model))
+    print(
+        f"network   {config.model}: {model.count_params():,} parameters, "
+        f"{rem.multiply_adds(model).total:,} multiply-adds an image"
+    )
     total = _show_backbone(model, data, folder)
-    for layer in model.layers:
-        if isinstance(layer, tfcaps.layers.ClassCaps):
-            print(
-                f"          {layer.name}: {layer.num_capsules} capsules of "
-                f"{layer.dim}, {type(layer.routing).__name__}"
-            )
     for name in config.model_names:
         if folder.model_path(name).exists():
             print(f"training  {TITLES[name]}: has been trained")
-            continue
-        if name not in config.trained_names:
+        elif name not in config.trained_names:
             print(f"training  {TITLES[name]}: that of {config.start_from}")
-            continue
-        total += _show_training(name, data, folder, strategy)
+        else:
+            total += _show_training(name, data, folder, strategy)
     kept = len(config.model_names) * _MODEL_BYTES * model.count_params()
     weights = sum(math.prod(v.shape) for v in model.trainable_variables)
     backup = _MODEL_BYTES * model.count_params() + _MOMENT_BYTES * weights
@@ -114,28 +99,6 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
     )
 
 
-def _multiply_adds(model: keras.Model) -> str:
-    """Returns a paragraph on the multiply-adds of each layer for one image."""
-    counted = rem.multiply_adds(model)
-    layers = (f"{name} {count:,}" for name, count in counted.per_layer.items())
-    text = f"{counted.total:,} multiply-adds an image: {', '.join(layers)}"
-    if counted.uncounted:
-        text += f"; not counted: {', '.join(counted.uncounted)}"
-    indent = " " * 10
-    return textwrap.fill(
-        text, 80, initial_indent=indent, subsequent_indent=indent
-    )
-
-
-def _about(config: Config, *names: str) -> str:
-    """Returns how exact the time of models is."""
-    stops = (config.patience, config.stop_accuracy) != (None, None)
-    if stops:
-        return "at most about"
-    more = config.rounds > 1 and "baseline" in names
-    return "at least about" if more else "about"
-
-
 def _show_backbone(model: keras.Model, data: Data, folder: RunFolder) -> float:
     """Prints what a backbone does, and returns the seconds of its features."""
     config = folder.config
@@ -143,10 +106,9 @@ def _show_backbone(model: keras.Model, data: Data, folder: RunFolder) -> float:
     if layer is None:
         return 0.0
     rows, columns, channels = layer.model.output_shape[1:]
-    name = layer.model.layers[-1].name
     print(
-        f"backbone  {config.backbone} up to {name}: {rows}x{columns}x{channels}"
-        f" features, {layer.model.count_params():,} parameters, frozen"
+        f"backbone  {config.backbone}: {rows}x{columns}x{channels} features, "
+        f"{layer.model.count_params():,} parameters, frozen"
     )
     kept = features.plan(model, data, config)
     if kept is None:
@@ -157,14 +119,14 @@ def _show_backbone(model: keras.Model, data: Data, folder: RunFolder) -> float:
     one_batch()
     started = time.perf_counter()
     one_batch()
-    each = (time.perf_counter() - started) / config.batch_size
-    copies = features.num_copies(config)
+    seconds = count * (time.perf_counter() - started) / config.batch_size
     print(
         f"          features of {count:,} images are computed once and kept, "
-        f"{copies} for each training image, about {_duration(count * each)}, "
-        f"{_megabytes(size)} in {folder.path} until the end"
+        f"{features.num_copies(config)} for each training image, about "
+        f"{_duration(seconds)}, {_megabytes(size)} in {folder.path} until the "
+        "end"
     )
-    return count * each
+    return seconds
 
 
 def _show_training(
@@ -175,27 +137,29 @@ def _show_training(
 ) -> float:
     """Prints how a model is trained, and returns the seconds."""
     config = folder.config.of(name)
-    begun = rounds.begun(name, folder, config.rounds)
-    title = rounds.title(name, begun)
-    done = BackUp(folder.backup_path(title)).epochs
-    done -= begun * config.epochs
-    tuned = BackUp(folder.backup_path(fine_tuning.title(name))).epochs
-    tuned = max(tuned - (begun + 1) * config.epochs, 0)
+
+    def trained(backup: str) -> int:
+        return BackUp(folder.backup_path(backup)).epochs
+
+    begun = sum(
+        trained(train.backup_name(name, k)) > 0 for k in range(1, config.rounds)
+    )
+    done = trained(train.backup_name(name, begun)) - begun * config.epochs
+    tuned = trained(f"{name}-tuned") - (begun + 1) * config.epochs
     timed = _time(name, data, config, strategy)
     total = 0.0
     if name == "baseline" and config.trials > 1 and not done:
         (steps, seconds), *_ = timed
-        epochs = (config.trials - 1) * config.trial_epochs
         print(
             f"training  {TITLES[name]}: {config.trials} starts of "
-            f"{config.trial_epochs} epochs, of which the best is trained on "
+            f"{train.TRIAL_EPOCHS} epochs, of which the best is trained on "
             "(--trials)"
         )
-        total += epochs * steps * seconds
+        total += (config.trials - 1) * train.TRIAL_EPOCHS * steps * seconds
     for what, epochs, past, (steps, seconds) in zip(
         ("", ", fine-tuning"),
         (config.epochs, config.fine_tune_epochs),
-        (done, tuned),
+        (done, max(tuned, 0)),
         timed,
         strict=False,
     ):
@@ -218,7 +182,7 @@ def _time(
     Of the capsules, and of the fine-tuning if there is to be any.
     """
     with devices.scope(strategy):
-        ready = fit.prepare(
+        setup = train.prepare(
             name,
             data,
             config,
@@ -226,28 +190,27 @@ def _time(
             lambda model: features.imagined(model, data, config),
             starting.network(config) if name == "rem" else None,
         )
-        timed = [_time_of(ready)]
+        timed = [_time_of(setup)]
         if config.fine_tune_epochs:
             joint = config.decoder == "joint"
-            model = fit.build(data, config, decoder=joint)
-            tuning = fine_tuning.settings(config)
-            with fit.tuned(name, model, data, tuning, strategy) as tuned:
-                timed.append(_time_of(tuned))
+            model = networks.build_for(data, config, decoder=joint)
+            with train.tuned(name, model, data, config, strategy) as setup:
+                timed.append(_time_of(setup))
     return timed
 
 
-def _time_of(ready: Ready) -> tuple[int, float]:
+def _time_of(setup: train.Setup) -> tuple[int, float]:
     clock = _Clock()
-    count = min(ready.batches.num_batches, _TIMED)
-    ready.trained.fit(
-        ready.batches,
+    count = min(setup.batches.num_batches, _TIMED)
+    setup.trained.fit(
+        setup.batches,
         epochs=1 + -(-_TIMED // count),
         steps_per_epoch=count,
         shuffle=False,
         verbose=0,
         callbacks=[clock],
     )
-    return ready.batches.num_batches, min(clock.seconds[1:])
+    return setup.batches.num_batches, min(clock.seconds[1:])
 
 
 class _Clock(keras.callbacks.Callback):
@@ -263,6 +226,14 @@ class _Clock(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         # Keras has waited for the step, because the loss is shown.
         self.seconds.append(time.perf_counter() - self.started)
+
+
+def _about(config: Config, *names: str) -> str:
+    """Returns how exact the time of models is."""
+    if config.stops_early:
+        return "at most about"
+    more = config.rounds > 1 and "baseline" in names
+    return "at least about" if more else "about"
 
 
 def _duration(seconds: float) -> str:

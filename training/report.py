@@ -149,7 +149,7 @@ def sentences(
     """Returns a sentence for each measurement of `tests` of each model.
 
     Args:
-        measured: For each model what `measure` of `training/run_job.py` returns
+        measured: For each model what `measure` of `training/results.py` returns
             besides its report.
     """
     texts = []

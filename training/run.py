@@ -7,42 +7,248 @@ the same settings, quantises their couplings, collects the parse trees of each
 class, draws them, and exports the stripped model for TensorFlow Serving.
 """
 
+import argparse
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-def make_parser() -> Any:
+from cli import Parser, UserError, check_installed, run_loading
+from training import models, sources
+from training.configs import GROUPS, add_flags
+
+_EPILOG = """\
+examples:
+  training/run.py --rem                              figures, a few minutes
+  training/run.py --rem --dataset photos/            a folder for each class
+  training/run.py --rem --dataset mnist --dry-run    what would it do?
+  training/run.py --resume --out runs/figures-rem    after it was stopped
+
+Settings that are not given come from training/presets.py.
+"""
+
+# ------------------------------------------------------------------- the flags
+
+
+def make_parser() -> Parser:
     """Returns the parser of the command."""
-    from training import flags
+    parser = Parser(
+        prog="training/run.py",
+        description="Trains a capsule network and reports what its couplings "
+        "do.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for group in GROUPS:
+        add = parser.add_argument_group(group).add_argument
+        add_flags(group, add)
+        if group == "training":
+            add(
+                "--recipe",
+                choices=("paper",),
+                help="train and prune as in the REM paper: up to 1,000 epochs, "
+                "iterative pruning with decay, no coupling loss; other flags "
+                "change it",
+            )
+    add = parser.add_argument_group("the run").add_argument
+    add(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="run folder, which must not exist (default: a new one in runs/)",
+    )
+    for flag, about in {
+        "resume": "go on with the run in --out, with its settings",
+        "dry-run": "print what the run would do and how long it may take, and "
+        "end",
+        "bare": "train and measure, but draw and export nothing, search no "
+        "levels, and train no decoder on frozen capsules",
+        "force": "train REM even if the baseline has learnt nothing",
+        "tensorboard": "also write logs to OUT/tensorboard (needs the extra "
+        "tensorboard)",
+    }.items():
+        add(f"--{flag}", action="store_true", help=about)
+    for flag, known in (
+        ("--list-datasets", sources.SOURCES),
+        ("--list-models", models.MODELS),
+    ):
+        add(
+            flag,
+            action=_Print,
+            lines={name: one.about for name, one in known.items()},
+            help="print the names with their meaning, and end",
+        )
+    return parser
 
-    return flags.make_parser()
+
+class _Print(argparse.Action):
+    """Prints names and what they mean, and ends the command."""
+
+    def __init__(
+        self,
+        option_strings: Sequence[str],
+        dest: str,
+        lines: Mapping[str, str],
+        help: str,
+    ):
+        super().__init__(option_strings, dest, nargs=0, help=help)
+        self.lines = lines
+
+    def __call__(self, parser: Any, *args: Any) -> None:
+        width = max(map(len, self.lines))
+        for name, about in self.lines.items():
+            print(f"{name:{width}}  {about}")
+        parser.exit()
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises `UserError` where no training is needed to see a mistake."""
+    if options.dataset is not None or options.data_dir is not None:
+        sources.check(
+            options.dataset if options.dataset is not None else "digits",
+            options.data_dir,
+        )
+    if options.model is not None:
+        models.network(options.model)
+    if options.resume and options.out is None:
+        raise UserError("--resume needs --out, the folder of the run.")
+    begun = [options.out] if options.resume else []
+    begun += [Path(options.start_from)] if options.start_from else []
+    for path in begun:
+        if not (path / "config.json").is_file():
+            raise UserError(f"there is no run in {path}: no config.json.")
+    # Nothing may be missing in the end.
+    extras = {"data": "PIL"}
+    if not options.bare:
+        extras |= {"tensorflow": "tensorflow", "viz": "matplotlib"}
+    if options.tensorboard:
+        extras |= {"tensorflow": "tensorflow", "tensorboard": "tensorboard"}
+    check_installed(**extras)
+
+
+# --------------------------------------------------------------------- the run
+
+
+def run(options: argparse.Namespace) -> None:
+    """Trains, measures, draws and exports, and skips what is finished."""
+    from training import datasets, devices, pictures, plan, starting
+
+    started = time.monotonic()
+    folder = starting.open_folder(options)
+    config = folder.config
+    strategy = devices.make_strategy(config.strategy)
+    if config.deterministic:
+        devices.make_deterministic()
+    is_first = devices.process() == 0
+    if devices.num_processes() > 1 and options.out is None:
+        raise UserError("several processes need --out, one folder for all.")
+    data = datasets.load(
+        config.dataset,
+        config.data_dir,
+        validation=config.validation,
+        resize=config.resize,
+        crop=config.crop,
+        skip_broken=config.skip_broken,
+        **({"seed": config.data_seed} if config.data_seed else {}),
+    )
+    for sentence in data.left_out:
+        print(f"left out  {sentence}")
+    if config.samples is not None:
+        data = data.reduced(config.samples)
+    if is_first and (text := pictures.about(config)):
+        print(f"pictures  {text}")
+    starting.check_fit(data, config)
+    if options.dry_run:
+        plan.show(data, folder, strategy)
+        return
+    if is_first and not options.resume:
+        if devices.num_processes() == 1:
+            plan.cost(data, folder, strategy)
+        folder.create()
+    if is_first:
+        folder.save_data(data.name, data.class_names)
+    begun_before = (folder.path / "metrics.jsonl").exists()
+    since = None if begun_before else started
+    try:
+        train_and_measure(options, folder, data, strategy, since)
+    except KeyboardInterrupt:
+        again = starting.how_to_resume(options, folder.path)
+        print(f"\n\nstopped; go on with: {again}")
+        raise
+
+
+def train_and_measure(
+    options: argparse.Namespace,
+    folder: Any,
+    data: Any,
+    strategy: Any,
+    started: float | None,
+) -> None:
+    """Does the work of a run whose settings and data have been checked.
+
+    Args:
+        options: The flags of the command.
+        folder: `RunFolder`, with the settings.
+        data: `Data`, images and labels.
+        strategy: What `devices.make_strategy` returned.
+        started: When the run began, as `time.monotonic` tells; `None` if a part
+            of it was done before, in a time that is not known.
+    """
+    from training import dense_head, devices, features, learnt, results, train
+    from training.tables import TITLES
+
+    config = folder.config
+    compared = None
+    trained: dict[str, Any] = {}
+    with features.removed_after(folder.path):
+        if config.dense_head and devices.num_processes() == 1:
+            compared = dense_head.accuracy(data, folder)
+        for name in config.model_names:
+            print(f"\n{TITLES[name]} on {data.name}", flush=True)
+            trained[name] = train.train_model(
+                name, data, folder, strategy, tensorboard=options.tensorboard
+            )
+            if name == "baseline" and config.rem and not options.force:
+                rows = folder.read_metrics(name)
+                learnt.check(config, len(data.train.labels), rows, compared)
+    if devices.process() == 0:
+        # The other processes have nothing more to do, and wait.
+        reports, tests = results.measure(config, data, trained)
+        seconds = None if started is None else time.monotonic() - started
+        folder.save_reports(reports, tests, seconds)
+        measured = results.Results(trained, reports, tests, compared)
+        if not options.bare:
+            # A decoder on frozen capsules is small enough for one process.
+            alone = config.strategy == "data-parallel"
+            model = trained[config.model_names[-1]]
+            decoded = train.train_decoder(
+                model, data, folder, None if alone else strategy
+            )
+            results.show(folder, data, measured, decoded)
+        results.tell(folder, data, measured, has_report=not options.bare)
+    devices.wait()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    from cli import run_loading
-
-    return run_loading(make_parser(), _load, _check, argv)
+    return run_loading(make_parser(), _load, check, argv)
 
 
-def _check(options: Any) -> None:
-    from training import flags
-
-    flags.check(options)
-
-
-def _load() -> Callable[..., None]:
+def _load() -> Callable[[argparse.Namespace], None]:
     from training.quiet import start_quietly
 
     start_quietly()
-    from training.run_job import run
+    # All that takes seconds, while Ctrl-C ends the process at once.
+    import training.plan
+    import training.results  # noqa: F401
 
     return run
 
 
 if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
     sys.exit(main())

@@ -1,6 +1,8 @@
-"""Begins REM with what another run has trained: `--start-from`."""
+"""Begins a run: its settings and folder, and the network it begins with."""
 
+import argparse
 import dataclasses
+import itertools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,112 @@ import keras
 
 from cli import UserError
 from tfcaps import rem
+from training import configs, networks, presets, pruning
 from training.configs import Config
 from training.datasets import Data
+from training.feeding import check_shift
 from training.folder import RunFolder
+
+# Flags of a run that are no settings of it.
+_NOT_KEPT = ("bare", "force", "tensorboard")
+
+
+def open_folder(options: argparse.Namespace) -> RunFolder:
+    """Returns the folder of a new run, or that of the run to resume.
+
+    Raises:
+        UserError: If a flag contradicts that run, or others.
+    """
+    given = {
+        name: value
+        for name in configs.settings_of()
+        if (value := getattr(options, name, None)) is not None
+    }
+    if options.resume:
+        if options.recipe is not None:
+            raise UserError("--resume reads the settings; leave out --recipe.")
+        folder = RunFolder.resume(options.out)
+        for name, value in given.items():
+            kept = getattr(folder.config, name)
+            if kept != value:
+                raise UserError(
+                    f"the run in {options.out} has {name}={kept!r}, not "
+                    f"{value!r}; leave out what --resume reads from it."
+                )
+        return folder
+    if options.start_from is not None:
+        defaults = settings(options.start_from)
+    else:
+        defaults = configs.load(
+            given.get("dataset", configs.DEFAULT_DATASET), given.get("model")
+        )
+    if options.recipe == "paper":
+        own = defaults.final_sparsity
+        defaults = presets.published(defaults, given.get("model"))
+        if given.get("pruning", defaults.pruning) != defaults.pruning:
+            # No limit of the iterative pruning is a target of the others.
+            defaults = dataclasses.replace(defaults, final_sparsity=own)
+    if "epochs" in given:
+        defaults = dataclasses.replace(defaults, rounds=1)
+    config = dataclasses.replace(defaults, **given)
+    _check_used(config, given)
+    return RunFolder(options.out or _free_name(config), config)
+
+
+def _check_used(config: Config, given: dict[str, Any]) -> None:
+    """Raises `UserError` if a flag makes no difference without `--rem`."""
+    unused = [name for name in given if not config.uses(name)]
+    if not config.rem and given.get("baseline") is False:
+        unused.append("no_baseline")
+    if unused:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
+        raise UserError(f"{flags} need --rem, as only REM uses them.")
+    if config.start_from is not None:
+        for name in ("baseline", "warm_start"):
+            if given.get(name) is False:
+                raise UserError(
+                    f"--no-{name.replace('_', '-')} contradicts --start-from, "
+                    "whose network is the baseline that REM begins with."
+                )
+
+
+def _free_name(config: Config) -> Path:
+    stem = Path(config.dataset).stem + ("-rem" if config.rem else "")
+    names = itertools.chain([stem], (f"{stem}-{k}" for k in itertools.count(2)))
+    return next(
+        path for name in names if not (path := Path("runs") / name).exists()
+    )
+
+
+def how_to_resume(options: argparse.Namespace, path: Path) -> str:
+    """Returns the command that goes on with a run."""
+    backend = keras.backend.backend()
+    words = [f"KERAS_BACKEND={backend}"] if backend != "tensorflow" else []
+    words += ["python training/run.py --resume --out", str(path)]
+    words += [f"--{name}" for name in _NOT_KEPT if getattr(options, name)]
+    return " ".join(words)
+
+
+def check_fit(data: Data, config: Config) -> None:
+    """Builds the network once, before anything is written.
+
+    Raises:
+        UserError: If it does not fit the images, or levels, pruning or shift do
+            not fit it.
+    """
+    model = networks.build_for(data, config, decoder=config.decoder != "none")
+    if (start := network(config)) is not None:
+        check(start, data, Path(str(config.start_from)))
+        joint = config.decoder == "joint"
+        model = networks.build_for(data, config, decoder=joint)
+        model = begin_with(model, start, config)
+    try:
+        rem.quantize_couplings(model, config.levels, mode=config.mode)
+    except ValueError as error:
+        raise UserError(f"--levels does not fit: {error}") from error
+    if config.rem and config.pruning == "structured":
+        pruning.check_structured(model, config)
+    check_shift(data, config)
 
 
 def settings(run: str) -> Config:
@@ -94,10 +199,19 @@ def begin_with(
     Raises:
         UserError: If it is another network.
     """
-    if _shapes(model) == _shapes(start):
+    shapes, wanted = (
+        [tuple(weight.shape) for weight in network.weights]
+        for network in (start, model)
+    )
+    if shapes == wanted:
         model.set_weights(start.get_weights())
         return model
-    if config.start_from is None or not _is_same(config):
+    is_same = config.start_from is not None and all(
+        getattr(_finished(config.start_from).config, name)
+        == getattr(config, name)
+        for name in ("model", "routing", "decoder")
+    )
+    if not is_same:
         raise UserError(
             f"a trained {start.name} of {start.count_params():,} parameters "
             f"does not fit {model.name} of {model.count_params():,}; leave out "
@@ -116,17 +230,6 @@ def _finished(run: str) -> RunFolder:
             f" Go on with it: python training/run.py --resume --out {run}"
         )
     return folder
-
-
-def _is_same(config: Config) -> bool:
-    """Tells whether another run's network is this one, made smaller or not."""
-    run = _finished(str(config.start_from)).config
-    names = ("model", "routing", "decoder")
-    return all(getattr(run, name) == getattr(config, name) for name in names)
-
-
-def _shapes(model: keras.Model) -> list[Any]:
-    return [tuple(weight.shape) for weight in model.weights]
 
 
 def _as_text(rows: int, columns: int, channels: int, classes: int) -> str:

@@ -22,7 +22,7 @@ from tests.experiment_runs import (
 from tests.training.test_run import command as run
 from tests.training.test_run import metrics, tiny_data
 from tfcaps import rem
-from training import datasets, fit, run_job
+from training import datasets, networks, results
 from training.configs import Config
 from training.folder import RunFolder
 from training.tables import look_up
@@ -98,8 +98,8 @@ def measured(tmp_path_factory):
     folder = RunFolder(tmp_path / "run", config)
     folder.create()
     data = datasets.load(config.dataset)
-    model = fit.build(data, config, decoder=False)
-    folder.save_reports(*run_job.measure(config, data, {"rem": model}))
+    model = networks.build_for(data, config, decoder=False)
+    folder.save_reports(*results.measure(config, data, {"rem": model}))
     return read_report(folder.path)
 
 

@@ -10,7 +10,7 @@ from cli import UserError
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import models, rem
-from training import backbone, configs, fit
+from training import backbone, configs, networks
 from training.datasets import Data
 from training.image_data import Images, Split
 
@@ -104,7 +104,7 @@ def test_no_other_scale_is_put_before_it():
     config = configs.Config(
         model="parts_capsnet", backbone="MobileNetV2", measured=True
     )
-    model = fit.build(data, config, decoder=False)
+    model = networks.build_for(data, config, decoder=False)
     assert "standardize" not in [layer.name for layer in model.layers]
 
 

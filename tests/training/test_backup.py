@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from cli import UserError
-from training import backup
-from training.backup import BackUp
+from training import callbacks
+from training.callbacks import BackUp
 
 
 class Stop(Exception):
@@ -65,8 +65,8 @@ def test_a_training_goes_on_after_its_last_whole_epoch(tmp_path):
 
 
 def test_long_trainings_are_not_kept_after_every_epoch(tmp_path, monkeypatch):
-    assert backup._MOST == 100
-    monkeypatch.setattr(backup, "_MOST", 5)
+    assert callbacks._MOST == 100
+    monkeypatch.setattr(callbacks, "_MOST", 5)
     whole, _ = train(tmp_path / "whole", 11)
     assert names(tmp_path / "whole") == ["epoch-11.weights.h5"]
     with pytest.raises(Stop):

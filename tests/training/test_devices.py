@@ -17,7 +17,8 @@ from tests.backends import on_tensorflow
 from tests.nightly import NIGHTLY
 from tfcaps import rem
 from tfcaps.routing import execution
-from training import configs, datasets, devices, fit
+from training import configs, datasets, devices
+from training import train as training
 from training.batches import Batches
 from training.folder import RunFolder
 from training.image_data import Images
@@ -58,7 +59,7 @@ def train(path, strategy):
         # The same images everywhere: two devices cut batches in halves.
         train = data.train.take(slice(74))
         data = dataclasses.replace(data, train=train)
-    model = fit.train("rem", data, folder, made)
+    model = training.train_model("rem", data, folder, made)
     devices.wait()
     return model
 

@@ -11,7 +11,7 @@ import pytest
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
-from training import callbacks, configs, features, fit
+from training import callbacks, configs, features, networks, train
 from training.datasets import Data
 from training.folder import RunFolder
 from training.image_data import Images, Split
@@ -97,7 +97,7 @@ def exact(monkeypatch):
 
 
 def prepared(name, data, config, path):
-    return fit.prepare(
+    return train.prepare(
         name,
         data,
         config,
@@ -141,11 +141,11 @@ def test_training_on_features_is_training_on_images(
 ):
     config = dataclasses.replace(config, **changes)
     with not_compiled():
-        on_images = fit.prepare(name, data, config, None)
+        on_images = train.prepare(name, data, config, None)
         on_features = prepared(name, data, config, tmp_path)
     frozen = on_features.model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
-        used = callbacks.of_training(ready.trained, config, ready.batches)
+        used = train.schedules_of(ready)
         ready.trained.fit(
             ready.batches, epochs=2, shuffle=False, verbose=0,
             callbacks=used,
@@ -200,7 +200,7 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, tmp_path, capsys):
     ):
         changed = dataclasses.replace(config, **changes)
         joint = changed.decoder == "joint"
-        model = fit.build(data, changed, decoder=joint)
+        model = networks.build_for(data, changed, decoder=joint)
         assert why in features.obstacle(model, changed)
         assert features.keep(model, data, changed, tmp_path, 0) is None
         assert why in capsys.readouterr().out
@@ -231,7 +231,7 @@ def tuned(tmp_path_factory):
     )
     folder = RunFolder(path / "run", config)
     folder.create()
-    on_epoch_end = fit.BackUp.on_epoch_end
+    on_epoch_end = callbacks.BackUp.on_epoch_end
 
     def stop(self, epoch, logs=None):
         on_epoch_end(self, epoch, logs)
@@ -239,18 +239,18 @@ def tuned(tmp_path_factory):
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch, not_compiled():
-        patch.setattr(fit.BackUp, "on_epoch_end", stop)
+        patch.setattr(callbacks.BackUp, "on_epoch_end", stop)
         with pytest.raises(KeyboardInterrupt):
-            train(folder)
+            train_rem(folder)
     assert (folder.path / "features").is_dir()
     assert (folder.path / "backup-rem-tuned").is_dir()
     with not_compiled():
-        return train(RunFolder.resume(folder.path)), folder, file
+        return train_rem(RunFolder.resume(folder.path)), folder, file
 
 
-def train(folder):
+def train_rem(folder):
     with features.removed_after(folder.path):
-        return fit.train("rem", make_data(), folder, None)
+        return train.train_model("rem", make_data(), folder, None)
 
 
 @pytest.mark.slow
@@ -268,7 +268,7 @@ def test_it_ends_like_one_that_was_not_stopped(tuned, tmp_path):
     whole = RunFolder(tmp_path / "run", folder.config)
     whole.create()
     with not_compiled():
-        other = train(whole)
+        other = train_rem(whole)
     for mine, theirs in zip(
         model.get_weights(), other.get_weights(), strict=True
     ):

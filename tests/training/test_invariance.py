@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw
 from tests.pictures import KINDS, write_shapes
 from training import images as pixels
 from training.datasets.listing import Picture
-from training.invariance import unchanged_by
+from training.pictures import unchanged_by
 
 
 def of_folder(folder):

@@ -11,7 +11,7 @@ from cli import UserError
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
-from training import callbacks, configs, fit, networks, objectives, pruning
+from training import configs, networks, objectives, pruning, train
 from training.augmentation import Augmentation
 from training.batches import Batches
 from training.datasets.data import Data
@@ -76,7 +76,7 @@ def test_wrong_statistics_are_errors(mean, std):
 
 def test_statistics_are_measured_on_the_training_images(data):
     config = configs.Config(measured=True)
-    model = fit.build(data, config, decoder=False)
+    model = networks.build_for(data, config, decoder=False)
     layer = model.get_layer("standardize")
     images = data.train.images.pixels
     standardized = keras.ops.convert_to_numpy(layer(images))
@@ -96,7 +96,7 @@ def test_statistics_are_measured_on_the_training_images(data):
     ],
 )
 def test_each_strategy_prunes_what_it_should(data, strategy, reached):
-    assert set(pruning.STRATEGIES) == {
+    assert set(configs.STRATEGIES) == {
         "polynomial", "one_shot", "snip", "structured", "iterative", "none",
     }  # fmt: skip
     keras.utils.set_random_seed(0)
@@ -107,7 +107,6 @@ def test_each_strategy_prunes_what_it_should(data, strategy, reached):
         final_sparsity=0.6,
         epochs=4,
         batch_size=16,
-        tolerance=0.5,
     )
     batches = Batches(*data.train, 16)
     pruning.begin(model, config, data, batches)
@@ -146,11 +145,6 @@ def test_one_shot_prunes_half_way_between_begin_and_end(data, monkeypatch):
     middle = 2 * batches.num_batches
     assert [step for step in steps if schedule(step)[0]] == [middle]
     assert schedule(middle)[1] == 0.6
-
-
-def test_strategies_that_end_with_the_schedule_say_so():
-    scheduled = filter(pruning.is_scheduled, pruning.STRATEGIES)
-    assert [*scheduled] == ["polynomial", "one_shot", "structured"]
 
 
 def test_the_criterion_of_gradients_gets_training_images(data):
@@ -219,13 +213,13 @@ def test_the_margin_is_hard_from_the_epoch_of_the_settings(data, decoder):
     config = configs.Config(
         decoder=decoder, hard_margin_from=1, batch_size=16, shift=0
     )
-    ready = fit.prepare("baseline", data, config, None)
-    trained, batches = ready.trained, ready.batches
-    used = callbacks.of_training(trained, config, batches)
+    setup = train.prepare("baseline", data, config, None)
+    trained, batches = setup.trained, setup.batches
+    used = train.schedules_of(setup)
     trained.fit(batches, epochs=2, verbose=0, callbacks=used)
     loss = trained.loss if decoder == "none" else trained.loss["lengths"]
     assert (loss.m_plus, loss.m_minus, loss.down_weight) == (0.95, 0.05, 0.8)
-    without = callbacks.of_training(trained, configs.Config(), batches)
+    without = train.schedules_of(setup._replace(config=configs.Config()))
     assert len(without) == len(used) - 1
 
 
@@ -234,15 +228,14 @@ def test_a_hard_margin_needs_the_margin_loss(data):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile("sgd", tfcaps.losses.SpreadLoss())
     with pytest.raises(UserError, match="which em_capsnet does not have"):
-        callbacks.of_training(model, config, Batches(*data.train, 16))
+        objectives.schedules(model, config, Batches(*data.train, 16))
 
 
 def test_losses_are_compared_from_the_hard_margin_on(data, tmp_path):
     config = configs.Config(hard_margin_from=7, patience=2)
     folder = RunFolder(tmp_path, config)
-    stop = callbacks.stop_on_validation(
-        "baseline", folder, Batches(*data.validation, 16)
-    )
+    setup = train.prepare("baseline", data, config, None)
+    stop = train.stop_on_validation("baseline", folder, setup)
     assert stop.compare_from == 7
 
 

@@ -1,4 +1,4 @@
-"""Settings for a folder of pictures, which follow from what is in it."""
+"""The settings of data sets, and those that follow from what is in a folder."""
 
 import json
 
@@ -8,8 +8,8 @@ from PIL import Image
 from tests.nightly import nightly
 from tests.pictures import KINDS, write_shapes
 from tests.training.test_run import command
-from training import configs
-from training.configs import Config, photos, pictures, small_images
+from training import configs, pictures, presets
+from training.configs import Config
 
 
 def write_empty(folder, count, size):
@@ -69,7 +69,7 @@ def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
     assert other.sharpness_start is None
     assert any(other.counterfactual_weights)
     write_empty(tmp_path / "small", 40, (9, 30))
-    assert configs.load(str(tmp_path / "small")) == small_images.with_losses(
+    assert configs.load(str(tmp_path / "small")) == presets.with_losses(
         Config(dataset=str(tmp_path / "small"))
     )
     (tmp_path / "none").mkdir()
@@ -118,7 +118,28 @@ def test_shapes_are_learnt_without_any_flag(tmp_path, counts, sides):
 def test_photos_that_have_a_name_get_a_network_that_takes_them():
     for name in ("imagenette_128px", "cats_vs_dogs"):
         config = configs.load(name)
-        assert (config.model, config.resize) == (photos.MODEL, photos.SIDE)
+        assert (config.model, config.resize) == (
+            presets.PHOTOS,
+            presets.PHOTO_SIDE,
+        )
         # Of other networks the protocol's, as in the paper's tables.
         other = configs.load(name, "efficient_conv_capsnet")
         assert (other.resize, other.measured) == (128, False)
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "mine.npz", "digits"])
+def test_the_default_network_is_trained_to_use_its_trees(dataset):
+    for model in (None, "dr_capsnet_small"):
+        config = configs.load(dataset, model)
+        assert config.counterfactual_weights == (1.0, 1.0)
+        assert config.coupling_share < 0.5
+        assert (config.pruning_begin, config.pruning_end) == (0.2, 0.8)
+
+
+def test_other_networks_and_the_paper_have_none_of_that():
+    other = configs.load("mnist", "efficient_capsnet")
+    assert not any(other.counterfactual_weights)
+    assert other.pruning_begin == 0.0
+    published = presets.published(configs.load("mnist"))
+    assert not any(published.counterfactual_weights)
+    assert not any(published.coupling_weights)

@@ -1,31 +1,18 @@
 """What the main job tells before it does anything, and its logs."""
 
 import dataclasses
-import json
+import importlib
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 import tfcaps
-from tests.nightly import nightly
 from tests.training.test_run import command, metrics, tiny_data
 from tfcaps.rem.pruning import structured, unit_groups
-from training import (
-    devices,
-    models,
-    plan,
-    pruning,
-    runs_file,
-    sources,
-)
-from training.configs import (
-    Config,
-    config_from,
-    network_settings,
-    rem_settings,
-)
-from training.configs.setting import settings_of
+from training import configs, devices, models, plan, pruning, runs_file, sources
+from training.configs import Config, config_from, settings_of
 from training.datasets import protocols
 
 
@@ -47,23 +34,24 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
     variants = {"cats_vs_dogs_128px_subset", "imagenette_128px"}
     assert protocols._PROTOCOLS.keys() - variants <= sources.SOURCES.keys()
     for source in sources.SOURCES.values():
-        assert source.loader is None or callable(source.load)
+        if source.loader is not None:
+            module, _, name = source.loader.partition(":")
+            found = importlib.import_module(f"training.datasets.{module}")
+            assert callable(getattr(found, name))
 
 
 def test_settings_may_be_what_there_is():
     known = settings_of(Config)
-    assert known["pruning"].choices == tuple(pruning.STRATEGIES)
+    assert known["pruning"].choices == tuple(pruning._BEGIN)
     assert known["pruning_criterion"].choices == tuple(structured.CRITERIA)
-    assert set(known["pruning_scope"].choices) == set(structured.SCOPES)
-    assert known["pruning_target"].choices == structured.TARGETS
-    assert rem_settings.UNITS == tuple(unit_groups.KINDS)
+    assert configs.UNITS == tuple(unit_groups.KINDS)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)
     names = tfcaps.routing.get
-    for name in network_settings.names_of_routings():
+    for name in configs.names_of_routings():
         assert isinstance(names(name), tfcaps.routing.Routing)
     with pytest.raises(ValueError) as error:
         names("unknown")
-    assert str(network_settings.names_of_routings()) in str(error.value)
+    assert str(configs.names_of_routings()) in str(error.value)
     assert config_from(dataclasses.asdict(Config())) == Config()
 
 
@@ -96,8 +84,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(
     assert "Baseline: 5 epochs of 2 steps of 8 images" in printed
     assert "at most" not in printed
     assert "REM: 5 epochs of 2 steps" in printed
-    assert "class_caps: 3 capsules of 8, DynamicRouting" in printed
-    assert "multiply-adds an image: conv" in printed
+    assert re.search(r"parameters, [\d,]+ multiply-adds an image", printed)
     assert "No run folder has been made." in printed
     assert command(*flags, "--recipe", "paper", "--dry-run") == 0
     assert "Training takes at most about" in capsys.readouterr().out
@@ -137,21 +124,6 @@ def test_a_long_training_says_first_how_long_it_takes(
     # What was timed leaves no trace.
     rows = [metrics(tmp_path / name) for name in ("short", "long")]
     losses = [[row["loss"] for row in run] for run in rows]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-@nightly
-@pytest.mark.slow
-def test_a_dry_run_trains_as_the_run_would(tmp_path, monkeypatch):
-    """What was timed leaves no trace in the run that follows."""
-    monkeypatch.chdir(tmp_path)
-    tiny_data("tiny.npz")
-    flags = ("--bare", "--dataset", "tiny.npz", "--epochs", 2)
-    losses = []
-    for name in ("first", "second"):
-        assert command(*flags, "--out", name) == 0
-        losses.append([row["loss"] for row in metrics(tmp_path / name)])
-        assert command(*flags, "--dry-run") == 0
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
@@ -195,19 +167,15 @@ def test_without_tensorboard_the_flag_is_an_error(
     assert not out.exists()
 
 
-@pytest.mark.slow
-def test_an_older_run_lacks_settings_and_a_newer_one_has_unknown_ones(
-    tmp_path, capsys
-):
-    data = tiny_data(tmp_path / "tiny.npz")
-    out = tmp_path / "run"
-    flags = ("--bare", "--dataset", data, "--epochs", 1)
-    assert command(*flags, "--out", out) == 0
-    settings = json.loads((out / "config.json").read_text())
-    older = {k: v for k, v in settings.items() if k != "deterministic"}
-    (out / "config.json").write_text(json.dumps(older))
-    assert command("--resume", "--bare", "--out", out) == 0
-    capsys.readouterr()
-    (out / "config.json").write_text(json.dumps({**settings, "warp": 9}))
-    assert command("--resume", "--bare", "--out", out) == 2
-    assert "the settings warp, which this version" in capsys.readouterr().err
+def test_files_of_other_versions_are_read_or_refused():
+    saved = dataclasses.asdict(Config(rounds=1, coupling_ramp=0.0))
+    older = {k: v for k, v in saved.items() if k not in ("rounds", "seed")}
+    del older["coupling_ramp"]
+    gone = {"scope": "global", "tolerance": 0.0}
+    assert config_from({**older, **gone}) == config_from(saved)
+    for name, value, message in (
+        ("warp", 9, "the settings warp, which this version does not know"),
+        ("scope", "tensor", "scope is 'tensor', and this version has nothing"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            config_from({**saved, name: value})

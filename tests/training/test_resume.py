@@ -2,17 +2,15 @@
 
 import argparse
 import json
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import keras
 import pytest
 
 from cli import UserError
-from training import configs, run_job
+from training import configs
 from training.folder import RunFolder
-from training.run_job import _resuming
+from training.starting import how_to_resume
 
 
 def test_a_run_goes_on_with_the_backend_it_was_begun_on(tmp_path):
@@ -33,42 +31,11 @@ def test_the_hint_has_what_is_no_setting(monkeypatch):
     options = argparse.Namespace(bare=True, force=True, tensorboard=False)
     command = "python training/run.py --resume --out x --bare --force"
     monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
-    assert _resuming(options, Path("x")) == command
+    assert how_to_resume(options, Path("x")) == command
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     options.bare = options.force = False
     options.tensorboard = True
-    assert _resuming(options, Path("x")) == (
+    assert how_to_resume(options, Path("x")) == (
         "KERAS_BACKEND=jax python training/run.py --resume --out x "
         "--tensorboard"
     )
-
-
-def test_the_result_is_written_once_before_what_reads_it(tmp_path, monkeypatch):
-    folder = RunFolder(tmp_path, configs.Config())
-    path, written = tmp_path / "rem.json", []
-    write = RunFolder.write_json
-    monkeypatch.setattr(
-        RunFolder,
-        "write_json",
-        lambda *given: (written.append(given[1]), write(*given)),
-    )
-    monkeypatch.setattr(run_job, "_train", lambda job: ({}, None))
-    monkeypatch.setattr(run_job, "measure", lambda *given: ({}, {}))
-    monkeypatch.setattr(run_job.closing, "tell", lambda *given, **how: None)
-    shown = []
-    monkeypatch.setattr(
-        run_job, "_show", lambda *given: shown.append(path.read_text())
-    )
-    options = argparse.Namespace(bare=False)
-    data = SimpleNamespace(train=SimpleNamespace(labels=[]))
-    begun = time.monotonic() - 100.0
-    run_job._work(run_job._Job(options, folder, data, None, begun))
-    assert written == ["rem.json"] and shown == [path.read_text()]
-    seconds = json.loads(shown[0])["seconds"]
-    assert 100.0 <= seconds < 200.0
-    # A resumed run does not know its own time, but one that was finished does.
-    run_job._work(run_job._Job(options, folder, data, None, None))
-    assert json.loads(path.read_text())["seconds"] == seconds
-    path.unlink()
-    run_job._work(run_job._Job(options, folder, data, None, None))
-    assert json.loads(path.read_text())["seconds"] is None

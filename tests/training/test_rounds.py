@@ -1,7 +1,5 @@
 """Further rounds of a training, while the validation images gain by them."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -14,11 +12,10 @@ from training import (
     callbacks,
     configs,
     dense_head,
-    fit,
     plan,
-    rounds,
     run,
-    run_job,
+    starting,
+    train,
 )
 from training.batches import Batches
 from training.datasets import Data
@@ -54,15 +51,17 @@ def test_a_round_follows_while_the_loss_falls(most, values, expected, capsys):
     trained = []
     model = Measured(*values)
     validation = Batches(Images(np.zeros((4, 2, 2, 1))), np.zeros(4, int), 2)
-    assert rounds.go_on(model, validation, trained.append, most) == expected
+    assert (
+        train.further_rounds(model, validation, trained.append, most)
+        == expected
+    )
     assert trained == list(range(1, expected))
-    assert not model.values
     assert capsys.readouterr().out.count("(--rounds)") == expected - 1
 
 
 def test_without_validation_images_there_is_one_round():
     nothing = Batches(Images(np.zeros((0, 2, 2, 1))), np.zeros(0, int), 2)
-    assert rounds.go_on(Measured(), nothing, pytest.fail, 3) == 1
+    assert train.further_rounds(Measured(), nothing, pytest.fail, 3) == 1
 
 
 def make_data():
@@ -78,7 +77,7 @@ def make_data():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds, "_GAIN", -1e9)
+    monkeypatch.setattr(train, "_GAIN", -1e9)
     config = configs.Config(epochs=2, rounds=3, batch_size=8, shift=1)
     folder = RunFolder(tmp_path / "run", config)
     folder.create()
@@ -93,11 +92,9 @@ def note_epochs(monkeypatch):
         def on_epoch_begin(self, epoch, logs=None):
             begun.append((epoch, float(self.model.optimizer.learning_rate)))
 
-    of_training = callbacks.of_training
+    schedules_of = train.schedules_of
     monkeypatch.setattr(
-        callbacks,
-        "of_training",
-        lambda *given: [*of_training(*given), Note()],
+        train, "schedules_of", lambda setup: [*schedules_of(setup), Note()]
     )
     return begun
 
@@ -107,7 +104,7 @@ def test_a_training_that_is_stopped_in_a_round_goes_on(
     tmp_path, folder, monkeypatch, capsys
 ):
     data = make_data()
-    on_epoch_end = fit.BackUp.on_epoch_end
+    on_epoch_end = callbacks.BackUp.on_epoch_end
 
     def stop(self, epoch, logs=None):
         on_epoch_end(self, epoch, logs)
@@ -116,13 +113,13 @@ def test_a_training_that_is_stopped_in_a_round_goes_on(
 
     with not_compiled():
         with monkeypatch.context() as patch:
-            patch.setattr(fit.BackUp, "on_epoch_end", stop)
+            patch.setattr(callbacks.BackUp, "on_epoch_end", stop)
             with pytest.raises(KeyboardInterrupt):
-                fit.train("baseline", data, folder, None)
+                train.train_model("baseline", data, folder, None)
         plan.show(data, folder, None)
         assert "Baseline: 1 more epochs of 3 steps" in capsys.readouterr().out
         begun = note_epochs(monkeypatch)
-        resumed = fit.train("baseline", data, folder, None)
+        resumed = train.train_model("baseline", data, folder, None)
         assert [epoch for epoch, _ in begun] == [3, 4, 5]
         rows = folder.read_metrics()
         assert [row["epoch"] for row in rows] == list(range(6))
@@ -131,7 +128,7 @@ def test_a_training_that_is_stopped_in_a_round_goes_on(
             return
         whole = RunFolder(tmp_path / "whole", folder.config)
         whole.create()
-        other = fit.train("baseline", data, whole, None)
+        other = train.train_model("baseline", data, whole, None)
     for mine, theirs in zip(
         resumed.get_weights(), other.get_weights(), strict=True
     ):
@@ -142,7 +139,7 @@ def test_a_training_that_is_stopped_in_a_round_goes_on(
 def test_each_round_begins_with_the_whole_learning_rate(folder, monkeypatch):
     begun = note_epochs(monkeypatch)
     with not_compiled():
-        fit.train("baseline", make_data(), folder, None)
+        train.train_model("baseline", make_data(), folder, None)
     epochs, rates = zip(*begun, strict=True)
     assert epochs == tuple(range(6))
     assert rates[0] == pytest.approx(folder.config.learning_rate)
@@ -176,14 +173,8 @@ def test_folders_get_rounds_unless_epochs_are_given(tmp_path, capsys):
         (["--epochs", "7", "--rounds", "2"], 2),
     ):
         options = parser.parse_args([*flags, *more])
-        assert run_job.open_folder(options).config.rounds == expected
+        assert starting.open_folder(options).config.rounds == expected
     assert configs.load("mnist").rounds == 1
     data = tiny_data(tmp_path / "tiny.npz")
     assert command("--dataset", data, "--rounds", 2, "--dry-run") == 0
     assert "Training takes at least about" in capsys.readouterr().out
-
-
-def test_runs_of_before_had_one_round():
-    settings = dataclasses.asdict(configs.Config())
-    del settings["rounds"]
-    assert configs.config_from(settings).rounds == 1

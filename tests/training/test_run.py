@@ -13,13 +13,10 @@ import pytest
 
 import tfcaps
 from tests.commands import status_of
-from tests.nightly import nightly
-from tests.tolerance import SUMS
 from tests.training.datasets.test_datasets import arrays
 from tfcaps import rem
-from training import configs, devices, fit, run, run_job
+from training import configs, results, run, starting, train
 from training.folder import RunFolder
-from training.pruning.polynomial import polynomial_schedule
 
 _ROOT = Path(__file__).parents[2]
 
@@ -105,7 +102,7 @@ def test_metrics_have_a_line_for_each_model_and_epoch(finished):
 
 @pytest.mark.slow
 def test_the_closing_table_stands_on_stdout(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(run_job, "export", lambda folder, to: None)
+    monkeypatch.setattr(results, "export", lambda folder, to: None)
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "plain"
     assert command("--dataset", data, "--epochs", 1, "--out", out) == 0
@@ -146,69 +143,6 @@ def test_resuming_removes_what_was_being_written(finished, tmp_path, name):
     assert set(folder.rglob("*")) - {folder / "served" / "tiny"} == before
 
 
-@pytest.mark.slow
-def test_a_stopped_run_resumes_to_the_same_result(
-    tmp_path, monkeypatch, capsys
-):
-    data = tiny_data(tmp_path / "tiny.npz")
-    flags = (
-        "--rem", "--bare", "--dataset", data, "--epochs", 3,
-        "--batch-size", 8,
-    )  # fmt: skip
-    assert command(*flags, "--out", tmp_path / "whole") == 0
-    append = fit.RunFolder.append_metrics
-
-    def stop(folder, row):
-        append(folder, row)
-        if (row["model"], row["epoch"]) == ("rem", 1):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(fit.RunFolder, "append_metrics", stop)
-    assert command(*flags, "--out", tmp_path / "cut") == 130
-    hint = f"python training/run.py --resume --out {tmp_path / 'cut'} --bare"
-    assert hint in capsys.readouterr().out
-    assert not (tmp_path / "cut" / "model.keras").exists()
-    monkeypatch.setattr(fit.RunFolder, "append_metrics", append)
-    started = []
-    start_epoch = fit.Batches.start_epoch
-    monkeypatch.setattr(
-        fit.Batches,
-        "start_epoch",
-        lambda self, epoch: (started.append(epoch), start_epoch(self, epoch)),
-    )
-    assert command("--resume", "--bare", "--out", tmp_path / "cut") == 0
-    assert [epoch for epoch in started if epoch > 0] == [1, 2]
-    whole, cut = (
-        keras.models.load_model(tmp_path / name / "model.keras").get_weights()
-        for name in ("whole", "cut")
-    )
-    for mine, theirs in zip(whole, cut, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=SUMS)
-
-
-@nightly
-@pytest.mark.slow
-def test_mirrored_training_equals_one_replica(
-    tmp_path, monkeypatch, two_replicas
-):
-    strategies = {"none": None, "mirrored": two_replicas}
-    monkeypatch.setattr(devices, "make_strategy", strategies.get)
-    data = tiny_data(tmp_path / "tiny.npz")
-    for strategy in ("none", "mirrored"):
-        status = command(
-            "--rem", "--bare", "--dataset", data, "--epochs", 2,
-            "--batch-size", 8, "--strategy", strategy,
-            "--out", tmp_path / strategy,
-        )  # fmt: skip
-        assert status == 0
-    single, mirrored = (
-        keras.models.load_model(tmp_path / name / "model.keras").get_weights()
-        for name in ("none", "mirrored")
-    )
-    for mine, theirs in zip(single, mirrored, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -226,6 +160,15 @@ def test_mirrored_training_equals_one_replica(
         (
             ["--dataset", "digits", "--model", "dr_capsnet"],
             "at least 17 rows and 17 columns",
+        ),
+        (["--routing", "magic"], "'magic' is neither a number of iterations"),
+        (["--routing", "0"], "'0' is neither a number of iterations nor one"),
+        (["--decoder", "both"], "invalid choice: 'both'"),
+        (["--pruning", "all"], "invalid choice: 'all'"),
+        (["--samples", "0"], "'0' is not a whole number at least 1"),
+        (
+            ["--dataset", "digits", "--model", "deepcaps", "--routing", "em"],
+            "deepcaps does not fit: ConvCaps3D takes a routing whose only",
         ),
         (["--dataset", "no_such_set"], "unknown data set 'no_such_set'"),
         (["--dataset", "missing.npz"], "there is no file missing.npz"),
@@ -293,7 +236,7 @@ def test_zero_is_a_setting():
     options = run.make_parser().parse_args(
         ["--rem", "--decay", "0", "--final-sparsity", "0", "--seed", "0"]
     )
-    config = run_job.open_folder(options).config
+    config = starting.open_folder(options).config
     assert (config.decay, config.final_sparsity, config.rem) == (0, 0, True)
 
 
@@ -341,13 +284,13 @@ def test_mixed_precision_trains_and_leaves_a_network_in_float32(
     tmp_path, monkeypatch
 ):
     prepared = []
-    prepare = fit.prepare
+    prepare = train.prepare
 
     def spy(*args):
         prepared.append(prepare(*args))
         return prepared[-1]
 
-    monkeypatch.setattr(fit, "prepare", spy)
+    monkeypatch.setattr(train, "prepare", spy)
     out = tmp_path / "run"
     assert command(
         "--rem", "--bare", "--dataset", tiny_data(tmp_path / "tiny.npz"),
@@ -381,17 +324,3 @@ def test_an_epoch_that_is_not_finite_is_not_backed_up(
     assert command("--dataset", data, "--epochs", 1, "--out", out) == 2
     assert "loss became nan in step 1 of epoch 1" in capsys.readouterr().err
     assert not list(out.rglob("*.h5")) and not list(out.glob("*.keras"))
-
-
-def test_pruning_reaches_its_final_sparsity():
-    for epochs, steps in ((1, 1), (1, 29), (12, 422), (40, 29)):
-        config = configs.Config(epochs=epochs, final_sparsity=0.8)
-        schedule = polynomial_schedule(config, steps)
-        updates = [
-            float(sparsity)
-            for step in range(1, epochs * steps + 1)
-            for is_time, sparsity in [schedule(step)]
-            if is_time
-        ]
-        assert updates[-1] == pytest.approx(0.8, abs=SUMS)
-        assert len(updates) <= 201

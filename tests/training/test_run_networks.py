@@ -12,7 +12,7 @@ from tests.nightly import NIGHTLY, nightly
 from tests.training.test_run import command, metrics, tiny_data
 from tfcaps import rem
 from tfcaps.routing import execution
-from training import models, run_job
+from training import models, results
 
 # Sides of the smallest images that each network takes.
 SMALLEST = {
@@ -60,7 +60,7 @@ def quick_export(monkeypatch):
         model = load_model(folder)
         export_model(model, to, name=model.name, version=1)
 
-    monkeypatch.setattr(run_job, "export", export)
+    monkeypatch.setattr(results, "export", export)
 
 
 # Self-attention and EM routing; other tests have dynamic.
@@ -200,25 +200,3 @@ def test_samples_limits_training_and_test_images(tmp_path):
     assert command(*flags, "--samples", 5) == 0
     report = json.loads((out / "rem.json").read_text())["models"]["baseline"]
     assert report["num_samples"] == 5
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--routing", "nearest"], "'nearest' is neither a number of iter"),
-        (["--routing", "0"], "'0' is neither a number of iterations nor"),
-        (["--decoder", "both"], "invalid choice: 'both'"),
-        (["--samples", "0"], "'0' is not a whole number at least 1"),
-        (
-            ["--model", "deepcaps", "--routing", "em"],
-            "deepcaps does not fit: ConvCaps3D takes a routing whose only",
-        ),
-    ],
-)
-def test_mistakes_are_one_line(flags, message, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert command("--dataset", "digits", *flags) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
-    assert not list(tmp_path.iterdir())

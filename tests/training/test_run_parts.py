@@ -10,7 +10,7 @@ import pytest
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
-from training import parts, report, run_job
+from training import parts, report, results
 from training.configs import Config
 from training.datasets import Data
 from training.datasets.masks import Masks
@@ -239,7 +239,7 @@ def test_a_run_measures_parts_and_shows_them(
     monkeypatch.setattr(parts, "used", lambda *args: nothing)
     data = data_of(pairs=True)
     config = Config(pairs=True, rem=True, baseline=False)
-    reports, tests = run_job.measure(config, data, {"rem": model})
+    reports, tests = results.measure(config, data, {"rem": model})
     expected, named = parts.trees(model, data), parts.named(model, data)
     assert reports["rem"].parts == expected
     assert reports["rem"].named_parts == named

@@ -6,12 +6,11 @@ import pytest
 
 import tfcaps
 from tests.training.test_run import command, metrics, tiny_data
-from training import configs, datasets, devices, fit
+from training import configs, datasets, devices, presets, train
 from training.batches import Batches
-from training.configs import recipe
-from training.flags import make_parser
 from training.folder import RunFolder
-from training.run_job import open_folder
+from training.run import make_parser
+from training.starting import open_folder
 
 _SETTINGS = {
     "pruning": "iterative",
@@ -56,10 +55,10 @@ def test_no_limit_of_the_recipe_is_a_target(tmp_path, pruning):
 
 def test_the_recipe_has_what_a_network_needs():
     config = configs.load("affnist")
-    deep = recipe.published(config, "deepcaps_rem")
+    deep = presets.published(config, "deepcaps_rem")
     assert deep.hard_margin_from == 100 and deep.min_accuracy == 0.5
-    assert recipe.published(config, "gamma_capsnet").levels == (11, 6)
-    assert recipe.published(config).levels == 11
+    assert presets.published(config, "gamma_capsnet").levels == (11, 6)
+    assert presets.published(config).levels == 11
 
 
 @pytest.mark.slow
@@ -79,7 +78,7 @@ def test_the_baseline_is_that_of_the_lowest_validation_loss(tmp_path, patience):
     folder.create()
     data = datasets.load(path, None, validation=config.validation)
     strategy = devices.make_strategy("none")
-    model = fit.train("baseline", data, folder, strategy)
+    model = train.train_model("baseline", data, folder, strategy)
     losses = [
         row["loss"]
         for row in json.loads(

@@ -1,14 +1,14 @@
-"""REM that begins with the network of another run."""
+"""REM that begins with the baseline, or with the network of another run."""
 
 import dataclasses
 import json
 
+import keras
 import numpy as np
 import pytest
 
 from tests.training.test_run import command, tiny_data
-from tests.training.test_warm_start import weights
-from training import datasets, fit, objectives, starting
+from training import datasets, networks, objectives, starting
 from training.configs import Config
 from training.folder import RunFolder
 
@@ -23,15 +23,18 @@ def trained(tmp_path_factory):
     run = RunFolder(folder / "run", config)
     run.create()
     data = datasets.load(config.dataset)
-    run.save_model("baseline", fit.build(data, config, decoder=False))
+    run.save_model("baseline", networks.build_for(data, config, decoder=False))
     run.append_metrics({"model": "baseline", "epoch": 2})
     return run.path
 
 
-@pytest.mark.slow
-def test_the_network_is_the_baseline_and_rem_begins_with_it(
-    finished, tmp_path, monkeypatch
-):
+def weights(path):
+    return keras.models.load_model(path, compile=False).get_weights()
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The weights that the training of each model begins with."""
     begun = {}
     compiled = objectives.compile_model
 
@@ -40,6 +43,37 @@ def test_the_network_is_the_baseline_and_rem_begins_with_it(
         compiled(model, name, config, steps, network)
 
     monkeypatch.setattr(objectives, "compile_model", note)
+    return begun
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warm", [True, False])
+def test_rem_begins_where_the_baseline_ended(tmp_path, begun, warm):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flag = "--warm-start" if warm else "--no-warm-start"
+    flags = ("--rem", "--dataset", data, "--epochs", 1, "--bare", "--force")
+    assert command(*flags, flag, "--out", tmp_path / "run") == 0
+    expected = begun["baseline"]
+    if warm:
+        expected = weights(tmp_path / "run" / "baseline.keras")
+        assert not np.array_equal(expected[0], begun["baseline"][0])
+    for mine, theirs in zip(begun["rem"], expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.slow
+def test_without_a_baseline_there_is_nothing_to_begin_with(tmp_path):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flags = ("--rem", "--dataset", data, "--epochs", 1, "--bare")
+    out = tmp_path / "run"
+    assert command(*flags, "--warm-start", "--no-baseline", "--out", out) == 0
+    assert RunFolder.open(out).config.warm_start
+
+
+@pytest.mark.slow
+def test_the_network_is_the_baseline_and_rem_begins_with_it(
+    finished, tmp_path, begun
+):
     out = tmp_path / "run"
     flags = ("--rem", "--start-from", finished, *SHORT, "--seed", 3)
     assert command(*flags, "--out", out) == 0
@@ -85,7 +119,7 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
     assert rem.count_params() == smaller.count_params()
     # And so is what was trained on.
     again = starting.begin_with(
-        fit.build(
+        networks.build_for(
             datasets.load(data), RunFolder.open(out).config, decoder=False
         ),
         rem,
@@ -111,6 +145,7 @@ def test_a_dry_run_trains_no_baseline(trained, tmp_path, capsys):
     ("flags", "message"),
     [
         ((), "--start-from need --rem"),
+        (("--warm-start",), "--warm-start, --start-from need --rem"),
         (("--rem", "--no-baseline"), "--no-baseline contradicts --start-from"),
         (("--rem", "--no-warm-start"), "contradicts --start-from"),
         (("--rem", "--dataset", "digits"), "are 8x8x1 in 10 classes"),

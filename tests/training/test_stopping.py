@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from training.batches import Batches
+from training.callbacks import StopOnValidation
 from training.image_data import Images
-from training.stopping import StopOnValidation
 
 
 class Losses(keras.callbacks.Callback):
@@ -117,16 +117,3 @@ def test_it_stops_at_an_accuracy_once_pruning_has_ended(tmp_path):
     assert train(path, losses, not_before=3, **stop) == pytest.approx(losses)
     path.unlink()
     assert train(path, losses, accuracy=1.1) == pytest.approx(losses)
-
-
-@pytest.mark.parametrize(
-    ("not_before", "epochs"), [(0, 2), (2, 2), (3, 4), (5, 7)]
-)
-def test_an_accuracy_counts_from_the_end_of_pruning_on(
-    tmp_path, not_before, epochs
-):
-    path = tmp_path / "measured.json"
-    rows = [{"loss": 1.0, "accuracy": right} for right in (0.0, 1.0) * 2]
-    path.write_text(json.dumps(rows))
-    stop = StopOnValidation(None, path, accuracy=0.5, not_before=not_before)
-    assert stop.epochs(7) == epochs

@@ -6,17 +6,24 @@ The budget is counted in steps, and not in passes over pictures, of which there
 may be few. Pruning and the ramps of losses are shares of it.
 """
 
+import contextlib
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training import invariance
-from training.configs import Config, figures, photos, small_images
+from cli import UserError, check_installed
+from training import images as pixels
+from training import presets
+from training.augmentation import recoloured
+from training.configs import Config
 from training.datasets import own
+from training.datasets.listing import Picture
+from training.image_data import Array, Floats, Images
 
 MODEL = "parts_capsnet_pictures"
 # That of large pictures.
@@ -34,6 +41,13 @@ _SIDE = 32
 _LARGE_FROM = 128
 # Classes are made equally frequent if one has so many times another's.
 _UNBALANCED = 1.5
+_THUMBNAIL = 16
+# Most pictures that are looked at.
+_MOST_SEEN = 300
+_FOLDS = 5
+# Standard deviations of chance beyond which a change matters.
+_CLEAR = 2.0
+
 # Largest shift, as a share of the side.
 _SHIFT = 0.1
 # Share of pictures whose channels are exchanged, where colours tell nothing.
@@ -60,8 +74,8 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     steps = _steps(found, balanced, batch_size)
     large = found.shorter_side >= _LARGE_FROM
     own_model = _PHOTOS if large else MODEL
-    size = photos.SIDE if large else _side(found)
-    harmless = invariance.unchanged_by(found.training)
+    size = presets.PHOTO_SIDE if large else _side(found)
+    harmless = unchanged_by(found.training)
     settings: dict[str, Any] = {
         "dataset": dataset,
         "epochs": max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
@@ -70,21 +84,15 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
         "balanced": balanced,
         "dense_head": True,
         "resize": size,
-        "measured": True,
         "shift": round(_SHIFT * (size or found.shorter_side)),
         "flip": harmless["flip"],
         "rotation": 15.0,
-        "zoom": (0.8, 1.25),
-        "fill": "edge",
-        "brightness": (0.7, 1.3),
-        "contrast": (0.7, 1.3),
         "recolour": _RECOLOURED if harmless["recolour"] else 0.0,
+        **presets.ANY_VIEW,
     }
     if model not in (None, MODEL, _PHOTOS):
-        return small_images.with_losses(Config(**settings), model)
-    return dataclasses.replace(
-        photos.rem_settings(figures.get_config()), model=own_model, **settings
-    )
+        return presets.with_losses(Config(**settings), model)
+    return dataclasses.replace(presets.milder(), model=own_model, **settings)
 
 
 def about(config: Config) -> str | None:
@@ -144,3 +152,77 @@ def _side(found: own.Survey) -> int | None:
     if found.is_square and found.shorter_side <= _LARGEST:
         return None
     return _SIDE
+
+
+def unchanged_by(pictures: Sequence[Picture]) -> dict[str, bool]:
+    """Tells for `flip` and `recolour` whether classes seem to stay.
+
+    A letter that is mirrored may be another one, and a red apple is no green
+    one. A simple classifier learns the classes from thumbnails, and is asked
+    again with changed ones: if it is right for clearly fewer, the change
+    matters. Where it cannot tell the classes, nothing seems to matter.
+
+    Args:
+        pictures: Those that cannot be read are left out.
+    """
+    draw = np.random.default_rng(0)
+    thumbnails, classes = [], []
+    for index in draw.permutation(len(pictures))[:_MOST_SEEN]:
+        with contextlib.suppress(UserError):
+            file = pictures[index].file
+            thumbnails.append(pixels.read(file, "RGB", _THUMBNAIL))
+            classes.append(pictures[index].label)
+    shown = np.array(thumbnails, np.uint8).reshape(
+        -1, _THUMBNAIL, _THUMBNAIL, 3
+    )
+    known = np.array(classes)
+    changes: dict[str, Callable[[Floats], Floats]] = {
+        "flip": lambda images: images[:, :, ::-1],
+        "recolour": lambda images: recoloured(images, 1.0, draw),
+    }
+    return {
+        name: not _matters(change, Images(shown)[:], known, draw)
+        for name, change in changes.items()
+    }
+
+
+def _matters(
+    change: Callable[[Floats], Floats],
+    images: Floats,
+    labels: Array,
+    draw: np.random.Generator,
+) -> bool:
+    """Compares how many are right before and after (McNemar's test)."""
+    check_installed(data="sklearn")
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    unchanged, changed = _features(images), _features(change(images))
+    parts = draw.permutation(len(labels)) % _FOLDS
+    lost = won = 0
+    for fold in range(_FOLDS):
+        train, test = parts != fold, parts == fold
+        if len(np.unique(labels[train])) < 2 or not test.any():
+            continue
+        classifier = make_pipeline(
+            StandardScaler(), LogisticRegression(C=0.1, max_iter=500)
+        ).fit(unchanged[train], labels[train])
+        right, still = (
+            classifier.predict(x[test]) == labels[test]
+            for x in (unchanged, changed)
+        )
+        lost += int(np.sum(right & ~still))
+        won += int(np.sum(still & ~right))
+    return lost - won > _CLEAR * np.sqrt(lost + won)
+
+
+def _features(images: Floats) -> Floats:
+    """Returns colours, and shapes whatever their colours, to learn from."""
+    count, side = len(images), _THUMBNAIL // 2
+    grey = images.mean(axis=-1)
+    shape = np.abs(grey - np.median(grey, axis=(1, 2), keepdims=True))
+    shape = shape.reshape(count, side, 2, side, 2).mean(axis=(2, 4))
+    shape /= shape.mean(axis=(1, 2), keepdims=True) + 1e-3
+    colours = [images.mean(axis=(1, 2)), images.std(axis=(1, 2))]
+    return np.concatenate([*colours, shape.reshape(count, -1)], axis=1)

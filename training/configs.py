@@ -1,0 +1,701 @@
+"""The settings of a run: default, meaning, limits and flag of each, once."""
+
+import argparse
+import dataclasses
+import functools
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import cli
+
+# The main job trains on it unless another is named.
+DEFAULT_DATASET = "figures"
+# Names of pruning, and groups of weights and units, as in `training/pruning.py`
+# and `tfcaps.rem`, which take long to load.
+STRATEGIES = {
+    "polynomial": "the smallest magnitudes, more and more of them (tfmot)",
+    "one_shot": "the same all at once, in the middle of the training",
+    "structured": "whole filters and types of capsules, more and more of them",
+    "snip": "the least salient weights, before the training",
+    "iterative": "after each epoch what the validation loss does not need",
+    "none": "nothing",
+}
+TARGETS = ("transformations", "kernels")
+UNITS = ("filters", "types", "children", "components")
+# What older versions could set, and the value that is still meant.
+_GONE = {
+    "reconstruction_weight": 5e-4,
+    "trial_epochs": 2,
+    "tolerance": 0.0,
+    "search_samples": None,
+    "scope": "global",
+    "pruning_scope": "layer",
+    "pruning_target": "multiply_adds",
+}
+# A routing called `name` is the class in `tfcaps/routing/name.py`.
+_ROUTINGS = Path(__file__).parents[1] / "tfcaps" / "routing"
+_ROUTING = re.compile(r"^class \w+Routing\(", re.MULTILINE)
+# A training image is zoomed by so much at most.
+_SMALLEST, _LARGEST = 0.1, 10.0
+_SHARE = (0.0, 1.0)
+_METAVARS = {int: "N", float: "NUMBER", str: "NAME"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """All that is known of a setting besides its name, type and default.
+
+    Attributes:
+        about: What it is; the help of its flag, if it has one.
+        limits: Least and greatest value, the latter `None` for any.
+        choices: The values it may have; none for any.
+        flag: Its flag: `True` for its own name, or another one, or `False`.
+        metavar: Stands for the value in `--help`. Defaults to one for its type.
+        read: Function from the flag's text to the value. Defaults to the one
+            for its type, within the limits.
+        before: Its value before there was this setting, if that is not its
+            default: the one of a saved file that predates it.
+    """
+
+    about: str
+    limits: tuple[float, float | None] | None = None
+    choices: tuple[str, ...] = ()
+    flag: bool | str = True
+    metavar: str | None = None
+    read: Callable[[str], Any] | None = None
+    before: Any = None
+
+
+def setting(default: Any, about: str, **more: Any) -> Any:
+    """Returns the dataclass field of a setting, see `Setting`."""
+    known = Setting(about, **more)
+    return dataclasses.field(default=default, metadata={"setting": known})
+
+
+unflagged = functools.partial(setting, flag=False)
+
+
+# ------------------------------------------------------ what flags are read by
+
+
+def names_of_routings() -> list[str]:
+    """Returns the names that `tfcaps.routing.get` takes, without loading it."""
+    return sorted(
+        path.stem
+        for path in _ROUTINGS.glob("*.py")
+        if _ROUTING.search(path.read_text("utf-8"))
+    )
+
+
+def _routing(text: str) -> str:
+    """Reads the name of a routing, or a number of iterations."""
+    known = names_of_routings()
+    if text in known or (text.isdigit() and int(text) > 0):
+        return text
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is neither a number of iterations nor one of "
+        f"{', '.join(known)}"
+    )
+
+
+def _factors(text: str) -> tuple[float, ...]:
+    """Reads `0.8,1.25`."""
+    numbers = tuple(
+        cli.number(part, float, _SMALLEST, _LARGEST) for part in text.split(",")
+    )
+    if len(numbers) != 2 or numbers[0] > numbers[1]:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not two factors, the lower one first, such as "
+            "0.8,1.25"
+        )
+    return numbers
+
+
+def _units(text: str) -> tuple[str, ...]:
+    """Reads `filters,types`."""
+    names = tuple(text.split(","))
+    if not set(names) <= set(UNITS):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be names out of {', '.join(UNITS)}, with commas"
+        )
+    return names
+
+
+def _levels(text: str) -> int | tuple[int, ...]:
+    """Reads `11`, or `11,6` for a network of two routed layers."""
+    parts = tuple(cli.number(part, int, 2, 256) for part in text.split(","))
+    return parts if parts[1:] else parts[0]
+
+
+# ------------------------------------------------------------ the settings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Which images are trained on, and how they are changed at random."""
+
+    dataset: str = setting(
+        "digits",
+        "one of --list-datasets (default: figures), any name of TensorFlow "
+        "Datasets, an .npz file, a folder of class folders, or a .csv file "
+        "with the columns file and label",
+    )
+    data_dir: str | None = setting(
+        None, "prepared TensorFlow Datasets", metavar="FOLDER"
+    )
+    data_seed: int = setting(
+        0, "draw other images of the same figures", limits=(0, None)
+    )
+    samples: int | None = setting(
+        None, "use only so many training and test images", limits=(1, None)
+    )
+    validation: float = setting(
+        0.1,
+        "share of the training images that is only for choosing, 0 to 0.5: "
+        "for iterative pruning, the end of a training, and the number of "
+        "levels",
+        limits=(0.0, 0.5),
+    )
+    resize: int | None = setting(
+        None, "rows and columns to which images are resized", limits=(1, 8192)
+    )
+    balanced: bool = setting(
+        False,
+        "repeat training images of rare classes, so that all are equally "
+        "frequent, or not",
+    )
+    flip: bool = setting(
+        False,
+        "mirror half of the training images, or not, as where left and right "
+        "tell classes apart",
+    )
+    recolour: float = setting(
+        0.0,
+        "exchange the channels of a share of the training images, and make "
+        "half as many negatives; 0 where colours tell classes apart",
+        limits=_SHARE,
+    )
+    skip_broken: bool = setting(
+        False,
+        "leave out pictures that cannot be read or have two classes, and list "
+        "them",
+    )
+    mean: tuple[float, ...] = unflagged(
+        (), "mean of each channel, subtracted inside the network; none for 0"
+    )
+    std: tuple[float, ...] = unflagged(
+        (), "standard deviation of each channel", limits=(1e-12, None)
+    )
+    measured: bool = unflagged(
+        False, "take mean and deviation from the training images instead"
+    )
+    shift: int = setting(
+        2,
+        "largest random shift of a training image, in pixels",
+        limits=(0, None),
+    )
+    crop: int | None = unflagged(
+        None, "side of a random part; the middle is tested", limits=(1, None)
+    )
+    rotation: float = setting(
+        0.0,
+        "largest random rotation of a training image, in degrees",
+        limits=(0.0, 180.0),
+    )
+    zoom: tuple[float, ...] = setting(
+        (),
+        "lowest and highest factor of a training image's size, such as "
+        "0.8,1.25",
+        limits=(_SMALLEST, _LARGEST),
+        read=_factors,
+        metavar="LOW,HIGH",
+    )
+    fill: str = unflagged(
+        "black", "comes in from outside an image", choices=("black", "edge")
+    )
+    brightness: tuple[float, ...] = unflagged(
+        (), "lowest and highest factor of an image", limits=(0.0, None)
+    )
+    brightness_delta: float = unflagged(
+        0.0, "most that is added to an image or subtracted", limits=(0.0, None)
+    )
+    contrast: tuple[float, ...] = unflagged(
+        (), "the same of the distance from its mean", limits=(0.0, None)
+    )
+    pairs: bool = unflagged(
+        False, "merge each training image with one of another class"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworkSettings:
+    """Which network is trained, and what stands beside it."""
+
+    model: str = setting("dr_capsnet_small", "one of --list-models")
+    backbone: str | None = setting(
+        None,
+        "a network of keras.applications, such as MobileNetV3Small, or a "
+        ".keras file without its top (in --data-dir or a path), on whose "
+        "feature map --model parts_capsnet, one of its kind, or dr_capsnet "
+        "then stands",
+    )
+    fine_tune_epochs: int = setting(
+        0,
+        "further epochs in which the backbone is trained too, at a tenth of "
+        "the learning rate",
+        limits=(0, None),
+        flag="fine-tune",
+    )
+    routing: str | None = setting(
+        None,
+        "a routing such as dynamic or em, or a number of iterations of "
+        "dynamic routing (default: the model's own)",
+        read=_routing,
+    )
+    part_types: int | None = setting(
+        None,
+        "most types of parts that constellation_capsnet looks for (default: "
+        "the model's own)",
+        limits=(1, None),
+    )
+    width_start: float | None = unflagged(
+        6.0,
+        "pixels by which votes for a part may differ in the first epoch; null "
+        "for as many as in the last one",
+        limits=(0.1, None),
+    )
+    dense_head: bool = setting(
+        False,
+        "train the network with a dense layer in the place of its capsules "
+        "too, to compare with (default: for folders of pictures)",
+    )
+    dense_head_on: str = setting(
+        "features",
+        "what stands below the dense layer: the features below the primary "
+        "capsules, or the convolution of these too",
+        choices=("features", "primary"),
+    )
+    decoder: str = setting(
+        "none",
+        "reconstruct images too: trained with the capsules, or afterwards",
+        choices=("none", "joint", "frozen"),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How long, how fast and on what the network is trained."""
+
+    epochs: int = setting(8, "passes over the images", limits=(1, None))
+    trials: int = setting(
+        1,
+        "starts of the baseline, of which the one with the lowest training "
+        "loss after the first two epochs is trained on",
+        limits=(1, 100),
+    )
+    rounds: int = setting(
+        1,
+        "most rounds of so many epochs that the baseline is trained for, "
+        "while validation images gain by them (default: 3 for folders of "
+        "pictures without --epochs, or 1)",
+        limits=(1, 100),
+    )
+    batch_size: int = setting(
+        128, "images in a step, over all replicas", limits=(1, None)
+    )
+    learning_rate: float = setting(2e-3, "of Adam at first", limits=(0.0, 1e3))
+    learning_rate_decay: float | None = unflagged(
+        None, "its factor from epoch to epoch; or a cosine to 0", limits=_SHARE
+    )
+    patience: int | None = unflagged(
+        None,
+        "epochs without a lower validation loss that end a training; the "
+        "baseline is then that of the lowest, REM that of the last, as in the "
+        "paper",
+        limits=(1, None),
+    )
+    stop_accuracy: float | None = unflagged(
+        None, "validation accuracy that ends a training", limits=_SHARE
+    )
+    sharpness_start: float | None = unflagged(
+        None,
+        "sharpness of the routing in the first epoch, from which it grows to "
+        "that of the network, if it is scheduled, at 60 % of the training",
+        limits=(1e-3, 1e6),
+    )
+    hard_margin_from: int | None = unflagged(
+        None, "epoch, from 0, of `tfcaps.losses.HardenMargin`", limits=(0, None)
+    )
+    seed: int = setting(
+        0, "seed of weights, order and augmentation", limits=(0, 2**32 - 1)
+    )
+    strategy: str = setting(
+        "none",
+        "mirrored trains on all GPUs of this machine; data-parallel on all "
+        "devices, on the JAX backend, see training/devices.py",
+        choices=("none", "mirrored", "data-parallel"),
+    )
+    dtype_policy: str = setting(
+        "float32",
+        "mixed_bfloat16 trains faster on GPUs, and on CPUs that compute in "
+        "it; the trained model is float32 in any case",
+        # Not float16: its gradients would have to be scaled.
+        choices=("float32", "mixed_bfloat16"),
+    )
+    deterministic: bool = setting(
+        False,
+        "the same numbers bit for bit in every run, also in one that was "
+        "stopped and resumed; may be slower",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RemSettings:
+    """Pruning, coupling losses and quantisation."""
+
+    rem: bool = setting(False, "train a REM model beside the baseline")
+    baseline: bool = setting(True, "train the baseline too, or REM alone")
+    levels: int | tuple[int, ...] = setting(
+        11,
+        "levels of the couplings, 2 to 256; or several with commas, one for "
+        "each routed layer",
+        limits=(2, 256),
+        read=_levels,
+        metavar="N",
+    )
+    mode: str = unflagged(
+        "midtread",
+        "rounding of the couplings, see `tfcaps.rem.quantize`",
+        choices=("midtread", "midrise"),
+    )
+    rem_epochs: int | None = setting(
+        None,
+        "passes of REM over the images (default: as --epochs)",
+        limits=(1, None),
+    )
+    warm_start: bool = setting(
+        False,
+        "begin REM with the weights of the trained baseline, or as that one "
+        "began",
+    )
+    start_from: str | None = setting(
+        None,
+        "take the network that another run has trained as the baseline, and "
+        "begin REM with its weights; settings that are not given are those of "
+        "that run",
+        metavar="RUN",
+    )
+    pruning: str = setting(
+        "polynomial",
+        "what is pruned when. "
+        + "; ".join(f"{name}: {about}" for name, about in STRATEGIES.items()),
+        choices=tuple(STRATEGIES),
+    )
+    final_sparsity: float = setting(
+        0.8,
+        "share of weights pruned in the end, 0 to 0.999; iterative prunes no "
+        "more, but may prune less; structured removes it of the multiply-adds",
+        limits=(0.0, 0.999),
+    )
+    pruning_begin: float = unflagged(
+        0.0, "share of the training at which pruning begins", limits=_SHARE
+    )
+    pruning_end: float = unflagged(
+        0.6, "and ends; one_shot is half way between", limits=_SHARE
+    )
+    max_searches: int = unflagged(
+        12, "passes over the validation images an epoch", limits=(1, None)
+    )
+    min_accuracy: float = unflagged(
+        0.0, "validation accuracy below which it prunes nothing", limits=_SHARE
+    )
+    pruning_units: tuple[str, ...] = setting(
+        ("filters", "types"),
+        f"what structured pruning removes, out of {', '.join(UNITS)}, with "
+        "commas; see `tfcaps.rem.prune_structured`",
+        read=_units,
+        metavar="NAMES",
+    )
+    pruning_criterion: str = setting(
+        "magnitude",
+        "what ranks units in structured pruning",
+        choices=("magnitude", "taylor", "lakp", "random"),
+    )
+    decay: float = setting(
+        0.0,
+        "rate of the paper's sensitivity-gated decay; 0 for none",
+        limits=_SHARE,
+    )
+    decay_power: float = unflagged(
+        2.0, "of its polynomial to 0; 0 keeps the rate", limits=(0.0, None)
+    )
+    decay_factor: float | None = unflagged(
+        None, "the decay's factor from epoch to epoch instead", limits=_SHARE
+    )
+    decay_targets: tuple[str, ...] = unflagged(
+        ("transformations",), "groups of weights that decay"
+    )
+    coupling_spread: float = setting(
+        1.0,
+        "weight of the loss for different couplings in images of one class, "
+        "see `tfcaps.losses.CouplingLoss`; 0 for none",
+        limits=(0.0, 1e6),
+        before=0.0,
+    )
+    coupling_polarization: float = setting(
+        0.6,
+        "weight of the polarisation loss, for couplings of neither 0 nor 1; 0 "
+        "for none",
+        limits=(0.0, 1e6),
+        before=0.0,
+    )
+    coupling_crowding: float = setting(
+        2.0,
+        "weight of the loss for more than --coupling-share of the children in "
+        "a class's tree; 0 for none",
+        limits=(0.0, 1e6),
+        before=0.0,
+    )
+    coupling_share: float = setting(
+        0.5,
+        "share of the children that a class may have, 0 to 1",
+        limits=_SHARE,
+    )
+    coupling_types: bool = setting(
+        False, "compare the types of capsules in a tree, wherever they are"
+    )
+    counterfactual_necessity: float = setting(
+        0.0,
+        "weight of the loss for a class that stays without its tree, see "
+        "`tfcaps.losses.CounterfactualLoss`; 0 for none",
+        limits=(0.0, 1e6),
+    )
+    counterfactual_sufficiency: float = setting(
+        0.0,
+        "weight of the loss for a class that its tree alone does not tell; 0 "
+        "for none",
+        limits=(0.0, 1e6),
+    )
+    coupling_ramp: float = setting(
+        1.0,
+        "share of the training over which these weights grow from 0",
+        limits=_SHARE,
+        before=0.0,
+    )
+
+
+# Title in `--help` -> the settings.
+GROUPS: dict[str, type] = {
+    "data": DataSettings,
+    "network": NetworkSettings,
+    "training": TrainingSettings,
+    "routing entropy minimisation": RemSettings,
+}
+# The rest of `RemSettings` makes no difference without REM.
+_ALSO_WITHOUT_REM = ("rem", "baseline", "levels", "mode")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
+    """Everything needed to repeat a run; `config.json` holds it."""
+
+    @property
+    def class_levels(self) -> int:
+        """The levels of the last routed layer, whose couplings make trees."""
+        return self.levels if isinstance(self.levels, int) else self.levels[-1]
+
+    @property
+    def coupling_weights(self) -> tuple[float, float, float]:
+        """The weights of `tfcaps.losses.CouplingLoss`, in its order."""
+        return (
+            self.coupling_spread,
+            self.coupling_polarization,
+            self.coupling_crowding,
+        )
+
+    @property
+    def counterfactual_weights(self) -> tuple[float, float]:
+        """The weights of `tfcaps.losses.CounterfactualLoss`, in its order."""
+        return (self.counterfactual_necessity, self.counterfactual_sufficiency)
+
+    def of(self, name: str) -> "Config":
+        """Returns the settings of the training of one model, by its name."""
+        if name != "rem" or self.rem_epochs is None:
+            return self
+        return dataclasses.replace(self, epochs=self.rem_epochs)
+
+    def uses(self, name: str) -> bool:
+        """Tells whether a setting makes a difference to this run."""
+        is_of_rem = name in settings_of(RemSettings)
+        return self.rem or not is_of_rem or name in _ALSO_WITHOUT_REM
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The models that the run trains; the last one is what it is for."""
+        if not self.rem:
+            return ("baseline",)
+        return ("baseline", "rem") if self.baseline else ("rem",)
+
+    @property
+    def trained_names(self) -> tuple[str, ...]:
+        """The models that are trained here, and not by another run."""
+        first = 0 if self.start_from is None else 1
+        return self.model_names[first:]
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether validation images may end a training."""
+        return (self.patience, self.stop_accuracy) != (None, None)
+
+
+def load(dataset: str, model: str | None = None) -> Config:
+    """Returns the settings of a data set, see `training/presets.py`."""
+    from training import presets  # it imports `Config`
+
+    return presets.load(dataset, model)
+
+
+# --------------------------------------------------------- files and flags
+
+
+def settings_of(config: type = Config) -> dict[str, Setting]:
+    """Returns the settings of a dataclass by name."""
+    return {
+        field.name: field.metadata["setting"]
+        for field in dataclasses.fields(config)
+    }
+
+
+def filled_in(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Fills in what a saved file predates, and leaves out what is gone."""
+    before = {
+        field.name: field.default if (old := known.before) is None else old
+        for field in dataclasses.fields(Config)
+        for known in [field.metadata["setting"]]
+    }
+    return {
+        **before,
+        **{k: v for k, v in settings.items() if k not in _GONE},
+    }
+
+
+def config_from(settings: Any) -> Config:
+    """Returns the config that `dataclasses.asdict` and JSON made `settings` of.
+
+    Settings that the file predates are what they were before there were any.
+
+    Raises:
+        ValueError: If a setting is unknown, of another type or out of range, or
+            `dataset` is missing.
+    """
+    if not isinstance(settings, dict) or "dataset" not in settings:
+        raise ValueError("it must be a dict of settings, `dataset` among them")
+    declared = settings_of()
+    if unknown := settings.keys() - declared.keys() - _GONE.keys():
+        raise ValueError(
+            f"it has the settings {', '.join(sorted(unknown))}, which this "
+            "version does not know; it may be of a newer one"
+        )
+    for name in settings.keys() & _GONE.keys():
+        if settings[name] != _GONE[name]:
+            raise ValueError(
+                f"{name} is {settings[name]!r}, and this version has nothing "
+                f"but {_GONE[name]!r}; use the version that environment.json "
+                "names"
+            )
+    kinds = typing.get_type_hints(Config)
+    right = {
+        name: _checked(name, value, kinds[name], declared[name])
+        for name, value in filled_in(settings).items()
+    }
+    if right["pruning_begin"] > right["pruning_end"]:
+        raise ValueError("pruning_begin is after pruning_end")
+    targets = right["decay_targets"]
+    if not targets or not set(targets) <= set(TARGETS):
+        raise ValueError(
+            f"decay_targets is {targets!r}; `targets` must name groups out of "
+            f"{', '.join(TARGETS)}"
+        )
+    return Config(**right)
+
+
+def _checked(name: str, value: Any, declared: Any, known: Setting) -> Any:
+    """Returns a value from JSON in its declared type, and within its limits.
+
+    JSON has no tuples, and writes some floats as whole numbers.
+    """
+    kinds = _kinds(declared)
+    if isinstance(value, list):
+        value = tuple(value)
+    if type(value) is int and float in kinds:
+        value = float(value)
+    # A bool is an int to Python.
+    is_wrong_bool = isinstance(value, bool) and bool not in kinds
+    if not isinstance(value, kinds) or is_wrong_bool:
+        raise ValueError(f"{name} is {value!r}, of another type")
+    if known.choices and value not in known.choices:
+        raise ValueError(
+            f"{name} is {value!r}; it must be one of {', '.join(known.choices)}"
+        )
+    if known.limits is None:
+        return value
+    low, high = known.limits
+    for number in value if isinstance(value, tuple) else (value,):
+        if number is None:
+            continue
+        # Written so that NaN is outside.
+        if not (low <= number and (high is None or number <= high)):
+            limits = f"at least {low}"
+            if high is not None:
+                limits = f"from {low} to {high}"
+            raise ValueError(f"{name} is {number!r}; it must be {limits}")
+    return value
+
+
+def add_flags(group: str, add: Callable[..., argparse.Action]) -> None:
+    """Adds the flags of a group; one that is not given is `None`."""
+    declared = typing.get_type_hints(GROUPS[group])
+    for name, known in settings_of(GROUPS[group]).items():
+        if known.flag:
+            word = name if known.flag is True else known.flag
+            add(
+                f"--{word.replace('_', '-')}",
+                dest=name,
+                help=known.about,
+                **_action(known, declared[name]),
+            )
+
+
+def _action(known: Setting, declared: Any) -> dict[str, Any]:
+    """Returns the arguments of `add_argument` for the value of a flag."""
+    if declared is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    if known.choices:
+        return {"choices": known.choices}
+    if known.read is not None:
+        return {"type": known.read, "metavar": known.metavar or "NAME"}
+    (kind,) = set(_kinds(declared)) - {types.NoneType}
+    read: Callable[[str], Any] = str
+    if kind is not str:
+        if known.limits is None:
+            raise TypeError(f"a number with a flag needs limits: {known.about}")
+        limits = known.limits
+
+        def read(text: str) -> Any:
+            return cli.number(text, kind, *limits)
+
+    return {"type": read, "metavar": known.metavar or _METAVARS[kind]}
+
+
+def _kinds(declared: Any) -> tuple[type, ...]:
+    """Returns the classes of the values that a declared type allows."""
+    options = (
+        typing.get_args(declared)
+        if isinstance(declared, types.UnionType)
+        else (declared,)
+    )
+    return tuple(typing.get_origin(option) or option for option in options)

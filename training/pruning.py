@@ -1,0 +1,197 @@
+"""The pruning strategies of the command line: `--pruning NAME`.
+
+Each is a function that begins it on a compiled model; `rem.UpdatePruningStep`
+drives it and `rem.strip_pruning` ends it. To add one, add its function, its
+line in `_BEGIN`, and its name in `training/configs.py`.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from cli import UserError
+from tfcaps import rem
+from tfcaps.rem.pruning.masks import DEFAULT_TARGETS, target_variables
+from tfcaps.rem.pruning.pruning import Pruning
+from tfcaps.rem.pruning.pruning import begin as begin_masks
+from training import images as pixels
+from training.batches import Batches
+from training.configs import Config
+from training.datasets import Data
+from training.image_data import Images
+
+# Those that prune up to the setting `pruning_end`; no training stops before.
+SCHEDULED = ("polynomial", "one_shot", "structured")
+# Images on which saliencies are measured, an equal part of each class.
+_SAMPLES = 1024
+
+
+def begin(
+    model: keras.Model, config: Config, data: Data, batches: Batches
+) -> None:
+    """Begins the strategy of the settings.
+
+    Args:
+        model: Compiled, and not yet trained.
+        config: Settings of this training.
+        data: Images and labels; the validation images guard `iterative`.
+        batches: Those of the training.
+
+    Raises:
+        UserError: If the strategy needs validation images and there are none.
+    """
+    _BEGIN[config.pruning](model, config, data, batches)
+
+
+def _polynomial(
+    model: keras.Model, config: Config, data: Data, batches: Batches
+) -> None:
+    schedule = polynomial_schedule(config, batches.num_batches)
+    rem.prune_low_magnitude(model, schedule, scope="global")
+
+
+def _one_shot(
+    model: keras.Model, config: Config, data: Data, batches: Batches
+) -> None:
+    middle = (config.pruning_begin + config.pruning_end) / 2
+    step = max(round(middle * config.epochs * batches.num_batches), 1)
+
+    def schedule(now: int) -> tuple[bool, float]:
+        return now == step, config.final_sparsity
+
+    rem.prune_low_magnitude(model, schedule, scope="global")
+
+
+def _structured(
+    model: keras.Model, config: Config, data: Data, batches: Batches
+) -> None:
+    samples = None
+    if config.pruning_criterion == "taylor":
+        samples = list(_all_classes(config, data, batches))
+    rem.prune_structured(
+        model,
+        polynomial_schedule(config, batches.num_batches),
+        units=config.pruning_units,
+        criterion=config.pruning_criterion,
+        batches=samples,
+        seed=config.seed,
+    )
+
+
+def check_structured(model: keras.Model, config: Config) -> None:
+    """Begins it on a model that is not needed, before anything is trained.
+
+    Raises:
+        UserError: If nothing of the units may leave, or not so much of it.
+    """
+    schedule = polynomial_schedule(config, steps_per_epoch=1)
+    try:
+        rem.prune_structured(model, schedule, units=config.pruning_units)
+    except ValueError as error:
+        raise UserError(
+            "--pruning structured with --final-sparsity "
+            f"{config.final_sparsity:g} does not fit: {error}"
+        ) from error
+
+
+def _snip(
+    model: keras.Model, config: Config, data: Data, batches: Batches
+) -> None:
+    arranged = _all_classes(config, data, batches)
+    rem.prune_single_shot(model, arranged, config.final_sparsity)
+
+
+def _iterative(
+    model: keras.Model, config: Config, data: Data, batches: Batches
+) -> None:
+    images, labels = data.validation
+    if not len(labels):
+        raise UserError(
+            "--pruning iterative needs validation images; give --validation "
+            "a share above 0."
+        )
+    rem.prune_iteratively(
+        model,
+        (images[:], labels),
+        max_searches=config.max_searches,
+        min_accuracy=config.min_accuracy,
+        max_sparsity=config.final_sparsity,
+    )
+
+
+_BEGIN: dict[str, Callable[..., None]] = {
+    "polynomial": _polynomial,
+    "one_shot": _one_shot,
+    "structured": _structured,
+    "snip": _snip,
+    "iterative": _iterative,
+    "none": lambda *unused: None,
+}
+
+
+def keep_pruned(model: keras.Model) -> None:
+    """Keeps what is 0 at 0 while a compiled model is trained further."""
+    weights = target_variables(model.trainable_variables, DEFAULT_TARGETS)
+    masks = [keras.ops.convert_to_numpy(weight) != 0 for weight in weights]
+    begin_masks(model, Pruning(weights, masks))
+
+
+def polynomial_schedule(config: Config, steps_per_epoch: int) -> Any:
+    """Polynomial decay over the configured part of the training.
+
+    There are about a hundred updates, the last of them at its end.
+    """
+    steps = config.epochs * steps_per_epoch
+    begin = round(config.pruning_begin * steps)
+    end = max(round(config.pruning_end * steps), begin + 1)
+    frequency = max((end - begin) // 100, 1)
+    end = begin + (end - begin) // frequency * frequency
+    if keras.backend.backend() == "jax" or not _has_tfmot():
+        return _without_tfmot(config.final_sparsity, begin, end, frequency)
+    # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
+    import tensorflow_model_optimization as tfmot
+
+    return tfmot.sparsity.keras.PolynomialDecay(
+        0.0, config.final_sparsity, begin, end, frequency=frequency
+    )
+
+
+def _has_tfmot() -> bool:
+    return importlib.util.find_spec("tensorflow_model_optimization") is not None
+
+
+def _without_tfmot(
+    final: float, begin: int, end: int, frequency: int
+) -> Callable[[int], tuple[bool, float]]:
+    """Returns tfmot's polynomial decay from 0, without tfmot."""
+    polynomial = keras.optimizers.schedules.PolynomialDecay(
+        0.0, end - begin, final, power=3.0
+    )
+
+    def schedule(step: int) -> tuple[bool, float]:
+        is_time = begin <= step <= end and not (step - begin) % frequency
+        return is_time, float(polynomial(max(step - begin, 0)))
+
+    return schedule
+
+
+def _all_classes(
+    config: Config, data: Data, batches: Batches
+) -> Iterator[tuple[Any, Any]]:
+    """Yields batches of training images, each of which shows every class."""
+    images, labels = data.train
+    draw = np.random.default_rng(config.seed).permutation(len(labels))
+    # In turn one image of each class, so that every batch shows all of them.
+    rank = np.empty(len(labels), int)
+    for j in range(data.num_classes):
+        members = draw[labels[draw] == j]
+        rank[members] = np.arange(len(members)) * data.num_classes + j
+    rows = np.argsort(rank)[:_SAMPLES]
+    if (crop := batches.augment.crop) is not None:
+        # `Batches` cuts them at random places.
+        images = Images(pixels.centre_crop(images.pixels, crop))
+    for part in np.array_split(rows, -(-len(rows) // config.batch_size)):
+        yield batches.arrange(images[part], labels[part])

@@ -1,0 +1,205 @@
+"""Measures, draws, exports and tells what a run has trained."""
+
+import contextlib
+import dataclasses
+import io
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from cli import UserError
+from export import run as export_command
+from tfcaps import rem
+from training import dense_head, learnt, parts, report, summary
+from training.batches import Batches
+from training.configs import Config
+from training.datasets import Data
+from training.folder import RunFolder
+from training.pairs import both_found, share_found
+from training.progress import progress
+from training.tables import TITLES
+
+Reports = dict[str, rem.Report]
+# Pictures that a network of a data set can be asked about.
+_EXAMPLES = {"figures": "docs/guides/figure.png"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What a run has trained and measured.
+
+    Attributes:
+        models: The trained models by name.
+        reports: One for each model, on the test images.
+        tests: For each model what was measured besides, by test.
+        compared: Accuracy with a dense head, or `None`.
+    """
+
+    models: Mapping[str, keras.Model]
+    reports: Reports
+    tests: Mapping[str, Mapping[str, Any]]
+    compared: float | None
+
+    @property
+    def sentences(self) -> list[str]:
+        """All that is not in `reports`, in words."""
+        sentences = report.sentences(self.tests)
+        if self.compared is not None:
+            sentences.append(dense_head.sentence(self.compared))
+        return sentences
+
+
+def measure(
+    config: Config,
+    data: Data,
+    models: Mapping[str, keras.Model],
+) -> tuple[Reports, dict[str, dict[str, Any]]]:
+    """Measures each model on the test images, and on the other test sets.
+
+    Of images of two digits, `pairs` has the accuracies for both, and whether
+    the map of each lies on it; of several fully connected layers,
+    `trees_down_to` whether the trees below the class layer's are used.
+    """
+    reports: Reports = {}
+    tests: dict[str, dict[str, Any]] = {name: {} for name in models}
+    for name, model in models.items():
+        evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
+        for test, split in [("", data.test), *data.others.items()]:
+            print(
+                f"\n{TITLES[name]}: parse trees of the {test or 'test'} images",
+                flush=True,
+            )
+            batches = Batches(*split, batch_size=256)
+            measured = evaluator.run(batches, verbose=progress() % 2)
+            if test:
+                tests[name][test] = measured.to_dict()
+                continue
+            used, deeper = parts.used(name, model, split)
+            if deeper:
+                tests[name]["trees_down_to"] = deeper
+            known = parts.found(model, data)
+            on_parts = parts.trees(model, data, known)
+            if on_parts is not None:
+                told = parts.sentence(on_parts)
+                print(summary.wrapped(told), flush=True)
+            named = parts.named(model, data, known)
+            if named is not None:
+                print(summary.wrapped(str(named)), flush=True)
+            reports[name] = dataclasses.replace(
+                measured, faithfulness=used, parts=on_parts, named_parts=named
+            )
+            if on_maps := parts.maps(model, data, known):
+                tests[name]["maps"] = on_maps
+        if config.pairs:
+            images, labels = data.test
+            lengths = model.predict(images[:], verbose=0)
+            tests[name]["pairs"] = {
+                "both_found": float(np.mean(both_found(labels, lengths))),
+                "share_found": float(np.mean(share_found(labels, lengths))),
+                **parts.maps_of_pairs(model, data),
+            }
+    return reports, tests
+
+
+def show(
+    folder: RunFolder,
+    data: Data,
+    measured: Results,
+    decoded: keras.Model | None,
+) -> None:
+    """Searches the levels, exports, and draws the figures of the report.
+
+    Args:
+        folder: The run.
+        data: Images and labels.
+        measured: What was trained and measured.
+        decoded: The last model with its decoder, if there is one.
+    """
+    config = folder.config
+    main = config.model_names[-1]
+    model = measured.models[main]
+    if len(data.validation.labels):
+        print("\nsearching the fewest levels", flush=True)
+        search = rem.find_levels(
+            model, Batches(*data.validation, batch_size=256), mode=config.mode
+        )
+        folder.write_json("levels.json", {"model": main, **search.to_dict()})
+    served = folder.served / model.name / "1"
+    if not served.exists():
+        print("\nexporting, and checking what is exported", flush=True)
+        export(folder.path, folder.served)
+    print("\ndrawing the figures of the report", flush=True)
+    report.write(
+        folder,
+        data,
+        measured.reports,
+        decoded,
+        measured.models,
+        measured.sentences,
+        measured.compared,
+    )
+    print(f"\nmodel for TensorFlow Serving: {served}")
+
+
+def export(run: Path, to: Path) -> None:
+    """Exports what the run wrote, as the export command does.
+
+    TensorFlow writes the SavedModel; on another backend it needs a process of
+    its own.
+    """
+    flags = ["--run", str(run), "--to", str(to), "--version", "1"]
+    if keras.backend.backend() != "tensorflow":
+        command = [sys.executable, export_command.__file__, *flags]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL)
+        if done.returncode:
+            raise UserError(f"{run} could not be exported, see above.")
+        return
+    options = export_command.make_parser().parse_args(flags)
+    export_command.check(options)
+    from export import run_job
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        run_job.export(options)
+
+
+def tell(
+    folder: RunFolder, data: Data, measured: Results, *, has_report: bool
+) -> None:
+    """Prints the sentence, the table, where the report is, and what to try.
+
+    Args:
+        folder: The run.
+        data: Images and labels.
+        measured: What was trained and measured.
+        has_report: Whether there is a report; without, verdicts and sentences
+            are printed.
+    """
+    paragraphs = [summary.text(measured.reports, measured.compared)]
+    for name, found in measured.reports.items():
+        if found.learnt is False:
+            advice = learnt.advice(
+                folder.config,
+                len(data.train.labels),
+                folder.read_metrics(name),
+                measured.compared,
+            )
+            paragraphs.append(summary.wrapped(f"{TITLES[name]}: {advice}"))
+    if not has_report:
+        verdicts = [
+            f"{TITLES[name]}: {found.verdict}"
+            for name, found in measured.reports.items()
+        ]
+        paragraphs += map(summary.wrapped, [*verdicts, *measured.sentences])
+    picture = _EXAMPLES.get(folder.config.dataset, "your-picture.png")
+    last = [
+        f"report: {folder.path / 'report.html'}"
+        if has_report
+        else f"files of the run: {folder.path}",
+        f"try next: python training/explain.py --run {folder.path} {picture}",
+    ]
+    print("", *paragraphs, "\n".join(last), sep="\n\n")

@@ -1,0 +1,516 @@
+"""Trains one model of a run, the baseline or REM: the whole loop."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+import tfcaps
+from cli import UserError
+from tfcaps import graphs, rem
+from training import (
+    devices,
+    features,
+    networks,
+    objectives,
+    pruning,
+    starting,
+)
+from training.batches import Batches
+from training.callbacks import (
+    BackUp,
+    Measure,
+    StopIfNotFinite,
+    StopOnValidation,
+    TensorBoard,
+    accuracy,
+)
+from training.configs import Config
+from training.datasets import Data
+from training.devices import Strategy
+from training.feeding import epoch_starter, stream, training_batches
+from training.folder import RunFolder
+from training.progress import progress
+
+# Starts are compared after so many epochs, by so many batches; their seeds are
+# so far apart.
+TRIAL_EPOCHS = 2
+_TRIAL_BATCHES = 30
+_TRIAL_SEEDS = 1000
+# Validation accuracy from which on no further round is needed, and the share by
+# which a round must lower the validation loss to be followed by one.
+_ENOUGH = 0.9
+_GAIN = 0.02
+# The learning rate of fine-tuning, as a share of that of the capsules.
+_SLOWER = 0.1
+
+# ------------------------------------------------------------------ one model
+
+
+class Setup(NamedTuple):
+    """A model that is compiled and has its batches.
+
+    Attributes:
+        model: The whole network.
+        trained: The same, or a model of its layers with further outputs. On a
+            frozen backbone whose features are cached, it begins behind that.
+        network: The trainable part, from images or cached features to class
+            lengths.
+        data: Images and labels, or features and labels.
+        batches: The training batches.
+        config: Settings of this training.
+    """
+
+    model: keras.Model
+    trained: keras.Model
+    network: keras.Model
+    data: Data
+    batches: Batches
+    config: Config
+
+
+def train_model(
+    name: str,
+    data: Data,
+    folder: RunFolder,
+    strategy: Strategy | None,
+    *,
+    tensorboard: bool = False,
+) -> keras.Model | None:
+    """Trains a model, or takes it from the folder if that was done before.
+
+    Args:
+        name: `"baseline"`, or `"rem"` for pruning and decay.
+        data: Images and labels.
+        folder: Settings of the run, and where the model, its back-up and its
+            metrics go.
+        strategy: What `make_strategy` returned.
+        tensorboard: Write logs for TensorBoard. Defaults to `False`.
+
+    Returns:
+        The trained model, stripped of pruning, compacted if that was
+        structured, and in float32 whatever it was trained in; None but in the
+        first process.
+
+    Raises:
+        UserError: If the loss becomes infinite or not a number.
+    """
+    config = folder.config.of(name)
+    if folder.model_path(name).exists():
+        return folder.load_model(name)
+    if name == "baseline" and config.start_from is not None:
+        is_first = devices.process() == 0
+        model = starting.take_baseline(folder, data) if is_first else None
+        devices.wait()
+        return model
+    start = None
+    if name == "rem" and config.warm_start and "baseline" in config.model_names:
+        start = folder.load_model("baseline")
+        # It routes as sharply as the baseline did in the end.
+        config = dataclasses.replace(
+            config, sharpness_start=None, width_start=None
+        )
+
+    def keep(model: keras.Model) -> features.Kept | None:
+        return features.keep(model, data, config, folder.path, progress() % 2)
+
+    with devices.scope(strategy):
+        setup = prepare(name, data, config, strategy, keep, start)
+        backup, epochs, stops = name, config.epochs, []
+        if name == "baseline" and config.trials > 1:
+            backup = _best_start(setup, data, folder)
+        if config.stops_early:
+            stops = [stop_on_validation(name, folder, setup)]
+            epochs = stops[0].epochs(epochs)
+        _fit(name, setup, folder, (0, epochs), backup, tensorboard, stops)
+        for stop in stops:
+            stop.restore(setup.trained)
+        done = config.epochs
+        if name == "baseline" and config.rounds > 1:
+            done *= _further_rounds(setup, folder, tensorboard)
+        if config.fine_tune_epochs:
+            print("\nfine-tuning the whole network", flush=True)
+            span = (done, done + config.fine_tune_epochs)
+            with tuned(name, setup.model, data, config, strategy) as setup:
+                backup = f"{name}-tuned"
+                _fit(name, setup, folder, span, backup, tensorboard)
+        model = setup.model
+        if config.dtype_policy != "float32":
+            model = devices.in_float32(model)
+        if name == "rem" and config.pruning == "structured":
+            model = rem.compact(model)
+    if devices.process() == 0:
+        folder.save_model(name, model)
+        for kept in folder.backups(name):
+            shutil.rmtree(kept, ignore_errors=True)
+        folder.best_path(name).unlink(missing_ok=True)
+    devices.wait()
+    if devices.process() > 0:
+        return None
+    # What follows runs in one process, on its own device.
+    shared = devices.num_shards(strategy) > 1
+    return folder.load_model(name) if shared else model
+
+
+def prepare(
+    name: str,
+    data: Data,
+    config: Config,
+    strategy: Strategy | None,
+    keep: Callable[[keras.Model], features.Kept | None] = lambda model: None,
+    start: keras.Model | None = None,
+) -> Setup:
+    """Builds and compiles a model in the strategy's scope, and begins pruning.
+
+    Args:
+        name: As in `train_model`.
+        data: Images and labels.
+        config: Settings of this training.
+        strategy: What `make_strategy` returned.
+        keep: From the model to what is trained instead of it, see
+            `training/features.py`. Defaults to the model itself.
+        start: A trained network whose weights it begins with. Defaults to
+            `None`, which draws them.
+    """
+    # The same weights at the start and the same batches for every model.
+    keras.utils.set_random_seed(config.seed)
+    with devices.dtype_policy(config.dtype_policy):
+        model = networks.build_for(
+            data, config, decoder=config.decoder == "joint"
+        )
+    if start is not None:
+        model = starting.begin_with(model, start, config)
+    kept = keep(model) or features.Kept(model, data, Batches)
+    setup = _compiled(name, model, kept, config, strategy)
+    if name == "rem":
+        pruning.begin(setup.trained, config, setup.data, setup.batches)
+    return setup
+
+
+def _compiled(
+    name: str,
+    model: keras.Model,
+    kept: features.Kept,
+    config: Config,
+    strategy: Strategy | None,
+) -> Setup:
+    trained = objectives.with_outputs(kept.head, name, config, kept.data)
+    batches = training_batches(
+        trained,
+        kept.data,
+        config,
+        shards=devices.num_shards(strategy),
+        process=(devices.process(), devices.num_processes()),
+        make=kept.batches,
+    )
+    steps = batches.num_batches
+    objectives.compile_model(trained, name, config, steps, kept.head)
+    return Setup(model, trained, kept.head, kept.data, batches, config)
+
+
+def fit(
+    model: keras.Model,
+    batches: Batches,
+    callbacks: Sequence[keras.callbacks.Callback],
+    epochs: int,
+    first_epoch: int = 0,
+) -> None:
+    """Trains a compiled model on its batches, from an epoch to another.
+
+    Raises:
+        UserError: If its loss or a weight becomes infinite or not a number.
+    """
+    model.fit(
+        stream(batches),
+        initial_epoch=first_epoch,
+        epochs=epochs,
+        verbose=progress(),
+        shuffle=False,  # the batches have an order of their own
+        callbacks=[epoch_starter(batches), StopIfNotFinite(), *callbacks],
+    )
+
+
+def schedules_of(setup: Setup) -> list[keras.callbacks.Callback]:
+    """Returns the callbacks that change a model while it is trained."""
+    return objectives.schedules(setup.trained, setup.config, setup.batches)
+
+
+def _fit(
+    name: str,
+    setup: Setup,
+    folder: RunFolder,
+    span: tuple[int, int],
+    backup: str,
+    tensorboard: bool,
+    stops: Sequence[StopOnValidation] = (),
+) -> None:
+    """Trains from an epoch to another, and skips what has been done."""
+    first, last = span
+    config = folder.config.of(name)
+    tuned = 0 if first else config.fine_tune_epochs
+    measure = Measure(
+        name,
+        rem.encoder(setup.network),
+        setup.data.test,
+        dataclasses.replace(config, epochs=last + tuned),
+        folder,
+    )
+    logs = []
+    if tensorboard and devices.process() == 0:
+        logs.append(TensorBoard(folder.path / "tensorboard", measure))
+    callbacks = [
+        *stops,  # before the epoch's pruning, as in the paper
+        *schedules_of(setup),
+        measure,
+        *logs,
+        # Only epochs that are measured and finite.
+        BackUp(folder.backup_path(backup)),
+    ]
+    fit(setup.trained, setup.batches, callbacks, last, first)
+    rem.strip_pruning(setup.trained)
+
+
+def stop_on_validation(
+    name: str, folder: RunFolder, setup: Setup
+) -> StopOnValidation:
+    """Returns what ends the training of a model by its validation images.
+
+    Raises:
+        UserError: If there are no validation images.
+    """
+    config = folder.config
+    validation = validation_batches(setup)
+    if not len(validation.labels):
+        raise UserError(
+            "patience and stop_accuracy need validation images; give "
+            "--validation a share above 0."
+        )
+    takes_best = name == "baseline" and config.patience is not None
+    ends = name == "rem" and config.pruning in pruning.SCHEDULED
+    return StopOnValidation(
+        validation,
+        folder.path / f"validation-{name}.json",
+        patience=config.patience,
+        accuracy=config.stop_accuracy,
+        not_before=math.ceil(config.pruning_end * config.epochs) if ends else 0,
+        compare_from=config.hard_margin_from or 0,
+        best=folder.best_path(name) if takes_best else None,
+    )
+
+
+def validation_batches(setup: Setup) -> Batches:
+    """Returns the validation images as the model is trained on others."""
+    batches = setup.batches
+    return Batches(
+        *setup.data.validation, batches.batch_size, arrange=batches.arrange
+    )
+
+
+# ------------------------------------------- more than one training for a model
+
+
+def _best_start(setup: Setup, data: Data, folder: RunFolder) -> str:
+    """Trains from several starts, and chooses the one of the lowest loss.
+
+    Which type of part stands for what is decided in the first epochs, and may
+    be decided badly: two kinds of parts share a type, and another is split. The
+    loss of some training images tells, as narrow and as hard as the network is
+    in the end, without any label of a part.
+
+    Returns:
+        The name of the back-up of the best start, from which to train on.
+    """
+    config, model = setup.config, setup.trained
+    path = folder.path / "trials.json"
+    losses = json.loads(path.read_text("utf-8")) if path.exists() else []
+    model.optimizer.build(model.trainable_variables)
+    fresh = [np.array(v) for v in model.optimizer.variables]
+    for number in range(len(losses), config.trials):
+        print(f"\nstart {number + 1} of {config.trials}", flush=True)
+        if number:
+            keras.utils.set_random_seed(config.seed + _TRIAL_SEEDS * number)
+            drawn = networks.build_for(
+                data, config, decoder=config.decoder == "joint"
+            )
+            drawn = objectives.with_outputs(drawn, "baseline", config, data)
+            model.set_weights(drawn.get_weights())
+            for variable, value in zip(
+                model.optimizer.variables, fresh, strict=True
+            ):
+                variable.assign(value)
+        backup = BackUp(folder.backup_path(f"baseline-start-{number + 1}"))
+        callbacks = [*schedules_of(setup), backup]
+        epochs = min(TRIAL_EPOCHS, config.epochs)
+        fit(model, setup.batches, callbacks, epochs)
+        losses.append(_loss_of_start(setup))
+        if devices.process() == 0:
+            folder.write_json(path.name, losses)
+    chosen = int(np.argmin(losses)) + 1
+    told = ", ".join(f"{loss:.3f}" for loss in losses)
+    print(
+        f"\nlosses of the starts: {told}; number {chosen} is trained on",
+        flush=True,
+    )
+    return f"baseline-start-{chosen}"
+
+
+def _loss_of_start(setup: Setup) -> float:
+    layer = graphs.last_routed_layer(setup.network)
+    before = np.array(layer.log_width)
+    layer.log_width.assign(math.log(layer.routing.width))
+    setup.batches.start_epoch(0)
+    setup.trained.reset_metrics()
+    for index in range(min(_TRIAL_BATCHES, setup.batches.num_batches)):
+        values = setup.trained.test_on_batch(
+            *setup.batches[index], return_dict=True
+        )
+    layer.log_width.assign(before)
+    return float(values["loss"])
+
+
+def _further_rounds(setup: Setup, folder: RunFolder, tensorboard: bool) -> int:
+    """Trains the baseline for further rounds; returns how many it has had."""
+    config = folder.config
+
+    def train_round(number: int) -> None:
+        steps = setup.batches.num_batches
+        objectives.compile_model(
+            setup.trained, "baseline", config, steps, setup.network
+        )
+        span = (number * config.epochs, (number + 1) * config.epochs)
+        backup = backup_name("baseline", number)
+        _fit("baseline", setup, folder, span, backup, tensorboard)
+
+    validation = validation_batches(setup)
+    return further_rounds(setup.trained, validation, train_round, config.rounds)
+
+
+def further_rounds(
+    model: keras.Model,
+    validation: Batches,
+    train_round: Callable[[int], None],
+    most: int,
+) -> int:
+    """Trains a model that has been trained for a round, as long as it helps.
+
+    In each the learning rate starts anew and falls to 0: warm restarts, as in
+    "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017. There is
+    a second round if fewer than 90 % of the validation images are right, and
+    others while the last one lowered the validation loss by 2 %. The weights
+    are those of the last round. Nothing is kept of what it decides, as a
+    resumed training measures the same again.
+
+    Args:
+        model: Compiled, with an accuracy among its metrics.
+        validation: Validation batches; without images there is one round.
+        train_round: Trains it for another round of this number, from 0.
+        most: Int. Most rounds, with the first.
+
+    Returns:
+        How many rounds it has had, with the first.
+    """
+    before = math.inf
+    for number in range(1, most):
+        if not len(validation.labels):
+            return number
+        values = model.evaluate(validation, verbose=0, return_dict=True)
+        loss, right = values["loss"], accuracy(values)
+        has_gained = loss <= (1 - _GAIN) * before
+        if not has_gained or right >= _ENOUGH:
+            return number
+        if devices.process() == 0:
+            print(
+                f"\n{right:.1%} of the validation images are right: round "
+                f"{number + 1} of at most {most} (--rounds)",
+                flush=True,
+            )
+        train_round(number)
+        before = loss
+    return most
+
+
+def backup_name(name: str, number: int) -> str:
+    """Returns the name of the back-up of a model's round, counted from 0."""
+    return f"{name}-round-{number + 1}" if number else name
+
+
+@contextlib.contextmanager
+def tuned(
+    name: str,
+    model: keras.Model,
+    data: Data,
+    config: Config,
+    strategy: Strategy | None,
+) -> Iterator[Setup]:
+    """Context manager that unfreezes the backbone and yields a compiled model.
+
+    What changes during a training has come to its end: losses have their full
+    weight, nothing more is pruned or decays, and what is 0 stays at 0.
+
+    Args:
+        name: As in `train_model`.
+        model: A network whose capsules are trained.
+        data: Images and labels.
+        config: Settings of the training of the capsules.
+        strategy: What `make_strategy` returned.
+    """
+    layer = features.backbone_of(model)
+    if layer is None:
+        raise ValueError(f"{model.name} has no frozen backbone to be tuned.")
+    hardened = config.hard_margin_from is not None
+    config = dataclasses.replace(
+        config,
+        epochs=config.fine_tune_epochs,
+        learning_rate=_SLOWER * config.learning_rate,
+        learning_rate_decay=None,
+        coupling_ramp=0.0,
+        decay=0.0,
+        hard_margin_from=0 if hardened else None,
+        sharpness_start=None,
+    )
+    with layer.thawed():
+        kept = features.Kept(model, data, Batches)
+        setup = _compiled(name, model, kept, config, strategy)
+        if name == "rem":
+            pruning.keep_pruned(setup.trained)
+        yield setup
+
+
+def train_decoder(
+    model: keras.Model,
+    data: Data,
+    folder: RunFolder,
+    strategy: Strategy | None,
+) -> keras.Model | None:
+    """Returns the model with its decoder, or None if there is to be none.
+
+    A decoder on frozen capsules is trained now, or taken from the folder if
+    that was done before.
+    """
+    config = folder.config
+    if config.decoder != "frozen":
+        return model if config.decoder == "joint" else None
+    if folder.model_path("decoder").exists():
+        return folder.load_model("decoder")
+    print("\nDecoder on the frozen capsules", flush=True)
+    keras.utils.set_random_seed(config.seed)
+    with devices.scope(strategy):
+        # A copy from the file, because freezing changes the layers.
+        encoder = folder.load_model(config.model_names[-1])
+        decoded = networks.with_decoder(config.model, encoder, frozen=True)
+        batches = training_batches(decoded, data, config)
+        loss = tfcaps.losses.ReconstructionLoss(objectives.RECONSTRUCTION)
+        rate = objectives.learning_rate(config, batches.num_batches)
+        decoded.compile(
+            keras.optimizers.Adam(rate),
+            {"lengths": None, "reconstruction": loss},
+        )
+        fit(decoded, batches, [], config.epochs)
+    folder.save_model("decoder", decoded)
+    return decoded
