@@ -293,8 +293,8 @@ class TrainingSettings:
     epochs: int = setting(8, "passes over the images", limits=(1, None))
     trials: int = setting(
         1,
-        "starts of the baseline, of which the one with the lowest training "
-        "loss after the first two epochs is trained on",
+        "starts of the baseline, of which the half with the lowest training "
+        "loss goes on after an epoch, and the best after two",
         limits=(1, 100),
     )
     rounds: int = setting(

@@ -151,11 +151,12 @@ def _show_training(
     if name == "baseline" and config.trials > 1 and not done:
         (steps, seconds), *_ = timed
         print(
-            f"training  {TITLES[name]}: {config.trials} starts of "
-            f"{train.TRIAL_EPOCHS} epochs, of which the best is trained on "
+            f"training  {TITLES[name]}: {config.trials} starts, of which half "
+            f"go on after an epoch, and the best after {train.TRIAL_EPOCHS} "
             "(--trials)"
         )
-        total += (config.trials - 1) * train.TRIAL_EPOCHS * steps * seconds
+        more = train.epochs_of_starts(config) - train.TRIAL_EPOCHS
+        total += more * steps * seconds
     for what, epochs, past, (steps, seconds) in zip(
         ("", ", fine-tuning"),
         (config.epochs, config.fine_tune_epochs),

@@ -321,43 +321,65 @@ def _best_start(setup: Setup, data: Data, folder: RunFolder) -> str:
     Which type of part stands for what is decided in the first epochs, and may
     be decided badly: two kinds of parts share a type, and another is split. The
     loss of some training images tells, as narrow and as hard as the network is
-    in the end, without any label of a part.
+    in the end, without any label of a part. After each epoch half of the starts
+    go on: successive halving, Jamieson and Talwalkar, 2016,
+    https://arxiv.org/abs/1502.07943
 
     Returns:
         The name of the back-up of the best start, from which to train on.
     """
     config, model = setup.config, setup.trained
     path = folder.path / "trials.json"
-    losses = json.loads(path.read_text("utf-8")) if path.exists() else []
+    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
     model.optimizer.build(model.trainable_variables)
     fresh = [np.array(v) for v in model.optimizer.variables]
-    for number in range(len(losses), config.trials):
-        print(f"\nstart {number + 1} of {config.trials}", flush=True)
-        if number:
-            keras.utils.set_random_seed(config.seed + _TRIAL_SEEDS * number)
-            drawn = networks.build_for(
-                data, config, decoder=config.decoder == "joint"
-            )
-            drawn = objectives.with_outputs(drawn, "baseline", config, data)
-            model.set_weights(drawn.get_weights())
+    first = model.get_weights()
+    starts = list(range(1, config.trials + 1))
+    for epoch in range(1, min(TRIAL_EPOCHS, config.epochs) + 1):
+        losses = known.setdefault(f"epoch {epoch}", {})
+        for number in starts:
+            if str(number) in losses:
+                continue
+            told = f"start {number} of {config.trials}, epoch {epoch}"
+            print(f"\n{told}", flush=True)
+            weights = first
+            if number > 1:
+                weights = _other_weights(setup, data, number)
+            model.set_weights(weights)
             for variable, value in zip(
                 model.optimizer.variables, fresh, strict=True
             ):
                 variable.assign(value)
-        backup = BackUp(folder.backup_path(f"baseline-start-{number + 1}"))
-        callbacks = [*schedules_of(setup), backup]
-        epochs = min(TRIAL_EPOCHS, config.epochs)
-        fit(model, setup.batches, callbacks, epochs)
-        losses.append(_loss_of_start(setup))
-        if devices.process() == 0:
-            folder.write_json(path.name, losses)
-    chosen = int(np.argmin(losses)) + 1
-    told = ", ".join(f"{loss:.3f}" for loss in losses)
-    print(
-        f"\nlosses of the starts: {told}; number {chosen} is trained on",
-        flush=True,
-    )
-    return f"baseline-start-{chosen}"
+            # It takes what the start has learnt in the epochs before.
+            backup = BackUp(folder.backup_path(f"baseline-start-{number}"))
+            fit(model, setup.batches, [*schedules_of(setup), backup], epoch)
+            losses[str(number)] = _loss_of_start(setup)
+            if devices.process() == 0:
+                folder.write_json(path.name, known)
+        told = ", ".join(f"{losses[str(n)]:.3f} ({n})" for n in starts)
+        print(f"\nlosses of the starts after epoch {epoch}: {told}", flush=True)
+        best = sorted(starts, key=lambda number: losses[str(number)])
+        starts = sorted(best[: max(len(starts) // 2, 1)])
+    print(f"\nstart {best[0]} is trained on", flush=True)
+    return f"baseline-start-{best[0]}"
+
+
+def epochs_of_starts(config: Config) -> int:
+    """Returns how many epochs all starts of a baseline take together."""
+    epochs, starts = 0, config.trials
+    for _ in range(min(TRIAL_EPOCHS, config.epochs)):
+        epochs += starts
+        starts = max(starts // 2, 1)
+    return epochs
+
+
+def _other_weights(setup: Setup, data: Data, number: int) -> list[np.ndarray]:
+    """Draws the weights of a start."""
+    config = setup.config
+    keras.utils.set_random_seed(config.seed + _TRIAL_SEEDS * (number - 1))
+    drawn = networks.build_for(data, config, decoder=config.decoder == "joint")
+    drawn = objectives.with_outputs(drawn, "baseline", config, data)
+    return drawn.get_weights()
 
 
 def _loss_of_start(setup: Setup) -> float:
