@@ -68,7 +68,7 @@ class Jobs:
                     job.stop()
 
     def _start(self, run: Run) -> None:
-        """Starts a run, unless it is locked or that it begins with is to come."""
+        """Starts a run if it is not locked, and what it starts from is done."""
         if run.start is not None and not (run.start / "rem.json").exists():
             active = [job.run for job in self._active]
             to_come = [other.path for other in (*self._waiting, *active)]
