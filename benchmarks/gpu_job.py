@@ -7,31 +7,17 @@ from typing import Any
 import keras
 
 from benchmarks import command, machine, models, tables
-from benchmarks.measure import call_elsewhere
+from benchmarks.measure import Row, call_elsewhere
 from cli import UserError
-from markdown_table import table
 
 _BACKENDS = ("jax", "tensorflow")
-_INTRODUCTION = f"""\
-Times are medians over rounds in which all candidates of a row take turns. A
-step is Keras' `train_on_batch`, from a batch in the host's memory to its loss
-there, with Adam. XLA compiles it whole, unless the table says otherwise.
-{tables.FLOOR} Peak memory (MB are 10^6 bytes) is that of training steps on the
-GPU in a process of their own, compiling included."""
-_NETWORKS = (
-    ("network", "{name}"),
-    ("images", "{images!x}"),
-    ("XLA", "{xla}"),
-    ("peak, MB", "{peak_bytes!M:,.0f}"),
-    ("step, ms", "{training[ms]:.2f}"),
-    ("images / s", "{training[rate]:,.1f}"),
-    ("floor, ms", "{training[floor]:.2f}"),
-    ("share", "{training[share]:.3f}"),
-    ("prediction, ms", "{prediction[ms]:.2f}"),
-    ("images / s", "{prediction[rate]:,.1f}"),
-    ("floor, ms", "{prediction[floor]:.2f}"),
-    ("share", "{prediction[share]:.3f}"),
-)
+_INTRODUCTION = """\
+Times are medians over rounds in which a network and its floor take turns:
+forward is a prediction, a step Keras' `train_on_batch`, from a batch in the
+host's memory to its loss there, with Adam. The floor is the same network up to
+the children of its first routed layer, with one dense layer instead of all that
+follows. Peak memory (MB are 10^6 bytes) is that of training steps on the GPU in
+a process of their own, compiling included."""
 
 
 def run(settings: Mapping[str, Any], out: Path) -> None:
@@ -50,11 +36,16 @@ def run(settings: Mapping[str, Any], out: Path) -> None:
     gpu = _gpu_name()
     described = machine.describe(("keras", *_BACKENDS))
     described |= {"gpu": gpu, "backend": backend}
-    names = settings["models"]
+    rows: list[Row] = []
+    for name in settings["models"]:
+        size = models.size_of(name, settings["batch"])
+        peak = None if gpu is None else _peak(name, size.batch)
+        first, floor = models.measure_network(name, size, settings["rounds"])
+        rows += [first._replace(peak_mb=peak and peak / 1e6), floor]
     result = {
         "machine": described,
         "settings": settings,
-        "models": [_row(name, settings, gpu is not None) for name in names],
+        "rows": [row._asdict() for row in rows],
     }
     command.write(out, "gpu", result, page(result))
 
@@ -80,20 +71,13 @@ def peak_of_training(name: str, batch: int) -> int | None:
 def page(result: Mapping[str, Any]) -> str:
     """Returns the page of results: origin and the table."""
     described = result["machine"]
-    rows = [
-        {
-            **tables.with_rates(row),
-            "xla": "whole" if row["jit_compile"] else "not whole",
-        }
-        for row in result["models"]
-    ]
+    where = f"{described['gpu'] or 'A CPU: no GPU was found'}, backend"
+    about = tables.origin(described, result["settings"])
     sections = [
         "# Whole steps on one GPU",
-        f"{described['gpu'] or 'A CPU: no GPU was found'}, backend "
-        f"{described['backend']}. "
-        + tables.origin(described, result["settings"]),
+        f"{where} {described['backend']}. {about}",
         _INTRODUCTION,
-        table(rows, _NETWORKS, left=3),
+        tables.of_rows({"gpu": result}),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -113,14 +97,6 @@ def _gpu_name() -> str | None:
         return None
     details = tf.config.experimental.get_device_details(gpus[0])
     return details.get("device_name", gpus[0].name)
-
-
-def _row(name: str, settings: Any, on_gpu: bool) -> dict[str, Any]:
-    """Measures a network and its floor."""
-    size = models.size_of(name, settings["batch"])
-    peak_bytes = _peak(name, size.batch) if on_gpu else None
-    row = models.measure_network(name, size, settings["rounds"])
-    return {**row, "peak_bytes": peak_bytes}
 
 
 def _peak(name: str, batch: int) -> int | None:

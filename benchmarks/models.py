@@ -51,23 +51,7 @@ def measure(settings: Settings) -> list[Row]:
     rows = []
     for name in _QUICK_NAMES if settings.quick else models.MODELS:
         size = size_of(name, _QUICK_BATCH if settings.quick else None)
-        found = measure_network(name, size, settings.rounds)
-        predicted, trained = found["prediction"], found["training"]
-        rows += [
-            Row(
-                name,
-                found["images"],
-                predicted["network"],
-                trained["network"],
-                f"{name}, floor",
-            ),
-            Row(
-                f"{name}, floor",
-                found["images"],
-                predicted["floor"],
-                trained["floor"],
-            ),
-        ]
+        rows += measure_network(name, size, settings.rounds)
     return rows + _memories(settings)
 
 
@@ -108,30 +92,28 @@ def make_training_step(name: str, batch: int) -> Callable[[], Any]:
     return partial(train, model, images, targets(model, images, labels))
 
 
-def measure_network(name: str, size: Size, rounds: int) -> dict[str, Any]:
+def measure_network(name: str, size: Size, rounds: int) -> list[Row]:
     """Times training and prediction of a network and of its floor."""
     model = networks.build(name, size.shape, size.classes)
-    nets = {"network": model, "floor": floor(model)}
-    nets["floor"].compile("adam", losses.MarginLoss())
-    trained = {**nets, "network": to_train(model, name)}
+    below = f"{name}, floor"
+    nets = {name: model, below: floor(model)}
+    nets[below].compile("adam", losses.MarginLoss())
+    trained = {**nets, name: to_train(model, name)}
     images, labels = random_data(size)
-    calls = {
-        "training": {
-            k: partial(train, x, images, targets(x, images, labels))
-            for k, x in trained.items()
-        },
-        "prediction": {
-            k: partial(x.predict_on_batch, images) for k, x in nets.items()
-        },
+    training = {
+        k: partial(train, x, images, targets(x, images, labels))
+        for k, x in trained.items()
     }
-    times = {
-        part: interleaved(f"models, {name}, {part}", candidates, rounds)
-        for part, candidates in calls.items()
+    prediction = {
+        k: partial(x.predict_on_batch, images) for k, x in nets.items()
     }
-    whole = bool(trained["network"].jit_compile)
+    step = interleaved(f"models, {name}, training", training, rounds)
+    forward = interleaved(f"models, {name}, prediction", prediction, rounds)
     keras.utils.clear_session()
-    row = {"name": name, "images": list(images.shape), "jit_compile": whole}
-    return {**row, **times}
+    return [
+        Row(key, list(images.shape), forward[key], step[key], base)
+        for key, base in ((name, below), (below, None))
+    ]
 
 
 def train(model: keras.Model, images: Any, labels: Any) -> float:

@@ -5,11 +5,6 @@ from typing import Any
 
 from markdown_table import table
 
-FLOOR = (
-    "The floor is the same network up to the children of its first routed "
-    "layer, with one dense layer instead of all that follows; the share is the "
-    "floor's time / the network's."
-)
 _INTRODUCTION = """\
 # Benchmarks
 
@@ -53,34 +48,28 @@ def origin(
     return f"{', '.join(words)}."
 
 
-def with_rates(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Adds images per second, and shares of the floor, to a network's times."""
-    rates = {}
-    for part in ("training", "prediction"):
-        ms, floor = (row[part][key]["ms"] for key in ("network", "floor"))
-        rate, floor_rate = (1000 * row["images"][0] / x for x in (ms, floor))
-        rates[part] = {"ms": ms, "floor": floor, "share": floor / ms}
-        rates[part] |= {"rate": rate, "floor_rate": floor_rate}
-    return {**row, **rates}
-
-
 def page(parts: Mapping[str, Any]) -> str:
     """Returns the page of `benchmarks.run`: one table, and its origins.
 
     Args:
         parts: For each part its `rows`, `settings` and `machine`.
     """
+    origins = [
+        f"- {part}: {origin(content['machine'], content['settings'])}"
+        for part, content in parts.items()
+    ]
+    sections = [_INTRODUCTION, of_rows(parts), "\n".join(origins)]
+    return "\n\n".join(sections) + "\n"
+
+
+def of_rows(parts: Mapping[str, Any]) -> str:
+    """Returns the table of the `rows` of all parts."""
     records = [
         _record(part, row, content["rows"])
         for part, content in parts.items()
         for row in content["rows"]
     ]
-    origins = [
-        f"- {part}: {origin(content['machine'], content['settings'])}"
-        for part, content in parts.items()
-    ]
-    shown = table(records, _COLUMNS, left=3)
-    return "\n\n".join([_INTRODUCTION, shown, "\n".join(origins)]) + "\n"
+    return table(records, _COLUMNS, left=3)
 
 
 def _record(

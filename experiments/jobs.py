@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 from types import FrameType
-from typing import IO
 
 from cli import USAGE_STATUS
 from experiments.folder import Run
@@ -38,6 +37,8 @@ class Jobs:
         self.runs = list(runs)
         self.data_dir = data_dir
         self.limit = limit
+        self._waiting = [run for run in self.runs if not run.finished]
+        self._active: list[_Job] = []
         self._started = time.monotonic()
         self._said = ""
 
@@ -50,66 +51,48 @@ class Jobs:
         Args:
             after_each: Called whenever a run has ended.
         """
-        waiting = [run for run in self.runs if not run.finished]
-        self._say(f"{len(self.runs)} runs, {len(waiting)} to do")
-        active: list[_Job] = []
+        self._say(f"{len(self.runs)} runs, {len(self._waiting)} to do")
         with _terminable():
             try:
-                while waiting or active:
-                    self._start(waiting, active)
+                while self._waiting or self._active:
+                    for run in list(self._waiting):
+                        if len(self._active) < self.limit:
+                            self._start(run)
                     time.sleep(_POLL)
-                    for job in [job for job in active if job.has_ended()]:
-                        active.remove(job)
-                        self._conclude(job, waiting)
+                    for job in [job for job in self._active if job.has_ended()]:
+                        self._active.remove(job)
+                        self._conclude(job.run)
                         after_each()
             finally:
-                for job in active:
+                for job in self._active:
                     job.stop()
 
-    def _start(self, waiting: list[Run], active: list["_Job"]) -> None:
-        """Starts as many as the limit allows, but none that is locked."""
-        for run in list(waiting):
-            if len(active) >= self.limit:
-                return
-            if not _has_start(run):
-                self._wait_for_start(run, waiting, active)
-                continue
-            job = _Job.start(run, self.data_dir)
-            if job is None and run.finished:
-                waiting.remove(run)
-            elif job is None:
-                self._say(f"{run}: another process trains it; waiting")
-            else:
-                waiting.remove(run)
-                active.append(job)
-                self._say(
-                    f"{self._position(run)} {run}: {job.log}{self._eta()}"
-                )
+    def _start(self, run: Run) -> None:
+        """Starts a run if it is not locked, and what it starts from is done."""
+        if run.start is not None and not (run.start / "rem.json").exists():
+            active = [job.run for job in self._active]
+            to_come = [other.path for other in (*self._waiting, *active)]
+            if run.start not in to_come:
+                self._waiting.remove(run)
+                status = f"not run: {run.config.start_from} is not finished"
+                run.write("status", {"status": status})
+                self._say(status, run)
+            return
+        job = _Job.start(run, self.data_dir)
+        if job is None and not run.finished:
+            self._say(f"{run}: another process trains it; waiting")
+            return
+        self._waiting.remove(run)
+        if job is not None:
+            self._active.append(job)
+            self._say(f"{job.log}{self._eta()}", run)
 
-    def _wait_for_start(
-        self, run: Run, waiting: list[Run], active: list["_Job"]
-    ) -> None:
-        """Leaves out a run if that which it starts from is not to be done."""
-        to_come = [*waiting, *(job.run for job in active)]
-        if run.start not in [other.path for other in to_come]:
-            waiting.remove(run)
-            status = f"not run: {run.config.start_from} is not finished"
-            run.write("status", {"status": status})
-            self._say(f"{self._position(run)} {run}: {status}")
-
-    def _conclude(self, job: "_Job", waiting: list[Run]) -> None:
-        run = job.run
-        self._say(
-            f"{self._position(run)} {run}: {run.status} after "
-            f"{_duration(run.seconds)}"
-        )
+    def _conclude(self, run: Run) -> None:
+        self._say(f"{run.status} after {_duration(run.seconds)}", run)
         # What is wrong before the training has nothing to do with the seed.
         if run.status.startswith("not run:"):
-            for other in [r for r in waiting if r.name == run.name]:
-                waiting.remove(other)
-
-    def _position(self, run: Run) -> str:
-        return f"[{self.runs.index(run) + 1}/{len(self.runs)}]"
+            waiting = self._waiting
+            self._waiting = [r for r in waiting if r.name != run.name]
 
     def _eta(self) -> str:
         """Tells the time so far, and roughly what is left."""
@@ -124,7 +107,10 @@ class Jobs:
             text += f", about {_duration(left / self.limit)} left"
         return f"{text})"
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, run: Run | None = None) -> None:
+        if run is not None:
+            position = self.runs.index(run) + 1
+            text = f"[{position}/{len(self.runs)}] {run}: {text}"
         if text != self._said:
             print(text, flush=True)
         self._said = text
@@ -135,7 +121,7 @@ class _Job:
 
     def __init__(self, run: Run, process: subprocess.Popen[bytes]):
         self.run = run
-        self.log = _log(run)
+        self.log = run.path / "log.txt"
         self._process = process
         self._before = run.seconds
         self._started = self._noted = time.monotonic()
@@ -156,8 +142,16 @@ class _Job:
             if run.finished:
                 return None
             run.begin(data_dir)
-            with open(_log(run), "ab") as log:
-                return cls(run, _process(run, log, lock))
+            flags = ["--resume", "--bare", "--force", "--out", str(run.path)]
+            with open(run.path / "log.txt", "ab") as log:
+                process = subprocess.Popen(
+                    [sys.executable, str(_COMMAND), *flags],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(lock.fileno(),),
+                )
+        return cls(run, process)
 
     def has_ended(self) -> bool:
         """Polls the process; when it has ended, notes how."""
@@ -195,28 +189,6 @@ class _Job:
         # It is written when the data are at hand and the model fits them.
         begun = (self.run.path / "data.json").exists()
         return f"{'failed' if begun else 'not run'}: {sentence}"
-
-
-def _has_start(run: Run) -> bool:
-    """Tells whether a run that starts from another one can begin."""
-    return run.start is None or (run.start / "rem.json").exists()
-
-
-def _log(run: Run) -> Path:
-    return run.path / "log.txt"
-
-
-def _process(
-    run: Run, log: IO[bytes], lock: IO[str]
-) -> subprocess.Popen[bytes]:
-    flags = ["--resume", "--bare", "--force", "--out", str(run.path)]
-    return subprocess.Popen(
-        [sys.executable, str(_COMMAND), *flags],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        pass_fds=(lock.fileno(),),
-    )
 
 
 @contextlib.contextmanager

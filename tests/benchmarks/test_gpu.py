@@ -12,9 +12,9 @@ import pytest
 import tfcaps
 from benchmarks import gpu, gpu_job, models
 from benchmarks.command import ROOT, main
-from markdown_table import UNMEASURED
+from benchmarks.measure import Row
+from tests.benchmarks.results import cells
 
-STEPS = {"network": {"ms": 100.0}, "floor": {"ms": 80.0}}
 RESULT = {
     "machine": {
         "date": "2026-01-02",
@@ -26,31 +26,16 @@ RESULT = {
         "versions": {"python": "3.12.1", "jax": "0.10.2"},
     },
     "settings": {"batch": 128, "rounds": 15, "quick": False},
-    "models": [
-        {
-            "name": "dr_capsnet",
-            "images": [128, 28, 28, 1],
-            "jit_compile": True,
-            "training": STEPS,
-            "prediction": {"network": {"ms": 20.0}, "floor": {"ms": 19.0}},
-            "peak_bytes": 1_234_000_000,
-        },
-        {
-            "name": "deepcaps",
-            "images": [128, 32, 32, 3],
-            "jit_compile": False,
-            "training": {"network": {"ms": 200.0}, "floor": {"ms": 100.0}},
-            "prediction": STEPS,
-            "peak_bytes": None,
-        },
+    "rows": [
+        Row(
+            "dr_capsnet", [128, 28, 28, 1], {"ms": 20.0}, {"ms": 100.0},
+            "dr_capsnet, floor", 1234.0,
+        )._asdict(),
+        Row(
+            "dr_capsnet, floor", [128, 28, 28, 1], {"ms": 19.0}, {"ms": 80.0}
+        )._asdict(),
     ],
-}
-
-
-def cells(page, start):
-    """Returns the cells of the only table row that begins so."""
-    (line,) = [x for x in page.splitlines() if x.startswith(f"| {start} ")]
-    return [cell.strip() for cell in line.strip("|").split("|")]
+}  # fmt: skip
 
 
 def command(*flags):
@@ -63,12 +48,12 @@ def test_the_page_says_what_was_measured_and_where():
         "\na GPU, backend jax. 2026-01-02, commit abc, a CPU, 16 cores, python "
         "3.12.1, jax 0.10.2, at most 15 rounds.\n"
     ) in page
-    assert cells(page, "dr_capsnet") == [
-        "dr_capsnet", "128x28x28x1", "whole", "1,234",
-        "100.00", "1,280.0", "80.00", "0.800",
-        "20.00", "6,400.0", "19.00", "0.950",
+    network, floor = cells(page, "gpu")
+    assert network[1:] == [
+        "dr_capsnet", "128x28x28x1", "20.00", "1.05", "100.00", "1.25", "1,234",
+        "", "dr_capsnet, floor",
     ]  # fmt: skip
-    assert cells(page, "deepcaps")[2:4] == ["not whole", UNMEASURED]
+    assert floor[3:8] == ["19.00", "", "80.00", "", ""]
     machine = {**RESULT["machine"], "gpu": None}
     page = gpu_job.page({**RESULT, "machine": machine})
     assert "\nA CPU: no GPU was found, backend jax. 2026" in page
@@ -88,11 +73,10 @@ def test_a_quick_run_writes_both_files(tmp_path, monkeypatch):
         "models": ["dr_capsnet"], "batch": 2, "rounds": 1, "quick": True,
     }  # fmt: skip
     assert result["machine"]["versions"]["keras"] == keras.__version__
-    (row,) = result["models"]
-    assert row["images"] == [2, 28, 28, 1]
-    for times in (row["training"], row["prediction"]):
-        assert times["network"]["ms"] > 0
-        assert times["floor"]["ms"] > 0
+    network, floor = result["rows"]
+    assert network["inputs"] == [2, 28, 28, 1]
+    for row in (network, floor):
+        assert row["forward"]["ms"] > 0 and row["step"]["ms"] > 0
 
 
 def test_defaults_are_a_network_of_each_kind_in_batches_of_128():

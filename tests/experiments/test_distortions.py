@@ -35,25 +35,17 @@ def moved(image, kind, strength):
     return (places * new).sum(axis=(1, 2)) / new.sum()
 
 
-def test_a_shift_has_its_length(dot):
+def test_a_dot_moves_as_far_as_a_distortion_says(dot):
     place = moved(dot, "shift", 3.0)
     assert np.linalg.norm(place - [-3, 4]) == pytest.approx(3.0, abs=0.05)
-
-
-def test_a_rotation_keeps_the_distance_from_the_middle(dot):
     place = moved(dot, "rotation", 30.0)
     assert np.linalg.norm(place) == pytest.approx(5.0, abs=0.1)
     cosine = np.dot(place, [-3, 4]) / 25
     assert np.rad2deg(np.arccos(cosine)) == pytest.approx(30.0, abs=2.0)
-
-
-def test_a_size_is_that_of_the_new_image(dot):
+    # A size is that of the new image.
     assert moved(dot, "size", 2.0) == pytest.approx([-6, 8], abs=0.3)
-
-
-def test_an_affine_map_is_one_of_affnist(dot):
-    place = moved(dot, "affine", 1.0)
     forward = distortions_job.random_map(np.random.default_rng(0))
+    place = moved(dot, "affine", 1.0)
     assert place == pytest.approx(forward @ [-3, 4], abs=0.3)
 
 
