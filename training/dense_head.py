@@ -46,9 +46,11 @@ def accuracy(data: Data, folder: RunFolder) -> float:
     keras.utils.set_random_seed(config.seed)
     network = networks.build_for(data, config, decoder=False)
     model = build(network, config.dense_head_on)
-    kept = features.keep(model, data, config, folder.path, progress() % 2)
+    kept = features.cache_features(
+        model, data, config, folder.path, progress() % 2
+    )
     tests = data.others
-    head, data, make = kept or features.Kept(model, data, Batches)
+    head, data, make = kept or features.CachedFeatures(model, data, Batches)
     batches = feeding.training_batches(head, data, config, make=make)
 
     def train_round(number: int) -> None:
