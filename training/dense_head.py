@@ -46,9 +46,11 @@ def accuracy(data: Data, folder: RunFolder) -> float:
     keras.utils.set_random_seed(config.seed)
     network = networks.build_for(data, config, decoder=False)
     model = build(network, config.dense_head_on)
-    kept = features.keep(model, data, config, folder.path, progress() % 2)
+    kept = features.cache_features(
+        model, data, config, folder.path, progress() % 2
+    )
     tests = data.others
-    head, data, make = kept or features.Kept(model, data, Batches)
+    head, data, make = kept or features.CachedFeatures(model, data, Batches)
     batches = feeding.training_batches(head, data, config, make=make)
 
     def train_round(number: int) -> None:
@@ -116,19 +118,25 @@ def build(network: keras.Model, on: str = "features") -> keras.Model:
             or too few parameters for a layer of one unit.
     """
     network = rem.encoder(network)
-    classes = network.outputs[0].shape[1]
     if on == "primary":
-        return _on_primary(network, classes)
-    below = itertools.takewhile(_makes_features, network.layers)
+        return _on_primary(network)
+    below = itertools.takewhile(
+        lambda layer: len(getattr(layer.output, "shape", ())) == 4,
+        network.layers,
+    )
     features = list(below)[-1].output
     for window in range(1, min(features.shape[1:3]) + 1):
-        model = _with_head(network.inputs[0], features, classes, window)
+        pooled = features
+        if window > 1:
+            pool = keras.layers.AveragePooling2D(window, name="pool")
+            pooled = pool(features)
+        model = _with_logits(network, _flat(pooled))
         if model.count_params() <= network.count_params():
             break
     return model
 
 
-def _on_primary(network: keras.Model, classes: int) -> keras.Model:
+def _on_primary(network: keras.Model) -> keras.Model:
     """Returns a model of two dense layers on the primary convolution."""
     primary = [x for x in network.layers if isinstance(x, PrimaryCaps)]
     if not primary:
@@ -136,14 +144,14 @@ def _on_primary(network: keras.Model, classes: int) -> keras.Model:
             "--dense-head-on primary needs a network with PrimaryCaps. "
             f"Received: {network.name}. Use --dense-head-on features."
         )
-    images = network.inputs[0]
     conv = primary[0].conv
     # A layer of its own: its name may be that of another.
     conv = conv.from_config({**conv.get_config(), "name": "primary_conv"})
     features = keras.layers.ReLU(name="relu")(conv(primary[0].input))
-    flat = keras.layers.Flatten(name="flat")(features)
+    flat = _flat(features)
+    classes = network.outputs[0].shape[1]
     room = network.count_params() - classes
-    room -= keras.Model(images, flat).count_params()
+    room -= keras.Model(network.inputs[0], flat).count_params()
     units = room // (flat.shape[1] + 1 + classes)
     if units < 1:
         raise UserError(
@@ -151,25 +159,15 @@ def _on_primary(network: keras.Model, classes: int) -> keras.Model:
             f"capsules have, too few for one unit. Received: {network.name} "
             f"with {network.count_params():,}. Use --dense-head-on features."
         )
-    hidden = keras.layers.Dense(units, activation="relu", name="hidden")(flat)
-    return keras.Model(images, _logits(hidden, classes), name="dense_head")
+    hidden = keras.layers.Dense(units, activation="relu", name="hidden")
+    return _with_logits(network, hidden(flat))
 
 
-def _with_head(
-    images: Any, features: Any, classes: int, window: int
-) -> keras.Model:
-    """Returns a model of a dense layer on averages over windows of features."""
-    if window > 1:
-        pool = keras.layers.AveragePooling2D(window, name="pool")
-        features = pool(features)
-    flat = keras.layers.Flatten(name="flat")(features)
-    return keras.Model(images, _logits(flat, classes), name="dense_head")
+def _flat(features: Any) -> Any:
+    return keras.layers.Flatten(name="flat")(features)
 
 
-def _logits(inputs: Any, classes: int) -> Any:
-    return keras.layers.Dense(classes, dtype="float32", name="logits")(inputs)
-
-
-def _makes_features(layer: Any) -> bool:
-    output = layer.output
-    return hasattr(output, "shape") and len(output.shape) == 4
+def _with_logits(network: keras.Model, inputs: Any) -> keras.Model:
+    classes = network.outputs[0].shape[1]
+    logits = keras.layers.Dense(classes, dtype="float32", name="logits")
+    return keras.Model(network.inputs[0], logits(inputs), name="dense_head")

@@ -34,8 +34,8 @@ _DTYPE = np.float16
 _FOLDER = "features"
 
 
-class Kept(NamedTuple):
-    """What a model is trained on instead of images.
+class CachedFeatures(NamedTuple):
+    """The features of a frozen backbone, and what is trained on them.
 
     Attributes:
         head: The part of the model behind the backbone.
@@ -95,10 +95,10 @@ def num_copies(config: Config) -> int:
     return min(COPIES, config.epochs)
 
 
-def keep(
+def cache_features(
     model: keras.Model, data: Data, config: Config, path: Path, verbose: int
-) -> Kept | None:
-    """Returns what to train instead of a model with a frozen backbone.
+) -> CachedFeatures | None:
+    """Computes the features of a frozen backbone, or finds them on disk.
 
     Args:
         model: The network.
@@ -127,11 +127,13 @@ def keep(
     if maps is None:
         _write(folder, front, sources, verbose)
         maps = _read(folder, front, sources)
-    return _kept(head, data, maps or {})
+    return _cached(head, data, maps or {})
 
 
-def imagined(model: keras.Model, data: Data, config: Config) -> Kept | None:
-    """Returns the same with maps of zeros, which take no memory."""
+def with_dummy_features(
+    model: keras.Model, data: Data, config: Config
+) -> CachedFeatures | None:
+    """Returns the same with features of zeros, which take no memory."""
     front, head = _parts(model, config)
     if front is None:
         return None
@@ -140,7 +142,7 @@ def imagined(model: keras.Model, data: Data, config: Config) -> Kept | None:
         name: np.broadcast_to(zero, _shape(front, batches))
         for name, batches in _sources(data, config).items()
     }
-    return _kept(head, data, maps)
+    return _cached(head, data, maps)
 
 
 def plan(
@@ -148,8 +150,8 @@ def plan(
 ) -> tuple[int, int, Callable[[], Any]] | None:
     """Returns how many maps are kept, their bytes, and a call for one batch.
 
-    Or `None`, as `keep` does. The call takes the time of a batch of training
-    images.
+    Or `None`, as `cache_features` does. The call takes the time of a batch of
+    training images.
     """
     front, _ = _parts(model, config)
     if front is None:
@@ -214,7 +216,9 @@ def _shape(front: keras.Model, batches: Batches) -> tuple[int, ...]:
     return (len(batches.labels), *front.output_shape[1:])
 
 
-def _kept(head: keras.Model, data: Data, maps: dict[str, Array]) -> Kept:
+def _cached(
+    head: keras.Model, data: Data, maps: dict[str, Array]
+) -> CachedFeatures:
     # The maps stay on disk as float16; taken, they are float32 as images are.
     images = {name: Images(array) for name, array in maps.items()}
     copies = [images[name] for name in images if name.startswith("train")]
@@ -225,7 +229,7 @@ def _kept(head: keras.Model, data: Data, maps: dict[str, Array]) -> Kept:
         Split(images["test"], data.test.labels),
         data.class_names,
     )
-    return Kept(head, seen, partial(FeatureBatches, copies))
+    return CachedFeatures(head, seen, partial(FeatureBatches, copies))
 
 
 def _read(

@@ -188,7 +188,7 @@ def _time(
             data,
             config,
             strategy,
-            lambda model: features.imagined(model, data, config),
+            lambda model: features.with_dummy_features(model, data, config),
             starting.network(config) if name == "rem" else None,
         )
         timed = [_time_of(setup)]

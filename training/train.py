@@ -117,8 +117,10 @@ def train_model(
             config, sharpness_start=None, width_start=None
         )
 
-    def keep(model: keras.Model) -> features.Kept | None:
-        return features.keep(model, data, config, folder.path, progress() % 2)
+    def keep(model: keras.Model) -> features.CachedFeatures | None:
+        return features.cache_features(
+            model, data, config, folder.path, progress() % 2
+        )
 
     with devices.scope(strategy):
         setup = prepare(name, data, config, strategy, keep, start)
@@ -163,7 +165,9 @@ def prepare(
     data: Data,
     config: Config,
     strategy: Strategy | None,
-    keep: Callable[[keras.Model], features.Kept | None] = lambda model: None,
+    keep: Callable[
+        [keras.Model], features.CachedFeatures | None
+    ] = lambda model: None,
     start: keras.Model | None = None,
 ) -> Setup:
     """Builds and compiles a model in the strategy's scope, and begins pruning.
@@ -186,7 +190,7 @@ def prepare(
         )
     if start is not None:
         model = starting.begin_with(model, start, config)
-    kept = keep(model) or features.Kept(model, data, Batches)
+    kept = keep(model) or features.CachedFeatures(model, data, Batches)
     setup = _compiled(name, model, kept, config, strategy)
     if name == "rem":
         pruning.begin(setup.trained, config, setup.data, setup.batches)
@@ -196,7 +200,7 @@ def prepare(
 def _compiled(
     name: str,
     model: keras.Model,
-    kept: features.Kept,
+    kept: features.CachedFeatures,
     config: Config,
     strategy: Strategy | None,
 ) -> Setup:
@@ -497,7 +501,7 @@ def tuned(
         sharpness_start=None,
     )
     with layer.thawed():
-        kept = features.Kept(model, data, Batches)
+        kept = features.CachedFeatures(model, data, Batches)
         setup = _compiled(name, model, kept, config, strategy)
         if name == "rem":
             pruning.keep_pruned(setup.trained)

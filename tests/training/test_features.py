@@ -102,7 +102,7 @@ def prepared(name, data, config, path):
         data,
         config,
         None,
-        lambda model: features.keep(model, data, config, path, 0),
+        lambda model: features.cache_features(model, data, config, path, 0),
     )
 
 
@@ -202,9 +202,11 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, tmp_path, capsys):
         joint = changed.decoder == "joint"
         model = networks.build_for(data, changed, decoder=joint)
         assert why in features.obstacle(model, changed)
-        assert features.keep(model, data, changed, tmp_path, 0) is None
+        assert (
+            features.cache_features(model, data, changed, tmp_path, 0) is None
+        )
         assert why in capsys.readouterr().out
-        assert features.imagined(model, data, changed) is None
+        assert features.with_dummy_features(model, data, changed) is None
     assert not (tmp_path / "features").exists()
 
 
