@@ -4,6 +4,7 @@ import logging
 import os
 
 from cli import check_installed
+from export.quiet import native_silence
 
 
 def start_quietly() -> None:
@@ -16,19 +17,12 @@ def start_quietly() -> None:
         return
     check_installed(tensorflow="tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    stderr = os.dup(2)
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 2)
-    try:
+    with native_silence():
         import tensorflow as tf
 
         import tfcaps
 
         tfcaps.keep_memory()
         tf.config.list_physical_devices()
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        os.close(silence)
     # Each model that is measured traces functions of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)

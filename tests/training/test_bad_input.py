@@ -224,29 +224,11 @@ def test_wrong_files_of_a_run(work, capsys, name, line, spoil):
     assert_refused(capsys, work, f"{line} done", "done")
 
 
+# What a config says, and the networks make of it.
 SETTINGS = [
-    ("epochs", 0, "epochs is 0"),
     ("epochs", "two", "epochs is 'two'"),
-    ("epochs", 1e9, "epochs is"),
-    ("batch_size", -1, "batch_size is -1"),
-    ("dataset", None, "dataset is None"),
-    ("learning_rate", -1.0, "learning_rate is -1.0"),
-    ("learning_rate", float("nan"), "learning_rate is nan"),
-    ("validation", 0.9, "validation is 0.9"),
-    ("final_sparsity", 1.5, "final_sparsity is 1.5"),
-    ("pruning", "everything", "pruning is 'everything'"),
-    ("pruning_begin", 0.9, "pruning_begin is after pruning_end"),
-    ("decay_targets", ["biases"], "`targets` must name groups"),
-    ("levels", 1, "levels is 1"),
-    ("levels", [11, 300], "levels is 300"),
-    ("mode", "mid", "mode is 'mid'"),
-    ("strategy", "tpu", "strategy is 'tpu'"),
-    ("decoder", True, "decoder is True"),
     ("model", "resnet", "unknown model 'resnet'"),
     ("routing", "magic", "magic"),
-    ("seed", -5, "seed is -5"),
-    ("rem", "yes", "rem is 'yes'"),
-    ("of_tomorrow", 1, "which this version does not know"),
 ]
 
 

@@ -179,3 +179,33 @@ def test_files_of_other_versions_are_read_or_refused():
     ):
         with pytest.raises(ValueError, match=message):
             config_from({**saved, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("epochs", 0, "epochs is 0"),
+        ("epochs", "two", "epochs is 'two'"),
+        ("epochs", 1e9, "epochs is"),
+        ("batch_size", -1, "batch_size is -1"),
+        ("dataset", None, "dataset is None"),
+        ("learning_rate", -1.0, "learning_rate is -1.0"),
+        ("learning_rate", float("nan"), "learning_rate is nan"),
+        ("validation", 0.9, "validation is 0.9"),
+        ("final_sparsity", 1.5, "final_sparsity is 1.5"),
+        ("pruning", "everything", "pruning is 'everything'"),
+        ("pruning_begin", 0.9, "pruning_begin is after pruning_end"),
+        ("decay_targets", ["biases"], "`targets` must name groups"),
+        ("levels", 1, "levels is 1"),
+        ("levels", [11, 300], "levels is 300"),
+        ("mode", "mid", "mode is 'mid'"),
+        ("strategy", "tpu", "strategy is 'tpu'"),
+        ("decoder", True, "decoder is True"),
+        ("seed", -5, "seed is -5"),
+        ("rem", "yes", "rem is 'yes'"),
+    ],
+)
+def test_wrong_settings_are_refused(name, value, message):
+    saved = dataclasses.asdict(Config())
+    with pytest.raises(ValueError, match=re.escape(message)):
+        config_from({**saved, name: value})
