@@ -366,7 +366,7 @@ class Evaluator:
         )
 
     def _voting(self) -> Array:
-        """Returns which children pruning has left a vote, bool `[i]`."""
+        """Returns a mask of the children that still have a vote, `[i]`."""
         if not isinstance(self._last, ClassCaps):
             return np.ones(self._children, bool)
         return voting_children(self._last, self._inputs, self._children)
@@ -461,7 +461,7 @@ class Evaluator:
 
 
 def _multiply_adds(model: keras.Model) -> dict[str, Any]:
-    """Returns what the report says of them, nothing for images of any size."""
+    """Returns fields of the report, none for images of any size."""
     try:
         counted = multiply_adds(model)
     except ValueError:
@@ -492,7 +492,7 @@ def _outputs(
 
 
 def _lost(layer: Any, outputs: dict[str, Tensor]) -> Tensor:
-    """Returns whether classes are lost without their trees, `[b]`."""
+    """Tells whether classes are lost without their trees, bool `[b]`."""
     return LostWithoutTree(layer, int(outputs["couplings"].shape[-1]))(
         outputs["children"],
         outputs["lengths"],
@@ -508,7 +508,7 @@ def _compiled(inputs: Any, outputs: Any) -> keras.Model:
 
 
 def t_score(couplings: Tensor) -> Tensor:
-    """Returns how tree-like each sample's couplings are.
+    """Measures how tree-like each sample's couplings are.
 
     `T = mean_i [1 - H(c_i) / ln J]` with the entropy `H` over parents in nats:
     0 if every child is coupled equally to all parents, 1 if each child has one
@@ -531,7 +531,7 @@ def t_score(couplings: Tensor) -> Tensor:
 
 
 def t_scores_of_children(couplings: Tensor) -> Tensor:
-    """Returns how clearly each child chooses a parent.
+    """Measures how clearly each child chooses a parent.
 
     Args:
         couplings: Unquantised couplings `[b, i, j]`.
