@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import keras
@@ -299,11 +299,6 @@ class Evaluator:
                 outputs, rounded, labels, _lost(self._rounding(last), outputs)
             ),
         )
-        images = self.model.inputs[0]
-        taken = keras.tree.flatten(self.below(images))
-        measures = {**self.plain(taken), **self.rounded([*taken, labels])}
-        del measures["lost"], measures["lost_rounded"]
-        self._network = _compiled([images, labels], measures)
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
@@ -328,6 +323,15 @@ class Evaluator:
         no_labels = np.zeros(len(images), "int32")
         lengths: Array = predict(self._network, [images, no_labels])["lengths"]
         return lengths
+
+    @cached_property
+    def _network(self) -> keras.Model:
+        """From images and labels to all measures, in one step."""
+        images, labels = self.model.inputs[0], self.rounded.inputs[-1]
+        taken = keras.tree.flatten(self.below(images))
+        measures = {**self.plain(taken), **self.rounded([*taken, labels])}
+        del measures["lost"], measures["lost_rounded"]
+        return _compiled([images, labels], measures)
 
     def update(self) -> None:
         """Gives rounding layers the newest weights of the model.
