@@ -381,8 +381,3 @@ def _left(keep: Mask, groups: list[Ids]) -> float:
     """Returns the share of an axis that is left."""
     left = np.logical_and.reduce([keep[of_entries] for of_entries in groups])
     return float(left.mean()) if left.size else 1.0
-
-
-def arrays_of(variables: Sequence[Any]) -> list[Array]:
-    """Returns the values of weights."""
-    return [ops.convert_to_numpy(variable) for variable in variables]
