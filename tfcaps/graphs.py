@@ -155,7 +155,7 @@ def check_kind(model: keras.Model) -> bool:
 
 
 def _own_methods(model: keras.Model) -> list[str]:
-    """Returns which methods of training a model does not have from Keras."""
+    """Returns the methods of training that a model does not have from Keras."""
     own = [cls for cls in type(model).__mro__ if not _is_of_keras(cls)]
     places = [vars(model), *map(vars, own)]
     return [name for name in _METHODS if any(name in at for at in places)]
@@ -241,7 +241,7 @@ def last_routed_layer(model: keras.Model) -> Any:
 
 
 def children_grid(model: keras.Model) -> tuple[int, ...]:
-    """Returns how the children of the last routed layer are arranged.
+    """Returns the shape in which the last routed layer's children stand.
 
     That is `(h, w, t)`, or `(i,)` where they have no positions.
 

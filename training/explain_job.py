@@ -71,7 +71,7 @@ def _ask(
     answerer: Answerer,
     shape: Sequence[int],
 ) -> list[Answer]:
-    """Returns what is said of all pictures, of which few are in memory."""
+    """Returns the answers to all pictures, of which few are in memory."""
     size = int(np.clip(_BATCH_SIZE // np.prod(shape), 1, _BATCH))
     answers: list[Answer] = []
     for start in range(0, len(pictures), size):
@@ -95,7 +95,7 @@ def _print_notes(kinds: Sequence[Sequence[str]], few: bool) -> None:
 def _sentences(
     answers: Sequence[Answer], reader: own_pictures.Reader
 ) -> list[tuple[str, bool]]:
-    """Returns what is said of all, each with whether it is a warning."""
+    """Returns the sentences about all, each with whether it is a warning."""
     sentences = []
     known = [a for a in answers if a.picture.truth is not None]
     if known:

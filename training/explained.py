@@ -1,4 +1,4 @@
-"""What a network says of pictures: answers, drawings, a page and a table."""
+"""Answers of a network to pictures: drawings, a page and a table."""
 
 import csv
 import dataclasses
@@ -49,7 +49,7 @@ _FIGURES = {
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a picture is taken for.
+    """The answer of a network to a picture.
 
     Attributes:
         picture: The picture.
@@ -327,7 +327,7 @@ def _mark(answer: Answer) -> str:
 
 
 def _number(file: Path, name: str) -> str:
-    """Returns which of several drawings or pages it is, in words."""
+    """Returns the number of a drawing or page, in words."""
     number = file.stem.removeprefix(name).removeprefix("-")
     word = "picture" if name == "named_tree" else "page"
     return f", {word} {number}" if number else ""

@@ -101,7 +101,7 @@ def of_dictionaries(
 
 
 def _layers(rows: list[dict[str, Any]], model: str) -> dict[str, Shown]:
-    """Returns what the capsule layers of a model did, if that is known."""
+    """Returns the figure of a model's capsule layers, if there are data."""
     known = [row for row in rows if row["model"] == model and "layers" in row]
     if not known:  # a run of an older version
         return {}
@@ -257,7 +257,7 @@ def _saliency(
 
 
 def explained(model: keras.Model, trees: rem.Trees) -> dict[str, Any]:
-    """Returns what `viz.saliency` takes of images with these trees."""
+    """Returns maps of images with these trees, as `viz.saliency` takes them."""
     return {
         "lengths": trees.lengths,
         "classes": trees.predicted,
@@ -382,7 +382,7 @@ def one_of_each(data: Data) -> tuple[Any, Any]:
 
 
 def of_decoder(decoded: keras.Model, data: Data) -> dict[str, Shown]:
-    """Returns what the decoder makes of the first test images."""
+    """Returns the first test images as the decoder draws them."""
     images = data.test.images[:_SHOWN]
     outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
     decoder = decoded.get_layer("reconstruction")

@@ -213,7 +213,7 @@ def maps_of_pairs(model: keras.Model, data: Data) -> dict[str, float]:
 
 
 def sentence(measured: rem.TreesOnParts) -> str:
-    """Returns what is printed of a model."""
+    """Returns the sentence that is printed of a model."""
     if measured.own is None:
         return "No tree has an active child that could lie on a part."
     return (
@@ -229,7 +229,7 @@ def sentence(measured: rem.TreesOnParts) -> str:
 def _placed(
     model: keras.Model, data: Data
 ) -> tuple[rem.ReceptiveFields, Masks] | None:
-    """Returns where children look, and where the parts are, if both is known.
+    """Returns the fields of children and the masks, if both are known.
 
     The masks are those of the images that are measured.
     """
@@ -250,7 +250,7 @@ def _by_class(masks: Masks, predicted: Array) -> tuple[Array, Array]:
 def _of_class(
     masks: Masks, predicted: Array, own: Array, loose: Array, nothing: Any
 ) -> tuple[Array, Array]:
-    """Returns what is known of a class's parts, and of those that are loose.
+    """Splits facts about parts into those of a class, and of loose ones.
 
     Args:
         masks: They say which class each part is of.

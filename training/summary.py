@@ -1,4 +1,4 @@
-"""What a run found, for a reader who never saw a capsule."""
+"""The findings of a run, for a reader who never saw a capsule."""
 
 import textwrap
 from collections.abc import Mapping
@@ -121,7 +121,7 @@ def cells(
 
 
 def note(reports: Mapping[str, Report]) -> str:
-    """Returns what the columns of the table are."""
+    """Returns the meaning of the columns of the table."""
     bits = "entropy of the trees of a class"
     if _have_slots(reports):
         bits = (

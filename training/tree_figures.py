@@ -110,7 +110,7 @@ def longest(lengths: Array, names: Sequence[str]) -> str:
 
 
 def choose(right: Array, classes: Array, lengths: Array) -> Array:
-    """Returns which images are shown, the right ones first.
+    """Chooses the images that are shown, the right ones first.
 
     Args:
         right: Whether each is right, `[n]`.
@@ -275,7 +275,7 @@ def draw_named(
 
 
 def _telling(trees: rem.Trees, labels: Array) -> Array:
-    """Returns which images are shown, of several classes.
+    """Chooses the images that are shown, of several classes.
 
     Those come first that are right, have a tree, and have something active
     outside of it.
@@ -319,7 +319,7 @@ def names_of_types(
 
 
 def names_by_hand(folder: RunFolder) -> dict[int, str]:
-    """Returns what `names.json` says, nothing if there is none.
+    """Returns the names in `names.json`, none if there is no such file.
 
     Raises:
         UserError: If it is no list of names.

@@ -17,7 +17,7 @@ _INFINITE = -1  # the cardinality of such a `tf.data.Dataset`
 
 
 class Batch(NamedTuple):
-    """What `fit` takes for one step.
+    """The data that `fit` takes for one step.
 
     Attributes:
         x: Inputs: an array, or a dict or list of arrays.
@@ -244,7 +244,7 @@ def _cut(whole: Batch, batch_size: int) -> tuple[Iterator[Batch], int]:
 
 
 def _batch(batch: Any) -> Batch:
-    """Returns what an iterable yields as a batch."""
+    """Returns an element of an iterable as a batch."""
     if isinstance(batch, (tuple, list)):
         if not 1 <= len(batch) <= 3:
             raise ValueError(
@@ -380,7 +380,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _known_count(dataset: Any) -> int | None:
-    """Returns how many batches a data set says to have."""
+    """Returns the number of batches that a data set says to have."""
     cardinality = getattr(dataset, "cardinality", None)
     if not callable(cardinality):
         return None

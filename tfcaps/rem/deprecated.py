@@ -57,7 +57,7 @@ _GONE = {
 
 
 def moved(name: str) -> Any:
-    """Returns what left `tfcaps.rem`, and warns where it is now.
+    """Returns a thing that left `tfcaps.rem`, and warns where it is now.
 
     Raises:
         AttributeError: If there is and was no such name.

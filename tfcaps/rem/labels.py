@@ -96,7 +96,7 @@ def chosen_classes(
 
 
 def rightly_told(classes: Array, lengths: Array) -> NDArray[np.bool_]:
-    """Returns which images are told right, `[k]`, of those that count.
+    """Returns a mask of the images told right, `[k]`, of those that count.
 
     An image of no class does not count. With one class all do, and are right if
     its capsule is longer than a half where it is there, and only there.

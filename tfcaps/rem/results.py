@@ -1,4 +1,4 @@
-"""What measures return: a table to print, and JSON to save."""
+"""Results of measures: a table to print, and JSON to save."""
 
 import dataclasses
 import json

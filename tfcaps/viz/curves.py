@@ -1,4 +1,4 @@
-"""What was measured over the epochs: of models, and of capsule layers."""
+"""Measures over the epochs, of models and of capsule layers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

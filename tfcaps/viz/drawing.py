@@ -35,7 +35,7 @@ class Drawing(NamedTuple):
     data: dict[str, Any]
 
     def _repr_png_(self) -> bytes:
-        """Returns what a notebook shows of it."""
+        """Returns the picture that a notebook shows."""
         with io.BytesIO() as file:
             self.figure.savefig(file, format="png")
             return file.getvalue()

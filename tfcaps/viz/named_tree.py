@@ -122,7 +122,7 @@ def named_tree(
 
 
 def _choose(tree: Trees) -> Shown:
-    """Returns which children are drawn, the strongest first."""
+    """Returns the children that are drawn, the strongest first."""
     active, inside = tree.activations[0], tree.in_tree[0]
     places = tree.places[0][:, ::-1]
     strength = tree.towards[0] * active

@@ -41,7 +41,7 @@ _POINT = 9.0
 
 
 class Shown(NamedTuple):
-    """What is drawn of an image's children, places as x and y."""
+    """The children of an image that are drawn, places as x and y."""
 
     leaves: Array  # indices, the strongest first
     outside: Array
@@ -171,7 +171,7 @@ def draw_image(
 
 
 def _class_place(shown: Shown, blueprint: ArrayLike | None) -> Array | None:
-    """Returns where the leaves say that the class is, x and y."""
+    """Returns the place of the class by its leaves, x and y."""
     if blueprint is None or not len(shown.leaves):
         return None
     shifts = np.asarray(blueprint, float)[shown.types[shown.leaves], ::-1]

@@ -199,6 +199,6 @@ def _draw_layer(
 
 
 def _places(count: int) -> Array:
-    """Returns where the capsules of a layer stand, from left to right."""
+    """Returns the places of a layer's capsules, from left to right."""
     margin = 0.5 / count
     return np.linspace(margin, 1.0 - margin, count)

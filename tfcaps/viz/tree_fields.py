@@ -42,7 +42,7 @@ class _Tree(NamedTuple):
 
     @property
     def boxes(self) -> NDArray[np.int64]:
-        """What they see, `[n, 4]`, see `ReceptiveFields.boxes`."""
+        """Their fields, `[n, 4]`, see `ReceptiveFields.boxes`."""
         return self.fields.boxes[self.children]
 
     @property

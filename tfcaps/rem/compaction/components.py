@@ -38,7 +38,7 @@ _SUMMING = (DynamicRouting, ScaledDistanceRouting, UniformRouting)
 
 
 def num_components(tensor: Any) -> int:
-    """Returns how many components the capsules of a tensor have."""
+    """Returns the number of components of a tensor's capsules."""
     is_capsules = len(tensor.shape) in (3, 5)
     return int(tensor.shape[-1] or 0) if is_capsules else 0
 

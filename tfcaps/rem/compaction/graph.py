@@ -81,7 +81,7 @@ class Graph:
         return constants
 
     def masks(self, constants: dict[int, Values]) -> dict[int, Mask]:
-        """Returns which units of each tensor something depends on."""
+        """Returns masks of the units that something depends on, by tensor."""
         masks = {key: np.zeros(len(v), bool) for key, v in constants.items()}
         for tensor in (*self.inputs, *self.outputs):
             masks[id(tensor)][:] = True
@@ -126,7 +126,7 @@ class Graph:
 
 
 def num_units(tensor: Any) -> int:
-    """Returns how many units a tensor has."""
+    """Returns the number of units of a tensor."""
     axes = len(tensor.shape)
     axis = {3: 1, 4: 3, 5: 3}.get(axes)
     return 0 if axis is None else int(tensor.shape[axis] or 0)

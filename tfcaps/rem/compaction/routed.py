@@ -40,7 +40,7 @@ class Routed(Rule):
 
     @abc.abstractmethod
     def _votes(self, inputs: list[Values]) -> Mask:
-        """Returns which of the children vote, `[positions, children]`.
+        """Returns a mask of the children that vote, `[positions, children]`.
 
         Children are counted as the layer's matrices are.
         """
@@ -256,7 +256,7 @@ class CompactChildren(ClassChildren):
         return units[self.units]
 
     def _voting(self, inputs: list[Values]) -> Mask:
-        """Returns which of the sources vote."""
+        """Returns a mask of the sources that vote."""
         [poses] = inputs
         votes = np.ones(len(self.sources), bool)
         if self.layer.share != "all":
@@ -308,7 +308,7 @@ class WindowChildren(Routed):
 
 
 class _EM(Routed):
-    """What both kinds of layers share; they take and give activations."""
+    """The part that both kinds of layers share: activations in and out."""
 
     def constants(self, inputs: list[Values]) -> list[Values | None]:
         return [None, np.where(self._silent(), 0.0, np.nan)]

@@ -24,7 +24,7 @@ Shape = tuple[int | None, ...]
 
 
 class Slice(NamedTuple):
-    """What of a weight belongs to which unit.
+    """The entries of a weight that belong to units.
 
     Attributes:
         variable: The weight.
@@ -40,7 +40,7 @@ class Slice(NamedTuple):
 
 
 class Rule(abc.ABC):
-    """How the units of a layer's outputs depend on those of its inputs.
+    """The way in which units of a layer's outputs depend on its inputs.
 
     Masks, values and numbers of units come as lists, one for each input or
     output of the layer's only call.
@@ -67,7 +67,7 @@ class Rule(abc.ABC):
         return wanted
 
     def stays(self, sizes: list[int]) -> list[Mask]:
-        """Returns which output units cannot be left out.
+        """Returns a mask of the output units that cannot be left out.
 
         Args:
             sizes: How many units each output has.
@@ -81,7 +81,7 @@ class Rule(abc.ABC):
         """Returns a layer for the units that are left, and its weights."""
 
     def fixed(self, sizes: list[int]) -> list[Mask]:
-        """Returns which output units pruning cannot take away."""
+        """Returns a mask of the output units that pruning cannot take away."""
         return [np.zeros(size, bool) for size in sizes]
 
     def ties(
@@ -196,7 +196,7 @@ class Convolution(Rule):
         ]
 
     def _unit(self, conv: Any) -> int:
-        """Returns how many channels of a convolution make a unit."""
+        """Returns the number of a convolution's channels that make a unit."""
         del conv
         return self.unit
 
@@ -358,7 +358,7 @@ class EachUnit(Tied):
 
 
 def any_along(weight: NDArray[Any], *axes: int) -> Mask:
-    """Returns where something along the axes is not zero."""
+    """Returns a mask of where something along the axes is not zero."""
     return np.asarray(weight.any(axis=axes))
 
 

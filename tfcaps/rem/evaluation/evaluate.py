@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import keras
@@ -299,11 +299,6 @@ class Evaluator:
                 outputs, rounded, labels, _lost(self._rounding(last), outputs)
             ),
         )
-        images = self.model.inputs[0]
-        taken = keras.tree.flatten(self.below(images))
-        measures = {**self.plain(taken), **self.rounded([*taken, labels])}
-        del measures["lost"], measures["lost_rounded"]
-        self._network = _compiled([images, labels], measures)
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
@@ -328,6 +323,15 @@ class Evaluator:
         no_labels = np.zeros(len(images), "int32")
         lengths: Array = predict(self._network, [images, no_labels])["lengths"]
         return lengths
+
+    @cached_property
+    def _network(self) -> keras.Model:
+        """From images and labels to all measures, in one step."""
+        images, labels = self.model.inputs[0], self.rounded.inputs[-1]
+        taken = keras.tree.flatten(self.below(images))
+        measures = {**self.plain(taken), **self.rounded([*taken, labels])}
+        del measures["lost"], measures["lost_rounded"]
+        return _compiled([images, labels], measures)
 
     def update(self) -> None:
         """Gives rounding layers the newest weights of the model.
@@ -366,7 +370,7 @@ class Evaluator:
         )
 
     def _voting(self) -> Array:
-        """Returns which children pruning has left a vote, bool `[i]`."""
+        """Returns a mask of the children that still have a vote, `[i]`."""
         if not isinstance(self._last, ClassCaps):
             return np.ones(self._children, bool)
         return voting_children(self._last, self._inputs, self._children)
@@ -461,7 +465,7 @@ class Evaluator:
 
 
 def _multiply_adds(model: keras.Model) -> dict[str, Any]:
-    """Returns what the report says of them, nothing for images of any size."""
+    """Returns fields of the report, none for images of any size."""
     try:
         counted = multiply_adds(model)
     except ValueError:
@@ -492,7 +496,7 @@ def _outputs(
 
 
 def _lost(layer: Any, outputs: dict[str, Tensor]) -> Tensor:
-    """Returns whether classes are lost without their trees, `[b]`."""
+    """Tells whether classes are lost without their trees, bool `[b]`."""
     return LostWithoutTree(layer, int(outputs["couplings"].shape[-1]))(
         outputs["children"],
         outputs["lengths"],
@@ -508,7 +512,7 @@ def _compiled(inputs: Any, outputs: Any) -> keras.Model:
 
 
 def t_score(couplings: Tensor) -> Tensor:
-    """Returns how tree-like each sample's couplings are.
+    """Measures how tree-like each sample's couplings are.
 
     `T = mean_i [1 - H(c_i) / ln J]` with the entropy `H` over parents in nats:
     0 if every child is coupled equally to all parents, 1 if each child has one
@@ -531,7 +535,7 @@ def t_score(couplings: Tensor) -> Tensor:
 
 
 def t_scores_of_children(couplings: Tensor) -> Tensor:
-    """Returns how clearly each child chooses a parent.
+    """Measures how clearly each child chooses a parent.
 
     Args:
         couplings: Unquantised couplings `[b, i, j]`.

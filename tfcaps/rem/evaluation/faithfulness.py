@@ -376,7 +376,7 @@ def faithfulness(
 
 
 def _effect_samples(children: int) -> int:
-    """Returns how many images have about `_EFFECT_ROWS` rows."""
+    """Returns the number of images that have about `_EFFECT_ROWS` rows."""
     least, most = _EFFECT_SAMPLES
     return max(least, min(most, _EFFECT_ROWS // effect_rows(children)))
 

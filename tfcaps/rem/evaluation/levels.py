@@ -94,7 +94,7 @@ class LevelSearch(Result):
 
     @property
     def _use(self) -> str:
-        """Returns what the last sentence says about empty trees."""
+        """Returns the end of the last sentence, about empty trees."""
         if self.necessity < EMPTY_NECESSITY:
             return ", with trees that are empty anyway"
         empty = [

@@ -31,7 +31,7 @@ def named_parts(
     reach: float = 2.5,
     on: float = 3.7,
 ) -> NamedParts:
-    """Returns how well the types of leaves name the parts under them.
+    """Measures how well the types of leaves name the parts under them.
 
     A leaf finds a part if it is at most `reach` pixels from its centre. It lies
     on a part if it is at most `on` pixels from its centre or, where masks are
@@ -149,7 +149,7 @@ class Leaves(NamedTuple):
 
 
 class KnownParts:
-    """Where the parts of images are, the object's before the loose ones.
+    """The places of the parts of images, the object's before the loose ones.
 
     Attributes:
         there: Which parts an image has, `[n, parts]`.
@@ -223,7 +223,7 @@ class KnownParts:
             yield Leaves(some, image, child, distances, on)
 
     def hits(self, leaves: Leaves) -> Array:
-        """Returns how many leaves find each of the object's parts, `[b, p]`."""
+        """Counts the leaves that find each of the object's parts, `[b, p]`."""
         found = np.zeros_like(self.there[leaves.images, : self.num_own], int)
         near = leaves.distances[:, : self.num_own] <= self.reach
         np.add.at(found, leaves.image, near.astype(int))
@@ -368,7 +368,7 @@ def part_stability(
 
 
 def _found(known: KnownParts, found: Trees) -> Array:
-    """Returns which parts are found, bool `[n, parts]`."""
+    """Returns a mask of the parts that are found, bool `[n, parts]`."""
     hits = [known.hits(leaves) for leaves in known.leaves_of(found)]
     return np.concatenate(hits) > 0
 
@@ -380,7 +380,7 @@ def known_parts(
     reach: float,
     on: float,
 ) -> KnownParts:
-    """Returns where parts are, if they fit the trees.
+    """Returns the places of parts, if they fit the trees.
 
     Raises:
         ValueError: If they do not.
@@ -479,7 +479,7 @@ def mutual_information(table: ArrayLike) -> float:
 
 
 def adjusted_rand_index(table: ArrayLike) -> float:
-    """Returns how many pairs rows and columns agree on, beyond chance.
+    """Returns the agreement of rows and columns on pairs, beyond chance.
 
     It is that of scikit-learn's `adjusted_rand_score`.
 

@@ -363,7 +363,7 @@ class Report(Result):
         )
 
     def _without_class_rows(self) -> list[tuple[str, str]]:
-        """Returns how many images were of no class, if some were."""
+        """Returns the row of the images of no class, if there are any."""
         count = self.without_class
         return [("images of no class", f"{count:,}")] if count else []
 
@@ -375,7 +375,7 @@ class Report(Result):
         return [(name, f"{self.t_score_voting:.3f}")]
 
     def _type_rows(self) -> list[tuple[str, str]]:
-        """Returns what the table says of keys of types, if there are any."""
+        """Returns the rows about keys of types, if there are any."""
         if self.grid is None:
             return []
         bits, ceiling = self.type_entropy_bits, self.type_ceiling_bits

@@ -208,7 +208,7 @@ class Silencer:
         return outputs["taken"], _flat(outputs["active"])
 
     def left(self, taken: list[Array]) -> Array:
-        """Returns which children pruning has left an influence, bool `[i]`.
+        """Returns a mask of the children that still have an influence, `[i]`.
 
         Args:
             taken: What the routed layers take of all images.
@@ -223,7 +223,7 @@ class Silencer:
         return left
 
     def activations(self, taken: list[Array]) -> Array:
-        """Returns how active children are, `[b, i]`.
+        """Returns the activations of the children, `[b, i]`.
 
         It is 0 for those that pruning has left no influence.
 

@@ -30,7 +30,7 @@ _NO_VARIANCE = 1e-14
 
 
 def effect_rows(children: int) -> int:
-    """Returns how often `Study.orders` routes each image."""
+    """Returns the number of times that `Study.orders` routes each image."""
     steps = len(_counts(children)) - 1
     return children + 6 * (steps - 1) + 1
 
@@ -357,19 +357,19 @@ class Study:
 
 
 def _counts(children: int) -> Array:
-    """Returns how many children are silenced after each step, from 0 on."""
+    """Returns the number of silenced children after each step, from 0 on."""
     steps = min(children, _MOST_STEPS)
     return np.arange(steps + 1) * children // steps
 
 
 def kept(lengths: Array, classes: Array) -> Array:
-    """Returns whether a class is the longest, bool `[b]`."""
+    """Tells whether a class is the longest, bool `[b]`."""
     same: Array = lengths.argmax(axis=-1) == classes
     return same
 
 
 def lost(lengths: Array, classes: Array, before: Array) -> Array:
-    """Returns whether a class is lost, bool `[b]`.
+    """Tells whether a class is lost, bool `[b]`.
 
     It is no longer the longest, or less than half as long as `before` `[b]`.
     """

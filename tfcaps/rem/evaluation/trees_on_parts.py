@@ -84,7 +84,7 @@ def trees_on_parts(
     activations: ArrayLike | None = None,
     margin: int = 2,
 ) -> TreesOnParts:
-    """Returns how much of parse trees lies on the true parts of objects.
+    """Measures how much of parse trees lies on the true parts of objects.
 
     A child lies on a part if the pixel at the centre of its receptive field is
     one of the part's, or at most `margin` pixels beside it. One that lies on a

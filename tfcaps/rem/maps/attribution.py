@@ -42,7 +42,7 @@ def integrated_gradients(
     baseline: float | ArrayLike = 0.0,
     batch_size: int = 128,
 ) -> Array:
-    """Returns how much each pixel adds to the length of a class.
+    """Returns maps of what each pixel adds to the length of a class.
 
     `(x - x') * mean_k dl/dx(x' + (k - 1/2) / steps * (x - x'))`, summed over
     channels, with the image x, the baseline x', the length l of the class, and
@@ -95,7 +95,7 @@ def grad_cam(
     layer: str | None = None,
     batch_size: int = 128,
 ) -> Array:
-    """Returns where features make a class longer.
+    """Returns maps of where features make a class longer.
 
     `max(0, sum_c w_c A_mnc)` of features A. The weight `w_c` is the mean over
     positions of the gradient of the class's length with respect to `A_mnc`,
@@ -135,7 +135,7 @@ def occlusion(
     fill: float | str = 0.0,
     batch_size: int = 128,
 ) -> Array:
-    """Returns how much shorter a class gets where a window is covered.
+    """Returns maps of how much shorter a class gets with a window covered.
 
     A pixel's value is the mean, over all windows that contain it, of how much
     the class's length falls when the window is covered. This works on every
@@ -373,7 +373,7 @@ def _windows(
 
 
 def _intervals(side: int, size: int, stride: int) -> NDArray[np.bool_]:
-    """Returns which pixels `[intervals, side]` each interval covers."""
+    """Returns masks `[intervals, side]` of the pixels of each interval."""
     starts = [*range(0, side - size, stride), side - size]
     pixels = np.arange(side)
     return np.array([(a <= pixels) & (pixels < a + size) for a in starts])

@@ -37,7 +37,7 @@ def saliency_map(
     centres: ArrayLike | None = None,
     align: str = "field",
 ) -> Tensor:
-    """Returns where in the image the children of a class are.
+    """Returns a map of the places of the children of a class.
 
     `E_mn = mean_t a_mnt c_mnt`, enlarged to the image bilinearly.
 
@@ -130,7 +130,7 @@ def _places(
 
 
 def _weights(places: NDArray[np.float64], side: int) -> NDArray[np.float64]:
-    """Returns how much of the value at each place a pixel has, `[side, n]`."""
+    """Returns the share of the value at each place that a pixel has."""
     if len(places) == 1:
         return np.ones((side, 1))
     first, last = 2 * places[:1] - places[1:2], 2 * places[-1:] - places[-2:-1]
@@ -275,7 +275,7 @@ def coupling_maps(
     align: str = "field",
     batch_size: int = 256,
 ) -> Array:
-    """Returns where in images a class looks, by the couplings towards it.
+    """Returns maps of where a class looks, by the couplings towards it.
 
     For the predicted class it is the `saliency` of `explanation`. An image of
     two digits has a map for each of them.

@@ -1,4 +1,4 @@
-"""How good maps are: on the object, for the network, beside other methods."""
+"""Quality of maps: on the object, for the network, beside other methods."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -240,7 +240,7 @@ def mu_fidelity(
     seed: int = 0,
     batch_size: int = 128,
 ) -> Array:
-    """Returns how well maps predict the drop of a class's length.
+    """Measures how well maps predict the drop of a class's length.
 
     The Spearman correlation, over random subsets of pixels, of the sum of the
     map over a subset and the drop of the class's length without it. Where

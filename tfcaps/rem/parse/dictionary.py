@@ -174,7 +174,7 @@ class CouplingDictionary:
         }
 
     def counts(self, class_index: int) -> list[int]:
-        """Returns how often each key of a class occurs, descending."""
+        """Returns the counts of the keys of a class, descending."""
         return [count for _, count in self._ranked(class_index)]
 
     def keys(self, class_index: int) -> NDArray[np.uint8]:
@@ -300,7 +300,7 @@ def _entropy_bits(counts: list[int]) -> float:
 
 
 def pool_types(couplings: Tensor, grid: Grid) -> Tensor:
-    """Returns how strongly each type of children is coupled at its best place.
+    """Returns the coupling of each type of children at its best place.
 
     `c_t = max_mn c_mnt`. The paper's key has a code for each child, that is for
     each type at each place, and changes as soon as an object moves. The pooled

@@ -267,7 +267,7 @@ def windows(
 def _groups(
     old: Sequence[int], new: Sequence[int]
 ) -> list[tuple[list[int], list[int]]]:
-    """Returns which axes of one shape become which of another one."""
+    """Returns pairs of axes of one shape and those of another they become."""
     groups = []
     left, right = 0, 0
     while left < len(old) or right < len(new):

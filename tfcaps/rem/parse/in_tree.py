@@ -1,4 +1,4 @@
-"""Which children are in the tree of a class: the one rule for all of REM."""
+"""The one rule that says which children are in the tree of a class."""
 
 from typing import Any
 

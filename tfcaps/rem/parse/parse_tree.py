@@ -128,7 +128,7 @@ def parse_tree(
 
 
 def _in_degrees(strong: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Returns how many strong couplings end at each parent, `[j]`."""
+    """Returns the number of strong couplings that end at each parent, `[j]`."""
     return np.count_nonzero(strong, axis=0)
 
 

@@ -1,4 +1,4 @@
-"""What parts look like, and where classes have them."""
+"""The looks of parts, and their places in classes."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ from tfcaps.rem.parse.trees import Trees
 
 
 def blueprints(model: keras.Model) -> NDArray[np.float64] | None:
-    """Returns where each type of part stands in each class.
+    """Returns the place of each type of part in each class.
 
     Args:
         model: A functional or sequential model.

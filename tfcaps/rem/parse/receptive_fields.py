@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 @dataclasses.dataclass(frozen=True)
 class ReceptiveFields:
-    """Where the children of a model's class capsules look.
+    """The receptive fields of the children of a model's class capsules.
 
     A field is a box of pixels, given by rows and columns; the centre of the
     first pixel is at 0. Children are counted as in couplings: row, column,
@@ -104,7 +104,7 @@ class ReceptiveFields:
 
 
 def receptive_fields(model: keras.Model) -> ReceptiveFields:
-    """Returns which part of an image each child of the class capsules sees.
+    """Returns the part of an image that each child of the class capsules sees.
 
     It follows the layers from the image to the children of the last routed
     layer: windows (kernel, stride, dilation, padding) widen a field, branches
@@ -213,7 +213,7 @@ class _Walk:
         return fields
 
     def _inside(self, layer: Any, inputs: list[Fields]) -> Fields | None:
-        """Returns what comes out of a model that is a layer of this one."""
+        """Returns the fields after a model that is a layer of this one."""
         parts = getattr(layer, "equivalent_layers", None)
         if parts is None and _is_graph(layer):
             parts = [layer]

@@ -97,18 +97,18 @@ class Trees:
         return dataclasses.replace(first, **joined)
 
     def _of_each(self) -> dict[str, Any]:
-        """Returns what there is of each image, by the name of the attribute."""
+        """Returns the attributes that have a row for each image, by name."""
         names = [field.name for field in dataclasses.fields(self)]
         return {n: getattr(self, n) for n in names if n not in _SHARED}
 
     @functools.cached_property
     def leaves(self) -> Array:
-        """How many children are in the tree of each image, `[n]`, int64."""
+        """Number of children in the tree of each image, `[n]`, int64."""
         return np.count_nonzero(self.in_tree, axis=1)
 
     @property
     def num_types(self) -> int:
-        """How many types of children there are, `t`."""
+        """Number of types of children, `t`."""
         return int(self.types.max()) + 1
 
     @functools.cached_property
@@ -392,7 +392,7 @@ def _with_calls(
 
 
 class _Children(keras.layers.Layer):
-    """Returns how active the children of a layer are, and where, if it says."""
+    """Returns activations of a layer's children, and places, if it says."""
 
     def __init__(self, layer: Any):
         super().__init__(dtype="float32")

@@ -16,7 +16,7 @@ from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 def taken_children(
     layer: Any, input_shape: tuple[int | None, ...], children: int
 ) -> NDArray[np.int32]:
-    """Returns which of all children each child of a layer's input is.
+    """Returns the number, among all children, of each child of an input.
 
     Children that the layer does not take have the number `children`. Only
     `CompactCaps` does not take all in their order.
@@ -39,7 +39,7 @@ def taken_children(
 def voting_children(
     layer: Any, input_shape: tuple[int | None, ...], children: int
 ) -> NDArray[np.bool_]:
-    """Returns which children pruning has left a vote, bool `[i]`.
+    """Returns a mask of the children that pruning has left a vote, `[i]`.
 
     All of them, where a routing does not ignore children that vote zero.
 
@@ -63,7 +63,7 @@ def voting_children(
 def of_inputs(
     tree: Tensor, layer: Any, input_shape: tuple[int | None, ...]
 ) -> Tensor:
-    """Returns which children of a layer's input are in a tree.
+    """Returns a mask of the children of a layer's input that are in a tree.
 
     Args:
         tree: Bool `[b, i]`, whether a child is, for all children.

@@ -1,4 +1,4 @@
-"""Which weights can be pruned, and which survive at a sparsity."""
+"""The weights that can be pruned, and the masks of those that survive."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

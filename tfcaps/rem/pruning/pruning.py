@@ -245,7 +245,7 @@ class Pruning:
             variable.assign(np.where(keep, array, fill).astype(array.dtype))
 
     def reached(self) -> float:
-        """Returns how much is pruned, to be compared with `goal`."""
+        """Returns the share that is pruned, to be compared with `goal`."""
         return self.sparsity()
 
     def sparsity(self) -> float:
@@ -255,7 +255,7 @@ class Pruning:
         )
 
     def _num_pruned(self) -> int:
-        """Returns how many weights a mask leaves out, and are left out."""
+        """Returns the number of weights that masks leave out."""
         if not self._masks:  # before the model is compiled
             return 0
         return sum(

@@ -117,7 +117,7 @@ class NoStep(keras.optimizers.Optimizer):
         self.assign(self._of(variable), gradient)
 
     def kept(self, variable: Any) -> Array:
-        """Returns what is kept for a weight."""
+        """Returns the number that is kept for a weight."""
         return ops.convert_to_numpy(self._of(variable))
 
     def _of(self, variable: Any) -> Any:

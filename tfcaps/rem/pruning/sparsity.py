@@ -59,7 +59,7 @@ def sparsity(
 
 
 def count_parameters(variables: Iterable[Any]) -> tuple[int, int]:
-    """Returns how many parameters are not zero, and how many there are."""
+    """Returns the numbers of parameters that are not zero, and of all."""
     arrays = [ops.convert_to_numpy(variable) for variable in variables]
     nonzero = sum(int(np.count_nonzero(array)) for array in arrays)
     return nonzero, sum(array.size for array in arrays)

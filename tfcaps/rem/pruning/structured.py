@@ -300,7 +300,7 @@ class _Structured(Scheduled):
         return order[may_leave[order]]
 
     def _scale(self, scores: Scores) -> float:
-        """Returns what makes scores of a layer comparable with others."""
+        """Returns the factor that makes scores of layers comparable."""
         alive = scores[np.isfinite(scores)]
         if self.settings.criterion == "taylor" or not alive.size:
             return 1.0  # changes of the loss are comparable as they are
@@ -308,13 +308,13 @@ class _Structured(Scheduled):
 
 
 def _num_units(groups: UnitGroups) -> dict[Site, int]:
-    """Returns how many units each place has."""
+    """Returns the number of units of each place."""
     counts = np.bincount(groups.sites, minlength=len(groups.site_names))
     return dict(zip(groups.site_names, counts.tolist(), strict=True))
 
 
 class Evidence(NamedTuple):
-    """What a criterion may look at.
+    """The evidence that a criterion may look at.
 
     Attributes:
         weights: Values of the groups' variables.
@@ -337,7 +337,7 @@ def magnitude(groups: UnitGroups, evidence: Evidence) -> Scores:
 
 
 def taylor(groups: UnitGroups, evidence: Evidence) -> Scores:
-    """How much the loss changes without the group, to first order.
+    """The change of the loss without the group, to first order.
 
     For each batch the square of the sum of weight times gradient over the
     weights that make the units (Molchanov et al., 2019,

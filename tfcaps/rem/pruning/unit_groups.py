@@ -35,7 +35,7 @@ KINDS = {
 
 
 class GroupSlice(NamedTuple):
-    """What of a weight belongs to which group.
+    """The entries of a weight that belong to groups.
 
     Attributes:
         variable: The weight.
@@ -149,7 +149,7 @@ class UnitGroups:
         return list(masks.values())
 
     def kept(self, masks: Sequence[Array]) -> Mask:
-        """Returns which groups the masks of `variables` keep."""
+        """Returns the groups that the masks of `variables` keep."""
         by_variable = dict(zip(map(id, self.variables), masks, strict=True))
         keep = np.zeros(len(self) + 1, bool)
         for s in self.slices:
@@ -338,7 +338,7 @@ class UnitGroups:
 
 
 def _passes(layer: Any, shape: Any, count: int) -> int:
-    """Returns how many of a layer's multiply-adds are those of routing."""
+    """Returns the number of a layer's multiply-adds that routing takes."""
     routing = getattr(layer, "routing", None)
     if routing is None or not hasattr(layer, "transformation"):
         return 0
@@ -348,7 +348,7 @@ def _passes(layer: Any, shape: Any, count: int) -> int:
 
 
 def _once(layer: Any, count: int) -> int:
-    """Returns how many multiply-adds are those of what all outputs share."""
+    """Returns the multiply-adds of the part that all outputs share."""
     # Beside its types, part capsules have one filter for nothing.
     return count // (layer.num_types + 1) if isinstance(layer, PartCaps) else 0
 
@@ -381,8 +381,3 @@ def _left(keep: Mask, groups: list[Ids]) -> float:
     """Returns the share of an axis that is left."""
     left = np.logical_and.reduce([keep[of_entries] for of_entries in groups])
     return float(left.mean()) if left.size else 1.0
-
-
-def arrays_of(variables: Sequence[Any]) -> list[Array]:
-    """Returns the values of weights."""
-    return [ops.convert_to_numpy(variable) for variable in variables]
