@@ -19,7 +19,7 @@ PART = (
     "tests/routing/test_contract_routings.py",
     "tests/routing/test_execution.py",
     "tests/rem/evaluation/test_evaluate.py",
-    "tests/export/test_export.py",
+    "tests/export/test_save.py",
     "tests/losses/test_margin.py",
     "tests/models/test_models.py",
     "tests/rem/pruning/test_pruning.py",

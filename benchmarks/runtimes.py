@@ -25,10 +25,9 @@ from cli import (
     Parser,
     UserError,
     at_least_one,
-    check_installed,
     named_file,
 )
-from export import formats
+from export.run import FORMATS, check_formats, load_model
 from markdown_table import table
 
 BATCHES = (1, 32)
@@ -77,8 +76,8 @@ def make_parser() -> Parser:
     add(
         "--format",
         nargs="+",
-        choices=formats.FORMATS,
-        default=list(formats.FORMATS),
+        choices=FORMATS,
+        default=list(FORMATS),
         help="runtimes (default: all)",
     )
     add(
@@ -96,7 +95,7 @@ def _check(options: argparse.Namespace) -> None:
             raise UserError(f"there is no file {file}.")
     if not options.data.is_file():
         raise UserError(f"there is no file {options.data}.")
-    check_installed(**formats.needed(options.format, int8=True))
+    check_formats(options.format, int8=True)
 
 
 class _Asked(NamedTuple):
@@ -136,9 +135,8 @@ def _export(
     options: argparse.Namespace, work: Path
 ) -> tuple[dict[str, Any], list[_Asked]]:
     """Exports each network, in each format and both kinds of numbers."""
-    from export.model import export_model
-    from export.run_job import load_model
-    from tfcaps import rem
+    from tfcaps import export, rem
+    from tfcaps.export.int8 import read_samples
 
     networks: dict[str, Any] = {}
     for name, file in options.models:
@@ -150,31 +148,30 @@ def _export(
     others = [name for name in options.format if name != "savedmodel"]
     for number, (name, network) in enumerate(networks.items()):
         print(f"exporting and measuring {name}", flush=True)
-        folder = export_model(
+        shape = tuple(network["model"].inputs[0].shape[1:])
+        network["samples"] = read_samples(options.data, shape, "float32")
+        folder = export.save(
             network["model"],
-            work,
-            name=f"network-{number}",
+            work / f"network-{number}",
             compacted=network["compacted"],
-            written_as=options.format,
-            int8_images=options.data if others else None,
+            formats=options.format,
+            int8=network["samples"] if others else None,
         )
         about = json.loads((folder / "manifest.json").read_text("utf-8"))
         network["about"] = about
-        network["measured"] = _measured(network, options.data)
+        network["measured"] = _measured(network)
         for form in options.format:
             for int8 in (False, True)[: 1 + (form != "savedmodel")]:
                 asked.append(_Asked(name, form, int8, folder))
     return networks, asked
 
 
-def _measured(network: Mapping[str, Any], data: Path) -> dict[str, Any]:
-    """Returns what Keras measures of a network, on the images of the table."""
-    from export import int8
+def _measured(network: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns Keras's measures of a network, on the images of the table."""
     from tfcaps import rem
 
-    model = network["model"]
+    model, samples = network["model"], network["samples"]
     model = rem.compact(model) if network["compacted"] else model
-    samples = int8.read(data, tuple(model.inputs[0].shape[1:]), "float32")
     test = samples.images, samples.labels
     report = rem.evaluate(model, test)
     used = rem.faithfulness(model, test)
@@ -194,16 +191,17 @@ def _measured(network: Mapping[str, Any], data: Path) -> dict[str, Any]:
 
 def _described(each: _Asked, networks: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row of the table, but for times and memory."""
+    from tfcaps.export.runtimes import Model
+
     network = networks[each.network]
     kind = "int8" if each.int8 else "float32"
     row = {"network": each.network, "runtime": each.format, "numbers": kind}
     if each.format == "savedmodel":
-        paths = [each.folder / "saved_model.pb"]
-        paths += (each.folder / "variables").iterdir()
+        files = Model(each.folder, each.format).files
         found = {
             "accuracy": network["measured"]["accuracy"],
             "same_trees": 1.0,
-            "bytes": sum(path.stat().st_size for path in paths),
+            "bytes": sum(file.stat().st_size for file in files),
         }
     else:
         found = network["about"]["int8"]["formats"][each.format][kind]
@@ -238,25 +236,18 @@ def _times(
 
 def _run(asked: list[_Asked], batch: int, rounds: int) -> list[Any]:
     """Asks networks of one format in turn, in one process."""
-    from export import reference, runtime, session
-    from export.saved_model import read_signatures
+    from tfcaps.export import checking, runtimes
 
     name = "serving_default"
-    requests: list[Any] = []
+    requests = []
     for each in asked:
         text = (each.folder / "manifest.json").read_text("utf-8")
         about = json.loads(text)["signatures"][name]
         shape = tuple(about["inputs"]["images"]["shape"][1:])
-        images = reference.draw_images(batch, shape, "float32")
-        if each.format == "savedmodel":
-            inputs = {"images": images}
-            signature = read_signatures(each.folder)[name]
-            requests.append(session.Request(each.folder, signature, inputs))
-        else:
-            model = runtime.Model(each.format, each.folder, each.int8)
-            requests.append(runtime.Request(model, name, images))
-    module = session if asked[0].format == "savedmodel" else runtime
-    return list(module.run(requests, rounds))
+        images = checking.draw_images(batch, shape, "float32")
+        model = runtimes.Model(each.folder, each.format, each.int8)
+        requests.append(runtimes.Request(model, name, images))
+    return runtimes.run(requests, rounds)
 
 
 def _memory(each: _Asked) -> float | None:

@@ -4,17 +4,32 @@ python export/run.py --run runs/digits-rem --to served
 python export/run.py --run runs/digits-rem --to served --format onnx
 """
 
+import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
+
+if __name__ == "__main__":
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from cli import Parser, UserError, check_installed, number, run_loading
+
+# Formats, and the modules of their extras of the same name. TensorFlow writes
+# all of them.
+FORMATS = {
+    "savedmodel": "",
+    "litert": "ai_edge_litert",
+    "onnx": "onnx onnxruntime tf2onnx",
+    "openvino": "openvino",
+}
 
 
-def make_parser() -> Any:
+def make_parser() -> Parser:
     """Returns the parser of the command."""
-    from cli import Parser
-    from export.formats import FORMATS
-
     parser = Parser(prog="export/run.py", description=__doc__.splitlines()[0])
     add = parser.add_argument
     add(
@@ -27,7 +42,8 @@ def make_parser() -> Any:
     add("--model-name", help="name for clients (default: the model's own)")
     add(
         "--version",
-        type=_version,
+        # The server takes no larger numbers.
+        type=lambda text: number(text, int, 1, 2**63 - 1),
         help="number (default: the next free one)",
     )
     add(
@@ -39,7 +55,7 @@ def make_parser() -> Any:
     )
     add(
         "--levels",
-        type=_levels,
+        type=lambda text: number(text, int, 2, 256),
         help="round the couplings to this many levels, 2 to 256",
     )
     add(
@@ -51,7 +67,7 @@ def make_parser() -> Any:
     add(
         "--no-compact",
         action="store_true",
-        help="keep what pruning has left without effect, and all zeros",
+        help="keep what pruning has left without effect",
     )
     add(
         "--format",
@@ -60,11 +76,6 @@ def make_parser() -> Any:
         default=["savedmodel"],
         help="one or several, in one version: savedmodel for TensorFlow "
         "Serving (default), litert, onnx, openvino",
-    )
-    add(
-        "--tflite",
-        action="store_true",
-        help="the same as litert in --format, beside the others",
     )
     add(
         "--int8",
@@ -76,42 +87,14 @@ def make_parser() -> Any:
     return parser
 
 
-def _version(text: str) -> int:
-    from cli import number
-
-    # The server takes no larger numbers.
-    version: int = number(text, int, 1, 2**63 - 1)
-    return version
-
-
-def _levels(text: str) -> int:
-    from cli import number
-
-    levels: int = number(text, int, 2, 256)
-    return levels
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    from cli import run_loading
-
     return run_loading(make_parser(), _load, check, argv)
 
 
-def check(options: Any) -> None:
+def check(options: argparse.Namespace) -> None:
     """Raises `UserError` if a file or a package is missing."""
-    from cli import UserError, check_installed
-    from export.formats import needed
-
-    path = options.run
-    file = path / "model.keras" if path.is_dir() else path
-    if not file.is_file():
-        raise UserError(
-            f"{path} is neither a run folder with a model.keras nor a .keras "
-            "file."
-        )
-    if options.tflite:
-        options.format = [*options.format, "litert"]
+    _model_file(options.run)
     options.format = list(dict.fromkeys(options.format))
     if options.int8 and options.format == ["savedmodel"]:
         raise UserError(
@@ -120,19 +103,150 @@ def check(options: Any) -> None:
         )
     if options.int8 and not options.int8.is_file():
         raise UserError(f"there is no file {options.int8}.")
-    check_installed(**needed(options.format, int8=bool(options.int8)))
+    check_formats(options.format, int8=options.int8 is not None)
+
+
+def check_formats(formats: Sequence[str], *, int8: bool) -> None:
+    """Raises `UserError` unless what formats need is installed."""
+    needed = {form: FORMATS[form] for form in formats if form != "savedmodel"}
+    if int8 and "openvino" in needed:
+        needed["openvino"] += " nncf"
+    check_installed(tensorflow="tensorflow", **needed)
+
+
+def _model_file(path: Path) -> Path:
+    file = path / "model.keras" if path.is_dir() else path
+    if not file.is_file():
+        raise UserError(
+            f"{path} is neither a run folder with a model.keras nor a .keras "
+            "file."
+        )
+    return file
 
 
 def _load() -> Callable[..., None]:
     from export.quiet import start_tensorflow
 
     start_tensorflow()
-    from export.run_job import export
-
     return export
 
 
+def load_model(path: Path) -> Any:
+    """Loads the model of a run folder, or a `.keras` file.
+
+    Raises:
+        UserError: If there is none, or it cannot be read.
+    """
+    import keras
+
+    import tfcaps  # noqa: F401 (registers the layers)
+
+    file = _model_file(path)
+    try:
+        return keras.saving.load_model(file, compile=False)
+    except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
+        raise UserError(
+            f"{file} is not a readable Keras model: {error}."
+        ) from error
+
+
+def export(options: argparse.Namespace) -> None:
+    """Loads, exports, checks and publishes a model."""
+    from export.quiet import native_silence
+    from tfcaps.export import ExportError, save
+    from tfcaps.export.int8 import read_samples
+    from tfcaps.export.serving import write_server_configs
+
+    if options.to.exists() and not options.to.is_dir():
+        raise UserError(f"--to {options.to} is not a folder.")
+    model = load_model(options.run)
+    name = options.model_name or model.name
+    if Path(name).name != name or name.startswith("."):
+        raise UserError(f"--model-name {name!r} must be a plain folder name.")
+    samples = None
+    try:
+        if options.int8:
+            shape = tuple(model.inputs[0].shape[1:])
+            samples = read_samples(options.int8, shape, options.images)
+        with native_silence():  # converters write notes
+            target = save(
+                model,
+                options.to / name,
+                number=options.version,
+                images=options.images,
+                levels=options.levels,
+                levels_mode=options.levels_mode,
+                compacted=not options.no_compact,
+                formats=options.format,
+                int8=samples,
+                about=describe(options.run),
+                log=lambda line: print(line, flush=True),
+            )
+    except ExportError as error:
+        raise UserError(str(error)) from error
+    except ValueError as error:
+        raise UserError(f"{options.run} cannot be exported: {error}") from error
+    if "savedmodel" in options.format:
+        write_server_configs(options.to)
+    print(f"exported to {target}")
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Returns what the files beside a model say of it, for the manifest.
+
+    Args:
+        path: A run folder, or a `.keras` file, which has nothing beside it.
+
+    Returns:
+        A dict of `dataset`, `classes`, `metrics` and `run`, each of them `None`
+        if it is not known.
+
+    Raises:
+        UserError: If a file cannot be read.
+    """
+    config, data, reports, environment = (
+        _read_json(path / name) if path.is_dir() else {}
+        for name in ("config.json", "data.json", "rem.json", "environment.json")
+    )
+    # Where the data lay is nobody's business who gets the model.
+    config.pop("data_dir", None)
+    models = reports.get("models", {})
+    report = models.get("rem" if config.get("rem") else "baseline", {})
+    metrics = {
+        name: value
+        for name, value in report.items()
+        if isinstance(value, int | float | str) or _is_measure(value)
+    }
+    return {
+        "dataset": config.get("dataset"),
+        "classes": data.get("classes"),
+        "metrics": metrics or None,
+        "run": {"config": config, "commit": environment.get("commit")}
+        if config
+        else None,
+    }
+
+
+def _is_measure(value: Any) -> bool:
+    """Tells whether a measure has a number for each of several cases."""
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(isinstance(each, int | float) for each in value.values())
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a file of a run.")
+    return content
+
+
 if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
     sys.exit(main())

@@ -5,10 +5,9 @@ import tensorflow as tf
 from PIL import Image
 
 from export import client
-from tests import served_models
 from tests.commands import status_of
 from tests.networks import tiny_capsnet
-from tfcaps import models
+from tfcaps.export.networks import write_saved_model
 from tfcaps.rem import capsule_outputs
 
 CLASSES = ["cat", "dog", "owl", "yak"]
@@ -30,12 +29,6 @@ class _Odd(tf.Module):
         return {"y": x + 1}
 
     @tf.function(
-        input_signature=[tf.TensorSpec((None, None, None, 1), name="images")]
-    )
-    def any_size(self, images):
-        return {"y": images + 1}
-
-    @tf.function(
         input_signature=[tf.TensorSpec((None, 8, 8, 1), "int64", name="images")]
     )
     def integers(self, images):
@@ -44,21 +37,10 @@ class _Odd(tf.Module):
 
 def make_networks():
     """Returns networks by the name and version under which they are served."""
-    colour = models.dr_capsnet(
-        (6, 9, 3),
-        4,
-        filters=4,
-        kernel_size=3,
-        primary_types=2,
-        primary_dim=4,
-        primary_kernel_size=3,
-        class_dim=4,
-    )
     return {
         ("grey", 1): _randomise(tiny_capsnet(4), 1),
         ("grey", 3): _randomise(tiny_capsnet(4), 3),
         ("bytes", 1): _randomise(tiny_capsnet(4), 2),
-        ("colour", 1): _randomise(colour, 4),
     }
 
 
@@ -68,23 +50,21 @@ def write(networks, base):
         (base / name).mkdir(exist_ok=True)
         dtype = "uint8" if name == "bytes" else "float32"
         folder = base / name / str(version)
-        served_models.write_saved_model(model, folder, dtype)
+        write_saved_model(model, folder, dtype)
     (base / "grey" / ".publish-9").mkdir()
     odd = _Odd()
     signatures = {
         "points": odd.points,
-        "any_size": odd.any_size,
         "integers": odd.integers,
     }
     tf.saved_model.save(odd, str(base / "odd" / "1"), signatures)
 
 
 def write_images():
-    """Writes files of images into the working folder."""
+    """Writes `digit.png` into the working folder."""
     rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (3, 8, 8, 1), np.uint8)
-    np.save("batch.npy", pixels)
-    Image.fromarray(pixels[0, ..., 0]).save("digit.png")
+    pixels = rng.integers(0, 256, (8, 8), np.uint8)
+    Image.fromarray(pixels).save("digit.png")
 
 
 def run(*arguments):

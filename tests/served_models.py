@@ -7,51 +7,9 @@ the server's sources.
 import threading
 
 import grpc
-import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2
-
-from tfcaps.rem import capsule_outputs
-
-
-def write_saved_model(model, folder, dtype="float32"):
-    """Writes a network with the signatures that clients know.
-
-    What `explain` shows are the images themselves, so that one knows it.
-    """
-    network = capsule_outputs(model)
-    scale = 255.0 if dtype == "uint8" else 1.0
-
-    def outputs(images):
-        served = network(tf.cast(images, "float32") / scale, training=False)
-        classes = tf.argmax(served["lengths"], axis=-1)
-        return {**served, "classes": classes}
-
-    def serving_default(images):
-        served = outputs(images)
-        return {key: served[key] for key in ("lengths", "poses", "classes")}
-
-    def explain(images):
-        served = outputs(images)
-        saliency = tf.reduce_mean(tf.cast(images, "float32"), axis=-1)
-        return {
-            "lengths": served["lengths"],
-            "classes": served["classes"],
-            "couplings": tf.reshape(saliency, [tf.shape(images)[0], -1]),
-            "saliency": saliency,
-        }
-
-    def encode(images):
-        return {"poses": outputs(images)["poses"]}
-
-    shape = (None, *model.inputs[0].shape[1:])
-    images = tf.TensorSpec(shape, dtype, name="images")
-    archive = keras.export.ExportArchive()
-    archive.track(network)
-    for endpoint in (serving_default, explain, encode):
-        archive.add_endpoint(endpoint.__name__, endpoint, [images])
-    archive.write_out(str(folder), verbose=False)
 
 
 class ServingError(Exception):

@@ -1,7 +1,7 @@
 """Serves SavedModels on this machine in TensorFlow Serving's formats.
 
-Messages and status codes are those of its sources; batching and labels are
-left out.
+Messages and status codes are those of its sources; rows ("instances"), states
+of versions, batching and labels are left out.
 """
 
 import contextlib
@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
     predict_pb2,
     prediction_service_pb2_grpc,
 )
@@ -25,7 +24,7 @@ from tensorflow_serving.apis import (
 from tests.served_models import Models, ServingError, invalid
 
 _PREDICT = re.compile(r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+))?:predict")
-_GET = re.compile(r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+))?(/metadata)?")
+_METADATA = re.compile(r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+))?/metadata")
 _HTTP = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.FAILED_PRECONDITION: 400,
@@ -96,29 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
         match = pattern.fullmatch(self.path)
         if not match:
             raise invalid(f"Malformed request: {self.command} {self.path}")
-        name, version, *rest = match.groups()
-        return unquote(name), None if version is None else int(version), *rest
+        name, version = match.groups()
+        return unquote(name), None if version is None else int(version)
 
     def _get(self):
-        models = self.server.models
-        name, version, metadata = self._parse(_GET)
-        if metadata:
-            return _metadata(models.find(name, version))
-        known = models.versions(name)
-        asked = known if version is None else {version} & set(known)
-        if not asked:
-            which = "any versions" if version is None else f"version {version}"
-            raise ServingError(
-                grpc.StatusCode.NOT_FOUND,
-                f"Could not find {which} of model {name}",
-            )
-        good = {"error_code": "OK", "error_message": ""}
-        return {
-            "model_version_status": [
-                {"version": str(n), "state": "AVAILABLE", "status": good}
-                for n in asked
-            ]
-        }
+        return _metadata(self.server.models.find(*self._parse(_METADATA)))
 
     def _post(self, body):
         name, version = self._parse(_PREDICT)
@@ -146,50 +127,26 @@ def _metadata(model):
 
 
 def _predict(model, request):
-    """Answers rows ("instances") with rows, columns ("inputs") with columns."""
+    """Answers columns ("inputs") with columns."""
     signature = request.get("signature_name", "serving_default")
     if signature not in model.definitions:
         raise invalid(
             f'Serving signature name: "{signature}" not found in signature def'
         )
     infos = model.definitions[signature].inputs
-    if "instances" in request:
-        values = _columns(request["instances"], infos)
-    elif "inputs" in request:
-        values = request["inputs"]
-        if not isinstance(values, dict):
-            values = dict.fromkeys(infos, values)
-    else:
+    if "inputs" not in request:
         raise invalid("Missing 'inputs' or 'instances' key")
+    values = request["inputs"]
+    if not isinstance(values, dict):
+        values = dict.fromkeys(infos, values)
     for key in infos:
         if key not in values:
             raise invalid(f"Missing named input: {key} in 'inputs' object.")
     tensors = {key: _tensor(values[key], infos[key]) for key in infos}
     outputs = model.predict(signature, tensors)
     lists = {key: value.tolist() for key, value in outputs.items()}
-    if "instances" not in request:
-        (first, *more) = lists.values()
-        return {"outputs": lists if more else first}
-    rows = [
-        dict(zip(lists, row, strict=True))
-        for row in zip(*lists.values(), strict=True)
-    ]
-    if len(lists) == 1:
-        (rows,) = lists.values()
-    return {"predictions": rows}
-
-
-def _columns(rows, infos):
-    if not isinstance(rows[0], dict):  # a single input needs no name
-        return dict.fromkeys(infos, rows)
-    for number, row in enumerate(rows):
-        if set(row) != set(infos):
-            raise invalid(
-                f"Failed to process element: {number} of 'instances' list. "
-                f"JSON object: {json.dumps(row)} keys must be equal to: "
-                f"{','.join(sorted(infos))}"
-            )
-    return {key: [row[key] for row in rows] for key in infos}
+    (first, *more) = lists.values()
+    return {"outputs": lists if more else first}
 
 
 def _tensor(values, info):
@@ -238,20 +195,6 @@ class _Servicer(prediction_service_pb2_grpc.PredictionServiceServicer):
             response.model_spec.name = spec.name
             response.model_spec.signature_name = name
             response.model_spec.version.value = model.version
-            return response
-
-    def GetModelMetadata(self, request, context):
-        with _status_for(context):
-            if list(request.metadata_field) != ["signature_def"]:
-                raise invalid(
-                    "GetModelMetadataRequest must specify at least one "
-                    "metadata_field"
-                )
-            model = self._find(request.model_spec)
-            response = get_model_metadata_pb2.GetModelMetadataResponse()
-            response.model_spec.name = model.name
-            response.model_spec.version.value = model.version
-            response.metadata["signature_def"].Pack(model.definition_map())
             return response
 
     def _find(self, spec):

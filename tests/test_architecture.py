@@ -35,6 +35,7 @@ PARTS = {
     "callbacks": {"layers"},
     "rem": {"ops", "routing", "layers", "graphs"},
     "viz": {"ops", "rem"},
+    "export": {"ops", "routing", "graphs", "rem"},
 }
 # The same of the parts of `tfcaps.rem`, from the lowest to the highest.
 PARTS_OF_REM = {
@@ -75,6 +76,10 @@ TENSORFLOW = {
     # Gradients of images have no name in `keras.ops`.
     "tfcaps/rem/maps/attribution.py",
     "tfcaps/routing/loop.py",
+    "tfcaps/export/graph.py",
+    "tfcaps/export/int8.py",
+    "tfcaps/export/networks.py",
+    "tfcaps/export/serving.py",
 }
 PRUNING_TOOLKIT = {"training/pruning.py"}
 

@@ -19,12 +19,11 @@ import pytest
 import tensorflow as tf
 
 import tfcaps
-from export import formats
-from export.model import export_model
-from tests import hub, served_models, serving
+from export.run import FORMATS
+from tests import hub, serving
 from tests.networks import draw_weights, tiny_capsnet
 from tests.pictures import KINDS, write_shapes
-from tfcaps import rem, viz
+from tfcaps import export, rem, viz
 from tfcaps.routing import execution
 from training.configs import Config
 from training.datasets import figures
@@ -135,7 +134,7 @@ def _finished_run(folder, rng):
 def _server(folder, rng):
     """A server of `served/digits/1`, found at the guide's addresses."""
     served = folder / "served"
-    served_models.write_saved_model(tiny_capsnet(10), served / "digits" / "1")
+    export.save(tiny_capsnet(10), served / "digits")
     with (
         serving.serve_rest(served) as url,
         serving.serve_grpc(served) as grpc_address,
@@ -174,17 +173,11 @@ def _images_and_hub(folder, rng):
 @contextlib.contextmanager
 def _other_formats(folder, rng):
     """`served/digits/1` in all formats but SavedModel."""
-    others = [name for name in formats.FORMATS if name != "savedmodel"]
+    others = [name for name in FORMATS if name != "savedmodel"]
     for name in others:
-        form = formats.FORMATS[name]
-        for module in (*form.modules.split(), form.runtime):
+        for module in FORMATS[name].split():
             pytest.importorskip(module, reason=f"{name} needs {module}")
-    export_model(
-        tiny_capsnet(10),
-        folder / "served",
-        name="digits",
-        written_as=others,
-    )
+    export.save(tiny_capsnet(10), folder / "served" / "digits", formats=others)
     yield {}
 
 
@@ -304,6 +297,7 @@ def test_navigation_has_every_page():
 @pytest.mark.parametrize(
     "part",
     [
+        tfcaps.export,
         tfcaps.layers,
         tfcaps.losses,
         tfcaps.models,

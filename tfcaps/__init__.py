@@ -1,11 +1,21 @@
 """Capsule layers for Keras, and routing entropy minimisation (REM)."""
 
 import tfcaps.versions as versions  # noqa: F401 (loads Keras and checks it)
-from tfcaps import callbacks, layers, losses, models, ops, rem, routing
+from tfcaps import (
+    callbacks,
+    export,
+    layers,
+    losses,
+    models,
+    ops,
+    rem,
+    routing,
+)
 from tfcaps.memory import keep_memory
 
 __all__ = [
     "callbacks",
+    "export",
     "keep_memory",
     "layers",
     "losses",

@@ -161,10 +161,8 @@ def export(run: Path, to: Path) -> None:
         return
     options = export_command.make_parser().parse_args(flags)
     export_command.check(options)
-    from export import run_job
-
     with contextlib.redirect_stdout(io.StringIO()):
-        run_job.export(options)
+        export_command.export(options)
 
 
 def tell(

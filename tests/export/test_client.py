@@ -1,119 +1,259 @@
 """The example client, against a server that answers as TensorFlow Serving."""
 
-import urllib.request
+import json
+import socket
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow  # noqa: F401 (on JAX conftest.py leaves this file out)
+from PIL import Image
 
+from cli import UserError
 from export import client
-from tests.client_runs import expected
-from tfcaps.rem import capsule_outputs
+from tests.client_runs import CLASSES, expected, line, run, write_images
+from tfcaps.rem import explanation
+from training import images
 
 pytestmark = pytest.mark.usefixtures("no_proxy")
 
 
-@pytest.fixture(params=["rest", "grpc"])
-def predict(request):
-    """Asks either way."""
-    where = {"rest": "url", "grpc": "address"}[request.param]
-    server = request.getfixturevalue(where)
-    function = getattr(client, f"predict_{request.param}")
-    return lambda *args, **options: function(server, *args, **options)
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A working folder with `digit.png`."""
+    monkeypatch.chdir(tmp_path)
+    write_images()
+    return tmp_path
 
 
-@pytest.mark.parametrize("sent", ["uint8", "float32", "float64"])
-@pytest.mark.parametrize("name", ["grey", "bytes", "colour"])
-def test_answers_are_those_of_the_network(networks, predict, rng, name, sent):
-    version = 3 if name == "grey" else 1
-    model = networks[name, version]
-    shape = (5, *model.input_shape[1:])
-    pixels = rng.integers(0, 256, shape, np.uint8)
-    images = pixels if sent == "uint8" else (pixels / 255).astype(sent)
-    answer = predict(name, images)
-    wanted = expected(model, pixels)
-    assert list(answer) == ["classes", "lengths", "poses"]
-    for key in ("lengths", "poses"):
-        assert answer[key].dtype == np.float32
-        np.testing.assert_allclose(answer[key], wanted[key], atol=1e-5)
-    assert answer["classes"].dtype == np.int64
-    best = np.argmax(wanted["lengths"], axis=-1)
-    np.testing.assert_array_equal(answer["classes"], best)
+def digit():
+    """Returns the pixels of `digit.png`."""
+    return np.array(Image.open("digit.png"))[None, ..., None]
 
 
-def test_one_image_and_a_version_can_be_asked_for(networks, predict, rng):
-    pixels = rng.integers(0, 256, (1, 8, 8, 1), np.uint8)
-    answers = {}
-    for version in (1, 3):
-        answers[version] = predict("grey", pixels, version=version)["lengths"]
-        wanted = expected(networks["grey", version], pixels)["lengths"]
-        np.testing.assert_allclose(answers[version], wanted, atol=1e-5)
-    assert np.abs(answers[1] - answers[3]).max() > 0.01
+def asked(capsys, model, url, *arguments):
+    """Returns what the command prints of `digit.png`."""
+    status = run("--model", model, "--url", url, *arguments, "digit.png")
+    printed = capsys.readouterr()
+    assert (status, printed.err) == (0, "")
+    return printed.out.strip()
 
 
-def test_a_single_output_keeps_its_name(networks, predict, rng):
-    pixels = rng.integers(0, 256, (2, 8, 8, 1), np.uint8)
-    answer = predict("bytes", pixels, signature="encode")
-    wanted = expected(networks["bytes", 1], pixels)["poses"]
-    assert list(answer) == ["poses"]
-    np.testing.assert_allclose(answer["poses"], wanted, atol=1e-5)
+@pytest.mark.parametrize("model", ["grey", "bytes"])
+def test_classes_are_those_of_the_network(networks, url, work, capsys, model):
+    network = networks[model, 3 if model == "grey" else 1]
+    lengths = expected(network, digit())["lengths"][0]
+    wanted = line("digit.png", lengths, range(4))
+    assert asked(capsys, model, url) == wanted
+    Image.fromarray(255 - digit()[0, ..., 0]).save("digit.png")
+    assert asked(capsys, model, f"{url}/", "--invert") == wanted
 
 
-def test_answers_by_grpc_may_exceed_its_four_megabytes(address, rng):
-    images = rng.random((9000, 8, 8, 1), np.float32)
-    answer = client.predict_grpc(
-        address, "grey", images, signature="explain", timeout=60
+def test_classes_have_names(networks, url, work, capsys):
+    lengths = expected(networks["grey", 3], digit())["lengths"][0]
+    named = line("digit.png", lengths)
+    assert asked(capsys, "grey", url, "--classes", ",".join(CLASSES)) == named
+    manifest = work / "manifest.json"
+    given = ("--manifest", str(manifest))
+    manifest.write_text(json.dumps({"classes": CLASSES}))
+    assert asked(capsys, "grey", url, *given) == named
+    manifest.write_text('{"classes": null}')
+    numbered = line("digit.png", lengths, range(4))
+    assert asked(capsys, "grey", url, *given) == numbered
+
+
+def test_other_signatures_are_told(networks, url, work, capsys):
+    told = asked(capsys, "bytes", url, "--signature", "explain")
+    images = digit().astype("float32") / 255
+    shown = explanation(networks["bytes", 1])(images)["saliency"][0]
+    row, column = np.unravel_index(np.argmax(shown), shown.shape)
+    assert told.endswith(f"; saliency peaks at row {row}, column {column}")
+    told = asked(capsys, "bytes", url, "--signature", "encode")
+    assert told == "digit.png: poses (4, 4)"
+
+
+@pytest.mark.parametrize(
+    ("couplings", "told"),
+    [
+        ([0.2, 0.9, 0.6], "1 0.90, 2 0.60, 0 0.20"),
+        (
+            np.linspace(0.6, 0.9, 7),
+            "6 0.90, 5 0.85, 4 0.80, 3 0.75, 2 0.70",
+        ),
+    ],
+)
+def test_children_coupled_with_the_class_are_told(couplings, told):
+    outputs = {
+        "lengths": np.array([0.8, 0.1]),
+        "couplings": np.array(couplings),
+    }
+    text = client._describe(outputs, None)
+    assert text == f"0 0.800, 1 0.100; most coupled children {told}"
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (6, 9, 3), (40, 50, 3)])
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L"])
+def test_pictures_become_what_they_are_in_training(work, rng, shape, mode):
+    depth = {"L": (), "RGB": (3,), "RGBA": (4,)}[mode]
+    picture = Image.fromarray(rng.integers(0, 256, (20, 30, *depth), np.uint8))
+    assert picture.mode == mode
+    turned = Image.Exif()
+    turned[274] = 6  # the camera was held upright
+    picture.save("turned.png", exif=turned)
+    sent = client.read_picture(Path("turned.png"), shape)
+    wanted = images.read(Path("turned.png"), {1: "L", 3: "RGB"}[shape[2]])
+    assert wanted.shape[:2] == (30, 20)
+    wanted = images.resize(wanted.reshape(1, 30, 20, -1), shape[:2])[0]
+    # Sums in another order may be rounded another way.
+    difference = np.abs(sent.astype(int) - wanted)
+    assert difference.max() <= 1 and difference.mean() < 0.01
+
+
+def write_useless_files():
+    """Writes files that are of no use into the working folder."""
+    Path("cut.png").write_bytes(Path("digit.png").read_bytes()[:60])
+    Path("text.png").write_text("hello")
+    deep = Image.fromarray(np.full((8, 8), 40000, np.uint16))
+    assert deep.mode == "I;16"
+    deep.save("deep.png")
+    Path("text.json").write_text("hello")
+    Path("none.json").write_text("{}")
+    Path("two.json").write_text('{"classes": ["a", "b"]}')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.png"], "missing.png cannot be used: [Errno 2]"),
+        (["text.png"], "text.png cannot be used: cannot identify"),
+        (["cut.png"], "cut.png cannot be used: "),
+        (["deep.png"], "save it with 8 bits per channel, not more."),
+        (["--manifest", "missing.json"], "No such file or directory"),
+        (["--manifest", "text.json"], "text.json is no manifest of an export."),
+        (["--manifest", "none.json"], "none.json is no manifest of an export."),
+        (
+            ["--manifest", "two.json"],
+            "the model has 4 classes, not ['a', 'b'].",
+        ),
+        (["--url", "localhost:8501"], "'localhost:8501' must begin with http"),
+        (
+            ["--signature", "exlpain"],
+            "there is no signature 'exlpain', but encode, explain, "
+            "serving_default.",
+        ),
+        (
+            ["--signature", "__saved_model_init_op"],
+            "there is no signature '__saved_model_init_op', but encode, ",
+        ),
+        (
+            ["--model", "odd", "--signature", "points"],
+            "signature 'points' does not take grey or RGB pictures",
+        ),
+        (
+            ["--model", "odd", "--signature", "integers"],
+            "signature 'integers' does not take grey or RGB pictures",
+        ),
+        (
+            ["--model", "gray"],
+            "has no such model; give one that it serves: Ser",
+        ),
+        (["--model", "a/b:c"], "for request: Latest(a/b:c)"),
+        (["--signatur", "encode"], "unrecognized arguments: --signatur encode"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_one_line_and_status_2(
+    url, work, capsys, arguments, message
+):
+    write_useless_files()
+    given = ["--model", "grey", "--url", url, "digit.png", *arguments]
+    assert run(*given) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.startswith("client.py: error: ")
+    assert printed.err.count("\n") == 1 and printed.out == ""
+
+
+def test_a_picture_of_too_many_pixels(work, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    with pytest.raises(UserError, match="Image size .64 pixels. exceeds limit"):
+        client.read_picture(Path("digit.png"), (8, 8, 1))
+
+
+def test_a_server_that_does_not_run_or_answer(monkeypatch):
+    monkeypatch.setattr(client, "_TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        model = f"http://127.0.0.1:{silent.getsockname()[1]}/v1/models/m"
+        with pytest.raises(UserError, match="does not answer; start.* timed o"):
+            client.signature_of(model, "encode")
+    with pytest.raises(UserError, match="does not answer; start the server"):
+        client.signature_of(model, "encode")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (200, "<html>hello", "is no server of models; it answers: <html>hello"),
+        (200, '{"metadata": {}}', 'it answers: {"metadata": {}}'),
+        (200, "[]", "it answers: []"),
+        (502, "<html>\n bad\n", "it answers: <html> bad"),
+        (503, "", "it answers: it does not say why."),
+        (400, "x " * 9000, r"x x x \[...\]"),
+        (400, '{"error": "no\\nnews"}', "answers HTTP 400: no news"),
+        (
+            404,
+            '{"error": "none"}',
+            "has no such model; give one that it serves",
+        ),
+    ],
+)
+def test_a_server_that_is_another(status, body, message):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/v1/models/m"
+        try:
+            with pytest.raises(UserError, match=message):
+                client.signature_of(url, "encode")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_pictures_without_pillow(monkeypatch, capsys):
+    monkeypatch.setattr(client, "find_spec", lambda name: None)
+    assert run("--model", "grey", "digit.png") == 2
+    assert "run pip install pillow." in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_command_loads_no_tfcaps(networks, url, work):
+    code = (
+        "import runpy, sys; sys.argv = sys.argv[1:]\n"
+        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "finally: assert not {'keras', 'tensorflow', 'tfcaps'} & {*sys.modules}"
     )
-    assert sum(values.nbytes for values in answer.values()) > 2**22
-    np.testing.assert_array_equal(answer["saliency"], images[..., 0])
-
-
-def test_a_signature_that_is_known_is_not_asked_for(url, rng, monkeypatch):
-    asked = []
-    opener = urllib.request.urlopen
-
-    def record(request, **options):
-        asked.append(request.full_url.removeprefix(url))
-        return opener(request, **options)
-
-    monkeypatch.setattr(urllib.request, "urlopen", record)
-    signature = client.signature_rest(f"{url}/", "grey", signature="encode")
-    assert signature == ("encode", (8, 8, 1), "float32", {"poses": "float32"})
-    images = rng.random((1, 8, 8, 1))
-    client.predict_rest(url, "grey", images, signature=signature, version=1)
-    assert asked == [
-        "/v1/models/grey/metadata",
-        "/v1/models/grey/versions/1:predict",
-    ]
-
-
-def test_what_the_server_refuses_is_told_in_its_words(predict, url):
-    signature = client.signature_rest(url, "grey")._replace(shape=(2, 2, 1))
-    with pytest.raises(client.ClientError) as raised:
-        predict("grey", np.zeros((1, 2, 2, 1)), signature=signature)
-    assert "images has the shape [1, 2, 2, 1], which is" in str(raised.value)
-    status = "HTTP 400|INVALID_ARGUMENT"
-    with pytest.raises(client.ClientError, match=f"answers ({status}): input"):
-        predict("grey", np.zeros((1, 2, 2, 1)), signature=signature)
-
-
-def test_pixels_become_what_the_server_wants():
-    floats = client.Signature("s", (1, 3, 1), "float32", {})
-    pixels = np.array([0, 51, 255], np.uint8).reshape(1, 1, 3, 1)
-    shares = np.array([0, 0.2, 1], np.float32).reshape(1, 1, 3, 1)
-    for images in (pixels, shares, shares.astype("float16")):
-        sent = client.as_input(images, floats)
-        assert sent.dtype == np.float32
-        np.testing.assert_allclose(sent, shares, atol=1e-4)
-        sent = client.as_input(images, floats._replace(dtype="uint8"))
-        assert sent.dtype == np.uint8
-        np.testing.assert_array_equal(sent, pixels)
-
-
-def test_the_networks_have_lengths_to_tell_apart(networks, rng):
-    for model in networks.values():
-        images = rng.random((8, *model.input_shape[1:]), np.float32)
-        lengths = np.asarray(capsule_outputs(model)(images)["lengths"])
-        assert np.diff(np.sort(lengths), axis=-1).min() > 1e-4
-        assert keras.ops.std(lengths) > 0.01
+    done = subprocess.run(
+        [
+            sys.executable, "-c", code, client.__file__,
+            "--model", "grey", "digit.png", "--url", url,
+        ],
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    lengths = expected(networks["grey", 3], digit())["lengths"][0]
+    assert done.stdout == line("digit.png", lengths, range(4)) + "\n"
+    assert done.stderr == ""

@@ -8,12 +8,11 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from cli import UserError
-from export import check_job, formats, int8, manifest, runtime
-from export.model import export_model
 from tests.export.test_formats import IMAGES, OTHERS, needs
 from tests.exports import pruned_capsnet
-from tfcaps import models
+from tfcaps import export, models
+from tfcaps.export import int8, runtimes
+from tfcaps.export.versions import read_manifest
 
 
 @pytest.fixture
@@ -29,73 +28,60 @@ def images(tmp_path, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OTHERS)
-def test_int8_is_written_beside_float32_and_measured(
-    name, images, tmp_path, monkeypatch
-):
-    needs(name, int8=True)
-    monkeypatch.setattr(int8, "_ROUNDS", (2, 2))
-    folder = export_model(
+@pytest.mark.parametrize("form", OTHERS)
+def test_int8_is_written_beside_float32_and_measured(form, images, tmp_path):
+    needs(form)
+    if form == "openvino":
+        pytest.importorskip("nncf")
+    samples = int8.read_samples(images, IMAGES, "float32")
+    folder = export.save(
         # LiteRT leaves small weights as they are.
         pruned_capsnet(filters=32, primary_types=8),
-        tmp_path / "served",
-        name="m",
-        written_as=[name],
-        int8_images=images,
+        tmp_path / "served" / "m",
+        formats=[form],
+        int8=samples,
     )
-    about = manifest.check(folder)
-    form = formats.FORMATS[name]
-    assert {*form.files, *form.int8_files} < set(about["files"])
+    about = read_manifest(folder)
     measured = about["int8"]
     assert (measured["calibration_images"], measured["test_images"]) == (40, 30)
     assert measured["levels"] == 11
-    rows = measured["formats"][name]
+    rows = measured["formats"][form]
     assert rows["float32"]["same_trees"] == rows["float32"]["same_codes"] == 1
-    for kind, files in (("float32", form.files), ("int8", form.int8_files)):
-        size = sum((folder / file).stat().st_size for file in files)
-        assert rows[kind]["bytes"] == size
-        assert set(rows[kind]["milliseconds"]) == {"1", "32"}
+    kinds = [runtimes.Model(folder, form, in_int8) for in_int8 in (False, True)]
+    for row, model in zip(rows.values(), kinds, strict=True):
+        assert {file.name for file in model.files} < set(about["files"])
+        size = sum(file.stat().st_size for file in model.files)
+        assert row["bytes"] == size
     assert 0.9 < rows["int8"]["same_codes"] <= 1
-    lines = [line.split()[:3] for line in check_job.check(folder)]
-    assert lines[-1] == [name, "in", "int8:"]
-    answers = runtime.run(
-        [
-            runtime.Request(
-                runtime.Model(name, folder, in_int8),
-                "serving_default",
-                int8.read(images, IMAGES, "float32").images,
-            )
-            for in_int8 in (False, True)
-        ]
+    lines = [line.split()[:3] for line in export.check(folder)]
+    assert lines[-1] == [form, "in", "int8:"]
+    name = "serving_default"
+    answers = runtimes.run(
+        [runtimes.Request(model, name, samples.images) for model in kinds]
     )
     plain, quantised = (answer.outputs["lengths"] for answer in answers)
     assert 0 < np.abs(plain - quantised).max() < 0.1
 
 
 @pytest.mark.slow
-def test_openvino_keeps_the_answers_of_many_filters(tmp_path, monkeypatch):
+def test_openvino_keeps_the_answers_of_many_filters(tmp_path):
     """With biases corrected the fast way, a fifth of the codes were others."""
-    needs("openvino", int8=True)
-    monkeypatch.setattr(int8, "_ROUNDS", (1, 1))
+    needs("openvino")
+    pytest.importorskip("nncf")
     digits = load_digits()
     pixels = np.zeros((400, 28, 28), "uint8")
     for new, digit in zip(pixels, digits.images, strict=False):
         image = Image.fromarray((digit * 15.9).astype("uint8"))
         new[4:24, 4:24] = image.resize((20, 20), Image.Resampling.BILINEAR)
-    np.savez(
-        tmp_path / "digits.npz",
-        x_train=pixels[:300],
-        x_test=pixels[300:],
-        y_test=digits.target[300:400],
-    )
-    folder = export_model(
+    pixels = pixels[..., None] / np.float32(255)
+    samples = int8.Samples(pixels[:300], pixels[300:], digits.target[300:400])
+    folder = export.save(
         models.load_pretrained("mnist"),
-        tmp_path / "served",
-        name="m",
-        written_as=["openvino"],
-        int8_images=tmp_path / "digits.npz",
+        tmp_path / "served" / "m",
+        formats=["openvino"],
+        int8=samples,
     )
-    rows = manifest.read(folder)["int8"]["formats"]["openvino"]
+    rows = read_manifest(folder)["int8"]["formats"]["openvino"]
     assert rows["int8"]["same_codes"] > 0.95
 
 
@@ -120,16 +106,13 @@ def test_trees_and_accuracy_are_counted(tmp_path, monkeypatch):
     }
     other["couplings"][0, 2] = 0.7
 
-    def run(requests, rounds=1):
-        seconds = [0.002] * rounds
+    def run(requests):
         return [
-            runtime.Answer(
-                other if request.model.int8 else plain, seconds, None
-            )
+            runtimes.Answer(other if request.model.int8 else plain, [], None)
             for request in requests
         ]
 
-    monkeypatch.setattr(runtime, "run", run)
+    monkeypatch.setattr(runtimes, "run", run)
     for file in ("model.onnx", "model.int8.onnx"):
         (tmp_path / file).write_bytes(bytes(7))
     pixels = np.zeros((4, *IMAGES), "float32")
@@ -142,16 +125,14 @@ def test_trees_and_accuracy_are_counted(tmp_path, monkeypatch):
         "same_trees": 0.5,
         "same_codes": 14 / 20,
         "bytes": 7,
-        "milliseconds": {"1": 2.0, "32": 2.0},
     }
-    assert "| onnx | int8 | 50.00% | 50.0% | 70.00% | 7 | 2.00 | 2.00 |" in (
-        int8.table(measured)
-    )
+    line = "| onnx | int8 | 50.00% | 50.0% | 70.00% | 7 |"
+    assert line in int8.table(measured)
 
 
 def test_pixels_become_what_clients_send(images):
-    raw = int8.read(images, IMAGES, "uint8")
-    scaled = int8.read(images, IMAGES, "float32")
+    raw = int8.read_samples(images, IMAGES, "uint8")
+    scaled = int8.read_samples(images, IMAGES, "float32")
     assert raw.images.dtype == np.uint8 and raw.images.shape == (30, *IMAGES)
     assert scaled.images.dtype == np.float32
     np.testing.assert_array_equal(
@@ -186,14 +167,19 @@ def test_wrong_images_are_one_sentence(images, change, message):
         arrays = {**arrays, **change}
     arrays = {name: a for name, a in arrays.items() if a is not None}
     np.savez(images, **arrays)
-    with pytest.raises(UserError, match=message):
-        int8.read(images, IMAGES, "float32")
+    with pytest.raises(export.ExportError, match=message):
+        int8.read_samples(images, IMAGES, "float32")
 
 
-def test_a_file_that_is_no_npz_is_one_sentence(tmp_path):
-    (tmp_path / "x.npz").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"x.npz must be an .npz file"):
-        int8.read(tmp_path / "x.npz", IMAGES, "float32")
+def test_samples_of_signals_are_taken_as_they_are(tmp_path):
+    file = tmp_path / "signals.npz"
+    signals = np.random.default_rng(0).random((9, 64, 1), dtype=np.float32)
+    for given in (signals, signals[..., 0]):
+        np.savez(file, x_train=given, x_test=given, y_test=np.arange(9) % 3)
+        read = int8.read_samples(file, (64, 1), "float32")
+        assert read.images.shape == (9, 64, 1)
+    with pytest.raises(export.ExportError, match=r"takes images \[20\]"):
+        int8.read_samples(file, (20,), "float32")
 
 
 def test_the_guide_shows_what_was_measured():

@@ -11,13 +11,21 @@ import time
 import urllib.error
 import urllib.request
 
+import grpc
 import numpy as np
 import pytest
-import tensorflow  # noqa: F401 (on JAX conftest.py leaves this file out)
+import tensorflow as tf
+from tensorflow_serving.apis import (
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
 
+from cli import UserError
 from export import client
-from export.model import export_model
 from tests.networks import tiny_capsnet
+from tfcaps import export
+from tfcaps.export import serving
+from tfcaps.export.networks import SIGNATURES
 from tfcaps.rem import capsule_outputs, explanation
 
 SERVER = shutil.which("tensorflow_model_server")
@@ -29,7 +37,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def _network(seed):
-    """Returns a pruned network; its weights are packed, and others by seed."""
+    """Returns a pruned network; its weights differ by seed."""
     rng = np.random.default_rng(seed)
     model = tiny_capsnet(4, filters=32, primary_types=8)
     for weight in model.weights:
@@ -82,23 +90,33 @@ class _Running:
             assert is_alive and time.monotonic() < end, self.log.read_text()
             time.sleep(0.2)
 
-    def predict(self, images, **options):
+    def predict(self, images, signature="serving_default"):
         """Returns the answers by REST and by gRPC."""
+        model = f"{self.url}/v1/models/tiny"
         return (
-            client.predict_rest(self.url, "tiny", images, **options),
-            client.predict_grpc(self.address, "tiny", images, **options),
+            client.predict(model, images, signature),
+            self.predict_grpc(images, signature),
         )
+
+    def predict_grpc(self, images, signature):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = "tiny"
+        request.model_spec.signature_name = signature
+        request.inputs["images"].CopyFrom(tf.make_tensor_proto(images))
+        with grpc.insecure_channel(self.address) as channel:
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            outputs = stub.Predict(request, timeout=60).outputs
+        return {k: tf.make_ndarray(outputs[k]) for k in outputs}
 
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     """The guide's server with version 1, the network of seed 1."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr("export.sizes.measure", lambda *args: {})
-    monkeypatch.setattr("export.sizes.table", lambda rows: "")
-    monkeypatch.setattr("export.server_configs.MOUNTED_AT", str(tmp_path))
-    export_model(_network(1), tmp_path, name="tiny")
+    monkeypatch.setattr(serving, "MOUNTED_AT", str(tmp_path))
     base = tmp_path / "tiny"
+    export.save(_network(1), base)
+    serving.write_server_configs(tmp_path)
     ports = _free_ports(2)
     log = tmp_path / "server.log"
     with open(log, "wb") as file:
@@ -130,47 +148,35 @@ def server(tmp_path, monkeypatch):
 
 
 def test_it_answers_what_keras_does(server, rng):
+    model = _network(1)
     for count in (1, 3, 17):
         images = rng.random((count, 8, 8, 1), np.float32)
-        wanted = _expected(_network(1), images)
-        for answer in server.predict(images, timeout=60):
-            assert sorted(answer) == ["classes", "lengths", "poses"]
-            for key in ("lengths", "poses"):
-                np.testing.assert_allclose(answer[key], wanted[key], atol=1e-5)
-            best = np.argmax(wanted["lengths"], axis=-1)
-            np.testing.assert_array_equal(answer["classes"], best)
-        for answer in server.predict(images, signature="encode"):
-            assert list(answer) == ["poses"]
-            np.testing.assert_allclose(
-                answer["poses"], wanted["poses"], atol=1e-5
-            )
-        for answer in server.predict(images, signature="explain"):
-            keys = ["classes", "couplings", "lengths", "saliency"]
-            assert sorted(answer) == keys
-            shown = explanation(_network(1))(images)
-            np.testing.assert_allclose(
-                answer["saliency"], shown["saliency"], atol=1e-5
-            )
+        wanted = {**_expected(model, images), **explanation(model)(images)}
+        for signature, names in SIGNATURES.items():
+            for answer in server.predict(images, signature):
+                assert set(answer) == set(names)
+                for name in names:
+                    np.testing.assert_allclose(
+                        answer[name], wanted[name], atol=1e-5
+                    )
 
 
-def test_it_refuses_as_the_client_says(server, rng):
-    images = rng.random((1, 8, 8, 1), np.float32)
-    for predict, where in (
-        (client.predict_rest, server.url),
-        (client.predict_grpc, server.address),
+def test_it_refuses_as_the_client_says(server):
+    models = f"{server.url}/v1/models"
+    images = np.zeros((1, 8, 8, 1), "float32")
+    for model, size, signature, message in (
+        ("other", 8, "encode", "has no such model"),
+        ("tiny/versions/7", 8, "encode", "has no such model"),
+        ("tiny", 8, "x", "answers HTTP 400"),
+        ("tiny", 2, "encode", "answers HTTP 400"),
     ):
-        with pytest.raises(client.ClientError, match="such model or version"):
-            predict(where, "other", images)
-        with pytest.raises(client.ClientError, match="such model or version"):
-            predict(where, "tiny", images, version=7)
-        with pytest.raises(
-            client.ClientError,
-            match="'x', but encode, explain, serving_default",
-        ):
-            predict(where, "tiny", images, signature="x")
-        wrong = client.Signature("serving_default", (2, 2, 1), "float32", {})
-        with pytest.raises(client.ClientError, match="answers (HTTP|[A-Z_]+)"):
-            predict(where, "tiny", images[:, :2, :2], signature=wrong)
+        with pytest.raises(UserError, match=message):
+            part = images[:, :size, :size]
+            client.predict(f"{models}/{model}", part, signature)
+    assert client.signature_of(f"{models}/tiny", "encode") == (
+        "DT_FLOAT",
+        (8, 8, 1),
+    )
 
 
 def test_a_new_version_fails_no_request(server, rng):
@@ -182,7 +188,7 @@ def test_a_new_version_fails_no_request(server, rng):
     def ask():
         while not stop.is_set():
             try:
-                for answer in server.predict(images, timeout=60):
+                for answer in server.predict(images):
                     seen.extend(
                         version
                         for version, wanted in lengths.items()
@@ -191,13 +197,13 @@ def test_a_new_version_fails_no_request(server, rng):
             except Exception as error:  # whatever it is, the test shall tell
                 problems.append(error)
 
-    server.predict(images, timeout=60)  # imports what gRPC needs
+    server.predict(images)  # imports what gRPC needs
     thread = threading.Thread(target=ask)
     thread.start()
     try:
         time.sleep(1)
         assert (problems, set(seen)) == ([], {1})
-        export_model(_network(2), server.base.parent, name="tiny")
+        export.save(_network(2), server.base)
         server.wait_for("2")
         time.sleep(1)
     finally:
@@ -206,5 +212,3 @@ def test_a_new_version_fails_no_request(server, rng):
     assert problems == []
     assert seen[0] == 1 and seen[-1] == 2
     assert seen == sorted(seen)
-    with pytest.raises(client.ClientError, match="such model or version"):
-        server.predict(images, version=3)

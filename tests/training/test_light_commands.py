@@ -63,7 +63,7 @@ sys.exit(status)
         ("benchmarks/gpu.py --models unknown", 2),
         # An example for machines without tfcaps, with NumPy.
         ("export/client.py --help", 0),
-        ("export/client.py --model m --timeout 0 a.png", 2),
+        ("export/client.py --model m --url m a.png", 2),
     ],
 )
 def test_mistakes_are_answered_before_tensorflow_is_loaded(

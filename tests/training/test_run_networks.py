@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 
-from export.model import export_model
-from export.run_job import load_model
+from export.run import load_model
 from tests.nightly import NIGHTLY, nightly
 from tests.training.test_run import command, metrics, tiny_data
+from tfcaps import export as exporting
 from tfcaps import rem
 from tfcaps.routing import execution
 from training import models, results
@@ -52,13 +52,11 @@ NO_SEARCH = ("--validation", 0)
 
 @pytest.fixture
 def quick_export(monkeypatch):
-    """Exports in this process, and leaves out the timing of variants."""
-    monkeypatch.setattr("export.sizes.measure", lambda *args: {})
-    monkeypatch.setattr("export.sizes.table", lambda rows: "")
+    """Exports in this process."""
 
     def export(folder, to):
         model = load_model(folder)
-        export_model(model, to, name=model.name, version=1)
+        exporting.save(model, to / model.name, number=1)
 
     monkeypatch.setattr(results, "export", export)
 

@@ -14,11 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli import UserError
-from export import manifest
-from export.publish import publish, versions
 from tests.networks import tiny_capsnet
 from tests.nightly import NIGHTLY
+from tfcaps.export.versions import (
+    ExportError,
+    publish,
+    read_manifest,
+    versions,
+    write_manifest,
+)
 
 ROOT = Path(__file__).parents[2]
 # Kills of a whole export: a few here, 50 and more with NIGHTLY=1.
@@ -28,7 +32,7 @@ KILLS = 60 if NIGHTLY else 2
 def write(folder):
     (folder / "variables").mkdir()
     (folder / "variables" / "data").write_bytes(b"x" * 1000)
-    manifest.write(folder, {})
+    write_manifest(folder, {})
 
 
 def names(base):
@@ -42,7 +46,7 @@ def test_versions_count_up_and_are_never_overwritten(tmp_path):
     publish(base, 7, write)
     assert publish(base, None, write) == base / "8"
     for version in (1, 7):
-        with pytest.raises(UserError, match=f"{version} exists and is not"):
+        with pytest.raises(ExportError, match=f"{version} exists and is not"):
             publish(base, version, lambda folder: pytest.fail("written"))
     assert names(base) == ["1", "2", "7", "8"]
 
@@ -52,7 +56,7 @@ def test_a_version_with_leading_zeros_is_that_version(tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "9").write_text("a file")
     assert versions(tmp_path) == [4]
-    with pytest.raises(UserError, match="4 exists"):
+    with pytest.raises(ExportError, match="4 exists"):
         publish(tmp_path, 4, write)
     assert publish(tmp_path, None, write).name == "5"
 
@@ -101,7 +105,7 @@ def test_of_two_exports_of_one_version_one_wins(tmp_path):
 
         try:
             results.append(publish(tmp_path, 1, write))
-        except UserError as error:
+        except ExportError as error:
             results.append(str(error))
 
     threads = [threading.Thread(target=race, args=(k,)) for k in "ab"]
@@ -150,7 +154,7 @@ def test_a_rename_that_loses_the_race_tries_the_next_version(
     monkeypatch.setattr(os, "rename", slower)
     assert publish(tmp_path, None, write) == tmp_path / "2"
     monkeypatch.setattr(os, "rename", slower)
-    with pytest.raises(UserError, match="5 exists and is not overwritten"):
+    with pytest.raises(ExportError, match="5 exists and is not overwritten"):
         publish(tmp_path, 5, write)
     assert names(tmp_path) == ["1", "2", "5"]
 
@@ -256,9 +260,9 @@ def test_a_kill_at_any_moment_shows_no_half_version(model, tmp_path):
         while not stop.is_set():
             for version in set(versions(base)) - whole:
                 try:
-                    manifest.check(base / str(version))
+                    read_manifest(base / str(version))
                     whole.add(version)
-                except UserError as error:
+                except ExportError as error:
                     incomplete.append(str(error))
             time.sleep(0.005)
 
@@ -281,7 +285,7 @@ def test_a_kill_at_any_moment_shows_no_half_version(model, tmp_path):
     watcher.join()
     assert not incomplete
     for version in versions(base):
-        manifest.check(base / str(version))
+        read_manifest(base / str(version))
     left = list(base.glob(".publish-*"))
     print(
         f"{KILLS} kills within {takes:.1f} s: {len(versions(base)) - 1} whole"

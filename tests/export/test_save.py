@@ -1,4 +1,4 @@
-"""Exported models: what they answer, and how versions appear."""
+"""Exported models: what they answer, and what stands beside them."""
 
 import json
 import os
@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cli import UserError
-from export import check, manifest, reference, sizes
+from export import check
 from export import run as command
-from export.model import export_model
 from tests.commands import status_of
 from tests.exports import pruned_capsnet, with_dead_units
 from tests.networks import NETWORKS, SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import SUMS
-from tfcaps import layers, rem
+from tfcaps import export, layers, rem
+from tfcaps.export import checking
+from tfcaps.export.versions import read_manifest
 from tfcaps.ops import dequantize
+from tfcaps.routing import ScaledDistanceRouting
 from training.devices import dtype_policy
 
 IMAGES = (8, 8, 1)
@@ -32,6 +33,7 @@ FILES = {
     "variables/variables.data-00000-of-00001",
     "variables/variables.index",
 }
+CHECKS = ["manifest", "graph", "warmup", "savedmodel"]
 
 
 @pytest.fixture(scope="module")
@@ -41,24 +43,12 @@ def pruned():
 
 @pytest.fixture(scope="module")
 def exported(pruned, tmp_path_factory):
-    """A pruned model's first version, with a TensorFlow Lite file."""
-    to = tmp_path_factory.mktemp("served")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "_ROUNDS", (2, 2))
-        return export_model(
-            pruned, to, name="small", written_as=["savedmodel", "litert"]
-        )
-
-
-@pytest.fixture
-def no_sizes(monkeypatch):
-    """Leaves out the timing of variants."""
-    monkeypatch.setattr("export.sizes.measure", lambda *args: {})
-    monkeypatch.setattr("export.sizes.table", lambda rows: "")
+    """A pruned model's first version."""
+    return export.save(pruned, tmp_path_factory.mktemp("served") / "small")
 
 
 def served(folder, signature, images):
-    """Returns what a SavedModel answers."""
+    """Returns the answers of a SavedModel."""
     loaded = tf.saved_model.load(str(folder))
     outputs = loaded.signatures[signature](images=tf.constant(images))
     return {name: value.numpy() for name, value in outputs.items()}
@@ -66,60 +56,68 @@ def served(folder, signature, images):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_network_passes_its_checks_in_a_bare_interpreter(
-    name, tmp_path, rng, no_sizes
-):
+def test_every_network_passes_its_checks(name, tmp_path, rng):
     model = with_dead_units(SMALL_NETWORKS[name](), rng)
     lines = []
-    export_model(model, tmp_path, name=name, log=lines.append)
-    checks = [line.split()[0] for line in lines if line]
-    for passed in ("manifest", "graph", "parity", "rows", "warmup"):
-        assert passed in checks
+    export.save(model, tmp_path / name, log=lines.append)
+    assert [line.split()[0] for line in lines] == CHECKS
 
 
-@pytest.mark.slow
 def test_signatures_answer_what_the_model_does(pruned, exported, rng):
     images = rng.random((5, *IMAGES), dtype=np.float32)
     outputs = rem.capsule_outputs(pruned)(images)
     shown = rem.explanation(pruned)(images)
-    answer = served(exported, "serving_default", images)
-    assert set(answer) == {"lengths", "poses", "classes"}
-    assert answer["classes"].dtype == np.int64
-    np.testing.assert_allclose(answer["lengths"], outputs["lengths"], atol=SUMS)
-    np.testing.assert_allclose(answer["poses"], outputs["poses"], atol=SUMS)
-    np.testing.assert_array_equal(answer["classes"], shown["classes"])
-    explained = served(exported, "explain", images)
-    assert set(explained) == {"lengths", "classes", "couplings", "saliency"}
-    for key in ("lengths", "couplings", "saliency"):
-        np.testing.assert_allclose(explained[key], shown[key], atol=SUMS)
-    encoded = served(exported, "encode", images)
-    assert set(encoded) == {"poses"}
-    np.testing.assert_allclose(encoded["poses"], outputs["poses"], atol=SUMS)
+    wanted = {
+        "serving_default": {**outputs, "classes": shown["classes"]},
+        "explain": shown,
+        "encode": outputs,
+    }
+    names = {
+        "serving_default": {"lengths", "poses", "classes"},
+        "explain": {"lengths", "classes", "couplings", "saliency"},
+        "encode": {"poses"},
+    }
+    for signature, expected in wanted.items():
+        answer = served(exported, signature, images)
+        assert set(answer) == names[signature]
+        for name, value in answer.items():
+            np.testing.assert_allclose(value, expected[name], atol=SUMS)
+            is_class = name == "classes"
+            assert value.dtype == (np.int64 if is_class else np.float32)
 
 
-def test_only_the_compacted_weights_are_saved_and_each_once(pruned, exported):
+def stored(folder):
+    """Returns how many numbers the weights of a SavedModel have."""
+    loaded = tf.saved_model.load(str(folder))
+    weights = {w.ref(): int(tf.size(w)) for w in loaded.weights}
+    return sum(weights.values())
+
+
+def test_only_the_compacted_weights_are_saved_and_each_once(
+    pruned, exported, tmp_path
+):
     small = rem.compact(pruned)
-    loaded = tf.saved_model.load(str(exported))
-    sizes = [int(tf.size(variable)) for variable in loaded.stored]
-    assert sum(sizes) == small.count_params() < pruned.count_params()
+    assert stored(exported) == small.count_params() < pruned.count_params()
     data = exported / "variables" / "variables.data-00000-of-00001"
     assert data.stat().st_size < 4 * small.count_params() + 4096
+    whole = export.save(pruned, tmp_path / "m", compacted=False)
+    assert stored(whole) == pruned.count_params()
 
 
-def test_raw_pixels_are_divided_in_the_graph(pruned, tmp_path, rng, no_sizes):
-    folder = export_model(pruned, tmp_path, name="m", images="uint8")
+def test_raw_pixels_are_divided_in_the_graph(pruned, tmp_path, rng):
+    folder = export.save(pruned, tmp_path / "m", images="uint8")
     pixels = rng.integers(0, 256, (4, *IMAGES), dtype=np.uint8)
     answer = served(folder, "serving_default", pixels)
     expected = pruned(pixels.astype("float32") / 255)
     np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
-    assert manifest.read(folder)["images"] == "uint8"
+    assert read_manifest(folder)["images"] == "uint8"
 
 
 @pytest.mark.slow
-def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng, no_sizes):
+def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng):
     with dtype_policy("mixed_float16"):
         model = tiny_capsnet()
-    folder = export_model(model, tmp_path, name="half")
+    folder = export.save(model, tmp_path / "half")
     images = rng.random((2, *IMAGES), dtype=np.float32)
     for signature in ("serving_default", "explain", "encode"):
         for name, value in served(folder, signature, images).items():
@@ -128,12 +126,8 @@ def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng, no_sizes):
 
 
 @pytest.mark.parametrize("mode", ["midtread", "midrise"])
-def test_quantised_couplings_can_be_exported(
-    mode, pruned, tmp_path, rng, no_sizes
-):
-    folder = export_model(
-        pruned, tmp_path, name="m", levels=5, levels_mode=mode
-    )
+def test_quantised_couplings_can_be_exported(mode, pruned, tmp_path, rng):
+    folder = export.save(pruned, tmp_path / "m", levels=5, levels_mode=mode)
     images = rng.random((4, *IMAGES), dtype=np.float32)
     answer = served(folder, "explain", images)
     levels = dequantize(np.arange(5), 5, mode=mode)
@@ -141,22 +135,12 @@ def test_quantised_couplings_can_be_exported(
     assert np.max(np.min(apart, axis=-1)) < 1e-6
     expected = rem.quantize_couplings(pruned, 5, mode=mode)(images)
     np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
-    about = manifest.read(folder)
+    about = read_manifest(folder)
     assert (about["levels"], about["levels_mode"]) == (5, mode)
 
 
 @pytest.mark.slow
-def test_without_compaction_the_weights_keep_their_shapes(
-    pruned, tmp_path, no_sizes
-):
-    folder = export_model(pruned, tmp_path, name="m", compacted=False)
-    loaded = tf.saved_model.load(str(folder))
-    sizes = [int(tf.size(variable)) for variable in loaded.stored]
-    assert sum(sizes) == pruned.count_params()
-
-
-@pytest.mark.slow
-def test_a_sequential_model_can_be_exported(tmp_path, rng, no_sizes):
+def test_a_sequential_model_can_be_exported(tmp_path, rng):
     model = keras.Sequential(
         [
             keras.Input(IMAGES, name="pictures"),
@@ -164,7 +148,7 @@ def test_a_sequential_model_can_be_exported(tmp_path, rng, no_sizes):
             layers.ClassCaps(3, 4),
         ]
     )
-    folder = export_model(model, tmp_path, name="m")
+    folder = export.save(model, tmp_path / "m")
     images = rng.random((2, *IMAGES), dtype=np.float32)
     answer = served(folder, "serving_default", images)
     poses = np.asarray(model(images))
@@ -174,18 +158,18 @@ def test_a_sequential_model_can_be_exported(tmp_path, rng, no_sizes):
 
 
 @pytest.mark.slow
-def test_labels_and_decoder_are_left_out(tmp_path, rng, no_sizes):
+def test_labels_and_decoder_are_left_out(tmp_path, rng):
     model = tiny_capsnet(decoder=True, routing="regularized")
-    folder = export_model(model, tmp_path, name="m")
+    folder = export.save(model, tmp_path / "m")
     images = rng.random((2, *IMAGES), dtype=np.float32)
     answer = served(folder, "serving_default", images)
     expected = rem.encoder(model)(images)
     np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
 
 
-def test_manifest_tells_what_was_exported(pruned, exported):
-    about = manifest.check(exported)
-    assert set(about["files"]) == FILES | {"model.tflite"}
+def test_the_manifest_tells_what_was_exported(pruned, exported):
+    about = read_manifest(exported)
+    assert set(about["files"]) == FILES
     assert about["model"] == "small"
     assert about["sparsity"] == pytest.approx(rem.sparsity(pruned))
     assert about["versions"]["keras"] == keras.__version__
@@ -197,66 +181,40 @@ def test_manifest_tells_what_was_exported(pruned, exported):
     assert default["outputs"]["poses"]["shape"] == [-1, 3, 4]
 
 
-def test_dense_stripped_and_compacted_are_measured_side_by_side(
-    pruned, exported
-):
-    rows = manifest.read(exported)["sizes"]
-    assert list(rows) == ["dense", "stripped", "compacted"]
-    dense, stripped, compacted = rows.values()
-    assert dense["parameters"] == stripped["parameters"]
-    assert stripped["parameters"] == pruned.count_params()
-    assert compacted["parameters"] == rem.compact(pruned).count_params()
-    assert dense["nonzero"] > stripped["nonzero"] >= compacted["nonzero"]
-    for row in rows.values():
-        assert row["bytes"] > row["gzip_bytes"] > 0
-        assert set(row["milliseconds"]) == {"1", "32"}
-        assert min(row["milliseconds"].values()) > 0
-
-
-@pytest.mark.slow
-def test_a_dense_model_is_not_measured(tmp_path):
-    folder = export_model(tiny_capsnet(), tmp_path, name="m")
-    assert "sizes" not in manifest.read(folder)
-
-
-@pytest.mark.slow
-def test_server_configs_list_every_model(pruned, tmp_path, no_sizes):
-    from google.protobuf import text_format
-    from tensorflow_serving.config import model_server_config_pb2
-
-    (tmp_path / "not-a-model").mkdir()
-    for name in ("second", "first"):
-        export_model(pruned, tmp_path, name=name)
-    text = (tmp_path / "models.config").read_text("utf-8")
-    config = text_format.Parse(
-        text, model_server_config_pb2.ModelServerConfig()
-    )
-    models = config.model_config_list.config
-    assert [(m.name, m.base_path) for m in models] == [
-        ("first", "/models/first"),
-        ("second", "/models/second"),
-    ]
-    batching = (tmp_path / "batching.config").read_text("utf-8")
-    allowed = [
-        int(line.split(": ")[1])
-        for line in batching.splitlines()
-        if line.startswith("allowed_batch_sizes")
-    ]
-    assert allowed == sorted(allowed) and allowed[0] == 1
-    assert f"max_batch_size {{ value: {allowed[-1]} }}" in batching
-    assert "prometheus" in (tmp_path / "monitoring.config").read_text("utf-8")
-
-
 def test_images_of_the_reference_never_change():
-    drawn = reference.draw_images(2, (2, 2, 1), "uint8")
+    drawn = checking.draw_images(2, (2, 2, 1), "uint8")
     assert drawn.ravel().tolist() == [12, 23, 115, 41, 22, 1, 35, 39]
-    scaled = reference.draw_images(2, (2, 2, 1), "float32")
+    scaled = checking.draw_images(2, (2, 2, 1), "float32")
     assert scaled.dtype == np.float32
     np.testing.assert_array_equal(scaled, drawn / np.float32(255))
 
 
 @pytest.mark.slow
-def test_a_run_tells_the_manifest_of_itself(pruned, tmp_path, no_sizes, capsys):
+def test_a_model_whose_rows_depend_on_each_other_is_refused(tmp_path):
+    routing = ScaledDistanceRouting(distance_scale="batch")
+    model = tiny_capsnet(routing=routing)
+    with pytest.raises(export.ExportError, match="asked alone, not with"):
+        export.save(model, tmp_path / "served" / "m")
+    assert not (tmp_path / "served").exists()
+
+
+@pytest.mark.parametrize("formats", [[], ["coreml"]])
+def test_unknown_formats_are_named(formats, pruned, tmp_path):
+    with pytest.raises(ValueError, match="must be some of savedmodel, litert"):
+        export.save(pruned, tmp_path / "m", formats=formats)
+
+
+def test_another_backend_is_told(monkeypatch, pruned, tmp_path):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="Received: jax. .* load it.$"):
+        export.save(pruned, tmp_path / "m")
+
+
+# ------------------------------------------------------------------ the command
+
+
+@pytest.mark.slow
+def test_a_run_tells_the_manifest_of_itself(pruned, tmp_path, capsys):
     run = tmp_path / "run"
     run.mkdir()
     pruned.save(run / "model.keras")
@@ -272,7 +230,7 @@ def test_a_run_tells_the_manifest_of_itself(pruned, tmp_path, no_sizes, capsys):
     arguments = ["--run", str(run), "--to", str(tmp_path / "served")]
     assert command.main(arguments) == 0
     folder = tmp_path / "served" / "dr_capsnet" / "1"
-    about = manifest.check(folder)
+    about = read_manifest(folder)
     assert about["dataset"] == "mine.npz"
     assert about["classes"] == ["cat", "dog", "eel"]
     assert about["metrics"] == {"accuracy": 0.5, "entropy_bits": 1.5}
@@ -280,7 +238,7 @@ def test_a_run_tells_the_manifest_of_itself(pruned, tmp_path, no_sizes, capsys):
     assert about["run"] == {"config": config, "commit": "abc"}
     printed = capsys.readouterr().out.splitlines()
     assert printed[-1] == f"exported to {folder}"
-    assert printed[-2].startswith("warmup")
+    assert [line.split()[0] for line in printed[:-1]] == CHECKS
 
 
 @pytest.mark.slow
@@ -296,29 +254,26 @@ def test_the_command_needs_no_backend(pruned, tmp_path):
         check=False,
     )  # fmt: skip
     assert done.returncode == 0
-    assert manifest.check(tmp_path / "served" / "dr_capsnet" / "1")
+    assert read_manifest(tmp_path / "served" / "dr_capsnet" / "1")
 
 
 @pytest.mark.slow
-def test_the_command_passes_its_flags_on(pruned, tmp_path, no_sizes, capsys):
+def test_the_command_passes_its_flags_on(pruned, tmp_path, capsys):
     pruned.save(tmp_path / "model.keras")
     arguments = ["--run", str(tmp_path / "model.keras")]
     arguments += ["--to", str(tmp_path / "served"), "--model-name", "net"]
     arguments += ["--version", "7", "--images", "uint8", "--levels", "11"]
-    arguments += ["--levels-mode", "midrise", "--no-compact", "--tflite"]
+    arguments += ["--levels-mode", "midrise", "--no-compact"]
     assert command.main(arguments) == 0
     folder = tmp_path / "served" / "net" / "7"
-    about = manifest.check(folder)
+    about = read_manifest(folder)
     assert (about["images"], about["levels"]) == ("uint8", 11)
     assert about["levels_mode"] == "midrise"
     assert about["classes"] is None and about["metrics"] is None
-    assert (folder / "model.tflite").is_file()
     capsys.readouterr()
-    arguments = [str(folder)]
-    assert check.main(arguments) == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    expected = ["manifest", "graph", "parity", "rows", "warmup", "litert"]
-    assert names == expected
+    assert check.main([str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == CHECKS
 
 
 @pytest.mark.parametrize(
@@ -338,6 +293,13 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path, no_sizes, capsys):
         ({"--to": "broken.keras"}, "is not a folder"),
         ({"--run": "dense.keras"}, "cannot be exported: The model"),
         ({"--wrong": "1"}, "unrecognized arguments: --wrong 1"),
+        ({"--format": "coreml"}, "invalid choice: 'coreml'"),
+        ({"--int8": "x.npz"}, "--int8 needs --format litert, onnx or openvino"),
+        ({"--format": "onnx", "--int8": "x.npz"}, "there is no file x.npz"),
+        (
+            {"--format": "onnx", "--int8": "broken.keras"},
+            "broken.keras must be an .npz file",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(
@@ -363,26 +325,3 @@ def test_mistakes_are_one_line_and_status_2(
     assert message in error
     assert error.count("\n") == 1 and error.startswith("export/run.py: error:")
     assert not (tmp_path / "served").exists()
-
-
-@pytest.mark.slow
-def test_a_model_whose_rows_depend_on_each_other_is_refused(tmp_path, no_sizes):
-    from tfcaps.routing import ScaledDistanceRouting
-
-    routing = ScaledDistanceRouting(distance_scale="batch")
-    model = tiny_capsnet(routing=routing)
-    with pytest.raises(UserError, match="^rows: .* asked alone"):
-        export_model(model, tmp_path / "served", name="m")
-    assert not (tmp_path / "served").exists()
-
-
-def test_the_guide_shows_what_was_measured():
-    root = Path(__file__).parents[2]
-    measured = json.loads((root / "results" / "serving.json").read_text())
-    rows = measured["sizes"]
-    guide = (root / "docs" / "guides" / "serve.md").read_text("utf-8")
-    _, _, rest = guide.partition("results/serving.json -->\n")
-    shown, _, _ = rest.partition("\n<!-- end of sizes -->")
-    assert shown == sizes.table(rows)
-    share = rows["compacted"]["gzip_bytes"] / rows["dense"]["gzip_bytes"]
-    assert f"{100 * share:.0f} % of the dense size" in guide

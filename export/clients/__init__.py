@@ -1,1 +1,0 @@
-"""Asks TensorFlow Serving, by REST or gRPC, without Keras and tfcaps."""

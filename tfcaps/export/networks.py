@@ -1,0 +1,203 @@
+"""Networks as clients ask them, written in each format."""
+
+import contextlib
+import io
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.export.versions import ExportError
+from tfcaps.ops import longest
+from tfcaps.rem import capsule_outputs
+from tfcaps.rem.maps.explanation import explained
+from tfcaps.routing.loop import unrolled
+
+# The outputs of each signature; a network without a saliency map lacks that.
+# Formats other than SavedModel have no signatures: one graph has all outputs.
+SIGNATURES = {
+    "serving_default": ("lengths", "poses", "classes"),
+    "explain": ("lengths", "classes", "couplings", "saliency"),
+    "encode": ("poses",),
+}
+ALL = ("lengths", "poses", "classes", "couplings", "saliency")
+# What a client sends: raw pixels, or the numbers that the network was given.
+IMAGES = {"uint8": 255.0, "float32": 1.0}
+FORMATS = {
+    "savedmodel": "saved_model.pb",
+    "litert": "model.tflite",
+    "onnx": "model.onnx",
+    "openvino": "model.xml",
+}
+# The newest that tf2onnx 1.17 writes.
+_OPSET = 18
+
+
+def file_of(form: str, *, int8: bool = False) -> str:
+    """Returns the name of the file of a format, or of that in int8."""
+    name = FORMATS[form]
+    return name.replace(".", ".int8.") if int8 else name
+
+
+def all_outputs(model: keras.Model, images: str) -> keras.Model:
+    """Returns a model from what a client sends to all that it may get.
+
+    Args:
+        model: A functional or sequential model with a routed layer.
+        images: `"uint8"` for pixels from 0 to 255, or `"float32"` for pixels in
+            [0, 1].
+
+    Raises:
+        ValueError: If the model has no routed layer.
+    """
+    return _served(explained(model, True, "field", poses=True), images, ALL)
+
+
+def describe(network: keras.Model) -> dict[str, Any]:
+    """Returns the inputs and outputs of each signature, as JSON.
+
+    Args:
+        network: As `all_outputs` returns it.
+    """
+
+    def form(tensor: Any) -> dict[str, Any]:
+        shape = [-1 if size is None else size for size in tensor.shape]
+        return {"dtype": tensor.dtype, "shape": shape}
+
+    return {
+        signature: {
+            "inputs": {"images": form(network.inputs[0])},
+            "outputs": {
+                name: form(network.output[name])
+                for name in sorted(names)
+                if name in network.output
+            },
+        }
+        for signature, names in SIGNATURES.items()
+    }
+
+
+def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
+    """Writes a SavedModel of all signatures into a folder.
+
+    Args:
+        model: As in `all_outputs`.
+        folder: Where to. It should have no SavedModel.
+        images: As in `all_outputs`.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    import tensorflow as tf
+
+    plain = capsule_outputs(model, couplings=False)
+    shown = explained(model, True, "field")
+    sources = {"serving_default": plain, "explain": shown, "encode": plain}
+    # Not Keras' ExportArchive: that of 3.15 writes every weight twice.
+    module, signatures = tf.Module(), {}
+    module.weights = [v.value for v in (*shown.variables, *plain.variables)]
+    for name, source in sources.items():
+        network = _served(source, images, SIGNATURES[name])
+        signatures[name] = _function(network)
+    try:
+        tf.saved_model.save(module, str(folder), signatures)
+    except tf.errors.OpError as error:
+        raise ExportError(
+            f"{folder.parent} cannot be written: {error.message}"
+        ) from error
+
+
+def write_other(
+    network: keras.Model, form: str, folder: Path, **options: Any
+) -> None:
+    """Writes a network in a format other than SavedModel.
+
+    Args:
+        network: As `all_outputs` returns it.
+        form: Name of the format.
+        folder: Where to.
+        **options: Keras's, for this format.
+
+    Raises:
+        ExportError: If the format lacks one of the network's operations, or
+            its package is not installed.
+    """
+    path = folder / file_of(form, int8="optimizations" in options)
+    if form == "onnx":
+        options["opset_version"] = _OPSET
+    [sent] = network.inputs
+    spec = keras.InputSpec(dtype=sent.dtype, shape=sent.shape, name="images")
+    # Other runtimes are slow in a loop, and cannot quantise what is in it.
+    with converting(form, "converted"), unrolled():
+        network.export(
+            str(path),
+            format=form,
+            verbose=False,
+            input_signature=[spec],
+            **options,
+        )
+        if form == "onnx":
+            _fold_constants(path)
+
+
+@contextlib.contextmanager
+def converting(form: str, done: str) -> Iterator[None]:
+    """Drops what converters print, and makes their errors one sentence."""
+    try:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:  # they raise many kinds
+        text = str(error).strip() or type(error).__name__
+        reason = " ".join(text.splitlines()[0].split())
+        raise ExportError(
+            f"{form}: the model cannot be {done}: {reason}"
+        ) from error
+
+
+def _served(
+    source: keras.Model, images: str, names: tuple[str, ...]
+) -> keras.Model:
+    """Returns a model from what a client sends to the named outputs."""
+    sent = keras.Input(source.inputs[0].shape[1:], name="images", dtype=images)
+    outputs = source(ops.cast(sent, "float32") / IMAGES[images])
+    outputs = {"classes": longest(outputs["lengths"]), **outputs}
+    types = {"classes": "int64"}
+    return keras.Model(
+        sent,
+        {
+            name: ops.cast(outputs[name], types.get(name, "float32"))
+            for name in names
+            if name in outputs
+        },
+    )
+
+
+def _function(network: keras.Model) -> Any:
+    import tensorflow as tf
+
+    sent = network.inputs[0]
+    spec = tf.TensorSpec(sent.shape, sent.dtype, name="images")
+
+    def call(images: Any) -> Any:
+        return network(images, training=False)
+
+    return tf.function(call, [spec], autograph=False)
+
+
+def _fold_constants(path: Path) -> None:
+    """Computes what depends on weights alone, of which tf2onnx keeps a copy."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = (
+        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    )
+    options.optimized_model_filepath = str(path)
+    onnxruntime.InferenceSession(path.read_bytes(), options)

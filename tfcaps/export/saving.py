@@ -1,0 +1,175 @@
+"""From a Keras model to a version that servers and runtimes load."""
+
+import contextlib
+import platform
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tfcaps import rem
+from tfcaps.export import int8 as in_int8
+from tfcaps.export.checking import check, write_reference
+from tfcaps.export.graph import check_graph, graph_versions
+from tfcaps.export.networks import (
+    FORMATS,
+    all_outputs,
+    describe,
+    write_other,
+    write_saved_model,
+)
+from tfcaps.export.serving import check_unserved, write_warmup
+from tfcaps.export.versions import publish, write_manifest
+
+
+def save(
+    model: keras.Model,
+    path: str | Path,
+    *,
+    formats: Sequence[str] = ("savedmodel",),
+    number: int | None = None,
+    images: str = "float32",
+    levels: int | None = None,
+    levels_mode: str = "midtread",
+    compacted: bool = True,
+    int8: in_int8.Samples | None = None,
+    about: dict[str, Any] | None = None,
+    log: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Writes `<path>/<number>/`, which appears complete or not at all.
+
+    It is checked before it appears, see `check`. Run it with Keras's backend
+    TensorFlow, which writes all formats: set `KERAS_BACKEND=tensorflow` and
+    load the model from its `.keras` file, whatever backend trained it.
+
+    Args:
+        model: A functional or sequential model with a routed layer.
+        path: Folder of the model's versions, of which TensorFlow Serving loads
+            the newest. Its name is that of the model for clients. It is made if
+            need be.
+        formats: Names of formats: `"savedmodel"` for TensorFlow Serving,
+            `"litert"`, `"onnx"`, `"openvino"`. Defaults to the first.
+        number: Int, at least 1, of the version. Defaults to the next free one.
+        images: `"uint8"` for pixels from 0 to 255, or `"float32"` for pixels in
+            [0, 1]. Defaults to `"float32"`.
+        levels: Int or `None`. Round the couplings to this many levels.
+        levels_mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
+            Defaults to `"midtread"`.
+        compacted: Bool. Leave out what pruning has left without effect, see
+            `tfcaps.rem.compact`. Defaults to `True`.
+        int8: Images by which the formats other than SavedModel are written in
+            int8 too, see `tfcaps.export.int8`, or `None`.
+        about: JSON that the manifest shall have too.
+        log: Function that is told what has been done, a line each.
+
+    Returns:
+        The folder of the version.
+
+    Raises:
+        ValueError: If the model has no routed layer, a format or `levels_mode`
+            is unknown, `levels` is below 2, or Keras's backend is another.
+        ExportError: If the version exists, a check fails, or a format lacks an
+            operation of the model.
+        OSError: If it cannot be written.
+
+    Example:
+
+    >>> import tempfile
+    >>> from tfcaps import export, models
+    >>> model = models.efficient_capsnet((28, 28, 1), 10)
+    >>> with tempfile.TemporaryDirectory() as served:  # doctest: +SKIP
+    ...     folder = export.save(model, f"{served}/digits")
+    ...     print(*export.check(folder), sep="\\n")
+    """
+    _check_arguments(formats)
+    path = Path(path)
+    served = rem.encoder(model)
+    if levels is not None:
+        served = rem.quantize_couplings(served, levels, mode=levels_mode)
+    whole = all_outputs(served, images)  # before anything is written
+    small = _compacted(served) if compacted else served
+    network = all_outputs(small, images)
+    others = [form for form in formats if form != "savedmodel"]
+    content = {
+        "model": path.name,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **(about or {}),
+        "images": images,
+        "levels": levels,
+        "levels_mode": levels_mode,
+        "sparsity": _sparsity(served),
+        "formats": list(formats),
+        "signatures": describe(network),
+        "versions": _versions(),
+    }
+
+    def write(staged: Path) -> None:
+        write_reference(whole, staged, images)
+        for form in others:
+            write_other(network, form, staged)
+            if int8:
+                in_int8.write_int8(network, form, staged, int8.calibration)
+        if int8:
+            log("measuring float32 and int8 ...")
+            content["int8"] = measured = in_int8.measure(
+                others, staged, int8, levels, levels_mode
+            )
+            log(in_int8.table(measured))
+            for sentence in in_int8.losses(measured):
+                log(sentence)
+        if "savedmodel" in formats:
+            write_saved_model(small, staged, images)
+            write_warmup(staged, path.name, check_graph(staged))
+            content["graph"] = graph_versions(staged)
+        write_manifest(staged, content)
+        for line in check(staged):
+            log(line)
+
+    if "savedmodel" not in formats:
+        check_unserved(path)
+    return publish(path, number, write)
+
+
+def _check_arguments(formats: Sequence[str]) -> None:
+    if not formats or not set(formats) <= FORMATS.keys():
+        raise ValueError(
+            f"`formats` must be some of {', '.join(FORMATS)}. Received: "
+            f"formats={formats!r}."
+        )
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "Keras's backend must be tensorflow to export a model. Received: "
+            f"{keras.backend.backend()}. Save the model as a .keras file, set "
+            "KERAS_BACKEND=tensorflow and load it."
+        )
+
+
+def _compacted(model: keras.Model) -> keras.Model:
+    """Returns the smaller model, if clients find all children in it."""
+    small = rem.compact(model)
+    before, after = (
+        rem.capsule_outputs(each).output["couplings"].shape
+        for each in (model, small)
+    )
+    return small if before == after else model
+
+
+def _sparsity(model: keras.Model) -> float:
+    """Returns the share of zeros, 0 for a model without weights to prune."""
+    try:
+        return rem.sparsity(model)
+    except ValueError:
+        return 0.0
+
+
+def _versions() -> dict[str, str]:
+    """Returns the versions of Python and of what has a part in an export."""
+    found = {"python": platform.python_version()}
+    packages = "tfcaps keras numpy tensorflow ai-edge-litert onnxruntime"
+    for package in (*packages.split(), "tensorflow-cpu", "openvino"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found

@@ -1,0 +1,156 @@
+"""Files of TensorFlow Serving beside a model: configs and warm-up requests."""
+
+import json
+import tempfile
+from pathlib import Path
+
+from tfcaps.export.graph import Signature
+from tfcaps.export.networks import FORMATS
+from tfcaps.export.versions import ExportError, versions
+from tfcaps.files import write_atomically
+
+WARMUP = "assets.extra/tf_serving_warmup_requests"
+# Where the guide's docker command shows the folder to the server.
+MOUNTED_AT = "/models"
+
+# Batches are padded to the next of these.
+_BATCHES = (1, 2, 4, 8, 16, 32)
+_BATCHING = f"""\
+# Requests are put together up to the largest batch, but do not wait long.
+max_batch_size {{ value: {_BATCHES[-1]} }}
+batch_timeout_micros {{ value: 1000 }}
+max_enqueued_batches {{ value: 1000 }}
+""" + "".join(f"allowed_batch_sizes: {batch}\n" for batch in _BATCHES)
+_MONITORING = """\
+prometheus_config {
+  enable: true
+  path: "/monitoring/prometheus/metrics"
+}
+"""
+_MODEL = """\
+  config {{
+    name: {name}
+    base_path: {path}
+    model_platform: "tensorflow"
+  }}
+"""
+
+
+def check_unserved(base: Path) -> None:
+    """Refuses a version that a server would try to load, and could not.
+
+    Args:
+        base: Folder of a model that gets a version without a SavedModel.
+
+    Raises:
+        ExportError: If it has versions that TensorFlow Serving loads.
+    """
+    if _is_served(base):
+        raise ExportError(
+            f"{base} has versions for TensorFlow Serving, which loads the "
+            "newest; add savedmodel to the formats, or give another name."
+        )
+
+
+def _is_served(base: Path) -> bool:
+    newest = versions(base)[-1:]
+    return any((base / str(n) / FORMATS["savedmodel"]).exists() for n in newest)
+
+
+def write_server_configs(to: Path) -> None:
+    """Writes `models.config`, `batching.config` and `monitoring.config`.
+
+    Args:
+        to: Folder of all served models. Those whose newest version is a
+            SavedModel are listed.
+    """
+    models = "".join(
+        _MODEL.format(
+            name=json.dumps(base.name),
+            path=json.dumps(f"{MOUNTED_AT}/{base.name}"),
+        )
+        for base in sorted(path for path in to.iterdir() if _is_served(path))
+    )
+    contents = {
+        "models.config": f"model_config_list {{\n{models}}}\n",
+        "batching.config": _BATCHING,
+        "monitoring.config": _MONITORING,
+    }
+    for name, content in contents.items():
+        with write_atomically(to / name, "w") as file:
+            file.write(content)
+
+
+def write_warmup(
+    folder: Path, name: str, signatures: dict[str, Signature]
+) -> None:
+    """Writes requests with which a server warms a model up before it answers.
+
+    Each signature is asked for the least and the largest batch.
+
+    Args:
+        folder: An exported folder.
+        name: Name of the model for clients.
+        signatures: Those of the model.
+    """
+    path = folder / WARMUP
+    path.parent.mkdir(exist_ok=True)
+    _write_requests(path, name, signatures)
+
+
+def check_warmup(
+    folder: Path, name: str, signatures: dict[str, Signature]
+) -> None:
+    """Checks that the requests are those that `write_warmup` writes.
+
+    Raises:
+        ExportError: If they are not.
+    """
+    path = folder / WARMUP
+    with tempfile.NamedTemporaryFile() as expected:
+        _write_requests(Path(expected.name), name, signatures)
+        content = expected.read()
+    if not path.is_file() or path.read_bytes() != content:
+        raise ExportError(
+            f"warmup: {path} does not ask for the signatures of the model; "
+            "export the model anew."
+        )
+
+
+def _write_requests(
+    path: Path, name: str, signatures: dict[str, Signature]
+) -> None:
+    """Writes a TFRecord file of TensorFlow Serving's `PredictionLog`.
+
+    The fields have the numbers of tensorflow-serving-api. That package would
+    install all of TensorFlow a second time beside `tensorflow-cpu`.
+    https://github.com/tensorflow/serving
+    """
+    import tensorflow as tf
+    from tensorflow.core.framework import tensor_pb2
+
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for signature, (inputs, _) in sorted(signatures.items()):
+            _, dtype, shape = inputs["images"]
+            for batch in (_BATCHES[0], _BATCHES[-1]):
+                # One grey value stands for all, which keeps the file small.
+                grey = {"int_val": [128]}
+                tensor = tensor_pb2.TensorProto(
+                    dtype=tf.as_dtype(dtype).as_datatype_enum,
+                    tensor_shape=tf.TensorShape([batch, *shape[1:]]).as_proto(),
+                    **(grey if dtype == "uint8" else {"float_val": [0.5]}),
+                )
+                spec = _field(1, name.encode()) + _field(3, signature.encode())
+                images = _field(1, b"images")
+                images += _field(2, tensor.SerializeToString())
+                request = _field(1, spec) + _field(2, images)
+                writer.write(_field(6, _field(1, request)))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Returns a field of a protocol buffer: a string or a message."""
+    size, rest = b"", len(content)
+    while rest >= 128:
+        size += bytes([rest % 128 + 128])
+        rest //= 128
+    return bytes([8 * number + 2]) + size + bytes([rest]) + content
