@@ -155,8 +155,8 @@ def _show_training(
             f"go on after an epoch, and the best after {train.TRIAL_EPOCHS} "
             "(--trials)"
         )
-        more = train.epochs_of_starts(config) - train.TRIAL_EPOCHS
-        total += more * steps * seconds
+        others = train.epochs_of_starts(config) - train.TRIAL_EPOCHS
+        total += others * steps * seconds
     for what, epochs, past, (steps, seconds) in zip(
         ("", ", fine-tuning"),
         (config.epochs, config.fine_tune_epochs),
