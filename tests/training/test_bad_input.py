@@ -35,7 +35,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def good(finished, tmp_path_factory):
     """A finished run, exported, data and pictures, which the cases copy."""
-    folder = tmp_path_factory.mktemp("good")
+    folder = tmp_path_factory.mktemp("good") / "work"
+    folder.mkdir()
     tiny_data(folder / "tiny.npz")
     shutil.copytree(finished, folder / "done")
     served = next((folder / "done/served").glob("*/1"))
@@ -169,8 +170,9 @@ FLAGS = [
 
 
 @pytest.mark.parametrize(("line", "message"), FLAGS, ids=lambda v: v[:40])
-def test_wrong_flags(work, capsys, line, message):
-    assert_refused(capsys, work, line, message)
+def test_wrong_flags(good, monkeypatch, capsys, line, message):
+    monkeypatch.chdir(good)
+    assert_refused(capsys, good, line, message)
 
 
 def test_wrong_arrays(work, capsys):
