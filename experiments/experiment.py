@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cli import UserError
-from training import configs, presets
+from training import defaults, presets
 from training.configs import Config
 from training.tables import Column
 
@@ -238,9 +238,9 @@ def _value(text: str) -> Any:
 def _config(settings: dict[str, Any], recipe: str) -> Config:
     """Returns the settings of a run, on top of those of its data set."""
     target = settings.pop("target", None)
-    defaults = settings.pop("defaults", settings["dataset"])
-    dataset, _, model = defaults.partition("/")
-    config = configs.load(dataset, model or settings.get("model"))
+    like = settings.pop("defaults", settings["dataset"])
+    dataset, _, model = like.partition("/")
+    config = defaults.load(dataset, model or settings.get("model"))
     if target is not None:
         sparsity = target / 100
         settings = _of_recipe(recipe, settings["model"], sparsity) | settings

@@ -552,13 +552,6 @@ class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
         return (self.patience, self.stop_accuracy) != (None, None)
 
 
-def load(dataset: str, model: str | None = None) -> Config:
-    """Returns the settings of a data set, see `training/presets.py`."""
-    from training import presets  # it imports `Config`
-
-    return presets.load(dataset, model)
-
-
 # --------------------------------------------------------- files and flags
 
 

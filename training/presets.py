@@ -14,7 +14,7 @@ PART_TYPES = {"figures": 5, "figures_of_four": 6}
 PHOTO_SIDE = 64
 # Passes over the training images: some 360,000 images seen. On two CPU cores a
 # run takes 20 to 25 minutes and ends with 75 to 80 % right.
-_PHOTO_EPOCHS = {
+PHOTO_EPOCHS = {
     "cats_vs_dogs": 17,
     "cats_vs_dogs_128px_subset": 200,
     "imagenette": 42,
@@ -22,36 +22,6 @@ _PHOTO_EPOCHS = {
 }
 
 # ------------------------------------------------------------------- data sets
-
-
-def load(dataset: str, model: str | None = None) -> Config:
-    """Returns the settings of a data set: its own, or the defaults.
-
-    Preparation and augmentation are those of the data set's protocol.
-
-    Args:
-        dataset: What `--dataset` names.
-        model: What `--model` names, or `None`.
-    """
-    from training import pictures  # these load NumPy
-    from training.datasets.protocols import protocol
-
-    if dataset in PART_TYPES:
-        config = dataclasses.replace(figures(), dataset=dataset)
-        is_default = model in (None, CONSTELLATION)
-        return constellation(Config(dataset=dataset)) if is_default else config
-    if model == CONSTELLATION:
-        found = pictures.get_config(dataset, model)
-        return constellation(found or Config(dataset=dataset))
-    if dataset == "digits":
-        return digits()
-    if dataset in _PHOTO_EPOCHS and model in (None, PHOTOS):
-        return photos(dataset)
-    if dataset and (found := pictures.get_config(dataset, model)):
-        return found
-    settings = dataclasses.asdict(protocol(dataset))
-    known = {k: value for k, value in settings.items() if value is not None}
-    return with_losses(Config(dataset=dataset, **known), model)
 
 
 def digits() -> Config:
@@ -183,7 +153,7 @@ def photos(dataset: str) -> Config:
         milder(),
         dataset=dataset,
         model=PHOTOS,
-        epochs=_PHOTO_EPOCHS[dataset],
+        epochs=PHOTO_EPOCHS[dataset],
         batch_size=32,
         learning_rate=1e-3,
         resize=PHOTO_SIDE,

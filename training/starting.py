@@ -11,7 +11,7 @@ import keras
 
 from cli import UserError
 from tfcaps import rem
-from training import configs, networks, presets, pruning
+from training import configs, defaults, networks, presets, pruning
 from training.configs import Config
 from training.datasets import Data
 from training.feeding import check_shift
@@ -45,20 +45,20 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
                 )
         return folder
     if options.start_from is not None:
-        defaults = settings(options.start_from)
+        config = settings(options.start_from)
     else:
-        defaults = configs.load(
+        config = defaults.load(
             given.get("dataset", configs.DEFAULT_DATASET), given.get("model")
         )
     if options.recipe == "paper":
-        own = defaults.final_sparsity
-        defaults = presets.published(defaults, given.get("model"))
-        if given.get("pruning", defaults.pruning) != defaults.pruning:
+        own = config.final_sparsity
+        config = presets.published(config, given.get("model"))
+        if given.get("pruning", config.pruning) != config.pruning:
             # No limit of the iterative pruning is a target of the others.
-            defaults = dataclasses.replace(defaults, final_sparsity=own)
+            config = dataclasses.replace(config, final_sparsity=own)
     if "epochs" in given:
-        defaults = dataclasses.replace(defaults, rounds=1)
-    config = dataclasses.replace(defaults, **given)
+        config = dataclasses.replace(config, rounds=1)
+    config = dataclasses.replace(config, **given)
     _check_used(config, given)
     return RunFolder(options.out or _free_name(config), config)
 

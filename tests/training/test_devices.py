@@ -17,7 +17,7 @@ from tests.backends import on_tensorflow
 from tests.nightly import NIGHTLY
 from tfcaps import rem
 from tfcaps.routing import execution
-from training import configs, datasets, devices
+from training import datasets, defaults, devices
 from training import train as training
 from training.batches import Batches
 from training.folder import RunFolder
@@ -48,7 +48,7 @@ TEN_STEPS = {
 def train(path, strategy):
     """Trains a REM model for ten steps, the last one of eleven images."""
     config = dataclasses.replace(
-        configs.load("digits"), strategy=strategy, **TEN_STEPS
+        defaults.load("digits"), strategy=strategy, **TEN_STEPS
     )
     folder = RunFolder(path, config)
     made = devices.make_strategy(strategy)

@@ -8,7 +8,7 @@ from PIL import Image
 from tests.nightly import nightly
 from tests.pictures import KINDS, write_shapes
 from tests.training.test_run import command
-from training import configs, pictures, presets
+from training import defaults, pictures, presets
 from training.configs import Config
 
 
@@ -36,7 +36,7 @@ def test_steps_batches_and_size_follow_from_the_pictures(
     tmp_path, count, size, expected
 ):
     write_empty(tmp_path, count, size)
-    config = configs.load(str(tmp_path))
+    config = defaults.load(str(tmp_path))
     assert {name: getattr(config, name) for name in expected} == expected
     small = min(size) < 128
     assert config.model == (pictures.MODEL if small else pictures._PHOTOS)
@@ -49,7 +49,7 @@ def test_steps_batches_and_size_follow_from_the_pictures(
 def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     counts = {"bar": 4, "cross": 20, "ring": 40}
     write_shapes(tmp_path / "shapes", counts, seed=4)
-    config = configs.load(str(tmp_path / "shapes"))
+    config = defaults.load(str(tmp_path / "shapes"))
     assert (config.balanced, config.flip, config.recolour) == (True, True, 0.5)
     assert config.dense_head and config.fill == "edge" and config.shift == 3
     # 0.8 * 3 * 40 pictures, with those that are repeated, in 6 steps of 16.
@@ -59,27 +59,27 @@ def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     assert "some are mirrored (--no-flip) and recoloured (--recolour 0)" in text
     assert "rare classes are seen more often (--no-balanced)" in text
     write_empty(tmp_path / "even", 40, (40, 40))
-    assert not configs.load(str(tmp_path / "even")).balanced
+    assert not defaults.load(str(tmp_path / "even")).balanced
 
 
 def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
     write_empty(tmp_path / "large", 40, (40, 40))
-    other = configs.load(str(tmp_path / "large"), "dr_capsnet_small")
+    other = defaults.load(str(tmp_path / "large"), "dr_capsnet_small")
     assert other.epochs == 1100 and not other.coupling_types
     assert other.sharpness_start is None
     assert any(other.counterfactual_weights)
     write_empty(tmp_path / "small", 40, (9, 30))
-    assert configs.load(str(tmp_path / "small")) == presets.with_losses(
+    assert defaults.load(str(tmp_path / "small")) == presets.with_losses(
         Config(dataset=str(tmp_path / "small"))
     )
     (tmp_path / "none").mkdir()
-    assert configs.load(str(tmp_path / "none")).epochs == Config().epochs
+    assert defaults.load(str(tmp_path / "none")).epochs == Config().epochs
 
 
 def test_many_pictures_are_seen_eight_times(tmp_path, monkeypatch):
     write_empty(tmp_path, 40, (40, 40))
     monkeypatch.setattr(pictures, "_STEPS", 10)
-    assert configs.load(str(tmp_path)).epochs == 8
+    assert defaults.load(str(tmp_path)).epochs == 8
 
 
 def test_a_plan_tells_what_is_done_with_pictures(tmp_path, capsys):
@@ -117,29 +117,29 @@ def test_shapes_are_learnt_without_any_flag(tmp_path, counts, sides):
 
 def test_photos_that_have_a_name_get_a_network_that_takes_them():
     for name in ("imagenette_128px", "cats_vs_dogs"):
-        config = configs.load(name)
+        config = defaults.load(name)
         assert (config.model, config.resize) == (
             presets.PHOTOS,
             presets.PHOTO_SIDE,
         )
         # Of other networks the protocol's, as in the paper's tables.
-        other = configs.load(name, "efficient_conv_capsnet")
+        other = defaults.load(name, "efficient_conv_capsnet")
         assert (other.resize, other.measured) == (128, False)
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "mine.npz", "digits"])
 def test_the_default_network_is_trained_to_use_its_trees(dataset):
     for model in (None, "dr_capsnet_small"):
-        config = configs.load(dataset, model)
+        config = defaults.load(dataset, model)
         assert config.counterfactual_weights == (1.0, 1.0)
         assert config.coupling_share < 0.5
         assert (config.pruning_begin, config.pruning_end) == (0.2, 0.8)
 
 
 def test_other_networks_and_the_paper_have_none_of_that():
-    other = configs.load("mnist", "efficient_capsnet")
+    other = defaults.load("mnist", "efficient_capsnet")
     assert not any(other.counterfactual_weights)
     assert other.pruning_begin == 0.0
-    published = presets.published(configs.load("mnist"))
+    published = presets.published(defaults.load("mnist"))
     assert not any(published.counterfactual_weights)
     assert not any(published.coupling_weights)

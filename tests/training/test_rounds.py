@@ -11,6 +11,7 @@ from tests.training.test_run import command, tiny_data
 from training import (
     callbacks,
     configs,
+    defaults,
     dense_head,
     plan,
     run,
@@ -174,7 +175,7 @@ def test_folders_get_rounds_unless_epochs_are_given(tmp_path, capsys):
     ):
         options = parser.parse_args([*flags, *more])
         assert starting.open_folder(options).config.rounds == expected
-    assert configs.load("mnist").rounds == 1
+    assert defaults.load("mnist").rounds == 1
     data = tiny_data(tmp_path / "tiny.npz")
     assert command("--dataset", data, "--rounds", 2, "--dry-run") == 0
     assert "Training takes at least about" in capsys.readouterr().out

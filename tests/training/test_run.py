@@ -15,7 +15,7 @@ import tfcaps
 from tests.commands import status_of
 from tests.training.datasets.test_datasets import arrays
 from tfcaps import rem
-from training import configs, results, run, starting, train
+from training import defaults, results, run, starting, train
 from training.folder import RunFolder
 
 _ROOT = Path(__file__).parents[2]
@@ -263,9 +263,9 @@ def test_a_mistake_prints_nothing_else_in_a_real_process(tmp_path):
 def test_an_accuracy_ends_a_training_but_not_before_its_pruning(
     tmp_path, monkeypatch
 ):
-    load = configs.load
+    load = defaults.load
     monkeypatch.setattr(
-        configs,
+        defaults,
         "load",
         lambda *of: dataclasses.replace(load(*of), stop_accuracy=0.0),
     )

@@ -7,7 +7,7 @@ from cli import UserError
 from tests.training.datasets.test_datasets import write_image
 from tests.training.datasets.test_own import counts, load
 from tests.training.test_run import command
-from training import configs
+from training import defaults
 from training.datasets import own
 
 ROWS = [(f"{name}/{k}.png", name) for name in "ab" for k in range(10)]
@@ -72,7 +72,7 @@ def test_a_split_decides(table):
 @pytest.mark.slow
 def test_settings_and_plan_are_those_of_pictures(table, capsys, tmp_path):
     path = table(ROWS)
-    config = configs.load(str(path))
+    config = defaults.load(str(path))
     assert (config.batch_size, config.epochs, config.resize) == (16, 2200, 32)
     flags = ("--dataset", path, "--dry-run", "--epochs", 3)
     assert command(*flags, "--out", tmp_path / "run") == 0
@@ -118,7 +118,7 @@ def test_files_that_are_no_csv_or_not_there_are_refused(table, tmp_path):
     with pytest.raises(UserError, match="labels.csv is not UTF-8"):
         load(path)
     path.unlink()
-    for read in (load, lambda path: configs.load(str(path))):
+    for read in (load, lambda path: defaults.load(str(path))):
         with pytest.raises(UserError, match="there is no file .*labels.csv"):
             read(path)
 

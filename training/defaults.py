@@ -1,0 +1,38 @@
+"""The settings of a run where flags say nothing else."""
+
+import dataclasses
+
+from training import pictures, presets
+from training.configs import Config
+from training.datasets.protocols import protocol
+
+
+def load(dataset: str, model: str | None = None) -> Config:
+    """Returns the settings of a data set: its own, or the defaults.
+
+    Preparation and augmentation are those of the data set's protocol.
+
+    Args:
+        dataset: What `--dataset` names.
+        model: What `--model` names, or `None`.
+    """
+    if dataset in presets.PART_TYPES:
+        config = dataclasses.replace(presets.figures(), dataset=dataset)
+        is_default = model in (None, presets.CONSTELLATION)
+        return (
+            presets.constellation(Config(dataset=dataset))
+            if is_default
+            else config
+        )
+    if model == presets.CONSTELLATION:
+        found = pictures.get_config(dataset, model)
+        return presets.constellation(found or Config(dataset=dataset))
+    if dataset == "digits":
+        return presets.digits()
+    if dataset in presets.PHOTO_EPOCHS and model in (None, presets.PHOTOS):
+        return presets.photos(dataset)
+    if dataset and (found := pictures.get_config(dataset, model)):
+        return found
+    settings = dataclasses.asdict(protocol(dataset))
+    known = {k: value for k, value in settings.items() if value is not None}
+    return presets.with_losses(Config(dataset=dataset, **known), model)
