@@ -11,7 +11,7 @@ from tests.rem.compaction.test_compact import sharpen
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.rem.pruning.structured import CRITERIA, Evidence, look_ahead, taylor
-from tfcaps.rem.pruning.unit_groups import KINDS, UnitGroups, arrays_of
+from tfcaps.rem.pruning.unit_groups import KINDS, UnitGroups
 
 # How many kinds of places each network has whose units may leave.
 SITES = {
@@ -131,7 +131,9 @@ def test_scopes_and_least_shares():
 def test_look_ahead_scores_are_those_of_the_definition(rng):
     model = tiny_capsnet()
     groups = UnitGroups(model, ("filters", "types"))
-    evidence = Evidence(arrays_of(groups.variables), lambda: [], rng)
+    evidence = Evidence(
+        [np.asarray(v) for v in groups.variables], lambda: [], rng
+    )
     first = np.array(model.get_layer("conv").kernel)  # [3, 3, 1, 4]
     second = np.array(model.get_layer("primary_caps").conv.kernel)
     third = np.array(model.get_layer("class_caps").transformation)
@@ -165,7 +167,9 @@ def test_taylor_scores_are_the_change_of_the_loss_to_first_order(images):
     scores = taylor(
         pruning.groups,
         Evidence(
-            arrays_of(pruning.variables), lambda: pruning._towards(model), None
+            [np.asarray(v) for v in pruning.variables],
+            lambda: pruning._towards(model),
+            None,
         ),
     )
     loss = tfcaps.losses.MarginLoss()
