@@ -1,6 +1,7 @@
 """The example client, against a server that answers as TensorFlow Serving."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -202,7 +203,7 @@ def test_a_server_that_does_not_run_or_answer(monkeypatch):
         (200, "[]", "it answers: []"),
         (502, "<html>\n bad\n", "it answers: <html> bad"),
         (503, "", "it answers: it does not say why."),
-        (400, "x " * 9000, r"x x x \[...\]"),
+        (400, "x " * 9000, "x x x [...]"),
         (400, '{"error": "no\\nnews"}', "answers HTTP 400: no news"),
         (
             404,
@@ -226,7 +227,7 @@ def test_a_server_that_is_another(status, body, message):
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/v1/models/m"
         try:
-            with pytest.raises(UserError, match=message):
+            with pytest.raises(UserError, match=re.escape(message)):
                 client.signature_of(url, "encode")
         finally:
             server.shutdown()
