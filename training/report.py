@@ -143,62 +143,6 @@ def _saved(
     ]
 
 
-def sentences(
-    measured: Mapping[str, Mapping[str, Mapping[str, Any]]],
-) -> list[str]:
-    """Returns a sentence for each measurement of `tests` of each model.
-
-    Args:
-        measured: For each model what `measure` of `training/results.py` returns
-            besides its report.
-    """
-    texts = []
-    for name, tests in measured.items():
-        for test, values in tests.items():
-            if test == "pairs":
-                text = (
-                    f"both digits of {values['both_found']:.2%} of the images "
-                    f"found, {values['share_found']:.2%} of all digits; the "
-                    "accuracy is how often the longest capsule is one of them"
-                )
-                if "pointing" in values:
-                    text += (
-                        f". {values['pointing']:.2%} of the digits' maps have "
-                        "their highest pixel on their own digit, "
-                        f"{values['pointing_other']:.2%} on the other, and "
-                        f"both of {values['pointing_both']:.2%} of the images "
-                        "are right"
-                    )
-            elif test == "maps":
-                text = (
-                    f"{values['relevance_mass']:.1%} of a map is on the "
-                    f"object (of the whole image "
-                    f"{values['relevance_mass_uniform']:.1%}), and the highest "
-                    f"pixel of {values['pointing']:.1%}"
-                )
-            elif test == "trees_down_to":
-                text = "; ".join(
-                    _of_deep_trees(*item) for item in values.items()
-                )
-            else:
-                text = (
-                    f"{test} images: {values['accuracy']:.2%} right, "
-                    f"{values['accuracy_quantized']:.2%} quantised, "
-                    f"{values['entropy_bits']:.2f} bits"
-                )
-            texts.append(f"{TITLES[name]}, {text}.")
-    return texts
-
-
-def _of_deep_trees(layer: str, used: Mapping[str, Any]) -> str:
-    return (
-        f"a tree down to the children of {layer} has {used['size']:.1%} of "
-        f"them; without it {used['necessity']['zero']:.1%} of the images lose "
-        "their class, without as many random ones "
-        f"{used['necessity_random']['zero']:.1%}"
-    )
-
-
 def all_measures(
     reports: Mapping[str, Report], compared: float | None = None
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

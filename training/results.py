@@ -15,7 +15,7 @@ import numpy as np
 from cli import UserError
 from export import run as export_command
 from tfcaps import rem
-from training import dense_head, learnt, parts, report, summary
+from training import dense_head, learnt, parts, summary
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
@@ -48,7 +48,7 @@ class Results:
     @property
     def sentences(self) -> list[str]:
         """All that is not in `reports`, in words."""
-        sentences = report.sentences(self.tests)
+        sentences = summary.sentences(self.tests)
         if self.compared is not None:
             sentences.append(dense_head.sentence(self.compared))
         return sentences
@@ -120,6 +120,8 @@ def show(
         measured: What was trained and measured.
         decoded: The last model with its decoder, if there is one.
     """
+    from training import report  # it needs matplotlib
+
     config = folder.config
     main = config.model_names[-1]
     model = measured.models[main]

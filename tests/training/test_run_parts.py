@@ -10,7 +10,7 @@ import pytest
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
-from training import parts, report, results
+from training import parts, report, results, summary
 from training.configs import Config
 from training.datasets import Data
 from training.datasets.masks import Masks
@@ -259,7 +259,7 @@ def test_a_run_measures_parts_and_shows_them(
     assert saved["tests"]["pairs"].items() >= measured.items()
     on_maps = parts.maps(model, data)
     assert saved["tests"]["maps"] == on_maps
-    of_maps, sentence = report.sentences(tests)
+    of_maps, sentence = summary.sentences(tests)
     assert f"{on_maps['relevance_mass']:.1%} of a map is on" in of_maps
     assert f"{measured['pointing']:.2%} of the digits' maps" in sentence
     head, [row] = report.all_measures(reports)

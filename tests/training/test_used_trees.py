@@ -5,7 +5,7 @@ import pytest
 
 from tests.networks import SMALL_NETWORKS, draw_weights
 from tfcaps import rem
-from training import parts, report
+from training import parts, summary
 from training.image_data import Images, Split
 
 
@@ -62,7 +62,7 @@ def test_a_report_says_how_large_and_how_necessary_deep_trees_are(capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "down to the children of hidden_caps" in said
     assert used.verdict in said
-    (sentence,) = report.sentences({"rem": {"trees_down_to": deeper}})
+    (sentence,) = summary.sentences({"rem": {"trees_down_to": deeper}})
     assert f"children of hidden_caps has {found.size:.1%} of them" in sentence
     assert (
         f"{found.necessity['zero']:.1%} of the images lose their class"
