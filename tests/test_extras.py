@@ -1,5 +1,6 @@
 """A missing extra is one sentence, with the command that installs it."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -81,6 +82,15 @@ def test_a_bare_run_needs_nothing_to_draw_and_export():
     command = "training/run.py --bare --resume --out nowhere"
     done = without(hidden, command)
     assert "there is no run in nowhere" in done.stderr
+
+
+def test_training_and_measuring_load_nothing_to_draw(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in list(sys.modules):
+        if name.startswith(("training", "tfcaps.viz")):
+            monkeypatch.delitem(sys.modules, name)
+    for name in ("training.train", "training.results"):
+        importlib.import_module(name)
 
 
 @pytest.mark.parametrize(
