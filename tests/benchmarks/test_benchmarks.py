@@ -18,6 +18,7 @@ from benchmarks.measure import Row, interleaved
 from cli import run_command
 from tests.benchmarks.results import MACHINE, cells
 from tests.networks import SMALL_NETWORKS
+from tests.nightly import nightly
 from tfcaps.graphs import is_routed
 from tfcaps.rem import CouplingDictionary
 
@@ -165,6 +166,7 @@ def test_a_part_takes_its_own_place_and_leaves_the_others(
     assert page == tables.page(parts)
 
 
+@nightly
 @pytest.mark.slow
 def test_a_quick_run_writes_both_files(tmp_path, capsys):
     out = ("--out", str(tmp_path))

@@ -9,7 +9,7 @@ from benchmarks import runtimes
 from benchmarks.command import main
 from tests.exports import pruned_capsnet
 from tests.networks import tiny_capsnet
-from tests.nightly import NIGHTLY
+from tests.nightly import NIGHTLY, nightly
 
 
 def command(*arguments):
@@ -30,6 +30,7 @@ def data(tmp_path, rng):
     return path
 
 
+@nightly
 @pytest.mark.slow
 def test_every_network_has_a_row_for_each_runtime(tmp_path, data):
     formats = ("savedmodel", "litert", *(["onnx"] if NIGHTLY else []))
