@@ -237,6 +237,7 @@ def _value(text: str) -> Any:
 
 def _config(settings: dict[str, Any], recipe: str) -> Config:
     """Returns the settings of a run, on top of those of its data set."""
+
     target = settings.pop("target", None)
     like = settings.pop("defaults", settings["dataset"])
     dataset, _, model = like.partition("/")
