@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cli import UserError
-from training import defaults, presets
+from training import presets
 from training.configs import Config
 from training.tables import Column
 
@@ -241,6 +241,8 @@ def _config(settings: dict[str, Any], recipe: str) -> Config:
     target = settings.pop("target", None)
     like = settings.pop("defaults", settings["dataset"])
     dataset, _, model = like.partition("/")
+    from training import defaults  # it loads NumPy
+
     config = defaults.load(dataset, model or settings.get("model"))
     if target is not None:
         sparsity = target / 100
