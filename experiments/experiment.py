@@ -237,12 +237,11 @@ def _value(text: str) -> Any:
 
 def _config(settings: dict[str, Any], recipe: str) -> Config:
     """Returns the settings of a run, on top of those of its data set."""
+    from training import defaults  # it loads NumPy
 
     target = settings.pop("target", None)
     like = settings.pop("defaults", settings["dataset"])
     dataset, _, model = like.partition("/")
-    from training import defaults  # it loads NumPy
-
     config = defaults.load(dataset, model or settings.get("model"))
     if target is not None:
         sparsity = target / 100
