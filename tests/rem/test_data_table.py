@@ -120,7 +120,6 @@ FUNCTIONS = {
         m, d, draws=1, effect_samples=1
     ).to_dict(),
     "trees": lambda m, d: rem.trees(m, d).couplings,
-    "vote_distances": lambda m, d: rem.vote_distances(m, d, bins=3).means,
     "coupling_maps": lambda m, d: rem.coupling_maps(m, d, Y),
     "occlusion": lambda m, d: occlusion(m, d, size=4, stride=4),
     "pixel_deletion": lambda m, d: pixel_deletion(

@@ -18,7 +18,6 @@ FUNCTIONS = {
     "find_levels": lambda m, x: rem.find_levels(m, (x, LABELS), (3,)),
     "faithfulness": lambda m, x: rem.faithfulness(m, x),
     "trees": lambda m, x: rem.trees(m, x),
-    "vote_distances": lambda m, x: rem.vote_distances(m, x),
     "coupling_maps": lambda m, x: rem.coupling_maps(m, x, LABELS),
     "occlusion": lambda m, x: occlusion(m, x),
     "pixel_deletion": lambda m, x: pixel_deletion(

@@ -19,8 +19,6 @@ from tfcaps.rem.evaluation.report import Report as Report
 from tfcaps.rem.evaluation.silencing import tree_lengths
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts as TreesOnParts
 from tfcaps.rem.evaluation.trees_on_parts import trees_on_parts
-from tfcaps.rem.evaluation.vote_distances import VoteDistances as VoteDistances
-from tfcaps.rem.evaluation.vote_distances import vote_distances
 from tfcaps.rem.maps.explanation import coupling_maps, explanation
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
@@ -78,7 +76,6 @@ __all__ = [
     "tree_lengths",
     "trees",
     "trees_on_parts",
-    "vote_distances",
 ]
 
 

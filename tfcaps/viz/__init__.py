@@ -21,7 +21,6 @@ from tfcaps.viz.dictionary import (
     keys_per_class,
     most_frequent_trees,
 )
-from tfcaps.viz.distances import vote_distances
 from tfcaps.viz.drawing import Drawing
 from tfcaps.viz.maps import maps, saliency
 from tfcaps.viz.named_tree import named_tree
@@ -50,6 +49,5 @@ __all__ = [
     "saliency",
     "tradeoff",
     "tree_fields",
-    "vote_distances",
     "write_report",
 ]

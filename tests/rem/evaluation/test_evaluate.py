@@ -323,6 +323,31 @@ def test_layer_with_couplings_of_zero_is_named(model, images):
     assert rem.evaluate(model, (images, np.zeros(23, int)), 5).zero_layers == []
 
 
+@pytest.mark.parametrize(
+    "levels, mode", [(2, "midtread"), (6, "midtread"), ([7], "midrise")]
+)
+def test_keys_of_images_make_the_dictionary_of_the_report(levels, mode):
+    images = np.random.default_rng(3).random((7, 8, 8, 1), dtype=np.float32)
+    model = sharpened(tiny_capsnet())
+    bias = model.get_layer("class_caps").bias
+    # No ties between classes that get nothing else.
+    bias.assign(np.array([[0.1], [0.2], [0.15]]) + np.zeros(bias.shape))
+    report = rem.evaluate(model, (images, np.zeros(7, int)), levels, mode=mode)
+    found = rem.trees(model, images, levels, mode=mode, batch_size=3)
+    keys, predicted = found.codes, found.predicted
+    assert keys.shape == (7, 8) and keys.dtype == np.uint8
+    trees = rem.CouplingDictionary(3)
+    trees.update(keys, predicted)
+    assert sum(trees.num_samples) == 7
+    if levels == 2:  # so coarse that predictions change
+        assert np.any(predicted != np.argmax(model(images), axis=-1))
+    else:
+        assert max(trees.num_keys) > 1
+    for j in range(3):
+        np.testing.assert_array_equal(trees.keys(j), report.dictionary.keys(j))
+        assert trees.counts(j) == report.dictionary.counts(j)
+
+
 def test_labels_of_some_classes_are_enough(model, images):
     report = rem.evaluate(model, (images, np.full(23, 2)))
     trees = report.dictionaries["true"]
