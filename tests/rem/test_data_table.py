@@ -116,9 +116,7 @@ FUNCTIONS = {
     "find_levels": lambda m, d: rem.find_levels(
         m, d, (3,), batch_size=4
     ).to_dict(),
-    "faithfulness": lambda m, d: rem.faithfulness(
-        m, d, draws=1, effect_samples=1
-    ).to_dict(),
+    "faithfulness": lambda m, d: rem.faithfulness(m, d, draws=1).to_dict(),
     "trees": lambda m, d: rem.trees(m, d).couplings,
     "coupling_maps": lambda m, d: rem.coupling_maps(m, d, Y),
     "occlusion": lambda m, d: occlusion(m, d, size=4, stride=4),

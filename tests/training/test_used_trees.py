@@ -37,7 +37,7 @@ def test_trees_go_down_through_fully_connected_layers(
 
     def faithfulness(model, data, **settings):
         asked.append(settings["layer"])
-        few = {"draws": 1, "random_samples": 1, "effect_samples": 1}
+        few = {"draws": 1, "random_samples": 1}
         return measured(model, data, stability_samples=1, **few, **settings)
 
     monkeypatch.setattr(rem, "faithfulness", faithfulness)

@@ -9,8 +9,7 @@ from tests.networks import of_capsules
 from tfcaps import rem
 from tfcaps.layers import ClassCaps
 from tfcaps.models import load_pretrained
-from tfcaps.rem.evaluation.silencing import Silencer
-from tfcaps.rem.evaluation.study import Study
+from tfcaps.rem.evaluation.faithfulness import _Study
 from training.datasets import figures
 
 
@@ -30,34 +29,32 @@ def of_pairs(lengths):
     return model, (poses, np.zeros(len(lengths), int))
 
 
-def silenced(lengths, draws=30):
+def silenced(monkeypatch, lengths, draws=30):
     """Returns which children the controls silence, and the trees.
 
     They are active ones `[n, draws, i]`, all but the most active ones `[n, i]`,
     and those of the trees `[n, i]`.
     """
     model, data = of_pairs(lengths)
-    study = Study(Silencer(model), data, 9, 9, 0, 0)
-    study.plan(1, 1, 1, 1)
-    seen = []
+    asked = []
 
-    def silence(images, silenced, name):
-        seen.append(silenced(np.arange(len(images))))
-        return np.ones((len(images), 4))
+    def without(self, name, images, silenced):
+        asked.append(silenced)
+        return 1.0, 1.0
 
-    study._silence = silence
-    study.active_children(np.arange(len(lengths)), draws)
-    others, longest, *_ = seen
-    return others.reshape(len(lengths), draws, 12), longest, study.trees
+    monkeypatch.setattr(_Study, "without", without)
+    rem.faithfulness(model, data, draws=draws)
+    trees, _, _, _, others, longest, *_ = asked
+    return others.reshape(len(lengths), draws, 12), longest, trees
 
 
-def test_children_that_are_hardly_active_are_no_control():
+def test_children_that_are_hardly_active_are_no_control(monkeypatch):
     # The tree of class 3 is children 6 and 7.
     lengths = np.full((3, 12), 0.05)
     lengths[:, [6, 7]] = 1.0
     lengths[1, 0] = 0.2
     lengths[2, [0, 1, 2]] = 0.5, 0.11, 0.3
-    others, rest, trees = silenced(lengths)
+    others, rest, trees = silenced(monkeypatch, lengths)
     np.testing.assert_array_equal(trees, [np.arange(12) // 2 == 3] * 3)
     np.testing.assert_array_equal(rest, ~trees)
     assert not others[0].any()
@@ -135,8 +132,3 @@ def test_the_verdict_has_the_number_and_names_the_reason():
         "that it hardly matters which children are in a tree."
     )
     assert changed(1.0, 1.0, 0.1, active=0.96).empty
-    old = dataclasses.replace(
-        changed(1.0, 1.0, 0.1), necessity_active=None, sufficiency_longest=None
-    )
-    assert old.verdict.endswith("without as many random children 10.0 %.")
-    assert "active" not in str(old) and old.to_dict()["empty"] is False

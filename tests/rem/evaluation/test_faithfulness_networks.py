@@ -14,12 +14,12 @@ from tests.networks import (
 )
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, PrimaryMatrixCaps
-from tfcaps.rem.evaluation import study as measures
+from tfcaps.rem.evaluation import faithfulness as measures
 
 IMAGES = np.random.default_rng(3).random((12, 8, 8, 1), dtype=np.float32)
 LABELS = np.arange(12) % 3
 # For tests that look at the measures of all images only.
-FEW = {"random_samples": 2, "effect_samples": 1, "stability_samples": 1}
+FEW = {"random_samples": 2, "stability_samples": 1}
 
 
 def test_of_a_network_whose_tree_is_everything():
@@ -40,12 +40,7 @@ def test_of_a_network_whose_tree_is_everything():
     assert report.necessity["mean"] == 1.0
     assert (report.size, report.empty_trees) == (0.25, 0.0)
     assert report.class_share == pytest.approx(1.0)
-    # Each of the two children is missed, and none of the others.
-    assert report.rank_agreement == pytest.approx(1.0)
-    deletion, insertion = report.child_deletion, report.child_insertion
-    assert deletion["coupling"] == deletion["effect"] < deletion["random"]
-    assert insertion["coupling"] == insertion["effect"] > insertion["random"]
-    assert deletion["coupling"] < 0.2 < 0.8 < insertion["coupling"]
+    assert report.stability is None  # capsules have no pixels
     assert report.silent_capsules == {"classes": 0.0}
     assert not report.empty
     assert report.verdict == (
@@ -101,7 +96,6 @@ def test_of_a_network_whose_tree_is_nothing():
         "still taken for the same class."
     )
     assert report.class_share == 1.0  # couplings never vary
-    assert report.rank_agreement == pytest.approx(-1.0)
 
 
 def test_of_a_network_without_trees():
@@ -113,8 +107,6 @@ def test_of_a_network_without_trees():
     assert report.necessity == {"zero": 0.0, "mean": 0.0}
     assert report.necessity_random == {"zero": 0.0, "mean": 0.0}
     assert report.sufficiency == report.sufficiency_random
-    # Empty trees are the same.
-    assert report.randomisation == report.randomisation_random == 1.0
     assert report.empty
 
 
@@ -130,12 +122,6 @@ def test_measures_of_nothing_are_defined():
     assert measures.jaccard(none, none) == 1.0
     assert measures.jaccard(none, some) == 0.0
     same, scores = np.ones((2, 3)), np.array([[1.0, 2, 3], [3, 2, 1]])
-    assert measures.rank_agreement(same, scores) == 0.0
-    # Equal scores share their mean rank.
-    tied, others = np.array([[1.0, 1, 2, 3]]), np.array([[3.0, 2, 0, 1]])
-    expected = np.corrcoef([1.5, 1.5, 3, 4], [4, 3, 1, 2])[0, 1]
-    found = measures.rank_agreement(tied, others)
-    assert found == pytest.approx(expected)
     assert measures.class_share(same, np.arange(2)) == 1.0
     assert measures.class_share(scores, np.zeros(2)) == 0.0
     assert measures.class_share(scores, np.arange(2)) == 1.0
@@ -280,9 +266,7 @@ def test_a_compact_model_has_the_measures_of_the_whole_one():
         rem.faithfulness(network, data).to_dict()
         for network in (compact, model)
     )
-    # The class capsules that are drawn anew have no silent children.
-    for name in ("randomisation", "silent_capsules"):
-        found.pop(name), expected.pop(name)
+    found.pop("silent_capsules"), expected.pop("silent_capsules")
     for name, value in expected.items():
         if isinstance(value, (float, dict)):
             value = pytest.approx(value, abs=1e-5)
@@ -293,24 +277,14 @@ def test_report_prints_and_saves(tmp_path):
     model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
     report = rem.faithfulness(model, (IMAGES, LABELS))
     text = str(report)
-    assert (
-        f"sufficiency, zero            {100 * report.sufficiency['zero']:.1f}"
-    )
-    assert "by coupling" in text and text.endswith(report.verdict)
+    share = f"{100 * report.sufficiency['zero']:.1f} %"
+    assert f"sufficiency, zero            {share}" in text
+    assert text.endswith(report.verdict)
     report.save(tmp_path / "faithfulness.json")
     saved = json.loads((tmp_path / "faithfulness.json").read_text())
     assert saved == report.to_dict()
     assert saved["necessity"] == report.necessity
     assert saved["empty"] is report.empty
-
-
-def test_two_thousand_images_cost_at_most_fifteen_passes():
-    images = np.tile(IMAGES, (167, 1, 1, 1))
-    report = rem.faithfulness(tiny_capsnet(), (images, np.zeros(2004)))
-    assert report.samples == 2000
-    assert report.cost == pytest.approx(13.744)
-    large = rem.faithfulness(tiny_capsnet(), (images[:24], np.zeros(24)))
-    assert large.cost > 15  # few images are all looked at
 
 
 def test_evaluate_has_faithfulness_if_asked_for():
@@ -338,7 +312,7 @@ def test_evaluate_has_faithfulness_if_asked_for():
 def test_wrong_arguments_are_errors():
     model = tiny_capsnet()
     data = IMAGES, LABELS
-    for name in ("samples", "draws", "random_samples", "effect_samples"):
+    for name in ("samples", "draws", "random_samples"):
         message = f"`{name}` must be at least 1. Received: {name}=0"
         with pytest.raises(ValueError, match=message):
             rem.faithfulness(model, data, **{name: 0})
@@ -348,12 +322,12 @@ def test_wrong_arguments_are_errors():
         rem.faithfulness(keras.Sequential([keras.Input((4,))]), data)
     with pytest.raises(
         ValueError,
-        match="must be the name of a routed layer, one of .'class_caps'.. "
+        match="must be the last routed layer, or .*: one of .'class_caps'.. "
         "Received: layer='primary_caps'",
     ):
         rem.faithfulness(model, data, layer="primary_caps")
     em = SMALL_NETWORKS["em_capsnet"]()
-    with pytest.raises(ValueError, match="layer='conv_caps1', whose capsules"):
+    with pytest.raises(ValueError, match="layer='conv_caps1'"):
         rem.faithfulness(em, data, layer="conv_caps1")
     inside = keras.Model(em.input, em.get_layer("conv_caps2").output)
     with pytest.raises(

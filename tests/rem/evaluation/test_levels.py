@@ -14,7 +14,7 @@ from tfcaps.layers import ClassCaps, Length
 
 CANDIDATES = (11, 2, 5)
 # What is not looked at here.
-FEW = {"random_samples": 1, "effect_samples": 1, "stability_samples": 1}
+FEW = {"random_samples": 1, "stability_samples": 1}
 
 
 @pytest.fixture(scope="module")

@@ -312,7 +312,7 @@ class Evaluator:
             lengths = partial(self._lengths, images)
             classes = class_of_each(labels, self.num_classes, lengths)
             inputs = [images, np.maximum(classes, 0).astype("int32")]
-            batch = predict(self._network, inputs)
+            batch = predict(self._network, inputs, compiled=True)
             check_finite(batch, self.model)
             counts.add(batch, classes)
             bar.add(1)
@@ -321,7 +321,10 @@ class Evaluator:
     def _lengths(self, images: Any) -> Array:
         """Returns the lengths, by which one of several classes is chosen."""
         no_labels = np.zeros(len(images), "int32")
-        lengths: Array = predict(self._network, [images, no_labels])["lengths"]
+        inputs = [images, no_labels]
+        lengths: Array = predict(self._network, inputs, compiled=True)[
+            "lengths"
+        ]
         return lengths
 
     @cached_property

@@ -1,27 +1,33 @@
 """Measures whether a network uses its parse trees."""
 
+import collections
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from numpy.typing import NDArray
 
+from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.evaluation.silencing import Silencer
-from tfcaps.rem.evaluation.study import (
-    Study,
-    class_share,
-    effect_rows,
-    evenly,
-)
+from tfcaps.rem.parse.in_tree import in_tree
+from tfcaps.rem.parse.trees import iter_trees
 from tfcaps.rem.results import Result, lines_of
+
+Array = NDArray[Any]
 
 # Capsules below this length for every image are silent.
 _SILENT = 0.01
-
-# Single effects and orders are measured on so many images that the routed
-# layers see about so many rows, which grow with the children.
-_EFFECT_ROWS = 4000
-_EFFECT_SAMPLES = (8, 64)
+# Children are active if they exceed this share of the image's most active one.
+_ACTIVE = 0.1
+# By rows and columns.
+_SHIFTS = ((-1, 0), (1, 0), (0, -1), (0, 1))
+# Activations that differ less are the same but for rounding.
+_DECIMALS = 6
+# The same for the variance of couplings: that of those which differ by 1e-7.
+_NO_VARIANCE = 1e-14
 # Below it, most images keep their class without their tree.
 EMPTY_NECESSITY = 0.5
 # Necessity must be above that of other children by this much.
@@ -49,32 +55,15 @@ class Faithfulness(Result):
         size: Mean share of the children that are in the tree.
         empty_trees: Share of images whose tree has no child. Silencing such a
             tree changes nothing.
-        child_deletion: Area under the length of the class, relative to the
-            length with all children, as children are silenced one after another
-            (pose 0), by their order: from the most `"coupling"`, from the
-            largest single `"effect"`, or `"random"`. The lower, the better.
-            It may exceed 1.
-        child_insertion: The same as children are added to none. The higher, the
-            better.
-        rank_agreement: Mean over images of Spearman's correlation, over the
-            children, of coupling and single effect (what the class loses in
-            length when that child alone is silenced), in [-1, 1]. An image for
-            which either is the same for all children counts 0.
         class_share: Share of the variance over images of the couplings with the
             predicted class that this class explains. 1 is a lookup of the
             class, also where couplings never vary.
         stability: Mean Jaccard index of the tree and that of the image shifted
             by one pixel. `None` if the model's input is no image.
-        randomisation: Mean Jaccard index of the tree and that of a network
-            whose class capsules have weights drawn anew. Of trees that depend
-            on what was learnt it is near `randomisation_random`.
-        randomisation_random: Mean Jaccard index of the tree and as many random
-            children.
         silent_capsules: For each capsule layer, the share of capsules that are
             shorter than 0.01 for every image.
         samples: How many images were used.
         layer: Name of the layer whose children were silenced.
-        cost: How often the routed layers ran for each image, on average.
         necessity_active: Necessity of as many active children that are not in
             the tree, drawn at random; of all of them where there are fewer. A
             child is active if its activation is more than a tenth of that of
@@ -91,20 +80,13 @@ class Faithfulness(Result):
     same_without_tree: dict[str, float]
     size: float
     empty_trees: float
-    child_deletion: dict[str, float]
-    child_insertion: dict[str, float]
-    rank_agreement: float
     class_share: float
     stability: float | None
-    randomisation: float
-    randomisation_random: float
     silent_capsules: dict[str, float]
     samples: int
     layer: str
-    cost: float
-    # Of reports of before they were measured, `None`.
-    necessity_active: dict[str, float] | None = None
-    sufficiency_longest: dict[str, float] | None = None
+    necessity_active: dict[str, float]
+    sufficiency_longest: dict[str, float]
 
     @property
     def empty(self) -> bool:
@@ -133,10 +115,10 @@ class Faithfulness(Result):
     @property
     def _controls(self) -> dict[str, dict[str, float]]:
         """Necessity of as many children of other kinds, by what they are."""
-        controls = {"random children": self.necessity_random}
-        if self.necessity_active is not None:
-            controls["other active children"] = self.necessity_active
-        return controls
+        return {
+            "random children": self.necessity_random,
+            "other active children": self.necessity_active,
+        }
 
     @property
     def verdict(self) -> str:
@@ -176,44 +158,30 @@ class Faithfulness(Result):
 
     def rows(self) -> list[tuple[str, str]]:
         """Returns the names of measures, and what they are as text."""
-        beside: dict[str, dict[str, float] | None] = {
-            "of random children": self.sufficiency_random,
-            "of the most active ones": self.sufficiency_longest,
-        }
-        others: dict[str, dict[str, float] | None] = {
-            f"of {title}": n for title, n in self._controls.items()
-        }
-        replacements = [
-            ("sufficiency", self.sufficiency, beside),
-            ("necessity", self.necessity, others),
-        ]
-        orders = [
-            ("child deletion", self.child_deletion),
-            ("child insertion", self.child_insertion),
-        ]
         stability = "–" if self.stability is None else f"{self.stability:.3f}"
-        silent = ", ".join(
+        silent = [
             f"{_percent(share)} of {name}"
             for name, share in self.silent_capsules.items()
-        )
+        ]
         return [
             ("images measured", f"{self.samples:,}"),
             *(
                 (
-                    f"{title}, {name}",
-                    ", ".join(
-                        [
-                            _percent(own[name]),
-                            *(
-                                f"{control} {_percent(measured[name])}"
-                                for control, measured in controls.items()
-                                if measured is not None
-                            ),
-                        ]
-                    ),
+                    f"sufficiency, {name}",
+                    f"{_percent(self.sufficiency[name])}, of random children "
+                    f"{_percent(self.sufficiency_random[name])}, of the most "
+                    f"active ones {_percent(self.sufficiency_longest[name])}",
                 )
-                for title, own, controls in replacements
-                for name in own
+                for name in self.sufficiency
+            ),
+            *(
+                (
+                    f"necessity, {name}",
+                    f"{_percent(self.necessity[name])}, of random children "
+                    f"{_percent(self.necessity_random[name])}, of other active "
+                    f"children {_percent(self.necessity_active[name])}",
+                )
+                for name in self.necessity
             ),
             (
                 "same class without the tree",
@@ -222,25 +190,9 @@ class Faithfulness(Result):
             ),
             ("size of a tree", f"{_percent(self.size)} of the children"),
             ("images without a tree", _percent(self.empty_trees)),
-            *(
-                (
-                    title,
-                    f"{areas['coupling']:.3f} by coupling, "
-                    f"{areas['random']:.3f} random, "
-                    f"{areas['effect']:.3f} by effect",
-                )
-                for title, areas in orders
-            ),
-            ("rank agreement", f"{self.rank_agreement:.3f}"),
             ("class share", f"{self.class_share:.3f}"),
             ("stability", stability),
-            (
-                "randomisation",
-                f"{self.randomisation:.3f}, of random children "
-                f"{self.randomisation_random:.3f}",
-            ),
-            ("silent capsules", silent),
-            ("routings per image", f"{self.cost:.1f}"),
+            ("silent capsules", ", ".join(silent)),
         ]
 
     def __str__(self) -> str:
@@ -255,7 +207,6 @@ def faithfulness(
     samples: int = 2000,
     draws: int = 5,
     random_samples: int = 400,
-    effect_samples: int | None = None,
     stability_samples: int = 256,
     seed: int = 0,
     batch_size: int = 256,
@@ -270,22 +221,13 @@ def faithfulness(
     some capsule of the tree exceeds that value.
 
     Silenced children get pose and activation 0 (`"zero"`), or their means over
-    the images (`"mean"`), and the routed layers above run again. Deletion,
-    insertion and single effects are those of `"zero"`. In an image whose tree
-    is empty there is nothing to silence: its class is not lost.
+    the images (`"mean"`), and the routed layers above run again. In an image
+    whose tree is empty there is nothing to silence: its class is not lost.
 
-    The network below the children runs once for each image, and once for each
-    of the four shifts of the `stability_samples`. The routed layers above run
-
-        1 + 4 + [6 draws + 3] random_samples / n
-          + [i + 6 (steps - 1) + 1] effect_samples / n
-          + 4 stability_samples / n
-
-    times for each of n images: 13.7 times for 2,000 images and 8 children, 16.6
-    times for 1,024 children.
-    Silencing all children in an order takes `i` steps, or 16 if there are more
-    children. The images stay in memory, and so do the inputs of the routed
-    layers, `4 * i * k` bytes for each image.
+    The network runs twice for each image, and once for each of the four shifts
+    of the `stability_samples`; the routed layers above run another four times,
+    and `6 draws + 2` times for the `random_samples`. The images stay in memory,
+    and so do the inputs of the routed layers, `4 * i * k` bytes for each image.
 
     Args:
         model: A functional or sequential model with a routed layer, from images
@@ -300,12 +242,8 @@ def faithfulness(
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
             drawn for each image. Defaults to `5`.
-        random_samples: Int. Random and active children are silenced, and
-            weights drawn anew, for at most this many images, evenly spaced.
-            Defaults to `400`.
-        effect_samples: Int. The same for single effects and orders of children.
-            Defaults to 64, or to fewer, at least 8, where there are many
-            children.
+        random_samples: Int. Random and active children are silenced for at most
+            this many images, evenly spaced. Defaults to `400`.
         stability_samples: Int. The same for shifted images, whose border pixels
             are repeated. Defaults to `256`.
         seed: Int. Seed of all that is random. Defaults to `0`.
@@ -323,10 +261,6 @@ def faithfulness(
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429 (sufficiency,
           and necessity as comprehensiveness)
-        - Petsiuk, Das, Saenko, 2018, https://arxiv.org/abs/1806.07421
-          (deletion, insertion)
-        - Adebayo et al., 2018, https://arxiv.org/abs/1810.03292
-          (randomisation)
         - Mitterreiter, Koch, Giesen, Laue, 2023,
           https://arxiv.org/abs/2301.01583 (silent capsules)
     """
@@ -336,49 +270,268 @@ def faithfulness(
         "random_samples": random_samples,
         "stability_samples": stability_samples,
     }
-    if effect_samples is not None:
-        numbers["effect_samples"] = effect_samples
     for name, number in numbers.items():
         if number < 1:
             raise ValueError(
                 f"`{name}` must be at least 1. Received: {name}={number}."
             )
-    silencer = Silencer(model, layer, batch_size=batch_size)
-    study = Study(silencer, dataset, samples, batch_size, seed, verbose)
-    some = evenly(study.count, random_samples)
-    if effect_samples is None:
-        effect_samples = _effect_samples(silencer.num_children)
-    few = evenly(study.count, effect_samples)
-    shifted = evenly(study.count, stability_samples)
-    study.plan(draws, len(some), len(few), len(shifted))
-    found = {
-        **study.whole_trees(),
-        **study.random_children(some, draws),
-        **study.active_children(some, draws),
-        **study.orders(few),
-        "stability": study.stability(shifted),
-        "randomisation": study.randomisation(some, draws),
-    }
+    silencer = Silencer(model, layer)
+    images = _first_images(dataset, silencer.model, samples, batch_size)
+    every = np.arange(len(images))
+    some = _evenly(len(images), random_samples)
+    few = _evenly(len(images), stability_samples)
+    moved = [_shifted(images[few], *by) for by in _SHIFTS if images.ndim == 4]
+    batches = (
+        array[start : start + batch_size]
+        for array in (images, *moved)
+        for start in range(0, len(array), batch_size)
+    )
+    traced = _traced(silencer, batches)
+    inside = traced.inside[every]
+    rows = 4 * len(every) + (6 * draws + 2) * len(some)
+    bar = keras.utils.Progbar(rows, verbose=verbose, unit_name="routing")
+    study = _Study(silencer, images, traced, batch_size, bar)
+
+    random, other, longest = study.other_children(some, draws, seed)
+    drawn = np.repeat(some, draws)
+    shares: dict[str, dict[str, float]] = collections.defaultdict(dict)
+    for name in ("zero", "mean"):
+        without = functools.partial(study.without, name)
+        same, gone = without(every, inside)
+        shares["same_without_tree"][name] = same
+        shares["necessity"][name] = gone
+        shares["sufficiency"][name], _ = without(every, ~inside)
+        shares["sufficiency_random"][name], _ = without(drawn, ~random)
+        _, shares["necessity_random"][name] = without(drawn, random)
+        _, shares["necessity_active"][name] = without(drawn, other)
+        shares["sufficiency_longest"][name], _ = without(some, ~longest)
+    before, after = np.tile(inside[few], (4, 1)), traced.inside[len(every) :]
     return Faithfulness(
-        **found,
-        size=float(np.mean(study.trees)),
-        empty_trees=float(np.mean(~np.any(study.trees, axis=-1))),
-        class_share=class_share(study.towards, study.classes),
-        silent_capsules={
-            layer.name: float(np.mean(study.active[layer.name] < _SILENT))
-            for layer in silencer.model.layers
-            if layer.name in study.active
-        },
-        samples=study.count,
+        **shares,
+        size=float(np.mean(inside)),
+        empty_trees=float(np.mean(~np.any(inside, axis=-1))),
+        class_share=class_share(traced.towards[every], traced.classes[every]),
+        stability=jaccard(before, after) if moved else None,
+        silent_capsules=study.silent,
+        samples=len(images),
         layer=silencer.layer.name,
-        cost=silencer.votes / study.count,
     )
 
 
-def _effect_samples(children: int) -> int:
-    """Returns the number of images that have about `_EFFECT_ROWS` rows."""
-    least, most = _EFFECT_SAMPLES
-    return max(least, min(most, _EFFECT_ROWS // effect_rows(children)))
+def _first_images(
+    dataset: Any, model: keras.Model, samples: int, batch_size: int
+) -> Array:
+    """Returns at most so many images, the first ones."""
+    images: list[Array] = []
+    batches, _ = labelled_batches(dataset, batch_size, model, need_labels=False)
+    missing = samples
+    for batch, _ in batches:
+        images.append(batch[:missing])
+        missing -= len(images[-1])
+        if not missing:
+            break
+    if missing == samples:
+        raise ValueError(NO_SAMPLES)
+    return np.concatenate(images)
+
+
+def _shifted(images: Array, down: int, right: int) -> Array:
+    """Returns images shifted by a pixel, border pixels repeated."""
+    rows, columns = images.shape[1:3]
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
+    top, left = 1 - down, 1 - right
+    return padded[:, top : top + rows, left : left + columns]
+
+
+def _evenly(count: int, most: int) -> Array:
+    """Returns at most so many of `count` indices, evenly spaced."""
+    return np.arange(min(count, most)) * count // min(count, most)
+
+
+class _Traced(NamedTuple):
+    """The trees of images, down to the children of a layer.
+
+    Attributes:
+        classes: Predicted classes, `[n]`.
+        lengths: Lengths of these classes, `[n]`.
+        towards: The couplings that count, `[n, i]`: those of the children
+            towards the predicted class, or, with routed layers in between, the
+            largest towards a capsule that is in the tree.
+        inside: Which children are in the tree, bool `[n, i]`.
+        active: How active the children are, `[n, i]`.
+    """
+
+    classes: Array
+    lengths: Array
+    towards: Array
+    inside: Array
+    active: Array
+
+
+def _traced(silencer: Silencer, batches: Iterable[Array]) -> _Traced:
+    """Follows couplings above the uniform one down from the class."""
+    parts = []
+    for trees in iter_trees(silencer.model, batches, couplings=False):
+        towards, inside = trees.towards, trees.in_tree
+        active = trees.activations
+        layers = zip(trees.hidden, trees.thresholds[:-1], strict=True)
+        for (below, links), least in [*layers][::-1][: silencer.depth]:
+            # Couplings may be negative; those to other capsules do not count.
+            to_tree = np.where(inside[:, None], links, -np.inf).max(axis=-1)
+            inside = in_tree(to_tree, least)
+            towards = np.where(np.isfinite(to_tree), to_tree, 0.0)
+            active = below
+        lengths = of_class(trees.lengths, trees.predicted)
+        parts.append((trees.predicted, lengths, towards, inside, active))
+    return _Traced(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+class _Study:
+    """Silences children of images, and says how many lose their class.
+
+    Attributes:
+        silent: For each capsule layer, the share of silent capsules.
+    """
+
+    def __init__(
+        self,
+        silencer: Silencer,
+        images: Array,
+        traced: _Traced,
+        batch_size: int,
+        bar: keras.utils.Progbar,
+    ):
+        self._silencer = silencer
+        self._traced = traced
+        self._rows = max(batch_size, silencer.most_rows)
+        self._bar = bar
+        parts = []
+        most: dict[str, Array] = {}
+        for start in range(0, len(images), batch_size):
+            part, active = silencer.below(images[start : start + batch_size])
+            parts.append(part)
+            for name, values in (active | silencer.above(part)).items():
+                largest = values.max(axis=0)
+                most[name] = np.maximum(most.get(name, largest), largest)
+        self.silent = {
+            layer.name: float(np.mean(most[layer.name] < _SILENT))
+            for layer in silencer.model.layers
+            if layer.name in most
+        }
+        self._taken = [np.concatenate(x) for x in zip(*parts, strict=True)]
+        # Means in float64, whose result no batch size changes.
+        self._means = [
+            np.mean(x, axis=0, dtype="float64").astype("float32")
+            for x in self._taken
+        ]
+
+    def other_children(
+        self, some: Array, draws: int, seed: int
+    ) -> tuple[Array, Array, Array]:
+        """Returns as many other children of some images as are in the tree.
+
+        Returns:
+            Random children, `[some * draws, i]`; random ones among the active
+            children that are not in the tree, or all of them where there are
+            fewer; and the most active ones, `[some, i]`.
+        """
+        count = len(self._taken[0])
+        inside, active = (
+            self._traced.inside[:count],
+            self._traced.active[:count],
+        )
+        shape = (count, draws, inside.shape[1])
+        sizes = np.sum(inside[some], axis=-1)[:, None]
+        # They are drawn among those that pruning has left an influence. To
+        # silence others changes nothing, and any tree would look necessary.
+        scores = np.random.default_rng(seed).random(shape)
+        scores += ~self._silencer.left(self._taken)
+        random = _places(scores[some]) < sizes[:, None]
+
+        inside, active = inside[some], active[some]
+        least = _ACTIVE * active.max(axis=-1, keepdims=True)
+        others = ((active > least) & ~inside)[:, None]
+        scores = np.random.default_rng(seed).random((len(some), *shape[1:]))
+        other = (_places(scores + ~others) < sizes[:, None]) & others
+        longest = _places(-np.round(active, _DECIMALS)) < sizes
+        flat = (len(some) * draws, shape[2])
+        return random.reshape(flat), other.reshape(flat), longest
+
+    def without(
+        self, name: str, images: Array, silenced: Array
+    ) -> tuple[float, float]:
+        """Silences some of the children.
+
+        Args:
+            name: What they are replaced by: `"zero"` or `"mean"`.
+            images: Which images, `[r]`.
+            silenced: Their children, bool `[r, i]`.
+
+        Returns:
+            The share of images that are taken for the same class, and the share
+            of those whose class is lost.
+        """
+        values = {"zero": None, "mean": self._means}[name]
+        parts = []
+        for start in range(0, len(images), self._rows):
+            part = slice(start, start + self._rows)
+            taken = [x[images[part]] for x in self._taken]
+            parts.append(self._silencer.silence(taken, silenced[part], values))
+            self._bar.add(len(parts[-1]))
+        lengths = np.concatenate(parts)
+        classes = self._traced.classes[images]
+        gone = lost(lengths, classes, self._traced.lengths[images])
+        same = lengths.argmax(axis=-1) == classes
+        return float(np.mean(same)), float(np.mean(gone))
+
+
+def _places(scores: Array) -> Array:
+    """Returns the place of each child from the lowest score on, `[..., i]`."""
+    return scores.argsort(axis=-1, kind="stable").argsort(axis=-1)
+
+
+def lost(lengths: Array, classes: Array, before: Array) -> Array:
+    """Tells whether a class is lost, bool `[b]`.
+
+    It is no longer the longest, or less than half as long as `before` `[b]`.
+    """
+    same = lengths.argmax(axis=-1) == classes
+    gone: Array = ~(same & (of_class(lengths, classes) >= 0.5 * before))
+    return gone
+
+
+def of_class(lengths: Array, classes: Array) -> Array:
+    """Returns the length `[b]` of one class of each sample."""
+    column = np.take_along_axis(lengths, classes[:, None], axis=-1)
+    return column[:, 0]
+
+
+def jaccard(first: Array, second: Array) -> float:
+    """Returns the mean Jaccard index of sets, bool `[b, i]`; 1 if empty."""
+    both = np.sum(first & second, axis=-1)
+    either = np.sum(first | second, axis=-1)
+    return float(np.mean(np.where(either, both / np.maximum(either, 1), 1.0)))
+
+
+def class_share(values: Array, classes: Array) -> float:
+    """Returns the share of the variance over samples that classes explain.
+
+    Args:
+        values: `[b, i]`; sums of squares are those over all children.
+        classes: `[b]`.
+
+    Returns:
+        In [0, 1]; 1 if nothing varies.
+    """
+    centred = values - np.mean(values, axis=0, dtype="float64")
+    total = float(np.sum(centred**2))
+    if total <= _NO_VARIANCE * values.size:
+        return 1.0
+    between = 0.0
+    for j in np.unique(classes):
+        own = centred[classes == j]
+        between += len(own) * float(np.sum(np.mean(own, axis=0) ** 2))
+    return min(between / total, 1.0)
 
 
 # How a sentence about silenced children says what took their place.

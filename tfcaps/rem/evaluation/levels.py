@@ -171,8 +171,8 @@ def find_levels(
     samples = lost = 0
     lost_rounded = np.zeros(len(evaluators), int)
     for images, labels in batches:
-        taken = keras.tree.flatten(predict(first.below, images))
-        plain = predict(first.plain, taken)
+        taken = keras.tree.flatten(predict(first.below, images, compiled=True))
+        plain = predict(first.plain, taken, compiled=True)
         check_finite(plain, first.model)
         labels = class_of_each(labels, first.num_classes, plain["lengths"])
         inputs = [*taken, np.maximum(labels, 0).astype("int32")]
@@ -180,7 +180,7 @@ def find_levels(
         samples += int(np.sum(known))
         lost += int(np.sum(plain["lost"][known]))
         for k, evaluator in enumerate(evaluators):
-            rounded = predict(evaluator.rounded, inputs)
+            rounded = predict(evaluator.rounded, inputs, compiled=True)
             all_counts[k].add({**plain, **rounded}, labels)
             lost_rounded[k] += np.sum(rounded["lost_rounded"][known])
         bar.add(1)

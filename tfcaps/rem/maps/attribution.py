@@ -16,8 +16,8 @@ from scipy import ndimage
 from tfcaps.graphs import encoder, is_routed, same_layers
 from tfcaps.layers import Length
 from tfcaps.ops import Tensor, towards_class
-from tfcaps.rem.batches import images_of, predict, predict_batch
-from tfcaps.rem.finite import check_finite, check_weights
+from tfcaps.rem.batches import images_of, predict
+from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import chosen_classes
 from tfcaps.rem.maps.explanation import saliency_map
 from tfcaps.rem.parse.receptive_fields import feature_centres
@@ -259,11 +259,7 @@ class ClassScores:
         return np.concatenate(parts).reshape(-1, count)
 
     def _lengths(self, batch: Array, many: bool = False) -> Array:
-        if many:
-            lengths = np.asarray(predict(self.network, batch))
-            check_finite(lengths, self.network)
-            return lengths
-        return np.asarray(predict_batch(self.network, batch))
+        return np.asarray(predict(self.network, batch, compiled=many))
 
 
 def full_batches(total: int, batch_size: int) -> Iterator[tuple[Array, int]]:

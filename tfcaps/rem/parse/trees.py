@@ -290,7 +290,7 @@ class _TreeNetwork:
     def __init__(self, model: keras.Model, mode: str):
         model = encoder(model)
         layer = last_routed_layer(model)
-        copy, calls = _with_calls(model, layer)
+        copy, calls = connected_calls(model, layer)
         last = calls[-1]
         if len(last.couplings.shape) != 3:
             raise ValueError(
@@ -361,7 +361,7 @@ class _TreeNetwork:
         )
 
 
-def _with_calls(
+def connected_calls(
     model: keras.Model, last: Any
 ) -> tuple[keras.Model, list[_Call]]:
     """Returns a copy of a model, and its last fully connected calls.

@@ -87,7 +87,7 @@ def _saliencies(
     before = model.get_weights()
     optimizer = _Saliency()
     trained = probe(model, optimizer)
-    for batch in training_batches(batches, trained):
+    for batch in training_batches(batches):
         trained.train_on_batch(*batch)
     model.set_weights(before)  # moving averages, and what constraints did
     if not optimizer.built:
@@ -147,14 +147,13 @@ def probe(model: keras.Model, optimizer: NoStep) -> keras.Model:
     return same
 
 
-def training_batches(data: Any, model: keras.Model) -> Iterable[Batch]:
+def training_batches(data: Any) -> Iterable[Batch]:
     """Returns batches of inputs, targets and weights, as `fit` takes them.
 
     Raises:
         ValueError: If they have no targets.
     """
-    rank = max(len(tensor.shape) for tensor in model.inputs)
-    batches, _ = batches_of(data, _BATCH_SIZE, rank)
+    batches, _ = batches_of(data, _BATCH_SIZE)
     for batch in batches:
         if batch.y is None:
             raise ValueError(
@@ -190,7 +189,7 @@ class Gradients:
         before = self._model.get_weights()
         empty = True
         try:
-            for batch in training_batches(self._batches, self._model):
+            for batch in training_batches(self._batches):
                 empty = False
                 self._probe.train_on_batch(*batch)
                 yield [optimizer.kept(variable) for variable in variables]
