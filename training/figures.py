@@ -8,8 +8,7 @@ import keras
 import numpy as np
 
 from tfcaps import rem, viz
-from tfcaps.graphs import last_routed_layer
-from tfcaps.layers import CompactCaps, perturb_dimensions
+from tfcaps.layers import perturb_dimensions
 from tfcaps.rem import CouplingDictionary, Report
 from tfcaps.rem.maps.explanation import tree_maps
 from training.configs import Config
@@ -21,9 +20,8 @@ from training.tables import TITLES
 _SHOWN = 8
 # Classes of which an image is shown.
 _CLASSES = 10
-# Most test images for means over all of them, and for distances of all votes.
+# Most test images for means over all of them.
 _AVERAGED = 500
-_MEASURED = 128
 # Most test images that are looked up in the dictionary.
 _SORTED = 1000
 # Most classes in it.
@@ -230,7 +228,6 @@ def of_models(
         **_saliency(titled, each, data),
         **_parse_trees(titled, each, config, data),
         **_dictionary_images(titled, config, data),
-        **_vote_distances(titled, data),
     }
 
 
@@ -342,30 +339,6 @@ def _dictionary_images(
     )
     heading = f"Images by parse tree, {title}"
     return {"dictionary_images": Shown(drawing, heading, text)}
-
-
-def _vote_distances(
-    models: Mapping[str, keras.Model], data: Data
-) -> dict[str, Shown]:
-    images = data.test.images[:_MEASURED]
-    distances = {
-        name: rem.vote_distances(model, images)
-        for name, model in models.items()
-        # Of a compacted network some votes are not made.
-        if not isinstance(last_routed_layer(model), CompactCaps)
-    }
-    if not distances:
-        return {}
-    text = (
-        "Distances between the votes of all children for all classes and the "
-        "class capsules' poses, after each iteration of the routing, on "
-        f"{len(images):,} test images."
-    )
-    return {
-        "vote_distances": Shown(
-            viz.vote_distances(distances), "Vote distances", text
-        )
-    }
 
 
 def one_of_each(data: Data) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ ALWAYS = {
 }  # fmt: skip
 OF_MODELS = {
     "parse_tree_overall", "parse_tree_classes", "parse_tree_images",
-    "dictionary_images", "vote_distances",
+    "dictionary_images",
 }  # fmt: skip
 
 

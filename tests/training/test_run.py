@@ -59,7 +59,7 @@ def test_a_run_leaves_everything_it_promises(finished):
         "tradeoff_levels", "coupling_histograms", "parse_trees",
         "epochs_baseline", "epochs_rem", "parse_tree_images",
         "parse_tree_overall", "parse_tree_classes", "dictionary_images",
-        "tree_fields", "vote_distances", "reconstructions", "perturbations",
+        "tree_fields", "reconstructions", "perturbations",
     }  # fmt: skip
     assert figures == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
     served = list((finished / "served").glob("*/*/saved_model.pb"))

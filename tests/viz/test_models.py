@@ -8,7 +8,6 @@ from matplotlib import colormaps
 
 from tests.tolerance import SUMS
 from tfcaps import viz
-from tfcaps.rem import VoteDistances
 from tfcaps.rem.parse.parse_tree import parse_tree
 
 RNG = np.random.default_rng(0)
@@ -183,38 +182,9 @@ def test_dictionary_images_are_means_of_a_class_and_key():
     assert second["keys"] == 3
 
 
-def test_dictionary_images_above_a_threshold_are_shares():
+def test_dictionary_images_need_images_keys_and_classes():
     images = np.zeros((4, 2, 2, 1), np.uint8)
-    images[:3, 0, 0] = 200
-    images[0, 1, 1] = 127
-    drawing, data = viz.dictionary_images(
-        images, np.zeros((4, 5), int), [1] * 4, 3,
-        classes=[1], threshold=125 / 255,
-    )  # fmt: skip
-    (panel,) = drawing.axes
-    np.testing.assert_array_equal(
-        panel.images[0].get_array(), [[191, 0], [0, 64]]
-    )
-    assert panel.images[0].get_cmap().name == "coolwarm"
-    assert [part["class"] for part in data["classes"]] == ["1"]
     with pytest.raises(ValueError, match="0 images, 0 keys, 0"):
         viz.dictionary_images(images[:0], np.zeros((0, 5), int), [], 3)
     with pytest.raises(ValueError, match="4 images, 3 keys, 4"):
         viz.dictionary_images(images, np.zeros((3, 5), int), [1] * 4, 3)
-
-
-def test_vote_distances_have_a_line_for_each_iteration():
-    edges = np.array([0.0, 0.5, 1.0, 2.0])
-    counts = np.array([[2, 4, 2], [6, 1, 1]])
-    distances = VoteDistances(edges, counts, np.array([0.8, 0.4]))
-    drawing, data = viz.vote_distances({"A": distances, "B": distances})
-    panel = drawing.axes[1]
-    assert panel.get_title() == "B"
-    heights, places, _ = panel.patches[1].get_data()
-    np.testing.assert_allclose(heights, [1.5, 0.25, 0.125])
-    np.testing.assert_allclose(places, edges)
-    assert sum(heights * np.diff(edges)) == pytest.approx(1.0)
-    assert [line.get_xdata()[0] for line in panel.lines] == [0.8, 0.4]
-    legend = [text.get_text() for text in drawing.legends[0].get_texts()]
-    assert legend == ["1", "2"]
-    assert data["A"]["counts"] == counts.tolist()
