@@ -9,7 +9,6 @@ from tfcaps import viz
 
 _DRAWINGS = {
     "frontier": lambda points: viz.frontier(points, setting="group"),
-    "comparison": viz.comparison,
 }
 _MEASURES = ("accuracy_quantized", "entropy_bits", "t_score", "sparsity")
 

@@ -20,9 +20,8 @@ from training.tables import TITLES
 _SHOWN = 8
 # Classes of which an image is shown.
 _CLASSES = 10
-# Most test images for means over all of them, and for distances of all votes.
+# Most test images for means over all of them.
 _AVERAGED = 500
-_MEASURED = 128
 # Most test images that are looked up in the dictionary.
 _SORTED = 1000
 # Most classes in it.

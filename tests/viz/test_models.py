@@ -182,20 +182,8 @@ def test_dictionary_images_are_means_of_a_class_and_key():
     assert second["keys"] == 3
 
 
-def test_dictionary_images_above_a_threshold_are_shares():
+def test_dictionary_images_need_images_keys_and_classes():
     images = np.zeros((4, 2, 2, 1), np.uint8)
-    images[:3, 0, 0] = 200
-    images[0, 1, 1] = 127
-    drawing, data = viz.dictionary_images(
-        images, np.zeros((4, 5), int), [1] * 4, 3,
-        classes=[1], threshold=125 / 255,
-    )  # fmt: skip
-    (panel,) = drawing.axes
-    np.testing.assert_array_equal(
-        panel.images[0].get_array(), [[191, 0], [0, 64]]
-    )
-    assert panel.images[0].get_cmap().name == "coolwarm"
-    assert [part["class"] for part in data["classes"]] == ["1"]
     with pytest.raises(ValueError, match="0 images, 0 keys, 0"):
         viz.dictionary_images(images[:0], np.zeros((0, 5), int), [], 3)
     with pytest.raises(ValueError, match="4 images, 3 keys, 4"):

@@ -1,7 +1,5 @@
 """Entropy against accuracy: along a training, and over settings."""
 
-import json
-
 import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
@@ -242,34 +240,10 @@ def test_without_routed_points_there_is_no_front():
     ]
 
 
-def test_mistakes_of_frontier_and_comparison_are_explained():
+def test_mistakes_of_frontier_are_explained():
     with pytest.raises(ValueError, match="at least one point. Received: none"):
         viz.frontier([])
     with pytest.raises(ValueError, match="'accuracy_quantized' or 'accuracy'"):
         viz.frontier([{"name": "a", "entropy_bits": 1.0}])
-    with pytest.raises(ValueError, match="Received: \\[{'name': 'a'}\\]"):
+    with pytest.raises(AttributeError, match="same numbers into `table.md`"):
         viz.comparison([{"name": "a"}])
-
-
-def test_comparison_has_a_panel_for_each_measure_that_is_known():
-    drawing, data = viz.comparison(
-        [
-            {"name": "SNIP", "accuracy": [0.9, 0.94], "entropy_bits": 2.0},
-            {"name": "iterative", "accuracy_quantized": 0.95},
-        ]
-    )
-    assert [panel.get_title() for panel in drawing.axes] == [
-        "accuracy, quantised (%)",
-        "entropy (bits)",
-    ]
-    labels = [text.get_text() for text in drawing.axes[0].get_yticklabels()]
-    assert labels == ["SNIP", "iterative"]
-    first, second = data["accuracy, quantised (%)"]
-    assert first["values"] == pytest.approx([90, 94])
-    assert first["mean"] == pytest.approx(92)
-    assert first["deviation"] == pytest.approx(2)
-    assert second["values"] == [95] and second["deviation"] == 0
-    assert data["entropy (bits)"][1]["mean"] is None
-    bar = drawing.axes[0].collections[0].get_segments()[0]
-    np.testing.assert_allclose(bar, [[90, 0], [94, 0]])
-    json.dumps(data, allow_nan=False)

@@ -7,6 +7,7 @@ need no model.
 """
 
 from importlib.util import find_spec
+from typing import Any
 
 if find_spec("matplotlib") is None:
     raise ImportError(
@@ -14,7 +15,7 @@ if find_spec("matplotlib") is None:
         'pip install "tfcaps[viz]"'
     )
 
-from tfcaps.viz.curves import curves, layer_curves
+from tfcaps.viz.curves import curves, layer_curves, tradeoff
 from tfcaps.viz.dictionary import (
     coupling_histograms,
     dictionary_images,
@@ -22,18 +23,17 @@ from tfcaps.viz.dictionary import (
     most_frequent_trees,
 )
 from tfcaps.viz.drawing import Drawing
+from tfcaps.viz.frontier import frontier
 from tfcaps.viz.maps import maps, saliency
 from tfcaps.viz.named_tree import named_tree
 from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.reconstructions import perturbations, reconstructions
 from tfcaps.viz.report import Section, write_report
-from tfcaps.viz.tradeoff import comparison, frontier, tradeoff
 from tfcaps.viz.tree_fields import tree_fields
 
 __all__ = [
     "Drawing",
     "Section",
-    "comparison",
     "coupling_histograms",
     "curves",
     "dictionary_images",
@@ -51,3 +51,15 @@ __all__ = [
     "tree_fields",
     "write_report",
 ]
+
+_GONE = {
+    "comparison": "experiments write the same numbers into `table.md`",
+    "vote_distances": "draw the `counts` that `tfcaps.rem.vote_distances` "
+    "returns with `Axes.stairs` of matplotlib",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _GONE:
+        raise AttributeError(f"`tfcaps.viz.{name}` is gone; {_GONE[name]}.")
+    raise AttributeError(f"module 'tfcaps.viz' has no attribute {name!r}")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike, NDArray
 
@@ -20,7 +21,7 @@ from tfcaps.viz.drawing import (
     for_json,
     in_lines,
     picture,
-    side_by_side,
+    show,
     without_ticks,
 )
 
@@ -101,12 +102,7 @@ def coupling_histograms(
     """
     classes = next(iter(dictionaries.values())).num_classes
     labels = class_labels(class_names, classes)
-    columns = min(classes, 5)
-    rows = -(-classes // columns)
-    drawing = figure(9.0, 1.2 + 1.7 * rows)
-    panels = drawing.subplots(
-        rows, columns, sharex=True, sharey=True, squeeze=False
-    ).ravel()
+    drawing, panels = _panels(classes, 9.0, 1.2, 1.7, sharex=True, sharey=True)
     # The middle of each bin is a level.
     half = 0.5 / (levels - 1) if mode == "midtread" else 0.0
     edges = np.linspace(-half, 1 + half, levels + 1)
@@ -116,9 +112,6 @@ def coupling_histograms(
     logarithmic = max(t.key_length for t in dictionaries.values()) > _MANY
     children: dict[str, dict[str, Any]] = {name: {} for name in dictionaries}
     for j, panel in enumerate(panels):
-        if j >= classes:
-            panel.set_axis_off()
-            continue
         for index, (name, trees) in enumerate(dictionaries.items()):
             keys = trees.keys(j)
             if not len(keys):
@@ -158,7 +151,6 @@ def dictionary_images(
     *,
     classes: Sequence[int] | None = None,
     columns: int = 8,
-    threshold: float | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Drawing:
     """Draws the mean image of each class's most frequent keys.
@@ -171,9 +163,6 @@ def dictionary_images(
         classes: Ints. The classes to show. Defaults to those that are
             predicted.
         columns: Int. Most keys of a class. Defaults to `8`.
-        threshold: Float in (0, 1). Instead of the mean of the values, show the
-            share of images in which a value is above it, in diverging colours;
-            the reference code has 125/255. Defaults to `None`.
         class_names: Names of the classes. Defaults to their numbers.
 
     Returns:
@@ -196,9 +185,9 @@ def dictionary_images(
         classes = np.unique(predictions).tolist()
     columns = max(1, min(columns, int(trees.num_keys[list(classes)].max())))
     labels = class_labels(class_names, num_classes)
-    rows = len(classes)
-    drawing = figure(0.85 * columns + 1.4, 0.98 * rows + 0.2)
-    panels = drawing.subplots(rows, columns, squeeze=False)
+    values = images / np.float64(255 if images.dtype == np.uint8 else 1)
+    drawing = figure(0.85 * columns + 1.4, 0.98 * len(classes) + 0.2)
+    panels = drawing.subplots(len(classes), columns, squeeze=False)
     data = []
     for j, row in zip(classes, panels, strict=True):
         counts = trees.counts(j)
@@ -206,39 +195,17 @@ def dictionary_images(
         for panel in row:
             without_ticks(panel)
             panel.set_frame_on(False)
-        for panel, key, count in zip(
-            row, trees.keys(j)[:columns], counts, strict=False
-        ):
+        for panel, key, count in zip(row, trees.keys(j), counts, strict=False):
             chosen = (predictions == j) & np.all(codes == key, axis=1)
-            mean = _mean(images[chosen], threshold)
-            panel.imshow(
-                mean,
-                cmap="gray" if threshold is None else "coolwarm",
-                vmin=0,
-                vmax=255,
-            )
+            mean = picture(values[chosen].mean(axis=0))
+            show(panel, mean)
             panel.set_title(str(count), fontsize=7, pad=2)
             shown.append({"key": key, "count": count, "image": mean})
-        row[0].set_ylabel(
-            f"{labels[j]}\n{len(counts)} key{'s' * (len(counts) != 1)}",
-            rotation=0,
-            ha="right",
-            va="center",
-            fontsize=8,
-        )
+        told = f"{labels[j]}\n{len(counts)} key{'s' * (len(counts) != 1)}"
+        beside: Any = {"rotation": 0, "ha": "right", "va": "center"}
+        row[0].set_ylabel(told, fontsize=8, **beside)
         data.append({"class": labels[j], "keys": len(counts), "shown": shown})
-    return Drawing(drawing, for_json({"threshold": threshold, "classes": data}))
-
-
-def _mean(images: Array, threshold: float | None) -> Array:
-    """Returns the mean image as it is shown."""
-    values = images.astype(np.float64)
-    if images.dtype == np.uint8:
-        values /= 255
-    if threshold is None:
-        return picture(values.mean(axis=0))
-    share = side_by_side(np.mean(values > threshold, axis=0))
-    return picture(share.mean(axis=-1, keepdims=True))
+    return Drawing(drawing, for_json({"classes": data}))
 
 
 def most_frequent_trees(
@@ -270,17 +237,12 @@ def most_frequent_trees(
         its samples, how many of them have the tree, and its couplings.
     """
     labels = class_labels(class_names, trees.num_classes)
-    columns = min(trees.num_classes, 5)
-    rows = -(-trees.num_classes // columns)
-    drawing = figure(10.0, 0.6 + 1.9 * rows)
-    panels = drawing.subplots(rows, columns, squeeze=False).ravel()
+    drawing, panels = _panels(trees.num_classes, 10.0, 0.6, 1.9)
     if threshold is None:
         threshold = 1 / trees.num_classes
     data = []
     for j, panel in enumerate(panels):
         panel.set_axis_off()
-        if j >= trees.num_classes:
-            continue
         counts = trees.counts(j)
         key = trees.keys(j)[:1].ravel()
         couplings = ops.convert_to_numpy(dequantize(key, levels, mode=mode))
@@ -311,23 +273,19 @@ def _draw_tree(
     name: str,
 ) -> None:
     places = np.linspace(0.0, 1.0, len(couplings))
-    size = float(np.clip(1500 / len(couplings), 2, 28))
-    for place, coupling, is_inside in zip(
-        places, couplings, inside, strict=True
-    ):
-        if is_inside:
-            panel.plot(
-                [0.5, place],
-                [1.0, 0.0],
-                color=colour(0),
-                linewidth=3.0 * coupling,
-                alpha=0.3 + 0.7 * coupling,
-                zorder=1,
-            )
+    for place, coupling in zip(places[inside], couplings[inside], strict=True):
+        panel.plot(
+            [0.5, place],
+            [1.0, 0.0],
+            color=colour(0),
+            linewidth=3.0 * coupling,
+            alpha=0.3 + 0.7 * coupling,
+            zorder=1,
+        )
     panel.scatter(
         places,
         np.zeros_like(places),
-        s=size,
+        s=float(np.clip(1500 / len(couplings), 2, 28)),
         c=np.where(inside, couplings, 0.0),
         cmap="Blues",
         vmin=-0.2,
@@ -336,14 +294,21 @@ def _draw_tree(
         linewidths=0.4,
         zorder=2,
     )
-    panel.text(
-        0.5,
-        1.0,
-        in_lines(name),
-        ha="center",
-        va="center",
-        fontsize=9,
-        bbox={"boxstyle": "round", "facecolor": "white", "edgecolor": "0.3"},
-    )
+    frame = {"boxstyle": "round", "facecolor": "white", "edgecolor": "0.3"}
+    middle: Any = {"ha": "center", "va": "center", "bbox": frame}
+    panel.text(0.5, 1.0, in_lines(name), fontsize=9, **middle)
     panel.set_xlim(-0.15, 1.15)
     panel.set_ylim(-0.15, 1.15)
+
+
+def _panels(
+    classes: int, width: float, above: float, high: float, **shared: bool
+) -> tuple[Figure, list[Axes]]:
+    """Returns a figure, and a panel for each class, five in a row."""
+    columns = min(classes, 5)
+    rows = -(-classes // columns)
+    drawing = figure(width, above + high * rows)
+    panels = drawing.subplots(rows, columns, squeeze=False, **shared).ravel()
+    for panel in panels[classes:]:
+        panel.set_axis_off()
+    return drawing, list(panels[:classes])

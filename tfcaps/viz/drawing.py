@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.files import write_atomically
 
@@ -20,6 +20,17 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 _LINE = 20  # letters of a class's name side by side
 Array = NDArray[Any]
+
+# Directions in which a text may lie from its point, the best first, and pixels
+# between them, in steps.
+_DIRECTIONS = np.array(
+    [(0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1)]
+)
+_DISTANCES = (11, 18, 28, 40)
+# What it costs to lie beyond the panel, on a text or a point, and on a line.
+_BEYOND, _ON_OTHERS, _ON_LINES = 40.0, 20.0, 30.0
+# Half the side of a point in pixels.
+_POINT = 9.0
 
 
 class Drawing(NamedTuple):
@@ -139,3 +150,83 @@ def stretched(values: Array) -> Array:
     if high - low <= 1e-6 * max(abs(high), 1e-12):
         return np.zeros_like(values)
     return (values - low) / (high - low)
+
+
+class Labels:
+    """Puts texts into a panel, none on another one if that can be helped.
+
+    Args:
+        panel: The panel, whose limits and size are final.
+        points: What texts must not hide, `[n, 2]`, x and y.
+        lines: Ends of lines that they should not hide, `[m, 2, 2]`. Defaults to
+            none.
+    """
+
+    def __init__(self, panel: Axes, points: ArrayLike, lines: ArrayLike = ()):
+        self._panel = panel
+        panel.apply_aspect()
+        frame = panel.get_window_extent()
+        self._low, self._high = np.array(frame.min), np.array(frame.max)
+        at = panel.transData.transform(np.reshape(points, (-1, 2)))
+        self._taken = np.hstack([at - _POINT, at + _POINT])
+        ends = panel.transData.transform(np.reshape(lines, (-1, 2)))
+        starts, ends = ends[::2], ends[1::2]
+        along = np.linspace(0, 1, 40)[:, np.newaxis, np.newaxis]
+        on_lines: Array = starts + along * (ends - starts)
+        self._on_lines = on_lines.reshape(-1, 2)
+
+    def add(
+        self, point: Array, text: str, *, size: float, edge: str | None = None
+    ) -> Array:
+        """Puts a text beside a point; returns how far, in points of the page.
+
+        Args:
+            point: x and y.
+            text: The text.
+            size: Size of the letters.
+            edge: Colour of a frame around it. Defaults to `None`, no frame.
+        """
+        style: dict[str, Any] = {"boxstyle": "round,pad=0.18", "lw": 1.3}
+        shown = self._panel.annotate(
+            text,
+            tuple(point),
+            (0, 0),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=size,
+            linespacing=1.0,
+            color="#222222",
+            bbox=edge and {**style, "fc": (1, 1, 1, 0.9), "ec": edge},
+            zorder=6,
+            annotation_clip=False,
+        )
+        half = np.array(shown.get_window_extent().size) / 2 + 4
+        start = self._panel.transData.transform(point)
+        middles = [
+            start + toward * (distance + half * np.abs(toward))
+            for distance in _DISTANCES
+            for toward in _DIRECTIONS
+        ]
+        costs = [0.4 * k + self._cost(m, half) for k, m in enumerate(middles)]
+        best = middles[int(np.argmin(costs))]
+        box = np.concatenate([best - half, best + half])
+        self._taken = np.vstack([self._taken, box])
+        offset: Array = (best - start) * 72 / self._panel.figure.dpi
+        shown.set_position(tuple(offset))
+        return offset
+
+    def _cost(self, middle: Array, half: Array) -> float:
+        low, high = middle - half, middle + half
+        area = np.prod(high - low)
+        inside = np.minimum(high, self._high) - np.maximum(low, self._low)
+        seen = np.prod(np.maximum(inside, 0)) / area
+        across = np.minimum(high, self._taken[:, 2:]) - np.maximum(
+            low, self._taken[:, :2]
+        )
+        hidden = np.prod(np.maximum(across, 0), axis=1).sum() / area
+        within = (self._on_lines > low) & (self._on_lines < high)
+        on_lines = within.all(axis=1).sum() / max(len(within), 1)
+        return float(
+            _BEYOND * (1 - seen) + _ON_OTHERS * hidden + _ON_LINES * on_lines
+        )

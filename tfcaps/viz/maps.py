@@ -17,7 +17,6 @@ from tfcaps.viz.drawing import (
     picture,
     show,
     stretched,
-    without_ticks,
 )
 
 Array = NDArray[Any]
@@ -60,84 +59,49 @@ def saliency(
     Raises:
         ValueError: If a model has no saliency map, or not one for each image.
     """
-    for name, shown in explanations.items():
-        _check_saliency(name, shown, len(images))
+    shown: dict[str, Array] = {}
+    for name, explained in explanations.items():
+        if "saliency" not in explained:
+            raise ValueError(
+                f"There is no saliency map of {name!r}. The children of its "
+                "class capsules must have more than one position; with one, as "
+                "in Efficient-CapsNet, the map would be the same everywhere."
+            )
+        shown[name] = np.asarray(explained["saliency"])
+    _check(len(images), {f"maps of {n!r}": own for n, own in shown.items()})
     pictures = [picture(image) for image in images]
     first = next(iter(explanations.values()))
     names = class_labels(class_names, np.shape(first["lengths"])[-1])
-    rows = 1 + len(explanations)
-    height, width = pictures[0].shape[:2]
+    predicted = {n: np.asarray(e["classes"]) for n, e in explanations.items()}
     drawing = figure(
-        1.15 * len(images) * max(width / height, 1) + 0.8, 1.4 * rows
+        1.15 * len(images) * _wide(pictures[0]) + 0.8, 1.4 * (1 + len(shown))
     )
-    panels = drawing.subplots(rows, len(images), squeeze=False)
-    for panel, image in zip(panels[0], pictures, strict=True):
-        show(panel, image)
-    panels[0, 0].set_ylabel("image", fontsize=9)
-    if labels is not None:
-        labels = chosen_classes(labels, len(images), len(names))
-        for panel, label in zip(panels[0], labels, strict=True):
-            panel.set_title(in_lines(names[label]), fontsize=8)
-    for row, (model, shown) in zip(
-        panels[1:], explanations.items(), strict=True
-    ):
-        row[0].set_ylabel(model, fontsize=9)
-        maps, classes = np.asarray(shown["saliency"]), shown["classes"]
-        for panel, image, grid, j in zip(
-            row, pictures, maps, np.asarray(classes), strict=True
-        ):
+    panels = drawing.subplots(1 + len(shown), len(images), squeeze=False)
+    for row, title in zip(panels, ["image", *shown], strict=True):
+        row[0].set_ylabel(title, fontsize=9)
+        classes = predicted.get(title)
+        if title == "image" and labels is not None:
+            classes = labels = chosen_classes(labels, len(images), len(names))
+        for k, (panel, image) in enumerate(zip(row, pictures, strict=True)):
             show(panel, image)
-            views = image.shape[1] // grid.shape[1]
-            panel.imshow(
-                np.tile(stretched(grid), (1, views)),
-                cmap=colormap,
-                alpha=alpha,
-                vmin=0,
-                vmax=1,
-            )
-            without_ticks(panel)
-            panel.set_title(in_lines(names[j]), fontsize=8)
-    return Drawing(drawing, _data(pictures, explanations, labels, names))
-
-
-def _check_saliency(
-    name: str, shown: Mapping[str, ArrayLike], count: int
-) -> None:
-    if "saliency" not in shown:
-        raise ValueError(
-            f"There is no saliency map of {name!r}. The children of its class "
-            "capsules must have more than one position; with one, as in "
-            "Efficient-CapsNet, the map would be the same everywhere."
-        )
-    if np.shape(shown["saliency"])[0] != count:
-        raise ValueError(
-            f"There must be one saliency map for each image. Received: {count} "
-            f"images and {np.shape(shown['saliency'])[0]} maps of {name!r}."
-        )
-
-
-def _data(
-    pictures: Sequence[Array],
-    explanations: Mapping[str, Mapping[str, ArrayLike]],
-    labels: ArrayLike | None,
-    names: Sequence[str],
-) -> dict[str, Any]:
-    return for_json(
-        {
-            "images": pictures,
-            "labels": None if labels is None else np.asarray(labels),
-            "class_names": names,
-            "models": {
-                name: {
-                    "classes": np.asarray(shown["classes"]),
-                    "maps": np.round(
-                        np.asarray(shown["saliency"], np.float64), 6
-                    ),
-                }
-                for name, shown in explanations.items()
-            },
+            if title in shown:
+                _draw(panel, image, shown[title][k], alpha, colormap)
+            if classes is not None:
+                panel.set_title(in_lines(names[classes[k]]), fontsize=8)
+    models = {
+        name: {
+            "classes": predicted[name],
+            "maps": np.round(own.astype(np.float64), 6),
         }
-    )
+        for name, own in shown.items()
+    }
+    data = {
+        "images": pictures,
+        "labels": labels,
+        "class_names": names,
+        "models": models,
+    }
+    return Drawing(drawing, for_json(data))
 
 
 def maps(
@@ -175,33 +139,36 @@ def maps(
         ValueError: If there is no method, or maps, masks or classes are not one
             for each image.
     """
+    if not by_method:
+        raise ValueError("There must be maps of at least one method.")
     shown = {name: np.asarray(own) for name, own in by_method.items()}
     outlines = None if masks is None else np.asarray(masks)
-    about = None
+    given = {f"maps of {name!r}": own for name, own in shown.items()}
+    if outlines is not None:
+        given["masks"] = outlines
+    _check(len(images), given)
+    about = names = None
     if classes is not None:
         about = chosen_classes(classes, len(images))
-    _check(len(images), shown, outlines, about)
+        names = class_labels(class_names, int(about.max()) + 1)
     pictures = [picture(image) for image in images]
-    height, width = pictures[0].shape[:2]
     rows, columns = len(pictures), 1 + len(shown)
     drawing = figure(
-        1.25 * columns * max(width / height, 1) + 0.4, 1.3 * rows + 0.4
+        1.25 * columns * _wide(pictures[0]) + 0.4, 1.3 * rows + 0.4
     )
     panels = drawing.subplots(rows, columns, squeeze=False)
     for panel, title in zip(panels[0], ["image", *shown], strict=True):
         panel.set_title(title, fontsize=9)
     for k, (row, image) in enumerate(zip(panels, pictures, strict=True)):
-        show(row[0], image)
+        for panel in row:
+            show(panel, image)
         for panel, own in zip(row[1:], shown.values(), strict=True):
-            _draw(panel, image, own[k], alpha, colormap)
+            _draw(panel, image, np.maximum(own[k], 0.0), alpha, colormap)
         if outlines is not None:
             for panel in row:
                 _outline(panel, _tiled(outlines[k], image))
-    names = None
-    if about is not None:
-        names = class_labels(class_names, int(about.max()) + 1)
-        for panel, j in zip(panels[:, 0], about, strict=True):
-            panel.set_ylabel(in_lines(names[j]), fontsize=9)
+        if about is not None and names is not None:
+            row[0].set_ylabel(in_lines(names[about[k]]), fontsize=9)
     data = {
         "images": pictures,
         "maps": {
@@ -215,15 +182,26 @@ def maps(
     return Drawing(drawing, for_json(data))
 
 
+def _check(count: int, given: Mapping[str, Array]) -> None:
+    for name, values in given.items():
+        if len(values) != count:
+            raise ValueError(
+                f"There must be one of each for each image. Received: {count} "
+                f"images and {len(values)} {name}."
+            )
+
+
+def _wide(image: Array) -> float:
+    """Returns how wide an image is for its height, at least 1."""
+    height, width = image.shape[:2]
+    return max(width / height, 1)
+
+
 def _draw(
     panel: Axes, image: Array, own: Array, alpha: float, colormap: str
 ) -> None:
-    show(panel, image)
-    positive = stretched(np.maximum(own, 0.0))
-    panel.imshow(
-        _tiled(positive, image), cmap=colormap, alpha=alpha, vmin=0, vmax=1
-    )
-    without_ticks(panel)
+    shown = _tiled(stretched(own), image)
+    panel.imshow(shown, cmap=colormap, alpha=alpha, vmin=0, vmax=1)
 
 
 def _outline(panel: Axes, mask: Array) -> None:
@@ -241,22 +219,3 @@ def _outline(panel: Axes, mask: Array) -> None:
 def _tiled(values: Array, image: Array) -> Array:
     """Repeats values for each view of an image."""
     return np.tile(values, (1, image.shape[1] // values.shape[1]))
-
-
-def _check(
-    count: int,
-    shown: Mapping[str, Array],
-    masks: Array | None,
-    classes: Array | None,
-) -> None:
-    if not shown:
-        raise ValueError("There must be maps of at least one method.")
-    given = {f"maps of {name!r}": own for name, own in shown.items()}
-    given |= {"masks": masks} if masks is not None else {}
-    given |= {"classes": classes} if classes is not None else {}
-    for name, values in given.items():
-        if len(values) != count:
-            raise ValueError(
-                f"There must be one of each for each image. Received: {count} "
-                f"images and {len(values)} {name}."
-            )

@@ -1,29 +1,40 @@
 """One image, the parts that its class was told by, and whether they matter."""
 
+import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import Trees
-from tfcaps.viz.drawing import Drawing, class_labels, for_json, picture
-from tfcaps.viz.named_tree_panels import (
-    HEIGHT,
-    TOP,
-    TYPES,
-    WIDTH,
-    Shown,
-    draw_blueprint,
-    draw_image,
-    draw_lengths,
-    draw_parts,
-    write_head,
+from tfcaps.viz.drawing import (
+    Drawing,
+    Labels,
+    class_labels,
+    colour,
+    for_json,
+    picture,
+    show,
+    without_ticks,
 )
 
 Array = NDArray[Any]
 
+# Inches: the page, the side of the image, and where it and the rest begin.
+_WIDTH, _HEIGHT = 9.0, 8.2
+_IMAGE, _LEFT, _TOP, _RIGHT = 4.55, 0.2, 1.22, 5.05
+# Most children that get a name or a line, and most types in the dictionary.
+_NAMED, _OUTSIDE, _LINES, _TYPES = 8, 4, 40, 10
+# Classes of which bars are drawn, and letters of their names.
+_CLASSES, _LETTERS = 3, 33
+_GREY, _DARK = "#777777", "#222222"
+_NOT = "not part of it"
+# A class that is less than half as long is lost, as in `Faithfulness`.
+_LOST = 0.5
 # Children outside a tree are shown if they exceed this share of the image's
 # most active one, as in `Faithfulness.necessity_active`.
 _ACTIVE = 0.1
@@ -94,34 +105,60 @@ def named_tree(
                 f"`{name}` must have {count} names. Received: {len(names)}."
             )
     predicted = int(tree.predicted[0])
-    shown = _choose(tree)
-    seen = picture(image)
-    drawing = Figure(figsize=(WIDTH, HEIGHT), dpi=120)
-    write_head(drawing, shown, types, classes, predicted, label)
-    place = draw_image(
-        drawing, seen, shown, types, blueprint, classes[predicted]
-    )
-    top, number = TOP, 2
+    shown, seen, page = _choose(tree, types), picture(image), _Page()
+    title = f"The network names this image: {classes[predicted]}"
+    if label is not None:
+        is_right = label == predicted
+        title += " (right)" if is_right else f" (WRONG: {classes[label]})"
+    page.write(_LEFT, 0.12, _short(title, 88), size=13, weight="bold")
+    told = "\n".join(textwrap.wrap(_told(shown), 110)[:2])
+    page.write(_LEFT, 0.45, told, color="#444444")
+    place = None if blueprint is None else _class_place(shown, blueprint)
+    _draw_image(page, seen, shown, place, classes[predicted])
+    top, number = _TOP, 2
     if blueprint is not None:
-        high = (
-            2.85
-            if parts is None or len(np.asarray(parts)) <= TYPES // 2
-            else 2.1
-        )
-        draw_blueprint(drawing, np.asarray(blueprint), types, high)
-        top, number = TOP + high + 0.42, 3
+        few = parts is None or len(np.asarray(parts)) <= _TYPES // 2
+        high = 2.85 if few else 2.1
+        _draw_blueprint(page, np.asarray(blueprint), types, high)
+        top, number = _TOP + high + 0.42, 3
     if parts is not None:
-        draw_parts(drawing, np.asarray(parts), types, top, number)
-    draw_lengths(drawing, seen, shown, lengths, classes, predicted)
-    return Drawing(
-        drawing,
-        _data(
-            tree, shown, seen, lengths, classes, types, blueprint, place, label
+        _draw_parts(page, np.asarray(parts), types, top, number)
+    _draw_lengths(page, seen, shown, lengths, classes, predicted)
+    names = ("as it is", "without the tree", "tree alone")
+    data = {
+        "image": seen,
+        "label": label,
+        "predicted": predicted,
+        "class_names": classes,
+        "type_names": types,
+        "leaves": [_child(tree, k, types) for k in shown.leaves],
+        "outside": [_child(tree, k, types) for k in shown.outside],
+        "place": None if place is None else place[::-1].round(3),
+        "blueprint": None if blueprint is None else np.asarray(blueprint),
+        "lengths": dict(
+            zip(names, lengths.astype(float).round(6), strict=True)
         ),
-    )
+    }
+    return Drawing(page.figure, for_json(data))
 
 
-def _choose(tree: Trees) -> Shown:
+class _Shown(NamedTuple):
+    """The children of an image that are drawn."""
+
+    leaves: Array  # indices, the strongest first
+    outside: Array
+    places: Array  # x and y of all children
+    types: Array
+    names: Sequence[str]  # of the types
+
+    def name(self, child: int) -> str:
+        return self.names[self.types[child]]
+
+    def colours(self, children: Array) -> list[str]:
+        return [colour(int(k)) for k in self.types[children]]
+
+
+def _choose(tree: Trees, types: Sequence[str]) -> _Shown:
     """Returns the children that are drawn, the strongest first."""
     active, inside = tree.activations[0], tree.in_tree[0]
     places = tree.places[0][:, ::-1]
@@ -136,51 +173,279 @@ def _choose(tree: Trees) -> Shown:
         if all(np.hypot(*(places[k] - at)) >= _APART for at in taken):
             outside.append(int(k))
             taken.append(places[k])
-    return Shown(leaves, np.array(outside, int), places, tree.types)
+    return _Shown(leaves, np.array(outside, int), places, tree.types, types)
 
 
-def _data(
-    tree: Trees,
-    shown: Shown,
+def _child(tree: Trees, k: int, types: Sequence[str]) -> dict[str, Any]:
+    """Returns a child as numbers."""
+    return {
+        "child": int(k),
+        "type": int(tree.types[k]),
+        "name": types[tree.types[k]],
+        "place": tree.places[0, k].round(3),
+        "coupling": round(float(tree.towards[0, k]), 6),
+        "activation": round(float(tree.activations[0, k]), 6),
+    }
+
+
+def _told(shown: _Shown) -> str:
+    """Says by what the class is told, and what is no part of it."""
+    count, others = len(shown.leaves), len(shown.outside)
+    across = np.argsort(shown.places[shown.leaves, 0], kind="stable")
+    names = [shown.name(k) for k in shown.leaves[across]]
+    if not names:
+        text = "It found no part of it: its tree is empty."
+    elif count > _NAMED:
+        text = f"It does so by {count:,} of its {len(shown.types):,} capsules; "
+        text += f"the strongest {_NAMED} have their names."
+    else:
+        plural = "s" if count > 1 else ""
+        text = f"It does so by the part{plural} it found: {_listed(names)}."
+    if others > _OUTSIDE:
+        text += f" {others:,} others are not part of it."
+    elif others:
+        outside = [shown.name(k) for k in shown.outside]
+        text += f" Not part of it: {_listed(outside)}."
+    return text
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _short(text: str, letters: int) -> str:
+    return textwrap.shorten(text, letters, placeholder="...")
+
+
+def _class_place(shown: _Shown, blueprint: ArrayLike) -> Array | None:
+    """Returns the place of the class by its leaves, x and y."""
+    shifts = np.asarray(blueprint, float)[shown.types[shown.leaves], ::-1]
+    votes = shown.places[shown.leaves] - shifts
+    votes = votes[np.isfinite(votes).all(axis=1)]
+    return np.median(votes, axis=0) if len(votes) else None
+
+
+class _Page:
+    """A figure with places in inches from its upper left corner."""
+
+    def __init__(self) -> None:
+        self.figure = Figure(figsize=(_WIDTH, _HEIGHT), dpi=120)
+
+    def panel(self, left: float, top: float, wide: float, high: float) -> Axes:
+        corner = left / _WIDTH, 1 - (top + high) / _HEIGHT
+        return self.figure.add_axes((*corner, wide / _WIDTH, high / _HEIGHT))
+
+    def write(self, left: float, top: float, text: str, **style: Any) -> None:
+        style = {"va": "top", "color": _DARK, "size": 10.5, **style}
+        self.figure.text(left / _WIDTH, 1 - top / _HEIGHT, text, **style)
+
+    def head(self, left: float, top: float, text: str) -> None:
+        self.write(left, top, text, weight="bold")
+
+
+def _draw_image(
+    page: _Page, seen: Array, shown: _Shown, place: Array | None, name: str
+) -> None:
+    """Draws the image and its tree."""
+    title = "1  What it found: the parse tree of this image"
+    page.head(_LEFT, _TOP - 0.28, title)
+    rows, columns = seen.shape[:2]
+    scale = _IMAGE / max(rows, columns)
+    wide, high = columns * scale, rows * scale
+    left, top = _LEFT + (_IMAGE - wide) / 2, _TOP + (_IMAGE - high) / 2
+    panel = page.panel(left, top, wide, high)
+    show(panel, seen)
+    end = np.array([columns / 2 - 0.5, -0.5]) if place is None else place
+    at = shown.places
+    lines = np.array([[at[k], end] for k in shown.leaves]).reshape(-1, 2, 2)
+    few = len(shown.leaves) <= _NAMED
+    width = 2.2 if few else 1.2
+    tints = shown.colours(shown.leaves)
+    for line, tint in list(zip(lines, tints, strict=True))[:_LINES]:
+        panel.plot(*line.T, color="w", lw=width + 1.4, zorder=2)
+        panel.plot(*line.T, color=tint, lw=width, zorder=3)
+    _draw_points(panel, seen, shown, 95 if few else 40)
+    if place is not None:
+        _draw_place(panel, place)
+    elif len(shown.leaves):
+        panel.annotate(
+            _short(name, _LETTERS),
+            tuple(end),
+            xytext=(0, -3),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=10,
+            fontweight="bold",
+            bbox={"boxstyle": "round,pad=0.3", "fc": "w", "ec": _DARK},
+            zorder=5,
+        )
+    inside, outside = shown.leaves[:_NAMED], shown.outside[:_OUTSIDE]
+    points = np.array([*at[inside], *at[outside], end])
+    labels = Labels(panel, points, lines if few else lines[:0])
+    for k, tint in zip(inside, tints, strict=False):
+        labels.add(at[k], shown.name(k), edge=tint, size=10)
+    for k in outside:
+        text = f"{shown.name(k)},\n{_NOT}"
+        labels.add(at[k], text, edge=_GREY, size=8.5)
+    _draw_legend(panel, place is not None, len(shown.outside) > 0)
+
+
+def _draw_points(panel: Axes, seen: Array, shown: _Shown, size: float) -> None:
+    """Draws leaves, the strongest over the others, and hollow other ones."""
+    leaves, width = shown.leaves[::-1], 1.4 if size > 10 else 0
+    filled: Any = {"c": shown.colours(leaves), "edgecolors": "w", "zorder": 4}
+    panel.scatter(*shown.places[leaves].T, s=size, linewidths=width, **filled)
+    x, y = shown.places[shown.outside].T
+    for tints, width, order in (
+        ("w", 3.2, 3.4),
+        (shown.colours(shown.outside), 1.8, 3.5),
+    ):
+        hollow: Any = {"facecolors": "none", "edgecolors": tints}
+        panel.scatter(x, y, s=size, lw=width, zorder=order, **hollow)
+    panel.set_xlim(-0.5, seen.shape[1] - 0.5)
+    panel.set_ylim(seen.shape[0] - 0.5, -0.5)
+
+
+def _draw_place(panel: Axes, place: Array) -> None:
+    look: Any = {"marker": "P", "c": "w", "edgecolors": "k", "lw": 1.2}
+    panel.scatter(*place, s=150, zorder=5, **look)
+
+
+def _draw_legend(panel: Axes, has_place: bool, has_outside: bool) -> None:
+    grey = {"color": _GREY}
+    looks: list[tuple[bool, str, str, dict[str, Any]]] = [
+        (True, "o", "in the tree", grey),
+        (has_outside, "o", f"found, {_NOT}", {"mfc": "none", "mec": _GREY}),
+        (has_place, "P", "where the whole is", {"mfc": "w", "mec": "k"}),
+    ]
+    panel.legend(
+        handles=[
+            Line2D([], [], marker=m, label=text, ls="", ms=9, mew=1.6, **look)
+            for known, m, text, look in looks
+            if known
+        ],
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.005),
+        ncols=3,
+        frameon=False,
+        fontsize=9,
+        handletextpad=0.1,
+        columnspacing=1.2,
+        borderaxespad=0.2,
+    )
+
+
+def _draw_blueprint(
+    page: _Page, blueprint: Array, types: Sequence[str], high: float
+) -> None:
+    """Draws where the parts of the class are in the weights."""
+    title = "2  What it looks for (read from its weights)"
+    page.head(_RIGHT, _TOP - 0.28, title)
+    wide = _WIDTH - _RIGHT - _LEFT
+    panel = page.panel(_RIGHT, _TOP, wide, high)
+    known = np.flatnonzero(np.isfinite(blueprint).all(axis=1))
+    at = blueprint[:, ::-1]
+    # A pixel is as wide as it is high.
+    reach = np.abs(at[known]).max(axis=0, initial=4.0) + (5.0, 4.5)
+    scale = max(reach[0] / wide, reach[1] / high)
+    panel.set_xlim(-scale * wide, scale * wide)
+    panel.set_ylim(scale * high, -scale * high)
+    without_ticks(panel)
+    for side in panel.spines.values():
+        side.set_color("#BBBBBB")
+    for k in known:
+        tint = colour(int(k))
+        panel.plot([0, at[k, 0]], [0, at[k, 1]], color=tint, lw=1.6, zorder=1)
+        panel.scatter(at[k, 0], at[k, 1], s=95, color=tint, zorder=3)
+    middle = np.zeros(2)
+    _draw_place(panel, middle)
+    lines = np.array([[middle, at[k]] for k in known])
+    labels = Labels(panel, np.array([*at[known], middle]), lines)
+    for k in known:
+        labels.add(at[k], types[int(k)], edge=colour(int(k)), size=10)
+
+
+def _draw_parts(
+    page: _Page, parts: Array, types: Sequence[str], top: float, number: int
+) -> None:
+    """Draws what each type looks like, in two rows if they are many."""
+    known = np.flatnonzero(np.isfinite(parts).all(axis=(1, 2, 3)))
+    page.head(_RIGHT, top - 0.28, f"{number}  Its parts: what each looks like")
+    columns = min(max(len(known), 4), _TYPES // 2)
+    step = (_WIDTH - _RIGHT - _LEFT) / columns
+    side = 0.88 * step
+    low = parts[known].min(initial=np.inf)
+    high = parts[known].max(initial=-np.inf)
+    for n, k in enumerate(known[:_TYPES]):
+        row, column = divmod(n, columns)
+        left = _RIGHT + (column + 0.5) * step - side / 2
+        down = top + 0.05 + row * (side + 0.34)
+        panel = page.panel(left, down, side, side)
+        show(panel, picture((parts[k] - low) / ((high - low) or 1.0)))
+        for edge in panel.spines.values():
+            edge.set(color=colour(int(k)), linewidth=3)
+        name = _short(types[int(k)], 12)
+        panel.set_xlabel(name, fontsize=10, labelpad=3, color=_DARK)
+    if len(known) > _TYPES:
+        text = f"and {len(known) - _TYPES:,} more"
+        page.write(_RIGHT, top + 0.1 + 2 * (side + 0.34), text, size=9)
+
+
+def _draw_lengths(
+    page: _Page,
     seen: Array,
+    shown: _Shown,
     lengths: Array,
     classes: Sequence[str],
-    types: Sequence[str],
-    blueprint: ArrayLike | None,
-    place: Array | None,
-    label: int | None,
-) -> dict[str, Any]:
-    def children(some: Array) -> list[dict[str, Any]]:
-        return [
-            {
-                "child": int(k),
-                "type": int(tree.types[k]),
-                "name": types[tree.types[k]],
-                "place": tree.places[0, k].round(3),
-                "coupling": round(float(tree.towards[0, k]), 6),
-                "activation": round(float(tree.activations[0, k]), 6),
-            }
-            for k in some
-        ]
-
-    return for_json(
-        {
-            "image": seen,
-            "label": label,
-            "predicted": tree.predicted[0],
-            "class_names": list(classes),
-            "type_names": list(types),
-            "leaves": children(shown.leaves),
-            "outside": children(shown.outside),
-            "place": None if place is None else place[::-1].round(3),
-            "blueprint": None if blueprint is None else np.asarray(blueprint),
-            "lengths": {
-                name: row.astype(float).round(6)
-                for name, row in zip(
-                    ("as it is", "without the tree", "tree alone"),
-                    lengths,
-                    strict=True,
-                )
-            },
-        }
+    predicted: int,
+) -> None:
+    """Draws what the network says with and without the tree."""
+    top = _TOP + _IMAGE + 0.42
+    title = "Is that why? The three most likely classes when the network gets"
+    page.head(_LEFT, top, title)
+    nothing = shown.leaves[:0]
+    panels = (
+        ("all that it found", shown),
+        ("all but the tree", shown._replace(leaves=nothing)),
+        ("the tree alone", shown._replace(outside=nothing)),
     )
+    width, side = (_WIDTH - 2 * _LEFT) / 3, 0.8
+    size = 16 if len(shown.leaves) <= _NAMED else 5
+    for n, (title, some) in enumerate(panels):
+        left, row = _LEFT + n * width, lengths[n]
+        page.write(left, top + 0.28, title)
+        if n:
+            stays = np.argmax(row) == predicted and (
+                row[predicted] >= _LOST * lengths[0, predicted]
+            )
+            told = "the class stays" if stays else "the class is gone"
+            tint = "#0072B2" if stays else "#B34700"
+            style = {"size": 10, "weight": "bold", "color": tint}
+            page.write(left, top + 1.68, told, **style)
+        small = page.panel(left, top + 0.62, side, side)
+        show(small, seen)
+        small.images[0].set_alpha(0.35)
+        _draw_points(small, seen, some, size)
+        bars = (left + side + 0.1, top + 0.6, width - side - 0.32, 1.0)
+        _draw_bars(page.panel(*bars), row, classes, predicted)
+
+
+def _draw_bars(
+    panel: Axes, lengths: Array, classes: Sequence[str], predicted: int
+) -> None:
+    order = np.argsort(-lengths, kind="stable")[:_CLASSES]
+    panel.set_axis_off()
+    panel.set_xlim(0, 1.22 * max(1.0, float(lengths.max())))
+    panel.set_ylim(_CLASSES - 0.05, -0.15)
+    for n, j in enumerate(order):
+        own = j == predicted
+        tint, weight = (_DARK, "bold") if own else ("#B0B0B0", "normal")
+        style: Any = {"color": _DARK, "size": 8, "weight": weight}
+        panel.barh(n + 0.68, lengths[j], height=0.26, color=tint)
+        panel.barh(n + 0.68, 1.0, height=0.26, fill=False, ec="#DDDDDD", lw=0.6)
+        name, length = _short(classes[j], _LETTERS), f"{lengths[j]:.2f}"
+        panel.text(0, n + 0.44, name, va="bottom", **style)
+        panel.text(1.03, n + 0.7, length, va="center", size=8.5)

@@ -64,91 +64,53 @@ def parse_tree(
             "There must be one image for each tree. Received: "
             f"{len(images)} images and {len(trees)} trees."
         )
+    columns = min(len(trees), _COLUMNS)
     layers = max(len(tree.activations) for tree in trees.values())
-    panels, drawing = _panels(len(trees), layers, images is not None)
-    pairs = list(trees.items())
-    for index, (title, tree) in enumerate(pairs):
+    heights = [0.6 + (0.6 if columns > 2 else 1.0) * max(layers - 1, 2)]
+    heights += [0.8] if images is not None else []
+    rows = -(-len(trees) // columns)
+    drawing = figure(10.0, rows * sum(heights) + 0.3)
+    panels = drawing.subplots(
+        rows * len(heights),
+        columns,
+        squeeze=False,
+        gridspec_kw={"height_ratios": heights * rows},
+    )
+    for panel in panels.ravel():
+        panel.set_axis_off()
+    above = panels[:: len(heights)].ravel()
+    for panel, (title, tree) in zip(above, trees.items(), strict=False):
         labels = class_labels(class_names, len(tree.activations[-1]))
-        _draw(panels[0][index], tree, labels, alone=len(pairs) <= 2)
-        panels[0][index].set_title(title, fontsize=9)
-        if images is not None:
-            show(panels[1][index], picture(images[index]))
+        _draw(panel, tree, labels)
+        panel.set_title(title, fontsize=9)
+    if images is not None:
+        for panel, image in zip(panels[1::2].ravel(), images, strict=False):
+            show(panel, picture(image))
     drawing.colorbar(
         ScalarMappable(_ACTIVATIONS, _COLORMAP),
-        ax=[panel for row in panels for panel in row],
+        ax=panels.ravel().tolist(),
         label="activation",
         shrink=0.6,
         aspect=30,
         pad=0.01,
         panchor=False,  # panels stay in the middle
     )
-    return Drawing(
-        drawing, for_json({title: tree.to_dict() for title, tree in pairs})
-    )
+    data = {title: tree.to_dict() for title, tree in trees.items()}
+    return Drawing(drawing, for_json(data))
 
 
-def _panels(
-    count: int, layers: int, with_images: bool
-) -> tuple[list[list[Axes]], Any]:
-    """Returns the panels of trees, those of images, and the figure."""
-    columns = min(count, _COLUMNS)
-    rows = -(-count // columns)
-    height = 0.6 + (0.6 if columns > 2 else 1.0) * max(layers - 1, 2)
-    below = 0.8 if with_images else 0.0
-    drawing = figure(10.0, rows * (height + below) + 0.3)
-    kinds = [height, below] if with_images else [height]
-    grid = drawing.subplots(
-        rows * len(kinds),
-        columns,
-        squeeze=False,
-        gridspec_kw={"height_ratios": kinds * rows},
-    )
-    for panel in grid.ravel():
-        panel.set_axis_off()
-    return [list(grid[k :: len(kinds)].ravel()) for k in range(len(kinds))], (
-        drawing
-    )
-
-
-def _draw(
-    panel: Axes, tree: ParseTree, labels: Sequence[str], alone: bool
-) -> None:
-    places = [_places(len(a)) for a in tree.activations]
-    for layer in range(len(places) - 1):
-        _draw_edges(panel, tree, layer, places)
-    for layer, (activations, reached) in enumerate(
-        zip(tree.activations, tree.reached, strict=True)
-    ):
-        _draw_layer(panel, layer, places[layer], activations, reached)
+def _draw(panel: Axes, tree: ParseTree, labels: Sequence[str]) -> None:
+    places = [(np.arange(len(a)) + 0.5) / len(a) for a in tree.activations]
     top = len(places) - 1
-    for j in tree.roots if len(tree.roots) <= _MANY else ():
-        panel.annotate(
-            labels[j],
-            (places[top][j], top),
-            xytext=(0, 8),
-            textcoords="offset points",
-            ha="center"
-            if len(labels[j]) < 3 or len(tree.roots) == 1
-            else "left",
-            va="bottom",
-            fontsize=8,
-            rotation=0 if len(labels[j]) < 3 or len(tree.roots) == 1 else 40,
+    for layer in range(top):
+        # The strongest are drawn last, over the others.
+        edges = sorted(
+            (edge for edge in tree.edges if edge.layer == layer),
+            key=lambda edge: edge.coupling,
         )
-    panel.set_xlim(-0.05, 1.05)
-    panel.set_ylim(-0.3, top + 0.3)
-
-
-def _draw_edges(
-    panel: Axes, tree: ParseTree, layer: int, places: Sequence[Array]
-) -> None:
-    # The strongest are drawn last, over the others.
-    edges = sorted(
-        (edge for edge in tree.edges if edge.layer == layer),
-        key=lambda edge: edge.coupling,
-    )
-    ink = min(1.0, _FULL_INK / max(len(edges), 1))
-    panel.add_collection(
-        LineCollection(
+        couplings = np.array([edge.coupling for edge in edges])
+        ink = min(1.0, _FULL_INK / max(len(edges), 1))
+        lines = LineCollection(
             [
                 [
                     (places[layer][edge.child], layer),
@@ -156,49 +118,45 @@ def _draw_edges(
                 ]
                 for edge in edges
             ],
-            linewidths=[max(ink, 0.1) * (0.5 + 3.5 * e[3]) for e in edges],
+            linewidths=max(ink, 0.1) * (0.5 + 3.5 * couplings),
             colors=[
-                to_rgba(colour(0), max(ink, 0.2) ** 0.5 * (0.2 + 0.8 * e[3]))
-                for e in edges
+                to_rgba(colour(0), max(ink, 0.2) ** 0.5 * (0.2 + 0.8 * c))
+                for c in couplings
             ],
             zorder=1,
         )
-    )
-
-
-def _draw_layer(
-    panel: Axes,
-    layer: int,
-    places: Array,
-    activations: Array,
-    reached: NDArray[np.bool_],
-) -> None:
-    size = float(np.clip(900 / len(places), 6, 60))
-    heights = np.full(len(places), float(layer))
-    if len(places) <= _MANY:
+        panel.add_collection(lines)
+    for layer, (activations, reached) in enumerate(
+        zip(tree.activations, tree.reached, strict=True)
+    ):
+        x, few = places[layer], len(activations) <= _MANY
+        size = float(np.clip(900 / len(x), 6, 60))
+        if few:
+            pale: Any = {"c": "0.9", "edgecolors": "0.6", "linewidths": 0.4}
+            y = np.full(np.sum(~reached), layer)
+            panel.scatter(x[~reached], y, s=0.4 * size, zorder=2, **pale)
         panel.scatter(
-            places[~reached],
-            heights[~reached],
-            s=0.4 * size,
-            c="0.9",
-            edgecolors="0.6",
-            linewidths=0.4,
-            zorder=2,
+            x[reached],
+            np.full(np.sum(reached), layer),
+            s=size,
+            c=activations[reached],
+            cmap=_COLORMAP,
+            norm=_ACTIVATIONS,
+            edgecolors="0.3",
+            linewidths=0.4 if few else 0.1,
+            zorder=3,
         )
-    panel.scatter(
-        places[reached],
-        heights[reached],
-        s=size,
-        c=activations[reached],
-        cmap=_COLORMAP,
-        norm=_ACTIVATIONS,
-        edgecolors="0.3",
-        linewidths=0.4 if len(places) <= _MANY else 0.1,
-        zorder=3,
-    )
-
-
-def _places(count: int) -> Array:
-    """Returns the places of a layer's capsules, from left to right."""
-    margin = 0.5 / count
-    return np.linspace(margin, 1.0 - margin, count)
+    for j in tree.roots if len(tree.roots) <= _MANY else ():
+        straight = len(labels[j]) < 3 or len(tree.roots) == 1
+        panel.annotate(
+            labels[j],
+            (places[top][j], top),
+            xytext=(0, 8),
+            textcoords="offset points",
+            ha="center" if straight else "left",
+            va="bottom",
+            fontsize=8,
+            rotation=0 if straight else 40,
+        )
+    panel.set_xlim(-0.05, 1.05)
+    panel.set_ylim(-0.3, top + 0.3)

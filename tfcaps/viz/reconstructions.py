@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from tfcaps.viz.drawing import Drawing, figure, for_json, picture, show
@@ -30,16 +31,10 @@ def reconstructions(images: Array, decoded: Array) -> Drawing:
             f"{np.shape(images)} and {np.shape(decoded)}."
         )
     drawing = figure(1.1 * len(images) + 0.8, 2.4)
-    panels = drawing.subplots(2, len(images), squeeze=False)
-    data = {
-        "images": [_clipped(image) for image in images],
-        "decoded": [_clipped(image) for image in decoded],
-    }
-    for row, pictures in zip(panels, data.values(), strict=True):
-        for panel, shown in zip(row, pictures, strict=True):
-            show(panel, shown)
+    panels, pictures = _grid(drawing, [images, decoded])
     panels[0, 0].set_ylabel("image", fontsize=9)
     panels[1, 0].set_ylabel("decoded", fontsize=9)
+    data = dict(zip(("images", "decoded"), pictures, strict=True))
     return Drawing(drawing, for_json(data))
 
 
@@ -57,16 +52,19 @@ def perturbations(decoded: Array, offsets: Array) -> Drawing:
     """
     rows, columns = np.shape(decoded)[:2]
     drawing = figure(0.65 * columns + 0.6, 0.65 * rows + 0.5)
-    panels = drawing.subplots(rows, columns, squeeze=False)
-    pictures = [[_clipped(image) for image in row] for row in decoded]
-    for component, row in enumerate(panels):
-        for panel, shown in zip(row, pictures[component], strict=True):
-            show(panel, shown)
-        row[0].set_ylabel(component, rotation=0, fontsize=8, labelpad=10)
+    panels, pictures = _grid(drawing, decoded)
+    for component, panel in enumerate(panels[:, 0]):
+        panel.set_ylabel(component, rotation=0, fontsize=8, labelpad=10)
     for panel, offset in zip(panels[0], offsets, strict=True):
         panel.set_title(f"{offset:+.2f}", fontsize=8)
     return Drawing(drawing, for_json({"offsets": offsets, "decoded": pictures}))
 
 
-def _clipped(image: Array) -> Array:
-    return picture(np.clip(image, 0, 1))
+def _grid(drawing: Figure, images: Any) -> tuple[Array, list[list[Array]]]:
+    """Draws rows of images in [0, 1]; returns panels and pictures."""
+    pictures = [[picture(np.clip(x, 0, 1)) for x in row] for row in images]
+    panels = drawing.subplots(len(images), len(images[0]), squeeze=False)
+    for row, shown in zip(panels, pictures, strict=True):
+        for panel, image in zip(row, shown, strict=True):
+            show(panel, image)
+    return panels, pictures

@@ -30,27 +30,6 @@ _IMAGE, _SLOT = 1.9, 0.95
 _GAP, _CLASS = 0.22, 1.7
 
 
-class _Tree(NamedTuple):
-    """The children in the tree of an image, the strongest first."""
-
-    predicted: int
-    length: float
-    children: NDArray[np.int64]
-    couplings: Array
-    activations: Array
-    fields: ReceptiveFields
-
-    @property
-    def boxes(self) -> NDArray[np.int64]:
-        """Their fields, `[n, 4]`, see `ReceptiveFields.boxes`."""
-        return self.fields.boxes[self.children]
-
-    @property
-    def types(self) -> NDArray[np.int64]:
-        """Their types, `[n]`."""
-        return self.children % self.fields.grid[2]
-
-
 def tree_fields(
     images: Array,
     trees: Trees,
@@ -115,7 +94,6 @@ def tree_fields(
     if labels is not None:
         given = chosen_classes(labels, len(images))
     names = class_labels(class_names, trees.lengths.shape[1])
-    each = [_tree(trees, k, fields) for k in range(len(trees))]
     pictures = [picture(image) for image in images]
     width = _IMAGE + most * _SLOT
     drawing = figure(width + 0.4, 2.35 * len(trees) + 0.1)
@@ -123,20 +101,60 @@ def tree_fields(
         len(trees), 2, squeeze=False, width_ratios=[_IMAGE, width - _IMAGE]
     )
     above = list(titles or [""] * len(trees))
-    for (left, right), image, tree, label, title in zip(
-        panels, pictures, each, given, above, strict=True
+    # Fields that tell no place give way to cells of the grid.
+    cells = fields
+    if not fields.is_local and min(fields.grid[:2]) > 1:
+        cells = fields.cells
+    data = []
+    for k, ((left, right), image) in enumerate(
+        zip(panels, pictures, strict=True)
     ):
+        tree = _tree(trees, k, cells)
         show(left, image)
-        right.set_title(title, loc="left", fontsize=9)
-        if label is not None:
-            left.set_title(in_lines(names[int(label)]), fontsize=9)
-        shown = _at_its_places(tree)
-        _draw_outlines(left, image, shown, most)
-        _draw_tree(right, image, shown, names[tree.predicted], most)
-        right.text(
-            0, -0.6, _sentence(tree), va="top", fontsize=7.5, color="0.3"
+        right.set_title(above[k], loc="left", fontsize=9)
+        if given[k] is not None:
+            left.set_title(in_lines(names[int(given[k])]), fontsize=9)
+        if cells.is_local:
+            _draw_outlines(left, image, tree, most)
+        j = int(trees.predicted[k])
+        _draw_tree(right, image, tree, names[j], most)
+        told = _sentence(len(tree.children), fields)
+        right.text(0, -0.6, told, va="top", fontsize=7.5, color="0.3")
+        data.append(
+            {
+                "image": image,
+                "label": given[k],
+                "title": above[k],
+                "predicted": j,
+                "length": round(float(trees.lengths[k, j]), 6),
+                "is_local": fields.is_local,
+                "size": fields.size,
+                "grid": fields.grid,
+                "children": [
+                    {
+                        "child": child,
+                        "position": fields.position(child),
+                        "coupling": round(float(tree.couplings[n]), 6),
+                        "activation": round(
+                            float(trees.activations[k, child]), 6
+                        ),
+                        "box": fields.boxes[child],
+                    }
+                    for n, child in enumerate(tree.children.tolist())
+                ],
+            }
         )
-    return Drawing(drawing, _data(pictures, each, given, above, names))
+    return Drawing(drawing, for_json({"class_names": names, "images": data}))
+
+
+class _Tree(NamedTuple):
+    """The children in the tree of an image, the strongest first."""
+
+    children: Array
+    couplings: Array
+    types: Array
+    colours: list[str]
+    fields: ReceptiveFields
 
 
 def _tree(trees: Trees, k: int, fields: ReceptiveFields) -> _Tree:
@@ -144,64 +162,33 @@ def _tree(trees: Trees, k: int, fields: ReceptiveFields) -> _Tree:
     strength = trees.towards[k].astype(np.float64) * trees.activations[k]
     order = np.argsort(-strength, kind="stable")
     children = order[trees.in_tree[k][order]]
-    j = int(trees.predicted[k])
-    return _Tree(
-        j,
-        float(trees.lengths[k, j]),
-        children,
-        trees.towards[k, children].astype(np.float64),
-        trees.activations[k, children].astype(np.float64),
-        fields,
-    )
-
-
-def _at_its_places(tree: _Tree) -> _Tree:
-    """Returns the tree with cells for fields if these tell no place."""
-    fields = tree.fields
-    if fields.is_local or min(fields.grid[:2]) == 1:
-        return tree
-    return tree._replace(fields=fields.cells)
+    types = children % fields.grid[2]
+    tints = [colour(int(t) if fields.is_local else 0) for t in types]
+    couplings = trees.towards[k, children].astype(np.float64)
+    return _Tree(children, couplings, types, tints, fields)
 
 
 def _draw_outlines(panel: Axes, image: Array, tree: _Tree, most: int) -> None:
-    """Draws what children see, those that are cut out in colour."""
-    if not tree.fields.is_local:
-        return
+    """Draws what children see, in colour and numbered if it is cut out."""
     side = tree.fields.image_shape[1]
-    views = image.shape[1] // side
     strength = tree.couplings / max(tree.couplings.max(initial=0.0), 1e-9)
-    shown = min(most, len(tree.children))
-    # The strongest are drawn last, over the others.
-    for k in reversed(range(len(tree.children))):
-        top, left, bottom, right = tree.boxes[k]
-        for view in range(views):
-            panel.add_patch(
-                Rectangle(
-                    (left - 0.5 + view * side, top - 0.5),
-                    right - left,
-                    bottom - top,
-                    fill=False,
-                    linewidth=0.4 + (1.8 * strength[k] if k < shown else 0.0),
-                    edgecolor=colour(int(tree.types[k])) if k < shown else "w",
-                    alpha=float(strength[k]) * (0.9 if k < shown else 0.25),
-                )
-            )
-    _draw_numbers(panel, tree, shown)
-
-
-def _draw_numbers(panel: Axes, tree: _Tree, shown: int) -> None:
-    """Puts the number of a part at its outline, one for equal outlines."""
     numbers: dict[tuple[int, ...], list[int]] = {}
-    for k, box in enumerate(tree.boxes[:shown].tolist()):
-        numbers.setdefault(tuple(box), []).append(k)
-    for (top, left, _, _), equal in numbers.items():
-        _draw_tag(
-            panel,
-            left - 0.5,
-            top - 0.5,
-            ", ".join(str(k + 1) for k in equal),
-            colour(int(tree.types[equal[0]])),
-        )
+    boxes = tree.fields.boxes[tree.children].tolist()
+    # The strongest are drawn last, over the others.
+    for k, (top, left, bottom, right) in reversed([*enumerate(boxes)]):
+        look = {"lw": 0.4, "ec": "w", "alpha": 0.25 * strength[k]}
+        if k < most:
+            look["lw"] += 1.8 * strength[k]
+            look |= {"ec": tree.colours[k], "alpha": 0.9 * strength[k]}
+            numbers.setdefault((left, top), []).insert(0, k)
+        for shift in range(0, image.shape[1], side):
+            corner = left - 0.5 + shift, top - 0.5
+            size = right - left, bottom - top
+            panel.add_patch(Rectangle(corner, *size, fill=False, **look))
+    # One tag for equal outlines.
+    for (left, top), equal in sorted(numbers.items(), key=lambda x: x[1]):
+        text = ", ".join(str(k + 1) for k in equal)
+        _draw_tag(panel, left - 0.5, top - 0.5, text, tree.colours[equal[0]])
 
 
 def _draw_tag(panel: Axes, x: float, y: float, text: str, tint: str) -> None:
@@ -224,14 +211,22 @@ def _draw_tree(
     panel: Axes, image: Array, tree: _Tree, name: str, most: int
 ) -> None:
     shown = min(most, len(tree.children))
-    width = most * (1 + _GAP)
     middle = ((shown or most) * (1 + _GAP) - _GAP) / 2
     is_local = tree.fields.is_local
     panel.set_axis_off()
     panel.set_aspect("equal")
-    panel.set_xlim(-0.1, width + 0.6)
+    panel.set_xlim(-0.1, most * (1 + _GAP) + 0.6)
     panel.set_ylim(-0.85, _CLASS + 0.25)
-    _draw_lines(panel, tree.couplings[:shown], middle, 1.0 if is_local else 0.5)
+    starts = np.arange(shown) * (1 + _GAP)
+    couplings = tree.couplings[:shown]
+    end = 1.0 if is_local else 0.5
+    lines = LineCollection(
+        [[(start + 0.5, end), (middle, _CLASS)] for start in starts],
+        linewidths=0.5 + 3.5 * couplings,
+        colors=[to_rgba("0.25", 0.2 + 0.8 * c) for c in couplings],
+        zorder=1,
+    )
+    panel.add_collection(lines)
     panel.text(
         middle,
         _CLASS,
@@ -243,65 +238,39 @@ def _draw_tree(
         bbox={"boxstyle": "round,pad=0.35", "fc": "w", "ec": "0.3", "lw": 0.8},
         zorder=3,
     )
-    for k in range(shown):
-        start = k * (1 + _GAP)
-        tint = colour(int(tree.types[k]) if is_local else 0)
+    kind = "child" if tree.fields.grid[:2] == (1, 1) else "type"
+    for k, start in enumerate(starts):
+        tint = tree.colours[k]
         if is_local:
-            _draw_crop(panel, image, tree, k, start)
+            _draw_crop(panel, image, tree.fields, tree.children[k], start, tint)
             _draw_tag(panel, start, 1.0, str(k + 1), tint)
         else:
             panel.scatter(start + 0.5, 0.5, s=90, c=tint, zorder=2)
-        kind = "child" if tree.fields.grid[:2] == (1, 1) else "type"
-        panel.text(
-            start + 0.5,
-            -0.06 if is_local else 0.25,  # below a part, or a dot
-            f"{kind} {tree.types[k]}\n{tree.couplings[k]:.2f}",
-            ha="center",
-            va="top",
-            fontsize=7.5,
-            color=tint,
-        )
+        below = -0.06 if is_local else 0.25  # a part, or a dot
+        text = f"{kind} {tree.types[k]}\n{couplings[k]:.2f}"
+        style: Any = {"ha": "center", "va": "top", "fontsize": 7.5}
+        panel.text(start + 0.5, below, text, color=tint, **style)
     if len(tree.children) > shown:
-        panel.text(
-            width,
-            0.5,
-            f"and {len(tree.children) - shown:,}\nmore",
-            va="center",
-            fontsize=8,
-            color="0.3",
-        )
-
-
-def _draw_lines(
-    panel: Axes, couplings: Array, middle: float, end: float
-) -> None:
-    lines = [
-        [(k * (1 + _GAP) + 0.5, end), (middle, _CLASS)]
-        for k in range(len(couplings))
-    ]
-    panel.add_collection(
-        LineCollection(
-            lines,
-            linewidths=[0.5 + 3.5 * c for c in couplings],
-            colors=[to_rgba("0.25", 0.2 + 0.8 * c) for c in couplings],
-            zorder=1,
-        )
-    )
+        text = f"and {len(tree.children) - shown:,}\nmore"
+        style = {"va": "center", "fontsize": 8, "color": "0.3"}
+        panel.text(most * (1 + _GAP), 0.5, text, **style)
 
 
 def _draw_crop(
-    panel: Axes, image: Array, tree: _Tree, k: int, start: float
+    panel: Axes,
+    image: Array,
+    fields: ReceptiveFields,
+    child: int,
+    start: float,
+    tint: str,
 ) -> None:
     """Draws what a child sees; what lies beyond the image is grey."""
-    fields = tree.fields
     side = fields.image_shape[1]
     views = image.shape[1] // side
     rows, columns = fields.size
     scale = max(rows, columns * views)
-    middle = fields.child_centres[tree.children[k]]
-    first = middle - (np.array(fields.size) - 1) / 2
-    top, left, bottom, right = tree.boxes[k]
-    tint = colour(int(tree.types[k]))
+    first = fields.child_centres[child] - (np.array(fields.size) - 1) / 2
+    top, left, bottom, right = fields.boxes[child]
     for view in range(views):
         # The window's upper left corner.
         x, y = start + 0.5 + (view - views / 2) * columns / scale, 1.0
@@ -312,28 +281,20 @@ def _draw_crop(
             x += (left - first[1]) / scale
             y -= (top - first[0]) / scale
             across, down = (right - left) / scale, (bottom - top) / scale
-            panel.imshow(
-                crop,
-                cmap="gray",
-                vmin=0,
-                vmax=255,
-                extent=(x, x + across, y - down, y),
-                zorder=2.1,
-            )
-        panel.add_patch(
-            Rectangle(*window, fill=False, lw=1.8, ec=tint, zorder=2.2)
-        )
+            extent = (x, x + across, y - down, y)
+            grey: Any = {"cmap": "gray", "vmin": 0, "vmax": 255}
+            panel.imshow(crop, extent=extent, zorder=2.1, **grey)
+        edge: Any = {"fill": False, "lw": 1.8, "ec": tint}
+        panel.add_patch(Rectangle(*window, zorder=2.2, **edge))
 
 
-def _sentence(tree: _Tree) -> str:
-    """Says how large the tree is, and what a child sees."""
-    fields = tree.fields
+def _sentence(count: int, fields: ReceptiveFields) -> str:
+    """Says how large a tree is, and what a child sees."""
     number = len(fields.boxes)
-    in_tree = f"{len(tree.children):,} of {number:,} children are in the tree"
-    if not len(tree.children):
+    in_tree = f"{count:,} of {number:,} children are in the tree"
+    if not count:
         in_tree = f"none of the {number:,} children is in the tree"
-    rows, columns = fields.size
-    high, wide = fields.image_shape
+    (rows, columns), (high, wide) = fields.size, fields.image_shape
     down, across, _ = fields.grid
     sees = f"each sees {rows}x{columns} of {high}x{wide} pixels"
     if not fields.is_local and min(down, across) > 1:
@@ -349,48 +310,3 @@ def _sentence(tree: _Tree) -> str:
     elif not fields.is_local:
         sees = "there are children that see the whole image"
     return f"{in_tree}; {sees}"
-
-
-def _data(
-    pictures: Sequence[Array],
-    trees: Sequence[_Tree],
-    labels: Sequence[Any] | Array,
-    titles: Sequence[str],
-    names: Sequence[str],
-) -> dict[str, Any]:
-    return for_json(
-        {
-            "class_names": names,
-            "images": [
-                {
-                    "image": image,
-                    "label": label,
-                    "title": title,
-                    "predicted": tree.predicted,
-                    "length": round(tree.length, 6),
-                    "is_local": tree.fields.is_local,
-                    "size": tree.fields.size,
-                    "grid": tree.fields.grid,
-                    "children": [
-                        {
-                            "child": int(child),
-                            "position": tree.fields.position(int(child)),
-                            "coupling": round(float(coupling), 6),
-                            "activation": round(float(activation), 6),
-                            "box": box,
-                        }
-                        for child, coupling, activation, box in zip(
-                            tree.children,
-                            tree.couplings,
-                            tree.activations,
-                            tree.boxes.tolist(),
-                            strict=True,
-                        )
-                    ],
-                }
-                for image, tree, label, title in zip(
-                    pictures, trees, labels, titles, strict=True
-                )
-            ],
-        }
-    )
