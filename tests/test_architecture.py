@@ -2,7 +2,6 @@
 
 import ast
 import configparser
-import copy
 from pathlib import Path
 
 import pytest
@@ -83,137 +82,118 @@ TENSORFLOW = {
 }
 PRUNING_TOOLKIT = {"training/pruning.py"}
 
-every_file = pytest.mark.parametrize("path", FILES, ids=str)
+
+def imports(node, late=True):
+    """Yields the full names of all imports; of those in functions if wanted."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"line {child.lineno}: a relative import"
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        elif late or not isinstance(child, ast.FunctionDef):
+            yield from imports(child, late)
 
 
-def imports(tree):
-    """Yields the full dotted name of everything that is imported."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno} is a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+IMPORTS = {path: set(imports(tree)) for path, tree in TREES.items()}
 
 
-def packages(names):
-    return {name.partition(".")[0] for name in names}
+def under(*parts):
+    """Yields the files of a package or a part of it, and their imports."""
+    for path, names in IMPORTS.items():
+        if path.parts[: len(parts)] == parts:
+            yield path, names
 
 
-def parts(names):
-    """Returns the parts of tfcaps among the names, "" for tfcaps itself."""
-    own = [name.split(".") for name in names if packages([name]) == {"tfcaps"}]
-    return {name[1] if len(name) > 1 else "" for name in own}
+def imported(names, *parts):
+    """Returns what is imported from a package: `ops` for `tfcaps.ops.squash`.
+
+    It is "" for the package itself.
+    """
+    below = [(*name.split("."), "") for name in names]
+    depth = len(parts)
+    return {name[depth] for name in below if name[:depth] == parts}
 
 
-def part_of(path):
+def part_of(path, depth):
     """Returns `rem` for `tfcaps/rem/batches.py`, `ops` for `tfcaps/ops.py`."""
-    return Path(path.parts[1]).stem
-
-
-class _WithoutFunctions(ast.NodeTransformer):
-    """Keeps what runs when the module is imported."""
-
-    def visit_FunctionDef(self, node):
-        return None
+    return Path(path.parts[depth]).stem
 
 
 def test_every_part_has_a_rule():
-    found = {part_of(path) for path in FILES if path.parts[0] == "tfcaps"}
+    found = {part_of(path, 1) for path, _ in under("tfcaps")}
     assert found == {*PARTS, *HELPERS, "__init__"}
 
 
-@every_file
-def test_packages_import_only_what_lies_below_them(path):
-    own = packages(imports(TREES[path])) & set(PACKAGES)
-    assert own <= PACKAGES[path.parts[0]]
+def test_packages_import_only_what_lies_below_them():
+    for path, names in IMPORTS.items():
+        own = imported(names) & set(PACKAGES)
+        assert own <= PACKAGES[path.parts[0]], path
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        path
-        for path in FILES
-        if path.parts[0] == "tfcaps" and part_of(path) != "__init__"
-    ],
-    ids=str,
-)
-def test_parts_of_tfcaps_import_only_what_lies_below_them(path):
-    part = part_of(path)
-    allowed = set() if part in HELPERS else PARTS[part] | {part} | HELPERS
-    assert parts(imports(TREES[path])) <= allowed
+def test_parts_of_tfcaps_import_only_what_lies_below_them():
+    for path, names in under("tfcaps"):
+        part = part_of(path, 1)
+        if part in PARTS:
+            below = PARTS[part] | {part} | HELPERS
+            assert imported(names, "tfcaps") <= below, path
+        elif part in HELPERS:
+            assert not imported(names, "tfcaps"), path
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        path
-        for path in FILES
-        if path.parts[:2] == ("tfcaps", "rem") and path.stem != "__init__"
-    ],
-    ids=str,
-)
-def test_parts_of_rem_import_only_what_lies_below_them(path):
-    part = Path(path.parts[2]).stem
-    names = [name.split(".") for name in imports(TREES[path])]
-    own = {name[2] for name in names if name[:2] == ["tfcaps", "rem"]}
-    assert own <= PARTS_OF_REM[part] | {part}
+def test_parts_of_rem_import_only_what_lies_below_them():
+    for path, names in under("tfcaps", "rem"):
+        part = part_of(path, 2)
+        own = imported(names, "tfcaps", "rem")
+        if part != "__init__":
+            assert own <= PARTS_OF_REM[part] | {part}, path
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
 def test_no_files_of_a_package_import_each_other_in_a_circle(package):
     below = {
         ".".join(path.with_suffix("").parts): {
-            part
-            for name in imports(tree)
-            for part in (name, name.rpartition(".")[0])
+            part for name in names for part in (name, name.rpartition(".")[0])
         }
-        for path, tree in TREES.items()
-        if path.parts[0] == package and path.stem != "__init__"
+        for path, names in under(package)
+        if path.stem != "__init__"
     }
     while lowest := {m for m in below if not below[m] & below.keys()}:
         below = {m: own for m, own in below.items() if m not in lowest}
     assert not below
 
 
-@every_file
-def test_only_public_keras_3_is_used(path):
-    names = set(imports(TREES[path]))
-    names |= {
-        ast.unparse(node)
-        for node in ast.walk(TREES[path])
-        if isinstance(node, ast.Attribute)
+def test_only_public_keras_3_is_used():
+    for path, tree in TREES.items():
+        attributes = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+        for name in {*IMPORTS[path], *map(ast.unparse, attributes)}:
+            for forbidden in ("keras.src", "tf.keras", "tensorflow.keras"):
+                assert not f"{name}.".startswith(f"{forbidden}."), (path, name)
+        assert "tf_keras" not in imported(IMPORTS[path])
+
+
+def test_tensorflow_stands_where_it_must_and_loads_late():
+    for path, names in under("tfcaps"):
+        if path.as_posix() not in TENSORFLOW:
+            assert "tensorflow" not in imported(names), path
+        loaded = imports(TREES[path], late=False)
+        assert "tensorflow" not in imported(loaded), path
+
+
+def test_pruning_toolkit_is_imported_in_one_place():
+    users = {
+        path.as_posix()
+        for path, names in IMPORTS.items()
+        if "tensorflow_model_optimization" in imported(names)
     }
-    for name in names:
-        for forbidden in ("keras.src", "tf.keras", "tensorflow.keras"):
-            assert not f"{name}.".startswith(f"{forbidden}."), name
-    assert "tf_keras" not in packages(names)
+    assert users == PRUNING_TOOLKIT
 
 
-@every_file
-def test_tensorflow_stands_where_it_must_and_loads_late(path):
-    if path.parts[0] != "tfcaps":
-        return
-    if path.as_posix() not in TENSORFLOW:
-        assert "tensorflow" not in packages(imports(TREES[path]))
-    loaded = imports(_WithoutFunctions().visit(copy.deepcopy(TREES[path])))
-    assert "tensorflow" not in packages(loaded)
-
-
-@every_file
-def test_pruning_toolkit_is_imported_in_one_place(path):
-    if path.as_posix() not in PRUNING_TOOLKIT:
-        names = packages(imports(TREES[path]))
-        assert "tensorflow_model_optimization" not in names
-
-
-@every_file
-def test_docstring_begins_with_one_sentence(path):
-    docstring = ast.get_docstring(TREES[path])
-    assert docstring, "no module docstring"
-    sentence, *more = docstring.splitlines()
-    assert sentence.endswith(".")
-    assert not more or more[0] == ""
+def test_module_docstrings_begin_with_one_sentence():
+    for path, tree in TREES.items():
+        sentence, *more = (ast.get_docstring(tree) or "").splitlines() or [""]
+        assert sentence.endswith("."), path
+        assert not more or more[0] == "", path
 
 
 def test_a_citation_is_of_this_version():

@@ -1,71 +1,120 @@
 """Everything public stays finite and in range, whatever it is given.
 
-A few hundred cases, the same in each run; with NIGHTLY=1 more than ten
-thousand new ones. How large values may be stands in `tests/strategies.py`.
+Each row of the registry gets a few draws of values, weights, sizes and types,
+the same in each run; with NIGHTLY=1 many, which are new every day.
 """
 
-import inspect
+import datetime
+import functools
 import operator
 
 import keras
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from keras import ops
 
-from tests import strategies
-from tests.filled import filled, filled_activations
 from tests.gradients import value_and_gradients, with_weights
-from tests.strategies import cases
-from tests.test_contract import public_classes
-from tfcaps import layers, losses, models, routing
+from tests.layer_cases import ALL
+from tests.networks import SMALL_NETWORKS
+from tests.nightly import NIGHTLY
+from tests.registry import LAYERS, LOSSES, ROUTINGS
+from tfcaps import layers, losses, routing
 from training.devices import dtype_policy
 
+# The largest value by type. Squared lengths of float32 end at 3e38, and a sum
+# of a hundred votes of 1e15 has one of 1e34. In float16 numbers end at 65,504:
+# sums of six values of 1e4.
+LARGEST = {"float32": 1e15, "bfloat16": 1e15, "float16": 1e4}
+# Layers of float16 sum up more than six products.
+LARGEST_IN_LAYERS = {**LARGEST, "float16": 500.0}
+# Squares of float16, summed over a small image.
+LARGEST_IN_LOSSES = {**LARGEST, "float16": 40.0}
+# Networks multiply layer by layer; raw pixels are the largest images there are.
+LARGEST_IMAGE = 255.0
+POLICIES = {
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+}
 # How far above one a length or a sum of shares may come out.
 ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 1e-3}
 
-
-def each(rows):
-    return pytest.mark.parametrize("row", rows, ids=lambda row: row.__name__)
-
-
-def test_every_public_class_and_network_is_tried():
-    for module, base, rows in (
-        (layers, keras.layers.Layer, strategies.LAYERS),
-        (routing, routing.Routing, strategies.ROUTINGS),
-        (losses, keras.losses.Loss, strategies.LOSSES),
-    ):
-        assert public_classes(module, base) == set(rows)
-    functions = {f for _, f in inspect.getmembers(models, inspect.isfunction)}
-    # One is called by the other networks, for `decoder=True`; one reads files.
-    others = {
-        models.with_decoder,
-        models.with_templates,
-        models.load_pretrained,
-    }
-    assert functions - others == set(strategies.MODELS)
+# At most one factor of a product is of a large kind.
+ORDINARY = ("zero", "tiny", "random", "equal", "pruned", "ladder")
+LARGE = ("large", "equal_large", "mixed")
+KINDS = ORDINARY + LARGE
+PAIRS = [(one, other) for one in ORDINARY for other in KINDS] + [
+    (one, other) for one in LARGE for other in ORDINARY
+]
 
 
-@each(strategies.ROUTINGS)
-@cases(25, 600)
-@given(st.data())
-def test_routing(row, data):
-    chosen = data.draw(strategies.ROUTINGS[row])()
-    dtype = data.draw(strategies.dtypes)
-    batch, children, parents, dim = data.draw(
-        st.tuples(*[strategies.sizes] * 4)
-    )
-    components = data.draw(st.just(0) | strategies.sizes)
-    is_factored = components and chosen.vote_free
-    largest, differentiated = draw_limit(
-        data, chosen, dtype, strategies.LARGEST, is_factored
-    )
-    kinds = data.draw(strategies.kinds)
-    given_activations, given_weights = data.draw(
-        st.tuples(st.booleans(), st.booleans())
-    )
-    rng = np.random.default_rng(data.draw(strategies.seeds))
+def tried(rows, in_ci, nightly):
+    """Calls a test with each row so many times, with generators of its draws.
+
+    What fails names the seed of its generator.
+    """
+    first = datetime.date.today().toordinal() * nightly if NIGHTLY else 0
+    seeds = range(first, first + (nightly if NIGHTLY else in_ci))
+
+    def decorate(test):
+        @functools.wraps(test)
+        def repeated(row):
+            for seed in seeds:
+                try:
+                    test(row, np.random.default_rng(seed))
+                except Exception as error:
+                    error.add_note(f"The seed is {seed}.")
+                    raise
+
+        del repeated.__wrapped__
+        ids = [getattr(row, "name", row) for row in rows]
+        return pytest.mark.parametrize("row", rows, ids=ids)(repeated)
+
+    return decorate
+
+
+def one_of(rng, values):
+    values = list(values)
+    return values[rng.integers(len(values))]
+
+
+def sizes(rng, count):
+    return tuple(map(int, rng.integers(1, 4, count)))
+
+
+def filled(kind, shape, rng, largest):
+    """Returns float32 values of a kind, of at most `largest`."""
+    top = np.log10(largest)
+    values = rng.uniform(-1.0, 1.0, size=shape)
+    scale = {
+        "zero": 0.0,
+        "tiny": 10.0 ** rng.uniform(-38, -4),
+        "random": 1.0,
+        "equal": 0.5 / np.where(values == 0, 1.0, values),
+        "pruned": rng.choice([0.0, 1.0], size=shape),
+        # Of every size, in one tensor.
+        "ladder": 10.0 ** rng.uniform(-38, 0, size=shape),
+        "mixed": 10.0 ** rng.uniform(-38, top, size=shape),
+        "large": largest,
+        "equal_large": largest / np.where(values == 0, 1.0, values),
+    }[kind]
+    return (values * scale).astype("float32")
+
+
+def filled_activations(shape, rng, largest=1.0):
+    """Returns activations of some kind, often of dead children."""
+    kind = one_of(rng, ["zero", "pruned", "random", "ladder", "equal_large"])
+    return np.abs(filled(kind, shape, rng, largest))
+
+
+@tried(ROUTINGS, 8, 200)
+def test_routing(row, rng):
+    chosen, dtype = row.make(), one_of(rng, LARGEST)
+    batch, children, parents, dim, components = sizes(rng, 5)
+    children *= getattr(chosen, "types", 1)
+    is_factored = chosen.vote_free and rng.integers(2)
+    largest, differentiated = limit(chosen, dtype, LARGEST, is_factored, rng)
+    kinds = one_of(rng, PAIRS)
     shapes = [(batch, children, parents, dim)]
     if is_factored:
         shapes = [
@@ -77,13 +126,13 @@ def test_routing(row, data):
         for kind, shape in zip(kinds, shapes, strict=False)
     ]
     others = {}
-    if given_activations:
+    if rng.integers(2):
         # Lengths may be anything, but for what is no length.
         longest = 1.0 if chosen.explicit_activations else largest
         others["activations"] = filled_activations(
             (batch, children), rng, longest
         )
-    if given_weights:
+    if rng.integers(2):
         kind = "random" if is_factored else kinds[1]
         for name, weight in chosen.weights(children, parents, dim).items():
             others[name] = filled(kind, weight.shape, rng, largest)
@@ -100,7 +149,7 @@ def test_routing(row, data):
         keras.KerasTensor((batch, children, parents)),
     )
     upstream = upstream_of(specs, dtype, rng, chosen)
-    outputs = tried(route, [others, factors], upstream, differentiated)
+    outputs = computed(route, [others, factors], upstream, differentiated)
     assert_equal_specs(outputs, specs)
     poses, activations, couplings = outputs
     assert_activations(activations)
@@ -109,38 +158,35 @@ def test_routing(row, data):
     assert_couplings(couplings, chosen)
 
 
-@each(strategies.LAYERS)
-@cases(25, 500)
-@given(st.data())
-def test_layer(row, data):
-    case = data.draw(strategies.LAYERS[row])
-    dtype = data.draw(strategies.dtypes)
-    layer = case.make(dtype=strategies.POLICIES[dtype])
-    assume(not reads_stale_memory(layer, dtype))
+@tried(LAYERS, 7, 150)
+def test_layer(row, rng):
+    dtype = one_of(rng, LARGEST)
+    layer = row.make(dtype=POLICIES[dtype])
+    if reads_stale_memory(layer, dtype):
+        return
     chosen = getattr(layer, "routing", None)
     # So few votes are made, unless children share matrices.
     is_factored = getattr(layer, "share", None) or getattr(
         layer, "share_types", False
     )
-    largest, differentiated = draw_limit(
-        data, chosen, dtype, strategies.LARGEST_IN_LAYERS, is_factored
+    largest, differentiated = limit(
+        chosen, dtype, LARGEST_IN_LAYERS, is_factored, rng
     )
-    kind, weight_kind = data.draw(strategies.kinds)
-    batch = data.draw(strategies.sizes)
-    rng = np.random.default_rng(data.draw(strategies.seeds))
-    with_activations = isinstance(case.inputs, list)
-    first, *more = case.inputs if with_activations else [case.inputs]
+    kind, weight_kind = one_of(rng, PAIRS)
+    (batch,) = sizes(rng, 1)
+    with_activations = isinstance(row.inputs, list)
+    first, *more = row.inputs if with_activations else [row.inputs]
     inputs = ops.cast(
         filled(kind, (batch, *first), rng, largest), layer.compute_dtype
     )
     if with_activations:
         inputs = [inputs, filled_activations((batch, *more[0]), rng)]
-    case.apply(layer, inputs)
+    row.apply(layer, inputs)
     spoil(layer, weight_kind, rng, largest)
-    specs = case.apply(layer.compute_output_spec, specs_of(inputs))
+    specs = row.apply(layer.compute_output_spec, specs_of(inputs))
     weights = layer.trainable_variables
-    outputs = tried(
-        with_weights(lambda x: case.apply(layer, x), weights),
+    outputs = computed(
+        with_weights(lambda x: row.apply(layer, x), weights),
         [[weight.value for weight in weights], inputs],
         upstream_of(specs, dtype, rng, chosen),
         differentiated,
@@ -148,70 +194,71 @@ def test_layer(row, data):
     assert_equal_specs(outputs, specs)
     if isinstance(layer, layers.PrimaryMatrixCaps):
         assert_activations(outputs[1])
-    if chosen is not None:
+    if chosen is not None and row.call == ALL:
         assert_routed(layer, chosen, outputs, dtype)
     elif hasattr(layer, "squash"):
-        assert_lengths(outputs, dtype)
+        assert_lengths(keras.tree.flatten(outputs)[0], dtype)
 
 
-@each(strategies.LOSSES)
-@cases(20, 400)
-@given(st.data())
-def test_loss(row, data):
-    make, axes = strategies.LOSSES[row]
-    dtype = data.draw(strategies.dtypes)
-    loss = data.draw(make)(dtype=dtype)
-    batch, *shape = data.draw(st.tuples(*[strategies.sizes] * (1 + axes)))
-    kinds = data.draw(st.tuples(*[st.sampled_from(strategies.ALL_KINDS)] * 2))
-    wanted = data.draw(st.sampled_from(["indices", "targets"]))
-    rng = np.random.default_rng(data.draw(strategies.seeds))
-    largest = strategies.LARGEST_IN_LOSSES[dtype]
-    if row in (losses.CounterfactualLoss, losses.SpreadLoss):
-        shape[-1] = max(shape[-1], 2)  # one class has none to be compared with
-    classes = shape[-1]
-    if row is losses.CounterfactualLoss:
-        shape[0] = 3
-    predictions = filled(kinds[0], (batch, *shape), rng, largest)
-    if row is losses.CounterfactualLoss:
+@tried(LOSSES, 10, 200)
+def test_loss(row, rng):
+    dtype, kinds = one_of(rng, LARGEST), rng.choice(KINDS, 2)
+    loss, largest = row.make(dtype=dtype), LARGEST_IN_LOSSES[dtype]
+    of_images = not row.of_classes and not row.of_routing
+    batch, *shape, classes = sizes(rng, 2)
+    if of_images or row.public_class is losses.PresenceLoss:
+        shape = sizes(rng, 2)
+    elif row.public_class is losses.CouplingLoss:
+        shape = [4]
+    elif row.public_class is losses.CounterfactualLoss:
+        shape = [3]
+    if row.public_class in (losses.CounterfactualLoss, losses.SpreadLoss):
+        classes = max(classes, 2)  # one has none to be compared with
+    shape = (batch, *shape, classes)
+    predictions = filled(kinds[0], shape, rng, largest)
+    if row.public_class is losses.CounterfactualLoss:
         # Two rows tell which class was asked what, for how many images.
         longest = np.eye(classes)[rng.integers(0, classes, batch)]
         stands_for = rng.integers(0, 9, size=(batch, 2, 1))
         predictions[:, :2] = stands_for * longest[:, None]
-    if row is losses.PresenceLoss:
-        predictions = np.clip(np.nan_to_num(np.abs(predictions)), 0.0, 1.0)
-    if row is losses.ReconstructionLoss:
-        targets = filled(kinds[1], (batch, *shape), rng, largest)
-    elif wanted == "indices":
+    if row.public_class is losses.PresenceLoss:
+        predictions = np.clip(np.abs(predictions), 0.0, 1.0)
+    if of_images:
+        targets = filled(kinds[1], shape, rng, largest)
+    elif rng.integers(2):
         # Also none of the classes.
         targets = rng.integers(-1, classes + 1, size=batch)
     else:
         # Also none of them, or several.
         targets = rng.integers(0, 2, size=(batch, classes))
-    value = tried(lambda x: loss(targets, x), [predictions], None, True)
+    value = computed(lambda x: loss(targets, x), [predictions], None, True)
     assert value.shape == () and value.dtype.name == dtype
     # Of couplings above one, which there may be, the entropy is negative, and
     # evidence has no bound.
     unbounded = losses.CouplingLoss, losses.EvidenceLoss
-    assert float(value) >= 0.0 or row in unbounded
+    assert float(value) >= 0.0 or row.public_class in unbounded
 
 
-@each(strategies.MODELS)
-@cases(2, 15)
-@given(st.data())
-def test_network(row, data):
-    make = data.draw(strategies.MODELS[row])
-    dtype = data.draw(strategies.dtypes)
-    batch = data.draw(strategies.sizes)
-    training = data.draw(st.booleans())
-    kind = data.draw(st.sampled_from(strategies.ALL_KINDS))
-    weight_kind = data.draw(st.sampled_from(strategies.ORDINARY))
-    rng = np.random.default_rng(data.draw(strategies.seeds))
-    with dtype_policy(strategies.POLICIES[dtype]):
-        model = make()
-    spoil(model, weight_kind, rng)
+@tried(SMALL_NETWORKS, 2, 15)
+def test_network(row, rng):
+    dtype, kind = one_of(rng, LARGEST), one_of(rng, KINDS)
+    training = bool(rng.integers(2))
+    routings = [3, "em", "regularized", "scaled_distance", "self_attention"]
+    changes = {"decoder": bool(rng.integers(2)), "routing": 1}
+    if row == "constellation_capsnet":
+        changes = {}
+    elif row == "deepcaps":
+        changes["variant"] = one_of(rng, ["corrected", "rem"])
+        changes["routing"] = one_of(rng, [1, 3, "scaled_distance", "uniform"])
+    elif rng.integers(6):
+        changes["routing"] = one_of(rng, routings)
+    (batch,) = sizes(rng, 1)
+    with dtype_policy(POLICIES[dtype]):
+        model = SMALL_NETWORKS[row](**changes)
+    spoil(model, one_of(rng, ORDINARY), rng)
     # Labels are an input beside the images where there is a use for them.
     inputs = [
-        filled(kind, (batch, *shape[1:]), rng, strategies.LARGEST_IMAGE)
+        filled(kind, (batch, *shape[1:]), rng, LARGEST_IMAGE)
         if shape[1:]
         else ops.zeros(batch, "int32")
         for shape in (tensor.shape for tensor in model.inputs)
@@ -229,7 +276,7 @@ def test_network(row, data):
         return model(named, training=training)
 
     weights = model.trainable_variables
-    outputs = tried(
+    outputs = computed(
         with_weights(run, weights),
         [[weight.value for weight in weights], images],
         upstream_of(specs, dtype, rng),
@@ -249,15 +296,38 @@ def reads_stale_memory(layer, dtype):
     )
 
 
-def draw_limit(data, chosen, dtype, largest, is_factored):
+def largest_with_gradient(chosen, dtype, is_factored):
+    """Returns the largest votes of which a routing's gradient is demanded.
+
+    Above this the derivative, or its rounding error, may be beyond the type.
+    """
+    full = getattr(chosen, "differentiates_loop", False)
+    if is_factored and isinstance(chosen, routing.ScaledDistanceRouting):
+        # Squared poses, over lengths of 1e-19 and a mean distance of 1e-12.
+        return 1e3
+    if isinstance(chosen, routing.EMRouting):
+        # By the activations of dead children it is votes times 1e9, which is
+        # one over the least mass, and squared votes over variances; a loop
+        # multiplies them.
+        if dtype == "float16":
+            return 0.0
+        return 1e2 if full else 1e12
+    if isinstance(chosen, routing.DynamicRouting) and full:
+        # Each iteration may multiply it by a vote.
+        room = 1e8 if dtype == "float16" else 1e25
+        return room ** (1.0 / chosen.iterations)
+    return np.inf
+
+
+def limit(chosen, dtype, largest, is_factored, rng):
     """Draws how large values may be, and whether there is a gradient."""
-    limit = strategies.largest_with_gradient(chosen, dtype, is_factored)
-    if limit >= largest[dtype] or (limit and data.draw(st.booleans())):
-        return min(limit, largest[dtype]), True
+    smaller = largest_with_gradient(chosen, dtype, is_factored)
+    if smaller >= largest[dtype] or (smaller and rng.integers(2)):
+        return min(smaller, largest[dtype]), True
     return largest[dtype], False
 
 
-def tried(function, values, upstream, differentiated):
+def computed(function, values, upstream, differentiated):
     """Returns what a function returns; it and its gradients are finite."""
     if differentiated:
         outputs, gradients = value_and_gradients(
@@ -311,7 +381,7 @@ def spoil(layer, kind, rng, largest=None):
                 weight.assign(weight * filled(kind, weight.shape, rng, 1.0))
             continue
         of_votes = weight.name in ("transformation", "kernel")
-        is_large = kind in strategies.LARGE
+        is_large = kind in LARGE
         small = is_large and hasattr(layer, "routing") and not of_votes
         values = filled("random" if small else kind, weight.shape, rng, largest)
         weight.assign(values)
