@@ -72,8 +72,6 @@ PACKAGES = {
 }
 TENSORFLOW = {
     "tfcaps/routing/execution.py",
-    # Gradients of images have no name in `keras.ops`.
-    "tfcaps/rem/maps/attribution.py",
     "tfcaps/routing/loop.py",
     "tfcaps/export/graph.py",
     "tfcaps/export/int8.py",

@@ -159,15 +159,12 @@ import sys
 sys.modules.update(dict.fromkeys({hidden.split()!r}))
 import numpy as np, tfcaps
 from tfcaps import rem
-from tfcaps.rem.maps.attribution import integrated_gradients
-from tfcaps.rem.maps.map_quality import mu_fidelity
 model = tfcaps.models.efficient_capsnet((28, 28, 1), 10)
 images = np.random.default_rng(0).random((8, 28, 28, 1), "float32")
 labels = np.arange(8)
 report = rem.evaluate(model, (images, labels), faithfulness=True)
 assert report.faithfulness is not None
-maps = integrated_gradients(model, images)
-mu_fidelity(model, images, maps, num_subsets=5, fill="blurred")
+rem.coupling_maps(tfcaps.models.dr_capsnet((28, 28, 1), 10), images)
 rem.compact(model)
 print("done")
 """

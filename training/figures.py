@@ -10,7 +10,7 @@ import numpy as np
 from tfcaps import rem, viz
 from tfcaps.layers import perturb_dimensions
 from tfcaps.rem import CouplingDictionary, Report
-from tfcaps.rem.maps.explanation import tree_maps
+from tfcaps.rem.maps import tree_maps
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder

@@ -12,8 +12,7 @@ from tfcaps import rem
 from tfcaps.graphs import routed_layers
 from tfcaps.layers import ClassCaps
 from tfcaps.rem.evaluation.named_parts import part_stability
-from tfcaps.rem.maps.explanation import tree_maps
-from tfcaps.rem.maps.map_quality import pointing, relevance_mass
+from tfcaps.rem.maps import pointing, relevance_mass, tree_maps
 from training import summary
 from training.batches import Batches
 from training.datasets import Data

@@ -12,8 +12,6 @@ import tensorflow as tf
 import tfcaps
 from tests.networks import tiny_capsnet
 from tfcaps import rem
-from tfcaps.rem.maps.attribution import occlusion
-from tfcaps.rem.maps.map_quality import pixel_deletion
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "data.md"
 COUNT = 8  # two batches of one size
@@ -119,10 +117,6 @@ FUNCTIONS = {
     "faithfulness": lambda m, d: rem.faithfulness(m, d, draws=1).to_dict(),
     "trees": lambda m, d: rem.trees(m, d).couplings,
     "coupling_maps": lambda m, d: rem.coupling_maps(m, d, Y),
-    "occlusion": lambda m, d: occlusion(m, d, size=4, stride=4),
-    "pixel_deletion": lambda m, d: pixel_deletion(
-        m, d, np.zeros((COUNT, 8, 8)), steps=2
-    ),
     "prune_iteratively": iteratively,
     "prune_single_shot": single_shot,
 }

@@ -7,8 +7,6 @@ import pytest
 import tfcaps
 from tests.networks import tiny_capsnet
 from tfcaps import rem
-from tfcaps.rem.maps.attribution import occlusion
-from tfcaps.rem.maps.map_quality import pixel_deletion
 from tfcaps.rem.parse.parse_tree import parse_tree
 from tfcaps.routing import UniformRouting
 
@@ -19,10 +17,6 @@ FUNCTIONS = {
     "faithfulness": lambda m, x: rem.faithfulness(m, x),
     "trees": lambda m, x: rem.trees(m, x),
     "coupling_maps": lambda m, x: rem.coupling_maps(m, x, LABELS),
-    "occlusion": lambda m, x: occlusion(m, x),
-    "pixel_deletion": lambda m, x: pixel_deletion(
-        m, x, np.zeros((6, 8, 8)), steps=2
-    ),
 }
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
 

@@ -12,8 +12,7 @@ from keras import ops
 
 from tfcaps.export.versions import ExportError
 from tfcaps.ops import longest
-from tfcaps.rem import capsule_outputs
-from tfcaps.rem.maps.explanation import explained
+from tfcaps.rem import capsule_outputs, explanation
 from tfcaps.routing.loop import unrolled
 
 # The outputs of each signature; a network without a saliency map lacks that.
@@ -53,7 +52,7 @@ def all_outputs(model: keras.Model, images: str) -> keras.Model:
     Raises:
         ValueError: If the model has no routed layer.
     """
-    return _served(explained(model, True, "field", poses=True), images, ALL)
+    return _served(explanation(model), images, ALL)
 
 
 def describe(network: keras.Model) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
     import tensorflow as tf
 
     plain = capsule_outputs(model, couplings=False)
-    shown = explained(model, True, "field")
+    shown = explanation(model)
     sources = {"serving_default": plain, "explain": shown, "encode": plain}
     # Not Keras' ExportArchive: that of 3.15 writes every weight twice.
     module, signatures = tf.Module(), {}

@@ -19,7 +19,7 @@ from tfcaps.rem.evaluation.report import Report as Report
 from tfcaps.rem.evaluation.silencing import tree_lengths
 from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts as TreesOnParts
 from tfcaps.rem.evaluation.trees_on_parts import trees_on_parts
-from tfcaps.rem.maps.explanation import coupling_maps, explanation
+from tfcaps.rem.maps import coupling_maps, explanation
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import (

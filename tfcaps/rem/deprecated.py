@@ -18,27 +18,17 @@ from tfcaps.rem.parse.parse_tree import ParseTree
 from tfcaps.rem.parse.trees import trees
 
 # Where each of them is now.
-_MAPS = "tfcaps.rem.maps"
 MOVED = {
-    "MapComparison": f"{_MAPS}.map_quality",
     "ParseTrees": __name__,
     "SampleKeys": __name__,
-    "attribution_maps": f"{_MAPS}.map_quality",
-    "compare_maps": f"{_MAPS}.map_quality",
     "dequantize": "tfcaps.ops",
-    "grad_cam": f"{_MAPS}.attribution",
-    "integrated_gradients": f"{_MAPS}.attribution",
     "magnitude_masks": "tfcaps.rem.pruning.masks",
-    "mu_fidelity": f"{_MAPS}.map_quality",
-    "occlusion": f"{_MAPS}.attribution",
     "parse_tree": "tfcaps.rem.parse.parse_tree",
     "part_stability": "tfcaps.rem.evaluation.named_parts",
-    "pixel_deletion": f"{_MAPS}.map_quality",
-    "pixel_insertion": f"{_MAPS}.map_quality",
-    "pointing": f"{_MAPS}.map_quality",
+    "pointing": "tfcaps.rem.maps",
     "pool_types": "tfcaps.rem.parse.dictionary",
-    "relevance_mass": f"{_MAPS}.map_quality",
-    "saliency_map": f"{_MAPS}.explanation",
+    "relevance_mass": "tfcaps.rem.maps",
+    "saliency_map": "tfcaps.rem.maps",
     "saliency_masks": "tfcaps.rem.pruning.masks",
     "sample_keys": __name__,
     "t_score": "tfcaps.rem.evaluation.evaluate",
@@ -50,9 +40,18 @@ _INSTEAD = {
     "SampleKeys": "tfcaps.rem.Trees",
     "sample_keys": "tfcaps.rem.trees(...).codes",
 }
+_XPLIQUE = "the package Xplique, which has it for any network"
 _GONE = {
-    "TreeFields": "tfcaps.rem.Trees",
-    "tree_fields": "tfcaps.viz.tree_fields(images, trees, fields)",
+    **dict.fromkeys(
+        (
+            *("MapComparison", "attribution_maps", "compare_maps", "grad_cam"),
+            *("integrated_gradients", "mu_fidelity", "occlusion"),
+            *("pixel_deletion", "pixel_insertion"),
+        ),
+        _XPLIQUE,
+    ),
+    "TreeFields": "`tfcaps.rem.Trees`",
+    "tree_fields": "`tfcaps.viz.tree_fields(images, trees, fields)`",
 }
 
 
@@ -63,9 +62,7 @@ def moved(name: str) -> Any:
         AttributeError: If there is and was no such name.
     """
     if name in _GONE:
-        raise AttributeError(
-            f"`tfcaps.rem.{name}` is gone. Use `{_GONE[name]}`."
-        )
+        raise AttributeError(f"`tfcaps.rem.{name}` is gone. Use {_GONE[name]}.")
     if name not in MOVED:
         raise AttributeError(f"module 'tfcaps.rem' has no attribute {name!r}")
     new = _INSTEAD.get(name, f"{MOVED[name]}.{name}")

@@ -123,7 +123,7 @@ def maps(
         images: Images `[n, h, w, c]`; grey, in colour, or two views, which are
             shown side by side. Half a dozen look well.
         by_method: Maps `[n, h, w]` by the name of the method, such as those of
-            `attribution_maps`.
+            `tfcaps.rem.coupling_maps`.
         classes: Class `[n]` that the maps are about, shown beside the images.
             Defaults to `None`.
         masks: Bool `[n, h, w]`, whose outlines are drawn over everything.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem.evaluation.named_parts_report import USED_SHARE, NamedParts
-from tfcaps.rem.maps.map_quality import widened
+from tfcaps.rem.maps import widened
 from tfcaps.rem.parse.trees import Trees, trees
 
 Array = NDArray[Any]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.rem.maps.map_quality import widened
+from tfcaps.rem.maps import widened
 from tfcaps.rem.results import Result, lines_of
 
 Array = NDArray[Any]

@@ -1,20 +1,15 @@
-"""Explains predictions by the couplings with a class, and by maps of them."""
+"""Maps of where a class looks, by the couplings with it, and their quality."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
 
-from tfcaps.graphs import (
-    class_caps_and_input,
-    encoder,
-    last_routed_layer,
-    same_layers,
-)
+from tfcaps.graphs import encoder, last_routed_layer, same_layers
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor, longest, towards_class
 from tfcaps.rem.batches import images_of
@@ -22,7 +17,6 @@ from tfcaps.rem.labels import chosen_classes
 from tfcaps.rem.parse.couplings import show_last, shown_outputs
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 from tfcaps.rem.parse.trees import Trees, iter_trees
-from tfcaps.rem.parse.with_couplings import voting_children
 
 Array = NDArray[Any]
 
@@ -83,7 +77,7 @@ def saliency_map(
     References:
         - "Capsule Networks Do Not Need to Model Everything", eq. 16
     """
-    check_align(align)
+    _check_align(align)
     grid = ops.mean(activations * couplings, axis=-1, keepdims=True)
     if align == "field" and centres is not None:
         places = _places(centres, tuple(grid.shape[1:3]))
@@ -102,7 +96,7 @@ def saliency_map(
     return ops.squeeze(enlarged, axis=-1)
 
 
-def check_align(align: str) -> None:
+def _check_align(align: str) -> None:
     """Raises `ValueError` if `align` is unknown."""
     if align not in _ALIGN:
         raise ValueError(
@@ -140,12 +134,7 @@ def _weights(places: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     return np.stack([np.interp(pixels, around, one) for one in each], axis=-1)
 
 
-def explanation(
-    model: keras.Model,
-    *,
-    weight_by_activation: bool = True,
-    align: str = "field",
-) -> keras.Model:
+def explanation(model: keras.Model, *, align: str = "field") -> keras.Model:
     """Returns a model that shows why a class was predicted.
 
     It shares the layers, and so the weights, of `model`. The saliency map
@@ -155,44 +144,23 @@ def explanation(
 
     Args:
         model: As in `capsule_outputs`.
-        weight_by_activation: Bool. Multiply couplings by activations in the
-            saliency map; otherwise it is that of the couplings alone, which say
-            where a class looks, whether something is there or not. Defaults to
-            `True`.
         align: `"field"` draws each child where it looks, see
             `receptive_fields`; `"grid"` stretches the grid of children over the
             image, as in the paper. See `saliency_map`. Defaults to `"field"`.
 
     Returns:
         A functional model from images to a dict: `lengths` `[b, j]`, `classes`
-        `[b]` (int32, the longest), `couplings` `[b, i]` towards that class, and
-        `saliency` `[b, rows, columns]`, see `saliency_map`, if the input is an
-        image `[b, rows, columns, c]`, and the children of the last routed
-        layer, a `ClassCaps`, have more than one position.
+        `[b]` (int32, the longest), `couplings` `[b, i]` towards that class,
+        `poses` `[b, j, d]`, and `saliency` `[b, rows, columns]`, see
+        `saliency_map`, if the input is an image `[b, rows, columns, c]`, and
+        the children of the last routed layer, a `ClassCaps`, have more than one
+        position.
 
     Raises:
         ValueError: If the model has no routed layer, the last one does not make
             classes, or `align` is unknown.
     """
-    return explained(model, weight_by_activation, align)
-
-
-def explained(
-    model: keras.Model,
-    weight_by_activation: bool,
-    align: str,
-    *,
-    poses: bool = False,
-) -> keras.Model:
-    """Returns the model of `explanation`.
-
-    Args:
-        model: As in `explanation`.
-        weight_by_activation: As in `explanation`.
-        align: As in `explanation`.
-        poses: Bool. Show the class poses `[b, j, d]` too. Defaults to `False`.
-    """
-    check_align(align)
+    _check_align(align)
     model = encoder(model)
     layer = last_routed_layer(model)
     shown: dict[str, Tensor] = {}
@@ -206,12 +174,8 @@ def explained(
             "`tfcaps.layers.ClassCaps`, at the end."
         )
     towards = TowardsClass(name="towards_class", dtype="float32")
-    lengths = outputs["lengths"]
-    classes, couplings = towards(lengths, outputs["couplings"])
-    pose = outputs["poses"]
-    outputs = {"lengths": lengths, "classes": classes, "couplings": couplings}
-    if poses:
-        outputs["poses"] = pose
+    classes, couplings = towards(outputs["lengths"], outputs["couplings"])
+    outputs |= {"classes": classes, "couplings": couplings}
     children = shown["children"]
     grid: tuple[int, ...] = ()
     if isinstance(layer, ClassCaps):
@@ -221,10 +185,9 @@ def explained(
         if align == "field":
             centres = receptive_fields(model).centres
         saliency = Saliency(layer, copy.inputs[0].shape[1:3], centres)
-        activations = shown.get("activations")
-        if not weight_by_activation:
-            activations = ops.ones_like(children[..., 0])
-        outputs["saliency"] = saliency(couplings, children, activations)
+        outputs["saliency"] = saliency(
+            couplings, children, shown.get("activations")
+        )
     return keras.Model(copy.input, outputs, name=model.name)
 
 
@@ -271,7 +234,6 @@ def coupling_maps(
     images: Array,
     classes: ArrayLike | None = None,
     *,
-    weight_by_activation: bool = True,
     align: str = "field",
     batch_size: int = 256,
 ) -> Array:
@@ -286,7 +248,6 @@ def coupling_maps(
             `tfcaps.rem.evaluate`, whose labels are not looked at.
         classes: Class of each image, `[n]` or one-hot. Defaults to the
             predicted one.
-        weight_by_activation: As in `explanation`. Defaults to `True`.
         align: As in `explanation`. Defaults to `"field"`.
         batch_size: Int. Most images in a batch. Defaults to `256`.
 
@@ -305,14 +266,13 @@ def coupling_maps(
     >>> coupling_maps(model, np.zeros((2, 12, 12, 1), "float32"), [0, 2]).shape
     (2, 12, 12)
     """
-    check_align(align)
+    _check_align(align)
     fields = receptive_fields(model)
     if fields.grid[:2] == (1, 1):
         raise ValueError(
             "Maps of couplings need images, and children at more than one "
             f"position in them. Received: {model.name!r}, where they have "
-            "none. See `tfcaps.rem.maps.attribution.occlusion` for maps of any "
-            "network of images."
+            "none."
         )
     chosen = None
     if classes is not None:
@@ -320,15 +280,8 @@ def coupling_maps(
         images = images_of(images, network)
         number = int(network.output.shape[1])
         chosen = chosen_classes(classes, len(images), number)
-    active = None
-    if not weight_by_activation:
-        layer, shape = class_caps_and_input(model)
-        active = voting_children(layer, shape, len(fields.boxes))
     maps, start = [], 0
     for part in iter_trees(model, images, batch_size=batch_size):
-        if active is not None:
-            ones = np.broadcast_to(active, part.towards.shape)
-            part = replace(part, activations=ones.astype(np.float32))
         of_part = chosen
         if chosen is not None:
             of_part = chosen[start : start + len(part)]
@@ -365,3 +318,93 @@ def tree_maps(
         align=align,
     )
     return ops.convert_to_numpy(maps)
+
+
+def relevance_mass(
+    maps: ArrayLike, masks: ArrayLike, *, margin: int = 2
+) -> Array:
+    """Returns the share of each map that lies on its mask.
+
+    Only the positive part of the map counts. A map without one counts as
+    constant.
+
+    Args:
+        maps: Maps `[n, h, w]`.
+        masks: Bool `[n, h, w]`, where what is sought is; at least one pixel of
+            each image.
+        margin: Int, at least 0. By how many pixels masks are widened in every
+            direction, also diagonally. Defaults to `2`.
+
+    Returns:
+        Array `[n]`, in [0, 1].
+
+    Raises:
+        ValueError: If the shapes differ, a mask is empty, or a map is not
+            finite.
+
+    References:
+        - Arras, Osman, Samek, 2022, https://arxiv.org/abs/2003.07258
+    """
+    maps, masks = _checked_masks(maps, masks, margin)
+    positive = np.maximum(maps, 0.0)
+    positive[~np.any(positive, axis=(1, 2))] = 1.0
+    total = np.sum(positive, axis=(1, 2))
+    return np.sum(positive * masks, axis=(1, 2)) / total
+
+
+def pointing(maps: ArrayLike, masks: ArrayLike, *, margin: int = 2) -> Array:
+    """Tells whether the highest pixel of each map lies on its mask.
+
+    The mean is the share of images whose highest pixel does. If several pixels
+    are the highest, the image counts with the share of these on the mask.
+
+    Args:
+        maps: As in `relevance_mass`.
+        masks: As in `relevance_mass`.
+        margin: As in `relevance_mass`. Defaults to `2`.
+
+    Returns:
+        Array `[n]`, in [0, 1].
+
+    Raises:
+        ValueError: As in `relevance_mass`.
+
+    References:
+        - Zhang et al., 2016, https://arxiv.org/abs/1608.00507
+    """
+    maps, masks = _checked_masks(maps, masks, margin)
+    highest = maps == np.max(maps, axis=(1, 2), keepdims=True)
+    on_mask = np.count_nonzero(highest & masks, axis=(1, 2))
+    return on_mask / np.count_nonzero(highest, axis=(1, 2))
+
+
+def widened(masks: NDArray[np.bool_], margin: int) -> NDArray[np.bool_]:
+    """Returns masks `[n, h, w]` with all pixels up to `margin` beside them."""
+    size = (1, 2 * margin + 1, 2 * margin + 1)
+    return ndimage.maximum_filter(masks, size, mode="constant", cval=False)
+
+
+def _checked_masks(
+    maps: ArrayLike, masks: ArrayLike, margin: int
+) -> tuple[Array, NDArray[np.bool_]]:
+    maps, masks = np.asarray(maps, np.float64), np.asarray(masks)
+    if maps.ndim != 3 or maps.shape != masks.shape or masks.dtype != bool:
+        raise ValueError(
+            "`maps` and `masks` (bool) must have the same shape [n, h, w]. "
+            f"Received: {maps.shape} and {masks.shape}, {masks.dtype}."
+        )
+    if margin < 0:
+        raise ValueError(f"`margin` must be at least 0. Received: {margin}.")
+    empty = np.flatnonzero(~np.any(masks, axis=(1, 2)))
+    if len(empty):
+        raise ValueError(
+            "Every mask must have at least one pixel. Received: none in "
+            f"{len(empty)} of {len(masks)}, the first of them at {empty[0]}. "
+            "Leave these images out."
+        )
+    if not np.all(np.isfinite(maps)):
+        raise ValueError(
+            "`maps` must be finite. Received: some that are not, the first at "
+            f"{np.argwhere(~np.isfinite(maps))[0].tolist()}."
+        )
+    return maps, widened(masks, margin)

@@ -1,4 +1,4 @@
-"""What a network looked at: couplings of the predicted class, saliency."""
+"""What a network looked at: explanations, maps of couplings, their quality."""
 
 import keras
 import numpy as np
@@ -8,17 +8,23 @@ from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
-from tfcaps.rem.maps.explanation import saliency_map
+from tfcaps.rem.maps import pointing, relevance_mass, saliency_map
 from training.devices import dtype_policy
 
 # Two to four pixels, as half of a pixel lies beyond the outer centres.
 TWICE = np.array([[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]])
 
 
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    return sharpened(tiny_capsnet(primary_types=3))
+
+
 def shown_by(model, layer, images):
     """Returns the outputs of a layer inside of a model."""
-    inside = keras.Model(model.input, model.get_layer(layer).output)
-    return keras.tree.map_structure(np.asarray, inside(images))
+    inside = keras.Model(model.inputs, model.get_layer(layer).output)
+    return keras.tree.map_structure(np.asarray, inside([images]))
 
 
 def towards_predicted(model, images):
@@ -37,19 +43,16 @@ def enlarged(grid, side):
     return rows @ grid @ rows.T
 
 
-@pytest.fixture(scope="module")
-def em_model():
-    keras.utils.set_random_seed(0)
-    settings = {"filters": 4, "primary_types": 2, "conv_types": (2, 3)}
-    return models.em_capsnet((17, 17, 1), 3, **settings)
+def mean_over_types(model, images, layer="primary_caps", silent=()):
+    """Returns activation times coupling with the predicted class, `[b, h, w]`.
 
-
-def test_saliency_is_the_mean_over_types_where_nothing_is_enlarged(rng):
-    activations = rng.random((3, 4, 5, 6))
-    couplings = rng.random((3, 4, 5, 6))
-    expected = np.mean(activations * couplings, axis=-1)
-    saliency = saliency_map(activations, couplings, (4, 5))
-    np.testing.assert_allclose(saliency, expected, atol=SUMS)
+    Children of the numbers `silent` count nothing.
+    """
+    _, couplings = towards_predicted(model, images)
+    lengths = np.linalg.norm(shown_by(model, layer, images), axis=-1)
+    votes = ~np.isin(np.arange(couplings.shape[1]), silent)
+    products = lengths * (couplings * votes).reshape(lengths.shape)
+    return np.mean(products, axis=-1)
 
 
 def test_saliency_of_two_by_two_positions_by_hand():
@@ -59,12 +62,6 @@ def test_saliency_of_two_by_two_positions_by_hand():
     saliency = saliency_map(activations, couplings, (4, 4))
     np.testing.assert_allclose(saliency[0], TWICE @ grid @ TWICE.T, atol=SUMS)
     np.testing.assert_allclose(saliency[0, 0], [0.4, 0.35, 0.25, 0.2])
-
-
-def test_constant_map_stays_constant():
-    halves = np.full((1, 2, 3, 4), 0.5)
-    saliency = saliency_map(halves, halves, (9, 7))
-    np.testing.assert_allclose(saliency, np.full((1, 9, 7), 0.25))
 
 
 def tents(grid, centres, image_shape):
@@ -126,18 +123,11 @@ def test_one_row_of_children_is_drawn_over_all_rows(rng):
 
 def test_explanation_knows_the_centres_of_the_fields(model):
     images = images_of(model, 5)
-    _, couplings = towards_predicted(model, images)
-    lengths = np.linalg.norm(shown_by(model, "primary_caps", images), axis=-1)
-    grid = np.mean(lengths * couplings.reshape(lengths.shape), axis=-1)
     places = np.array([2.0, 4.0])  # of 5x5 pixels in steps of two
     centres = np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1)
-    expected = tents(grid, centres, (8, 8))
-    for explanation in (
-        rem.explanation(model),
-        rem.explanation(model, align="field"),
-    ):
-        saliency = explanation(images)["saliency"]
-        np.testing.assert_allclose(saliency, expected, atol=SUMS)
+    expected = tents(mean_over_types(model, images), centres, (8, 8))
+    saliency = rem.explanation(model)(images)["saliency"]
+    np.testing.assert_allclose(saliency, expected, atol=SUMS)
     assert expected[:, 1].any() and not expected[:, [0, 6, 7]].any()
 
 
@@ -157,38 +147,40 @@ def test_centres_that_are_no_grid_are_an_error(model):
 
 def test_classes_are_the_longest_and_couplings_those_towards_them(model):
     images = images_of(model, 30)
-    shown = rem.explanation(model)(images)
+    explanation = rem.explanation(model)
+    shown = explanation(images)
     classes, couplings = towards_predicted(model, images)
     assert len(set(classes)) > 1
     np.testing.assert_array_equal(shown["classes"], classes)
     assert keras.backend.standardize_dtype(shown["classes"].dtype) == "int32"
     np.testing.assert_allclose(shown["lengths"], model(images), atol=SUMS)
     np.testing.assert_allclose(shown["couplings"], couplings, atol=SUMS)
+    poses = shown_by(model, "class_caps", images)
+    np.testing.assert_allclose(shown["poses"], poses, atol=SUMS)
+    ours = {id(weight) for weight in model.weights}
+    assert {id(weight) for weight in explanation.weights} == ours
 
 
-def test_saliency_is_that_of_the_children_of_the_predicted_class(model):
+@pytest.mark.parametrize(
+    ("share", "zero", "silent"),
+    [
+        (None, (), ()),
+        (None, (0, 4, 5, 11), (0, 4, 5, 11)),
+        ("type", (1,), (1, 4, 7, 10)),
+    ],
+    ids=["all vote", "silent children", "silent type"],
+)
+def test_saliency_is_that_of_the_children_that_vote(share, zero, silent):
+    keras.utils.set_random_seed(0)
+    model = sharpened(tiny_capsnet(primary_types=3, share=share))
+    weight = model.get_layer("class_caps").transformation
+    matrices = np.array(weight)
+    matrices[list(zero)] = 0.0
+    weight.assign(matrices)
     images = images_of(model, 5)
-    _, couplings = towards_predicted(model, images)
-    poses = shown_by(model, "primary_caps", images)
-    lengths = np.linalg.norm(poses, axis=-1)
-    grid = np.mean(lengths * couplings.reshape(lengths.shape), axis=-1)
+    grid = mean_over_types(model, images, silent=silent)
     saliency = rem.explanation(model, align="grid")(images)["saliency"]
     np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=SUMS)
-
-
-def test_saliency_of_couplings_alone_still_leaves_silent_children_out(model):
-    weight = model.get_layer("class_caps").transformation
-    before = np.array(weight)
-    silent = np.isin(np.arange(12), [0, 7])
-    weight.assign(np.where(silent[:, None, None, None], 0.0, before))
-    images = images_of(model, 5)
-    _, couplings = towards_predicted(model, images)
-    alone = rem.explanation(model, weight_by_activation=False, align="grid")(
-        images
-    )
-    weight.assign(before)
-    grid = np.mean((couplings * ~silent).reshape(-1, 2, 2, 3), axis=-1)
-    np.testing.assert_allclose(alone["saliency"], enlarged(grid, 8), atol=SUMS)
 
 
 def test_rows_and_columns_are_not_exchanged():
@@ -196,77 +188,38 @@ def test_rows_and_columns_are_not_exchanged():
     children = PrimaryCaps(2, 4, 3, name="children")(images)
     model = keras.Model(images, ClassCaps(3, 4, name="class_caps")(children))
     data = images_of(sharpened(model), 5)
-    _, couplings = towards_predicted(model, data)
-    lengths = np.linalg.norm(shown_by(model, "children", data), axis=-1)
-    assert lengths.shape == (5, 3, 7, 2)
-    couplings = couplings.reshape(lengths.shape)
-    stretched = rem.explanation(model, align="grid")(data)["saliency"]
-    expected = saliency_map(lengths, couplings, (5, 9))
-    np.testing.assert_allclose(stretched, expected, atol=SUMS)
+    grid = mean_over_types(model, data, "children")
+    assert grid.shape == (5, 3, 7)
     # Windows of 3x3 in steps of one: each child looks at a pixel of its own.
     inner = rem.explanation(model)(data)["saliency"]
-    grid = np.mean(lengths * couplings, axis=-1)
     expected = np.pad(grid, [(0, 0), (1, 1), (1, 1)])
     np.testing.assert_allclose(inner, expected, atol=SUMS)
 
 
-def test_silent_children_count_nothing(model):
-    weight = model.get_layer("class_caps").transformation
-    before = np.array(weight)
-    silent = np.isin(np.arange(12), [0, 4, 5, 11])
-    weight.assign(np.where(silent[:, None, None, None], 0.0, before))
-    images = images_of(model, 5)
-    _, couplings = towards_predicted(model, images)
-    saliency = rem.explanation(model, align="grid")(images)["saliency"]
-    weight.assign(before)
-    np.testing.assert_allclose(couplings[:, silent], 1 / 3, atol=SUMS)
-    poses = shown_by(model, "primary_caps", images)
-    active = np.linalg.norm(poses, axis=-1).reshape(-1, 12) * ~silent
-    grid = np.mean((active * couplings).reshape(-1, 2, 2, 3), axis=-1)
-    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=SUMS)
-
-
-def test_silent_types_count_nothing_where_positions_share_matrices():
-    model = sharpened(tiny_capsnet(primary_types=3, share="type"))
-    weight = model.get_layer("class_caps").transformation
-    silent = np.array([False, True, False])
-    weight.assign(np.where(silent[:, None, None, None], 0.0, weight))
-    images = images_of(model, 5)
-    _, couplings = towards_predicted(model, images)
-    poses = shown_by(model, "primary_caps", images)
-    active = np.linalg.norm(poses, axis=-1) * ~silent
-    grid = np.mean(active * couplings.reshape(active.shape), axis=-1)
-    saliency = rem.explanation(model, align="grid")(images)["saliency"]
-    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=SUMS)
-
-
-@pytest.mark.parametrize("zero", [None, 1], ids=["all_vote", "one_zero"])
-def test_em_counts_activations_of_every_child(zero, em_model):
+def test_em_counts_activations_of_every_child():
+    keras.utils.set_random_seed(0)
+    settings = {"filters": 4, "primary_types": 2, "conv_types": (2, 3)}
+    em_model = models.em_capsnet((17, 17, 1), 3, **settings)
     weight = em_model.get_layer("class_caps").transformation
-    before = np.array(weight)
-    if zero is not None:
-        weight.assign(np.where(np.eye(3)[zero, :, None, None, None], 0, before))
+    weight.assign(np.where(np.eye(3)[1, :, None, None, None], 0, weight))
     images = images_of(em_model, 5)
     classes, couplings = towards_predicted(em_model, images)
     shown = rem.explanation(em_model, align="grid")(images)
     _, activations = shown_by(em_model, "conv_caps2", images)
-    weight.assign(before)
     np.testing.assert_array_equal(shown["classes"], classes)
     grid = np.mean(couplings.reshape(-1, 2, 2, 3) * activations, axis=-1)
     np.testing.assert_allclose(shown["saliency"], enlarged(grid, 17), atol=1e-5)
+    rest = rem.capsule_outputs(em_model, couplings=False)(images)
+    assert list(rest) == ["lengths", "poses"]
+    poses, activations = shown_by(em_model, "class_caps", images)
+    np.testing.assert_allclose(rest["lengths"], activations, atol=SUMS)
+    np.testing.assert_allclose(rest["poses"], poses, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["efficient_capsnet", "deepcaps"])
 def test_children_of_one_position_or_none_have_no_saliency(name):
-    explanation = rem.explanation(SMALL_NETWORKS[name]())
-    assert list(explanation.output) == ["lengths", "classes", "couplings"]
-
-
-def test_weights_are_shared(model):
-    explanation = rem.explanation(model)
-    assert explanation.name == model.name
-    ours = {id(weight) for weight in model.weights}
-    assert {id(weight) for weight in explanation.weights} == ours
+    outputs = rem.explanation(SMALL_NETWORKS[name]()).output
+    assert set(outputs) == {"lengths", "classes", "couplings", "poses"}
 
 
 def test_sequential_model_that_ends_in_poses():
@@ -282,21 +235,13 @@ def test_sequential_model_that_ends_in_poses():
     lengths = np.linalg.norm(model(images), axis=-1)
     np.testing.assert_allclose(shown["lengths"], lengths, atol=SUMS)
     np.testing.assert_array_equal(shown["classes"], lengths.argmax(-1))
-    _, couplings = towards_predicted(model, images)
-    active = np.linalg.norm(model.get_layer("children")(images), axis=-1)
-    grid = np.mean(active * couplings.reshape(active.shape), axis=-1)
+    grid = mean_over_types(model, images, "children")
     np.testing.assert_allclose(shown["saliency"], enlarged(grid, 8), atol=SUMS)
 
 
 def test_decoder_and_labels_are_left_out():
     model = tiny_capsnet(routing="regularized", decoder=True)
     explanation = rem.explanation(model)
-    assert list(explanation.output) == [
-        "lengths",
-        "classes",
-        "couplings",
-        "saliency",
-    ]
     assert "reconstruction" not in [layer.name for layer in explanation.layers]
     assert explanation.input.shape == (None, 8, 8, 1)
 
@@ -310,6 +255,7 @@ def test_half_precision_is_explained_in_float32():
         for name, output in shown.items()
     }
     assert dtypes.pop("classes") == "int32"
+    assert dtypes.pop("poses") == "float16"
     assert set(dtypes.values()) == {"float32"}
     _, couplings = towards_predicted(model, images_of(model, 5))
     np.testing.assert_allclose(shown["couplings"], couplings, atol=SUMS)
@@ -324,14 +270,6 @@ def test_without_couplings_the_rest_is_the_same(model):
         np.testing.assert_allclose(output, shown[name], atol=SUMS)
 
 
-def test_without_couplings_activations_are_lengths_too(em_model):
-    images = images_of(em_model, 5)
-    rest = rem.capsule_outputs(em_model, couplings=False)(images)
-    poses, activations = shown_by(em_model, "class_caps", images)
-    np.testing.assert_allclose(rest["lengths"], activations, atol=SUMS)
-    np.testing.assert_allclose(rest["poses"], poses, atol=1e-5)
-
-
 def test_network_without_class_capsules_is_an_error():
     images = keras.Input((8, 8, 1))
     children = PrimaryCaps(2, 4, 4, strides=2)(images)
@@ -340,3 +278,108 @@ def test_network_without_class_capsules_is_an_error():
         rem.explanation(keras.Model(images, Length()(poses)))
     with pytest.raises(ValueError, match="has no routed capsule layer"):
         rem.explanation(keras.Model(images, keras.layers.Flatten()(images)))
+
+
+def test_maps_of_any_class_are_those_of_its_couplings(model):
+    images = images_of(model, 5)
+    shown = rem.capsule_outputs(model)(images)
+    activations = np.linalg.norm(
+        shown_by(model, "primary_caps", images), axis=-1
+    )
+    classes = [2, 0, 1, 1, 0]
+    towards = np.asarray(shown["couplings"])[np.arange(5), :, classes]
+    given = activations, towards.reshape(activations.shape), (8, 8)
+    centres = rem.receptive_fields(model).centres
+    for align in ("field", "grid"):
+        maps = rem.coupling_maps(
+            model, images, classes, align=align, batch_size=2
+        )
+        expected = saliency_map(*given, centres=centres, align=align)
+        np.testing.assert_allclose(maps, expected, atol=SUMS)
+
+
+def test_maps_of_the_predicted_class_are_the_explanation(model):
+    images = images_of(model, 5)
+    explained = rem.explanation(model)(images)
+    for classes in (None, np.asarray(explained["classes"])):
+        maps = rem.coupling_maps(model, images, classes)
+        np.testing.assert_allclose(maps, explained["saliency"], atol=SUMS)
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ([0], r"one class for each of 5 images. Received: .* shape \(1,\)"),
+        ([0, 1, 2, 3, 0], r"must be in \[0, 2\]. Received: 0 to 3"),
+        ([0, 1, 2, 0.5, 0], "must be whole numbers"),
+    ],
+    ids=["too few", "unknown", "not whole"],
+)
+def test_classes_that_do_not_fit_are_refused(model, classes, message):
+    with pytest.raises(ValueError, match=message):
+        rem.coupling_maps(model, images_of(model, 5), classes)
+
+
+def test_maps_need_positions():
+    flat = SMALL_NETWORKS["multilayer_capsnet"]()
+    with pytest.raises(ValueError, match="where they have none."):
+        rem.coupling_maps(flat, images_of(flat, 1), [0])
+
+
+def test_relevance_mass_and_pointing_by_a_loop(rng):
+    maps = rng.normal(size=(6, 7, 9))
+    masks = rng.random((6, 7, 9)) > 0.97
+    masks[:, 3, 4] = True
+    for margin in (0, 1, 3):
+        mass = relevance_mass(maps, masks, margin=margin)
+        points = pointing(maps, masks, margin=margin)
+        for k in range(6):
+            on, total = 0.0, 0.0
+            highest, hit = -np.inf, None
+            for row in range(7):
+                for column in range(9):
+                    near = any(
+                        masks[k, r, c]
+                        for r in range(7)
+                        for c in range(9)
+                        if max(abs(r - row), abs(c - column)) <= margin
+                    )
+                    value = maps[k, row, column]
+                    total += max(value, 0.0)
+                    on += max(value, 0.0) * near
+                    if value > highest:
+                        highest, hit = value, near
+            np.testing.assert_allclose(mass[k], on / total)
+            assert points[k] == hit
+
+
+def test_pixels_that_are_equally_high_share_an_image():
+    maps = np.zeros((2, 2, 4))
+    maps[0, 0, :] = 1.0  # four of which one is on the mask
+    maps[1] = -3.0  # as high everywhere
+    masks = np.zeros((2, 2, 4), bool)
+    masks[:, 0, 0] = True
+    np.testing.assert_allclose(pointing(maps, masks, margin=0), [1 / 4, 1 / 8])
+    # A map without anything positive counts as one that is equal everywhere.
+    np.testing.assert_allclose(
+        relevance_mass(maps, masks, margin=0), [1 / 4, 1 / 8]
+    )
+
+
+def test_bad_masks_are_errors(rng):
+    maps, masks = rng.random((3, 4, 4)), np.ones((3, 4, 4), bool)
+    with pytest.raises(ValueError, match=r"shape \[n, h, w\].*\(3, 4, 4\) and"):
+        relevance_mass(maps, masks[:2])
+    with pytest.raises(ValueError, match="float64"):
+        pointing(maps, maps)
+    with pytest.raises(ValueError, match="`margin` must be at least 0.*-1"):
+        pointing(maps, masks, margin=-1)
+    masks[1] = False
+    with pytest.raises(
+        ValueError, match="none in 1 of 3, the first of them at"
+    ):
+        pointing(maps, masks)
+    masks[1] = True
+    maps[2, 1, 0] = np.nan
+    with pytest.raises(ValueError, match=r"must be finite.*at \[2, 1, 0\]"):
+        relevance_mass(maps, masks)

@@ -1,1 +1,0 @@
-"""Maps of the pixels of an image that matter for a class."""
