@@ -537,11 +537,11 @@ class _Placed(NamedTuple):
     on: Array
 
     @property
-    def nearest(self) -> tuple[Array, Array]:
+    def nearest(self) -> tuple[Array, Any]:
         """The nearest of the parts that it lies on, and whether it does."""
         distances = np.where(self.on, self.distances, np.inf)
-        some: Array = self.on.any(axis=1)
-        return distances.argmin(axis=1), some
+        on_some = self.on.any(axis=1)
+        return distances.argmin(axis=1), on_some
 
 
 class KnownParts:
