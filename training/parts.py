@@ -60,25 +60,16 @@ def trees(
         The measures of the first 2,000 test images at most, or `None` if the
         data have no masks, the children no positions, or no image a part.
     """
-    placed = _placed(model, data)
-    if placed is None:
+    if data.masks is None:
         return None
-    fields, masks = placed
     known = found(model, data) if known is None else known
     if known is None:
         return None
-    own, loose = _by_class(masks, known.predicted)
+    own, loose = _by_class(data.masks[:_MOST], known.predicted)
     there = own.any(axis=(1, 2, 3))
     if not there.any():
         return None
-    weights = known.towards * known.activations * known.in_tree
-    return rem.trees_on_parts(
-        weights[there],
-        fields.centres,
-        own[there],
-        loose[there],
-        activations=known.activations[there],
-    )
+    return rem.trees_on_parts(known[there], own[there], loose[there])
 
 
 def named(

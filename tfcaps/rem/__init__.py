@@ -13,12 +13,11 @@ from tfcaps.rem.evaluation.faithfulness import (
 from tfcaps.rem.evaluation.faithfulness import faithfulness
 from tfcaps.rem.evaluation.levels import LevelSearch as LevelSearch
 from tfcaps.rem.evaluation.levels import find_levels
-from tfcaps.rem.evaluation.named_parts import named_parts
-from tfcaps.rem.evaluation.named_parts_report import NamedParts as NamedParts
+from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
+from tfcaps.rem.evaluation.named_parts import TreesOnParts as TreesOnParts
+from tfcaps.rem.evaluation.named_parts import named_parts, trees_on_parts
 from tfcaps.rem.evaluation.report import Report as Report
 from tfcaps.rem.evaluation.silencing import tree_lengths
-from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts as TreesOnParts
-from tfcaps.rem.evaluation.trees_on_parts import trees_on_parts
 from tfcaps.rem.maps import coupling_maps, explanation
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from tfcaps.rem.evaluation.faithfulness import Faithfulness
-from tfcaps.rem.evaluation.named_parts_report import NamedParts
-from tfcaps.rem.evaluation.trees_on_parts import TreesOnParts
+from tfcaps.rem.evaluation.named_parts import NamedParts, TreesOnParts
 from tfcaps.rem.parse.dictionary import (
     CouplingDictionary,
     Grid,
