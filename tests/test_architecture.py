@@ -75,9 +75,10 @@ TENSORFLOW = {
     # Gradients of images have no name in `keras.ops`.
     "tfcaps/rem/maps/attribution.py",
     "tfcaps/routing/loop.py",
-    "tfcaps/export/graph.py",
+    "tfcaps/export/checking.py",
     "tfcaps/export/int8.py",
     "tfcaps/export/networks.py",
+    "tfcaps/export/runtimes.py",
     "tfcaps/export/serving.py",
 }
 PRUNING_TOOLKIT = {"training/pruning.py"}
