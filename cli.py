@@ -1,11 +1,14 @@
 """Shared by the commands: a user's mistake is one sentence on stderr."""
 
 import argparse
+import contextlib
 import importlib.metadata
 import importlib.util
+import logging
+import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -156,3 +159,46 @@ def named_file(text: str) -> tuple[str, Path]:
     if not (name and file):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.keras")
     return name, Path(file)
+
+
+def start_quietly(backend: str | None = None) -> None:
+    """Imports TensorFlow, where it is the backend, before anything else does.
+
+    TensorFlow 2.21 writes notes at start-up before its log level counts.
+
+    Args:
+        backend: That of Keras, instead of the one that is set.
+
+    Raises:
+        UserError: If the backend is not installed.
+    """
+    if backend is not None:
+        os.environ["KERAS_BACKEND"] = backend
+    if os.environ.get("KERAS_BACKEND") == "jax":
+        check_installed(jax="jax")
+        return
+    check_installed(tensorflow="tensorflow")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with native_silence():
+        import tensorflow as tf
+
+        import tfcaps
+
+        tfcaps.keep_memory()
+        tf.config.list_physical_devices()
+    # Each model that is measured traces functions of its own.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+@contextlib.contextmanager
+def native_silence() -> Iterator[None]:
+    """Drops what C++ writes to stderr."""
+    stderr = os.dup(2)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(silence)

@@ -11,16 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import memory
-from benchmarks.measure import Row, Settings, interleaved
-from benchmarks.steps import as_step, random_tensor, with_gradients
+from benchmarks.measure import Row, Settings, interleaved, memory_of_step
 from tfcaps.layers import ClassCaps
 from tfcaps.routing import DynamicRouting
 
 # What is compared, by the gradient that it has.
 CANDIDATES = {
-    "last": ("tiled", "einsum", "tfcaps", "tfcaps as exported"),
-    "full": ("map", "einsum", "tfcaps", "tfcaps as exported"),
+    "last": ("tiled", "einsum", "tfcaps"),
+    "full": ("einsum", "tfcaps"),
 }
 _TOLERANCE = 1e-4
 
@@ -39,6 +37,7 @@ class Size(NamedTuple):
 def measure(settings: Settings) -> list[Row]:
     """Times all candidates, forward and with gradients, and their memory."""
     size = Size(batch=2) if settings.quick else Size()
+    inputs = (size.batch, size.children, size.child_dim)
     rows = []
     for gradient, names in CANDIDATES.items():
         forward, step = (
@@ -50,29 +49,19 @@ def measure(settings: Settings) -> list[Row]:
         )
         check({name: run() for name, run in step.items()})
         title = f"formulations, gradient {gradient}"
-        times = interleaved(f"{title}, forward", forward, settings.rounds)
-        times_of_steps = interleaved(f"{title}, step", step, settings.rounds)
+        calls = interleaved(f"{title}, forward", forward, settings.rounds)
+        steps = interleaved(f"{title}, step", step, settings.rounds)
         for name in names:
-            use = memory.Use(None, None, 0.0)
-            if name == "tfcaps" or not settings.quick:
-                use = memory.of_step(
-                    f"{title}, step: {name}",
-                    "benchmarks.formulations:make_step",
-                    name=name,
-                    gradient=gradient,
-                    size=size._asdict(),
-                )
-            rows.append(
-                Row(
-                    f"{name}, gradient {gradient}",
-                    (size.batch, size.children, size.child_dim),
-                    times[name],
-                    times_of_steps[name],
-                    f"tfcaps, gradient {gradient}",
-                    use.peak_mb,
-                    use.process_mb,
-                )
+            memory = memory_of_step(
+                "benchmarks.formulations:make_step",
+                name=name,
+                gradient=gradient,
+                size=size._asdict(),
             )
+            base = f"tfcaps, gradient {gradient}"
+            what = f"{name}, gradient {gradient}"
+            timings = calls[name], steps[name]
+            rows.append(Row(what, inputs, *timings, base, *memory))
     return rows
 
 
@@ -81,7 +70,8 @@ def make_step(
 ) -> Callable[[], list[Any]]:
     """Returns a step of a candidate, to poses and gradients.
 
-    The gradients are those of the children and the transformation.
+    It is run as Keras runs its steps. The gradients are those of the children
+    and the transformation, of half the squared poses.
 
     Args:
         name: A name in `CANDIDATES`.
@@ -90,11 +80,32 @@ def make_step(
         backward: Bool. Compute gradients. Defaults to `True`.
     """
     sizes = Size(**size)
-    children = random_tensor(sizes.batch, sizes.children, sizes.child_dim)
-    children = children / sizes.child_dim**0.5
+    inputs = _normal(sizes.batch, sizes.children, sizes.child_dim)
     forward, weight = _forward(name, gradient, sizes)
-    function = with_gradients(forward, [weight]) if backward else forward
-    return as_step(function, children, like_keras=name != "tfcaps as exported")
+
+    def step(children: Any) -> list[Any]:
+        if not backward:
+            return [forward(children)]
+        with tf.GradientTape() as tape:
+            tape.watch(children)
+            poses = forward(children)
+        gradients = tape.gradient(
+            poses, [children, weight], output_gradients=poses
+        )
+        return [poses, *gradients]
+
+    # Only in `Strategy.run` does tfcaps compile routing.
+    strategy = tf.distribute.get_strategy()
+    traced = tf.function(
+        lambda children: strategy.run(step, [children]), autograph=False
+    )
+
+    def call() -> Any:
+        outputs = traced(inputs / sizes.child_dim**0.5)
+        tf.test.experimental.sync_devices()  # a GPU returns before it is done
+        return outputs
+
+    return call
 
 
 def check(results: dict[str, list[Any]]) -> None:
@@ -120,23 +131,24 @@ def check(results: dict[str, list[Any]]) -> None:
                 )
 
 
+def _normal(*shape: int, seed: int = 0) -> Any:
+    generator = np.random.default_rng(seed)
+    return tf.constant(generator.normal(0.0, 1.0, shape), tf.float32)
+
+
 def _forward(
     name: str, gradient: str, size: Size
 ) -> tuple[Callable[[Any], Any], tf.Variable]:
     """Returns a function from children to poses, and its weight."""
-    weight = random_tensor(
-        size.children,
-        size.parents,
-        size.child_dim,
-        size.dim,
-        scale=0.1,
-        seed=1,
-    )
-    if name in _PUBLIC:
+    shape = (size.children, size.parents, size.child_dim, size.dim)
+    weight = 0.1 * _normal(*shape, seed=1)
+    if name != "tfcaps":
+        make = {"tiled": _tiled, "einsum": _einsum}[name]
         variable = tf.Variable(weight)
 
         def forward(children: Any) -> Any:
-            return _PUBLIC[name](children, variable, size.iterations, gradient)
+            votes, sums, agreement = make(children, variable)
+            return _route(votes, sums, agreement, size.iterations, gradient)
 
         return forward, variable
     layer = ClassCaps(
@@ -150,48 +162,24 @@ def _forward(
     return layer, layer.transformation.value
 
 
-def _tiled(children: Any, weight: Any, iterations: int, gradient: str) -> Any:
+def _tiled(children: Any, weight: Any) -> Any:
     """A vote is a product of matrices of its own, as in the public REM code."""
     batch, parents = children.shape[0], weight.shape[1]
     rows = tf.tile(children[:, :, None, None], [1, 1, parents, 1, 1])
     maps = tf.tile(tf.expand_dims(weight, 0), [batch, 1, 1, 1, 1])
-    return _route(
+    return (
         tf.squeeze(tf.matmul(rows, maps), 3),
         lambda shares, votes: tf.reduce_sum(shares[..., None] * votes, 1),
         lambda votes, poses: tf.reduce_sum(votes * poses[:, None], -1),
-        iterations,
-        gradient,
     )
 
 
-def _einsum(children: Any, weight: Any, iterations: int, gradient: str) -> Any:
-    return _route(
+def _einsum(children: Any, weight: Any) -> Any:
+    return (
         tf.einsum("bik,ijkd->bijd", children, weight),
         lambda shares, votes: tf.einsum("bij,bijd->bjd", shares, votes),
         lambda votes, poses: tf.einsum("bijd,bjd->bij", votes, poses),
-        iterations,
-        gradient,
     )
-
-
-def _map(children: Any, weight: Any, iterations: int, gradient: str) -> Any:
-    """Votes are made sample by sample, as in CapsNet-Keras: `[b, j, i, d]`."""
-    maps = tf.transpose(weight, (1, 0, 3, 2))
-    columns = tf.tile(
-        children[:, None, :, :, None], [1, weight.shape[1], 1, 1, 1]
-    )
-    votes = tf.map_fn(lambda column: tf.matmul(maps, column), columns)
-    return _route(
-        tf.squeeze(votes, -1),
-        lambda shares, votes: tf.squeeze(shares[:, :, None] @ votes, 2),
-        lambda votes, poses: tf.squeeze(votes @ poses[..., None], -1),
-        iterations,
-        gradient,
-        parents_axis=1,
-    )
-
-
-_PUBLIC = {"tiled": _tiled, "einsum": _einsum, "map": _map}
 
 
 def _route(
@@ -200,16 +188,13 @@ def _route(
     agreement: Callable[[Any, Any], Any],
     iterations: int,
     gradient: str,
-    parents_axis: int = 2,
 ) -> Any:
-    """Dynamic routing, whatever the order of the votes' axes."""
     earlier = tf.stop_gradient(votes) if gradient == "last" else votes
     logits = tf.zeros(votes.shape[:3])
     for _ in range(iterations - 1):
-        shares = tf.nn.softmax(logits, parents_axis)
-        poses = _squash(weighted_sum(shares, earlier))
-        logits += agreement(earlier, poses)
-    return _squash(weighted_sum(tf.nn.softmax(logits, parents_axis), votes))
+        shares = tf.nn.softmax(logits, 2)
+        logits += agreement(earlier, _squash(weighted_sum(shares, earlier)))
+    return _squash(weighted_sum(tf.nn.softmax(logits, 2), votes))
 
 
 def _squash(sums: Any) -> Any:

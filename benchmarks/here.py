@@ -3,15 +3,14 @@
 python -m benchmarks.here
 
 trains three networks for some steps each, in about a minute, and writes
-nothing. With --record it trains every kind of network, with and without
-keeping memory (`tfcaps.keep_memory`), also as on a processor without AVX-512,
-and adds this machine to results/here.json. From that alone it writes
-results/here.md.
+nothing. `results/here.json` has the machines.
 """
 
 import argparse
+import resource
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,166 +18,162 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import command, faults, machine
-from benchmarks.faults import Cost
+from benchmarks import common
+from benchmarks.measure import call_elsewhere
 from cli import Parser
 from markdown_table import table
 
 NETWORKS = ("parts_capsnet", "dr_capsnet_small", "efficient_capsnet")
-# One of each kind.
-_RECORDED = (
-    *NETWORKS,
-    "dr_capsnet",
-    "affine_capsnet",
-    "multilayer_capsnet",
-    "gamma_capsnet",
-    "efficient_conv_capsnet",
-    "deepcaps",
-    "em_capsnet_small",
-)
-_NATIVE, _AVX2 = "as it is", "as without AVX-512"
-_KINDS: dict[str, dict[str, str]] = {_AVX2: faults.AVX2, _NATIVE: {}}
+# Steps before the first that is measured, in which the memory still grows, and
+# at most so many after.
+_WARM = 12
+_STEPS = 30
 _SECONDS = 8.0
-
-_PAGE = """\
-# How fast it is on machines that were measured
-
-A training step of `fit`, in milliseconds by the clock; page faults; and the
-kernel's time over that of computing. "Kept" is with `tfcaps.keep_memory()`, as
-all commands run. "As without AVX-512" is the same machine with oneDNN off and
-compiled for AVX2. `python -m benchmarks.here` shows your machine beside these.
-"""
+_COLUMNS = (
+    ("network", "{name}"),
+    ("machine", "{machine}"),
+    ("step, ms", "{ms:.0f}"),
+    ("faults", "{faults:,.0f}"),
+    ("system / user", "{share!p:.1f} %"),
+)
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = command.make_parser("here", __doc__)
-    add = parser.add_argument
-    add(
-        "--record",
-        action="store_true",
-        help="measure every network, and add this machine to the known ones",
-    )
-    add(
+    parser = common.make_parser("here", __doc__)
+    parser.add_argument(
         "--networks",
         type=lambda names: names.split(","),
+        default=NETWORKS,
         help=f"which, instead of {','.join(NETWORKS)}",
     )
     return parser
 
 
-def run(options: argparse.Namespace) -> None:
-    """Measures, and prints or records."""
-    known = read(options.out)
-    names = options.networks or (_RECORDED if options.record else NETWORKS)
-    if options.record:
-        for kind in _KINDS:
-            for name in names:
-                known = added(known, _measure(name, kind))
-                command.write(options.out, "here", known, page(known))
-        return
-    rows = []
-    for name in names:
-        print(f"training {name} for some steps", flush=True)
-        cost = faults.of_training(name, seconds=_SECONDS)
-        rows += beside(name, cost, known)
-    about = (("network", "{name}"), ("machine", "{machine}"))
-    print(f"\n{table(rows, (*about, *_columns('cost')[:3]), left=2)}")
-
-
-def beside(
-    name: str, cost: Cost, known: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Returns what a network costs here, and on each known machine."""
-    return [
-        {"name": name, "machine": "this one", "cost": cost},
-        *(
-            {"name": name, "machine": title(m), "cost": Cost(**m["kept"][name])}
-            for m in known
-            if name in m["kept"]
-        ),
-    ]
-
-
-def _columns(key: str, end: str = "") -> tuple[tuple[str, str], ...]:
-    """Returns the columns of a cost, their heads with an end."""
-    return (
-        (f"step, ms{end}", f"{{{key}.ms:.0f}}"),
-        (f"faults{end}", f"{{{key}.faults:,.0f}}"),
-        (f"system / user{end}", f"{{{key}.system_share!p:.1f}} %"),
-        (f"peak, MB{end}", f"{{{key}.peak_mb:,.0f}}"),
-    )
-
-
-def title(measured: dict[str, Any]) -> str:
-    """Returns in a few words on which machine was measured."""
-    units = measured["machine"]["vector_units"]
-    kind = measured["kind"]
-    if kind == _NATIVE:
-        kind = "AVX-512" if "avx512f" in units else "no AVX-512"
-    described = measured["machine"]
-    return f"{described['cpu']}, {described['cores']} cores, {kind}"
-
-
-def _measure(name: str, kind: str) -> dict[str, Any]:
-    """Returns a machine of which one network is known."""
-    measured: dict[str, Any] = {"kind": kind, "machine": machine.describe()}
-    for key, kept in (("kept", True), ("given_back", False)):
-        cost = faults.of_training(
-            name, kept=kept, seconds=_SECONDS, environment=_KINDS[kind]
-        )
-        print(f"{kind}, {name}, {key}: {cost}", flush=True)
-        measured[key] = {name: cost._asdict()}
-    return measured
-
-
-def added(
-    known: Sequence[dict[str, Any]], measured: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """Returns known machines with what was measured on one, new or known."""
-    like = [m for m in known if title(m) == title(measured)]
-    for key in ("kept", "given_back"):
-        before = like[0][key] if like else {}
-        measured = {**measured, key: {**before, **measured[key]}}
-    return [*(m for m in known if m not in like), measured]
-
-
-def read(folder: Path) -> list[dict[str, Any]]:
-    """Returns the machines that are known.
-
-    Raises:
-        UserError: If the file is broken.
-    """
-    known: list[dict[str, Any]] = command.read(folder / "here.json", [])
-    return known
-
-
-def page(known: Sequence[dict[str, Any]]) -> str:
-    """Returns the page of all known machines."""
-    parts = [_PAGE]
-    columns = (("network", "{name}"), *_columns("kept", ", kept"))
-    for measured in known:
-        rows = [
-            {
-                "name": name,
-                "kept": Cost(**kept),
-                "back": Cost(**measured["given_back"][name]),
-            }
-            for name, kept in measured["kept"].items()
-        ]
-        date = measured["machine"]["date"]
-        parts.append(f"## {title(measured)}, {date}\n")
-        parts.append(f"{table(rows, (*columns, *_columns('back')))}\n")
-    return "\n".join(parts)
-
-
 def _check(options: argparse.Namespace) -> None:
     from training.models import network
 
-    for name in options.networks or ():
+    for name in options.networks:
         network(name)
-    read(options.out)
+    common.read(options.out / "here.json", [])
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measures, and prints the costs here and on each known machine."""
+    known = common.read(options.out / "here.json", [])
+    rows = []
+    for name in options.networks:
+        print(f"training {name} for some steps", flush=True)
+        rows.append(_row(name, "this one", cost_of_training(name)))
+        rows += [
+            _row(name, title(machine), machine["kept"][name])
+            for machine in known
+            if name in machine["kept"]
+        ]
+    print(f"\n{table(rows, _COLUMNS, left=2)}")
+
+
+def _row(name: str, machine: str, cost: Mapping[str, Any]) -> dict[str, Any]:
+    share = cost["system_ms"] / cost["user_ms"]
+    return {"name": name, "machine": machine, "share": share, **cost}
+
+
+def title(measured: Mapping[str, Any]) -> str:
+    """Returns in a few words on which machine was measured."""
+    described, kind = measured["machine"], measured["kind"]
+    if kind == "as it is":
+        has_it = "avx512f" in described["vector_units"]
+        kind = "AVX-512" if has_it else "no AVX-512"
+    return f"{described['cpu']}, {described['cores']} cores, {kind}"
+
+
+def cost_of_training(name: str, **changes: Any) -> dict[str, float]:
+    """Trains a network for a few steps of `fit` in a process of its own.
+
+    Whether memory is kept between steps holds for a whole process, see
+    `tfcaps.keep_memory`.
+
+    Args:
+        name: A name in `training.models.MODELS`.
+        **changes: Other arguments of `measure` than the commands'.
+
+    Returns:
+        For a step the milliseconds by the clock `ms`, those of all cores
+        computing `user_ms` and in the kernel `system_ms`, and the page
+        `faults`; the most megabytes that the process has held, `peak_mb`; and
+        how many `steps` were measured.
+
+    Raises:
+        RuntimeError: If the process fails.
+    """
+    cost: dict[str, float] = call_elsewhere(
+        "benchmarks.here:measure", name=name, **changes
+    )
+    return cost
+
+
+def measure(
+    name: str, batch: int | None = None, seconds: float = _SECONDS
+) -> dict[str, float]:
+    """Trains in this process, see `cost_of_training`."""
+    import keras
+
+    import tfcaps
+    from benchmarks import models
+    from training import networks
+    from training.batches import Batches
+    from training.feeding import stream
+    from training.image_data import Images
+
+    tfcaps.keep_memory()
+    size = models.size_of(name, batch)
+    if name == "parts_capsnet":
+        size = size._replace(shape=(32, 32, 1))  # those of figures
+    network = networks.build(name, size.shape, size.classes)
+    model = models.to_train(network, name)
+    count = size.batch * (_WARM + _STEPS)
+    images, labels = models.random_data(size._replace(batch=count))
+    clocks: list[Sequence[float]] = []
+
+    class Probe(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
+        """Reads the clocks after the first steps and after each of the rest."""
+
+        def on_train_batch_end(self, step: int, logs: Any = None) -> None:
+            del logs
+            if step >= _WARM - 1:
+                clocks.append(_clocks())
+            late = clocks[1:] and clocks[-1][0] - clocks[0][0] > 1e3 * seconds
+            self.model.stop_training = bool(late)
+
+    # As the main job feeds it: arrays of Keras' own leave the memory such that
+    # glibc gives back much less.
+    batches = stream(
+        Batches(
+            Images(images),
+            labels,
+            size.batch,
+            arrange=lambda x, y: (x, models.targets(model, x, y)),
+        )
+    )
+    model.fit(batches, verbose=0, shuffle=False, callbacks=[Probe()])
+    steps = len(clocks) - 1
+    names = ("ms", "user_ms", "system_ms", "faults")
+    both = zip(names, clocks[0], clocks[-1], strict=True)
+    cost = {key: (after - before) / steps for key, before, after in both}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {**cost, "peak_mb": 1.024e-3 * peak, "steps": steps}
+
+
+def _clocks() -> tuple[float, float, float, float]:
+    """Returns milliseconds by three clocks, and page faults so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return (
+        1000 * time.perf_counter(),
+        1000 * used.ru_utime,
+        1000 * used.ru_stime,
+        used.ru_minflt,
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(command.main(make_parser(), run, _check))
+    sys.exit(common.main(make_parser(), run, _check))

@@ -1,8 +1,6 @@
-"""Times candidates side by side, and calls functions in fresh processes.
+"""Times candidates side by side, and calls functions in fresh processes."""
 
-It knows nothing of what they compute with.
-"""
-
+import ctypes
 import importlib
 import json
 import math
@@ -19,6 +17,8 @@ _ROOT = Path(__file__).resolve().parents[1]
 # Shorter calls are repeated within a turn until it is about so long.
 _TURN_SECONDS = 0.02
 _FEWEST_ROUNDS = 3
+_STEPS = 5
+_CLEAR = Path("/proc/self/clear_refs")
 
 
 class Settings(NamedTuple):
@@ -27,12 +27,10 @@ class Settings(NamedTuple):
     Attributes:
         rounds: Turns of each candidate at most.
         quick: Small sizes, for a look at whether everything runs.
-        large: Also what takes gigabytes or many minutes.
     """
 
     rounds: int = 15
     quick: bool = False
-    large: bool = False
 
 
 class Row(NamedTuple):
@@ -44,7 +42,7 @@ class Row(NamedTuple):
         forward: `ms`, `quartiles` and `rounds` of a call.
         step: The same with gradients, and for networks the optimiser.
         base: The name of what it is compared with.
-        peak_mb: The most memory that a step needs, see `memory.Use`.
+        peak_mb: The most memory that a step needs, see `memory_of_step`.
         process_mb: The most that the process holds over many steps.
     """
 
@@ -89,10 +87,19 @@ def interleaved(
             break
         first = number % len(names)
         for name in names[first:] + names[:first]:
-            turns[name].append(_turn(candidates[name], repeats[name]))
-    timings = {name: _timing(turns[name]) for name in names}
-    for name, timing in timings.items():
-        print(f"{title}: {name} {timing['ms']:.2f} ms", flush=True)
+            turns[name].append(1e3 * _turn(candidates[name], repeats[name]))
+    timings = {}
+    for name, times in turns.items():
+        three = 3 * times  # of a single round
+        if times[1:]:
+            three = statistics.quantiles(times, n=4, method="inclusive")
+        low, median, high = three
+        timings[name] = {
+            "ms": median,
+            "quartiles": [low, high],
+            "rounds": len(times),
+        }
+        print(f"{title}: {name} {median:.2f} ms", flush=True)
     return timings
 
 
@@ -107,16 +114,6 @@ def _turn(candidate: Callable[[], Any], repeats: int) -> float:
     for _ in range(repeats):
         candidate()
     return (time.perf_counter() - start) / repeats
-
-
-def _timing(turns: list[float]) -> dict[str, Any]:
-    times = [1000.0 * seconds for seconds in turns]
-    low, median, high = (
-        statistics.quantiles(times, n=4, method="inclusive")
-        if times[1:]
-        else 3 * times
-    )
-    return {"ms": median, "quartiles": [low, high], "rounds": len(times)}
 
 
 def call_elsewhere(
@@ -152,8 +149,7 @@ def call_elsewhere(
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def resolve(target: str) -> Callable[..., Any]:
-    """Returns the function that `"module:function"` names."""
+def _resolve(target: str) -> Callable[..., Any]:
     module, _, name = target.partition(":")
     function: Callable[..., Any] = getattr(
         importlib.import_module(module), name
@@ -161,5 +157,67 @@ def resolve(target: str) -> Callable[..., Any]:
     return function
 
 
+def memory_of_step(
+    target: str, **arguments: Any
+) -> tuple[float | None, float | None]:
+    """Runs a step in a fresh process, and returns the memory that it needs.
+
+    What a process has used before would hide it: freed memory is used again.
+
+    Args:
+        target: `"module:function"`; the function makes the step, a function
+            without arguments that blocks until it has finished.
+        **arguments: What the function is called with, as JSON can carry it.
+
+    Returns:
+        In megabytes (10^6 bytes) above what the step starts with: the most that
+        one step needs, all that is free being given back before it, the median
+        over steps; and the most that the process holds over many steps, because
+        the allocator keeps what steps have freed. `None` where the system does
+        not tell.
+
+    Raises:
+        RuntimeError: If the process fails.
+    """
+    found: tuple[float | None, float | None] = call_elsewhere(
+        "benchmarks.measure:measure_memory",
+        # Or oneDNN's pool keeps what steps have freed, and they need nothing
+        # more; processors with AVX-512 or AMX have it.
+        environment={"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"},
+        target=target,
+        arguments=arguments,
+    )
+    return found
+
+
+def measure_memory(
+    target: str, arguments: dict[str, Any]
+) -> tuple[float | None, float | None]:
+    """Measures a step in this process, see `memory_of_step`."""
+    step = _resolve(target)(**arguments)
+    step()  # so that nothing is compiled while memory is measured
+    if not _CLEAR.exists():
+        return None, None
+    peaks = [_held(step, 1) for _ in range(_STEPS)]
+    return statistics.median(peaks), _held(step, 4 * _STEPS)
+
+
+def _held(step: Callable[[], Any], times: int) -> float:
+    """Returns the most megabytes that steps held."""
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    before = _status("VmRSS")
+    _CLEAR.write_text("5")  # sets the highest use of memory to the present one
+    for _ in range(times):
+        step()
+    return (_status("VmHWM") - before) / 1e6
+
+
+def _status(field: str) -> int:
+    """Returns a field of the process' status, in bytes."""
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    [size] = (line.split()[1] for line in lines if line.startswith(field))
+    return 1024 * int(size)
+
+
 if __name__ == "__main__":
-    print(json.dumps(resolve(sys.argv[1])(**json.loads(sys.argv[2]))))
+    print(json.dumps(_resolve(sys.argv[1])(**json.loads(sys.argv[2]))))

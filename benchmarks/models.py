@@ -8,8 +8,7 @@ import keras
 import numpy as np
 
 import tfcaps
-from benchmarks import memory
-from benchmarks.measure import Row, Settings, interleaved
+from benchmarks.measure import Row, Settings, interleaved, memory_of_step
 from tfcaps import losses
 from tfcaps.graphs import is_routed
 from tfcaps.layers import Length
@@ -36,14 +35,14 @@ SIZES = {
     "deepcaps": Size((32, 32, 3), batch=16),
     "deepcaps_rem": Size((32, 32, 3), batch=16),
     "em_capsnet": Size((32, 32, 1), 5, batch=8),
-    "constellation_capsnet": Size((32, 32, 1), 5),  # those of figures
+    # Those of figures.
+    "constellation_capsnet": Size((32, 32, 1), 5),
 }
 _QUICK_NAMES = ("dr_capsnet_small", "dr_capsnet")
 _QUICK_BATCH = 2
-# The network whose memory is measured, and for which batches.
+# The network whose memory is measured, and for which batch.
 _BIG = "efficient_conv_capsnet"
 _BIG_BATCH = 32
-_LARGE_BATCH = 128
 
 
 def measure(settings: Settings) -> list[Row]:
@@ -52,7 +51,13 @@ def measure(settings: Settings) -> list[Row]:
     for name in _QUICK_NAMES if settings.quick else models.MODELS:
         size = size_of(name, _QUICK_BATCH if settings.quick else None)
         rows += measure_network(name, size, settings.rounds)
-    return rows + _memories(settings)
+    batch = _QUICK_BATCH if settings.quick else _BIG_BATCH
+    target = "benchmarks.models:make_training_step"
+    peak, process = memory_of_step(target, name=_BIG, batch=batch)
+    inputs = (batch, *size_of(_BIG).shape)
+    title = f"{_BIG}, memory, batch {batch}"
+    rows.append(Row(title, inputs, peak_mb=peak, process_mb=process))
+    return rows
 
 
 def size_of(name: str, batch: int | None = None) -> Size:
@@ -147,30 +152,3 @@ def random_data(size: Size) -> tuple[Any, Any]:
     generator = np.random.default_rng(0)
     images = generator.random((size.batch, *size.shape), "float32")
     return images, generator.integers(0, size.classes, size.batch)
-
-
-def _memories(settings: Settings) -> list[Row]:
-    """Returns the peak memory of a training step for each batch."""
-    batches = [_QUICK_BATCH if settings.quick else _BIG_BATCH]
-    if settings.large:
-        batches.append(_LARGE_BATCH)
-    rows = []
-    for batch in batches:
-        title = f"{_BIG}, memory, batch {batch}"
-        use = memory.of_step(
-            f"models, {title}",
-            "benchmarks.models:make_training_step",
-            steps=2,
-            name=_BIG,
-            batch=batch,
-        )
-        rows.append(
-            Row(
-                title,
-                (batch, *size_of(_BIG).shape),
-                step={"ms": 1000.0 * use.seconds},
-                peak_mb=use.peak_mb,
-                process_mb=use.process_mb,
-            )
-        )
-    return rows

@@ -1,22 +1,17 @@
 """REM's evaluation beside prediction, and its dictionary beside strings."""
 
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks import memory
 from benchmarks.measure import Row, Settings, interleaved
 from tfcaps import models, rem
 
 _IMAGES = 2_000
 _BATCH = 256
 _ROWS = 20_000
-_STREAM = 10_000_000
-_STREAM_BATCH = 10_000
-
 _LEVELS = 11
 _CLASSES = 10
 _CODES = 1152
@@ -24,40 +19,9 @@ _KEYS = 5_000
 
 
 def measure(settings: Settings) -> list[Row]:
-    """Times evaluation, the dictionary and, if asked to, a long stream."""
+    """Times evaluation and the dictionary."""
     rows = _evaluation(64 if settings.quick else _IMAGES, settings)
-    rows += _dictionary(500 if settings.quick else _ROWS, settings)
-    if settings.large:
-        use = memory.of_step(
-            f"rem, {_STREAM:,} samples through the dictionary",
-            "benchmarks.rem:make_stream",
-            steps=0,
-            samples=_STREAM,
-        )
-        rows.append(
-            Row(
-                "CouplingDictionary, a stream",
-                (_STREAM, _CODES),
-                {"ms": 1000.0 * use.seconds},
-                peak_mb=use.peak_mb,
-                process_mb=use.process_mb,
-            )
-        )
-    return rows
-
-
-def make_stream(samples: int) -> Callable[[], None]:
-    """Returns a function that counts so many samples, batch by batch."""
-    keys = _codes(_KEYS)
-
-    def stream() -> None:
-        generator = np.random.default_rng(1)
-        trees = rem.CouplingDictionary(_CLASSES)
-        for _ in range(0, samples, _STREAM_BATCH):
-            drawn = generator.integers(0, _KEYS, _STREAM_BATCH)
-            trees.update(keys[drawn], drawn % _CLASSES)
-
-    return stream
+    return rows + _dictionary(500 if settings.quick else _ROWS, settings)
 
 
 def count_strings(codes: Any, predicted: Any) -> list[Counter[str]]:
@@ -93,8 +57,7 @@ def _evaluation(count: int, settings: Settings) -> list[Row]:
 
 
 def _dictionary(count: int, settings: Settings) -> list[Row]:
-    drawn = np.random.default_rng(1).integers(0, _KEYS, count)
-    codes, predicted = _codes(_KEYS)[drawn], drawn % _CLASSES
+    codes, predicted = draw_codes(count)
     timings = interleaved(
         f"rem, {count} keys of {_CODES} codes",
         {
@@ -111,7 +74,9 @@ def _dictionary(count: int, settings: Settings) -> list[Row]:
     ]
 
 
-def _codes(count: int) -> Any:
-    """Returns random keys."""
+def draw_codes(count: int) -> tuple[Any, Any]:
+    """Returns random keys, of which many are the same, and their classes."""
     generator = np.random.default_rng(0)
-    return generator.integers(0, _LEVELS, (count, _CODES), np.uint8)
+    keys = generator.integers(0, _LEVELS, (_KEYS, _CODES), np.uint8)
+    drawn = generator.integers(0, _KEYS, count)
+    return keys[drawn], drawn % _CLASSES

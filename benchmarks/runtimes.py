@@ -5,28 +5,26 @@ python -m benchmarks.runtimes --data mnist.npz \\
 
 writes results/runtimes.json and, from it alone, results/runtimes.md. Networks
 that hold zeros are measured as they are and compacted. All networks of a
-runtime take turns, and the runtimes take turns among themselves.
+runtime take turns.
 """
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import command, machine, tables
-from cli import (
-    Parser,
-    UserError,
-    at_least_one,
-    named_file,
-)
+from benchmarks import common
+from benchmarks.measure import interleaved
+from cli import Parser, UserError, at_least_one, named_file
 from export.run import FORMATS, check_formats, load_model
 from markdown_table import table
 
@@ -57,7 +55,7 @@ _ROWS = (
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = command.make_parser("runtimes", __doc__)
+    parser = common.make_parser("runtimes", __doc__)
     add = parser.add_argument
     add(
         "models",
@@ -98,84 +96,68 @@ def _check(options: argparse.Namespace) -> None:
     check_formats(options.format, int8=True)
 
 
-class _Asked(NamedTuple):
-    """A network in a format, in float32 or int8."""
-
-    network: str
-    format: str
-    int8: bool
-    folder: Path
-
-
 def run(options: argparse.Namespace) -> None:
     """Exports, measures and writes the two files."""
+    networks: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as work:
-        networks, asked = _export(options, Path(work))
-        times = list(_times(asked, options))
-        rows = [
-            {
-                **_described(each, networks),
-                "milliseconds": milliseconds,
-                "process_mb": _memory(each),
-            }
-            for each, milliseconds in zip(asked, times, strict=True)
-        ]
-    measured = {name: network["measured"] for name, network in networks.items()}
+        for name, model, compacted in _networks(options.models):
+            print(f"exporting and measuring {name}", flush=True)
+            to = Path(work) / f"network-{len(networks)}"
+            networks[name], of_network = _export(model, compacted, to, options)
+            rows += [{"network": name, **row} for row in of_network]
+        for form in options.format:
+            some = [row for row in rows if row["runtime"] == form]
+            _measure(some, options.rounds)
+    for row in rows:
+        del row["model"]
     result = {
-        "machine": machine.describe(),
+        "machine": common.machine(),
         "data": options.data.name,
         "rounds": options.rounds,
-        "networks": measured,
+        "networks": networks,
         "rows": rows,
     }
-    command.write(options.out, "runtimes", result, page(result))
+    common.write(options.out, "runtimes", result, page(result))
+
+
+def _networks(
+    models: Sequence[tuple[str, Path]],
+) -> Iterator[tuple[str, Any, bool]]:
+    """Yields names and networks, with zeros also to be compacted."""
+    from tfcaps import rem
+
+    for name, file in models:
+        model = load_model(file)
+        yield name, model, False
+        if rem.sparsity(model):
+            yield f"{name}, compacted", model, True
 
 
 def _export(
-    options: argparse.Namespace, work: Path
-) -> tuple[dict[str, Any], list[_Asked]]:
-    """Exports each network, in each format and both kinds of numbers."""
+    model: Any, compacted: bool, to: Path, options: argparse.Namespace
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Exports a network; returns Keras's measures, and a row for each file."""
     from tfcaps import export, rem
     from tfcaps.export.int8 import read_samples
+    from tfcaps.export.runtimes import Model
 
-    networks: dict[str, Any] = {}
-    for name, file in options.models:
-        model = load_model(file)
-        networks[name] = {"model": model, "compacted": False}
-        if rem.sparsity(model):
-            networks[f"{name}, compacted"] = {"model": model, "compacted": True}
-    asked = []
+    samples = read_samples(
+        options.data, tuple(model.inputs[0].shape[1:]), "float32"
+    )
     others = [name for name in options.format if name != "savedmodel"]
-    for number, (name, network) in enumerate(networks.items()):
-        print(f"exporting and measuring {name}", flush=True)
-        shape = tuple(network["model"].inputs[0].shape[1:])
-        network["samples"] = read_samples(options.data, shape, "float32")
-        folder = export.save(
-            network["model"],
-            work / f"network-{number}",
-            compacted=network["compacted"],
-            formats=options.format,
-            int8=network["samples"] if others else None,
-        )
-        about = json.loads((folder / "manifest.json").read_text("utf-8"))
-        network["about"] = about
-        network["measured"] = _measured(network)
-        for form in options.format:
-            for int8 in (False, True)[: 1 + (form != "savedmodel")]:
-                asked.append(_Asked(name, form, int8, folder))
-    return networks, asked
-
-
-def _measured(network: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns Keras's measures of a network, on the images of the table."""
-    from tfcaps import rem
-
-    model, samples = network["model"], network["samples"]
-    model = rem.compact(model) if network["compacted"] else model
+    folder = export.save(
+        model,
+        to,
+        compacted=compacted,
+        formats=options.format,
+        int8=samples if others else None,
+    )
     test = samples.images, samples.labels
-    report = rem.evaluate(model, test)
-    used = rem.faithfulness(model, test)
-    return {
+    network = rem.compact(model) if compacted else model
+    report = rem.evaluate(network, test)
+    used = rem.faithfulness(network, test)
+    measured = {
         "accuracy": report.accuracy,
         "images": len(samples.labels),
         "parameters": report.total_parameters,
@@ -187,73 +169,77 @@ def _measured(network: Mapping[str, Any]) -> dict[str, Any]:
         "necessity_random": used.necessity_random["zero"],
         "tree_size": used.size,
     }
+    about = json.loads((folder / "manifest.json").read_text("utf-8"))
+    rows = []
+    for form in options.format:
+        saved = Model(folder, form)
+        size = sum(file.stat().st_size for file in saved.files)
+        exact = {"bytes": size, "accuracy": report.accuracy, "same_trees": 1.0}
+        kinds = {"float32": exact}
+        if form != "savedmodel":
+            kinds = about["int8"]["formats"][form]
+        for kind, found in kinds.items():
+            model = saved._replace(int8=kind == "int8")
+            row = {"runtime": form, "numbers": kind, "model": model}
+            rows.append(row | {name: found[name] for name in exact})
+    return measured, rows
 
 
-def _described(each: _Asked, networks: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row of the table, but for times and memory."""
-    from tfcaps.export.runtimes import Model
+def _measure(rows: list[dict[str, Any]], rounds: int) -> None:
+    """Adds times, of all networks in turn, and memory to rows of one format."""
+    from tfcaps.export.checking import draw_images
 
-    network = networks[each.network]
-    kind = "int8" if each.int8 else "float32"
-    row = {"network": each.network, "runtime": each.format, "numbers": kind}
-    if each.format == "savedmodel":
-        files = Model(each.folder, each.format).files
-        found = {
-            "accuracy": network["measured"]["accuracy"],
-            "same_trees": 1.0,
-            "bytes": sum(file.stat().st_size for file in files),
-        }
-    else:
-        found = network["about"]["int8"]["formats"][each.format][kind]
-    names = ("bytes", "accuracy", "same_trees")
-    return {**row, **{name: found[name] for name in names}}
-
-
-def _times(
-    asked: list[_Asked], options: argparse.Namespace
-) -> Iterator[dict[str, float]]:
-    """Yields the median milliseconds of each, by size of batch."""
-    import numpy as np
-
-    seconds: dict[tuple[_Asked, int], list[float]] = {}
-    for _ in range(3):  # so that no runtime has a quiet hour for itself
-        for form in options.format:
-            some = [each for each in asked if each.format == form]
-            for batch in BATCHES:
-                print(f"timing {form}, batch {batch}", flush=True)
-                rounds = -(-options.rounds // 3)
-                answers = _run(some, batch, rounds + 1)
-                for each, answer in zip(some, answers, strict=True):
-                    # The first time does not count.
-                    taken = seconds.setdefault((each, batch), [])
-                    taken.extend(answer.seconds[1:])
-    for each in asked:
-        yield {
-            str(batch): round(1e3 * float(np.median(seconds[each, batch])), 3)
-            for batch in BATCHES
-        }
+    for row in rows:
+        row["milliseconds"] = {}
+        row["process_mb"] = _memory(row["model"])
+    for batch in BATCHES:
+        calls = {}
+        for number, row in enumerate(rows):
+            shape = _shape(row["model"].folder)
+            images = draw_images(batch, shape, "float32")
+            ask = row["model"].load()
+            calls[str(number)] = partial(ask, "serving_default", images)
+        title = f"{rows[0]['runtime']}, batch {batch}"
+        times = interleaved(title, calls, rounds)
+        for row, timing in zip(rows, times.values(), strict=True):
+            row["milliseconds"][str(batch)] = round(timing["ms"], 3)
 
 
-def _run(asked: list[_Asked], batch: int, rounds: int) -> list[Any]:
-    """Asks networks of one format in turn, in one process."""
-    from tfcaps.export import checking, runtimes
-
-    name = "serving_default"
-    requests = []
-    for each in asked:
-        text = (each.folder / "manifest.json").read_text("utf-8")
-        about = json.loads(text)["signatures"][name]
-        shape = tuple(about["inputs"]["images"]["shape"][1:])
-        images = checking.draw_images(batch, shape, "float32")
-        model = runtimes.Model(each.folder, each.format, each.int8)
-        requests.append(runtimes.Request(model, name, images))
-    return runtimes.run(requests, rounds)
+def _shape(folder: Path) -> tuple[int, ...]:
+    about = json.loads((folder / "manifest.json").read_text("utf-8"))
+    images = about["signatures"]["encode"]["inputs"]["images"]
+    return tuple(images["shape"][1:])
 
 
-def _memory(each: _Asked) -> float | None:
-    """Returns the most that a process with one network held, in megabytes."""
-    [answer] = _run([each], BATCHES[-1], 1)
-    return None if answer.held is None else answer.held / 1e6
+# Loads and asks a model without Keras and tfcaps, and prints what it held.
+_ALONE = """
+import pathlib, runpy, sys, numpy
+file, form, int8, folder, *shape = sys.argv[1:]
+model = runpy.run_path(file)["Model"](pathlib.Path(folder), form, bool(int8))
+images = numpy.ones([int(side) for side in shape], "float32")
+model.load()("serving_default", images)
+status = pathlib.Path("/proc/self/status").read_text()
+print(status.partition("VmHWM:")[2].split()[0])
+"""
+
+
+def _memory(model: Any) -> float | None:
+    """Returns the most megabytes that a process with one network held.
+
+    It is `None` where the system does not tell.
+    """
+    from tfcaps.export import runtimes
+
+    shape = map(str, (BATCHES[-1], *_shape(model.folder)))
+    int8 = "int8" if model.int8 else ""
+    flags = [runtimes.__file__, model.format, int8, str(model.folder), *shape]
+    done = subprocess.run(
+        [sys.executable, "-c", _ALONE, *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    return None if done.returncode else 1.024e-3 * int(done.stdout.split()[-1])
 
 
 def page(result: Mapping[str, Any]) -> str:
@@ -271,9 +257,9 @@ def page(result: Mapping[str, Any]) -> str:
         "the runtime and one network, with a batch of 32.\n\n"
         f"{table(networks, _NETWORKS)}\n\n"
         f"{table(rows, _ROWS, left=3)}\n\n"
-        f"{tables.origin(result['machine'])}\n"
+        f"{common.origin(result['machine'])}\n"
     )
 
 
 if __name__ == "__main__":
-    sys.exit(command.main(make_parser(), run, _check))
+    sys.exit(common.main(make_parser(), run, _check))

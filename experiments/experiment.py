@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,27 +120,17 @@ class Experiment:
 
     def reduced(self, samples: int, epochs: int) -> "Experiment":
         """Returns the same with little data, few epochs and one seed."""
-        fewer = self._with(
-            lambda config: dataclasses.replace(
-                config,
-                samples=min(samples, config.samples or samples),
-                epochs=min(epochs, config.epochs),
+
+        def fewer(row: Row) -> Row:
+            config = dataclasses.replace(
+                row.config,
+                samples=min(samples, row.config.samples or samples),
+                epochs=min(epochs, row.config.epochs),
             )
-        )
-        return dataclasses.replace(fewer, seeds=self.seeds[:1])
+            return dataclasses.replace(row, config=config)
 
-    def repeatable(self) -> "Experiment":
-        """Returns the same with runs whose numbers are the same bit for bit."""
-        return self._with(
-            lambda config: dataclasses.replace(config, deterministic=True)
-        )
-
-    def _with(self, change: Callable[[Config], Config]) -> "Experiment":
-        rows = tuple(
-            dataclasses.replace(row, config=change(row.config))
-            for row in self.rows
-        )
-        return dataclasses.replace(self, rows=rows)
+        rows = tuple(map(fewer, self.rows))
+        return dataclasses.replace(self, rows=rows, seeds=self.seeds[:1])
 
 
 def load(name: str, recipe: str | None = None) -> Experiment:

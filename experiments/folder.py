@@ -20,7 +20,6 @@ import dataclasses
 import fnmatch
 import functools
 import json
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ from training.runs_file import FinishedRun
 # What `--quick` leaves of a run.
 QUICK_SAMPLES = 200
 QUICK_EPOCHS = 1
-_METRICS = "metrics.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,17 +152,6 @@ class Run:
                     f"{remedy}."
                 )
 
-    def copy_to(self, other: "Run") -> None:
-        """Writes the folder of another with what is kept of this run."""
-        parts = dict(self.record.parts)
-        parts["config"] = {**parts["config"], "data_dir": None}
-        # The folder is that of a finished run only when it is complete.
-        for part in runs_file.PARTS:
-            if part in parts:
-                other.write(part, parts[part])
-            if part == "config" and (self.path / _METRICS).exists():
-                shutil.copyfile(self.path / _METRICS, other.path / _METRICS)
-
 
 class ExperimentFolder:
     """The folder of an experiment, and its runs.
@@ -175,8 +162,6 @@ class ExperimentFolder:
         recipe: One of `experiment.RECIPES`, or `None`.
         quick: Whether everything is reduced, to see that it works.
         seeds: Seeds of each run, or `None` for those of the experiment.
-        deterministic: Whether a run that was stopped ends with the same numbers
-            bit for bit as one that was not.
     """
 
     def __init__(
@@ -186,18 +171,14 @@ class ExperimentFolder:
         recipe: str | None,
         quick: bool,
         seeds: Sequence[int] | None = None,
-        deterministic: bool = False,
     ):
         self.path = path
         self.name = name
         self.recipe = recipe
         self.quick = quick
-        self.deterministic = deterministic
         experiment = load(name, recipe)
         if quick:
             experiment = experiment.reduced(QUICK_SAMPLES, QUICK_EPOCHS)
-        if deterministic:
-            experiment = experiment.repeatable()
         self.experiment: Experiment = experiment
         self.seeds = tuple(dict.fromkeys(seeds or experiment.seeds))
 
@@ -228,7 +209,7 @@ class ExperimentFolder:
         if (self.path / runs_file.FILE_NAME).exists():
             raise UserError(
                 f"{self.path} is for keeping; give another --out, and "
-                f"--take-from {self.path} to go on with its runs."
+                "collect its runs to those that are kept."
             )
         self._write_about()
 
@@ -253,9 +234,7 @@ class ExperimentFolder:
 
     @property
     def _about(self) -> dict[str, Any]:
-        about = {"name": self.name, "recipe": self.recipe, "quick": self.quick}
-        # Experiments that are older than this choice say nothing of it.
-        return about | ({"deterministic": True} if self.deterministic else {})
+        return {"name": self.name, "recipe": self.recipe, "quick": self.quick}
 
     @property
     def title(self) -> str:
@@ -263,7 +242,6 @@ class ExperimentFolder:
         words = [self.name]
         words += [f"by the {self.recipe} recipe"] if self.recipe else []
         words += ["on a reduced budget"] if self.quick else []
-        words += ["bit for bit"] if self.deterministic else []
         return " ".join(words)
 
     def _write_about(self) -> None:
@@ -336,24 +314,6 @@ class ExperimentFolder:
             to / runs_file.FILE_NAME, [run.record for run in finished.values()]
         )
         return ExperimentFolder.open(to)
-
-    def take_from(self, path: Path) -> None:
-        """Copies finished runs from another experiment that shares them.
-
-        Raises:
-            UserError: If there is none, or a run of the same name has other
-                settings.
-        """
-        source = ExperimentFolder.open(path)
-        for run in self.runs():
-            other = dataclasses.replace(
-                run,
-                path=path / run.name / run.path.name,
-                kept=source._kept.get((run.name, run.seed)),
-            )
-            if other.finished and not run.finished:
-                other.check()
-                other.copy_to(run)
 
 
 def write_json(path: Path, content: Any) -> None:

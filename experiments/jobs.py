@@ -17,7 +17,6 @@ from experiments.folder import Run
 
 _COMMAND = Path(__file__).parents[1] / "training" / "run.py"
 _POLL = 0.2  # seconds
-_CLOCK = 10.0  # seconds between two notes of how long a run took so far
 
 
 class Jobs:
@@ -39,7 +38,6 @@ class Jobs:
         self.limit = limit
         self._waiting = [run for run in self.runs if not run.finished]
         self._active: list[_Job] = []
-        self._started = time.monotonic()
         self._said = ""
 
     def run(self, after_each: Callable[[], object]) -> None:
@@ -85,7 +83,7 @@ class Jobs:
         self._waiting.remove(run)
         if job is not None:
             self._active.append(job)
-            self._say(f"{job.log}{self._eta()}", run)
+            self._say(f"{job.log}{self._time_left()}", run)
 
     def _conclude(self, run: Run) -> None:
         self._say(f"{run.status} after {_duration(run.seconds)}", run)
@@ -94,18 +92,14 @@ class Jobs:
             waiting = self._waiting
             self._waiting = [r for r in waiting if r.name != run.name]
 
-    def _eta(self) -> str:
-        """Tells the time so far, and roughly what is left."""
-        text = f" ({_duration(time.monotonic() - self._started)} so far"
+    def _time_left(self) -> str:
+        """Tells roughly how long it takes, once a run has ended."""
         known = [run.seconds for run in self.runs if run.finished]
-        if any(known):
-            left = sum(
-                max(mean(known) - run.seconds, 0.0)
-                for run in self.runs
-                if not run.finished
-            )
-            text += f", about {_duration(left / self.limit)} left"
-        return f"{text})"
+        if not any(known):
+            return ""
+        left = [run for run in self.runs if not run.finished]
+        seconds = sum(max(mean(known) - run.seconds, 0.0) for run in left)
+        return f" (about {_duration(seconds / self.limit)} left)"
 
     def _say(self, text: str, run: Run | None = None) -> None:
         if run is not None:
@@ -124,7 +118,7 @@ class _Job:
         self.log = run.path / "log.txt"
         self._process = process
         self._before = run.seconds
-        self._started = self._noted = time.monotonic()
+        self._started = time.monotonic()
 
     @classmethod
     def start(cls, run: Run, data_dir: str | None) -> "_Job | None":
@@ -156,13 +150,12 @@ class _Job:
     def has_ended(self) -> bool:
         """Polls the process; when it has ended, notes how."""
         status = self._process.poll()
-        now = time.monotonic()
-        if status is not None or now - self._noted >= _CLOCK:
-            self._noted = now
-            self._note_time()
+        if status is None:
+            return False
+        self._note_time()
         if status:
             self.run.write("status", {"status": self._reason(status)})
-        return status is not None
+        return True
 
     def stop(self) -> None:
         """Ends the process; the run can be resumed."""

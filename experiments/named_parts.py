@@ -21,10 +21,9 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, run_command
+from cli import Parser, UserError, run_command, start_quietly
 from markdown_table import markdown
 from training import runs_file
-from training.quiet import start_quietly
 from training.tables import TITLES, look_up
 
 _NETWORK = "network.json"

@@ -27,9 +27,9 @@ from cli import (
     check_installed,
     number,
     run_loading,
+    start_quietly,
 )
 from experiments.experiment import NAMES, RECIPES, TABLES_OF_THE_PAPER
-from training.quiet import start_quietly
 
 
 def make_parser() -> Parser:
@@ -52,23 +52,8 @@ def make_parser() -> Parser:
         metavar="RUN",
         help="run these of its runs; patterns such as 'digits-*' too",
     )
-    add(
-        "--take-from",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FOLDER",
-        help="experiments whose finished runs are taken where they are the "
-        "same",
-    )
     add("--seeds", nargs="+", type=_seed, help="instead of its own")
     add("--quick", action="store_true", help="few images, one epoch, one seed")
-    add(
-        "--deterministic",
-        action="store_true",
-        help="the same numbers bit for bit, also in runs that were stopped; "
-        "may be slower",
-    )
     add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
     add(
         "--out",
@@ -110,12 +95,11 @@ def _check(options: argparse.Namespace) -> None:
     data_dir = options.data_dir
     if data_dir is not None and not Path(data_dir).is_dir():
         raise UserError(f"--data-dir {data_dir!r} is not a folder.")
-    given = [*filter(None, [options.collect]), *options.take_from]
-    for path in given:
-        if not (path / "experiment.json").is_file():
-            raise UserError(
-                f"{path} is no experiment: it has no experiment.json."
-            )
+    collected = options.collect
+    if collected and not (collected / "experiment.json").is_file():
+        raise UserError(
+            f"{collected} is no experiment: it has no experiment.json."
+        )
     tables = options.tables
     if tables and not any(
         (path / "experiment.json").exists() for path in tables
@@ -163,20 +147,17 @@ def _run(options: argparse.Namespace) -> None:
     if recipe is None and options.name in TABLES_OF_THE_PAPER:
         recipe = next(iter(RECIPES))
     words = [options.name, *([recipe] if recipe else [])]
-    words += [w for w in ("quick", "deterministic") if getattr(options, w)]
+    words += ["quick"] if options.quick else []
     folder = ExperimentFolder(
         options.out or Path("runs") / "-".join(words),
         options.name,
         recipe,
         options.quick,
         options.seeds,
-        options.deterministic,
     )
     # Before anything is written: a wrong name is an error.
     wanted = folder.runs(options.only)
     folder.begin()
-    for path in options.take_from:
-        folder.take_from(path)
     # It compares settings, and shows what is still to be run.
     table.write(folder)
     jobs = Jobs(wanted, options.data_dir, options.jobs)

@@ -4,12 +4,12 @@ import collections
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean, pstdev
-from typing import Any, NamedTuple
+from typing import Any
 
 from cli import UserError
-from experiments.experiment import Experiment, Row
+from experiments.experiment import Row
 from experiments.folder import (
     QUICK_EPOCHS,
     QUICK_SAMPLES,
@@ -21,8 +21,10 @@ from tfcaps.files import write_atomically
 from training.runs_file import FinishedRun
 from training.tables import NOTHING, Column, Summary, look_up
 
+# Heads, which may be the same, and what stands below.
+Cells = list[tuple[str, str]]
+
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6}
-_LAST = ("seeds", "epochs", "seconds", "device", "status")
 _HOW = (
     "Mean ± population deviation over seeds; sparsity, parameters and keys are "
     "medians, as in the paper. Of an entropy, the deviation over classes, each "
@@ -35,87 +37,6 @@ _HOW = (
 )
 
 
-class Published(NamedTuple):
-    """A number as printed, and its value."""
-
-    text: str
-    value: float
-    deviation: float | None
-
-
-def parse(text: str) -> Published:
-    """Reads a printed number such as `99.57 ± 0.02`, `71.26` or `6.8M`.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    match = re.fullmatch(r"([\d.]+)([kM]?)(?: ± ([\d.]+))?", text)
-    if match is None:
-        raise ValueError(f"must be a printed number. Received: {text!r}.")
-    value, suffix, deviation = match.groups()
-    return Published(
-        text,
-        float(value) * _SUFFIXES[suffix],
-        None if deviation is None else float(deviation),
-    )
-
-
-class Cell(NamedTuple):
-    """What stands at a row and a column, as far as it is known."""
-
-    column: Column
-    has_published: bool
-    ours: Summary | None
-    over_classes: float | None
-    published: Published | None
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the published number."""
-        if self.ours is None or self.published is None:
-            return None
-        return self.ours.value - self.published.value
-
-    def texts(self) -> dict[str, str]:
-        """Returns what Markdown shows, under heads."""
-        text = NOTHING if self.ours is None else self.column.text(self.ours)
-        if self.over_classes is not None:
-            text += f" ({self.column.number(self.over_classes)})"
-        shown = {self.column.title: text}
-        if self.has_published:
-            known = self.published
-            shown["published"] = NOTHING if known is None else known.text
-            shown["difference"] = signed(self.column, self.difference)
-        return shown
-
-    def numbers(self) -> dict[str, float | None]:
-        """Returns what CSV has, under the ends of its heads."""
-        value, deviation = self.ours or (None, None)
-        found = {"": value}
-        if self.column.statistic == "mean":
-            found[" deviation over seeds"] = deviation
-        if self.column.field.endswith("entropy_bits"):
-            found[" deviation over classes"] = self.over_classes
-        if self.has_published:
-            _, printed, about = self.published or (None, None, None)
-            found[" published"] = printed
-            found[" published deviation"] = about
-            found[" difference"] = self.difference
-        return found
-
-
-class Line(NamedTuple):
-    """A row of the table, filled in."""
-
-    labels: tuple[str, ...]
-    cells: list[Cell]
-    seeds: int
-    epochs: str
-    seconds: float | None
-    device: str
-    status: str
-
-
 def write(folder: ExperimentFolder) -> str:
     """Writes `table.md` and `table.csv`; returns the first.
 
@@ -125,71 +46,114 @@ def write(folder: ExperimentFolder) -> str:
     for run in folder.runs():
         run.check()
     lines = [_line(folder, row) for row in folder.experiment.rows]
-    text = _page(folder, lines)
-    for name, content in (
-        ("table.md", text),
-        ("table.csv", _csv(folder.experiment, lines)),
-    ):
-        with write_atomically(folder.path / name, "w") as file:
+    shown, numbers = (
+        [
+            [head for head, _ in cells[0]],
+            *([text for _, text in line] for line in cells),
+        ]
+        for cells in zip(*lines, strict=True)
+    )
+    text = _page(folder, markdown(shown, left=len(folder.experiment.labels)))
+    plain = io.StringIO()
+    csv.writer(plain, lineterminator="\n").writerows(numbers)
+    for name, content in (("md", text), ("csv", plain.getvalue())):
+        with write_atomically(folder.path / f"table.{name}", "w") as file:
             file.write(content)
     return text
 
 
-def _line(folder: ExperimentFolder, row: Row) -> Line:
+def _line(folder: ExperimentFolder, row: Row) -> tuple[Cells, Cells]:
+    """Returns a row, filled in, as Markdown and as CSV show it."""
+    experiment = folder.experiment
     runs = folder.runs([row.run])
     done = [run.record for run in runs if run.finished]
-    seconds = [run.seconds for run in runs if run.finished and run.seconds]
-    experiment = folder.experiment
-    columns = zip(
+    labels = list(zip(experiment.labels, row.labels, strict=True))
+    shown, numbers = labels[:], labels[:]
+    for column, field, has_published, printed in zip(
         experiment.columns,
-        experiment.has_published,
         row.fields,
+        experiment.has_published,
         row.published,
         strict=True,
-    )
+    ):
+        texts, values = _cells(column, field, has_published, printed, done)
+        shown += texts
+        numbers += [(f"{column.title}{end}", _plain(v)) for end, v in values]
     stops = {row.config.patience, row.config.stop_accuracy} - {None}
-    most = "at most " if stops else ""
-    return Line(
-        row.labels,
-        [_cell(*column, done) for column in columns],
-        len(done),
-        f"{most}{row.config.epochs}",
-        mean(seconds) if seconds else None,
-        ", ".join(sorted({_device(run.parts) for run in done})),
-        _status(runs),
-    )
+    times = [run.seconds for run in runs if run.finished and run.seconds]
+    seconds = mean(times) if times else None
+    device = ", ".join(sorted({_device(run.parts) for run in done}))
+    for cells, time, no_device, status in (
+        (
+            shown,
+            NOTHING if seconds is None else f"{seconds:.0f}",
+            NOTHING,
+            _status(runs).replace("|", "/"),
+        ),
+        (numbers, _plain(seconds), "", _status(runs)),
+    ):
+        cells += [
+            ("seeds", str(len(done))),
+            ("epochs", f"{'at most ' if stops else ''}{row.config.epochs}"),
+            ("seconds", time),
+            ("device", device or no_device),
+            ("status", status),
+        ]
+    return shown, numbers
 
 
-def _cell(
+def _cells(
     column: Column,
-    has_published: bool,
     field: str | None,
-    text: str | None,
+    has_published: bool,
+    printed: str | None,
     runs: Sequence[FinishedRun],
-) -> Cell:
-    published = None if text is None else parse(text)
-    missing = Cell(column, has_published, None, None, published)
+) -> tuple[Cells, list[tuple[str, float | None]]]:
+    """Returns texts under heads, and numbers under the ends of heads."""
     models = [run.parts["rem"]["models"] for run in runs]
-    if field is None or not models:
-        return missing
-    if column.optional:
-        if not all(column.is_known(model, field) for model in models):
-            return missing
-    else:
-        _check(field, models, runs)
-    ours = column.summary(models, field)
+    ours: Summary | None = None
     over_classes = None
-    owner, _, name = field.rpartition(".")
-    if name == "entropy_bits":
-        per_class = f"{owner}.per_class.{name}"
-        classes = zip(*(look_up(m, per_class) for m in models), strict=True)
-        over_classes = pstdev(mean(values) for values in classes)
-    return Cell(column, has_published, ours, over_classes, published)
+    if field and models and _are_known(column, field, models, runs):
+        ours = column.summary(models, field)
+        owner, _, name = field.rpartition(".")
+        if name == "entropy_bits":
+            per_class = f"{owner}.per_class.{name}"
+            found = (look_up(model, per_class) for model in models)
+            over_classes = pstdev(map(mean, zip(*found, strict=True)))
+    value, deviation = ours or (None, None)
+    text = NOTHING if ours is None else column.text(ours)
+    if over_classes is not None:
+        text += f" ({column.number(over_classes)})"
+    texts = [(column.title, text)]
+    numbers = [("", value)]
+    if column.statistic == "mean":
+        numbers.append((" deviation over seeds", deviation))
+    if column.field.endswith("entropy_bits"):
+        numbers.append((" deviation over classes", over_classes))
+    if has_published:
+        known, about = parse(printed) if printed else (None, None)
+        difference = None
+        if value is not None and known is not None:
+            difference = value - known
+        texts.append(("published", printed or NOTHING))
+        texts.append(("difference", signed(column, difference)))
+        numbers += [
+            (" published", known),
+            (" published deviation", about),
+            (" difference", difference),
+        ]
+    return texts, numbers
 
 
-def _check(
-    field: str, models: Iterable[Any], runs: Iterable[FinishedRun]
-) -> None:
+def _are_known(
+    column: Column,
+    field: str,
+    models: Sequence[Any],
+    runs: Sequence[FinishedRun],
+) -> bool:
+    """Tells whether all models have a measure, which only some may lack."""
+    if column.optional:
+        return all(column.is_known(model, field) for model in models)
     for model, run in zip(models, runs, strict=True):
         try:
             look_up(model, field)
@@ -198,6 +162,38 @@ def _check(
                 f"{run.place('rem')} has no {field}, which the table "
                 "shows; run it again with this version."
             ) from error
+    return True
+
+
+def parse(text: str) -> tuple[float, float | None]:
+    """Reads a printed number such as `99.57 ± 0.02`, `71.26` or `6.8M`.
+
+    Returns:
+        Its value, and its deviation if there is one.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    match = re.fullmatch(r"([\d.]+)([kM]?)(?: ± ([\d.]+))?", text)
+    if match is None:
+        raise ValueError(f"must be a printed number. Received: {text!r}.")
+    value, suffix, deviation = match.groups()
+    return (
+        float(value) * _SUFFIXES[suffix],
+        None if deviation is None else float(deviation),
+    )
+
+
+def signed(column: Column, difference: float | None) -> str:
+    """Returns a difference with the digits of a column."""
+    if difference is None:
+        return NOTHING
+    # Adding 0 makes -0 a 0.
+    return f"{round(difference, column.digits) + 0.0:+,.{column.digits}f}"
+
+
+def _plain(number: float | None) -> str:
+    return "" if number is None else f"{round(number, 6) + 0.0:.10g}"
 
 
 def _device(parts: Mapping[str, Any]) -> str:
@@ -227,13 +223,11 @@ def _status(runs: Sequence[Run]) -> str:
     )
 
 
-def _page(folder: ExperimentFolder, lines: Sequence[Line]) -> str:
-    experiment = folder.experiment
+def _page(folder: ExperimentFolder, table: str) -> str:
     flags = f" --recipe {folder.recipe}" if folder.recipe else ""
     flags += " --quick" if folder.quick else ""
-    flags += " --deterministic" if folder.deterministic else ""
     parts = [
-        f"# {experiment.title}",
+        f"# {folder.experiment.title}",
         f"`python experiments/run.py {folder.name}{flags}`",
     ]
     if folder.quick:
@@ -242,48 +236,6 @@ def _page(folder: ExperimentFolder, lines: Sequence[Line]) -> str:
             f"{QUICK_EPOCHS} epoch and one seed. It shows that the command "
             "works; its numbers mean nothing."
         )
-    parts.append(_markdown(experiment, lines))
-    parts.append("\n".join(f"- {note}" for note in (*experiment.notes, *_HOW)))
+    notes = (*folder.experiment.notes, *_HOW)
+    parts += [table, "\n".join(f"- {note}" for note in notes)]
     return "\n\n".join(parts) + "\n"
-
-
-def _markdown(experiment: Experiment, lines: Sequence[Line]) -> str:
-    heads = [head for cell in lines[0].cells for head in cell.texts()]
-    rows = [(*experiment.labels, *heads, *_LAST)]
-    for line in lines:
-        texts = [text for cell in line.cells for text in cell.texts().values()]
-        seconds = f"{line.seconds:.0f}" if line.seconds else NOTHING
-        last = (line.epochs, seconds, line.device or NOTHING)
-        status = line.status.replace("|", "/")
-        rows.append((*line.labels, *texts, str(line.seeds), *last, status))
-    return markdown(rows, left=len(experiment.labels))
-
-
-def signed(column: Column, difference: float | None) -> str:
-    """Returns a difference with the digits of a column."""
-    if difference is None:
-        return NOTHING
-    # Adding 0 makes -0 a 0.
-    return f"{round(difference, column.digits) + 0.0:+,.{column.digits}f}"
-
-
-def _csv(experiment: Experiment, lines: Sequence[Line]) -> str:
-    heads = [
-        f"{cell.column.title}{end}"
-        for cell in lines[0].cells
-        for end in cell.numbers()
-    ]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*experiment.labels, *heads, *_LAST])
-    for line in lines:
-        numbers = [n for cell in line.cells for n in cell.numbers().values()]
-        last = [line.epochs, _plain(line.seconds), line.device, line.status]
-        writer.writerow(
-            [*line.labels, *map(_plain, numbers), line.seeds, *last]
-        )
-    return text.getvalue()
-
-
-def _plain(number: float | None) -> str:
-    return "" if number is None else f"{round(number, 6) + 0.0:.10g}"

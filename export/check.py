@@ -14,7 +14,13 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, check_installed, run_loading
+from cli import (
+    Parser,
+    UserError,
+    check_installed,
+    run_loading,
+    start_quietly,
+)
 
 
 def make_parser() -> Parser:
@@ -38,9 +44,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _load() -> Callable[..., None]:
-    from export.quiet import start_tensorflow
-
-    start_tensorflow()
+    start_quietly("tensorflow")
     return _run
 
 

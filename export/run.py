@@ -7,7 +7,7 @@ python export/run.py --run runs/digits-rem --to served --format onnx
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -16,7 +16,16 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, check_installed, number, run_loading
+from cli import (
+    Parser,
+    UserError,
+    check_installed,
+    native_silence,
+    number,
+    run_loading,
+    start_quietly,
+)
+from markdown_table import table
 
 # Formats, and the modules of their extras of the same name. TensorFlow writes
 # all of them.
@@ -26,6 +35,15 @@ FORMATS = {
     "onnx": "onnx onnxruntime tf2onnx",
     "openvino": "openvino",
 }
+# Of what int8 costs, as the manifest has it.
+COLUMNS = (
+    ("format", "{format}"),
+    ("numbers", "{numbers}"),
+    ("accuracy", "{accuracy:.2%}"),
+    ("same trees", "{same_trees:.1%}"),
+    ("same codes", "{same_codes:.2%}"),
+    ("bytes", "{bytes:,}"),
+)
 
 
 def make_parser() -> Parser:
@@ -125,9 +143,7 @@ def _model_file(path: Path) -> Path:
 
 
 def _load() -> Callable[..., None]:
-    from export.quiet import start_tensorflow
-
-    start_tensorflow()
+    start_quietly("tensorflow")
     return export
 
 
@@ -152,7 +168,6 @@ def load_model(path: Path) -> Any:
 
 def export(options: argparse.Namespace) -> None:
     """Loads, exports, checks and publishes a model."""
-    from export.quiet import native_silence
     from tfcaps.export import ExportError, save
     from tfcaps.export.int8 import read_samples
     from tfcaps.export.serving import write_server_configs
@@ -188,7 +203,20 @@ def export(options: argparse.Namespace) -> None:
         raise UserError(f"{options.run} cannot be exported: {error}") from error
     if "savedmodel" in options.format:
         write_server_configs(options.to)
+    about = _read_json(target / "manifest.json")
+    if "int8" in about:
+        print(int8_table(about["int8"]))
     print(f"exported to {target}")
+
+
+def int8_table(measured: Mapping[str, Any]) -> str:
+    """Returns what int8 costs, of a manifest, as a Markdown table."""
+    rows = [
+        {"format": form, "numbers": numbers, **row}
+        for form, kinds in measured["formats"].items()
+        for numbers, row in kinds.items()
+    ]
+    return table(rows, COLUMNS, left=2)
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -202,7 +230,7 @@ def describe(path: Path) -> dict[str, Any]:
         if it is not known.
 
     Raises:
-        UserError: If a file cannot be read.
+        ValueError: If a file cannot be read.
     """
     config, data, reports, environment = (
         _read_json(path / name) if path.is_dir() else {}
@@ -215,7 +243,7 @@ def describe(path: Path) -> dict[str, Any]:
     metrics = {
         name: value
         for name, value in report.items()
-        if isinstance(value, int | float | str) or _is_measure(value)
+        if isinstance(value, int | float | str)
     }
     return {
         "dataset": config.get("dataset"),
@@ -227,25 +255,8 @@ def describe(path: Path) -> dict[str, Any]:
     }
 
 
-def _is_measure(value: Any) -> bool:
-    """Tells whether a measure has a number for each of several cases."""
-    return (
-        isinstance(value, dict)
-        and bool(value)
-        and all(isinstance(each, int | float) for each in value.values())
-    )
-
-
 def _read_json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is not a file of a run.")
-    return content
+    return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
 
 if __name__ == "__main__":

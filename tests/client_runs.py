@@ -22,17 +22,11 @@ def _randomise(model, seed):
 
 
 class _Odd(tf.Module):
-    """Signatures that are not for images of one size."""
+    """A signature that is not for images."""
 
     @tf.function(input_signature=[tf.TensorSpec((None, 2), name="x")])
     def points(self, x):
         return {"y": x + 1}
-
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, 8, 8, 1), "int64", name="images")]
-    )
-    def integers(self, images):
-        return {"y": images + 1}
 
 
 def make_networks():
@@ -53,10 +47,7 @@ def write(networks, base):
         write_saved_model(model, folder, dtype)
     (base / "grey" / ".publish-9").mkdir()
     odd = _Odd()
-    signatures = {
-        "points": odd.points,
-        "integers": odd.integers,
-    }
+    signatures = {"points": odd.points}
     tf.saved_model.save(odd, str(base / "odd" / "1"), signatures)
 
 

@@ -73,9 +73,10 @@ PACKAGES = {
 TENSORFLOW = {
     "tfcaps/routing/execution.py",
     "tfcaps/routing/loop.py",
-    "tfcaps/export/graph.py",
+    "tfcaps/export/checking.py",
     "tfcaps/export/int8.py",
     "tfcaps/export/networks.py",
+    "tfcaps/export/runtimes.py",
     "tfcaps/export/serving.py",
 }
 PRUNING_TOOLKIT = {"training/pruning.py"}

@@ -46,6 +46,8 @@ def without(modules, command, **more):
         ("export/run.py --run model.keras --to s", "tensorflow", "tensorflow"),
         ("export/run.py --run model.keras --to s --format onnx",
          "tensorflow,onnx", "tensorflow,onnx"),
+        ("export/run.py --run model.keras --to s --format openvino --int8 "
+         "picture", "nncf", "openvino"),
         ("export/check.py run", "tensorflow", "tensorflow"),
         ("experiments/run.py table_9", "matplotlib", "viz"),
     ],

@@ -85,7 +85,7 @@ def _check(options: Any) -> None:
 
 
 def _load() -> Callable[..., None]:
-    from training.quiet import start_quietly
+    from cli import start_quietly
 
     start_quietly()
     from training.explain_job import explain

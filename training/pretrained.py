@@ -24,9 +24,14 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, check_installed, run_command
+from cli import (
+    Parser,
+    UserError,
+    check_installed,
+    run_command,
+    start_quietly,
+)
 from markdown_table import markdown
-from training.quiet import start_quietly
 
 LARGEST = 1_000_000  # bytes of a file
 _PACKAGE = Path(__file__).resolve().parents[1] / "tfcaps"

@@ -240,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _load() -> Callable[[argparse.Namespace], None]:
-    from training.quiet import start_quietly
+    from cli import start_quietly
 
     start_quietly()
     # All that takes seconds, while Ctrl-C ends the process at once.

@@ -10,8 +10,8 @@ import keras
 import pytest
 
 import tfcaps
-from benchmarks import gpu, gpu_job, models
-from benchmarks.command import ROOT, main
+from benchmarks import gpu
+from benchmarks.common import ROOT, main
 from benchmarks.measure import Row
 from tests.benchmarks.results import cells
 
@@ -43,7 +43,7 @@ def command(*flags):
 
 
 def test_the_page_says_what_was_measured_and_where():
-    page = gpu_job.page(RESULT)
+    page = gpu.page(RESULT)
     assert (
         "\na GPU, backend jax. 2026-01-02, commit abc, a CPU, 16 cores, python "
         "3.12.1, jax 0.10.2, at most 15 rounds.\n"
@@ -55,7 +55,7 @@ def test_the_page_says_what_was_measured_and_where():
     ]  # fmt: skip
     assert floor[3:8] == ["19.00", "", "80.00", "", ""]
     machine = {**RESULT["machine"], "gpu": None}
-    page = gpu_job.page({**RESULT, "machine": machine})
+    page = gpu.page({**RESULT, "machine": machine})
     assert "\nA CPU: no GPU was found, backend jax. 2026" in page
 
 
@@ -66,31 +66,17 @@ def test_a_quick_run_writes_both_files(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(tfcaps.models, "dr_capsnet", small)
     out = tmp_path / "new"
-    assert command("--quick", "--rounds", "1", "--out", str(out)) == 0
+    assert command("--quick", "--out", str(out)) == 0
     result = json.loads((out / "gpu.json").read_text("utf-8"))
-    assert (out / "gpu.md").read_text("utf-8") == gpu_job.page(result)
+    assert (out / "gpu.md").read_text("utf-8") == gpu.page(result)
     assert result["settings"] == {
-        "models": ["dr_capsnet"], "batch": 2, "rounds": 1, "quick": True,
+        "models": ["dr_capsnet"], "batch": 2, "rounds": 2, "quick": True,
     }  # fmt: skip
     assert result["machine"]["versions"]["keras"] == keras.__version__
     network, floor = result["rows"]
     assert network["inputs"] == [2, 28, 28, 1]
     for row in (network, floor):
         assert row["forward"]["ms"] > 0 and row["step"]["ms"] > 0
-
-
-def test_defaults_are_a_network_of_each_kind_in_batches_of_128():
-    options = gpu.make_parser().parse_args([])
-    assert gpu.settings_of(options) == {
-        "models": [
-            "dr_capsnet", "gamma_capsnet", "deepcaps", "em_capsnet",
-            "efficient_capsnet", "constellation_capsnet",
-        ],
-        "batch": 128,
-        "rounds": 15,
-        "quick": False,
-    }  # fmt: skip
-    assert models.size_of("deepcaps", 3) == ((32, 32, 3), 10, 3)
 
 
 def test_mistakes_are_one_sentence(tmp_path, capsys):
@@ -115,17 +101,14 @@ def test_memory_that_a_process_cannot_tell_is_none(monkeypatch, capsys):
     def fail(target, **arguments):
         raise RuntimeError(f"{target} {arguments} ended with status -9")
 
-    monkeypatch.setattr(gpu_job, "call_elsewhere", fail)
-    assert gpu_job._peak("dr_capsnet", 3) is None
+    monkeypatch.setattr(gpu, "call_elsewhere", fail)
+    assert gpu._peak("dr_capsnet", 3) is None
     assert "'batch': 3} ended with status -9" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_it_is_imported_without_tensorflow():
-    code = (
-        "import sys; sys.modules['tensorflow'] = None; "
-        "import benchmarks.gpu_job"
-    )
+    code = "import sys; sys.modules['tensorflow'] = None; import benchmarks.gpu"
     subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -137,4 +120,4 @@ def test_it_is_imported_without_tensorflow():
 def test_the_page_in_results_is_made_of_its_data():
     folder = ROOT / "results"
     result = json.loads((folder / "gpu.json").read_text("utf-8"))
-    assert (folder / "gpu.md").read_text("utf-8") == gpu_job.page(result)
+    assert (folder / "gpu.md").read_text("utf-8") == gpu.page(result)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import runtimes
-from benchmarks.command import main
+from benchmarks.common import main
 from tests.exports import pruned_capsnet
 from tests.networks import tiny_capsnet
 from tests.nightly import NIGHTLY, nightly

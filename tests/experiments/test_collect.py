@@ -13,7 +13,6 @@ from tests.experiment_runs import (
     cells,
     command,
     row,
-    starts,
 )
 from training import runs_file
 
@@ -82,25 +81,11 @@ def test_further_seeds_come_to_those_that_are_kept(tmp_path, fake):
     assert about["seeds"] == [0, 1, 7]
 
 
-def test_runs_that_are_kept_are_gone_on_with_in_another_folder(
-    tmp_path, fake, capsys
-):
+def test_nothing_is_run_in_a_folder_for_keeping(tmp_path, fake, capsys):
     assert call(tmp_path, "--seeds", 0, 1) == 0
     assert collect(tmp_path) == 0
-    kept, new = tmp_path / "kept", tmp_path / "new"
-    assert command("table_1", "--out", kept) == 2
-    assert "give another --out, and --take-from" in capsys.readouterr().err
-    assert command("table_1", "--out", new, "--take-from", kept) == 0
-    assert [path.parent.name for path in new.glob("good/*/started")] == [
-        "seed-2"
-    ]
-    assert len(starts(tmp_path)) == 2
-    for seed in (0, 1):
-        for part in runs_file.PARTS:
-            copy = json.loads(
-                (new / f"good/seed-{seed}/{part}.json").read_text()
-            )
-            assert copy == lines(tmp_path)[seed][part]
+    assert command("table_1", "--out", tmp_path / "kept") == 2
+    assert "give another --out, and collect" in capsys.readouterr().err
 
 
 def test_what_is_kept_must_be_of_the_experiment(tmp_path, fake, capsys):

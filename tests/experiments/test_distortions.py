@@ -5,11 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.command import main
-from experiments import distortions, distortions_job
+from benchmarks.common import main
+from experiments import distortions
 from tests.commands import status_of
 from tests.networks import tiny_capsnet
 from training import dense_head
+from training.augmentation import warped
+from training.datasets.affnist import random_map
 
 
 def command(*arguments):
@@ -29,8 +31,8 @@ def dot():
 def moved(image, kind, strength):
     """Returns where the dot is from the middle, in rows and columns."""
     draw = np.random.default_rng(0)
-    maps, offsets = distortions_job._places(kind, strength, 1, draw)
-    new = distortions_job.warped(image, maps, offsets)[0, ..., 0].astype(float)
+    maps, offsets = distortions._places(kind, strength, 1, draw)
+    new = warped(image, maps, offsets)[0, ..., 0].astype(float)
     places = np.indices(new.shape) - 10
     return (places * new).sum(axis=(1, 2)) / new.sum()
 
@@ -44,14 +46,14 @@ def test_a_dot_moves_as_far_as_a_distortion_says(dot):
     assert np.rad2deg(np.arccos(cosine)) == pytest.approx(30.0, abs=2.0)
     # A size is that of the new image.
     assert moved(dot, "size", 2.0) == pytest.approx([-6, 8], abs=0.3)
-    forward = distortions_job.random_map(np.random.default_rng(0))
+    forward = random_map(np.random.default_rng(0))
     place = moved(dot, "affine", 1.0)
     assert place == pytest.approx(forward @ [-3, 4], abs=0.3)
 
 
 def test_distorted_images_are_the_same_at_every_call(rng):
     pixels = rng.integers(0, 256, (3, 12, 12, 1), dtype=np.uint8)
-    first, again = (distortions_job._sets(pixels) for _ in range(2))
+    first, again = (distortions._sets(pixels) for _ in range(2))
     assert [key for key, _ in first] == [key for key, _ in again]
     for (key, one), (_, other) in zip(first, again, strict=True):
         assert np.array_equal(one, other)

@@ -139,21 +139,6 @@ def test_quick_is_reduced_and_says_so(tmp_path, fake, monkeypatch):
     assert "**Reduced budget**: at most 200 images" in text
 
 
-def test_deterministic_runs_are_an_experiment_of_their_own(
-    tmp_path, fake, capsys
-):
-    assert call(tmp_path, "--deterministic") == 0
-    config = (tmp_path / "out/good/seed-0/config.json").read_text("utf-8")
-    assert json.loads(config)["deterministic"] is True
-    text = (tmp_path / "out/table.md").read_text("utf-8")
-    assert "experiments/run.py table_1 --recipe short --deterministic`" in text
-    assert call(tmp_path) == 2
-    assert "bit for bit, not table_1" in capsys.readouterr().err
-    collect = ("--collect", tmp_path / "out", "--to", tmp_path / "kept")
-    assert command(*collect) == 0
-    assert (tmp_path / "kept/table.md").read_text("utf-8") == text
-
-
 def test_patterns_choose_runs(tmp_path, fake, capsys):
     fake[:] = [row("good"), row("gone"), row("other")]
     assert call(tmp_path, "--seeds", 0, "--only", "go*") == 0
@@ -252,18 +237,6 @@ def test_a_process_that_is_killed_is_said_to_be(tmp_path, fake, monkeypatch):
     assert cells(tmp_path)[2][-1] == "failed: stopped by signal 9"
 
 
-def test_finished_runs_are_taken_from_another_experiment(tmp_path, fake):
-    assert call(tmp_path, "--seeds", 0, 1) == 0
-    taken = ("--take-from", tmp_path / "out")
-    assert command("table_9", "--out", tmp_path / "new", *taken) == 0
-    assert sorted((tmp_path / "new").glob("good/*/started")) == [
-        tmp_path / "new/good/seed-2/started"
-    ]
-    fake[:] = [row("good", epochs=9)]
-    assert command("table_9", "--out", tmp_path / "newer", *taken) == 2
-    assert not list((tmp_path / "newer").glob("*/*/rem.json"))
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -272,7 +245,6 @@ def test_finished_runs_are_taken_from_another_experiment(tmp_path, fake):
         (["--tables", "odd"], "is not that of an experiment"),
         (["--tables", "broken"], "is not that of an experiment"),
         (["--collect", "kept", "--to", "kept"], "cannot be collected into"),
-        (["table_1", "--out", "o", "--take-from", "x"], "x is no experiment"),
         (["--tables", "old"], "unknown experiment 'table_99'"),
         (["strategies", "--recipe", "short"], "has settings of its own"),
         (["table_10", "--only", "a"], "no run 'a'; it has tiny_imagenet"),

@@ -83,7 +83,7 @@ def test_printed_numbers_are_read_and_nothing_else():
         ("92.76 ± 0.21", 92.76, 0.21), ("71.26", 71.26, None), ("0", 0.0, None),
         ("6.8M", 6.8e6, None), ("161k", 161e3, None),
     ):  # fmt: skip
-        assert experiment_table.parse(text) == (text, value, deviation)
+        assert experiment_table.parse(text) == (value, deviation)
     for text in ("", "-", "about 3", "3 ±", "3%"):
         with pytest.raises(ValueError, match="must be a printed number"):
             experiment_table.parse(text)

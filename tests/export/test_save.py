@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from export import check
 from export import run as command
-from tests.commands import status_of
 from tests.exports import pruned_capsnet, with_dead_units
 from tests.networks import NETWORKS, SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import SUMS
@@ -33,7 +32,7 @@ FILES = {
     "variables/variables.data-00000-of-00001",
     "variables/variables.index",
 }
-CHECKS = ["manifest", "graph", "warmup", "savedmodel"]
+CHECKS = ["manifest", "graph", "savedmodel"]
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +152,6 @@ def test_a_sequential_model_can_be_exported(tmp_path, rng):
     answer = served(folder, "serving_default", images)
     poses = np.asarray(model(images))
     np.testing.assert_allclose(answer["poses"], poses, atol=SUMS)
-    lengths = np.linalg.norm(poses, axis=-1)
-    np.testing.assert_allclose(answer["lengths"], lengths, atol=SUMS)
 
 
 @pytest.mark.slow
@@ -173,8 +170,6 @@ def test_the_manifest_tells_what_was_exported(pruned, exported):
     assert about["model"] == "small"
     assert about["sparsity"] == pytest.approx(rem.sparsity(pruned))
     assert about["versions"]["keras"] == keras.__version__
-    assert about["graph"]["tensorflow"] == tf.__version__
-    assert about["graph"]["min_consumer"] > 0
     default = about["signatures"]["serving_default"]
     images = {"dtype": "float32", "shape": [-1, *IMAGES]}
     assert default["inputs"] == {"images": images}
@@ -202,6 +197,20 @@ def test_a_model_whose_rows_depend_on_each_other_is_refused(tmp_path):
 def test_unknown_formats_are_named(formats, pruned, tmp_path):
     with pytest.raises(ValueError, match="must be some of savedmodel, litert"):
         export.save(pruned, tmp_path / "m", formats=formats)
+
+
+def test_a_network_without_capsules_is_refused(tmp_path, capsys):
+    dense = [keras.Input((2,)), keras.layers.Dense(1)]
+    keras.Sequential(dense).save(tmp_path / "dense.keras")
+    flags = [
+        "--run",
+        str(tmp_path / "dense.keras"),
+        "--to",
+        str(tmp_path / "s"),
+    ]
+    assert command.main(flags) == 2
+    assert "cannot be exported: The model" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
 
 
 def test_another_backend_is_told(monkeypatch, pruned, tmp_path):
@@ -274,54 +283,3 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path, capsys):
     assert check.main([str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == CHECKS
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"--run": "missing"}, "neither a run folder with a model.keras nor"),
-        ({"--run": "broken.keras"}, "is not a readable Keras model"),
-        ({"--run": "broken-run"}, "broken-run/rem.json is not JSON"),
-        ({"--run": "odd-run"}, "odd-run/config.json is not a file of a run"),
-        ({"--version": "0"}, "'0' is not a whole number from 1 to 92233720"),
-        ({"--version": "one"}, "'one' is not a whole number from 1 to"),
-        ({"--version": str(2**63)}, "is not a whole number from 1 to"),
-        ({"--levels": "1"}, "'1' is not a whole number from 2 to 256"),
-        ({"--images": "int8"}, "invalid choice: 'int8'"),
-        ({"--model-name": "../up"}, "must be a plain folder name"),
-        ({"--model-name": ".hidden"}, "must be a plain folder name"),
-        ({"--to": "broken.keras"}, "is not a folder"),
-        ({"--run": "dense.keras"}, "cannot be exported: The model"),
-        ({"--wrong": "1"}, "unrecognized arguments: --wrong 1"),
-        ({"--format": "coreml"}, "invalid choice: 'coreml'"),
-        ({"--int8": "x.npz"}, "--int8 needs --format litert, onnx or openvino"),
-        ({"--format": "onnx", "--int8": "x.npz"}, "there is no file x.npz"),
-        (
-            {"--format": "onnx", "--int8": "broken.keras"},
-            "broken.keras must be an .npz file",
-        ),
-    ],
-)
-def test_mistakes_are_one_line_and_status_2(
-    pruned, tmp_path, monkeypatch, capsys, flags, message
-):
-    monkeypatch.chdir(tmp_path)
-    pruned.save("model.keras")
-    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(
-        "dense.keras"
-    )
-    (tmp_path / "broken.keras").write_bytes(b"x")
-    for run, file, text in (
-        ("broken-run", "rem.json", "{"),
-        ("odd-run", "config.json", "[]"),
-    ):
-        (tmp_path / run).mkdir()
-        pruned.save(f"{run}/model.keras")
-        (tmp_path / run / file).write_text(text)
-    given = {"--run": "model.keras", "--to": "served", **flags}
-    arguments = [part for pair in given.items() for part in pair]
-    assert status_of(command.main, *arguments) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1 and error.startswith("export/run.py: error:")
-    assert not (tmp_path / "served").exists()

@@ -20,12 +20,11 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from cli import UserError
 from export import client
 from tests.networks import tiny_capsnet
 from tfcaps import export
 from tfcaps.export import serving
-from tfcaps.export.networks import SIGNATURES
+from tfcaps.export.runtimes import SIGNATURES
 from tfcaps.rem import capsule_outputs, explanation
 
 SERVER = shutil.which("tensorflow_model_server")
@@ -159,24 +158,6 @@ def test_it_answers_what_keras_does(server, rng):
                     np.testing.assert_allclose(
                         answer[name], wanted[name], atol=1e-5
                     )
-
-
-def test_it_refuses_as_the_client_says(server):
-    models = f"{server.url}/v1/models"
-    images = np.zeros((1, 8, 8, 1), "float32")
-    for model, size, signature, message in (
-        ("other", 8, "encode", "has no such model"),
-        ("tiny/versions/7", 8, "encode", "has no such model"),
-        ("tiny", 8, "x", "answers HTTP 400"),
-        ("tiny", 2, "encode", "answers HTTP 400"),
-    ):
-        with pytest.raises(UserError, match=message):
-            part = images[:, :size, :size]
-            client.predict(f"{models}/{model}", part, signature)
-    assert client.signature_of(f"{models}/tiny", "encode") == (
-        "DT_FLOAT",
-        (8, 8, 1),
-    )
 
 
 def test_a_new_version_fails_no_request(server, rng):

@@ -163,6 +163,16 @@ FLAGS = [
     ("export --run done --to s --version 0", "from 1 to"),
     ("export --run done --to s --levels 1", "from 2 to 256"),
     ("export --run done --to s --images int8", "invalid choice: 'int8'"),
+    ("export --run done --to s --format coreml", "invalid choice: 'coreml'"),
+    ("export --run done --to s --int8 own.png", "--int8 needs --format litert"),
+    (
+        "export --run done --to s --format onnx --int8 no.npz",
+        "there is no file no.npz",
+    ),
+    (
+        "export --run done --to s --format onnx --int8 own.png",
+        "own.png must be an .npz file",
+    ),
     ("check nowhere", "nowhere is not a folder"),
     ("check done", "done has no manifest.json"),
     ("check own.png", "own.png is not a folder"),
@@ -200,7 +210,7 @@ def test_wrong_image_folders(work, capsys):
 # File of a run -> commands that read it.
 OF_A_RUN = {
     "config.json": ("run --resume --out", "explain own.png --run"),
-    "data.json": ("explain own.png --run",),
+    "data.json": ("explain own.png --run", "export --to s --run"),
     "model.keras": (
         "run --resume --out",
         "explain own.png --run",
@@ -266,7 +276,7 @@ def test_a_manifest_that_points_outside(work, capsys, name):
     about = json.loads(path.read_text("utf-8"))
     about["files"][name] = "0" * 64
     path.write_text(json.dumps(about))
-    assert_refused(capsys, work, "check exported", "was changed")
+    assert_refused(capsys, work, "check exported", "is missing")
 
 
 @pytest.mark.filterwarnings("ignore:Skipping invalid path:UserWarning")

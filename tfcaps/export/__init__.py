@@ -14,5 +14,5 @@ row depends on its own image alone.
 """
 
 from tfcaps.export.checking import check as check
+from tfcaps.export.runtimes import ExportError as ExportError
 from tfcaps.export.saving import save as save
-from tfcaps.export.versions import ExportError as ExportError

@@ -1,20 +1,22 @@
 """Checks an exported folder by answers that the Keras model gave."""
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.export import runtimes
-from tfcaps.export.graph import check_graph
-from tfcaps.export.networks import SIGNATURES
-from tfcaps.export.runtimes import Arrays
-from tfcaps.export.serving import check_warmup
-from tfcaps.export.versions import ExportError, read_manifest
+from tfcaps.export.runtimes import (
+    SIGNATURES,
+    Arrays,
+    ExportError,
+    Model,
+    one_sentence,
+)
+from tfcaps.export.versions import read_manifest
 
 REFERENCE = "assets.extra/reference.npz"
 TOLERANCE = 1e-5
@@ -28,6 +30,9 @@ _ROWS = 3
 # Of 36 rows, those in which a rounded coupling may lie on the other side of an
 # edge because a sum was added up in another order.
 _ROUNDED_OTHERWISE = 2
+# Load, and then fail in a server: without Python, or with XLA switched off.
+_PYTHON = re.compile(r"(Eager)?PyFunc(Stateless)?|NumpyFunction")
+_XLA = re.compile(r"_?Xla.*")
 
 
 def check(folder: Path) -> Iterator[str]:
@@ -36,14 +41,12 @@ def check(folder: Path) -> Iterator[str]:
     | check | fails unless |
     |---|---|
     | manifest | every file is there, and is the one that was written |
-    | graph | a SavedModel needs neither XLA nor Python and takes any batch |
-    | warmup | a server can ask what it asks when it starts |
+    | graph | a SavedModel needs neither XLA nor Python |
     | savedmodel, litert, onnx, openvino | the answers are the Keras model's |
 
     Answers may differ by 1e-5, couplings by 1e-4, and must not depend on the
-    other images of a batch. They come from a process that loads neither Keras
-    nor TensorFlow's Python; a SavedModel is run by TensorFlow's C library, with
-    XLA off.
+    other images of a batch. The runtime of each format gives them, from the
+    files alone; a SavedModel is run as a graph, as TensorFlow Serving does.
 
     Args:
         folder: The folder of a version.
@@ -57,17 +60,53 @@ def check(folder: Path) -> Iterator[str]:
     folder = Path(folder)
     about = read_manifest(folder)
     yield f"manifest   {len(about['files'])} files are whole"
-    if "savedmodel" in about["formats"]:
-        signatures = check_graph(folder)
-        yield "graph      no XLA, no Python, any batch"
-        check_warmup(folder, about["model"], signatures)
-        yield "warmup     requests of every signature"
     for form in about["formats"]:
-        largest = _check_answers(runtimes.Model(folder, form), about)
+        if form == "savedmodel":
+            check_graph(folder)
+            yield "graph      no XLA, no Python"
+        largest = _check_answers(Model(folder, form), about)
         yield f"{form:10} the Keras model's answers within {largest:.1e}"
         if "int8" in about and form != "savedmodel":
-            _check_numbers(runtimes.Model(folder, form, int8=True), about)
+            _check_answers(Model(folder, form, int8=True), about)
             yield f"{form:10} in int8: answers of the right shapes"
+
+
+def check_graph(folder: Path) -> None:
+    """Refuses the graph of a SavedModel that a server cannot run.
+
+    Raises:
+        ExportError: If it needs XLA or Python.
+    """
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    [path, *_] = Model(folder, "savedmodel").files
+    with one_sentence("graph", f"{path} is no SavedModel"):
+        model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for graph in model.meta_graphs:
+        for where, holder in _nodes_and_functions(graph.graph_def):
+            operation = getattr(holder, "op", "")
+            if _PYTHON.fullmatch(operation):
+                raise ExportError(
+                    f"graph: {folder} calls a Python function ({operation} in "
+                    f"{where}), which a server does not have; use TensorFlow's "
+                    "operations."
+                )
+            if _XLA.fullmatch(operation) or holder.attr["_XlaMustCompile"].b:
+                raise ExportError(
+                    f"graph: {folder} must be compiled by XLA ({where}), which "
+                    "TensorFlow Serving switches off; remove jit_compile=True "
+                    "from the layers."
+                )
+
+
+def _nodes_and_functions(graph: Any) -> Iterator[tuple[str, Any]]:
+    """Yields each node of a graph, each function and its nodes, by name."""
+    for node in graph.node:
+        yield node.name, node
+    for function in graph.library.function:
+        yield function.signature.name, function
+        for node in function.node_def:
+            yield f"{function.signature.name}/{node.name}", node
 
 
 def draw_images(batch: int, shape: tuple[int, ...], images: str) -> Any:
@@ -94,41 +133,58 @@ def write_reference(network: keras.Model, folder: Path, images: str) -> None:
     the model that it was made from.
 
     Args:
-        network: As `networks.all_outputs` returns it.
+        network: As `saving.all_outputs` returns it.
         folder: An exported folder.
         images: As in `draw_images`.
     """
-    numpy: Callable[[Any], Any] = keras.ops.convert_to_numpy
-    arrays = {}
+    arrays: Arrays = {}
     for batch in _BATCHES:
         drawn = draw_images(batch, network.inputs[0].shape[1:], images)
         for name, value in network(drawn, training=False).items():
-            arrays[f"{batch}/{name}"] = numpy(value)
+            arrays[f"{batch}/{name}"] = keras.ops.convert_to_numpy(value)
     path = folder / REFERENCE
     path.parent.mkdir(exist_ok=True)
     np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
-def read_reference(folder: Path) -> dict[int, Arrays]:
-    """Returns what the model answered, by batch.
+def _check_answers(model: Model, about: dict[str, Any]) -> float:
+    """Returns how far answers are from the expected ones.
 
-    Raises:
-        ExportError: If that is not known.
+    Those in int8 must be numbers; the manifest says how good they are.
     """
-    answers: dict[int, Arrays] = {}
-    try:
-        # Opened here, because NumPy leaves a broken file open.
-        with open(folder / REFERENCE, "rb") as file:
-            arrays = np.load(file, allow_pickle=False)
-            for key in arrays.files:
-                batch, name = key.split("/")
-                answers.setdefault(int(batch), {})[name] = arrays[key]
-    except (OSError, ValueError, BadZipFile, AttributeError) as error:
-        raise ExportError(
-            f"reference: {folder / REFERENCE} is missing or broken; export the "
-            "model anew."
-        ) from error
-    return answers
+    for file in model.files:
+        if not file.is_file():
+            raise ExportError(
+                f"there is no file {file}; export the model anew."
+            )
+    ask = model.load()
+    images = about["signatures"]["encode"]["inputs"]["images"]
+    with np.load(model.folder / REFERENCE, allow_pickle=False) as file:
+        answers = dict(file)
+    pairs, alone = [], []
+    for batch in _BATCHES:
+        drawn = draw_images(batch, tuple(images["shape"][1:]), images["dtype"])
+        for signature, names in SIGNATURES.items():
+            known = {name: answers.get(f"{batch}/{name}") for name in names}
+            expected = {k: v for k, v in known.items() if v is not None}
+            pairs.append((expected, ask(signature, drawn)))
+            if batch == _ROWS and not model.int8:
+                for row in range(batch):
+                    one = slice(row, row + 1)
+                    part = {name: v[one] for name, v in expected.items()}
+                    alone.append((part, ask(signature, drawn[one])))
+    what = f"{model.format}: {model.files[0]}"
+    if not model.int8:
+        rounded = about["levels"] is not None
+        largest = compare(what, pairs, rounded=rounded)
+        what += ": an image asked alone, not with others"
+        compare(what, alone, rounded=rounded)
+        return largest
+    for expected, came in pairs:
+        _check_shapes(what, expected, came)
+        if not all(np.isfinite(value).all() for value in came.values()):
+            raise ExportError(f"{what} returns what is not a number.")
+    return 0.0
 
 
 def compare(
@@ -162,62 +218,15 @@ def compare(
     return largest
 
 
-def _check_answers(model: runtimes.Model, about: dict[str, Any]) -> float:
-    """Returns how far answers are from the expected ones."""
-    known = _known(model, about)
-    alone = [
-        (
-            request._replace(images=request.images[row : row + 1]),
-            {name: array[row : row + 1] for name, array in arrays.items()},
-        )
-        for request, arrays in known
-        if (request.signature, len(request.images)) == ("explain", _ROWS)
-        for row in range(_ROWS)
-    ]
-    answers = runtimes.run([request for request, _ in [*known, *alone]])
-    pairs = [
-        (arrays, answer.outputs)
-        for (_, arrays), answer in zip([*known, *alone], answers, strict=True)
-    ]
-    what = f"{model.format}: {model.folder}"
-    rounded = about["levels"] is not None
-    largest = compare(what, pairs[: len(known)], rounded=rounded)
-    what += ": an image asked alone, not with others"
-    compare(what, pairs[len(known) :], rounded=rounded)
-    return largest
-
-
-def _check_numbers(model: runtimes.Model, about: dict[str, Any]) -> None:
-    """Checks a model in int8; the manifest says how good its answers are."""
-    known = _known(model, about)
-    answers = runtimes.run([request for request, _ in known])
-    for (_, arrays), answer in zip(known, answers, strict=True):
-        what = f"{model.format}: {model.files[0]}"
-        _check_shapes(what, arrays, answer.outputs)
-        if not all(np.isfinite(v).all() for v in answer.outputs.values()):
-            raise ExportError(f"{what} returns what is not a number.")
-
-
-def _known(
-    model: runtimes.Model, about: dict[str, Any]
-) -> list[tuple[runtimes.Request, Arrays]]:
-    """Returns requests, and the answers of the Keras model."""
-    images = about["signatures"]["encode"]["inputs"]["images"]
-    known = []
-    for batch, answers in read_reference(model.folder).items():
-        drawn = draw_images(batch, tuple(images["shape"][1:]), images["dtype"])
-        for signature, names in SIGNATURES.items():
-            expected = {k: answers[k] for k in names if k in answers}
-            request = runtimes.Request(model, signature, drawn)
-            known.append((request, expected))
-    return known
-
-
 def _check_shapes(what: str, expected: Arrays, came: Arrays) -> None:
-    if {k: v.shape for k, v in expected.items()} != {
-        k: v.shape for k, v in came.items()
-    }:
-        raise ExportError(f"{what}: the outputs have other names or shapes.")
+    forms = (
+        {name: (v.dtype, v.shape) for name, v in arrays.items()}
+        for arrays in (expected, came)
+    )
+    if next(forms) != next(forms):
+        raise ExportError(
+            f"{what}: the outputs have other names, types or shapes."
+        )
 
 
 def _rows_apart(

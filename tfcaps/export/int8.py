@@ -1,24 +1,16 @@
 """Networks in int8, and what that costs: accuracy, trees and bytes."""
 
-import logging
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
-from tfcaps.export import runtimes
-from tfcaps.export.networks import (
-    IMAGES,
-    converting,
-    file_of,
-    write_other,
-)
-from tfcaps.export.versions import ExportError
+from tfcaps.export.networks import IMAGES, write_other
+from tfcaps.export.runtimes import Array, ExportError, Model, one_sentence
 from tfcaps.ops import quantize
 
 # Levels of the trees that are compared, unless the model has its own.
@@ -26,11 +18,7 @@ LEVELS = 11
 # Images from which ranges of activations are taken, and those of the measures.
 _CALIBRATION = 300
 _TEST = 2000
-# Share of the images from which on fewer right answers are worth a sentence.
-_NOTABLE = 0.01
 _ASKED_AT_ONCE = 100
-
-Array = NDArray[Any]
 
 
 class Samples(NamedTuple):
@@ -76,12 +64,34 @@ def read_samples(path: Path, shape: tuple[int, ...], images: str) -> Samples:
             f"{path}: y_test must have a class, a whole number, for each of "
             f"{len(x_test)} images; it is {y_test.dtype} {list(y_test.shape)}."
         )
-    rows = _drawn(len(x_test), _TEST)
+    # The same images of a set every time.
+    fitted, rows = (
+        np.random.RandomState(0).permutation(len(each))[:most]
+        for each, most in ((x_train, _CALIBRATION), (x_test, _TEST))
+    )
     return Samples(
-        _sent(path, x_train[_drawn(len(x_train), _CALIBRATION)], shape, images),
+        _sent(path, x_train[fitted], shape, images),
         _sent(path, x_test[rows], shape, images),
         labels[rows, 0],
     )
+
+
+def _sent(
+    path: Path, pixels: Array, shape: tuple[int, ...], images: str
+) -> Array:
+    """Returns pixels as a client sends them."""
+    if pixels.ndim == len(shape):  # without the axis of channels
+        pixels = pixels[..., None]
+    is_raw = pixels.dtype == np.uint8
+    if pixels.shape[1:] != shape or not (is_raw or pixels.dtype.kind == "f"):
+        raise ExportError(
+            f"{path}: the model takes images {list(shape)}, uint8 or floats; "
+            f"these are {pixels.dtype} {list(pixels.shape[1:])}."
+        )
+    if images == "uint8":
+        return pixels if is_raw else np.rint(255 * pixels).astype("uint8")
+    scale = np.float32(IMAGES["uint8"] if is_raw else 1)
+    return pixels.astype("float32") / scale
 
 
 def write_int8(
@@ -98,26 +108,20 @@ def write_int8(
     Raises:
         ExportError: If it cannot be written.
     """
-    target = folder / file_of(form, int8=True)
     if form == "litert":
-        _write_litert(network, folder)
+        import tensorflow as tf
+
+        # Weights alone. LiteRT rounds the activations of each image as they
+        # come, and routes in floats. With ranges from calibration it would
+        # round the routing too: on MNIST a sixth of the codes changed instead
+        # of one in 270.
+        default = tf.lite.Optimize.DEFAULT
+        write_other(network, form, folder, optimizations=[default])
         return
+    source, target = (Model(folder, form, int8) for int8 in (False, True))
     write = {"onnx": _write_onnx, "openvino": _write_openvino}[form]
-    with converting(form, "written in int8"):
-        write(folder / file_of(form), target, calibration)
-
-
-def _write_litert(network: keras.Model, folder: Path) -> None:
-    """Writes weights alone in int8.
-
-    LiteRT rounds the activations of each image as they come, and routes in
-    floats. With ranges from calibration it would round the routing too: on
-    MNIST a sixth of the codes changed instead of one in 270.
-    """
-    import tensorflow as tf
-
-    default = tf.lite.Optimize.DEFAULT
-    write_other(network, "litert", folder, optimizations=[default])
+    with one_sentence(form, "the model cannot be written in int8"):
+        write(source.files[0], target.files[0], calibration)
 
 
 def _write_onnx(source: Path, target: Path, calibration: Array) -> None:
@@ -130,8 +134,6 @@ def _write_onnx(source: Path, target: Path, calibration: Array) -> None:
         def get_next(self) -> Any:
             return next(self.batches, None)
 
-    # It advises in the log to do what is done here.
-    logging.getLogger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as work:
         prepared = Path(work) / "model.onnx"
         quantization.quant_pre_process(
@@ -151,7 +153,6 @@ def _write_openvino(source: Path, target: Path, calibration: Array) -> None:
     import nncf
     import openvino
 
-    nncf.set_log_level(logging.ERROR)
     quantized = nncf.quantize(
         openvino.Core().read_model(source),
         nncf.Dataset([image[None] for image in calibration]),
@@ -189,11 +190,10 @@ def measure(
         couplings.
     """
     levels = levels or LEVELS
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {form: {} for form in formats}
     for form in formats:
-        rows[form] = {}
         for kind in ("float32", "int8"):
-            model = runtimes.Model(folder, form, int8=kind == "int8")
+            model = Model(folder, form, int8=kind == "int8")
             classes, couplings = _answers(model, samples.images)
             codes = np.asarray(quantize(couplings, levels, mode=mode))
             if kind == "float32":
@@ -213,66 +213,13 @@ def measure(
     }
 
 
-def table(measured: Mapping[str, Any]) -> str:
-    """Returns a Markdown table of what `measure` returned."""
-    lines = [
-        "| format | numbers | accuracy | same trees | same codes | bytes |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for form, kinds in measured["formats"].items():
-        for kind, row in kinds.items():
-            lines.append(
-                f"| {form} | {kind} | {row['accuracy']:.2%} "
-                f"| {row['same_trees']:.1%} | {row['same_codes']:.2%} "
-                f"| {row['bytes']:,} |"
-            )
-    return "\n".join(lines)
-
-
-def losses(measured: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each format that int8 made notably less right."""
-    sentences = []
-    for form, kinds in measured["formats"].items():
-        lost = kinds["float32"]["accuracy"] - kinds["int8"]["accuracy"]
-        if lost > _NOTABLE:
-            sentences.append(
-                f"{form}: int8 lost {100 * lost:.1f} points of accuracy. "
-                "Calibrate with images like those to come, or serve float32."
-            )
-    return sentences
-
-
-def _drawn(number: int, wanted: int) -> Array:
-    """Returns the same images of a set every time."""
-    rows: Array = np.random.RandomState(0).permutation(number)[:wanted]
-    return rows
-
-
-def _sent(
-    path: Path, pixels: Array, shape: tuple[int, ...], images: str
-) -> Array:
-    """Returns pixels as a client sends them."""
-    if pixels.ndim == len(shape):  # without the axis of channels
-        pixels = pixels[..., None]
-    is_raw = pixels.dtype == np.uint8
-    if pixels.shape[1:] != shape or not (is_raw or pixels.dtype.kind == "f"):
-        raise ExportError(
-            f"{path}: the model takes images {list(shape)}, uint8 or floats; "
-            f"these are {pixels.dtype} {list(pixels.shape[1:])}."
-        )
-    if images == "uint8":
-        return pixels if is_raw else np.rint(255 * pixels).astype("uint8")
-    scale = np.float32(IMAGES["uint8"] if is_raw else 1)
-    return pixels.astype("float32") / scale
-
-
-def _answers(model: runtimes.Model, images: Array) -> tuple[Array, Array]:
+def _answers(model: Model, images: Array) -> tuple[Array, Array]:
     """Returns the classes of images, and the couplings towards them."""
-    requests = [
-        runtimes.Request(model, "explain", images[start:][:_ASKED_AT_ONCE])
+    ask = model.load()
+    outputs = [
+        ask("explain", images[start:][:_ASKED_AT_ONCE])
         for start in range(0, len(images), _ASKED_AT_ONCE)
     ]
-    outputs = [answer.outputs for answer in runtimes.run(requests)]
     return (
         np.concatenate([output["classes"] for output in outputs]),
         np.concatenate([output["couplings"] for output in outputs]),

@@ -1,44 +1,21 @@
 """Networks as clients ask them, written in each format."""
 
-import contextlib
-import io
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
 from keras import ops
 
-from tfcaps.export.versions import ExportError
+from tfcaps.export.runtimes import SIGNATURES, ExportError, Model, one_sentence
 from tfcaps.ops import longest
 from tfcaps.rem import capsule_outputs, explanation
 from tfcaps.routing.loop import unrolled
 
-# The outputs of each signature; a network without a saliency map lacks that.
-# Formats other than SavedModel have no signatures: one graph has all outputs.
-SIGNATURES = {
-    "serving_default": ("lengths", "poses", "classes"),
-    "explain": ("lengths", "classes", "couplings", "saliency"),
-    "encode": ("poses",),
-}
-ALL = ("lengths", "poses", "classes", "couplings", "saliency")
 # What a client sends: raw pixels, or the numbers that the network was given.
 IMAGES = {"uint8": 255.0, "float32": 1.0}
-FORMATS = {
-    "savedmodel": "saved_model.pb",
-    "litert": "model.tflite",
-    "onnx": "model.onnx",
-    "openvino": "model.xml",
-}
+_ALL = ("lengths", "poses", "classes", "couplings", "saliency")
 # The newest that tf2onnx 1.17 writes.
 _OPSET = 18
-
-
-def file_of(form: str, *, int8: bool = False) -> str:
-    """Returns the name of the file of a format, or of that in int8."""
-    name = FORMATS[form]
-    return name.replace(".", ".int8.") if int8 else name
 
 
 def all_outputs(model: keras.Model, images: str) -> keras.Model:
@@ -52,7 +29,7 @@ def all_outputs(model: keras.Model, images: str) -> keras.Model:
     Raises:
         ValueError: If the model has no routed layer.
     """
-    return _served(explanation(model), images, ALL)
+    return _served(explanation(model), images, _ALL)
 
 
 def describe(network: keras.Model) -> dict[str, Any]:
@@ -66,14 +43,11 @@ def describe(network: keras.Model) -> dict[str, Any]:
         shape = [-1 if size is None else size for size in tensor.shape]
         return {"dtype": tensor.dtype, "shape": shape}
 
+    outputs = {name: form(each) for name, each in network.output.items()}
     return {
         signature: {
             "inputs": {"images": form(network.inputs[0])},
-            "outputs": {
-                name: form(network.output[name])
-                for name in sorted(names)
-                if name in network.output
-            },
+            "outputs": {n: outputs[n] for n in sorted(names) if n in outputs},
         }
         for signature, names in SIGNATURES.items()
     }
@@ -124,13 +98,13 @@ def write_other(
         ExportError: If the format lacks one of the network's operations, or
             its package is not installed.
     """
-    path = folder / file_of(form, int8="optimizations" in options)
+    [path, *_] = Model(folder, form, int8="optimizations" in options).files
     if form == "onnx":
         options["opset_version"] = _OPSET
     [sent] = network.inputs
     spec = keras.InputSpec(dtype=sent.dtype, shape=sent.shape, name="images")
     # Other runtimes are slow in a loop, and cannot quantise what is in it.
-    with converting(form, "converted"), unrolled():
+    with one_sentence(form, "the model cannot be converted"), unrolled():
         network.export(
             str(path),
             format=form,
@@ -140,24 +114,6 @@ def write_other(
         )
         if form == "onnx":
             _fold_constants(path)
-
-
-@contextlib.contextmanager
-def converting(form: str, done: str) -> Iterator[None]:
-    """Drops what converters print, and makes their errors one sentence."""
-    try:
-        with (
-            contextlib.redirect_stdout(io.StringIO()),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    except Exception as error:  # they raise many kinds
-        text = str(error).strip() or type(error).__name__
-        reason = " ".join(text.splitlines()[0].split())
-        raise ExportError(
-            f"{form}: the model cannot be {done}: {reason}"
-        ) from error
 
 
 def _served(

@@ -1,25 +1,39 @@
-"""Asks exported models by the runtimes of their formats, in one process."""
+"""Files of exported models, and the runtimes that answer by them alone.
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
+It needs nothing else of tfcaps, and no Keras.
+"""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.export import answer
-from tfcaps.export.graph import read_signatures
-from tfcaps.export.networks import SIGNATURES, file_of
-from tfcaps.export.versions import ExportError
+Array = NDArray[Any]
+Arrays = dict[str, Array]
 
+# The outputs of each signature; a network without a saliency map lacks that.
+# Formats other than SavedModel have no signatures: one graph has all outputs.
+SIGNATURES = {
+    "serving_default": ("lengths", "poses", "classes"),
+    "explain": ("lengths", "classes", "couplings", "saliency"),
+    "encode": ("poses",),
+}
+FORMATS = {
+    "savedmodel": "saved_model.pb",
+    "litert": "model.tflite",
+    "onnx": "model.onnx",
+    "openvino": "model.xml",
+}
 _LONGEST = 300  # characters of what a runtime says
 
-Arrays = dict[str, NDArray[Any]]
+
+class ExportError(Exception):
+    """A model that cannot be exported, or an export that fails a check."""
 
 
 class Model(NamedTuple):
@@ -37,134 +51,132 @@ class Model(NamedTuple):
 
     @property
     def files(self) -> list[Path]:
-        """The files that it consists of."""
-        file = self.folder / file_of(self.format, int8=self.int8)
+        """The files that it consists of, the graph first."""
+        name = FORMATS[self.format]
+        file = self.folder / name.replace(".", ".int8." if self.int8 else ".")
         if self.format == "savedmodel":
             return [file, *sorted((self.folder / "variables").glob("*"))]
         if self.format == "openvino":
             return [file, file.with_suffix(".bin")]
         return [file]
 
+    def load(self) -> Callable[[str, Array], Arrays]:
+        """Returns a function from a signature and images to its outputs.
 
-class Request(NamedTuple):
-    """What to ask.
+        It knows the files alone. A SavedModel is loaded and run as a graph, as
+        TensorFlow Serving does.
 
-    Attributes:
-        model: The model.
-        signature: One of `SIGNATURES`.
-        images: `[b, h, w, c]`, as the model takes them.
-    """
+        Raises:
+            ExportError: If the runtime is missing, or refuses the model; the
+                function raises it too.
+        """
+        refused = (
+            f"{self.files[0]} cannot be run, so it is broken or not what was "
+            "exported; export the model anew"
+        )
+        with one_sentence(self.format, refused):
+            ask = _LOADERS[self.format](str(self.files[0]))
 
-    model: Model
-    signature: str
-    images: NDArray[Any]
+        def answer(signature: str, images: Array) -> Arrays:
+            with one_sentence(self.format, refused):
+                return ask(signature, images)
 
-
-class Answer(NamedTuple):
-    """What came back.
-
-    Attributes:
-        outputs: An array for each output.
-        seconds: How long each round took.
-        held: The most bytes that the process of all requests held, `None` where
-            the system does not tell.
-    """
-
-    outputs: Arrays
-    seconds: list[float]
-    held: int | None
+        return answer
 
 
-def run(requests: Sequence[Request], rounds: int = 1) -> list[Answer]:
-    """Runs requests, all in one process without Keras and TensorFlow's Python.
+@contextlib.contextmanager
+def one_sentence(form: str, what: str) -> Iterator[None]:
+    """Drops what converters and runtimes print, and shortens their errors.
 
     Args:
-        requests: At least one.
-        rounds: How often all of them are run, in turn. Defaults to `1`.
-
-    Returns:
-        An answer for each request.
-
-    Raises:
-        ExportError: If a file is missing, or a runtime, or it refuses a model.
+        form: Name of the format.
+        what: The error, to which the reason is added.
     """
-    models = list(dict.fromkeys(request.model for request in requests))
-    for file in (file for model in models for file in model.files):
-        if not file.is_file():
-            raise ExportError(
-                f"there is no file {file}; export the model anew."
-            )
-    # A SavedModel has names of its own for the tensors of a signature.
-    signatures = {
-        model: read_signatures(model.folder)
-        for model in models
-        if model.format == "savedmodel"
-    }
-    with tempfile.TemporaryDirectory() as work:
-        runs = []
-        for number, (model, signature, images) in enumerate(requests):
-            input_, names = "images", {n: n for n in SIGNATURES[signature]}
-            if model in signatures:
-                inputs, outputs = signatures[model][signature]
-                input_ = inputs["images"].name
-                names = {name: output.name for name, output in outputs.items()}
-            run = {
-                "model": models.index(model),
-                "images": f"{work}/{number}.npy",
-                "input": input_,
-                "names": names,
-                "outputs": f"{work}/{number}.npz",
-            }
-            np.save(f"{work}/{number}.npy", images)
-            runs.append(run)
-        reply = _call(models, runs, rounds, Path(work))
-        answers = []
-        for number, seconds in enumerate(reply["seconds"]):
-            with np.load(f"{work}/{number}.npz", allow_pickle=False) as arrays:
-                answers.append(Answer(dict(arrays), seconds, reply["held"]))
-        return answers
+    disabled = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    except ModuleNotFoundError as error:
+        raise ExportError(
+            f"{form}: {error.name} is not installed. Run: pip install "
+            f'"tfcaps[{form}]"'
+        ) from error
+    except Exception as error:  # they raise many kinds
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ExportError(f"{form}: {what}: {reason[:_LONGEST]}") from error
+    finally:
+        logging.disable(disabled)
 
 
-def _call(
-    models: Sequence[Model], runs: list[dict[str, Any]], rounds: int, work: Path
-) -> dict[str, Any]:
-    """Returns the reply of a process that has run a job."""
-    job = {
-        "models": [
-            {"format": model.format, "path": str(model.files[0])}
-            for model in models
-        ],
-        "rounds": rounds,
-        "runs": runs,
-        "reply": str(work / "reply.json"),
-    }
-    (work / "job.json").write_text(json.dumps(job), "utf-8")
-    done = subprocess.run(
-        # -P: modules beside the script have names of other packages.
-        [sys.executable, "-P", answer.__file__, str(work / "job.json")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    if not (work / "reply.json").exists():
-        *_, last = done.stderr.strip().splitlines() or ["nothing was printed"]
-        names = ", ".join(str(model.files[0]) for model in models)
-        raise ExportError(
-            f"the process that runs {names} ended with status "
-            f"{done.returncode}: {last}"
+def _savedmodel(path: str) -> Callable[[str, Array], Arrays]:
+    import tensorflow as tf
+
+    session = tf.compat.v1.Session(graph=tf.Graph())
+    with session.graph.as_default():
+        graph = tf.compat.v1.saved_model.load(
+            session, ["serve"], str(Path(path).parent)
         )
-    reply: dict[str, Any] = json.loads((work / "reply.json").read_text("utf-8"))
-    if "error" not in reply:
-        return reply
-    model = models[reply["model"]]
-    if "missing" in reply:
-        raise ExportError(
-            f"{model.format}: {reply['missing']}, which runs it, is not "
-            f'installed. Run: pip install "tfcaps[{model.format}]"'
+
+    def answer(signature: str, images: Array) -> Arrays:
+        tensors = graph.signature_def[signature]
+        names = {name: each.name for name, each in tensors.outputs.items()}
+        outputs: Arrays = session.run(
+            names, {tensors.inputs["images"].name: images}
         )
-    raise ExportError(
-        f"{model.format}: {model.files[0]} cannot be "
-        f"{'run' if reply['running'] else 'loaded'}, so it is broken or not "
-        "what was exported; export the model anew: "
-        f"{reply['error'][:_LONGEST]}"
-    )
+        return outputs
+
+    return answer
+
+
+def _litert(path: str) -> Callable[[str, Array], Arrays]:
+    from ai_edge_litert.interpreter import Interpreter
+
+    run = Interpreter(path).get_signature_runner()
+    return lambda signature, images: _those_of(signature, run(images=images))
+
+
+def _onnx(path: str) -> Callable[[str, Array], Arrays]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    known = [output.name for output in session.get_outputs()]
+
+    def answer(signature: str, images: Array) -> Arrays:
+        names = [name for name in SIGNATURES[signature] if name in known]
+        values = session.run(names, {"images": images})
+        return dict(zip(names, values, strict=True))
+
+    return answer
+
+
+def _openvino(path: str) -> Callable[[str, Array], Arrays]:
+    import openvino
+
+    # Processors that can would otherwise calculate in bfloat16.
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    network = openvino.compile_model(path, "CPU", exact)
+
+    def answer(signature: str, images: Array) -> Arrays:
+        outputs = network({"images": images}).to_dict().items()
+        named = {name: v for port, v in outputs for name in port.get_names()}
+        return _those_of(signature, named)
+
+    return answer
+
+
+def _those_of(signature: str, outputs: Arrays) -> Arrays:
+    names = SIGNATURES[signature]
+    return {name: outputs[name] for name in names if name in outputs}
+
+
+_LOADERS: dict[str, Callable[[str], Callable[[str, Array], Arrays]]] = {
+    "savedmodel": _savedmodel,
+    "litert": _litert,
+    "onnx": _onnx,
+    "openvino": _openvino,
+}

@@ -11,17 +11,16 @@ from typing import Any
 import keras
 
 from tfcaps import rem
-from tfcaps.export import int8 as in_int8
 from tfcaps.export.checking import check, write_reference
-from tfcaps.export.graph import check_graph, graph_versions
+from tfcaps.export.int8 import Samples, measure, write_int8
 from tfcaps.export.networks import (
-    FORMATS,
     all_outputs,
     describe,
     write_other,
     write_saved_model,
 )
-from tfcaps.export.serving import check_unserved, write_warmup
+from tfcaps.export.runtimes import FORMATS, ExportError
+from tfcaps.export.serving import is_served, write_warmup
 from tfcaps.export.versions import publish, write_manifest
 
 
@@ -35,7 +34,7 @@ def save(
     levels: int | None = None,
     levels_mode: str = "midtread",
     compacted: bool = True,
-    int8: in_int8.Samples | None = None,
+    int8: Samples | None = None,
     about: dict[str, Any] | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Path:
@@ -61,9 +60,10 @@ def save(
         compacted: Bool. Leave out what pruning has left without effect, see
             `tfcaps.rem.compact`. Defaults to `True`.
         int8: Images by which the formats other than SavedModel are written in
-            int8 too, see `tfcaps.export.int8`, or `None`.
+            int8 too, see `tfcaps.export.int8`, or `None`. What that costs is
+            in the manifest.
         about: JSON that the manifest shall have too.
-        log: Function that is told what has been done, a line each.
+        log: Function that is told what has been checked, a line each.
 
     Returns:
         The folder of the version.
@@ -111,25 +111,21 @@ def save(
         for form in others:
             write_other(network, form, staged)
             if int8:
-                in_int8.write_int8(network, form, staged, int8.calibration)
+                write_int8(network, form, staged, int8.calibration)
         if int8:
-            log("measuring float32 and int8 ...")
-            content["int8"] = measured = in_int8.measure(
-                others, staged, int8, levels, levels_mode
-            )
-            log(in_int8.table(measured))
-            for sentence in in_int8.losses(measured):
-                log(sentence)
+            content["int8"] = measure(others, staged, int8, levels, levels_mode)
         if "savedmodel" in formats:
             write_saved_model(small, staged, images)
-            write_warmup(staged, path.name, check_graph(staged))
-            content["graph"] = graph_versions(staged)
+            write_warmup(staged, path.name, content["signatures"])
         write_manifest(staged, content)
         for line in check(staged):
             log(line)
 
-    if "savedmodel" not in formats:
-        check_unserved(path)
+    if "savedmodel" not in formats and is_served(path):
+        raise ExportError(
+            f"{path} has versions for TensorFlow Serving, which loads the "
+            "newest; add savedmodel to the formats, or give another name."
+        )
     return publish(path, number, write)
 
 

@@ -1,12 +1,12 @@
 """Files of TensorFlow Serving beside a model: configs and warm-up requests."""
 
 import json
-import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from tfcaps.export.graph import Signature
-from tfcaps.export.networks import FORMATS
-from tfcaps.export.versions import ExportError, versions
+from tfcaps.export.runtimes import FORMATS
+from tfcaps.export.versions import versions
 from tfcaps.files import write_atomically
 
 WARMUP = "assets.extra/tf_serving_warmup_requests"
@@ -36,23 +36,8 @@ _MODEL = """\
 """
 
 
-def check_unserved(base: Path) -> None:
-    """Refuses a version that a server would try to load, and could not.
-
-    Args:
-        base: Folder of a model that gets a version without a SavedModel.
-
-    Raises:
-        ExportError: If it has versions that TensorFlow Serving loads.
-    """
-    if _is_served(base):
-        raise ExportError(
-            f"{base} has versions for TensorFlow Serving, which loads the "
-            "newest; add savedmodel to the formats, or give another name."
-        )
-
-
-def _is_served(base: Path) -> bool:
+def is_served(base: Path) -> bool:
+    """Tells whether the newest version of a model is one for the server."""
     newest = versions(base)[-1:]
     return any((base / str(n) / FORMATS["savedmodel"]).exists() for n in newest)
 
@@ -69,7 +54,7 @@ def write_server_configs(to: Path) -> None:
             name=json.dumps(base.name),
             path=json.dumps(f"{MOUNTED_AT}/{base.name}"),
         )
-        for base in sorted(path for path in to.iterdir() if _is_served(path))
+        for base in sorted(path for path in to.iterdir() if is_served(path))
     )
     contents = {
         "models.config": f"model_config_list {{\n{models}}}\n",
@@ -82,68 +67,42 @@ def write_server_configs(to: Path) -> None:
 
 
 def write_warmup(
-    folder: Path, name: str, signatures: dict[str, Signature]
+    folder: Path, name: str, signatures: Mapping[str, Any]
 ) -> None:
     """Writes requests with which a server warms a model up before it answers.
 
-    Each signature is asked for the least and the largest batch.
+    Each signature is asked for the least and the largest batch, in a TFRecord
+    file of TensorFlow Serving's `PredictionLog`. The fields have the numbers of
+    tensorflow-serving-api, which would install all of TensorFlow a second time
+    beside `tensorflow-cpu`. https://github.com/tensorflow/serving
 
     Args:
         folder: An exported folder.
         name: Name of the model for clients.
-        signatures: Those of the model.
-    """
-    path = folder / WARMUP
-    path.parent.mkdir(exist_ok=True)
-    _write_requests(path, name, signatures)
-
-
-def check_warmup(
-    folder: Path, name: str, signatures: dict[str, Signature]
-) -> None:
-    """Checks that the requests are those that `write_warmup` writes.
-
-    Raises:
-        ExportError: If they are not.
-    """
-    path = folder / WARMUP
-    with tempfile.NamedTemporaryFile() as expected:
-        _write_requests(Path(expected.name), name, signatures)
-        content = expected.read()
-    if not path.is_file() or path.read_bytes() != content:
-        raise ExportError(
-            f"warmup: {path} does not ask for the signatures of the model; "
-            "export the model anew."
-        )
-
-
-def _write_requests(
-    path: Path, name: str, signatures: dict[str, Signature]
-) -> None:
-    """Writes a TFRecord file of TensorFlow Serving's `PredictionLog`.
-
-    The fields have the numbers of tensorflow-serving-api. That package would
-    install all of TensorFlow a second time beside `tensorflow-cpu`.
-    https://github.com/tensorflow/serving
+        signatures: As `saving.describe` returns them.
     """
     import tensorflow as tf
     from tensorflow.core.framework import tensor_pb2
 
+    path = folder / WARMUP
+    path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for signature, (inputs, _) in sorted(signatures.items()):
-            _, dtype, shape = inputs["images"]
+        for signature, about in sorted(signatures.items()):
+            images = about["inputs"]["images"]
             for batch in (_BATCHES[0], _BATCHES[-1]):
                 # One grey value stands for all, which keeps the file small.
-                grey = {"int_val": [128]}
+                is_raw = images["dtype"] == "uint8"
+                grey = {"int_val": [128]} if is_raw else {"float_val": [0.5]}
+                shape = tf.TensorShape([batch, *images["shape"][1:]])
                 tensor = tensor_pb2.TensorProto(
-                    dtype=tf.as_dtype(dtype).as_datatype_enum,
-                    tensor_shape=tf.TensorShape([batch, *shape[1:]]).as_proto(),
-                    **(grey if dtype == "uint8" else {"float_val": [0.5]}),
+                    dtype=tf.as_dtype(images["dtype"]).as_datatype_enum,
+                    tensor_shape=shape.as_proto(),
+                    **grey,
                 )
                 spec = _field(1, name.encode()) + _field(3, signature.encode())
-                images = _field(1, b"images")
-                images += _field(2, tensor.SerializeToString())
-                request = _field(1, spec) + _field(2, images)
+                given = _field(1, b"images")
+                given += _field(2, tensor.SerializeToString())
+                request = _field(1, spec) + _field(2, given)
                 writer.write(_field(6, _field(1, request)))
 
 
