@@ -88,8 +88,7 @@ def measure(name: str, kept: bool, batch: int | None, seconds: float) -> Cost:
     import tfcaps
     from benchmarks import models
     from training import networks
-    from training.batches import Batches
-    from training.feeding import stream
+    from training.batches import Batches, stream
     from training.image_data import Images
 
     if kept:

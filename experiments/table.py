@@ -147,8 +147,7 @@ def _line(folder: ExperimentFolder, row: Row) -> Line:
         row.published,
         strict=True,
     )
-    stops = {row.config.patience, row.config.stop_accuracy} - {None}
-    most = "at most " if stops else ""
+    most = "" if row.config.patience is None else "at most "
     return Line(
         row.labels,
         [_cell(*column, done) for column in columns],
