@@ -122,7 +122,7 @@ def measure(
     from benchmarks import models
     from training import networks
     from training.batches import Batches
-    from training.feeding import stream
+    from training.batches import stream
     from training.image_data import Images
 
     tfcaps.keep_memory()

@@ -241,14 +241,13 @@ def _config(settings: dict[str, Any], recipe: str) -> Config:
 
 def _of_recipe(recipe: str, model: str, sparsity: float) -> dict[str, Any]:
     """Returns the settings of a run of the paper, baseline and REM."""
-    released = recipe == "paper"
+    target = {} if recipe == "paper" else {"final_sparsity": sparsity}
     return {
         "rem": True,
         "levels": presets.LEVELS.get(model, 11),
         "batch_size": presets.BATCH_SIZE,
-        **({} if released else {"final_sparsity": sparsity}),
+        **target,
         **RECIPES[recipe],
-        **(presets.LONG.get(model, {}) if released else {}),
     }
 
 

@@ -79,7 +79,7 @@ def _line(folder: ExperimentFolder, row: Row) -> tuple[Cells, Cells]:
         texts, values = _cells(column, field, has_published, printed, done)
         shown += texts
         numbers += [(f"{column.title}{end}", _plain(v)) for end, v in values]
-    stops = {row.config.patience, row.config.stop_accuracy} - {None}
+    stops = row.config.patience is not None
     times = [run.seconds for run in runs if run.finished and run.seconds]
     seconds = mean(times) if times else None
     device = ", ".join(sorted({_device(run.parts) for run in done}))

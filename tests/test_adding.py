@@ -228,7 +228,7 @@ assert "keras" not in sys.modules
 """
     ended = python(copy, "-c", program)
     assert ended.stdout.splitlines() == [
-        "keep_one_of is 10; it must be from 2 to 9",
+        "keep_one_of: '10' is not a number from 2 to 9",
         "2 3",
     ], ended.stderr
 

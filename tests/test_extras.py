@@ -99,7 +99,6 @@ def test_training_and_measuring_load_nothing_to_draw(monkeypatch):
     ("dataset", "module", "extra"),
     [
         ("digits", "sklearn", "data"),
-        ("cluttered_digits", "sklearn", "data"),
         ("mnist", "tensorflow_datasets", "tfds"),
         ("affine_mnist", "tensorflow_datasets", "tfds"),
     ],

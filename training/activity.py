@@ -1,11 +1,9 @@
 """Measures the activity of each capsule layer while a network trains.
 
-Capsules that are silent, votes that are short, and gradients that do not arrive
-are why capsule networks stay near chance (Mitterreiter et al., 2023,
-https://arxiv.org/abs/2301.01583).
+Capsules that are silent and votes that are short are why capsule networks stay
+near chance (Mitterreiter et al., 2023, https://arxiv.org/abs/2301.01583).
 """
 
-import math
 from typing import Any
 
 import keras
@@ -50,39 +48,32 @@ class Activity:
             return outputs
 
         copy = graphs.same_layers(network, call)
-        self._layers = {
-            layer.name: layer for layer in copy.layers if layer.name in shown
-        }
         self._model = keras.Model(copy.input, shown)
 
-    def measure(self, images: Any, optimizer: Any = None) -> Layers:
+    def measure(self, images: Any) -> Layers:
         """Returns for each capsule layer, by name:
 
         `silent`, the share of its capsules that are silent for all images;
         `activation`, the mean over capsules and images, 0 to 1;
-        `vote_length`, the mean length of the votes for its capsules;
-        `gradient`, the root of the mean squared gradient of its weights over
-        about the last thousand steps, if `optimizer` is Adam.
+        `vote_length`, the mean length of the votes for its capsules.
 
         Args:
             images: `[n, h, w, c]`, as the network takes them.
-            optimizer: What trains the network, or `None`.
         """
         shown = self._model.predict_on_batch(images)
-        found: Layers = {}
-        for name, layer in self._layers.items():
-            active = shown[name]["active"]
-            most = active.max(axis=0)
-            found[name] = {
-                "silent": float(np.mean(most < SILENT)),
-                "activation": float(np.mean(active, dtype="float64")),
+        return {
+            layer.name: {
+                "silent": float(np.mean(values["active"].max(axis=0) < SILENT)),
+                "activation": float(np.mean(values["active"], dtype="float64")),
+                **{
+                    name: float(np.mean(value, dtype="float64"))
+                    for name, value in values.items()
+                    if name == "vote_length"
+                },
             }
-            if "vote_length" in shown[name]:
-                votes = np.mean(shown[name]["vote_length"], dtype="float64")
-                found[name]["vote_length"] = float(votes)
-            if (gradient := _gradient(layer, optimizer)) is not None:
-                found[name]["gradient"] = gradient
-        return found
+            for layer in self._model.layers
+            if (values := shown.get(layer.name)) is not None
+        }
 
 
 class _VoteLength(keras.layers.Layer):
@@ -96,29 +87,3 @@ class _VoteLength(keras.layers.Layer):
         maps, _ = self.layer._weights()
         lengths = self.layer._votes(children, maps).lengths()
         return ops.cast(ops.mean(lengths, axis=(1, 2)), "float32")
-
-
-def _gradient(layer: Any, optimizer: Any) -> float | None:
-    """Returns how large the gradients were, from Adam's running squares.
-
-    So it costs nothing, and is the same on every backend. The layer may be a
-    copy, whose variables have the same paths.
-    """
-    squares = getattr(optimizer, "_velocities", None)
-    if not squares:
-        return None
-    steps = int(ops.convert_to_numpy(optimizer.iterations))
-    if not steps:
-        return None
-    paths = {variable.path for variable in layer.trainable_variables}
-    trained = zip(optimizer._trainable_variables, squares, strict=True)
-    found = [
-        ops.convert_to_numpy(square)
-        for variable, square in trained
-        if variable.path in paths
-    ]
-    if not found:
-        return None
-    total = sum(float(square.sum(dtype="float64")) for square in found)
-    correction = 1.0 - float(optimizer.beta_2) ** steps
-    return math.sqrt(total / sum(square.size for square in found) / correction)

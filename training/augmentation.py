@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from training.image_data import Array, Floats, Pixels
+from training.images import by_pillow
 
 _BILINEAR = Image.Resampling.BILINEAR
 
@@ -147,7 +147,7 @@ def rotated(images: Pixels, limit: float, draw: np.random.Generator) -> Pixels:
     """Turns each image by up to `limit` degrees; what comes in is 0."""
     angles = draw.uniform(-limit, limit, len(images))
     turned = [
-        _by_pillow(image, "rotate", angle, _BILINEAR)
+        by_pillow(image, "rotate", angle, _BILINEAR)
         for image, angle in zip(images, angles, strict=True)
     ]
     return np.array(turned, images.dtype).reshape(images.shape)
@@ -180,7 +180,7 @@ def warped(
         linear = maps[k][::-1, ::-1]
         constant = starts[k][::-1] + 0.5 - 0.5 * linear.sum(axis=1)
         numbers = np.column_stack([linear, constant]).ravel().tolist()
-        new[k] = _by_pillow(
+        new[k] = by_pillow(
             np.pad(image, rims, mode="edge" if fill == "edge" else "constant"),
             "transform",
             (sides[1], sides[0]),
@@ -205,16 +205,3 @@ def recoloured(
     )
     negative = draw.random((len(images), 1, 1, 1)) < share / 2
     return np.where(negative, np.float32(1.0) - images, images)
-
-
-def _by_pillow(image: Pixels, method: str, *how: Any) -> Pixels:
-    """Returns what becomes of an image, colours at once or each channel."""
-
-    def changed(array: Pixels) -> Pixels:
-        picture = Image.fromarray(np.ascontiguousarray(array))
-        return np.asarray(getattr(picture, method)(*how))
-
-    if image.dtype == np.uint8 and image.shape[-1] == 3:
-        return changed(image)
-    channels = [changed(image[..., k]) for k in range(image.shape[-1])]
-    return np.stack(channels, axis=-1)

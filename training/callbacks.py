@@ -136,21 +136,16 @@ class StopIfNotFinite(keras.callbacks.Callback):
 
 
 class StopOnValidation(keras.callbacks.Callback):
-    """Stops when the loss has not fallen for long, or the accuracy is reached.
+    """Stops when the validation loss has not fallen for long.
 
-    The measures of all epochs are kept in a file, so that a resumed training
+    The losses of all epochs are kept in a file, so that a resumed training
     stops where an uninterrupted one would have stopped; Keras' `EarlyStopping`
     begins anew.
 
     Args:
         batches: Validation batches, as the model is trained on.
         path: The file.
-        patience: Int. Epochs without a lower loss, or `None` for any number.
-        accuracy: Float. Accuracy that is enough, or `None` for none.
-        not_before: Int. Epochs before which no accuracy is enough. Defaults to
-            0.
-        compare_from: Int. First epoch of another loss, from which on earlier
-            ones are no longer compared with. Defaults to 0.
+        patience: Int. Epochs without a lower loss.
         best: File for the weights of the epoch with the lowest loss, ending in
             `.weights.h5`. Defaults to `None`, which keeps none.
     """
@@ -160,33 +155,27 @@ class StopOnValidation(keras.callbacks.Callback):
         batches: Batches,
         path: Path,
         *,
-        patience: int | None = None,
-        accuracy: float | None = None,
-        not_before: int = 0,
-        compare_from: int = 0,
+        patience: int,
         best: Path | None = None,
     ):
         super().__init__()
         self.batches = batches
         self.path = path
         self.patience = patience
-        self.accuracy = accuracy
-        self.not_before = not_before
-        self.compare_from = compare_from
         self.best = best
 
     @property
-    def measured(self) -> list[dict[str, float]]:
-        """The validation loss and accuracy of each epoch so far."""
+    def losses(self) -> list[float]:
+        """The validation loss of each epoch so far."""
         if not self.path.exists():
             return []
-        return json.loads(self.path.read_text("utf-8"))
+        return [row["loss"] for row in json.loads(self.path.read_text("utf-8"))]
 
     def epochs(self, most: int) -> int:
         """Returns how many epochs to train, as far as that is known."""
-        measured = self.measured
-        for done in range(1, len(measured) + 1):
-            if self._is_over(measured[:done]):
+        losses = self.losses
+        for done in range(1, len(losses) + 1):
+            if self._is_over(losses[:done]):
                 return min(done, most)
         return most
 
@@ -194,19 +183,16 @@ class StopOnValidation(keras.callbacks.Callback):
         self, epoch: int, logs: dict[str, float] | None = None
     ) -> None:
         values = self.model.evaluate(self.batches, verbose=0, return_dict=True)
-        row = {"loss": values["loss"]}
-        if self.accuracy is not None:
-            row["accuracy"] = accuracy(values)
         # An epoch that is repeated after a stop takes the place of its first.
-        measured = [*self.measured[:epoch], row]
+        losses = [*self.losses[:epoch], values["loss"]]
         if devices.process() == 0:
-            if self.best is not None and self._best(measured) == epoch:
+            if self.best is not None and np.argmin(losses) == epoch:
                 save_weights(self.model, self.best)
             with write_atomically(self.path, "w") as file:
-                json.dump(measured, file)
+                json.dump([{"loss": loss} for loss in losses], file)
         if logs is not None:
-            logs.update({f"val_{name}": value for name, value in row.items()})
-        if self._is_over(measured):
+            logs["val_loss"] = losses[-1]
+        if self._is_over(losses):
             self.model.stop_training = True
 
     def restore(self, model: keras.Model) -> None:
@@ -215,28 +201,8 @@ class StopOnValidation(keras.callbacks.Callback):
         if self.best is not None:
             model.load_weights(self.best)
 
-    def _best(self, measured: list[dict[str, float]]) -> int:
-        """Returns the epoch of the lowest loss."""
-        losses = [row["loss"] for row in measured]
-        first = self.compare_from if len(losses) > self.compare_from else 0
-        return first + int(np.argmin(losses[first:]))
-
-    def _is_over(self, measured: list[dict[str, float]]) -> bool:
-        done = len(measured)
-        waited = done - 1 - self._best(measured)
-        if self.patience is not None and waited >= self.patience:
-            return True
-        return (
-            self.accuracy is not None
-            and done >= self.not_before
-            and measured[-1]["accuracy"] >= self.accuracy
-        )
-
-
-def accuracy(values: dict[str, float]) -> float:
-    """Returns the accuracy among the metrics of a model."""
-    ends = ("accuracy", "both_found")
-    return next(v for name, v in values.items() if name.endswith(ends))
+    def _is_over(self, losses: list[float]) -> bool:
+        return len(losses) - 1 - int(np.argmin(losses)) >= self.patience
 
 
 class Measure(keras.callbacks.Callback):
@@ -300,9 +266,7 @@ class Measure(keras.callbacks.Callback):
         self.local.update()
         with devices.alone():
             report = self.evaluator.run(self.test)
-            layers = self.activity.measure(
-                self.test.images[:_ACTIVE_SAMPLES], self.model.optimizer
-            )
+            layers = self.activity.measure(self.test.images[:_ACTIVE_SAMPLES])
         # Keras shows what is added to the logs beside its progress bar.
         logs["entropy_bits"] = report.entropy_bits
         if devices.process() > 0:

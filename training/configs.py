@@ -26,8 +26,9 @@ STRATEGIES = {
 }
 TARGETS = ("transformations", "kernels")
 UNITS = ("filters", "types", "children", "components")
-# What older versions could set, and the value that is still meant.
-_GONE = {
+# What older versions could set, and the value that is still meant. A network
+# that was trained with another is read; such a training does not go on.
+GONE = {
     "reconstruction_weight": 5e-4,
     "trial_epochs": 2,
     "tolerance": 0.0,
@@ -35,6 +36,10 @@ _GONE = {
     "scope": "global",
     "pruning_scope": "layer",
     "pruning_target": "multiply_adds",
+    "rounds": 1,
+    "stop_accuracy": None,
+    "hard_margin_from": None,
+    "dense_head_on": "features",
 }
 # A routing called `name` is the class in `tfcaps/routing/name.py`.
 _ROUTINGS = Path(__file__).parents[1] / "tfcaps" / "routing"
@@ -42,6 +47,7 @@ _ROUTING = re.compile(r"^class \w+Routing\(", re.MULTILINE)
 # A training image is zoomed by so much at most.
 _SMALLEST, _LARGEST = 0.1, 10.0
 _SHARE = (0.0, 1.0)
+_FROM_0, _FROM_1 = (0, None), (1, None)
 _METAVARS = {int: "N", float: "NUMBER", str: "NAME"}
 
 
@@ -70,9 +76,9 @@ class Setting:
     before: Any = None
 
 
-def setting(default: Any, about: str, **more: Any) -> Any:
+def setting(default: Any, about: str, *limits: Any, **more: Any) -> Any:
     """Returns the dataclass field of a setting, see `Setting`."""
-    known = Setting(about, **more)
+    known = Setting(about, *limits, **more)
     return dataclasses.field(default=default, metadata={"setting": known})
 
 
@@ -148,20 +154,20 @@ class DataSettings:
         None, "prepared TensorFlow Datasets", metavar="FOLDER"
     )
     data_seed: int = setting(
-        0, "draw other images of the same figures", limits=(0, None)
+        0, "draw other images of the same figures", _FROM_0
     )
     samples: int | None = setting(
-        None, "use only so many training and test images", limits=(1, None)
+        None, "use only so many training and test images", _FROM_1
     )
     validation: float = setting(
         0.1,
         "share of the training images that is only for choosing, 0 to 0.5: "
         "for iterative pruning, the end of a training, and the number of "
         "levels",
-        limits=(0.0, 0.5),
+        (0.0, 0.5),
     )
     resize: int | None = setting(
-        None, "rows and columns to which images are resized", limits=(1, 8192)
+        None, "rows and columns to which images are resized", (1, 8192)
     )
     balanced: bool = setting(
         False,
@@ -177,7 +183,7 @@ class DataSettings:
         0.0,
         "exchange the channels of a share of the training images, and make "
         "half as many negatives; 0 where colours tell classes apart",
-        limits=_SHARE,
+        _SHARE,
     )
     skip_broken: bool = setting(
         False,
@@ -188,29 +194,27 @@ class DataSettings:
         (), "mean of each channel, subtracted inside the network; none for 0"
     )
     std: tuple[float, ...] = unflagged(
-        (), "standard deviation of each channel", limits=(1e-12, None)
+        (), "standard deviation of each channel", (1e-12, None)
     )
     measured: bool = unflagged(
         False, "take mean and deviation from the training images instead"
     )
     shift: int = setting(
-        2,
-        "largest random shift of a training image, in pixels",
-        limits=(0, None),
+        2, "largest random shift of a training image, in pixels", _FROM_0
     )
     crop: int | None = unflagged(
-        None, "side of a random part; the middle is tested", limits=(1, None)
+        None, "side of a random part; the middle is tested", _FROM_1
     )
     rotation: float = setting(
         0.0,
         "largest random rotation of a training image, in degrees",
-        limits=(0.0, 180.0),
+        (0.0, 180.0),
     )
     zoom: tuple[float, ...] = setting(
         (),
         "lowest and highest factor of a training image's size, such as "
         "0.8,1.25",
-        limits=(_SMALLEST, _LARGEST),
+        (_SMALLEST, _LARGEST),
         read=_factors,
         metavar="LOW,HIGH",
     )
@@ -218,13 +222,13 @@ class DataSettings:
         "black", "comes in from outside an image", choices=("black", "edge")
     )
     brightness: tuple[float, ...] = unflagged(
-        (), "lowest and highest factor of an image", limits=(0.0, None)
+        (), "lowest and highest factor of an image", _FROM_0
     )
     brightness_delta: float = unflagged(
-        0.0, "most that is added to an image or subtracted", limits=(0.0, None)
+        0.0, "most that is added to an image or subtracted", _FROM_0
     )
     contrast: tuple[float, ...] = unflagged(
-        (), "the same of the distance from its mean", limits=(0.0, None)
+        (), "the same of the distance from its mean", _FROM_0
     )
     pairs: bool = unflagged(
         False, "merge each training image with one of another class"
@@ -247,7 +251,7 @@ class NetworkSettings:
         0,
         "further epochs in which the backbone is trained too, at a tenth of "
         "the learning rate",
-        limits=(0, None),
+        _FROM_0,
         flag="fine-tune",
     )
     routing: str | None = setting(
@@ -260,24 +264,18 @@ class NetworkSettings:
         None,
         "most types of parts that constellation_capsnet looks for (default: "
         "the model's own)",
-        limits=(1, None),
+        _FROM_1,
     )
     width_start: float | None = unflagged(
         6.0,
         "pixels by which votes for a part may differ in the first epoch; null "
         "for as many as in the last one",
-        limits=(0.1, None),
+        (0.1, None),
     )
     dense_head: bool = setting(
         False,
         "train the network with a dense layer in the place of its capsules "
         "too, to compare with (default: for folders of pictures)",
-    )
-    dense_head_on: str = setting(
-        "features",
-        "what stands below the dense layer: the features below the primary "
-        "capsules, or the convolution of these too",
-        choices=("features", "primary"),
     )
     decoder: str = setting(
         "none",
@@ -290,48 +288,35 @@ class NetworkSettings:
 class TrainingSettings:
     """How long, how fast and on what the network is trained."""
 
-    epochs: int = setting(8, "passes over the images", limits=(1, None))
+    epochs: int = setting(8, "passes over the images", _FROM_1)
     trials: int = setting(
         1,
         "starts of the baseline, of which the half with the lowest training "
         "loss goes on after an epoch, and the best after two",
-        limits=(1, 100),
-    )
-    rounds: int = setting(
-        1,
-        "most rounds of so many epochs that the baseline is trained for, "
-        "while validation images gain by them (default: 3 for folders of "
-        "pictures without --epochs, or 1)",
-        limits=(1, 100),
+        (1, 100),
     )
     batch_size: int = setting(
-        128, "images in a step, over all replicas", limits=(1, None)
+        128, "images in a step, over all replicas", _FROM_1
     )
-    learning_rate: float = setting(2e-3, "of Adam at first", limits=(0.0, 1e3))
+    learning_rate: float = setting(2e-3, "of Adam at first", (0.0, 1e3))
     learning_rate_decay: float | None = unflagged(
-        None, "its factor from epoch to epoch; or a cosine to 0", limits=_SHARE
+        None, "its factor from epoch to epoch; or a cosine to 0", _SHARE
     )
     patience: int | None = unflagged(
         None,
         "epochs without a lower validation loss that end a training; the "
         "baseline is then that of the lowest, REM that of the last, as in the "
         "paper",
-        limits=(1, None),
-    )
-    stop_accuracy: float | None = unflagged(
-        None, "validation accuracy that ends a training", limits=_SHARE
+        _FROM_1,
     )
     sharpness_start: float | None = unflagged(
         None,
         "sharpness of the routing in the first epoch, from which it grows to "
         "that of the network, if it is scheduled, at 60 % of the training",
-        limits=(1e-3, 1e6),
-    )
-    hard_margin_from: int | None = unflagged(
-        None, "epoch, from 0, of `tfcaps.losses.HardenMargin`", limits=(0, None)
+        (1e-3, 1e6),
     )
     seed: int = setting(
-        0, "seed of weights, order and augmentation", limits=(0, 2**32 - 1)
+        0, "seed of weights, order and augmentation", (0, 2**32 - 1)
     )
     strategy: str = setting(
         "none",
@@ -363,7 +348,7 @@ class RemSettings:
         11,
         "levels of the couplings, 2 to 256; or several with commas, one for "
         "each routed layer",
-        limits=(2, 256),
+        (2, 256),
         read=_levels,
         metavar="N",
     )
@@ -373,9 +358,7 @@ class RemSettings:
         choices=("midtread", "midrise"),
     )
     rem_epochs: int | None = setting(
-        None,
-        "passes of REM over the images (default: as --epochs)",
-        limits=(1, None),
+        None, "passes of REM over the images (default: as --epochs)", _FROM_1
     )
     warm_start: bool = setting(
         False,
@@ -399,19 +382,19 @@ class RemSettings:
         0.8,
         "share of weights pruned in the end, 0 to 0.999; iterative prunes no "
         "more, but may prune less; structured removes it of the multiply-adds",
-        limits=(0.0, 0.999),
+        (0.0, 0.999),
     )
     pruning_begin: float = unflagged(
-        0.0, "share of the training at which pruning begins", limits=_SHARE
+        0.0, "share of the training at which pruning begins", _SHARE
     )
     pruning_end: float = unflagged(
-        0.6, "and ends; one_shot is half way between", limits=_SHARE
+        0.6, "and ends; one_shot is half way between", _SHARE
     )
     max_searches: int = unflagged(
-        12, "passes over the validation images an epoch", limits=(1, None)
+        12, "passes over the validation images an epoch", _FROM_1
     )
     min_accuracy: float = unflagged(
-        0.0, "validation accuracy below which it prunes nothing", limits=_SHARE
+        0.0, "validation accuracy below which it prunes nothing", _SHARE
     )
     pruning_units: tuple[str, ...] = setting(
         ("filters", "types"),
@@ -426,15 +409,13 @@ class RemSettings:
         choices=("magnitude", "taylor", "lakp", "random"),
     )
     decay: float = setting(
-        0.0,
-        "rate of the paper's sensitivity-gated decay; 0 for none",
-        limits=_SHARE,
+        0.0, "rate of the paper's sensitivity-gated decay; 0 for none", _SHARE
     )
     decay_power: float = unflagged(
-        2.0, "of its polynomial to 0; 0 keeps the rate", limits=(0.0, None)
+        2.0, "of its polynomial to 0; 0 keeps the rate", _FROM_0
     )
     decay_factor: float | None = unflagged(
-        None, "the decay's factor from epoch to epoch instead", limits=_SHARE
+        None, "the decay's factor from epoch to epoch instead", _SHARE
     )
     decay_targets: tuple[str, ...] = unflagged(
         ("transformations",), "groups of weights that decay"
@@ -443,27 +424,25 @@ class RemSettings:
         1.0,
         "weight of the loss for different couplings in images of one class, "
         "see `tfcaps.losses.CouplingLoss`; 0 for none",
-        limits=(0.0, 1e6),
+        (0.0, 1e6),
         before=0.0,
     )
     coupling_polarization: float = setting(
         0.6,
         "weight of the polarisation loss, for couplings of neither 0 nor 1; 0 "
         "for none",
-        limits=(0.0, 1e6),
+        (0.0, 1e6),
         before=0.0,
     )
     coupling_crowding: float = setting(
         2.0,
         "weight of the loss for more than --coupling-share of the children in "
         "a class's tree; 0 for none",
-        limits=(0.0, 1e6),
+        (0.0, 1e6),
         before=0.0,
     )
     coupling_share: float = setting(
-        0.5,
-        "share of the children that a class may have, 0 to 1",
-        limits=_SHARE,
+        0.5, "share of the children that a class may have, 0 to 1", _SHARE
     )
     coupling_types: bool = setting(
         False, "compare the types of capsules in a tree, wherever they are"
@@ -472,18 +451,18 @@ class RemSettings:
         0.0,
         "weight of the loss for a class that stays without its tree, see "
         "`tfcaps.losses.CounterfactualLoss`; 0 for none",
-        limits=(0.0, 1e6),
+        (0.0, 1e6),
     )
     counterfactual_sufficiency: float = setting(
         0.0,
         "weight of the loss for a class that its tree alone does not tell; 0 "
         "for none",
-        limits=(0.0, 1e6),
+        (0.0, 1e6),
     )
     coupling_ramp: float = setting(
         1.0,
         "share of the training over which these weights grow from 0",
-        limits=_SHARE,
+        _SHARE,
         before=0.0,
     )
 
@@ -546,11 +525,6 @@ class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
         first = 0 if self.start_from is None else 1
         return self.model_names[first:]
 
-    @property
-    def stops_early(self) -> bool:
-        """Whether validation images may end a training."""
-        return (self.patience, self.stop_accuracy) != (None, None)
-
 
 # --------------------------------------------------------- files and flags
 
@@ -570,10 +544,7 @@ def filled_in(settings: Mapping[str, Any]) -> dict[str, Any]:
         for field in dataclasses.fields(Config)
         for known in [field.metadata["setting"]]
     }
-    return {
-        **before,
-        **{k: v for k, v in settings.items() if k not in _GONE},
-    }
+    return {**before, **{k: v for k, v in settings.items() if k not in GONE}}
 
 
 def config_from(settings: Any) -> Config:
@@ -588,18 +559,11 @@ def config_from(settings: Any) -> Config:
     if not isinstance(settings, dict) or "dataset" not in settings:
         raise ValueError("it must be a dict of settings, `dataset` among them")
     declared = settings_of()
-    if unknown := settings.keys() - declared.keys() - _GONE.keys():
+    if unknown := settings.keys() - declared.keys() - GONE.keys():
         raise ValueError(
             f"it has the settings {', '.join(sorted(unknown))}, which this "
             "version does not know; it may be of a newer one"
         )
-    for name in settings.keys() & _GONE.keys():
-        if settings[name] != _GONE[name]:
-            raise ValueError(
-                f"{name} is {settings[name]!r}, and this version has nothing "
-                f"but {_GONE[name]!r}; use the version that environment.json "
-                "names"
-            )
     kinds = typing.get_type_hints(Config)
     right = {
         name: _checked(name, value, kinds[name], declared[name])
@@ -634,18 +598,13 @@ def _checked(name: str, value: Any, declared: Any, known: Setting) -> Any:
         raise ValueError(
             f"{name} is {value!r}; it must be one of {', '.join(known.choices)}"
         )
-    if known.limits is None:
-        return value
-    low, high = known.limits
     for number in value if isinstance(value, tuple) else (value,):
-        if number is None:
+        if known.limits is None or number is None:
             continue
-        # Written so that NaN is outside.
-        if not (low <= number and (high is None or number <= high)):
-            limits = f"at least {low}"
-            if high is not None:
-                limits = f"from {low} to {high}"
-            raise ValueError(f"{name} is {number!r}; it must be {limits}")
+        try:
+            cli.number(str(number), float, *known.limits)
+        except argparse.ArgumentTypeError as error:
+            raise ValueError(f"{name}: {error}") from error
     return value
 
 
@@ -669,19 +628,15 @@ def _action(known: Setting, declared: Any) -> dict[str, Any]:
         return {"action": argparse.BooleanOptionalAction}
     if known.choices:
         return {"choices": known.choices}
-    if known.read is not None:
-        return {"type": known.read, "metavar": known.metavar or "NAME"}
-    (kind,) = set(_kinds(declared)) - {types.NoneType}
-    read: Callable[[str], Any] = str
-    if kind is not str:
-        if known.limits is None:
-            raise TypeError(f"a number with a flag needs limits: {known.about}")
-        limits = known.limits
+    (kind,) = set(_kinds(declared)) - {types.NoneType, tuple} or {tuple}
+    read: Callable[[str], Any] = known.read or str
+    if known.read is None and known.limits is not None:
+        read = functools.partial(_number, kind, *known.limits)
+    return {"type": read, "metavar": known.metavar or _METAVARS.get(kind)}
 
-        def read(text: str) -> Any:
-            return cli.number(text, kind, *limits)
 
-    return {"type": read, "metavar": known.metavar or _METAVARS[kind]}
+def _number(kind: type, low: float, high: float | None, text: str) -> Any:
+    return cli.number(text, kind, low, high)
 
 
 def _kinds(declared: Any) -> tuple[type, ...]:

@@ -4,17 +4,12 @@ import dataclasses
 
 from training import pictures, presets
 from training.configs import Config
-from training.datasets.protocols import protocol
 
 
 def load(dataset: str, model: str | None = None) -> Config:
     """Returns the settings of a data set: its own, or the defaults.
 
     Preparation and augmentation are those of the data set's protocol.
-
-    Args:
-        dataset: What `--dataset` names.
-        model: What `--model` names, or `None`.
     """
     if dataset in presets.PART_TYPES:
         config = dataclasses.replace(presets.figures(), dataset=dataset)
@@ -33,6 +28,5 @@ def load(dataset: str, model: str | None = None) -> Config:
         return presets.photos(dataset)
     if dataset and (found := pictures.get_config(dataset, model)):
         return found
-    settings = dataclasses.asdict(protocol(dataset))
-    known = {k: value for k, value in settings.items() if value is not None}
-    return presets.with_losses(Config(dataset=dataset, **known), model)
+    config = Config(dataset=dataset, **presets.protocol(dataset))
+    return presets.with_losses(config, model)

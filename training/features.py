@@ -1,18 +1,15 @@
 """The feature maps of a frozen backbone, computed once for a whole run.
 
 While the backbone does not change, only what stands on it is trained, on maps
-that lie in a file of the run folder: those of some copies of each training
-image, each changed at random as it would be in an epoch of its own, and those
-of the validation and test images. All models of a run share them, also when it
-is resumed; at its end they are removed.
+that lie in temporary files: those of some copies of each training image, each
+changed at random as it would be in an epoch of its own, and those of the
+validation and test images. All models of a run share them.
 """
 
-import contextlib
 import math
-import shutil
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -21,17 +18,17 @@ import numpy as np
 from cli import UserError
 from tfcaps import graphs
 from tfcaps.models.backbone import FrozenModel
-from training import devices, feeding
+from training import devices
 from training.augmentation import Augmentation
-from training.batches import Batches
+from training.batches import Batches, augmentation
 from training.configs import Config
 from training.datasets import Data
 from training.image_data import Array, Floats, Images, Split
+from training.progress import progress
 
 # Copies of each training image that are changed at random, at most.
 COPIES = 4
 _DTYPE = np.float16
-_FOLDER = "features"
 
 
 class CachedFeatures(NamedTuple):
@@ -90,135 +87,50 @@ def obstacle(model: keras.Model, config: Config) -> str | None:
 
 def num_copies(config: Config) -> int:
     """Returns how many copies of a training image are kept."""
-    if feeding.augmentation(config) == Augmentation():
+    if augmentation(config) == Augmentation():
         return 1
     return min(COPIES, config.epochs)
 
 
 def cache_features(
-    model: keras.Model, data: Data, config: Config, path: Path, verbose: int
-) -> CachedFeatures | None:
-    """Computes the features of a frozen backbone, or finds them on disk.
+    model: keras.Model,
+    data: Data,
+    config: Config,
+    kept: dict[str, Array] | None,
+) -> CachedFeatures:
+    """Computes the features of a frozen backbone, unless that has been done.
+
+    Without a backbone, or where its maps cannot be kept, the head is the whole
+    model, and the data are the images.
 
     Args:
         model: The network.
         data: Images and labels.
         config: Settings of the run.
-        path: The run folder, where the maps are or will be.
-        verbose: Int. Show a bar (1), or nothing more than a line.
-
-    Returns:
-        `None` if there is no backbone, or its maps cannot be kept.
+        kept: The maps, shared by the models of a run; at first empty. Or `None`
+            for maps of zeros, which take no memory.
 
     Raises:
         UserError: If they do not fit on the disk.
     """
-    front, head = _parts(model, config)
-    if front is None:
-        if backbone_of(model) is not None and devices.process() == 0:
-            print(
-                "The backbone runs in each step, because "
-                f"{obstacle(model, config)}."
-            )
-        return None
-    folder = path / _FOLDER
-    sources = _sources(data, config)
-    maps = _read(folder, front, sources)
-    if maps is None:
-        _write(folder, front, sources, verbose)
-        maps = _read(folder, front, sources)
-    return _cached(head, data, maps or {})
-
-
-def with_dummy_features(
-    model: keras.Model, data: Data, config: Config
-) -> CachedFeatures | None:
-    """Returns the same with features of zeros, which take no memory."""
-    front, head = _parts(model, config)
-    if front is None:
-        return None
-    zero = np.zeros((), _DTYPE)
-    maps = {
-        name: np.broadcast_to(zero, _shape(front, batches))
-        for name, batches in _sources(data, config).items()
-    }
-    return _cached(head, data, maps)
-
-
-def plan(
-    model: keras.Model, data: Data, config: Config
-) -> tuple[int, int, Callable[[], Any]] | None:
-    """Returns how many maps are kept, their bytes, and a call for one batch.
-
-    Or `None`, as `cache_features` does. The call takes the time of a batch of
-    training images.
-    """
-    front, _ = _parts(model, config)
-    if front is None:
-        return None
-    shapes = [_shape(front, each) for each in _sources(data, config).values()]
-    images = data.train.images[: config.batch_size]
-    return (
-        sum(count for count, *_ in shapes),
-        sum(map(math.prod, shapes)) * np.dtype(_DTYPE).itemsize,
-        partial(_maps_of, front, images, config.batch_size),
-    )
-
-
-@contextlib.contextmanager
-def removed_after(path: Path) -> Iterator[None]:
-    """Removes what is kept in a run folder at the end of a block.
-
-    It stays where the run is stopped, to be resumed.
-    """
-    try:
-        yield
-    except UserError:
-        shutil.rmtree(path / _FOLDER, ignore_errors=True)
-        raise
-    shutil.rmtree(path / _FOLDER, ignore_errors=True)
-
-
-def _parts(model: keras.Model, config: Config) -> tuple[Any, Any]:
     layer = backbone_of(model)
-    if layer is None or obstacle(model, config) is not None:
-        return None, None
+    why = obstacle(model, config)
+    if layer is None or why is not None:
+        if layer is not None and kept is not None and devices.process() == 0:
+            print(f"The backbone runs in each step, because {why}.")
+        return CachedFeatures(model, data, Batches)
     front, head = graphs.split(model, layer)
-    if keras.backend.backend() == "tensorflow":
-        # XLA takes longer to compile a network than most runs to use it, and
-        # on CPUs it is slower: MobileNetV3Small by 10 times.
-        front.jit_compile = False
-    return front, head
-
-
-def _sources(data: Data, config: Config) -> dict[str, Batches]:
-    """Returns the images of each file, with their numbers as labels.
-
-    Training images are changed as a training would do it in this epoch.
-    """
-
-    def numbered(split: Split, **settings: Any) -> Batches:
-        numbers = np.arange(len(split.labels))
-        return Batches(split.images, numbers, config.batch_size, **settings)
-
-    augment = feeding.augmentation(config)
-    sources = {}
-    for copy in range(num_copies(config)):
-        batches = numbered(data.train, seed=config.seed, augment=augment)
-        batches.start_epoch(copy)
-        sources[f"train-{copy}"] = batches
-    sources["validation"] = numbered(data.validation)
-    sources["test"] = numbered(data.test)
-    return sources
-
-
-def _shape(front: keras.Model, batches: Batches) -> tuple[int, ...]:
-    return (len(batches.labels), *front.output_shape[1:])
-
-
-def _cached(
-    head: keras.Model, data: Data, maps: dict[str, Array]
-) -> CachedFeatures:
+    sources = _sources(data, config)
+    if kept is None:
+        zero, shape = np.zeros((), _DTYPE), front.output_shape[1:]
+        maps = {
+            name: np.broadcast_to(zero, (len(batches.labels), *shape))
+            for name, batches in sources.items()
+        }
+    else:
+        if not kept:
+            kept.update(_computed(front, sources))
+        maps = kept
     # The maps stay on disk as float16; taken, they are float32 as images are.
     images = {name: Images(array) for name, array in maps.items()}
     copies = [images[name] for name in images if name.startswith("train")]
@@ -232,60 +144,76 @@ def _cached(
     return CachedFeatures(head, seen, partial(FeatureBatches, copies))
 
 
-def _read(
-    folder: Path, front: keras.Model, sources: dict[str, Batches]
-) -> dict[str, Array] | None:
-    """Returns the maps, which stay on disk, or `None` if there are none."""
-    maps = {}
-    for name, batches in sources.items():
-        shape = _shape(front, batches)
-        maps[name] = np.zeros(shape, _DTYPE)
-        if shape[0]:
-            try:
-                maps[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
-            except FileNotFoundError:
-                return None
-        if maps[name].shape != shape:
-            return None  # of other images
+def size(model: keras.Model, data: Data, config: Config) -> tuple[int, int]:
+    """Returns how many maps are kept, and their bytes."""
+    layer = backbone_of(model)
+    if layer is None:
+        return 0, 0
+    sources = _sources(data, config).values()
+    count = sum(len(batches.labels) for batches in sources)
+    each = math.prod(layer.model.output_shape[1:])
+    return count, count * each * np.dtype(_DTYPE).itemsize
+
+
+def _sources(data: Data, config: Config) -> dict[str, Batches]:
+    """Returns the images of each file, with their numbers as labels.
+
+    Training images are changed as a training would do it in this epoch.
+    """
+
+    def numbered(split: Split, **settings: Any) -> Batches:
+        numbers = np.arange(len(split.labels))
+        return Batches(split.images, numbers, config.batch_size, **settings)
+
+    augment = augmentation(config)
+    sources = {}
+    for copy in range(num_copies(config)):
+        batches = numbered(data.train, seed=config.seed, augment=augment)
+        batches.start_epoch(copy)
+        sources[f"train-{copy}"] = batches
+    sources["validation"] = numbered(data.validation)
+    sources["test"] = numbered(data.test)
+    return sources
+
+
+def _computed(
+    front: keras.Model, sources: dict[str, Batches]
+) -> dict[str, Array]:
+    """Returns the maps, which lie on disk as long as something uses them."""
+    total = sum(len(batches.labels) for batches in sources.values())
+    print(f"the backbone's features of {total:,} images", flush=True)
+    bar = keras.utils.Progbar(total, verbose=progress() % 2)
+    model, maps = devices.Local(front).model, {}
+    try:
+        for name, batches in sources.items():
+            shape = (len(batches.labels), *front.output_shape[1:])
+            maps[name] = np.zeros(shape, _DTYPE)
+            if not shape[0]:
+                continue
+            with tempfile.TemporaryFile() as file:
+                maps[name] = np.memmap(file, _DTYPE, "w+", shape=shape)
+            for k in range(batches.num_batches):
+                images, places = batches[k]
+                maps[name][places] = maps_of(model, images, batches.batch_size)
+                bar.add(len(places))
+    except OSError as error:
+        raise UserError(
+            f"the features cannot be kept in {tempfile.gettempdir()}: {error}. "
+            "They need space; see the plan of --dry-run, and name another "
+            "folder by the environment variable TMPDIR."
+        ) from error
     return maps
 
 
-def _write(
-    folder: Path, front: keras.Model, sources: dict[str, Batches], verbose: int
-) -> None:
-    total = sum(len(batches.labels) for batches in sources.values())
-    print(f"the backbone's features of {total:,} images", flush=True)
-    bar = keras.utils.Progbar(total, verbose=verbose)
-    staged = folder.with_name(f".staged-{_FOLDER}")
-    for path in (staged, folder):
-        shutil.rmtree(path, ignore_errors=True)
-    model = devices.Local(front).model
-    try:
-        staged.mkdir()
-        for name, batches in sources.items():
-            if not batches.num_batches:
-                continue
-            file = np.lib.format.open_memmap(
-                staged / f"{name}.npy", "w+", _DTYPE, _shape(front, batches)
-            )
-            for k in range(batches.num_batches):
-                images, places = batches[k]
-                file[places] = _maps_of(model, images, batches.batch_size)
-                bar.add(len(places))
-            file.flush()
-        staged.rename(folder)
-    except OSError as error:
-        raise UserError(
-            f"the features cannot be kept in {folder}: {error}. They need "
-            "space; see the plan of --dry-run."
-        ) from error
-
-
-def _maps_of(front: keras.Model, images: Floats, size: int) -> Array:
+def maps_of(front: keras.Model, images: Floats, size: int) -> Array:
     """Returns the maps of a batch, computed for as many images as the others.
 
     A graph is traced for each size, which takes as long as many batches.
     """
+    if keras.backend.backend() == "tensorflow":
+        # XLA takes longer to compile a network than most runs to use it, and
+        # on CPUs it is slower: MobileNetV3Small by 10 times.
+        front.jit_compile = False
     full = np.resize(images, (size, *images.shape[1:]))
     with devices.alone():
         maps = front.predict_on_batch(full)[: len(images)]

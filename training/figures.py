@@ -106,8 +106,7 @@ def _layers(rows: list[dict[str, Any]], model: str) -> dict[str, Shown]:
     text = (
         "A capsule is silent if it is shorter than 0.01 for all of 128 test "
         "images. Votes that are nearly 0 cannot disagree, and leave couplings "
-        "uniform. Gradients are those of a layer's weights, over about the "
-        "last thousand steps; a layer far below the others is hardly trained."
+        "uniform."
     )
     heading = f"Capsule layers during training, {TITLES[model]}"
     return {"layer_curves": Shown(viz.layer_curves(known), heading, text)}

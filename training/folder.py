@@ -8,9 +8,9 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import keras
@@ -21,7 +21,7 @@ from cli import UserError, version_of
 from tfcaps.files import put_in_place, write_atomically
 from tfcaps.rem import CouplingDictionary, Report
 from training import devices
-from training.configs import Config, config_from
+from training.configs import GONE, Config, config_from
 
 _PACKAGES = (
     "keras",
@@ -31,6 +31,7 @@ _PACKAGES = (
     "tensorflow-datasets",
     "jax",
 )
+_T = TypeVar("_T")
 # What Keras raises for a broken file.
 _UNREADABLE = (ValueError, OSError, KeyError, TypeError, BadZipFile)
 # What `write_atomically`, `save_model` and an export were writing.
@@ -104,11 +105,20 @@ class RunFolder:
 
         Raises:
             UserError: If there is no such run, or it was begun on another
-                backend.
+                backend or with settings that are gone.
         """
         folder = cls.open(path)
+        is_finished = (path / "rem.json").exists()
         environment = path / "environment.json"
-        if environment.exists() and not (path / "rem.json").exists():
+        settings = json.loads((path / "config.json").read_text("utf-8"))
+        for name in settings.keys() & GONE.keys():
+            if settings[name] != GONE[name] and not is_finished:
+                raise UserError(
+                    f"the run in {path} has {name}={settings[name]!r}, and "
+                    f"this version trains with nothing but {GONE[name]!r}; use "
+                    "the version that environment.json names."
+                )
+        if environment.exists() and not is_finished:
             begun = json.loads(environment.read_text("utf-8"))["backend"]
             if begun != keras.backend.backend():
                 raise UserError(
@@ -159,36 +169,20 @@ class RunFolder:
         self.write_json("data.json", {"name": name, "classes": list(classes)})
 
     def class_names(self) -> list[str]:
-        """Returns what `save_data` wrote.
+        """Returns what `save_data` wrote."""
 
-        Raises:
-            UserError: If it is not there.
-        """
-        path = self.path / "data.json"
-        try:
+        def read(path: Path) -> list[str]:
             return list(json.loads(path.read_text("utf-8"))["classes"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{path}, which names the classes, cannot be read: {error}."
-            ) from error
+
+        return self._read("data.json", read)
 
     def dictionary(self, name: str = "dictionary.npz") -> CouplingDictionary:
         """Returns the parse trees of the last model on the test images.
 
         Args:
             name: Name of the file. Defaults to that of the trees of children.
-
-        Raises:
-            UserError: If they are not there, or the file is damaged.
         """
-        try:
-            return CouplingDictionary.load(self.path / name)
-        except FileNotFoundError as error:
-            raise UserError(
-                f"{self.path} has no {name} yet; the run is not finished."
-            ) from error
-        except ValueError as error:
-            raise UserError(f"{error}.") from error
+        return self._read(name, CouplingDictionary.load)
 
     def type_dictionary(self) -> CouplingDictionary | None:
         """Returns its trees of types, if there are any."""
@@ -201,19 +195,32 @@ class RunFolder:
             np.savez(file, pictures=pictures)
 
     def parts(self) -> NDArray[Any] | None:
-        """Returns what `save_parts` wrote, or `None` if it is not there.
+        """Returns what `save_parts` wrote, or `None` if it is not there."""
 
-        Raises:
-            UserError: If the file is damaged.
-        """
-        path = self.path / "parts.npz"
-        if not path.exists():
-            return None
-        try:
+        def read(path: Path) -> NDArray[Any]:
             with np.load(path) as arrays:
                 return arrays["pictures"]
+
+        if not (self.path / "parts.npz").exists():
+            return None
+        return self._read("parts.npz", read)
+
+    def _read(self, name: str, read: Callable[[Path], _T]) -> _T:
+        """Reads a file of the run.
+
+        Raises:
+            UserError: If it is not there, or damaged.
+        """
+        try:
+            return read(self.path / name)
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{self.path} has no {name} yet; the run is not finished."
+            ) from error
         except _UNREADABLE as error:
-            raise UserError(f"{path} cannot be read: {error}.") from error
+            raise UserError(
+                f"{self.path / name} cannot be read: {error}."
+            ) from error
 
     def save_reports(
         self,

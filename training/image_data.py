@@ -77,3 +77,7 @@ class Split(NamedTuple):
     def take(self, rows: Rows) -> "Split":
         """Returns some of the images, as they were read, and their labels."""
         return Split(self.images.take(rows), self.labels[rows])
+
+    def with_pixels(self, pixels: Pixels) -> "Split":
+        """Returns other images with the same labels."""
+        return Split(Images(pixels), self.labels)

@@ -2,10 +2,10 @@
 
 import contextlib
 import dataclasses
-import functools
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,36 +128,35 @@ def resize(images: Pixels, size: int | tuple[int, int]) -> Pixels:
     """Returns images `[n, h, w, c]` in another size, bilinear.
 
     The whole image is kept; where it becomes smaller, all the pixels that fall
-    together are averaged, as by Pillow.
+    together are averaged.
 
     Args:
         images: As they were read.
         size: Rows and columns, or both in one number.
     """
-    count, height, width, channels = images.shape
     sides = (size, size) if isinstance(size, int) else size
-    if (height, width) == sides:
+    if images.shape[1:3] == sides:
         return images
-    rows, columns = _weights(height, sides[0]), _weights(width, sides[1])
-    whole = images.dtype == np.uint8
-    resized = np.empty(
-        (count, *sides, channels), np.uint8 if whole else np.float32
-    )
-    for start in range(0, count, _CHUNK):
-        chunk = images[start : start + _CHUNK].astype(np.float32)
-        lines = rows @ chunk.reshape(-1, height, width * channels)
-        # Weights need not add up to 1 exactly.
-        new = columns @ lines.reshape(-1, sides[0], width, channels)
-        new = np.rint(new) if whole else np.minimum(new, 1.0)
-        resized[start : start + _CHUNK] = new
+    kind = np.uint8 if images.dtype == np.uint8 else np.float32
+    resized = np.empty((len(images), *sides, images.shape[3]), kind)
+    for image, new in zip(images, resized, strict=True):
+        new[...] = by_pillow(
+            image.astype(kind, copy=False), "resize", sides[::-1], _BILINEAR
+        )
     return resized
 
 
-@functools.lru_cache
-def _weights(old: int, new: int) -> NDArray[np.float32]:
-    """Returns what each old pixel gives to each new one, `[new, old]`."""
-    each = Image.fromarray(np.eye(old, dtype=np.float32))
-    return np.asarray(each.resize((old, new), _BILINEAR))
+def by_pillow(image: Pixels, method: str, *how: Any) -> Pixels:
+    """Returns what a method of Pillow's makes of an image `[h, w, c]`."""
+
+    def changed(array: Pixels) -> Pixels:
+        picture = Image.fromarray(np.ascontiguousarray(array))
+        return np.asarray(getattr(picture, method)(*how))
+
+    if image.dtype == np.uint8 and image.shape[-1] == 3:
+        return changed(image)
+    channels = [changed(image[..., k]) for k in range(image.shape[-1])]
+    return np.stack(channels, axis=-1)
 
 
 def centre_crop(images: Array, size: int) -> Array:

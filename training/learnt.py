@@ -30,16 +30,15 @@ def check(
     Raises:
         UserError: If its last row says so.
     """
-    if not rows or rows[-1].get("learnt") is not False:
-        return
-    last = rows[-1]
-    raise UserError(
-        f"{last['test_accuracy_quantized']:.1%} of the test images are right, "
-        "and always naming the most frequent class would be right for "
-        f"{last['majority_share']:.1%}: the baseline has learnt nothing, so "
-        f"REM is not trained. {advice(config, num_images, rows, compared)} "
-        "To go on all the same, add --force."
-    )
+    if rows and rows[-1].get("learnt") is False:
+        raise UserError(
+            f"{rows[-1]['test_accuracy_quantized']:.1%} of the test images are "
+            "right, and always naming the most frequent class would be right "
+            f"for {rows[-1]['majority_share']:.1%}: the baseline has learnt "
+            "nothing, so REM is not trained. "
+            f"{advice(config, num_images, rows, compared)} To go on all the "
+            "same, add --force."
+        )
 
 
 def advice(
@@ -61,19 +60,18 @@ def advice(
             "the loss hardly fell, so try another --learning-rate, ten times "
             "lower or three times higher"
         )
+    share = rows[-1]["majority_share"] if rows else 0.0
+    dense = "a dense head in the place of the capsules is right for "
     if compared is None:
         tips.append("look whether the labels can be told from the images")
-    else:
-        dense = (
-            "a dense head in the place of the capsules is right for "
-            f"{compared:.1%}"
-        )
-        share = rows[-1]["majority_share"]
+    elif compared > share + (1 - share) / 3:
         tips.append(
-            f"{dense}, so the labels can be told from the images, and another "
-            "--model or --routing may tell them"
-            if compared > share + (1 - share) / 3
-            else f"{dense} too, so look whether the labels can be told from "
-            "images of this size (--resize)"
+            f"{dense}{compared:.1%}, so the labels can be told from the "
+            "images, and another --model or --routing may tell them"
+        )
+    else:
+        tips.append(
+            f"{dense}{compared:.1%} too, so look whether the labels can be "
+            "told from images of this size (--resize)"
         )
     return f"What to try: {'; '.join(tips)}."

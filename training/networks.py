@@ -22,12 +22,6 @@ _LARGEST = 40
 
 def build_for(data: Data, config: Config, *, decoder: bool) -> keras.Model:
     """Returns the network of the settings, not compiled.
-
-    Args:
-        data: Images and labels.
-        config: Settings of the run.
-        decoder: Whether it reconstructs images too.
-
     Raises:
         UserError: If a name is unknown, the images do not fit, or there is no
             such backbone.

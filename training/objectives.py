@@ -61,15 +61,7 @@ def compile_model(
     steps_per_epoch: int,
     network: keras.Model,
 ) -> None:
-    """Gives a model its optimiser, losses and metrics.
-
-    Args:
-        model: What is trained.
-        name: `"baseline"`, or `"rem"`.
-        config: Settings of this training.
-        steps_per_epoch: Int. Steps after which the next epoch begins.
-        network: The network in it, from images to lengths.
-    """
+    """Gives a model its optimiser, losses and metrics."""
     optimizer = keras.optimizers.Adam(learning_rate(config, steps_per_epoch))
     if name == "rem" and config.decay:
         optimizer = rem.sensitivity_decay(
@@ -92,13 +84,7 @@ def compile_model(
 def losses(
     model: keras.Model, config: Config, network: keras.Model
 ) -> keras.losses.Loss | dict[str, keras.losses.Loss]:
-    """Returns the loss of the lengths, or a dict for several outputs.
-
-    Args:
-        model: What is trained.
-        config: Settings of this training.
-        network: The network in it, from images to lengths.
-    """
+    """Returns the loss of the lengths, or a dict for several outputs."""
     is_spread = models.network(config.model).loss == "spread"
     lengths = (
         tfcaps.losses.SpreadLoss() if is_spread else tfcaps.losses.MarginLoss()
@@ -187,9 +173,6 @@ def schedules(
 
     They set the step of pruning, the sharpness of the routing, the blueprints
     of parts, and the margins of losses.
-
-    Raises:
-        UserError: If `hard_margin_from` does not fit the network's loss.
     """
     callbacks: list[keras.callbacks.Callback] = []
     if getattr(model, "pruning", None) is not None:
@@ -217,13 +200,4 @@ def schedules(
     is_constant = keras.backend.backend() == "jax"
     if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
         callbacks.append(tfcaps.losses.IncreaseMargin(loss))
-    if config.hard_margin_from is not None:
-        if not isinstance(loss, tfcaps.losses.MarginLoss):
-            raise UserError(
-                "hard_margin_from needs a network with the margin loss, which "
-                f"{config.model} does not have."
-            )
-        callbacks.append(
-            tfcaps.losses.HardenMargin(loss, config.hard_margin_from)
-        )
     return callbacks

@@ -22,7 +22,7 @@ from training import presets
 from training.augmentation import recoloured
 from training.configs import Config
 from training.datasets import own
-from training.datasets.listing import Picture
+from training.datasets.own import Picture
 from training.image_data import Array, Floats, Images
 
 MODEL = "parts_capsnet_pictures"
@@ -30,8 +30,6 @@ MODEL = "parts_capsnet_pictures"
 _PHOTOS = "parts_capsnet_photos_unshared"
 _STEPS = 2200
 _FEWEST_EPOCHS = 8
-# Most rounds of these steps.
-_ROUNDS = 3
 # Images in a step, for training sets below so many images.
 _BATCHES = ((600, 16), (3000, 32), (math.inf, 64))
 # Sides of images that the network takes as they are, in pixels.
@@ -79,7 +77,6 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     settings: dict[str, Any] = {
         "dataset": dataset,
         "epochs": max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
-        "rounds": _ROUNDS,
         "batch_size": batch_size,
         "balanced": balanced,
         "dense_head": True,
@@ -112,11 +109,6 @@ def about(config: Config) -> str | None:
         f"{text}; {config.epochs} epochs (--epochs) of about {steps:,} steps "
         f"of {config.batch_size} (--batch-size) for {config.model} (--model)"
     )
-    if config.rounds > 1:
-        text += (
-            f"; the baseline gets up to {config.rounds} times as many while "
-            "validation pictures gain by them (--rounds)"
-        )
     changes = [
         text
         for done, text in (

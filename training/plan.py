@@ -1,12 +1,13 @@
 """Tells the cost of a run before anything is written: `--dry-run`."""
 
 import math
+import tempfile
 import time
 from typing import Any
 
 import keras
 
-from tfcaps import rem
+from tfcaps import graphs, rem
 from training import devices, features, networks, starting, train
 from training.callbacks import BackUp
 from training.configs import Config
@@ -19,9 +20,6 @@ from training.tables import TITLES
 _TIMED = 3
 # Pixels that are seen in a training of some minutes, each channel counted.
 _LONG = 1e9
-# Bytes of a parameter in a file: the model's, and Adam's two moments.
-_MODEL_BYTES = 4
-_MOMENT_BYTES = 8
 
 
 def cost(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
@@ -31,16 +29,14 @@ def cost(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
     """
     config = folder.config
     epochs = sum(config.of(name).epochs for name in config.trained_names)
-    seen = len(data.train.labels) * math.prod(data.image_shape) * epochs
-    if seen < _LONG:
+    if len(data.train.labels) * math.prod(data.image_shape) * epochs < _LONG:
         return
     total = sum(
         _show_training(name, data, folder, strategy)
         for name in config.trained_names
     )
-    about = _about(config, *config.trained_names)
     print(
-        f"Training takes {about} {_duration(total)} on this machine "
+        f"Training takes {_about(config)} {_duration(total)} on this machine "
         "(--epochs); --dry-run tells it without training."
     )
 
@@ -49,11 +45,6 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
     """Prints the plan of a run, with its size and an estimate of its time.
 
     A few steps of each model are trained for it, and forgotten.
-
-    Args:
-        data: Images and labels.
-        folder: Settings of the run, and where it would go.
-        strategy: What `make_strategy` returned.
     """
     config = folder.config
     rows, columns, channels = data.image_shape
@@ -83,18 +74,10 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
             print(f"training  {TITLES[name]}: that of {config.start_from}")
         else:
             total += _show_training(name, data, folder, strategy)
-    kept = len(config.model_names) * _MODEL_BYTES * model.count_params()
-    weights = sum(math.prod(v.shape) for v in model.trainable_variables)
-    backup = _MODEL_BYTES * model.count_params() + _MOMENT_BYTES * weights
-    print(
-        f"output    {folder.path}: about {_megabytes(kept)} of models, "
-        f"{_megabytes(backup)} more while training"
-    )
     begun = folder.path.exists()
-    about = _about(config, *config.trained_names)
     print(
-        f"\nTraining takes {about} {_duration(total)}; measuring, figures and "
-        "export come on top. "
+        f"\nTraining takes {_about(config)} {_duration(total)}; measuring, "
+        "figures and export come on top. "
         + ("Nothing was written." if begun else "No run folder has been made.")
     )
 
@@ -110,42 +93,34 @@ def _show_backbone(model: keras.Model, data: Data, folder: RunFolder) -> float:
         f"backbone  {config.backbone}: {rows}x{columns}x{channels} features, "
         f"{layer.model.count_params():,} parameters, frozen"
     )
-    kept = features.plan(model, data, config)
-    if kept is None:
-        why = features.obstacle(model, config)
+    if (why := features.obstacle(model, config)) is not None:
         print(f"          it runs in each step, because {why}")
         return 0.0
-    count, size, one_batch = kept
-    one_batch()
-    started = time.perf_counter()
-    one_batch()
+    front, _ = graphs.split(model, layer)
+    images = data.train.images[: config.batch_size]
+    for _ in range(2):  # the first is compiled
+        started = time.perf_counter()
+        features.maps_of(front, images, config.batch_size)
+    count, size = features.size(model, data, config)
     seconds = count * (time.perf_counter() - started) / config.batch_size
     print(
         f"          features of {count:,} images are computed once and kept, "
         f"{features.num_copies(config)} for each training image, about "
-        f"{_duration(seconds)}, {_megabytes(size)} in {folder.path} until the "
-        "end"
+        f"{_duration(seconds)}, {max(size / 2**20, 0.1):,.1f} MiB in "
+        f"{tempfile.gettempdir()} until the end"
     )
     return seconds
 
 
 def _show_training(
-    name: str,
-    data: Data,
-    folder: RunFolder,
-    strategy: Strategy | None,
+    name: str, data: Data, folder: RunFolder, strategy: Strategy | None
 ) -> float:
     """Prints how a model is trained, and returns the seconds."""
     config = folder.config.of(name)
-
-    def trained(backup: str) -> int:
-        return BackUp(folder.backup_path(backup)).epochs
-
-    begun = sum(
-        trained(train.backup_name(name, k)) > 0 for k in range(1, config.rounds)
+    done, tuned = (
+        BackUp(folder.backup_path(backup)).epochs
+        for backup in (name, f"{name}-tuned")
     )
-    done = trained(train.backup_name(name, begun)) - begun * config.epochs
-    tuned = trained(f"{name}-tuned") - (begun + 1) * config.epochs
     timed = _time(name, data, config, strategy)
     total = 0.0
     if name == "baseline" and config.trials > 1 and not done:
@@ -160,16 +135,16 @@ def _show_training(
     for what, epochs, past, (steps, seconds) in zip(
         ("", ", fine-tuning"),
         (config.epochs, config.fine_tune_epochs),
-        (done, max(tuned, 0)),
+        (done, max(tuned - config.epochs, 0)),
         timed,
         strict=False,
     ):
         left = epochs - past
-        more = " more" if past or begun else ""
         print(
-            f"training  {TITLES[name]}{what}: {left}{more} epochs of {steps} "
-            f"steps of {config.batch_size} images, {1000 * seconds:.0f} ms a "
-            f"step, {_about(config, name)} {_duration(left * steps * seconds)}"
+            f"training  {TITLES[name]}{what}: {left}{' more' if past else ''} "
+            f"epochs of {steps} steps of {config.batch_size} images, "
+            f"{1000 * seconds:.0f} ms a step, {_about(config)} "
+            f"{_duration(left * steps * seconds)}"
         )
         total += left * steps * seconds
     return total
@@ -182,20 +157,14 @@ def _time(
 
     Of the capsules, and of the fine-tuning if there is to be any.
     """
+    start = starting.network(config) if name == "rem" else None
     with devices.scope(strategy):
-        setup = train.prepare(
-            name,
-            data,
-            config,
-            strategy,
-            lambda model: features.with_dummy_features(model, data, config),
-            starting.network(config) if name == "rem" else None,
-        )
+        setup = train.prepare(name, data, config, strategy, start)
         timed = [_time_of(setup)]
         if config.fine_tune_epochs:
-            joint = config.decoder == "joint"
-            model = networks.build_for(data, config, decoder=joint)
-            with train.tuned(name, model, data, config, strategy) as setup:
+            with train.tuned(
+                name, setup.model, data, config, strategy
+            ) as setup:
                 timed.append(_time_of(setup))
     return timed
 
@@ -211,6 +180,7 @@ def _time_of(setup: train.Setup) -> tuple[int, float]:
         verbose=0,
         callbacks=[clock],
     )
+    rem.strip_pruning(setup.trained)
     return setup.batches.num_batches, min(clock.seconds[1:])
 
 
@@ -229,12 +199,9 @@ class _Clock(keras.callbacks.Callback):
         self.seconds.append(time.perf_counter() - self.started)
 
 
-def _about(config: Config, *names: str) -> str:
-    """Returns how exact the time of models is."""
-    if config.stops_early:
-        return "at most about"
-    more = config.rounds > 1 and "baseline" in names
-    return "at least about" if more else "about"
+def _about(config: Config) -> str:
+    """Returns how exact the time is."""
+    return "about" if config.patience is None else "at most about"
 
 
 def _duration(seconds: float) -> str:
@@ -242,7 +209,3 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
-
-
-def _megabytes(size: float) -> str:
-    return f"{max(size / 2**20, 0.1):,.1f} MiB"

@@ -5,7 +5,6 @@ drives it and `rem.strip_pruning` ends it. To add one, add its function, its
 line in `_BEGIN`, and its name in `training/configs.py`.
 """
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -139,8 +138,10 @@ def keep_pruned(model: keras.Model) -> None:
     begin_masks(model, Pruning(weights, masks))
 
 
-def polynomial_schedule(config: Config, steps_per_epoch: int) -> Any:
-    """Polynomial decay over the configured part of the training.
+def polynomial_schedule(
+    config: Config, steps_per_epoch: int
+) -> Callable[[int], tuple[bool, float]]:
+    """tfmot's polynomial decay over the configured part of the training.
 
     There are about a hundred updates, the last of them at its end.
     """
@@ -149,26 +150,8 @@ def polynomial_schedule(config: Config, steps_per_epoch: int) -> Any:
     end = max(round(config.pruning_end * steps), begin + 1)
     frequency = max((end - begin) // 100, 1)
     end = begin + (end - begin) // frequency * frequency
-    if keras.backend.backend() == "jax" or not _has_tfmot():
-        return _without_tfmot(config.final_sparsity, begin, end, frequency)
-    # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
-    import tensorflow_model_optimization as tfmot
-
-    return tfmot.sparsity.keras.PolynomialDecay(
-        0.0, config.final_sparsity, begin, end, frequency=frequency
-    )
-
-
-def _has_tfmot() -> bool:
-    return importlib.util.find_spec("tensorflow_model_optimization") is not None
-
-
-def _without_tfmot(
-    final: float, begin: int, end: int, frequency: int
-) -> Callable[[int], tuple[bool, float]]:
-    """Returns tfmot's polynomial decay from 0, without tfmot."""
     polynomial = keras.optimizers.schedules.PolynomialDecay(
-        0.0, end - begin, final, power=3.0
+        0.0, end - begin, config.final_sparsity, power=3.0
     )
 
     def schedule(step: int) -> tuple[bool, float]:

@@ -32,6 +32,11 @@ examples:
 Settings that are not given come from training/presets.py.
 """
 
+_LISTS: dict[str, Mapping[str, Any]] = {
+    "datasets": sources.SOURCES,
+    "models": models.MODELS,
+}
+
 # ------------------------------------------------------------------- the flags
 
 
@@ -73,41 +78,20 @@ def make_parser() -> Parser:
         "tensorboard)",
     }.items():
         add(f"--{flag}", action="store_true", help=about)
-    for flag, known in (
-        ("--list-datasets", sources.SOURCES),
-        ("--list-models", models.MODELS),
-    ):
-        add(
-            flag,
-            action=_Print,
-            lines={name: one.about for name, one in known.items()},
-            help="print the names with their meaning, and end",
-        )
+    for flag in _LISTS:
+        about = "print the names with their meaning, and end"
+        add(f"--list-{flag}", action="store_true", help=about)
     return parser
-
-
-class _Print(argparse.Action):
-    """Prints names and what they mean, and ends the command."""
-
-    def __init__(
-        self,
-        option_strings: Sequence[str],
-        dest: str,
-        lines: Mapping[str, str],
-        help: str,
-    ):
-        super().__init__(option_strings, dest, nargs=0, help=help)
-        self.lines = lines
-
-    def __call__(self, parser: Any, *args: Any) -> None:
-        width = max(map(len, self.lines))
-        for name, about in self.lines.items():
-            print(f"{name:{width}}  {about}")
-        parser.exit()
 
 
 def check(options: argparse.Namespace) -> None:
     """Raises `UserError` where no training is needed to see a mistake."""
+    for flag, known in _LISTS.items():
+        if getattr(options, f"list_{flag}"):
+            width = max(map(len, known))
+            for name, one in known.items():
+                print(f"{name:{width}}  {one.about}")
+            raise SystemExit(0)
     if options.dataset is not None or options.data_dir is not None:
         sources.check(
             options.dataset if options.dataset is not None else "digits",
@@ -199,23 +183,29 @@ def train_and_measure(
         started: When the run began, as `time.monotonic` tells; `None` if a part
             of it was done before, in a time that is not known.
     """
-    from training import dense_head, devices, features, learnt, results, train
+    from training import dense_head, devices, learnt, results, train
     from training.tables import TITLES
 
     config = folder.config
     compared = None
+    kept: dict[str, Any] = {}
     trained: dict[str, Any] = {}
-    with features.removed_after(folder.path):
-        if config.dense_head and devices.num_processes() == 1:
-            compared = dense_head.accuracy(data, folder)
-        for name in config.model_names:
-            print(f"\n{TITLES[name]} on {data.name}", flush=True)
-            trained[name] = train.train_model(
-                name, data, folder, strategy, tensorboard=options.tensorboard
-            )
-            if name == "baseline" and config.rem and not options.force:
-                rows = folder.read_metrics(name)
-                learnt.check(config, len(data.train.labels), rows, compared)
+    if config.dense_head and devices.num_processes() == 1:
+        compared = dense_head.accuracy(data, folder, kept)
+    for name in config.model_names:
+        print(f"\n{TITLES[name]} on {data.name}", flush=True)
+        trained[name] = train.train_model(
+            name,
+            data,
+            folder,
+            strategy,
+            tensorboard=options.tensorboard,
+            kept=kept,
+        )
+        if name == "baseline" and config.rem and not options.force:
+            rows = folder.read_metrics(name)
+            learnt.check(config, len(data.train.labels), rows, compared)
+    kept.clear()
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
         reports, tests = results.measure(config, data, trained)

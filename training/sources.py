@@ -35,10 +35,6 @@ SOURCES = {
         "scikit-learn's 8x8 digits, part of that package",
         "digits:load",
     ),
-    "cluttered_digits": Source(
-        "the same, enlarged, among pieces of other digits",
-        "cluttered:digits",
-    ),
     "figures": Source(
         "arrangements of five parts among loose ones, made here",
         "figures:generate",
@@ -65,11 +61,6 @@ SOURCES = {
     "affine_mnist": Source(
         "the same with a test set that is made here",
         "affnist:generate",
-        needs_mnist=True,
-    ),
-    "cluttered_mnist": Source(
-        "shifted MNIST among pieces of other digits",
-        "cluttered:mnist",
         needs_mnist=True,
     ),
     "multimnist": Source(

@@ -12,9 +12,9 @@ import keras
 from cli import UserError
 from tfcaps import rem
 from training import configs, defaults, networks, presets, pruning
+from training.batches import check_shift
 from training.configs import Config
 from training.datasets import Data
-from training.feeding import check_shift
 from training.folder import RunFolder
 
 # Flags of a run that are no settings of it.
@@ -56,8 +56,6 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
         if given.get("pruning", config.pruning) != config.pruning:
             # No limit of the iterative pruning is a target of the others.
             config = dataclasses.replace(config, final_sparsity=own)
-    if "epochs" in given:
-        config = dataclasses.replace(config, rounds=1)
     config = dataclasses.replace(config, **given)
     _check_used(config, given)
     return RunFolder(options.out or _free_name(config), config)
@@ -129,7 +127,6 @@ def settings(run: str) -> Config:
         _finished(run).config,
         rem=False,
         baseline=True,
-        rounds=1,
         dense_head=False,
         start_from=None,
         warm_start=True,
@@ -190,12 +187,6 @@ def begin_with(
 
     If that one is smaller, since its filters or types of capsules were pruned,
     it is that one itself, in float32.
-
-    Args:
-        model: The network of the settings.
-        start: The trained one.
-        config: The settings.
-
     Raises:
         UserError: If it is another network.
     """

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import keras
@@ -22,20 +22,19 @@ from training import (
     pruning,
     starting,
 )
-from training.batches import Batches
+from training.batches import Batches, stream, training_batches
 from training.callbacks import (
     BackUp,
     Measure,
     StopIfNotFinite,
     StopOnValidation,
     TensorBoard,
-    accuracy,
 )
 from training.configs import Config
 from training.datasets import Data
 from training.devices import Strategy
-from training.feeding import epoch_starter, stream, training_batches
 from training.folder import RunFolder
+from training.image_data import Array
 from training.progress import progress
 
 # Starts are compared after so many epochs, by so many batches; their seeds are
@@ -43,10 +42,6 @@ from training.progress import progress
 TRIAL_EPOCHS = 2
 _TRIAL_BATCHES = 30
 _TRIAL_SEEDS = 1000
-# Validation accuracy from which on no further round is needed, and the share by
-# which a round must lower the validation loss to be followed by one.
-_ENOUGH = 0.9
-_GAIN = 0.02
 # The learning rate of fine-tuning, as a share of that of the capsules.
 _SLOWER = 0.1
 
@@ -82,6 +77,7 @@ def train_model(
     strategy: Strategy | None,
     *,
     tensorboard: bool = False,
+    kept: dict[str, Array] | None = None,
 ) -> keras.Model | None:
     """Trains a model, or takes it from the folder if that was done before.
 
@@ -92,6 +88,8 @@ def train_model(
             metrics go.
         strategy: What `make_strategy` returned.
         tensorboard: Write logs for TensorBoard. Defaults to `False`.
+        kept: Features that the models of a run share, see
+            `features.cache_features`. Defaults to none yet.
 
     Returns:
         The trained model, stripped of pruning, compacted if that was
@@ -116,29 +114,21 @@ def train_model(
         config = dataclasses.replace(
             config, sharpness_start=None, width_start=None
         )
-
-    def keep(model: keras.Model) -> features.CachedFeatures | None:
-        return features.cache_features(
-            model, data, config, folder.path, progress() % 2
-        )
-
     with devices.scope(strategy):
-        setup = prepare(name, data, config, strategy, keep, start)
+        kept = {} if kept is None else kept
+        setup = prepare(name, data, config, strategy, start, kept)
         backup, epochs, stops = name, config.epochs, []
         if name == "baseline" and config.trials > 1:
             backup = _best_start(setup, data, folder)
-        if config.stops_early:
+        if config.patience is not None:
             stops = [stop_on_validation(name, folder, setup)]
             epochs = stops[0].epochs(epochs)
         _fit(name, setup, folder, (0, epochs), backup, tensorboard, stops)
         for stop in stops:
             stop.restore(setup.trained)
-        done = config.epochs
-        if name == "baseline" and config.rounds > 1:
-            done *= _further_rounds(setup, folder, tensorboard)
         if config.fine_tune_epochs:
             print("\nfine-tuning the whole network", flush=True)
-            span = (done, done + config.fine_tune_epochs)
+            span = (config.epochs, config.epochs + config.fine_tune_epochs)
             with tuned(name, setup.model, data, config, strategy) as setup:
                 backup = f"{name}-tuned"
                 _fit(name, setup, folder, span, backup, tensorboard)
@@ -149,8 +139,8 @@ def train_model(
             model = rem.compact(model)
     if devices.process() == 0:
         folder.save_model(name, model)
-        for kept in folder.backups(name):
-            shutil.rmtree(kept, ignore_errors=True)
+        for backed_up in folder.backups(name):
+            shutil.rmtree(backed_up, ignore_errors=True)
         folder.best_path(name).unlink(missing_ok=True)
     devices.wait()
     if devices.process() > 0:
@@ -165,10 +155,8 @@ def prepare(
     data: Data,
     config: Config,
     strategy: Strategy | None,
-    keep: Callable[
-        [keras.Model], features.CachedFeatures | None
-    ] = lambda model: None,
     start: keras.Model | None = None,
+    kept: dict[str, Array] | None = None,
 ) -> Setup:
     """Builds and compiles a model in the strategy's scope, and begins pruning.
 
@@ -177,10 +165,9 @@ def prepare(
         data: Images and labels.
         config: Settings of this training.
         strategy: What `make_strategy` returned.
-        keep: From the model to what is trained instead of it, see
-            `training/features.py`. Defaults to the model itself.
         start: A trained network whose weights it begins with. Defaults to
             `None`, which draws them.
+        kept: As in `features.cache_features`. Defaults to `None`.
     """
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
@@ -190,8 +177,8 @@ def prepare(
         )
     if start is not None:
         model = starting.begin_with(model, start, config)
-    kept = keep(model) or features.CachedFeatures(model, data, Batches)
-    setup = _compiled(name, model, kept, config, strategy)
+    cached = features.cache_features(model, data, config, kept)
+    setup = _compiled(name, model, cached, config, strategy)
     if name == "rem":
         pruning.begin(setup.trained, config, setup.data, setup.batches)
     return setup
@@ -236,7 +223,13 @@ def fit(
         epochs=epochs,
         verbose=progress(),
         shuffle=False,  # the batches have an order of their own
-        callbacks=[epoch_starter(batches), StopIfNotFinite(), *callbacks],
+        callbacks=[
+            keras.callbacks.LambdaCallback(
+                on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
+            ),
+            StopIfNotFinite(),
+            *callbacks,
+        ],
     )
 
 
@@ -288,31 +281,17 @@ def stop_on_validation(
     Raises:
         UserError: If there are no validation images.
     """
-    config = folder.config
-    validation = validation_batches(setup)
-    if not len(validation.labels):
+    batches, split = setup.batches, setup.data.validation
+    if not len(split.labels):
         raise UserError(
-            "patience and stop_accuracy need validation images; give "
-            "--validation a share above 0."
+            "patience needs validation images; give --validation a share "
+            "above 0."
         )
-    takes_best = name == "baseline" and config.patience is not None
-    ends = name == "rem" and config.pruning in pruning.SCHEDULED
     return StopOnValidation(
-        validation,
+        Batches(*split, batches.batch_size, arrange=batches.arrange),
         folder.path / f"validation-{name}.json",
-        patience=config.patience,
-        accuracy=config.stop_accuracy,
-        not_before=math.ceil(config.pruning_end * config.epochs) if ends else 0,
-        compare_from=config.hard_margin_from or 0,
-        best=folder.best_path(name) if takes_best else None,
-    )
-
-
-def validation_batches(setup: Setup) -> Batches:
-    """Returns the validation images as the model is trained on others."""
-    batches = setup.batches
-    return Batches(
-        *setup.data.validation, batches.batch_size, arrange=batches.arrange
+        patience=int(folder.config.patience or 0),
+        best=folder.best_path(name) if name == "baseline" else None,
     )
 
 
@@ -400,72 +379,6 @@ def _loss_of_start(setup: Setup) -> float:
     return float(values["loss"])
 
 
-def _further_rounds(setup: Setup, folder: RunFolder, tensorboard: bool) -> int:
-    """Trains the baseline for further rounds; returns how many it has had."""
-    config = folder.config
-
-    def train_round(number: int) -> None:
-        steps = setup.batches.num_batches
-        objectives.compile_model(
-            setup.trained, "baseline", config, steps, setup.network
-        )
-        span = (number * config.epochs, (number + 1) * config.epochs)
-        backup = backup_name("baseline", number)
-        _fit("baseline", setup, folder, span, backup, tensorboard)
-
-    validation = validation_batches(setup)
-    return further_rounds(setup.trained, validation, train_round, config.rounds)
-
-
-def further_rounds(
-    model: keras.Model,
-    validation: Batches,
-    train_round: Callable[[int], None],
-    most: int,
-) -> int:
-    """Trains a model that has been trained for a round, as long as it helps.
-
-    In each the learning rate starts anew and falls to 0: warm restarts, as in
-    "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017. There is
-    a second round if fewer than 90 % of the validation images are right, and
-    others while the last one lowered the validation loss by 2 %. The weights
-    are those of the last round. Nothing is kept of what it decides, as a
-    resumed training measures the same again.
-
-    Args:
-        model: Compiled, with an accuracy among its metrics.
-        validation: Validation batches; without images there is one round.
-        train_round: Trains it for another round of this number, from 0.
-        most: Int. Most rounds, with the first.
-
-    Returns:
-        How many rounds it has had, with the first.
-    """
-    before = math.inf
-    for number in range(1, most):
-        if not len(validation.labels):
-            return number
-        values = model.evaluate(validation, verbose=0, return_dict=True)
-        loss, right = values["loss"], accuracy(values)
-        has_gained = loss <= (1 - _GAIN) * before
-        if not has_gained or right >= _ENOUGH:
-            return number
-        if devices.process() == 0:
-            print(
-                f"\n{right:.1%} of the validation images are right: round "
-                f"{number + 1} of at most {most} (--rounds)",
-                flush=True,
-            )
-        train_round(number)
-        before = loss
-    return most
-
-
-def backup_name(name: str, number: int) -> str:
-    """Returns the name of the back-up of a model's round, counted from 0."""
-    return f"{name}-round-{number + 1}" if number else name
-
-
 @contextlib.contextmanager
 def tuned(
     name: str,
@@ -478,18 +391,10 @@ def tuned(
 
     What changes during a training has come to its end: losses have their full
     weight, nothing more is pruned or decays, and what is 0 stays at 0.
-
-    Args:
-        name: As in `train_model`.
-        model: A network whose capsules are trained.
-        data: Images and labels.
-        config: Settings of the training of the capsules.
-        strategy: What `make_strategy` returned.
     """
     layer = features.backbone_of(model)
     if layer is None:
         raise ValueError(f"{model.name} has no frozen backbone to be tuned.")
-    hardened = config.hard_margin_from is not None
     config = dataclasses.replace(
         config,
         epochs=config.fine_tune_epochs,
@@ -497,7 +402,6 @@ def tuned(
         learning_rate_decay=None,
         coupling_ramp=0.0,
         decay=0.0,
-        hard_margin_from=0 if hardened else None,
         sharpness_start=None,
     )
     with layer.thawed():

@@ -89,6 +89,28 @@ def assert_refused(capsys, folder, line, message):
 
 
 FLAGS = [
+    ("run --no-such-flag", "unrecognized arguments: --no-such-flag"),
+    ("run --epoch 1", "unrecognized arguments: --epoch 1"),
+    ("run --epochs 0", "'0' is not a whole number at least 1"),
+    ("run --epochs two", "'two' is not a whole number at least 1"),
+    ("run --seed -1", "is not a whole number from 0 to 4294967295"),
+    ("run --rem --final-sparsity 1", "is not a number from 0.0 to 0.999"),
+    ("run --rem --decay nan", "'nan' is not a number from 0.0 to 1.0"),
+    ("run --strategy tpu", "invalid choice: 'tpu'"),
+    ("run --model resnet", "unknown model 'resnet'; the models are"),
+    ("run --routing magic", "'magic' is neither a number of iterations"),
+    ("run --routing 0", "'0' is neither a number of iterations nor one"),
+    (
+        "run --dataset digits --model deepcaps --routing em",
+        "deepcaps does not fit: ConvCaps3D takes a routing whose only",
+    ),
+    ("run --dataset no_such_set", "unknown data set 'no_such_set'"),
+    ("run --dataset missing.npz", "there is no file missing.npz"),
+    ("run --data-dir missing", "--data-dir 'missing' is not a folder"),
+    ("run --dataset tiny.npz --out done", "done exists and is not overwrit"),
+    ("run --dataset tiny.npz --out own.png/x", "own.png/x cannot be made"),
+    ("run --resume", "--resume needs --out"),
+    ("run --resume --out photos", "there is no run in photos"),
     ("run --validation 0.6", "from 0.0 to 0.5"),
     ("run --coupling-spread inf", "from 0.0 to 1000000.0"),
     ("run --levels 257", "from 2 to 256"),

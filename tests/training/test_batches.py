@@ -1,17 +1,18 @@
 """Batches: their order, and what happens to training images."""
 
-import dataclasses
-
+import keras
 import numpy as np
 import pytest
 
+from tests.backends import on_tensorflow
 from tests.tolerance import SUMS
-from training import images as pixels
+from training import presets, train
 from training.augmentation import Augmentation, recoloured, rotated, warped
-from training.batches import Batches
-from training.datasets import Protocol, protocol
+from training.batches import Batches, stream
+from training.configs import Config
 from training.image_data import Images
 from training.pairs import Partners, both_found, share_found
+from training.presets import protocol
 
 _EVERYTHING = Augmentation(
     shift=1,
@@ -51,12 +52,9 @@ def test_batches_cover_every_image_once_in_an_order_of_the_epoch():
         assert sorted(order) == list(range(10))
         seen.append(order.tolist())
     assert seen[0] == seen[2] != seen[1]
-
-
-def test_batches_without_a_seed_keep_the_order():
-    batches = Batches(Images(np.zeros((5, 2, 2, 1))), np.arange(5), 2)
-    labels = [batches[k][1].tolist() for k in range(3)]
-    assert labels == [[0, 1], [2, 3], [4]]
+    unseeded = Batches(Images(images), np.arange(10), 4)
+    labels = [unseeded[k][1].tolist() for k in range(3)]
+    assert labels == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_shifts_move_images_and_bring_in_zeros():
@@ -167,16 +165,6 @@ def test_contrast_keeps_the_mean():
     assert 0.2 <= factors.min() < 0.25 and 1.75 < factors.max() <= 1.8001
 
 
-def test_expanded_mnist_moves_a_digit_to_every_place_where_it_is_whole():
-    digit = pixels.centred(np.ones((3000, 28, 28, 1), np.uint8), 40)
-    ink = augmented(digit, shift=protocol("affnist").shift)[..., 0] > 0
-    assert (ink.sum(axis=(1, 2)) == 28 * 28).all()
-    tops, lefts = ink.any(axis=2).argmax(1), ink.any(axis=1).argmax(1)
-    assert set(zip(tops, lefts, strict=True)) == {
-        (row, column) for row in range(13) for column in range(13)
-    }
-
-
 def test_pairs_are_two_digits_of_different_classes():
     # The value of a digit is a power of two: their sum tells which they are.
     values = 2 ** np.arange(6, dtype=np.uint8)
@@ -222,14 +210,12 @@ def test_digits_found_are_those_among_the_two_longest_capsules():
     assert np.asarray(share_found(labels, lengths)).tolist() == [1, 0.5, 0]
 
 
-def test_protocols_name_augmentations():
-    own = {"mean", "std", "measured", "resize", "min_accuracy"}
-    names = {field.name for field in dataclasses.fields(Protocol)}
-    fields = {field.name for field in dataclasses.fields(Augmentation)}
-    assert names == own | fields
-    assert protocol("mine.npz") == Protocol(shift=2)
-    assert protocol("cifar10:3.0.2") == protocol("cifar10") != Protocol()
-    assert protocol("imagenette/160px-v2").resize == 128
+def test_protocols_are_settings():
+    for name, settings in presets.PROTOCOLS.items():
+        Config(dataset=name, **settings)
+    assert protocol("mine.npz") == {}
+    assert protocol("cifar10:3.0.2") == protocol("cifar10") != {}
+    assert protocol("imagenette/160px-v2")["resize"] == 128
 
 
 def test_rare_classes_are_repeated_until_all_are_equally_frequent():
@@ -286,14 +272,6 @@ def test_zoom_shows_the_fill_beyond_the_edges(fill, more, outside):
         assert (inside <= 5.4**2).all()
 
 
-def test_zoom_enlarges():
-    images = np.zeros((1, 9, 9, 1), np.uint8)
-    images[0, 3:6, 3:6] = 255
-    augment = Augmentation(zoom=(2.0, 2.0), shift=0)
-    new = augment.move(images, np.random.default_rng(0))
-    assert new.astype(float).sum() == pytest.approx(255 * 36, rel=0.02)
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_everything_moves_in_one_go(dtype):
     rng = np.random.default_rng(0)
@@ -330,3 +308,58 @@ def test_colours_are_exchanged_and_negated():
         np.float32(0.1),
         np.float32(0.9),
     }
+
+
+def named_batches():
+    def arrange(images, labels):
+        return {"images": images, "labels": labels}, {"lengths": labels}
+
+    images = Images(np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1))
+    return Batches(images, np.arange(10), 4, seed=1, arrange=arrange)
+
+
+def seen(streamed):
+    order = []
+    for inputs, targets in streamed:
+        images, labels = np.array(inputs["images"]), np.array(inputs["labels"])
+        np.testing.assert_allclose(images.ravel(), labels / 255, rtol=1e-6)
+        np.testing.assert_array_equal(labels, targets["lengths"])
+        order.append(labels.tolist())
+    return order
+
+
+@on_tensorflow
+def test_a_stream_has_the_batches_of_the_epoch_and_tunes_nothing():
+    given = named_batches()
+    streamed = stream(given)
+    assert not streamed.options().autotune.enabled
+    assert int(streamed.cardinality()) == given.num_batches == 3
+    for epoch in (0, 1):
+        given.start_epoch(epoch)
+        expected = [given[k][0]["labels"].tolist() for k in range(3)]
+        assert seen(streamed) == expected
+    given.start_epoch(0)
+    assert seen(streamed) != expected
+
+
+def test_fit_draws_each_epoch_before_it_reads_it(monkeypatch):
+    given = named_batches()
+    read = []
+    images = keras.Input((1, 1, 1), name="images")
+    labels = keras.Input((), name="labels", dtype="int32")
+    lengths = keras.layers.Dense(1, name="lengths")(images)
+    model = keras.Model([images, labels], {"lengths": lengths})
+    model.compile("sgd", {"lengths": "mse"})
+    get = Batches.__getitem__
+
+    def noted(self, index):
+        read.append((self._epoch, index))
+        return get(self, index)
+
+    monkeypatch.setattr(Batches, "__getitem__", noted)
+    read.clear()
+    monkeypatch.setattr("training.train.progress", lambda: 0)
+    train.fit(model, given, [], 3)
+    each = [(epoch, index) for epoch in range(3) for index in range(3)]
+    # Keras looks at the first batches of a `PyDataset`.
+    assert read[-9:] == each

@@ -8,10 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from cli import UserError
 from tests.training.test_run import command, tiny_data
-from tfcaps import rem
-from tfcaps.layers import ClassCaps, Length
 from training import datasets, dense_head, networks
 from training.configs import Config
 from training.folder import RunFolder
@@ -36,43 +33,6 @@ def test_a_dense_layer_stands_where_capsules_stood(name, features):
     below = [w.path for w in model.weights if "logits" not in w.path]
     assert set(below) < {w.path for w in network.weights}
     assert not [w for w in below if "caps" in w]
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [("efficient_capsnet", 128), ("dr_capsnet_small", 8 * 8)],
-)
-def test_dense_layers_stand_on_the_convolution_of_the_primary_capsules(
-    name, values
-):
-    network = networks.build(name, (32, 32, 1), 5, decoder=True)
-    model = dense_head.build(network, "primary")
-    hidden = model.get_layer("hidden")
-    assert hidden.input.shape[1:] == (values,)
-    # One more unit would be more parameters than the capsules have.
-    params = model.count_params()
-    capsules = rem.encoder(network).count_params()
-    assert params <= capsules < params + values + 1 + 5
-    images = np.random.default_rng(0).random((2, 32, 32, 1), "float32")
-    below = network.get_layer("primary_caps")
-    conv = below.conv
-    model.get_layer("primary_conv").set_weights(conv.get_weights())
-    features = keras.Model(network.inputs[0], below.input)
-    flat = keras.Model(model.inputs[0], model.get_layer("flat").output)
-    expected = np.maximum(conv(features(images)), 0).reshape(2, -1)
-    np.testing.assert_allclose(flat(images), expected, atol=1e-5)
-
-
-def test_a_network_without_primary_capsules_is_refused():
-    layers = [
-        keras.layers.Flatten(),
-        keras.layers.Reshape((16, 4)),
-        ClassCaps(3, 4),
-        Length(),
-    ]
-    network = keras.Sequential([keras.Input((8, 8, 1)), *layers])
-    with pytest.raises(UserError, match="needs a network with PrimaryCaps"):
-        dense_head.build(network, "primary")
 
 
 def test_it_is_measured_on_every_test_set(tmp_path, capsys):

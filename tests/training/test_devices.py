@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from unittest import mock
 
 import keras
 import numpy as np
@@ -147,28 +146,6 @@ def test_strategy_of_another_backend_is_an_error(
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
     with pytest.raises(UserError, match="needs the environment variable"):
         devices.make_strategy(strategy)
-
-
-def test_gpus_are_named(monkeypatch):
-    assert devices.accelerators() == []
-    if keras.backend.backend() == "jax":
-        import jax
-
-        cpu, gpu = jax.devices()[0], mock.Mock(platform="gpu")
-        gpu.device_kind = "NVIDIA H100 80GB HBM3"
-        monkeypatch.setattr(jax, "devices", lambda: [cpu, gpu])
-    else:
-        import tensorflow as tf
-
-        details = {"device_name": "NVIDIA H100 80GB HBM3"}
-        experimental = tf.config.experimental
-        monkeypatch.setattr(
-            tf.config, "list_physical_devices", lambda kind: [kind]
-        )
-        monkeypatch.setattr(
-            experimental, "get_device_details", lambda gpu: details
-        )
-    assert devices.accelerators() == ["NVIDIA H100 80GB HBM3"]
 
 
 def test_processes_share_batches_of_a_multiple_of_all_devices():

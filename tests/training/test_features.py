@@ -96,18 +96,12 @@ def exact(monkeypatch):
     monkeypatch.setattr(features, "_DTYPE", np.float32)
 
 
-def prepared(name, data, config, path):
-    return train.prepare(
-        name,
-        data,
-        config,
-        None,
-        lambda model: features.cache_features(model, data, config, path, 0),
-    )
+def prepared(name, data, config, kept):
+    return train.prepare(name, data, config, None, kept=kept)
 
 
-def test_the_head_on_kept_features_is_the_network(data, config, tmp_path):
-    ready = prepared("baseline", data, config, tmp_path)
+def test_the_head_on_kept_features_is_the_network(data, config):
+    ready = prepared("baseline", data, config, {})
     for part in ("validation", "test"):
         images, labels = getattr(data, part)
         maps, kept_labels = getattr(ready.data, part)
@@ -137,12 +131,14 @@ def test_the_head_on_kept_features_is_the_network(data, config, tmp_path):
     ],
 )
 def test_training_on_features_is_training_on_images(
-    name, changes, data, config, tmp_path, exact
+    name, changes, data, config, exact, monkeypatch
 ):
     config = dataclasses.replace(config, **changes)
     with not_compiled():
-        on_images = train.prepare(name, data, config, None)
-        on_features = prepared(name, data, config, tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(features, "obstacle", lambda *of: "it is tested")
+            on_images = train.prepare(name, data, config, None)
+        on_features = prepared(name, data, config, {})
     frozen = on_features.model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
         used = train.schedules_of(ready)
@@ -161,9 +157,9 @@ def test_training_on_features_is_training_on_images(
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_epochs_go_through_the_copies(data, config, tmp_path):
+def test_epochs_go_through_the_copies(data, config):
     config = dataclasses.replace(config, epochs=9)
-    ready = prepared("baseline", data, config, tmp_path)
+    ready = prepared("baseline", data, config, {})
     first = []
     for epoch in range(6):
         ready.batches.start_epoch(epoch)
@@ -177,22 +173,15 @@ def test_epochs_go_through_the_copies(data, config, tmp_path):
     assert features.num_copies(plain) == 1
 
 
-def test_what_is_kept_is_computed_once(data, config, tmp_path, monkeypatch):
-    prepared("baseline", data, config, tmp_path)
-    assert len(list((tmp_path / "features").iterdir())) == 2 + 2
-    calls = []
-    compute = features._maps_of
-    monkeypatch.setattr(
-        features, "_maps_of", lambda *args: calls.append(1) or compute(*args)
-    )
-    prepared("rem", data, config, tmp_path)
-    assert not calls
-    fewer = dataclasses.replace(data, test=data.validation)
-    prepared("rem", fewer, config, tmp_path)
-    assert calls
+def test_what_is_kept_is_computed_once(data, config, monkeypatch):
+    kept = {}
+    prepared("baseline", data, config, kept)
+    assert list(kept) == ["train-0", "train-1", "validation", "test"]
+    monkeypatch.setattr(features, "maps_of", pytest.fail)
+    prepared("rem", data, config, kept)
 
 
-def test_nothing_is_kept_where_it_cannot_be(data, config, tmp_path, capsys):
+def test_nothing_is_kept_where_it_cannot_be(data, config, capsys):
     for changes, why in (
         ({"decoder": "joint", "rem": False}, "needs images"),
         ({"routing": "regularized"}, "learns from labels"),
@@ -202,12 +191,10 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, tmp_path, capsys):
         joint = changed.decoder == "joint"
         model = networks.build_for(data, changed, decoder=joint)
         assert why in features.obstacle(model, changed)
-        assert (
-            features.cache_features(model, data, changed, tmp_path, 0) is None
-        )
+        kept = {}
+        cached = features.cache_features(model, data, changed, kept)
+        assert cached.head is model and cached.data is data and not kept
         assert why in capsys.readouterr().out
-        assert features.with_dummy_features(model, data, changed) is None
-    assert not (tmp_path / "features").exists()
 
 
 def flags(tmp_path, backbone, *more):
@@ -244,22 +231,20 @@ def tuned(tmp_path_factory):
         patch.setattr(callbacks.BackUp, "on_epoch_end", stop)
         with pytest.raises(KeyboardInterrupt):
             train_rem(folder)
-    assert (folder.path / "features").is_dir()
     assert (folder.path / "backup-rem-tuned").is_dir()
     with not_compiled():
         return train_rem(RunFolder.resume(folder.path)), folder, file
 
 
 def train_rem(folder):
-    with features.removed_after(folder.path):
-        return train.train_model("rem", make_data(), folder, None)
+    return train.train_model("rem", make_data(), folder, None)
 
 
 @pytest.mark.slow
 def test_a_run_that_is_stopped_in_fine_tuning_goes_on(tuned):
     _, folder, _ = tuned
     left = {path.name for path in folder.path.iterdir()}
-    assert not {"features", "backup-rem", "backup-rem-tuned"} & left
+    assert not {"backup-rem", "backup-rem-tuned"} & left
     rows = folder.read_metrics()
     assert [row["epoch"] for row in rows] == [0, 1, 2, 3]
 

@@ -1,6 +1,5 @@
 """The guide "Your own photos": its commands in their order, on drawn shapes."""
 
-import json
 import re
 import shlex
 
@@ -82,20 +81,6 @@ def test_the_guide_explains_new_pictures(photos, capsys, rng):
     folder.save_reports({"baseline": report}, {"baseline": {}})
     assert follow("training.explain", the_only("training.explain")) == 0
     assert_explained(folder.path / "explained", capsys.readouterr().out)
-
-
-@nightly
-@pytest.mark.slow
-def test_the_guide_asks_a_server(photos, url, capsys):
-    version = photos / "runs" / "photos" / "served" / MODEL / "1"
-    version.mkdir(parents=True)
-    manifest = json.dumps({"classes": [*KINDS, "none"]})
-    (version / "manifest.json").write_text(manifest)
-    # The server of the tests has other networks, of four classes.
-    asked = the_only("export.client")
-    more = ("--url", url, "--model", "grey")
-    assert follow("export.client", asked, *more) == 0
-    assert_answered(capsys.readouterr().out)
 
 
 def test_the_guide_shows_every_step():

@@ -25,12 +25,6 @@ def test_what_is_taken_is_float32_in_0_to_1(kind, rows):
     assert images.pixels is pixels and images.take(rows).pixels.dtype == kind
 
 
-def test_changing_what_is_taken_changes_no_image():
-    images = Images((BYTES / 255).astype(np.float32))
-    images[:][...] = 0.5
-    np.testing.assert_array_equal(images.pixels, (BYTES / 255).astype("f4"))
-
-
 def test_labels_go_with_their_images():
     split = Split(Images(BYTES), np.arange(4)).take(np.array([2, 0]))
     np.testing.assert_array_equal(split.images.pixels, BYTES[[2, 0]])

@@ -6,7 +6,7 @@ from PIL import Image, ImageDraw
 
 from tests.pictures import KINDS, write_shapes
 from training import images as pixels
-from training.datasets.listing import Picture
+from training.datasets.own import Picture
 from training.pictures import unchanged_by
 
 

@@ -11,11 +11,10 @@ from cli import UserError
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
-from training import configs, networks, objectives, pruning, train
+from training import configs, networks, objectives, pruning
 from training.augmentation import Augmentation
 from training.batches import Batches
 from training.datasets.data import Data
-from training.folder import RunFolder
 from training.image_data import Images, Split
 
 _MEAN, _STD = (0.2, 0.4, 0.6), (0.5, 0.25, 0.1)
@@ -41,10 +40,7 @@ def test_the_network_standardises_its_images(rng, settings):
     wanted = built()((images - _MEAN) / _STD)
     model = rem.encoder(built(_MEAN, _STD, **settings))
     np.testing.assert_allclose(model(images), wanted, atol=1e-5)
-
-
-def test_one_number_stands_for_all_channels(rng):
-    images = rng.random((5, 12, 12, 3), dtype=np.float32)
+    # One number stands for all channels.
     np.testing.assert_allclose(
         built((0.3,), (0.5,))(images), built()((images - 0.3) / 0.5), atol=1e-5
     )
@@ -205,38 +201,6 @@ def test_rates_fall_by_a_factor_where_one_is_given():
     )
     decays = objectives.decay_rate(config, 10)
     assert float(decays(20)) == pytest.approx(0.081)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("decoder", ["none", "joint"])
-def test_the_margin_is_hard_from_the_epoch_of_the_settings(data, decoder):
-    config = configs.Config(
-        decoder=decoder, hard_margin_from=1, batch_size=16, shift=0
-    )
-    setup = train.prepare("baseline", data, config, None)
-    trained, batches = setup.trained, setup.batches
-    used = train.schedules_of(setup)
-    trained.fit(batches, epochs=2, verbose=0, callbacks=used)
-    loss = trained.loss if decoder == "none" else trained.loss["lengths"]
-    assert (loss.m_plus, loss.m_minus, loss.down_weight) == (0.95, 0.05, 0.8)
-    without = train.schedules_of(setup._replace(config=configs.Config()))
-    assert len(without) == len(used) - 1
-
-
-def test_a_hard_margin_needs_the_margin_loss(data):
-    config = configs.Config(model="em_capsnet", hard_margin_from=1)
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    model.compile("sgd", tfcaps.losses.SpreadLoss())
-    with pytest.raises(UserError, match="which em_capsnet does not have"):
-        objectives.schedules(model, config, Batches(*data.train, 16))
-
-
-def test_losses_are_compared_from_the_hard_margin_on(data, tmp_path):
-    config = configs.Config(hard_margin_from=7, patience=2)
-    folder = RunFolder(tmp_path, config)
-    setup = train.prepare("baseline", data, config, None)
-    stop = train.stop_on_validation("baseline", folder, setup)
-    assert stop.compare_from == 7
 
 
 @pytest.mark.parametrize(

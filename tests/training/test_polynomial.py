@@ -1,4 +1,4 @@
-"""The schedule of a run reaches its sparsity, with tfmot and without it."""
+"""The schedule of a run is tfmot's and reaches its sparsity."""
 
 import pytest
 import tensorflow  # noqa: F401 (on JAX conftest.py leaves this file out)
@@ -10,11 +10,15 @@ from training import configs, pruning
 @pytest.mark.parametrize(
     ("epochs", "steps"), [(1, 1), (1, 29), (12, 422), (40, 29)]
 )
-def test_without_tfmot_it_is_the_same(epochs, steps, monkeypatch):
+def test_the_schedule_is_that_of_tfmot(epochs, steps):
+    tfmot = pytest.importorskip("tensorflow_model_optimization")
     config = configs.Config(epochs=epochs, final_sparsity=0.8)
-    theirs = pruning.polynomial_schedule(config, steps)
-    monkeypatch.setattr(pruning, "_has_tfmot", lambda: False)
     ours = pruning.polynomial_schedule(config, steps)
+    end = max(round(0.6 * epochs * steps), 1)
+    every = max(end // 100, 1)
+    theirs = tfmot.sparsity.keras.PolynomialDecay(
+        0.0, 0.8, 0, end // every * every, frequency=every
+    )
     updates = []
     for step in range(1, epochs * steps + 1):
         is_time, sparsity = theirs(step)

@@ -22,6 +22,11 @@ def test_a_run_goes_on_with_the_backend_it_was_begun_on(tmp_path):
     environment.write_text(json.dumps(begun))
     with pytest.raises(UserError, match="begun on other.*KERAS_BACKEND=other"):
         RunFolder.resume(folder.path)
+    settings = folder.path / "config.json"
+    known = settings.read_text()
+    settings.write_text(json.dumps(json.loads(known) | {"rounds": 3}))
+    with pytest.raises(UserError, match="rounds=3.* nothing but 1; use"):
+        RunFolder.resume(folder.path)
     # What is finished may be drawn and exported on any.
     (folder.path / "rem.json").write_text("{}")
     RunFolder.resume(folder.path)

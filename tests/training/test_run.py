@@ -1,10 +1,7 @@
 """The main job, end to end on tiny data, and its mistakes."""
 
-import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -13,9 +10,8 @@ import pytest
 
 import tfcaps
 from tests.commands import status_of
-from tests.training.datasets.test_datasets import arrays
 from tfcaps import rem
-from training import defaults, results, run, starting, train
+from training import results, run, starting, train
 from training.folder import RunFolder
 
 _ROOT = Path(__file__).parents[2]
@@ -143,66 +139,6 @@ def test_resuming_removes_what_was_being_written(finished, tmp_path, name):
     assert set(folder.rglob("*")) - {folder / "served" / "tiny"} == before
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
-        (["--epochs", "0"], "'0' is not a whole number at least 1"),
-        (["--epochs", "two"], "'two' is not a whole number at least 1"),
-        (["--batch-size", "-3"], "'-3' is not a whole number at least 1"),
-        (["--seed", "-1"], "is not a whole number from 0 to 4294967295"),
-        (["--final-sparsity", "1"], "is not a number from 0.0 to 0.999"),
-        (["--epoch", "1"], "unrecognized arguments: --epoch 1"),
-        (["--decay", "nan"], "'nan' is not a number from 0.0 to 1.0"),
-        (["--levels", "1"], "'1' is not a whole number from 2 to 256"),
-        (["--strategy", "tpu"], "invalid choice: 'tpu'"),
-        (["--model", "resnet"], "unknown model 'resnet'; the models are"),
-        (
-            ["--dataset", "digits", "--model", "dr_capsnet"],
-            "at least 17 rows and 17 columns",
-        ),
-        (["--routing", "magic"], "'magic' is neither a number of iterations"),
-        (["--routing", "0"], "'0' is neither a number of iterations nor one"),
-        (["--decoder", "both"], "invalid choice: 'both'"),
-        (["--pruning", "all"], "invalid choice: 'all'"),
-        (["--samples", "0"], "'0' is not a whole number at least 1"),
-        (
-            ["--dataset", "digits", "--model", "deepcaps", "--routing", "em"],
-            "deepcaps does not fit: ConvCaps3D takes a routing whose only",
-        ),
-        (["--dataset", "no_such_set"], "unknown data set 'no_such_set'"),
-        (["--dataset", "missing.npz"], "there is no file missing.npz"),
-        (["--dataset", "./a/b"], "is neither a folder nor an .npz file"),
-        (["--dataset", "few.npz"], "few.npz must have the arrays x_train"),
-        (["--dataset", "label.npz"], "test labels must be in 0 to 2"),
-        (["--dataset", "shape.npz"], "they must have one shape"),
-        (["--dataset", "small.npz"], "sides must be from 3 to 40 pixels"),
-        (["--data-dir", "missing"], "--data-dir 'missing' is not a folder"),
-        (["--out", "taken"], "taken exists and is not overwritten"),
-        (["--out", "few.npz/x"], "few.npz/x cannot be made"),
-        (["--resume"], "--resume needs --out"),
-        (["--resume", "--out", "taken"], "there is no run in taken"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_mistakes_are_one_line_and_status_2(
-    tmp_path, monkeypatch, capsys, flags, message
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "taken").mkdir()
-    np.savez("few.npz", **arrays(y_test=None))
-    np.savez("label.npz", **arrays(y_test=np.full(6, 3)))
-    np.savez("shape.npz", **arrays(x_test=np.zeros((6, 7, 7), np.uint8)))
-    tiny_data("small.npz", size=2)
-    before = sorted(str(p) for p in tmp_path.rglob("*"))
-    assert command("--rem", *flags) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.err.startswith("training/run.py: error: ")
-    assert sorted(str(p) for p in tmp_path.rglob("*")) == before
-
-
 @pytest.mark.slow
 def test_resuming_a_finished_run_changes_no_number(finished, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
@@ -218,65 +154,12 @@ def test_resuming_a_finished_run_changes_no_number(finished, tmp_path, capsys):
     assert "frozen capsules" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", "{}", None], ids=["cut", "list", "empty", "wrong type"]
-)
-def test_resuming_from_a_broken_config_is_an_error(
-    finished, tmp_path, capsys, text
-):
-    config = json.loads((finished / "config.json").read_text())
-    broken = json.dumps({**config, "epochs": "two"}) if text is None else text
-    (tmp_path / "config.json").write_text(broken)
-    assert command("--resume", "--out", tmp_path) == 2
-    assert "is not the config of a run" in capsys.readouterr().err
-    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
-
-
 def test_zero_is_a_setting():
     options = run.make_parser().parse_args(
         ["--rem", "--decay", "0", "--final-sparsity", "0", "--seed", "0"]
     )
     config = starting.open_folder(options).config
     assert (config.decay, config.final_sparsity, config.rem) == (0, 0, True)
-
-
-def test_resuming_with_other_settings_is_an_error(finished, capsys):
-    assert command("--resume", "--out", finished, "--epochs", 7) == 2
-    assert "has epochs=2, not 7" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_mistake_prints_nothing_else_in_a_real_process(tmp_path):
-    done = subprocess.run(
-        [sys.executable, _ROOT / "training" / "run.py", "--dataset", "x.npz"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 2
-    assert done.stderr == "training/run.py: error: there is no file x.npz.\n"
-    assert done.stdout == ""
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_an_accuracy_ends_a_training_but_not_before_its_pruning(
-    tmp_path, monkeypatch
-):
-    load = defaults.load
-    monkeypatch.setattr(
-        defaults,
-        "load",
-        lambda *of: dataclasses.replace(load(*of), stop_accuracy=0.0),
-    )
-    out = tmp_path / "run"
-    assert command(
-        "--rem", "--bare", "--dataset", tiny_data(tmp_path / "tiny.npz"),
-        "--epochs", 5, "--out", out,
-    ) == 0  # fmt: skip
-    epochs = [(row["model"], row["epoch"]) for row in metrics(out)]
-    # Pruning ends at 80 % of five epochs.
-    assert epochs == [("baseline", 0), *(("rem", epoch) for epoch in range(4))]
 
 
 @pytest.mark.slow

@@ -56,23 +56,21 @@ def test_no_limit_of_the_recipe_is_a_target(tmp_path, pruning):
 def test_the_recipe_has_what_a_network_needs():
     config = defaults.load("affnist")
     deep = presets.published(config, "deepcaps_rem")
-    assert deep.hard_margin_from == 100 and deep.min_accuracy == 0.5
+    assert deep.model == "deepcaps_rem" and deep.min_accuracy == 0.5
     assert presets.published(config, "gamma_capsnet").levels == (11, 6)
     assert presets.published(config).levels == 11
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("patience", [2, None])
-def test_the_baseline_is_that_of_the_lowest_validation_loss(tmp_path, patience):
+def test_the_baseline_is_that_of_the_lowest_validation_loss(tmp_path):
     path = tiny_data(tmp_path / "tiny.npz")
     config = configs.Config(
         dataset=path,
         batch_size=8,
-        epochs=91 if patience else 5,
+        epochs=91,
         learning_rate=0.5,  # so that the loss goes up and down
         learning_rate_decay=1.0,
-        patience=patience,
-        stop_accuracy=None if patience else 1.0,
+        patience=2,
     )
     folder = RunFolder(tmp_path / "run", config)
     folder.create()
@@ -88,8 +86,7 @@ def test_the_baseline_is_that_of_the_lowest_validation_loss(tmp_path, patience):
     model.compile(loss=tfcaps.losses.MarginLoss(), jit_compile=False)
     loss, *_ = model.evaluate(Batches(*data.validation, 8), verbose=0)
     assert min(losses) < losses[-1] and len(losses) < 91
-    wanted = min(losses) if patience else losses[-1]
-    assert loss == pytest.approx(wanted, rel=1e-4)
+    assert loss == pytest.approx(min(losses), rel=1e-4)
     # The last epoch is measured, also where it was not known before.
     assert metrics(folder.path)[-1]["epoch"] == len(losses) - 1
     assert not list(folder.path.glob("best-*"))

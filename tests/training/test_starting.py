@@ -62,15 +62,6 @@ def test_rem_begins_where_the_baseline_ended(tmp_path, begun, warm):
 
 
 @pytest.mark.slow
-def test_without_a_baseline_there_is_nothing_to_begin_with(tmp_path):
-    data = tiny_data(tmp_path / "tiny.npz")
-    flags = ("--rem", "--dataset", data, "--epochs", 1, "--bare")
-    out = tmp_path / "run"
-    assert command(*flags, "--warm-start", "--no-baseline", "--out", out) == 0
-    assert RunFolder.open(out).config.warm_start
-
-
-@pytest.mark.slow
 def test_the_network_is_the_baseline_and_rem_begins_with_it(
     finished, tmp_path, begun
 ):
@@ -171,9 +162,6 @@ def test_a_run_that_is_not_finished_is_none_to_start_from(
     flags = ("--rem", "--start-from", begun, "--out", tmp_path / "run")
     assert command(*flags) == 2
     assert "no model.keras. Go on with it" in capsys.readouterr().err
-
-
-def test_a_missing_run_is_named(tmp_path, capsys):
     nowhere = tmp_path / "nowhere"
     assert command("--rem", "--start-from", nowhere) == 2
     assert f"no run in {nowhere}" in capsys.readouterr().err

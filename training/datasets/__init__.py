@@ -3,7 +3,7 @@
 `training/sources.py` lists those that have a name. Besides them there are any
 name of TensorFlow Datasets, a file ending in `.npz` with the arrays `x_train`,
 `y_train`, `x_test`, `y_test`, a folder with one folder of images for each
-class, and a CSV file of images and labels, see `listing`.
+class, and a CSV file of images and labels, see `own`.
 
 `--data-dir` is where TensorFlow Datasets are prepared, or where the original
 files of affNIST or Tiny ImageNet lie; the modules say which. A folder of the
@@ -15,13 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cli import UserError
-from training.datasets import affnist, listing, own, prepared
+from training.datasets import affnist, own, prepared
 from training.datasets.data import Data
-from training.datasets.protocols import Protocol, protocol
 from training.images import channel_statistics
 from training.sources import SOURCES, Source, check
 
-__all__ = ["Data", "Protocol", "channel_statistics", "load", "protocol"]
+__all__ = ["Data", "channel_statistics", "load"]
 
 
 def load(
@@ -68,7 +67,7 @@ def load(
             options["seed"] = seed
         if source.needs_mnist:
             if name == "affnist":
-                affnist.files(data_dir)  # or MNIST is downloaded for nothing
+                affnist.file(data_dir)  # or MNIST is downloaded for nothing
             # Not beside the original files: in the library's own folder.
             there = data_dir is not None and (Path(data_dir) / "mnist").is_dir()
             mnist = prepared.load("mnist", data_dir if there else None)
@@ -77,7 +76,7 @@ def load(
         module = importlib.import_module(f"training.datasets.{place}")
         make: Callable[..., Data] = getattr(module, function)
         data = make(data_dir=data_dir, validation=validation, **options)
-    elif name not in SOURCES and name and listing.is_listed(path):
+    elif name not in SOURCES and name and own.is_listed(path):
         data = own.pictures(path, resize, validation, skip_broken=skip_broken)
     else:
         if path.suffix == ".npz":

@@ -34,29 +34,21 @@ def load(mnist: Data, data_dir: str | None, validation: float) -> Data:
 
     Args:
         mnist: MNIST, nothing held out.
-        data_dir: Folder with `test.mat` of the transformed digits, or with the
-            32 files of `test_batches.zip`.
+        data_dir: Folder with `test.mat` of the transformed digits.
         validation: Not 0 to have a validation set.
 
     Raises:
         UserError: If there is no such file or it is something else.
     """
     expanded = _expanded(mnist.test)
-    parts = [_read(path) for path in files(data_dir)]
-    images, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
+    images, labels = _read(file(data_dir))
     if _is_transposed(images, labels):
         images = images.swapaxes(1, 2)
     return _data("affnist", mnist, (images, labels), expanded, validation)
 
 
 def generate(mnist: Data, data_dir: str | None, validation: float) -> Data:
-    """Makes a test set in the manner of affNIST, which it is not.
-
-    Args:
-        mnist: MNIST, nothing held out.
-        data_dir: Not used.
-        validation: Not 0 to have a validation set.
-    """
+    """Makes a test set in the manner of affNIST, which it is not."""
     images, labels = mnist.test.images.pixels, mnist.test.labels
     draw = np.random.default_rng(0)
     test = np.stack([transform(x, random_map(draw), draw) for x in images])
@@ -129,22 +121,21 @@ def _expanded(split: Split) -> Arrays:
     return pixels.centred(images.pixels, _SIZE), labels
 
 
-def files(data_dir: str | None) -> list[Path]:
-    """Returns `test.mat`, or else the numbered files in their order."""
-    if data_dir is not None:
-        folder = Path(data_dir)
-        if (folder / "test.mat").is_file():
-            return [folder / "test.mat"]
-        for place in (folder, folder / "test_batches"):
-            numbered = [p for p in place.glob("*.mat") if p.stem.isdecimal()]
-            if numbered:
-                return sorted(numbered, key=lambda path: int(path.stem))
-    raise UserError(
-        "affnist needs test.mat, or 1.mat to 32.mat, of the transformed digits "
-        "(from www.cs.toronto.edu/~tijmen/affNIST) in the folder of "
-        f"--data-dir; {data_dir or 'no folder'} is given. What tfcaps can make "
-        "itself is affine_mnist."
-    )
+def file(data_dir: str | None) -> Path:
+    """Returns `test.mat` of the transformed digits.
+
+    Raises:
+        UserError: If it is not there.
+    """
+    path = Path(data_dir or ".") / "test.mat"
+    if data_dir is None or not path.is_file():
+        raise UserError(
+            "affnist needs test.mat of the transformed digits (from "
+            "www.cs.toronto.edu/~tijmen/affNIST) in the folder of --data-dir; "
+            f"{data_dir or 'no folder'} is given. What tfcaps can make itself "
+            "is affine_mnist."
+        )
+    return path
 
 
 def _read(path: Path) -> Arrays:

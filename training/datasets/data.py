@@ -12,7 +12,6 @@ from training.image_data import Array, Images, Split
 
 # Images and labels of a file, before `checked`.
 Arrays = tuple[Array, Array]
-_Masked = tuple[Split, Masks | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,23 +63,26 @@ class Data:
     def reduced(self, samples: int) -> "Data":
         """Returns at most so many images of each part, drawn at random."""
         draw = np.random.default_rng(0)
-
-        def some(split: Split, masks: Masks | None) -> _Masked:
-            drawn = draw.permutation(len(split.labels))[:samples]
-            rows = np.sort(drawn)
-            return split.take(rows), masks and masks[rows]
-
-        return self._each(some)
+        rows = {
+            id(split): np.sort(draw.permutation(len(split.labels))[:samples])
+            for split in self._splits()
+        }
+        few = self._each(lambda split: split.take(rows[id(split)]))
+        return dataclasses.replace(
+            few,
+            masks=self.masks and self.masks[rows[id(self.test)]],
+            validation_masks=self.validation_masks
+            and self.validation_masks[rows[id(self.validation)]],
+        )
 
     def resized(self, size: int) -> "Data":
-        """Returns the images with so many rows and columns, bilinear."""
+        """Returns the images with so many rows and columns, bilinear.
+
+        Masks are those of the images' own size, and are left out.
+        """
         return self._each(
-            lambda split, masks: (
-                Split(
-                    Images(pixels.resize(split.images.pixels, size)),
-                    split.labels,
-                ),
-                masks and masks.resized(size),
+            lambda split: split.with_pixels(
+                pixels.resize(split.images.pixels, size)
             )
         )
 
@@ -90,29 +92,24 @@ class Data:
         The training images are cut at random places, by `Batches`.
         """
         cut = self._each(
-            lambda split, masks: (
-                Split(
-                    Images(pixels.centre_crop(split.images.pixels, size)),
-                    split.labels,
-                ),
-                masks and masks.centre_cropped(size),
+            lambda split: split.with_pixels(
+                pixels.centre_crop(split.images.pixels, size)
             )
         )
         return dataclasses.replace(cut, train=self.train)
 
-    def _each(self, change: Callable[[Split, Masks | None], _Masked]) -> "Data":
-        train, _ = change(self.train, None)
-        test, masks = change(self.test, self.masks)
-        validation, held = change(self.validation, self.validation_masks)
-        others = {k: change(split, None)[0] for k, split in self.others.items()}
+    def _splits(self) -> list[Split]:
+        return [self.train, self.test, self.validation, *self.others.values()]
+
+    def _each(self, change: Callable[[Split], Split]) -> "Data":
         return dataclasses.replace(
             self,
-            train=train,
-            test=test,
-            validation=validation,
-            others=others,
-            masks=masks,
-            validation_masks=held,
+            train=change(self.train),
+            test=change(self.test),
+            validation=change(self.validation),
+            others={k: change(split) for k, split in self.others.items()},
+            masks=None,
+            validation_masks=None,
         )
 
 

@@ -10,11 +10,6 @@ _TEST_SHARE = 0.5  # 90 samples a class: entropies up to 6.5 bits
 
 def load(data_dir: str | None = None, validation: float = 0.0) -> Data:
     """Reads them; half of each class is for testing.
-
-    Args:
-        data_dir: Not used.
-        validation: Share of the training digits that is held out.
-
     Returns:
         Images `[n, 8, 8, 1]`, float in [0, 1].
     """

@@ -1,12 +1,9 @@
 """Masks of test images: the pixels of objects and their parts."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from training import images as pixels
 from training.image_data import Array, Pixels, Rows
 
 _INK = 0.3  # of white; the pale rim of a stroke is darker
@@ -57,43 +54,6 @@ class Masks:
             if name != "kind_names" and values is not None
         }
         return dataclasses.replace(self, **known)
-
-    def resized(self, size: int) -> "Masks":
-        """Returns masks of so many rows and columns, as images are resized.
-
-        A pixel belongs to a thing if at least half of it does.
-        """
-        sides = np.array(self.object.shape[1:])
-        return self._each(
-            lambda masks: pixels.resize(masks.astype(np.float32), size) >= 0.5,
-            # The first pixel begins at -0.5.
-            lambda centres: (centres + 0.5) * size / sides - 0.5,
-        )
-
-    def centre_cropped(self, size: int) -> "Masks":
-        """Returns the middle, as it is cut out of images."""
-        cut = (np.array(self.object.shape[1:]) - size) // 2
-        return self._each(
-            lambda masks: pixels.centre_crop(masks, size),
-            lambda centres: centres - cut,
-        )
-
-    def _each(
-        self,
-        change: Callable[[Array], Array],
-        move: Callable[[Array], Array],
-    ) -> "Masks":
-        """Changes masks as images `[n, h, w, 1]`, and moves centres."""
-        changed: dict[str, Any] = {}
-        for name in ("object", "parts", "loose"):
-            *count, rows, columns = getattr(self, name).shape
-            flat = getattr(self, name).reshape(-1, rows, columns, 1)
-            new = change(flat)
-            changed[name] = new.reshape(*count, *new.shape[1:3])
-        for name in ("centres", "loose_centres"):
-            if (centres := getattr(self, name)) is not None:
-                changed[name] = move(centres)
-        return dataclasses.replace(self, **changed)
 
 
 def inked(images: Pixels) -> Array:

@@ -117,35 +117,6 @@ def test_missing_and_broken_npz_files_are_refused(tmp_path):
         datasets.load(str(path))
 
 
-def test_folders_of_class_folders_are_read(tmp_path):
-    for name, count in (("cats", 10), ("dogs", 5)):
-        for k in range(count):
-            write_image(tmp_path / name / f"{k}.png")
-    data = datasets.load(str(tmp_path), validation=0.0)
-    assert data.class_names == ("cats", "dogs")
-    assert data.image_shape == (6, 5, 3)
-    assert np.bincount(data.test.labels).tolist() == [2, 1]
-    assert np.bincount(data.train.labels).tolist() == [8, 4]
-
-
-def test_unusable_folders_are_refused(tmp_path):
-    with pytest.raises(UserError, match="at least two folders"):
-        datasets.load(str(tmp_path))
-    for name in ("cats", "dogs"):
-        write_image(tmp_path / name / "1.png")
-    with pytest.raises(UserError, match="cats must have at least two images"):
-        datasets.load(str(tmp_path))
-    for name in ("cats", "dogs"):
-        write_image(tmp_path / name / "2.png")
-    write_image(tmp_path / "dogs" / "3.png", size=(6, 6))
-    with pytest.raises(UserError, match="must have one size"):
-        datasets.load(str(tmp_path))
-    assert datasets.load(str(tmp_path), resize=4).image_shape == (4, 4, 3)
-    (tmp_path / "dogs" / "3.png").write_text("no image")
-    with pytest.raises(UserError, match="3.png is not a readable image"):
-        datasets.load(str(tmp_path))
-
-
 def test_grey_images_among_coloured_ones_get_three_channels(tmp_path, rng):
     grey = rng.integers(0, 256, (6, 5), np.uint8)
     for name in ("cats", "dogs"):
@@ -266,9 +237,9 @@ def test_resizing_is_pillows(shape):
     wanted = np.moveaxis(wanted, 1, -1).astype(int)
     resized = images.resize(pixels, 24)
     assert resized.dtype == np.uint8
-    assert np.abs(resized - wanted).max() <= 1  # Pillow rounds twice
+    np.testing.assert_array_equal(resized, wanted)
     floats = images.resize(pixels / 255.0, 24)
-    assert floats.dtype == np.float32 and floats.max() <= 1.0
+    assert floats.dtype == np.float32
     assert np.abs(255 * floats - wanted).max() < 1.001
 
 

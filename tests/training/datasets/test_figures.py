@@ -1,6 +1,5 @@
 """Generated figures: what tells their class, and what their masks are of."""
 
-import itertools
 import zlib
 from collections import Counter
 
@@ -23,11 +22,6 @@ def apart(first, second):
     return ndimage.distance_transform_edt(~first)[second].min()
 
 
-def guessed(clues):
-    """Share of the classes that the best guess from a clue gets right."""
-    return len(set(clues)) / len(clues)
-
-
 def test_the_parts_alone_do_not_tell_the_class():
     for figure in FIVE.figures:
         assert sorted(figure) == sorted(FIVE.kinds)
@@ -36,27 +30,10 @@ def test_the_parts_alone_do_not_tell_the_class():
 
 def test_a_part_at_its_slot_leaves_three_classes_at_least():
     for slot in zip(*FIVE.figures, strict=True):
-        counts = Counter(slot)
-        assert guessed(slot) == 0.3
-        assert sorted(counts.values()) == [3, 3, 4]
+        assert sorted(Counter(slot).values()) == [3, 3, 4]
     for kind in FIVE.kinds:
         slots = Counter(figure.index(kind) for figure in FIVE.figures)
         assert sorted(slots.values()) == [3, 3, 4]
-
-
-def test_neighbours_together_leave_more_than_one_class():
-    slots = np.array(FIVE.slots)
-    neighbours = [
-        (a, b)
-        for a, b in itertools.combinations(range(5), 2)
-        if np.linalg.norm(slots[a] - slots[b]) < 9.0
-    ]
-    assert len(neighbours) == 7
-    shares = [
-        guessed([(figure[a], figure[b]) for figure in FIVE.figures])
-        for a, b in neighbours
-    ]
-    assert np.mean(shares) < 0.6 and max(shares) == 0.8
 
 
 def test_what_is_drawn_depends_on_the_seed_alone():
@@ -75,18 +52,6 @@ def test_all_classes_are_equally_many_and_mixed(drawn):
     (_, labels), _ = drawn
     assert np.bincount(labels).tolist() == 10 * [30]
     assert len(set(labels[:30])) > 5
-
-
-def test_parts_are_bright_on_dark_ground(drawn):
-    (images, _), masks = drawn
-    inside = masks.object | masks.loose.any(axis=1)
-    ground = ~ndimage.maximum_filter(inside, (1, 3, 3))  # no pale rims
-    grey = images[..., 0] / 255.0
-    assert grey[ground].max() < 0.4
-    assert np.quantile(grey[ground], 0.99) < 0.2
-    assert np.quantile(grey[inside], 0.02) > 0.3
-    core = ndimage.minimum_filter(inside, (1, 3, 3))
-    assert grey[core].min() > 0.45
 
 
 def test_masks_are_of_the_kinds_at_their_slots(drawn):
@@ -131,15 +96,6 @@ def test_kinds_and_centres_are_those_of_the_masks(drawn):
     assert np.abs(np.median(discs) - 30) <= 2
 
 
-def test_parts_of_a_figure_are_near_and_do_not_overlap(drawn):
-    _, masks = drawn
-    assert masks.parts.sum(axis=1).max() == 1
-    for parts in masks.parts[:50]:
-        for number, part in enumerate(parts):
-            others = np.delete(parts, number, axis=0).any(axis=0)
-            assert apart(part, others) <= 4.0  # 3 dark pixels between
-
-
 def test_one_to_three_loose_parts_lie_off_the_figure(drawn):
     _, masks = drawn
     there = masks.loose.any(axis=(2, 3))
@@ -154,16 +110,6 @@ def test_one_to_three_loose_parts_lie_off_the_figure(drawn):
     )
     assert gaps.min() >= 1.8  # corners
     assert np.median(gaps) >= figures.LOOSE_GAP
-
-
-def test_figures_stand_anywhere_and_are_never_cut(drawn):
-    _, masks = drawn
-    for masked in (masks.object, masks.loose.any(axis=1)):
-        assert not masked[:, [0, -1]].all(axis=2).any()
-    rows = np.array([ndimage.center_of_mass(m) for m in masks.object])
-    assert np.ptp(rows[:, 0]) > 12 and np.ptp(rows[:, 1]) > 8
-    areas = masks.parts.sum(axis=(2, 3))
-    assert areas.min() >= 10
 
 
 def test_figures_are_loaded_with_masks_of_test_and_validation():
