@@ -121,8 +121,7 @@ def measure(
     import tfcaps
     from benchmarks import models
     from training import networks
-    from training.batches import Batches
-    from training.batches import stream
+    from training.batches import Batches, stream
     from training.image_data import Images
 
     tfcaps.keep_memory()

@@ -105,43 +105,6 @@ def finished(tmp_path_factory, worker_id):
     return folder / "run"
 
 
-# What the tests of the example client share. Its modules need TensorFlow.
-
-
-@pytest.fixture(scope="session")
-def networks():
-    """Networks by the name and version under which they are served."""
-    from tests import client_runs
-
-    return client_runs.make_networks()
-
-
-@pytest.fixture(scope="session")
-def served(networks, tmp_path_factory):
-    """The folder of all served models."""
-    from tests import client_runs
-
-    base = tmp_path_factory.mktemp("served")
-    client_runs.write(networks, base)
-    return base
-
-
-@pytest.fixture(scope="module")
-def url(served):
-    from tests import serving
-
-    with serving.serve_rest(served) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def address(served):
-    from tests import serving
-
-    with serving.serve_grpc(served) as address:
-        yield address
-
-
 @pytest.fixture
 def no_proxy(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")

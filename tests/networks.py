@@ -32,8 +32,10 @@ def of_capsules(layer, capsules, components):
 
 
 def built(layer, shape, weights):
-    """Builds a layer with given weights, or with normal ones of a generator."""
+    """Builds a layer with given weights, those of a generator, or its own."""
     layer.build((None, *shape[1:]))
+    if weights is None:
+        return layer
     if isinstance(weights, np.random.Generator):
         weights = [weights.normal(size=w.shape) for w in layer.get_weights()]
     layer.set_weights(weights)

@@ -1,7 +1,8 @@
 """Serves SavedModels on this machine in TensorFlow Serving's formats.
 
-Messages and status codes are those of its sources; rows ("instances"), states
-of versions, batching and labels are left out.
+Folders are `<base>/<name>/<version>/`. Messages and status codes are those of
+the server's sources; rows ("instances"), states of versions, batching and
+labels are left out.
 """
 
 import contextlib
@@ -13,30 +14,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 import grpc
-import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
     predict_pb2,
     prediction_service_pb2_grpc,
 )
 
-from tests.served_models import Models, ServingError, invalid
-
-_PREDICT = re.compile(r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+))?:predict")
-_METADATA = re.compile(r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+))?/metadata")
-_HTTP = {
-    grpc.StatusCode.INVALID_ARGUMENT: 400,
-    grpc.StatusCode.FAILED_PRECONDITION: 400,
-    grpc.StatusCode.NOT_FOUND: 404,
-}
+_PATH = re.compile(r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict|/.*)")
 
 
 @contextlib.contextmanager
 def serve_rest(base):
     """Yields the URL of a server for the models in a folder."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.models = Models(base)
+    server.models = _Models(base)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
@@ -55,7 +49,7 @@ def serve_grpc(base):
     options = [("grpc.max_receive_message_length", 2**31 - 1)]
     server = grpc.server(workers, options=options)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        _Servicer(Models(base)), server
+        _Servicer(_Models(base)), server
     )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -66,24 +60,94 @@ def serve_grpc(base):
         workers.shutdown()
 
 
+class _ServingError(Exception):
+    """A status of gRPC, and a message."""
+
+
+class _Models:
+    """The models of a folder, each loaded when first asked for."""
+
+    def __init__(self, base):
+        self._base = base
+        self._loaded = {}
+        self._lock = threading.Lock()
+
+    def find(self, name, version=None):
+        """Returns a version of a model, the newest by default."""
+        folders = (self._base / name).glob("*/saved_model.pb")
+        names = [path.parent.name for path in folders]
+        known = sorted(int(name) for name in names if name.isdecimal())
+        if not known or version not in (None, *known):
+            asked = f"Latest({name})"
+            if version is not None:
+                asked = f"Specific({name}, {version})"
+            raise _ServingError(
+                grpc.StatusCode.NOT_FOUND,
+                f"Servable not found for request: {asked}",
+            )
+        folder = self._base / name / str(version or known[-1])
+        with self._lock:
+            if folder not in self._loaded:
+                self._loaded[folder] = _Model(folder)
+            return self._loaded[folder]
+
+
+class _Model:
+    def __init__(self, folder):
+        self.name, self.version = folder.parent.name, int(folder.name)
+        saved = saved_model_pb2.SavedModel()
+        saved.ParseFromString((folder / "saved_model.pb").read_bytes())
+        (graph,) = (
+            graph
+            for graph in saved.meta_graphs
+            if list(graph.meta_info_def.tags) == ["serve"]
+        )
+        self.definitions = dict(graph.signature_def)
+        self._model = tf.saved_model.load(str(folder))
+
+    def predict(self, signature, inputs):
+        """Returns the outputs of a signature, arrays by their names."""
+        if signature not in self.definitions:
+            raise _ServingError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f'Serving signature name: "{signature}" not found in '
+                "signature def",
+            )
+        infos = self.definitions[signature].inputs
+        if not isinstance(inputs, dict):
+            inputs = dict.fromkeys(infos, inputs)
+        tensors = {
+            key: tf.constant(inputs[key], tf.as_dtype(info.dtype))
+            for key, info in infos.items()
+        }
+        outputs = self._model.signatures[signature](**tensors)
+        return {key: outputs[key].numpy() for key in sorted(outputs)}
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        self._answer(self._get)
+        self._answer(_metadata)
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(lambda: self._post(body))
+        self._answer(lambda model: _predict(model, json.loads(body)))
 
     def log_message(self, *args):
         pass
 
-    def _answer(self, method):
+    def _answer(self, make):
+        name, version, _ = _PATH.fullmatch(self.path).groups()
         try:
-            status, content = 200, method()
-        except ServingError as error:
-            status, content = _HTTP[error.code], {"error": str(error)}
+            model = self.server.models.find(
+                unquote(name), version and int(version)
+            )
+            status, content = 200, make(model)
+        except _ServingError as error:
+            code, message = error.args
+            status = 404 if code == grpc.StatusCode.NOT_FOUND else 400
+            content = {"error": message}
         text = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -91,30 +155,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    def _parse(self, pattern):
-        match = pattern.fullmatch(self.path)
-        if not match:
-            raise invalid(f"Malformed request: {self.command} {self.path}")
-        name, version = match.groups()
-        return unquote(name), None if version is None else int(version)
-
-    def _get(self):
-        return _metadata(self.server.models.find(*self._parse(_METADATA)))
-
-    def _post(self, body):
-        name, version = self._parse(_PREDICT)
-        try:
-            request = json.loads(body)
-        except ValueError as error:
-            raise invalid(f"JSON Parse error: {error}") from error
-        model = self.server.models.find(name, version)
-        return _predict(model, request)
-
 
 def _metadata(model):
     """Returns what the server prints: each number of 64 bits is a string."""
     definitions = MessageToDict(
-        model.definition_map(),
+        get_model_metadata_pb2.SignatureDefMap(signature_def=model.definitions),
         preserving_proto_field_name=True,
         always_print_fields_with_no_presence=True,
     )
@@ -129,40 +174,10 @@ def _metadata(model):
 def _predict(model, request):
     """Answers columns ("inputs") with columns."""
     signature = request.get("signature_name", "serving_default")
-    if signature not in model.definitions:
-        raise invalid(
-            f'Serving signature name: "{signature}" not found in signature def'
-        )
-    infos = model.definitions[signature].inputs
-    if "inputs" not in request:
-        raise invalid("Missing 'inputs' or 'instances' key")
-    values = request["inputs"]
-    if not isinstance(values, dict):
-        values = dict.fromkeys(infos, values)
-    for key in infos:
-        if key not in values:
-            raise invalid(f"Missing named input: {key} in 'inputs' object.")
-    tensors = {key: _tensor(values[key], infos[key]) for key in infos}
-    outputs = model.predict(signature, tensors)
+    outputs = model.predict(signature, request["inputs"])
     lists = {key: value.tolist() for key, value in outputs.items()}
     (first, *more) = lists.values()
     return {"outputs": lists if more else first}
-
-
-def _tensor(values, info):
-    dtype = tf.as_dtype(info.dtype)
-    try:
-        array = np.array(values)
-    except ValueError as error:
-        raise invalid(f"Encountered list at unexpected size: {error}") from (
-            error
-        )
-    if dtype.is_integer and array.dtype.kind != "i":
-        raise invalid(
-            f"JSON Value: {array.ravel()[:1]} Type: Number is not of expected "
-            f"type: {dtype.name}"
-        )
-    return array.astype(dtype.as_numpy_dtype)
 
 
 class _Servicer(prediction_service_pb2_grpc.PredictionServiceServicer):
@@ -170,44 +185,22 @@ class _Servicer(prediction_service_pb2_grpc.PredictionServiceServicer):
         self._models = models
 
     def Predict(self, request, context):
-        with _status_for(context):
-            spec = request.model_spec
-            model = self._find(spec)
-            name = spec.signature_name or "serving_default"
-            if name not in model.definitions:
-                raise ServingError(
-                    grpc.StatusCode.FAILED_PRECONDITION,
-                    f'Serving signature key "{name}" not found.',
-                )
-            wanted = set(model.definitions[name].inputs)
-            if set(request.inputs) != wanted:
-                raise invalid(
-                    "input size does not match signature: "
-                    f"{len(request.inputs)}!={len(wanted)}"
-                )
-            inputs = {
-                key: tf.make_ndarray(value)
-                for key, value in request.inputs.items()
-            }
-            response = predict_pb2.PredictResponse()
-            for key, value in model.predict(name, inputs).items():
-                response.outputs[key].CopyFrom(_proto(value))
-            response.model_spec.name = spec.name
-            response.model_spec.signature_name = name
-            response.model_spec.version.value = model.version
-            return response
-
-    def _find(self, spec):
-        version = spec.version.value if spec.HasField("version") else None
-        return self._models.find(spec.name, version)
-
-
-@contextlib.contextmanager
-def _status_for(context):
-    try:
-        yield
-    except ServingError as error:
-        context.abort(error.code, str(error))
+        spec = request.model_spec
+        signature = spec.signature_name or "serving_default"
+        inputs = {k: tf.make_ndarray(v) for k, v in request.inputs.items()}
+        try:
+            version = spec.version.value if spec.HasField("version") else None
+            model = self._models.find(spec.name, version)
+            outputs = model.predict(signature, inputs)
+        except _ServingError as error:
+            context.abort(*error.args)
+        response = predict_pb2.PredictResponse()
+        for key, value in outputs.items():
+            response.outputs[key].CopyFrom(_proto(value))
+        response.model_spec.name = spec.name
+        response.model_spec.signature_name = signature
+        response.model_spec.version.value = model.version
+        return response
 
 
 def _proto(array):

@@ -22,13 +22,11 @@ def network(**settings):
     return tiny_capsnet(primary_kernel_size=4, **settings)
 
 
-@pytest.fixture(params=["in memory", "from a file"])
-def again(request, tmp_path):
-    """Returns a function that gives a model, or what is loaded of it."""
+@pytest.fixture
+def loaded(tmp_path):
+    """Returns a function that saves a model and loads it."""
 
     def give(model):
-        if request.param == "in memory":
-            return model
         model.save(tmp_path / "model.keras")
         return keras.models.load_model(tmp_path / "model.keras")
 
@@ -53,12 +51,14 @@ every_training_model = pytest.mark.parametrize("kind", TRAINING)
 
 
 @every_training_model
-def test_the_encoder_of_a_training_model_is_the_network(kind, again, images):
+def test_the_encoder_of_a_training_model_is_the_network(kind, loaded, images):
     model = network()
-    found = rem.encoder(again(TRAINING[kind](model)))
-    assert found.output.shape == (None, 3)
-    np.testing.assert_allclose(found(images), model(images), atol=SUMS)
-    assert len(graphs.routed_layers(found)) == 1
+    training = TRAINING[kind](model)
+    for again in (training, loaded(training)):
+        found = rem.encoder(again)
+        assert found.output.shape == (None, 3)
+        np.testing.assert_allclose(found(images), model(images), atol=SUMS)
+        assert len(graphs.routed_layers(found)) == 1
 
 
 FUNCTIONS = {
@@ -75,25 +75,22 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_take_a_training_model_as_the_network(name, again, images):
+def test_functions_take_a_training_model_as_the_network(name, images):
     model = network()
     kernel = model.get_layer("conv").kernel
     kernel.assign(np.asarray(kernel) * [1, 0, 1, 1])
-    training = again(rem.add_couplings(model, counterfactual=True))
+    training = rem.add_couplings(model, counterfactual=True)
     found = FUNCTIONS[name](training, images)
     assert repr(found) == repr(FUNCTIONS[name](model, images))
 
 
 @every_training_model
 def test_copies_of_a_training_model_are_those_of_the_network(
-    kind, again, images
+    kind, loaded, images
 ):
     model = network()
-    training = again(TRAINING[kind](model))
-    for make in (
-        lambda m: rem.quantize_couplings(m, 5),
-        rem.compact,
-    ):
+    training = loaded(TRAINING[kind](model))
+    for make in (lambda m: rem.quantize_couplings(m, 5), rem.compact):
         found = predicted(make(training), images)
         assert not found.keys() & {"couplings", "counterfactual"}
         np.testing.assert_allclose(
@@ -101,9 +98,9 @@ def test_copies_of_a_training_model_are_those_of_the_network(
         )
 
 
-def test_a_training_model_gets_a_decoder(again, images):
+def test_a_training_model_gets_a_decoder(loaded, images):
     model = network()
-    found = with_decoder(again(rem.add_couplings(model)))
+    found = with_decoder(loaded(rem.add_couplings(model)))
     outputs = predicted(found, images)
     assert outputs.keys() == {"lengths", "reconstruction"}
     np.testing.assert_allclose(outputs["lengths"], model(images), atol=SUMS)
@@ -120,11 +117,11 @@ COPIES = {
 
 @pytest.mark.parametrize("name", COPIES)
 @pytest.mark.parametrize("kind", ["decoder", "regularized"])
-def test_inputs_of_copies_stay_optional(name, kind, again, images):
+def test_inputs_of_copies_stay_optional(name, kind, loaded, images):
     model = network(routing="regularized" if kind != "decoder" else "dynamic")
     if kind == "decoder":
         model = with_decoder(model)
-    copy = again(COPIES[name](again(model)))
+    copy = loaded(COPIES[name](loaded(model)))
     copy.set_weights(model.get_weights())
     found = copy.predict({"images": images, "labels": None}, verbose=0)
     expected = model.predict({"images": images, "labels": None}, verbose=0)
@@ -170,12 +167,30 @@ MAKE_COPIES = {
 
 
 @pytest.mark.parametrize("name", MAKE_COPIES)
-def test_a_class_with_its_own_training_is_kept(name):
+def test_a_class_of_ones_own_is_kept_or_refused(name):
+    make, plain = MAKE_COPIES[name], network()
+    ends = plain.input, plain.output
+    copy = make(Halved(*ends, name="halved"))
+    assert (type(copy), copy.name) == (Halved, "halved")
+    patched = network()
+    patched.train_step = lambda data: {}
+    for model, said in (
+        (Settings(*ends, share=0.1), "own `compute_loss`, or .*a Settings,"),
+        (InRows(plain.layers), "own `train_step`.*Received: a InRows"),
+        (patched, "whose `train_step` a copy would"),
+        (Bright(*ends), "must do what its layers do"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            make(model)
+
+
+def test_measuring_asks_for_layers_and_not_for_the_training():
     plain = network()
-    model = Halved(plain.input, plain.output, name="halved")
-    copy = MAKE_COPIES[name](model)
-    assert type(copy) is Halved
-    assert copy.name == "halved"
+    settings = Settings(plain.input, plain.output, share=0.1)
+    assert rem.encoder(settings).output.shape == (None, 3)
+    for use in (rem.encoder, rem.multiply_adds):
+        with pytest.raises(ValueError, match="must do what its layers do"):
+            use(Bright(plain.input, plain.output))
 
 
 def test_the_kept_training_is_that_of_the_class(images):
@@ -186,36 +201,6 @@ def test_the_kept_training_is_that_of_the_class(images):
         model.compile("adam", tfcaps.losses.MarginLoss())
         losses.append(model.evaluate(images, LABELS, verbose=0))
     assert losses[1] == pytest.approx(0.5 * losses[0])
-
-
-@pytest.mark.parametrize("name", MAKE_COPIES)
-def test_a_class_that_cannot_be_kept_is_refused(name):
-    plain = network()
-    settings = Settings(plain.input, plain.output, share=0.1)
-    with pytest.raises(
-        ValueError, match="own `compute_loss`, or .*a Settings,"
-    ):
-        MAKE_COPIES[name](settings)
-    rows = InRows(plain.layers)
-    with pytest.raises(
-        ValueError, match="own `train_step`.*Received: a InRows"
-    ):
-        MAKE_COPIES[name](rows)
-    patched = network()
-    patched.train_step = lambda data: {}
-    with pytest.raises(ValueError, match="whose `train_step` a copy would"):
-        MAKE_COPIES[name](patched)
-    # To measure it, how it was trained does not matter.
-    assert rem.encoder(settings).output.shape == (None, 3)
-
-
-@pytest.mark.parametrize("name", MAKE_COPIES)
-def test_a_call_of_its_own_is_refused(name):
-    plain = network()
-    bright = Bright(plain.input, plain.output)
-    for use in (MAKE_COPIES[name], rem.encoder, rem.multiply_adds):
-        with pytest.raises(ValueError, match="must do what its layers do"):
-            use(bright)
 
 
 def test_saliencies_are_those_of_the_own_loss(images):

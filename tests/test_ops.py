@@ -1,5 +1,8 @@
 """Length, squash and the quantiser."""
 
+import re
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from tests import reference
 from tests.golden import load
 from tests.gradients import value_and_gradients
-from tests.tolerance import SUMS
+from tests.tolerance import assert_close
 from tfcaps.ops import (
     check_squash,
     dequantize,
@@ -30,6 +33,14 @@ EPSILONS = {
     "hinton_gamma": 1e-12,
     "hinton_eff": 1e-20,
 }
+VARIANTS = {
+    **{name: partial(squash, epsilon=e) for name, e in EPSILONS.items()},
+    "efficient": efficient_squash,
+}
+every_squash = pytest.mark.parametrize(
+    ("name", "function"),
+    [("hinton", squash), ("efficient", efficient_squash)],
+)
 LEVELS = [3, 5, 6, 11, 128]
 # Their edges are exact in float32.
 EXACT_EDGES = (3, 5, 128)
@@ -45,79 +56,44 @@ def distance_from_edges(levels):
     return np.abs(values[:, None] - BINS[f"K{levels}_edges_f64"]).min(axis=1)
 
 
-@pytest.mark.parametrize("variant", EPSILONS)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_squash_equals_the_public_implementations(variant):
+    function = VARIANTS[variant]
     value, (gradient,) = value_and_gradients(
-        lambda x: squash(x, epsilon=EPSILONS[variant]),
-        SQUASH["vectors"],
-        upstream=SQUASH["upstream"],
+        function, SQUASH["vectors"], upstream=SQUASH["upstream"]
     )
-    np.testing.assert_allclose(value, SQUASH[variant], atol=SUMS)
-    np.testing.assert_allclose(gradient, SQUASH[f"{variant}_grad"], atol=1e-5)
-
-
-@pytest.mark.parametrize("variant", EPSILONS)
-def test_squash_of_special_vectors_equals_the_public_ones(variant):
-    value = squash(SQUASH["special_vectors"], epsilon=EPSILONS[variant])
-    expected = SQUASH[f"{variant}_special"]
-    np.testing.assert_allclose(value, expected, atol=SUMS)
+    assert_close(value, SQUASH[variant])
+    assert_close(gradient, SQUASH[f"{variant}_grad"], atol=1e-5)
+    special = function(SQUASH["special_vectors"])
+    assert_close(special, SQUASH[f"{variant}_special"])
 
 
 @pytest.mark.parametrize("rows", ["vectors", "special_vectors"])
-def test_squash_is_close_to_the_exact_one(rows):
+@every_squash
+def test_squash_is_close_to_the_exact_one(name, function, rows):
     suffix = "_special" if rows == "special_vectors" else ""
-    value, (gradient,) = value_and_gradients(squash, SQUASH[rows])
-    expected = SQUASH[f"exact_hinton{suffix}"]
-    np.testing.assert_allclose(value, expected, atol=SUMS)
+    value, (gradient,) = value_and_gradients(function, SQUASH[rows])
+    expected = SQUASH[f"exact_{name}{suffix}"]
+    assert_close(value, expected)
     assert np.all(np.isfinite(gradient))
+    if name == "efficient":  # also the shortest vectors keep their digits
+        assert_close(value, expected, atol=0.0, rtol=1e-5)
 
 
-def test_squash_has_the_published_value():
-    np.testing.assert_allclose(squash([3.0, 4.0]), [0.576923, 0.769231], 1e-6)
+def test_squash_has_the_published_values():
+    assert_close(squash([3.0, 4.0]), [0.576923, 0.769231])
+    assert_close(efficient_squash([3.0, 4.0]), [0.595957, 0.794610])
 
 
-def test_efficient_squash_equals_the_public_implementation():
-    value, (gradient,) = value_and_gradients(
-        efficient_squash, SQUASH["vectors"], upstream=SQUASH["upstream"]
-    )
-    np.testing.assert_allclose(value, SQUASH["efficient"], atol=SUMS)
-    np.testing.assert_allclose(gradient, SQUASH["efficient_grad"], atol=1e-5)
-
-
-@pytest.mark.parametrize("suffix", ["", "_special"])
-def test_efficient_squash_equals_the_exact_one(suffix):
-    rows = SQUASH[f"{suffix[1:]}_vectors" if suffix else "vectors"]
-    value, (gradient,) = value_and_gradients(efficient_squash, rows)
-    expected = SQUASH[f"exact_efficient{suffix}"]
-    np.testing.assert_allclose(value, expected, atol=SUMS)
-    # Also the shortest vectors keep their digits.
-    np.testing.assert_allclose(value, expected, rtol=1e-5)
-    assert np.all(np.isfinite(gradient))
-
-
-def test_efficient_squash_has_the_published_value():
-    np.testing.assert_allclose(
-        efficient_squash([3.0, 4.0]), [0.595957, 0.794610], atol=SUMS
-    )
-
-
-@pytest.mark.parametrize("size", [1e-12, 1e-6, 1e3, 1e6])
+@pytest.mark.parametrize("size", [0.0, 1e-12, 1e-6, 1e3, 1e6])
 def test_efficient_squash_has_the_right_limits(size):
     vectors = size * np.array([[0.6, 0.8]], "float32")
     value, (gradient,) = value_and_gradients(efficient_squash, vectors)
     expected = vectors if size < 1 else vectors / size
-    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    assert_close(value, expected, atol=0.0, rtol=1e-5)
     assert np.all(np.isfinite(gradient))
-    if size < 1:
-        np.testing.assert_allclose(gradient, 1.0, rtol=1e-5)
-
-
-def test_efficient_squash_is_steep_at_zero():
-    value, (gradient,) = value_and_gradients(
-        efficient_squash, np.zeros((2, 3), "float32")
-    )
-    assert not np.any(value)
-    np.testing.assert_array_equal(gradient, np.ones((2, 3)))
+    if size < 1:  # it is steep
+        assert_close(gradient, 1.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -128,30 +104,13 @@ def test_the_longest_capsule_is_the_first_of_equal_ones(dtype, rng):
     np.testing.assert_array_equal(found, np.argmax(lengths, axis=-1))
 
 
-@pytest.mark.parametrize(
-    ("function", "vector"),
-    [
-        (squash, reference.squash),
-        (efficient_squash, reference.efficient_squash),
-    ],
-    ids=["hinton", "efficient"],
-)
-def test_squash_works_along_any_axis(function, vector, rng):
+@every_squash
+def test_squash_works_along_any_axis(name, function, rng):
     vectors = rng.normal(size=(2, 4, 3)).astype("float32")
     expected = np.moveaxis(function(np.moveaxis(vectors, 1, -1)), -1, 1)
-    np.testing.assert_allclose(function(vectors, axis=1), expected, atol=1e-7)
-    np.testing.assert_allclose(
-        expected[1, :, 2], vector(vectors[1, :, 2]), atol=SUMS
-    )
-
-
-def test_wrong_squash_is_refused():
-    message = (
-        r"`squash` must be one of \('hinton', 'efficient'\). Received: "
-        "squash='relu'."
-    )
-    with pytest.raises(ValueError, match=message):
-        check_squash("relu")
+    assert_close(function(vectors, axis=1), expected, atol=1e-7)
+    vector = {"hinton": reference.squash}.get(name, reference.efficient_squash)
+    assert_close(expected[1, :, 2], vector(vectors[1, :, 2]))
 
 
 def test_square_root_of_zero_has_no_gradient():
@@ -174,10 +133,10 @@ def test_length_is_the_exact_norm(rng):
     vectors = rng.normal(size=(5, 4)).astype("float32")
     value, (gradient,) = value_and_gradients(length, vectors)
     norms = np.linalg.norm(vectors, axis=-1)
-    np.testing.assert_allclose(value, norms, rtol=1e-6)
-    np.testing.assert_allclose(gradient, vectors / norms[:, None], atol=SUMS)
+    assert_close(value, norms, atol=0.0, rtol=1e-6)
+    assert_close(gradient, vectors / norms[:, None])
     # No epsilon under the root: short capsules keep their length.
-    np.testing.assert_allclose(length(1e-6 * vectors), 1e-6 * norms, rtol=1e-6)
+    assert_close(length(1e-6 * vectors), 1e-6 * norms, atol=0.0, rtol=1e-6)
 
 
 def test_length_keeps_the_axis_on_request():
@@ -193,7 +152,7 @@ def test_dtype_is_kept_and_half_precision_does_not_overflow(function, dtype):
     value = function(np.array([[300.0, 400.0]], dtype))
     assert value.dtype.name == dtype
     expected = {length: 500.0}.get(function, [[0.6, 0.8]])
-    np.testing.assert_allclose(value, expected, rtol=1e-3)
+    assert_close(value, expected, atol=0.0, rtol=1e-3)
 
 
 @pytest.mark.parametrize("levels", LEVELS)
@@ -208,10 +167,9 @@ def test_quantizer_equals_the_reference_on_and_beside_edges(levels):
     assert codes.dtype == np.int32
     assert decidable.sum() > 25
     np.testing.assert_array_equal(codes[decidable], expected[decidable])
-    np.testing.assert_allclose(
+    assert_close(
         dequantize(expected, levels, mode=mode_of(levels)),
         BINS[f"K{levels}_quantized"],
-        atol=SUMS,
     )
 
 
@@ -219,7 +177,7 @@ def test_quantizer_equals_the_reference_on_and_beside_edges(levels):
 def test_quantizer_has_the_edges_and_centers_of_the_reference(levels):
     mode = mode_of(levels)
     centers = dequantize(np.arange(levels), levels, mode=mode)
-    np.testing.assert_allclose(centers, BINS[f"K{levels}_centers"], atol=SUMS)
+    assert_close(centers, BINS[f"K{levels}_centers"])
     edges = BINS[f"K{levels}_edges_f64"][1:-1]
     below = np.arange(levels - 1)
     for step, codes in ((-1e-5, below), (1e-5, below + 1)):
@@ -242,17 +200,10 @@ def test_dictionary_of_the_reference_has_the_same_bins(levels):
         codes = np.asarray(quantize(given, levels, mode=mode_of(levels)))
         expected = BINS[f"K{levels}_dictionary_bin_of_{of}"]
         np.testing.assert_array_equal(codes[compared] + 1, expected[compared])
-
-
-@pytest.mark.parametrize("levels", EXACT_EDGES)
-def test_dictionary_of_the_reference_has_edges_in_the_bin_above(levels):
-    values = BINS[f"K{levels}_values"]
-    # No bin lies below the first edge, 0.
-    on_edge = BINS[f"K{levels}_is_exact_f64_edge"] & (values > 0)
-    codes = np.asarray(quantize(values[on_edge], levels, mode=mode_of(levels)))
-    expected = BINS[f"K{levels}_dictionary_bin_of_value"][on_edge]
-    assert on_edge.any()
-    np.testing.assert_array_equal(codes + 2, expected)
+        if levels in EXACT_EDGES and name == "values":
+            # No bin lies below the first edge, 0.
+            edge = BINS[f"K{levels}_is_exact_f64_edge"] & (given > 0)
+            np.testing.assert_array_equal(codes[edge] + 2, expected[edge])
 
 
 @pytest.mark.parametrize("mode", ["midtread", "midrise"])
@@ -272,18 +223,22 @@ def test_quantizer_rounds_ties_down():
 
 
 @pytest.mark.parametrize("function", [quantize, dequantize])
-@pytest.mark.parametrize("levels", [1, 0, True, 2.5])
-def test_wrong_levels_are_refused(function, levels):
-    message = "`levels` must be an integer of at least 2. Received: levels="
-    with pytest.raises(ValueError, match=f"{message}{levels}."):
-        function(np.zeros(3), levels)
-
-
-@pytest.mark.parametrize("function", [quantize, dequantize])
-def test_wrong_mode_is_refused(function):
-    message = '`mode` must be "midtread" or "midrise". Received: mode=\'ceil\'.'
-    with pytest.raises(ValueError, match=message):
-        function(np.zeros(3), 5, mode="ceil")
+def test_wrong_settings_are_refused(function):
+    for settings, said in (
+        *(
+            ({"levels": n}, f"integer of at least 2. Received: levels={n}.")
+            for n in (1, 0, True, 2.5)
+        ),
+        (
+            {"levels": 5, "mode": "ceil"},
+            '`mode` must be "midtread" or "midrise". Received: mode=\'ceil\'.',
+        ),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            function(np.zeros(3), **settings)
+    said = "must be one of ('hinton', 'efficient'). Received: squash='relu'."
+    with pytest.raises(ValueError, match=re.escape(said)):
+        check_squash("relu")
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (3, 5, 4), (3, 2, 5, 4)])

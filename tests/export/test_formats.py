@@ -1,7 +1,5 @@
 """Models in other formats: every network answers as in Keras, broken files."""
 
-import json
-import subprocess
 import sys
 
 import keras
@@ -169,21 +167,6 @@ def test_a_model_that_cannot_be_converted_is_one_sentence(
     with pytest.raises(export.ExportError, match=match):
         export.save(tiny_capsnet(), tmp_path / "to" / "m", formats=["litert"])
     assert not (tmp_path / "to").exists()
-
-
-def test_nothing_of_a_format_is_imported_for_another():
-    code = (
-        "import sys, json, tfcaps.export;"
-        "from export import run; run.make_parser();"
-        "print(json.dumps(list(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
-    assert not loaded & {
-        "onnx", "onnxruntime", "openvino", "ai_edge_litert", "nncf",
-    }  # fmt: skip
 
 
 # -------------------------------------------------------- inputs of other kinds

@@ -1,4 +1,6 @@
-"""ClassCaps, Length, and the layers as a stack."""
+"""ClassCaps, Length, and weights that are drawn at random."""
+
+import itertools
 
 import keras
 import numpy as np
@@ -8,9 +10,10 @@ import tfcaps
 from tests import reference
 from tests.golden import assert_golden, load
 from tests.gradients import value_and_gradients
-from tests.networks import built
+from tests.networks import SMALL_NETWORKS, built
 from tests.tolerance import assert_close
-from tfcaps.layers import ClassCaps, ConvCaps, Length
+from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryMatrixCaps
+from tfcaps.routing import EMRouting
 
 
 @pytest.mark.parametrize(
@@ -101,3 +104,40 @@ def test_without_a_bias_it_is_none():
     ):
         layer.build(children)
         assert layer.bias is None
+
+
+def weights_of(model, name, *layers):
+    return [getattr(model.get_layer(layer), name) for layer in layers]
+
+
+def test_no_weights_that_are_drawn_are_the_same_numbers():
+    em = SMALL_NETWORKS["em_capsnet"](
+        conv_types=(4, 4), routing=EMRouting(beta_a_initializer="random_normal")
+    )
+    layers = ("conv_caps1", "conv_caps2", "class_caps")
+    deepcaps = SMALL_NETWORKS["deepcaps"](variant="rem").get_layer("class_caps")
+    matrix = built(PrimaryMatrixCaps(4), (None, 6, 6, 8), None)
+    for weights in (
+        weights_of(em, "transformation", *layers),
+        weights_of(em, "beta_a", *layers),
+        [deepcaps.transformation, deepcaps.bias],
+        [matrix.pose_conv.kernel, matrix.activation_conv.kernel],
+    ):
+        arrays = [keras.ops.convert_to_numpy(w).ravel() for w in weights]
+        for one, other in itertools.combinations(arrays, 2):
+            common = min(len(one), len(other))
+            likeness = np.corrcoef(one[:common], other[:common])[0, 1]
+            assert abs(likeness) < 0.99
+
+
+def test_a_seed_is_kept():
+    initializer = keras.initializers.RandomNormal(seed=7)
+    one, other = (
+        built(
+            PrimaryMatrixCaps(2, kernel_initializer=initializer),
+            (None, 6, 6, 8),
+            None,
+        )
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(one.pose_conv.kernel, other.pose_conv.kernel)

@@ -5,40 +5,34 @@ import numpy as np
 import pytest
 
 from tests.backends import compiled, nightly_on_jax
-from tests.gradients import value_and_gradients, with_weights
 from tests.registry import LAYERS, parametrize
 from tests.tolerance import assert_all_close, assert_close
 from tfcaps.layers import CapsuleConv2D, PrimaryCaps, PrimaryMatrixCaps
 
 
-@parametrize(LAYERS)
-def test_layer_has_the_stated_number_of_parameters(case):
-    assert case.model().count_params() == case.num_parameters
-
-
-@parametrize(LAYERS)
-def test_symbolic_eager_and_compiled_outputs_agree(case, rng):
-    layer = case.make()
-    symbolic = keras.tree.flatten(case.apply(layer, case.symbolic_inputs()))
-    inputs = case.random_inputs(rng, 2)
+# XLA takes long. The variants of routed layers are compiled in
+# tests/routing/test_execution.py.
+@parametrize([case for case in LAYERS if "-" not in case.name])
+def test_compiled_outputs_are_those_of_eager_calls(case, rng):
+    layer, inputs = case.make(), case.random_inputs(rng, 2)
     eager = keras.tree.flatten(case.apply(layer, inputs))
     jitted = compiled(lambda x: case.apply(layer, x))(inputs)
-    jitted = keras.tree.flatten(jitted)
-    for spec, value, twin in zip(symbolic, eager, jitted, strict=True):
-        assert (None, *value.shape[1:]) == tuple(spec.shape)
-        assert keras.backend.standardize_dtype(value.dtype) == spec.dtype
-        assert_close(twin, value, atol=1e-5)
+    assert_all_close(keras.tree.flatten(jitted), eager, atol=1e-5)
 
 
 @nightly_on_jax
 @parametrize(LAYERS)
 def test_rows_of_batches_of_any_size_do_not_influence_each_other(case, rng):
     model = case.model()
+    assert model.count_params() == case.num_parameters
     inputs = case.random_inputs(rng, 5)
     together = keras.tree.flatten(model(inputs))
+    for value, spec in zip(together, model.outputs, strict=True):
+        assert (None, *value.shape[1:]) == tuple(spec.shape)
+        assert keras.backend.standardize_dtype(value.dtype) == spec.dtype
     # Two full batches and a last one of one sample.
     batched = keras.tree.flatten(model.predict(inputs, batch_size=2, verbose=0))
-    assert_all_close(batched, together)
+    assert_all_close(batched, together, atol=1e-5)
     # Large neighbours make a shared statistic visible.
     others = keras.tree.map_structure(
         lambda array: np.concatenate([array[:1], 10 * array[1:]]), inputs
@@ -52,7 +46,8 @@ def test_rows_of_batches_of_any_size_do_not_influence_each_other(case, rng):
 @parametrize([case for case in LAYERS if case.num_parameters])
 def test_one_training_step_changes_every_weight(case, rng):
     model = case.model()
-    model.compile(keras.optimizers.SGD(1.0), loss="mse", jit_compile=False)
+    # Tracing takes long.
+    model.compile(keras.optimizers.SGD(1.0), loss="mse", run_eagerly=True)
     inputs = case.random_inputs(rng, 2)
     targets = keras.tree.map_structure(
         lambda output: rng.normal(size=output.shape), model(inputs)
@@ -64,33 +59,6 @@ def test_one_training_step_changes_every_weight(case, rng):
     model.train_on_batch(inputs, targets)
     for weight, old in zip(weights, before, strict=True):
         assert np.any(np.asarray(weight) != old), weight.path
-
-
-def kept(weight, share, rng):
-    """Returns the weight with zeros, but for a random share of its values."""
-    return np.where(rng.random(weight.shape) < share, weight, 0.0)
-
-
-@nightly_on_jax
-@pytest.mark.parametrize("zero", ["inputs", "weights", "most_weights", "both"])
-@parametrize(LAYERS)
-def test_zeros_give_finite_outputs_and_gradients(case, zero, rng):
-    layer = case.make()
-    inputs = case.random_inputs(rng, 2)
-    case.apply(layer, inputs)
-    if zero != "inputs":
-        share = 0.01 if zero == "most_weights" else 0.0
-        layer.set_weights([kept(w, share, rng) for w in layer.get_weights()])
-    if zero in ("inputs", "both"):
-        inputs = keras.tree.map_structure(np.zeros_like, inputs)
-    weights = layer.trainable_variables
-    outputs, gradients = value_and_gradients(
-        with_weights(lambda x: case.apply(layer, x), weights),
-        [weight.value for weight in weights],
-        inputs,
-    )
-    for tensor in keras.tree.flatten([outputs, gradients]):
-        assert np.all(np.isfinite(tensor))
 
 
 @nightly_on_jax

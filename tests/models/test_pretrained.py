@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -85,23 +84,6 @@ def test_network_is_as_good_as_its_card_says(name):
     assert right == pytest.approx(packed["accuracy"], abs=_ROUNDING)
     inverted = pretrained.accuracy(model, 1.0 - images, labels)
     assert inverted == pytest.approx(packed["inverted"], abs=_ROUNDING)
-
-
-def test_a_network_loads_with_nothing_but_the_package(tmp_path):
-    code = (
-        "import sys, tfcaps;"
-        "print(tfcaps.models.load_pretrained('figures').output_shape);"
-        "assert 'training' not in sys.modules"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "(None, 10)"
 
 
 def test_an_unknown_name_lists_those_there_are():

@@ -82,7 +82,7 @@ def test_routing_passes_over_the_votes_as_often_as_it_says(case, rng):
             return super().__getattribute__(name)
 
     routing = case.make()
-    votes = Counted(rng.normal(size=(2, 4, 3, case.dim)).astype("float32"))
+    votes = Counted(rng.normal(size=(2, 4, 3, 4)).astype("float32"))
     routing(votes, activations=np.full((2, 4), 0.5, "float32"))
     assert passes == routing.vote_passes
 
