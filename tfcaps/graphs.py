@@ -4,7 +4,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
@@ -117,16 +117,20 @@ def unwrapped(layer: Any) -> Any:
     return layer.layer if getattr(layer, "shows_couplings", False) else layer
 
 
-def of_same_kind(model: keras.Model, inputs: Any, outputs: Any) -> keras.Model:
+def of_same_kind(
+    model: keras.Model, inputs: Any, outputs: Any, kind: Any = keras.Model
+) -> keras.Model:
     """Returns a model with other outputs that trains as the given one does.
+
+    It is a `kind` if the given one is of no class of its own.
 
     Raises:
         ValueError: If the model has a `train_step` or something like it of its
             own, and its class cannot be made of inputs and outputs.
     """
     if check_kind(model):
-        return type(model)(inputs, outputs, name=model.name)
-    return keras.Model(inputs, outputs, name=model.name)
+        kind = type(model)
+    return kind(inputs, outputs, name=model.name)
 
 
 def check_kind(model: keras.Model) -> bool:
@@ -195,7 +199,7 @@ def keep_pruned(model: keras.Model) -> None:
     for weight in model.weights:
         prune_again = getattr(weight.constraint, "prune_again", None)
         if prune_again is not None:
-            counts = prune_again(weight)
+            counts = prune_again()
             changed, pruned = changed + counts[0], pruned + counts[1]
             total += math.prod(weight.shape)
     if changed:
@@ -267,14 +271,8 @@ def class_caps_and_input(model: keras.Model) -> tuple[ClassCaps, Any]:
             f"The last routed layer of {model.name!r} must be a "
             f"`tfcaps.layers.ClassCaps`. Received: {type(layer).__name__}."
         )
-    shapes = []
-
-    def call(called: Any, *args: Any, **kwargs: Any) -> Any:
-        if called is layer:
-            shapes.append(args[0].shape)
-        return called(*args, **kwargs)
-
-    same_layers(model, call)
+    _, calls = calls_of(model)
+    shapes = [call.inputs[0].shape for call in calls if call.layer is layer]
     return layer, shapes[-1]
 
 
@@ -298,14 +296,52 @@ def only_one(tensors: Any, name: str) -> Tensor:
     return keras.tree.flatten(tensors)[0]
 
 
-def same_layers(model: keras.Model, call: Any) -> keras.Model:
-    """Returns a model of the same layers, each called by `call`."""
+def same_layers(
+    model: keras.Model, call: Any, inputs: Any = None
+) -> keras.Model:
+    """Returns a model of the same layers, each called by `call`.
+
+    It has the model's own inputs, or others.
+    """
     return keras.models.clone_model(
         model,
-        input_tensors=model.input,
+        input_tensors=model.input if inputs is None else inputs,
         clone_function=lambda layer: layer,
         call_function=call,
     )
+
+
+class Call(NamedTuple):
+    """A call of a layer: the tensors that it takes and gives.
+
+    Attributes:
+        layer: The layer, or an operation.
+        inputs: Tensors that it takes.
+        outputs: Tensors that it gives.
+        training: Whether it does in prediction what it does in training.
+    """
+
+    layer: Any
+    inputs: list[Any]
+    outputs: list[Any]
+    training: bool
+
+
+def calls_of(
+    model: keras.Model, inputs: Any = None
+) -> tuple[keras.Model, list[Call]]:
+    """Returns a model of the same layers, and its calls in their order."""
+    calls: list[Call] = []
+
+    def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs = layer(*args, **kwargs)
+        given = keras.tree.flatten((args, kwargs))
+        given = [x for x in given if isinstance(x, keras.KerasTensor)]
+        training = bool(kwargs.get("training"))
+        calls.append(Call(layer, given, keras.tree.flatten(outputs), training))
+        return outputs
+
+    return same_layers(model, record, inputs), calls
 
 
 def split(
@@ -320,18 +356,11 @@ def split(
         model: A functional model of one input and one output.
         layer: One of its layers.
     """
-    outputs = []
-
-    def call(called: Any, *args: Any, **kwargs: Any) -> Any:
-        output = called(*args, **kwargs)
-        if called is layer:
-            outputs.append(output)
-        return output
-
-    copy = same_layers(model, call)
+    copy, calls = calls_of(model)
+    [*_, output] = [call.outputs[0] for call in calls if call.layer is layer]
     return (
-        keras.Model(copy.input, outputs[-1]),
-        keras.Model(outputs[-1], copy.output, name=model.name),
+        keras.Model(copy.input, output),
+        keras.Model(output, copy.output, name=model.name),
     )
 
 
@@ -353,26 +382,17 @@ def cut(
         The first part has a list of outputs, which the second one takes: the
         inputs of the layer, and then whatever else passes from below.
     """
-    calls: list[tuple[Any, list[Any], list[Any]]] = []
-
-    def record(called: Any, *args: Any, **kwargs: Any) -> Any:
-        outputs = called(*args, **kwargs)
-        given = keras.tree.flatten((args, kwargs))
-        given = [x for x in given if isinstance(x, keras.KerasTensor)]
-        calls.append((called, given, keras.tree.flatten(outputs)))
-        return outputs
-
-    copy = same_layers(model, record)
-    places = [k for k, (called, *_) in enumerate(calls) if called is layer]
+    copy, calls = calls_of(model)
+    places = [k for k, call in enumerate(calls) if call.layer is layer]
     start = places[0 if first else -1]
-    taken = list(calls[start][1])
+    taken = list(calls[start].inputs)
     above: set[int] = set()
-    for k, (_, inputs, outputs) in enumerate(calls[start:]):
-        if k and not any(id(x) in above for x in inputs):
+    for k, call in enumerate(calls[start:]):
+        if k and not any(id(x) in above for x in call.inputs):
             continue
         known = above | {id(x) for x in taken}
-        taken += [x for x in inputs if id(x) not in known]
-        above.update(id(x) for x in outputs)
+        taken += [x for x in call.inputs if id(x) not in known]
+        above.update(id(x) for x in call.outputs)
     return (
         keras.Model(copy.input, taken),
         keras.Model(taken, copy.output, name=model.name),

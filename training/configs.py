@@ -25,7 +25,7 @@ STRATEGIES = {
     "none": "nothing",
 }
 TARGETS = ("transformations", "kernels")
-UNITS = ("filters", "types", "children", "components")
+UNITS = ("filters", "types", "children")
 # What older versions could set, and the value that is still meant. A network
 # that was trained with another is read; such a training does not go on.
 GONE = {
@@ -406,7 +406,7 @@ class RemSettings:
     pruning_criterion: str = setting(
         "magnitude",
         "what ranks units in structured pruning",
-        choices=("magnitude", "taylor", "lakp", "random"),
+        choices=("magnitude", "taylor", "random"),
     )
     decay: float = setting(
         0.0, "rate of the paper's sensitivity-gated decay; 0 for none", _SHARE

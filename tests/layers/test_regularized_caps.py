@@ -9,7 +9,7 @@ from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.losses import MarginLoss
-from tfcaps.models.building_blocks import hidden_routing, labels_for
+from tfcaps.models.building_blocks import hidden_routing
 from tfcaps.routing import RegularizedRouting, UniformRouting, Weight
 
 LABELS = np.array([2, 0, 1, 1, 2])
@@ -187,5 +187,6 @@ def test_a_routing_of_ones_own_learns_from_labels(children):
     layer(children, labels=LABELS)
     layer(children, labels=LABELS, training=True)
     assert layer.coefficients.numpy().tolist() == [1, 2, 2]
-    assert labels_for(_Counting()) is not None
+    inputs = tiny_capsnet(routing=_Counting()).input
+    assert set(inputs) == {"images", "labels"}
     assert type(hidden_routing(_Counting())) is UniformRouting

@@ -1,20 +1,21 @@
 """Capsule networks as Keras functional models, and some that are trained."""
 
-from tfcaps.models.affine_capsnet import affine_capsnet
-from tfcaps.models.backbone_capsnet import backbone_capsnet
-from tfcaps.models.backbone_parts_capsnet import backbone_parts_capsnet
-from tfcaps.models.constellation_capsnet import constellation_capsnet
+from tfcaps.models.backbone import backbone_capsnet, backbone_parts_capsnet
+from tfcaps.models.constellation_capsnet import (
+    constellation_capsnet,
+    with_templates,
+)
 from tfcaps.models.deepcaps import deepcaps
-from tfcaps.models.dr_capsnet import dr_capsnet
-from tfcaps.models.efficient_capsnet import efficient_capsnet
-from tfcaps.models.efficient_conv_capsnet import efficient_conv_capsnet
+from tfcaps.models.dr_capsnet import affine_capsnet, dr_capsnet, gamma_capsnet
+from tfcaps.models.efficient_capsnet import (
+    efficient_capsnet,
+    efficient_conv_capsnet,
+)
 from tfcaps.models.em_capsnet import em_capsnet
-from tfcaps.models.gamma_capsnet import gamma_capsnet
 from tfcaps.models.load_pretrained import load_pretrained
 from tfcaps.models.multilayer_capsnet import multilayer_capsnet
 from tfcaps.models.parts_capsnet import parts_capsnet
 from tfcaps.models.with_decoder import with_decoder
-from tfcaps.models.with_templates import with_templates
 
 __all__ = [
     "affine_capsnet",

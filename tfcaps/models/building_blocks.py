@@ -1,20 +1,24 @@
-"""Building blocks of several networks: input checks, classic stem, lengths."""
+"""Building blocks of several networks: convolutions, routing, lengths."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
-from tfcaps.layers import Length, PrimaryCaps
-from tfcaps.layers.routed import RoutedCaps
-from tfcaps.models.labelled_model import LabelledModel
+from tfcaps.layers import Length
+from tfcaps.models.with_decoder import (
+    LabelledModel,
+    label_input,
+    with_decoder,
+)
 from tfcaps.ops import Tensor, is_integer
 from tfcaps.routing import Routing, UniformRouting
 from tfcaps.routing import get as get_routing
 
 Shape = tuple[int, int, int]
 
-# Poses, and activations or `None` where these are the poses' lengths.
-Capsules = tuple[Tensor, Tensor | None]
+# Keras's 0.99 lags hundreds of steps behind, and small data have no more.
+MOMENTUM = 0.9
 
 
 def check_input_shape(
@@ -31,90 +35,30 @@ def check_input_shape(
         )
 
 
-def classic_stem(
+def normalized_convolutions(
     images: Tensor,
-    filters: int,
+    filters: Sequence[int],
+    strides: Sequence[int],
     kernel_size: int,
-    primary_types: int,
-    primary_dim: int,
-    primary_kernel_size: int | tuple[int, int],
-    primary_strides: int,
 ) -> Tensor:
-    """Returns the primary capsules of the dynamic routing paper.
-
-    Raises:
-        ValueError: If the images are too small for the two windows.
-    """
-    windows = primary_kernel_size
-    if isinstance(windows, int):
-        windows = (windows, windows)
-    check_input_shape(
-        images.shape[1:],
-        (windows[0] + kernel_size - 1, windows[1] + kernel_size - 1),
-        f"for kernel_size={kernel_size} and "
-        f"primary_kernel_size={primary_kernel_size}",
-    )
-    features = keras.layers.Conv2D(
-        filters,
-        kernel_size,
-        activation="relu",
-        data_format="channels_last",
-        name="conv",
-    )(images)
-    return PrimaryCaps(
-        primary_types,
-        primary_dim,
-        primary_kernel_size,
-        primary_strides,
-        name="primary_caps",
-    )(features)
-
-
-def convolve(
-    features: Tensor, blocks: list[tuple[int, int, int]], norm: str
-) -> Tensor:
-    """Applies the convolution blocks of Efficient-CapsNet.
-
-    Args:
-        features: Tensor `[b, h, w, c]`.
-        blocks: Channels, window and step of each convolution.
-        norm: `"batch"` for ReLU and batch normalisation, `"instance"` for a
-            leaky ReLU and instance normalisation.
-    """
-    for number, (channels, window, step) in enumerate(blocks, start=1):
+    """Returns the feature map of convolutions that keep the images' sides."""
+    features = images
+    blocks = zip(filters, strides, strict=True)
+    for number, (channels, step) in enumerate(blocks, start=1):
         features = keras.layers.Conv2D(
             channels,
-            window,
+            kernel_size,
             step,
+            padding="same",
             data_format="channels_last",
-            kernel_initializer="he_normal",
+            use_bias=False,
             name=f"conv{number}",
         )(features)
-        if norm == "batch":
-            features = keras.layers.ReLU(name=f"relu{number}")(features)
-            features = keras.layers.BatchNormalization(name=f"norm{number}")(
-                features
-            )
-        else:
-            features = keras.layers.LeakyReLU(0.3, name=f"relu{number}")(
-                features
-            )
-            features = keras.layers.GroupNormalization(
-                groups=-1,
-                axis=-1,
-                epsilon=1e-3,
-                beta_initializer="random_uniform",
-                gamma_initializer="random_uniform",
-                name=f"norm{number}",
-            )(features)
+        features = keras.layers.BatchNormalization(
+            momentum=MOMENTUM, name=f"norm{number}"
+        )(features)
+        features = keras.layers.ReLU(name=f"relu{number}")(features)
     return features
-
-
-def labels_for(routing: Any) -> Tensor | None:
-    """Returns the optional input `labels` of a routing that learns from it."""
-    if get_routing(routing).learns_from_labels:
-        return label_input()
-    return None
 
 
 def hidden_routing(routing: Any) -> Routing:
@@ -127,32 +71,39 @@ def hidden_routing(routing: Any) -> Routing:
     return UniformRouting() if of_classes.learns_from_labels else of_classes
 
 
-def label_input() -> Tensor:
-    """Returns the optional input `labels` `[b]`; prediction gives `None`."""
-    return keras.Input((), dtype="int32", name="labels", optional=True)
-
-
-def routed(
-    layer: RoutedCaps, capsules: Capsules, labels: Tensor | None = None
-) -> Capsules:
-    """Returns the parents of capsules, whatever routing the layer has."""
-    poses, activations = capsules
-    known = {"activations": activations, "labels": labels}
-    arguments = {k: v for k, v in known.items() if v is not None}
-    if layer.routing.explicit_activations:
-        poses, activations = layer(poses, return_activations=True, **arguments)
-        return poses, activations
-    return layer(poses, **arguments), None
-
-
-def network(
+def capsule_network(
     images: Tensor,
-    capsules: Capsules,
+    children: Any,
+    layers: Sequence[Any],
     name: str,
-    labels: Tensor | None = None,
+    decoder: bool | str = False,
+    **settings: Any,
 ) -> keras.Model:
-    """Returns the model from images, and labels if need be, to `lengths`."""
-    poses, activations = capsules
+    """Returns the model that routes children through layers to class lengths.
+
+    Args:
+        images: The input `images`.
+        children: Poses, or a pair of poses and activations.
+        layers: Routed layers, the last one of class capsules. If this learns
+            from labels, the model has an input `labels`.
+        name: Name of the model.
+        decoder: Whether to add a decoder, or which network of `Decoder` it has.
+        **settings: Other arguments of `with_decoder`.
+    """
+    is_pair = isinstance(children, (tuple, list))
+    poses, activations = children if is_pair else (children, None)
+    learns = layers[-1].routing.learns_from_labels
+    labels = label_input() if learns else None
+    for layer in layers:
+        given: dict[str, Any] = {}
+        if activations is not None:
+            given["activations"] = activations
+        if learns and layer is layers[-1]:
+            given["labels"] = labels
+        if layer.routing.explicit_activations:
+            poses, activations = layer(poses, return_activations=True, **given)
+        else:
+            poses, activations = layer(poses, **given), None
     # float32 whatever the policy: losses and clients compare small lengths.
     if activations is None:
         lengths = Length(dtype="float32", name="lengths")(poses)
@@ -160,8 +111,12 @@ def network(
         lengths = keras.layers.Identity(dtype="float32", name="lengths")(
             activations
         )
-    if labels is None:
-        return keras.Model(images, lengths, name=name)
-    return LabelledModel(
-        {"images": images, "labels": labels}, {"lengths": lengths}, name=name
-    )
+    if learns:
+        inputs = {"images": images, "labels": labels}
+        model = LabelledModel(inputs, {"lengths": lengths}, name=name)
+    else:
+        model = keras.Model(images, lengths, name=name)
+    if decoder:
+        kind = "dense" if decoder is True else decoder
+        return with_decoder(model, kind, **settings)
+    return model

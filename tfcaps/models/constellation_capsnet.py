@@ -5,10 +5,14 @@ from typing import Any
 
 import keras
 
-from tfcaps.layers import ConstellationCaps, PartCaps
-from tfcaps.models.building_blocks import check_input_shape, network
-from tfcaps.models.parts_capsnet import MOMENTUM
-from tfcaps.models.with_decoder import with_decoder
+from tfcaps import graphs
+from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
+from tfcaps.layers.part_caps import compete
+from tfcaps.models.building_blocks import (
+    capsule_network,
+    check_input_shape,
+    normalized_convolutions,
+)
 from tfcaps.routing import MeanShiftRouting
 
 
@@ -52,8 +56,7 @@ def constellation_capsnet(
         name: String. Name of the model. Defaults to `"constellation_capsnet"`.
 
     Returns:
-        A functional model from images `[b, h, w, c]` in [0, 1] (input `images`)
-        to float32 class activations `[b, num_classes]` (output `lengths`).
+        As `dr_capsnet`, with activations as its lengths.
 
     Raises:
         ValueError: If an argument is out of range, the images are too small for
@@ -74,21 +77,8 @@ def constellation_capsnet(
         input_shape, (least, least), f"for window={window} places of 2 pixels"
     )
     images = keras.Input(input_shape, name="images")
-    features = images
-    for number, channels in enumerate(filters, start=1):
-        features = keras.layers.Conv2D(
-            channels,
-            kernel_size,
-            2 if number == len(filters) else 1,
-            padding="same",
-            data_format="channels_last",
-            use_bias=False,
-            name=f"conv{number}",
-        )(features)
-        features = keras.layers.BatchNormalization(
-            momentum=MOMENTUM, name=f"norm{number}"
-        )(features)
-        features = keras.layers.ReLU(name=f"relu{number}")(features)
+    strides = [1] * (len(filters) - 1) + [2]
+    features = normalized_convolutions(images, filters, strides, kernel_size)
     _, rows, columns, _ = features.shape
     if part_types > rows * columns:
         raise ValueError(
@@ -101,9 +91,7 @@ def constellation_capsnet(
         "stride": 2,
         "offset": tuple(1 - side % 2 for side in input_shape[:2]),
     }
-    poses, present = PartCaps(part_types, window, name="part_caps", **places)(
-        features
-    )
+    parts = PartCaps(part_types, window, name="part_caps", **places)(features)
     layer = ConstellationCaps(
         num_classes,
         routing or MeanShiftRouting(),
@@ -111,6 +99,152 @@ def constellation_capsnet(
         name="class_caps",
         **places,
     )
-    poses, active = layer(poses, present, return_activations=True)
-    model = network(images, (poses, active), name)
-    return with_decoder(model) if decoder else model
+    return capsule_network(images, parts, [layer], name, decoder)
+
+
+def with_templates(
+    model: keras.Model,
+    images: Any = None,
+    *,
+    template_size: int = 11,
+) -> keras.Model:
+    """Returns a network of parts with the outputs that it is trained on.
+
+    It shares the layers, and so the weights, of `model`. Train it on its
+    outputs, with labels and images:
+
+        training = tfcaps.models.with_templates(model)
+        training.compile("adam", tfcaps.losses.constellation_losses())
+        schedule = tfcaps.callbacks.BlueprintEstimation(images, labels, epochs)
+        targets = {"evidence": labels, "presence": labels,
+                   "reconstruction": images}
+        training.fit(images, targets, epochs=epochs, callbacks=[schedule])
+
+    Args:
+        model: A functional model with one `PartCaps` and one
+            `ConstellationCaps`, such as
+            `tfcaps.models.constellation_capsnet`.
+        images: Some hundreds of images `[n, h, w, c]`, to train on a network
+            that has been trained: its templates become what its types stand
+            for. Defaults to `None`, which draws them at random.
+        template_size: Int, odd. Rows and columns of the picture of a type, in
+            pixels. Defaults to `11`.
+
+    Returns:
+        A functional model from images to a dict: `evidence` `[b, j]`, the
+        logits of the classes; `presence` `[b, h, w, t + 1]`, how much each type
+        and nothing is at each place; `reconstruction` `[b, h, w, c]`, the image
+        drawn from the parts.
+
+    Raises:
+        ValueError: If the model has not one of each of these layers.
+    """
+    model = graphs.encoder(model)
+    parts = _only(model, PartCaps)
+    classes = _only(model, ConstellationCaps)
+    seen: dict[str, Any] = {}
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if layer is parts:
+            *outputs, presence = Beside(layer, "return_presence")(
+                *args, **kwargs
+            )
+            seen["presence"] = presence
+            return tuple(outputs)
+        if layer is classes:
+            *outputs, evidence = Beside(layer, "return_evidence")(
+                *args, **kwargs
+            )
+            seen["evidence"] = evidence
+            return tuple(outputs) if outputs[1:] else outputs[0]
+        return layer(*args, **kwargs)
+
+    copy = graphs.same_layers(model, call)
+    pixels = copy.input
+    soft = SoftParts(parts.window, parts.power)(seen["presence"])
+    decoder = TemplateDecoder(
+        pixels.shape[1:],
+        template_size,
+        parts.offset,
+        name="reconstruction",
+    )
+    seen["reconstruction"] = decoder(soft)
+    if images is not None:
+        found = keras.Model(pixels, soft).predict(images, verbose=0)
+        decoder.adapt(images, found)
+    return keras.Model(pixels, seen, name=model.name)
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class Beside(keras.layers.Layer):
+    """Calls a layer with one more output.
+
+    Keras 3.15 builds no functional model in which a layer that returned fewer
+    outputs before returns more, so a layer of its own makes the second call.
+
+    Args:
+        layer: The layer.
+        flag: Its call argument that asks for the output.
+        **kwargs: Arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, layer: Any, flag: str, **kwargs: Any):
+        kwargs.setdefault("autocast", False)
+        super().__init__(**{"dtype": layer.dtype_policy, **kwargs})
+        self.layer = layer
+        self.flag = flag
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        return self.layer(*args, **{**kwargs, self.flag: True})
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        return self.layer.compute_output_spec(
+            *args, **{**kwargs, self.flag: True}
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        layer = keras.saving.serialize_keras_object(self.layer)
+        return {**super().get_config(), "layer": layer, "flag": self.flag}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Beside":
+        layer = keras.saving.deserialize_keras_object(config["layer"])
+        return cls(**{**config, "layer": layer})
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class SoftParts(keras.layers.Layer):
+    """Lets places compete softly, as `PartCaps` does in training.
+
+    Args:
+        window: Int. As in `PartCaps`.
+        power: Float. As in `PartCaps`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, window: int, power: float, **kwargs: Any):
+        kwargs.setdefault("autocast", False)
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.window = window
+        self.power = power
+
+    def call(self, inputs: Any) -> Any:
+        return compete(inputs, self.window, self.power)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return (*input_shape[:-1], input_shape[-1] - 1)
+
+    def get_config(self) -> dict[str, Any]:
+        config = {"window": self.window, "power": self.power}
+        return {**super().get_config(), **config}
+
+
+def _only(model: keras.Model, kind: type) -> Any:
+    found = [layer for layer in model.layers if isinstance(layer, kind)]
+    if len(found) != 1:
+        raise ValueError(
+            f"The model {model.name!r} must have one `{kind.__name__}`, as "
+            "`tfcaps.models.constellation_capsnet` has. Received: one with "
+            f"{len(found)}."
+        )
+    return found[0]

@@ -5,8 +5,7 @@ from typing import Any
 import keras
 
 from tfcaps.layers import CapsuleConv2D, ClassCaps, ConvCaps3D, Squash
-from tfcaps.models.building_blocks import check_input_shape, network, routed
-from tfcaps.models.with_decoder import with_decoder
+from tfcaps.models.building_blocks import capsule_network, check_input_shape
 from tfcaps.ops import Tensor
 
 _VARIANTS = ("corrected", "rem")
@@ -56,8 +55,7 @@ def deepcaps(
         name: String. Defaults to `"deepcaps"`.
 
     Returns:
-        A functional model from images `[b, h, w, c]` in [0, 1] (input `images`)
-        to float32 class lengths `[b, num_classes]` (output `lengths`).
+        As `dr_capsnet`.
 
     Raises:
         ValueError: If `variant` is unknown, or the input shape is none.
@@ -92,11 +90,14 @@ def deepcaps(
         bias_initializer=initializer.clone() if is_rem else None,
         name="class_caps",
     )
-    classes = routed(layer, (children, None))
-    model = network(images, classes, name)
-    if decoder:
-        return with_decoder(model, "deconvolution", class_independent=True)
-    return model
+    return capsule_network(
+        images,
+        children,
+        [layer],
+        name,
+        decoder and "deconvolution",
+        class_independent=True,
+    )
 
 
 def _stem(images: Tensor, is_rem: bool) -> Tensor:

@@ -1,18 +1,16 @@
-"""Efficient-CapsNet: few parameters and self-attention routing."""
+"""Efficient-CapsNet, and Eff-ConvCapsNet for larger images."""
 
 from typing import Any, NamedTuple
 
 import keras
 
-from tfcaps.layers import ClassCaps, PrimaryCaps
+from tfcaps.layers import ClassCaps, ConvCaps, PrimaryCaps
 from tfcaps.models.building_blocks import (
+    capsule_network,
     check_input_shape,
-    convolve,
-    labels_for,
-    network,
-    routed,
+    hidden_routing,
 )
-from tfcaps.models.with_decoder import with_decoder
+from tfcaps.ops import Tensor
 
 
 class _Variant(NamedTuple):
@@ -61,7 +59,7 @@ def efficient_capsnet(
     decoder: bool = False,
     name: str = "efficient_capsnet",
 ) -> keras.Model:
-    """Builds Efficient-CapsNet.
+    """Builds Efficient-CapsNet: few parameters and self-attention routing.
 
     Trainable parameters of the published forms, with ten classes unless said
     otherwise: 161,824 for `"mnist"` on 28x28x1, 168,544 for it on 32x32x3
@@ -86,8 +84,7 @@ def efficient_capsnet(
         name: String. Defaults to `"efficient_capsnet"`.
 
     Returns:
-        A functional model from images `[b, h, w, c]` (input `images`) to
-        float32 class lengths `[b, num_classes]` (output `lengths`).
+        As `dr_capsnet`.
 
     Raises:
         ValueError: If `variant` is unknown, or the images are too small.
@@ -105,7 +102,7 @@ def efficient_capsnet(
         input_shape, (form.smallest, form.smallest), f"for variant={variant!r}"
     )
     images = keras.Input(input_shape, name="images")
-    features = convolve(images, form.blocks, form.norm)
+    features = _convolve(images, form.blocks, form.norm)
     children = PrimaryCaps(
         primary_capsules,
         primary_dim,
@@ -122,7 +119,107 @@ def efficient_capsnet(
         transformation_initializer="he_normal",
         name="class_caps",
     )
-    labels = labels_for(routing)
-    classes = routed(layer, (children, None), labels)
-    model = network(images, classes, name, labels)
-    return with_decoder(model, form.decoder) if decoder else model
+    return capsule_network(
+        images, children, [layer], name, decoder and form.decoder
+    )
+
+
+def efficient_conv_capsnet(
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    routing: Any = 3,
+    share: str | None = "type",
+    decoder: bool = False,
+    name: str = "efficient_conv_capsnet",
+) -> keras.Model:
+    """Builds Eff-ConvCapsNet, which REM uses for images of 128x128 pixels.
+
+    A small backbone, depthwise PrimaryCaps, ConvCaps of 16 types and ClassCaps,
+    all capsules of 16 components. On 128x128x3 images there are 10,816 primary
+    and 2,304 convolutional capsules. The authors' code is not published; ReLU,
+    batch normalisation and matrices shared by type are our choice.
+
+    Args:
+        input_shape: Rows, columns and channels of an image.
+        num_classes: Int. Number of classes.
+        routing: Routing of both layers, see `tfcaps.routing.get`. Defaults to
+            `3`.
+        share: Sharing of the class capsules' matrices, see `ClassCaps`.
+            Defaults to `"type"`.
+        decoder: Bool. Add the deconvolution decoder, see `with_decoder`.
+            Defaults to `False`.
+        name: String. Defaults to `"efficient_conv_capsnet"`.
+
+    Returns:
+        As `dr_capsnet`.
+
+    Raises:
+        ValueError: If the images are too small.
+
+    References:
+        - "Capsule Networks Do Not Need to Model Everything", appendix B.1
+    """
+    check_input_shape(input_shape, (33, 33), "for its five windows")
+    images = keras.Input(input_shape, name="images")
+    blocks = [(32, 5, 2), (64, 3, 1), (64, 3, 1), (256, 3, 2)]
+    features = _convolve(images, blocks, "batch")
+    children = PrimaryCaps(16, 16, 3, depthwise=True, name="primary_caps")(
+        features
+    )
+    layers = [
+        ConvCaps(
+            16, 16, 3, 2, routing=hidden_routing(routing), name="conv_caps"
+        ),
+        ClassCaps(
+            num_classes, 16, routing=routing, share=share, name="class_caps"
+        ),
+    ]
+    return capsule_network(
+        images,
+        children,
+        layers,
+        name,
+        decoder and "deconvolution",
+        class_independent=True,
+    )
+
+
+def _convolve(
+    features: Tensor, blocks: list[tuple[int, int, int]], norm: str
+) -> Tensor:
+    """Applies the convolution blocks of Efficient-CapsNet.
+
+    Args:
+        features: Tensor `[b, h, w, c]`.
+        blocks: Channels, window and step of each convolution.
+        norm: `"batch"` for ReLU and batch normalisation, `"instance"` for a
+            leaky ReLU and instance normalisation.
+    """
+    for number, (channels, window, step) in enumerate(blocks, start=1):
+        features = keras.layers.Conv2D(
+            channels,
+            window,
+            step,
+            data_format="channels_last",
+            kernel_initializer="he_normal",
+            name=f"conv{number}",
+        )(features)
+        if norm == "batch":
+            features = keras.layers.ReLU(name=f"relu{number}")(features)
+            features = keras.layers.BatchNormalization(name=f"norm{number}")(
+                features
+            )
+        else:
+            features = keras.layers.LeakyReLU(0.3, name=f"relu{number}")(
+                features
+            )
+            features = keras.layers.GroupNormalization(
+                groups=-1,
+                axis=-1,
+                epsilon=1e-3,
+                beta_initializer="random_uniform",
+                gamma_initializer="random_uniform",
+                name=f"norm{number}",
+            )(features)
+    return features

@@ -6,17 +6,11 @@ import keras
 
 from tfcaps.layers import ClassCaps, ConvCaps, PrimaryMatrixCaps
 from tfcaps.models.building_blocks import (
-    Capsules,
+    capsule_network,
     check_input_shape,
     hidden_routing,
-    labels_for,
-    network,
-    routed,
 )
-from tfcaps.models.with_decoder import with_decoder
 from tfcaps.routing import EMRouting
-
-_SMALLEST = 13
 
 
 def em_capsnet(
@@ -53,8 +47,7 @@ def em_capsnet(
         name: String. Defaults to `"em_capsnet"`.
 
     Returns:
-        A functional model from images `[b, h, w, c]` (input `images`) to
-        float32 class activations `[b, num_classes]` (output `lengths`).
+        As `dr_capsnet`, with activations as its lengths.
 
     Raises:
         ValueError: If the images are too small.
@@ -65,7 +58,7 @@ def em_capsnet(
     """
     if routing is None:
         routing = EMRouting(2, inverse_temperature=0.03, epsilon=0.01)
-    check_input_shape(input_shape, (_SMALLEST, _SMALLEST), "for its windows")
+    check_input_shape(input_shape, (13, 13), "for its windows")
 
     def matrices() -> dict[str, Any]:
         # Layers that share an initialiser would start with the same matrices.
@@ -82,13 +75,9 @@ def em_capsnet(
         data_format="channels_last",
         name="conv",
     )(images)
-    capsules: Capsules = PrimaryMatrixCaps(primary_types, name="primary_caps")(
-        features
-    )
-    for number, (types, step) in enumerate(
-        zip(conv_types, (2, 1), strict=True), start=1
-    ):
-        conv_caps = ConvCaps(
+    children = PrimaryMatrixCaps(primary_types, name="primary_caps")(features)
+    layers: list[Any] = [
+        ConvCaps(
             types,
             16,
             3,
@@ -97,17 +86,17 @@ def em_capsnet(
             name=f"conv_caps{number}",
             **matrices(),
         )
-        capsules = routed(conv_caps, capsules)
-    class_caps = ClassCaps(
-        num_classes,
-        16,
-        routing=routing,
-        share="type",
-        coordinates=True,
-        name="class_caps",
-        **matrices(),
+        for number, types, step in zip((1, 2), conv_types, (2, 1), strict=True)
+    ]
+    layers.append(
+        ClassCaps(
+            num_classes,
+            16,
+            routing=routing,
+            share="type",
+            coordinates=True,
+            name="class_caps",
+            **matrices(),
+        )
     )
-    labels = labels_for(routing)
-    classes = routed(class_caps, capsules, labels)
-    model = network(images, classes, name, labels)
-    return with_decoder(model) if decoder else model
+    return capsule_network(images, children, layers, name, decoder)

@@ -8,14 +8,10 @@ import keras
 
 from tfcaps.layers import ClassCaps, FcCaps, PrimaryCaps
 from tfcaps.models.building_blocks import (
-    Capsules,
+    capsule_network,
     check_input_shape,
     hidden_routing,
-    labels_for,
-    network,
-    routed,
 )
-from tfcaps.models.with_decoder import with_decoder
 from tfcaps.routing import DynamicRouting
 
 # With the usual 0.1, sixteen children make a parent so short that nothing is
@@ -56,8 +52,7 @@ def multilayer_capsnet(
         name: String. Defaults to `"multilayer_capsnet"`.
 
     Returns:
-        A functional model from images `[b, h, w, c]` in [0, 1] (input `images`)
-        to float32 class lengths `[b, num_classes]` (output `lengths`).
+        As `dr_capsnet`.
 
     Raises:
         ValueError: If the images are too small, or there is no capsule layer.
@@ -86,31 +81,30 @@ def multilayer_capsnet(
         data_format="channels_last",
         name="conv",
     )(images)
-    primary_poses = PrimaryCaps(
+    children = PrimaryCaps(
         primary,
         dim,
         features.shape[1:3],
         depthwise=True,
         name="primary_caps",
     )(features)
-    last: Capsules = (primary_poses, None)
-    for number, count in enumerate(hidden, start=1):
-        layer = FcCaps(
+    layers: list[Any] = [
+        FcCaps(
             count,
             dim,
             routing=hidden_routing(routing),
             transformation_initializer=_INITIALIZER(),
             name=f"hidden_caps{number}",
         )
-        last = routed(layer, last)
-    layer = ClassCaps(
-        num_classes,
-        dim,
-        routing=routing,
-        transformation_initializer=_INITIALIZER(),
-        name="class_caps",
+        for number, count in enumerate(hidden, start=1)
+    ]
+    layers.append(
+        ClassCaps(
+            num_classes,
+            dim,
+            routing=routing,
+            transformation_initializer=_INITIALIZER(),
+            name="class_caps",
+        )
     )
-    labels = labels_for(routing)
-    classes = routed(layer, last, labels)
-    model = network(images, classes, name, labels)
-    return with_decoder(model) if decoder else model
+    return capsule_network(images, children, layers, name, decoder)

@@ -7,20 +7,16 @@ import keras
 
 from tfcaps.layers import ClassCaps, PrimaryCaps
 from tfcaps.models.building_blocks import (
+    capsule_network,
     check_input_shape,
-    labels_for,
-    network,
-    routed,
+    normalized_convolutions,
 )
-from tfcaps.models.with_decoder import with_decoder
 from tfcaps.ops import Tensor
 from tfcaps.routing import DynamicRouting
 
 # A child abstains if the sharpness times this exceeds its logits by much.
 _SHARPNESS = 40.0
 _ORPHAN = 0.055
-# Keras's 0.99 lags hundreds of steps behind, and small data have no more.
-MOMENTUM = 0.9
 
 
 def parts_capsnet(
@@ -68,8 +64,7 @@ def parts_capsnet(
         name: String. Name of the model. Defaults to `"parts_capsnet"`.
 
     Returns:
-        A functional model from images `[b, h, w, c]` in [0, 1] (input `images`)
-        to float32 class lengths `[b, num_classes]` (output `lengths`).
+        As `dr_capsnet`.
 
     Raises:
         ValueError: If a side of the images is below `kernel_size`, there are
@@ -94,26 +89,11 @@ def parts_capsnet(
         input_shape, window, f"for windows of {kernel_size}x{kernel_size}"
     )
     images = keras.Input(input_shape, name="images")
-    features = images
-    blocks = zip(filters, strides, strict=True)
-    for number, (channels, step) in enumerate(blocks, start=1):
-        features = keras.layers.Conv2D(
-            channels,
-            kernel_size,
-            step,
-            padding="same",
-            data_format="channels_last",
-            use_bias=False,
-            name=f"conv{number}",
-        )(features)
-        features = keras.layers.BatchNormalization(
-            momentum=MOMENTUM, name=f"norm{number}"
-        )(features)
-        features = keras.layers.ReLU(name=f"relu{number}")(features)
+    features = normalized_convolutions(images, filters, strides, kernel_size)
     children = PrimaryCaps(
         primary_types, primary_dim, 3, 2, padding="same", name="primary_caps"
     )(features)
-    model = parts_of(
+    return parts_of(
         images,
         children,
         num_classes,
@@ -121,8 +101,8 @@ def parts_capsnet(
         routing=routing,
         share=share,
         name=name,
+        decoder=decoder,
     )
-    return with_decoder(model) if decoder else model
 
 
 def parts_of(
@@ -134,6 +114,7 @@ def parts_of(
     routing: Any,
     share: str | None,
     name: str,
+    decoder: bool,
 ) -> keras.Model:
     """Returns the model that routes primary capsules sharply to classes."""
     if routing is None:
@@ -143,7 +124,6 @@ def parts_of(
             orphan=_ORPHAN,
             sharpness_mode="scheduled",
         )
-    labels = labels_for(routing)
     layer = ClassCaps(
         num_classes,
         class_dim,
@@ -152,6 +132,4 @@ def parts_of(
         share=share,
         name="class_caps",
     )
-    return network(
-        images, routed(layer, (children, None), labels), name, labels
-    )
+    return capsule_network(images, children, [layer], name, decoder)

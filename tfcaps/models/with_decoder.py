@@ -1,4 +1,4 @@
-"""A capsule network with a decoder beside its lengths."""
+"""Networks with a decoder beside their lengths, and with optional labels."""
 
 from typing import Any
 
@@ -6,8 +6,36 @@ import keras
 
 from tfcaps import graphs
 from tfcaps.layers import Decoder
-from tfcaps.models.building_blocks import label_input
-from tfcaps.models.labelled_model import LabelledModel
+from tfcaps.ops import Tensor
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class LabelledModel(keras.Model):
+    """A functional model whose input `labels` is optional, in copies too.
+
+    `keras.models.clone_model` of Keras 3.15 makes inputs anew and forgets that
+    they are optional. It keeps the class of the model.
+
+    Args:
+        inputs: A dict with an input `labels`, among others.
+        outputs: As in `keras.Model`.
+        name: String. Name of the model.
+        **kwargs: Arguments of `keras.Model`.
+    """
+
+    def __init__(
+        self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any
+    ):
+        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+        for layer in self.layers:
+            is_input = isinstance(layer, keras.layers.InputLayer)
+            if is_input and layer.output is inputs["labels"]:
+                layer.optional = True
+
+
+def label_input() -> Tensor:
+    """Returns the optional input `labels` `[b]`; prediction gives `None`."""
+    return keras.Input((), dtype="int32", name="labels", optional=True)
 
 
 def with_decoder(
@@ -51,45 +79,29 @@ def with_decoder(
             inputs and outputs.
     """
     graphs.keep_pruned(model)
-    given = model = graphs.without_couplings(model)
-    graphs.check_kind(given)
-    model = graphs.functional(model)
+    given = graphs.without_couplings(model)
+    model = graphs.functional(given)
     capsules = graphs.last_routed_layer(model)
     if any(isinstance(layer, Decoder) for layer in model.layers):
         raise ValueError(f"The model {model.name!r} has a decoder already.")
-    seen: dict[str, Any] = {}
-
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        outputs = layer(*args, **kwargs)
-        if layer is capsules:
-            seen["capsules"] = outputs
-        return outputs
-
-    inputs = model.input
-    if not isinstance(inputs, dict) and inputs.name != "images":
-        inputs = keras.Input(
-            inputs.shape[1:], dtype=inputs.dtype, name="images"
+    images, labels = model.input, None
+    if isinstance(images, dict):
+        images, labels = images["images"], images["labels"]
+    elif images.name != "images":
+        images = keras.Input(
+            images.shape[1:], dtype=images.dtype, name="images"
         )
-    copy = keras.models.clone_model(
-        keras.Model(model.input, model.output, name=model.name),
-        input_tensors=inputs,
-        clone_function=lambda layer: layer,
-        call_function=call,
-    )
+    inputs = model.input if labels is not None else images
+    copy, calls = graphs.calls_of(model, inputs)
     lengths = copy.output
     if isinstance(lengths, dict):
         lengths = lengths["lengths"]
-    images = copy.input
-    labels = None
-    if isinstance(images, dict):
-        images, labels = images["images"], images["labels"]
     if labels is None:
         labels = label_input()
-    poses, activations = seen["capsules"], None
-    if isinstance(poses, (tuple, list)):
-        poses, *rest = poses
-        # Activations [b, j], couplings [b, i, j], or both.
-        activations = next((x for x in rest if len(x.shape) == 2), None)
+    [*_, outputs] = [call.outputs for call in calls if call.layer is capsules]
+    # Activations [b, j], couplings [b, i, j], or both.
+    poses, *rest = outputs
+    activations = next((x for x in rest if len(x.shape) == 2), None)
     if len(poses.shape) == 5:  # a map of capsules [b, h, w, t, d]
         poses = keras.layers.Reshape((-1, poses.shape[-1]))(poses)
     if poses.shape[1] != lengths.shape[1]:
@@ -109,11 +121,13 @@ def with_decoder(
     if decoder.compute_dtype != "float32":
         # As the lengths: losses and clients compare small numbers.
         reconstruction = keras.layers.Identity(dtype="float32")(reconstruction)
+    joint = graphs.of_same_kind(
+        given,
+        {"images": images, "labels": labels},
+        {"lengths": lengths, "reconstruction": reconstruction},
+        LabelledModel,
+    )
     if frozen:
         for layer in model.layers:
             layer.trainable = False
-    inputs = {"images": images, "labels": labels}
-    outputs = {"lengths": lengths, "reconstruction": reconstruction}
-    if graphs.check_kind(given):
-        return graphs.of_same_kind(given, inputs, outputs)
-    return LabelledModel(inputs, outputs, name=model.name)
+    return joint

@@ -1,7 +1,5 @@
 """Compacted models: channels of convolutions, which go and which stay."""
 
-from functools import partial
-
 import keras
 import numpy as np
 import pytest
@@ -46,15 +44,6 @@ def test_channel_that_feeds_nothing_is_removed(rng):
     )
 
 
-def test_channel_that_feeds_removed_channels_is_removed(rng):
-    model = convs(layers.Conv2D(4, 1, name="middle"), rng=rng)
-    fill(model.get_layer("second").kernel, np.s_[:, :, 2])
-    middle = model.get_layer("middle").kernel
-    fill(middle, np.s_[:, :, 1, [0, 1, 3]])
-    compact = compacted(model)
-    assert filters(compact) == filters(compact, "middle") == 3
-
-
 @pytest.mark.parametrize("use_bias", [False, True])
 def test_constant_channel_becomes_a_bias(use_bias, rng):
     model = convs(rng=rng, use_bias=use_bias)
@@ -68,10 +57,99 @@ def test_constant_channel_becomes_a_bias(use_bias, rng):
     np.testing.assert_allclose(second.bias, expected, atol=SUMS)
 
 
-def test_constant_channel_stays_where_zeros_surround_it(rng):
-    model = convs(rng=rng, padding="same")
-    silence(model.get_layer("first"), 1, bias=0.7)
-    assert is_left_alone(model)
+def unread(*channels):
+    """Returns what makes the second convolution not read channels."""
+    at = np.s_[:, :, list(channels)]
+    return lambda model: fill(model.get_layer("second").kernel, at)
+
+
+def constant(channel, bias):
+    """Returns what makes a channel constant before its activation."""
+    return lambda model: silence(model.get_layer("first"), channel, bias)
+
+
+def middle(where):
+    """Returns what fills the kernel of the middle convolution."""
+    return lambda model: fill(model.get_layer("middle").kernel, where)
+
+
+def conv(**settings):
+    return layers.Conv2D(4, **{"kernel_size": 1, "name": "middle", **settings})
+
+
+LEAKY = [
+    layers.Activation("sigmoid"),
+    layers.Dropout(0.5),
+    layers.ELU(),
+    layers.Identity(),
+    layers.LeakyReLU(0.1),
+    layers.ReLU(threshold=0.1),
+]
+ELEMENTWISE = ["linear", "elu", "gelu", "leaky_relu", "relu6", "selu", "silu"]
+ELEMENTWISE += ["sigmoid", "hard_sigmoid", "softplus", "swish", "tanh"]
+TWO = [constant(1, -0.7), unread(3)]
+# Layers between two convolutions, settings, what is silenced, and how many
+# channels of the first one are left of four.
+CHANNELS = {
+    "zeros_around": ([], {"padding": "same"}, [constant(1, 0.7)], 4),
+    "softmax": ([], {"activation": "softmax"}, [unread(1)], 4),
+    "softmax_layer": ([layers.Activation("softmax")], {}, [unread(1)], 4),
+    **{name: ([], {"activation": name}, TWO, 2) for name in ELEMENTWISE},
+    "single_channels": (LEAKY, {"activation": None}, TWO, 2),
+    "batch": ([layers.BatchNormalization()], {}, TWO, 2),
+    "batch-scale": ([layers.BatchNormalization(center=False)], {}, TWO, 2),
+    "batch-rows": ([layers.BatchNormalization(axis=1)], {}, TWO, 4),
+    "instance": ([layers.GroupNormalization(-1)], {}, TWO, 2),
+    "as_many_groups": ([layers.GroupNormalization(4)], {}, TWO, 2),
+    "groups": ([layers.GroupNormalization(2)], {}, TWO, 4),
+    "instance-rows": ([layers.GroupNormalization(-1, axis=1)], {}, TWO, 4),
+    "layer": ([layers.LayerNormalization()], {}, TWO, 4),
+    "operation": ([lambda x: 2.0 * x + 1.0], {}, [unread(1)], 4),
+    "add": ([lambda x: layers.Add()([x, x[:, ::-1]])], {}, [unread(1)], 4),
+    "concatenate": (
+        [lambda x: layers.Concatenate(2)([x, x])],
+        {},
+        [unread(1)],
+        4,
+    ),
+    "pool": ([layers.MaxPooling2D(2, 1)], {}, [unread(1)], 4),
+    "conv_groups": ([conv(groups=2)], {}, [unread(1)], 4),
+    "reshape": ([layers.Reshape((4, 4, 4))], {}, [unread(1)], 4),
+    "squash": ([Squash()], {}, [unread(1)], 4),
+    "feeds_removed": (
+        [conv()],
+        {},
+        [unread(2), middle(np.s_[:, :, 1, [0, 1, 3]])],
+        3,
+    ),
+    "constant_of_constant": (
+        [conv()],
+        {},
+        [constant(1, 0.7), middle(np.s_[:, :, [0, 2, 3], 2])],
+        3,
+    ),
+    "padded": (
+        [conv(kernel_size=3, padding="same")],
+        {},
+        [constant(1, 0.7), middle(np.s_[:, :, [0, 2, 3], 2])],
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_channels_are_left_that_something_needs(name, rng):
+    between, settings, silenced, left = CHANNELS[name]
+    model = convs(*between, rng=rng, **settings)
+    for silence_some in silenced:
+        silence_some(model)
+    # Constant channels are rounded, and divided by the root of 1e-3.
+    compact = compacted(model, atol=1e-5)
+    assert filters(compact) == left
+    if left == 4:
+        assert compact.count_params() == model.count_params()
+    elif between and between[0].name == "middle":
+        assert filters(compact, "middle") == left
 
 
 @pytest.mark.parametrize("padding", ["valid", "same"])
@@ -83,87 +161,11 @@ def test_zero_channel_is_removed_and_needs_no_bias(padding, rng):
     assert not compact.get_layer("second").use_bias
 
 
-def test_channel_of_a_constant_channel_is_constant_too(rng):
-    model = convs(layers.Conv2D(4, 1, name="middle"), rng=rng)
-    silence(model.get_layer("first"), 1, bias=0.7)
-    fill(model.get_layer("middle").kernel, np.s_[:, :, [0, 2, 3], 2])
-    compact = compacted(model)
-    assert filters(compact) == filters(compact, "middle") == 3
-
-
 def test_channel_of_a_constant_and_a_varying_one_varies(rng):
-    model = convs(layers.Conv2D(4, 1, name="middle"), rng=rng)
+    model = convs(conv(), rng=rng)
     silence(model.get_layer("first"), 1, bias=0.7)
     fill(model.get_layer("middle").kernel, np.s_[:, :, [0, 3], 2])
     assert filters(compacted(model), "middle") == 4
-
-
-def test_padding_makes_a_constant_channel_vary(rng):
-    middle = layers.Conv2D(4, 3, padding="same", name="middle")
-    model = convs(middle, rng=rng)
-    silence(model.get_layer("first"), 1, bias=0.7)
-    fill(middle.kernel, np.s_[:, :, [0, 2, 3], 2])
-    assert is_left_alone(model)
-
-
-@pytest.mark.parametrize(
-    "activation",
-    ["linear", "elu", "gelu", "leaky_relu", "relu6", "selu", "sigmoid"]
-    + ["hard_sigmoid", "silu", "softplus", "swish", "tanh"],
-)
-def test_elementwise_activations_keep_channels_apart(activation, rng):
-    model = convs(rng=rng, activation=activation)
-    silence(model.get_layer("first"), 1, bias=-0.7)
-    fill(model.get_layer("second").kernel, np.s_[:, :, 3])
-    assert filters(compacted(model)) == 2
-
-
-@pytest.mark.parametrize("as_layer", [False, True], ids=["setting", "layer"])
-def test_softmax_needs_all_channels(as_layer, rng):
-    between = [layers.Activation("softmax")] if as_layer else []
-    activation = None if as_layer else "softmax"
-    model = convs(*between, rng=rng, activation=activation)
-    fill(model.get_layer("second").kernel, np.s_[:, :, 1])
-    assert is_left_alone(model)
-
-
-def test_layers_of_single_channels_pass_removal_on(rng):
-    model = convs(
-        layers.Activation("sigmoid"),
-        layers.Dropout(0.5),
-        layers.ELU(),
-        layers.Identity(),
-        layers.LeakyReLU(0.1),
-        layers.ReLU(threshold=0.1),
-        rng=rng,
-        activation=None,
-    )
-    silence(model.get_layer("first"), 1, bias=-0.7)
-    fill(model.get_layer("second").kernel, np.s_[:, :, 3])
-    assert filters(compacted(model)) == 2
-
-
-@pytest.mark.parametrize(
-    ("norm", "left"),
-    [
-        (partial(layers.BatchNormalization), 2),
-        (partial(layers.BatchNormalization, center=False), 2),
-        (partial(layers.BatchNormalization, axis=1), 4),
-        (partial(layers.GroupNormalization, groups=-1), 2),
-        (partial(layers.GroupNormalization, groups=4), 2),
-        (partial(layers.GroupNormalization, groups=2), 4),
-        (partial(layers.GroupNormalization, groups=-1, axis=1), 4),
-        (partial(layers.LayerNormalization), 4),
-    ],
-    ids=["batch", "batch-scale", "batch-rows", "instance", "as_many_groups"]
-    + ["groups", "instance-rows", "layer"],
-)
-def test_normalization_of_channels_loses_some(norm, left, rng):
-    model = convs(norm(), rng=rng)
-    silence(model.get_layer("first"), 1, bias=0.7)
-    fill(model.get_layer("second").kernel, np.s_[:, :, 3])
-    # Constant channels are rounded, and divided by the root of 1e-3.
-    assert filters(compacted(model, atol=1e-5)) == left
 
 
 def test_channel_that_one_of_two_layers_needs_stays(rng):
@@ -217,29 +219,6 @@ def test_subclass_is_left_alone(rng):
     last = Backwards(3, 3)
     model = keras.Model(images, last(features))
     fill(last.kernel, np.s_[:, :, 0])
-    assert is_left_alone(randomized(model, rng))
-
-
-@pytest.mark.parametrize(
-    "between",
-    [
-        lambda x: 2.0 * x + 1.0,
-        lambda x: layers.Add()([x, x[:, ::-1]]),
-        lambda x: layers.Concatenate(2)([x, x]),
-        layers.MaxPooling2D(2, 1),
-        layers.Conv2D(4, 3, groups=2),
-        layers.Reshape((5, 5, 4)),
-        Squash(),
-    ],
-    ids=["operation", "add", "concatenate", "pool", "groups", "reshape"]
-    + ["squash"],
-)
-def test_other_layers_need_every_channel(between, rng):
-    images = keras.Input((7, 7, 2))
-    features = between(layers.Conv2D(4, 3, name="first")(images))
-    last = layers.Conv2D(3, 3, name="last")
-    model = keras.Model(images, last(features))
-    fill(last.kernel, np.s_[:, :, 1])
     assert is_left_alone(randomized(model, rng))
 
 

@@ -72,38 +72,21 @@ def pruned():
 
 
 @pytest.mark.parametrize("name", SMALL_NETWORKS)
-def test_network_shows_the_same_with_fewer_parameters(name, pruned):
-    model, _, compact, images = pruned(name)
+def test_network_shows_and_explains_the_same_with_fewer_weights(
+    name, pruned, tmp_path
+):
+    model, before, compact, images = pruned(name)
     assert compact.name == model.name
     assert compact.count_params() < model.count_params()
-    expected = rem.capsule_outputs(model)(images)
-    outputs = rem.capsule_outputs(compact)(images)
-    assert_same(outputs, expected)
-
-
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
-def test_network_is_explained_in_the_same_way(name, pruned):
-    model, _, compact, images = pruned(name)
-    expected = rem.explanation(model)(images)
-    outputs = rem.explanation(compact)(images)
-    assert_same(outputs, expected)
-
-
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
-def test_compacted_network_can_be_saved(name, pruned, tmp_path):
-    *_, compact, images = pruned(name)
+    for show in (rem.capsule_outputs, rem.explanation):
+        assert_same(show(compact)(images), show(model)(images))
+    ours = {id(weight) for weight in model.weights}
+    assert ours.isdisjoint(id(weight) for weight in compact.weights)
+    assert_all_equal(model.weights, before)
     compact.save(tmp_path / "compact.keras")
     loaded = keras.models.load_model(tmp_path / "compact.keras")
     assert loaded.count_params() == compact.count_params()
     np.testing.assert_allclose(loaded(images), compact(images), atol=SUMS)
-
-
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
-def test_weights_of_the_network_stay_its_own(name, pruned):
-    model, before, compact, _ = pruned(name)
-    ours = {id(weight) for weight in model.weights}
-    assert ours.isdisjoint(id(weight) for weight in compact.weights)
-    assert_all_equal(model.weights, before)
 
 
 @pytest.mark.parametrize("name", SMALL_NETWORKS)

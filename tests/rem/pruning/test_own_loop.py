@@ -71,20 +71,6 @@ def test_a_loop_with_numbers_prunes_as_fit_does(numbered, images):
     assert logs["sparsity"] == pytest.approx(0.6, abs=0.01)
 
 
-def test_epochs_are_counted_where_they_have_no_number(images):
-    model = tiny_capsnet()
-    model.compile("adam", tfcaps.losses.MarginLoss())
-    rem.prune_iteratively(model, images, every=2, max_searches=1)
-    measured = []
-    model.pruning._measure = lambda model: measured.append(1) or (np.nan, 0.0)
-    update = rem.UpdatePruningStep()
-    update.set_model(model)
-    update.on_train_begin()
-    for _ in range(4):
-        update.on_epoch_end(batch=UNUSED)
-    assert len(measured) == 2
-
-
 def test_what_is_missing_is_one_sentence(images):
     update = rem.UpdatePruningStep()
     with pytest.raises(ValueError, match=r"Call `set_model\(model\)` before"):

@@ -13,7 +13,6 @@ from tests.golden import load
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
-from training.devices import dtype_policy
 
 _PRUNING = load("11_pruning")
 _SCHEDULES = json.loads(str(_PRUNING["schedules_json"]))
@@ -97,12 +96,6 @@ def test_pruned_weights_stay_zero_under_momentum(images, jit_compile):
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
 
-def test_epoch_logs_show_the_sparsity(images):
-    model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.75)
-    history = fit(model, images)
-    assert history["sparsity"] == [pytest.approx(0.75, abs=0.02)]
-
-
 def test_targets_choose_what_is_pruned(images):
     model = compiled(tiny_capsnet())
     rem.prune_low_magnitude(model, lambda s: 0.9, targets="transformations")
@@ -133,14 +126,6 @@ def test_keras_schedules_and_frequency_work(images):
     assert targets[4] == pytest.approx(0.8)
 
 
-def test_model_may_be_compiled_after_pruning_is_set_up(images):
-    model = rem.prune_low_magnitude(tiny_capsnet(), lambda step: 0.5)
-    fit(compiled(model), images)
-    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
-    masks = [v for v in model.optimizer.variables if "pruning_mask" in v.name]
-    assert len(masks) == 3
-
-
 def test_masks_move_to_a_new_optimizer(images):
     model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.5)
     fit(model, images)
@@ -148,14 +133,6 @@ def test_masks_move_to_a_new_optimizer(images):
     fit(compiled(model), images)
     for path, array in prunable(model).items():
         np.testing.assert_array_equal(array == 0, zeros[path])
-
-
-def test_a_trained_model_can_be_pruned(images):
-    model = compiled(tiny_capsnet())
-    model.fit(*images, verbose=0)
-    rem.prune_low_magnitude(model, lambda step: 0.5)
-    fit(model, images)
-    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
 
 def test_strip_pruning_frees_the_weights_and_keeps_the_zeros(images):
@@ -225,14 +202,6 @@ def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
         np.testing.assert_allclose(prunable(resumed)[path], array, atol=SUMS)
 
 
-def test_mixed_precision_trains_with_masks(images):
-    with dtype_policy("mixed_float16"):
-        model = compiled(tiny_capsnet())
-    rem.prune_low_magnitude(model, lambda step: 0.5)
-    fit(model, images)
-    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
-
-
 @pytest.mark.slow
 def test_replicas_hold_the_same_masks_and_weights(images, two_replicas):
     assert two_replicas.num_replicas_in_sync == 2
@@ -251,24 +220,32 @@ def test_replicas_hold_the_same_masks_and_weights(images, two_replicas):
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
 
-def test_wrong_arguments_are_errors():
-    model = tiny_capsnet()
-    with pytest.raises(ValueError, match="`pruning_schedule` must be a funct"):
-        rem.prune_low_magnitude(model, 0.5)
-    with pytest.raises(ValueError, match="`targets` must name groups out of"):
-        rem.prune_low_magnitude(model, lambda s: 0.5, targets="biases")
-    with pytest.raises(ValueError, match="`scope` must be one of"):
-        rem.prune_low_magnitude(model, lambda s: 0.5, scope="layer")
-    with pytest.raises(ValueError, match="`frequency` must be at least 1"):
-        rem.prune_low_magnitude(model, lambda s: 0.5, frequency=0)
-    with pytest.raises(ValueError, match="no trainable variable in the groups"):
+def without_weights():
+    return keras.Sequential([keras.Input((3,)), keras.layers.ReLU()])
+
+
+@pytest.mark.parametrize(
+    ("make", "schedule", "settings", "said"),
+    [
+        (tiny_capsnet, 0.5, {}, "`pruning_schedule` must be a function"),
+        (tiny_capsnet, None, {"targets": "biases"}, "`targets` must name gro"),
+        (tiny_capsnet, None, {"scope": "layer"}, "`scope` must be one of"),
+        (tiny_capsnet, None, {"frequency": 0}, "`frequency` must be at least"),
+        (without_weights, None, {}, "no trainable variable in the groups"),
+    ],
+)
+def test_wrong_arguments_are_errors(make, schedule, settings, said):
+    with pytest.raises(ValueError, match=said):
         rem.prune_low_magnitude(
-            keras.Sequential([keras.Input((3,)), keras.layers.ReLU()]),
-            lambda s: 0.5,
+            make(), schedule or (lambda step: 0.5), **settings
         )
-    rem.prune_low_magnitude(model, lambda s: 0.5)
-    with pytest.raises(ValueError, match="is being pruned already"):
-        rem.prune_low_magnitude(model, lambda s: 0.5)
+
+
+def test_a_model_is_pruned_once():
+    model = rem.prune_low_magnitude(tiny_capsnet(), lambda step: 0.5)
+    for begin in (rem.prune_low_magnitude, rem.prune_structured):
+        with pytest.raises(ValueError, match="is being pruned already"):
+            begin(model, lambda step: 0.5)
 
 
 @pytest.mark.parametrize("steps_per_execution", [3, 4])

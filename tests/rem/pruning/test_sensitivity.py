@@ -120,18 +120,26 @@ def test_it_is_saved_and_loaded_with_the_model_in_a_fresh_process(tmp_path):
     )
 
 
-def test_wrong_use_is_an_error():
-    with pytest.raises(ValueError, match=r"`rate` must be in \[0, 1\]"):
-        rem.sensitivity_decay(keras.optimizers.SGD(), 2.0)
-    with pytest.raises(ValueError, match="rate='x'"):
-        rem.sensitivity_decay(keras.optimizers.SGD(), "x")
-    with pytest.raises(ValueError, match="must be an object such as"):
-        rem.sensitivity_decay("adam", 0.1)
-    with pytest.raises(ValueError, match="inside LossScaleOptimizer"):
-        rem.sensitivity_decay(
-            keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), 0.1
-        )
-    used = keras.optimizers.SGD()
-    used.build(one_layer().trainable_variables)
-    with pytest.raises(ValueError, match="has been used"):
-        rem.sensitivity_decay(used, 0.1)
+def used():
+    optimizer = keras.optimizers.SGD()
+    optimizer.build(one_layer().trainable_variables)
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rate", "said"),
+    [
+        (keras.optimizers.SGD, 2.0, r"`rate` must be in \[0, 1\]"),
+        (keras.optimizers.SGD, "x", "rate='x'"),
+        (lambda: "adam", 0.1, "must be an object such as"),
+        (
+            lambda: keras.optimizers.LossScaleOptimizer(used()),
+            0.1,
+            "inside LossScaleOptimizer",
+        ),
+        (used, 0.1, "has been used"),
+    ],
+)
+def test_wrong_use_is_an_error(optimizer, rate, said):
+    with pytest.raises(ValueError, match=said):
+        rem.sensitivity_decay(optimizer(), rate)

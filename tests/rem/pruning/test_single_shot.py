@@ -132,9 +132,6 @@ def test_wrong_arguments_are_errors(images):
         variable.assign(np.zeros(variable.shape))
     with pytest.raises(ValueError, match="their sum is 0.0"):
         rem.prune_single_shot(dead, batches(*images), 0.5)
-    rem.prune_single_shot(model, batches(*images), 0.5)
-    with pytest.raises(ValueError, match="being pruned already"):
-        rem.prune_single_shot(model, batches(*images), 0.5)
 
 
 def test_loss_scaling_leaves_no_batch_out_and_masks_hold(images):

@@ -9,7 +9,7 @@ import pytest
 import tfcaps
 from tests.backends import on_tensorflow
 from tests.compaction import compiled, fit, inputs_of, randomized
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.networks import SMALL_NETWORKS
 from tests.rem.compaction.test_compact import assert_same
 from tests.tolerance import assert_all_close
 from tfcaps import rem
@@ -121,7 +121,7 @@ def test_resumed_training_goes_on_with_its_units(images, tmp_path):
         keras.utils.set_random_seed(1)
         model = compiled(SMALL_NETWORKS["parts_capsnet"]())
         schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 6, 0.6)
-        return rem.prune_structured(model, schedule, criterion="lakp")
+        return rem.prune_structured(model, schedule)
 
     whole, first, second = begun(), begun(), begun()
     fit(whole, images, epochs=3)
@@ -131,22 +131,3 @@ def test_resumed_training_goes_on_with_its_units(images, tmp_path):
     assert second.pruning.reached() == first.pruning.reached() > 0
     fit(second, images, epochs=2)
     assert_all_close(second.weights, whole.weights)
-
-
-@on_tensorflow
-@pytest.mark.slow
-def test_replicas_hold_the_same_masks(images, two_replicas):
-    with two_replicas.scope():
-        model = compiled(tiny_capsnet())
-        batches = [(images[0][:8], images[1][:8])]
-        rem.prune_structured(
-            model, lambda step: 0.5, criterion="taylor", batches=batches
-        )
-        fit(model, images)
-    assert model.pruning.reached() >= 0.5
-    masks = [v for v in model.optimizer.variables if "pruning_mask" in v.name]
-    assert masks
-    for variable in [*model.trainable_variables, *masks]:
-        first, *others = two_replicas.experimental_local_results(variable.value)
-        for other in others:
-            np.testing.assert_array_equal(first.numpy(), other.numpy())

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 
 from tfcaps.graphs import (
-    check_kind,
     functional,
     keep_pruned,
     of_same_kind,
@@ -29,12 +28,10 @@ def compact(model: keras.Model) -> keras.Model:
       of `ClassCaps` and still returns the couplings of all children;
     - a primary or convolutional capsule type without a child that votes;
     - a channel of a convolution that no layer uses, or whose own kernel is
-      zero: what it adds to the next convolution goes into that one's bias.
-
+      zero: what it adds to the next convolution goes into that one's bias;
     - a hidden capsule, or type of capsules, for which no child votes and that
       has no bias: it still competes, as one of the routing's `silent_parents`;
-    - with EM routing, a type whose activation is 0, see `EMRouting.absent`;
-    - a component that is zero in all capsules of a layer.
+    - with EM routing, a type whose activation is 0, see `EMRouting.absent`.
 
     What a sum adds up leaves together. Outputs are the same but for rounding,
     since sums have fewer terms. Layers of kinds unknown here stay, and so does
@@ -45,9 +42,8 @@ def compact(model: keras.Model) -> keras.Model:
 
     Returns:
         A `keras.Model` with the same name, inputs and outputs, and weights of
-        its own. Couplings of hidden `ConvCaps`, and of `ConstellationCaps`,
-        lose the removed types. Of a model that `add_couplings` made it is the
-        network in it.
+        its own. Couplings of hidden `ConvCaps` lose the removed types. Of a
+        model that `add_couplings` made it is the network in it.
 
     Raises:
         ValueError: If the model is neither functional nor built, a weight is
@@ -66,35 +62,24 @@ def compact(model: keras.Model) -> keras.Model:
     keep_pruned(model)
     check_weights(model.weights)
     given = without_couplings(model)
-    check_kind(given)
     model = functional(given)
-    for components in (False, True):
-        model = _without_idle(model, Graph(model, components=components))
-    return of_same_kind(given, model.input, model.output)
-
-
-def _without_idle(model: keras.Model, graph: Graph) -> keras.Model:
-    """Returns a model without the units of a graph that have no effect."""
+    graph = Graph(model)
     constants = graph.constants()
     masks = graph.masks(constants)
-    layers: dict[int, Any] = {}
-    weights: list[tuple[Any, list[Any]]] = []
-    for call in graph.calls:
-        if id(call.layer) in layers:
-            continue
-        layer, arrays = _shrunk(call, constants, masks)
-        layers[id(call.layer)] = layer
-        weights.append((layer, arrays))
+    rebuilt = {
+        id(call.layer): _rebuilt(call, constants, masks) for call in graph.calls
+    }
     copy = same_layers(
-        model, lambda layer, *args, **kwargs: layers[id(layer)](*args, **kwargs)
+        model,
+        lambda layer, *args, **kwargs: rebuilt[id(layer)][0](*args, **kwargs),
     )
-    for layer, arrays in weights:
-        if arrays:
-            layer.set_weights(arrays)
-    return keras.Model(copy.input, copy.output, name=model.name)
+    for layer, weights in rebuilt.values():
+        if weights:
+            layer.set_weights(weights)
+    return of_same_kind(given, copy.input, copy.output)
 
 
-def _shrunk(
+def _rebuilt(
     call: Call, constants: dict[int, Values], masks: dict[int, Mask]
 ) -> tuple[Any, list[Any]]:
     """Returns a layer for what is left of a call, and its weights."""
@@ -103,7 +88,7 @@ def _shrunk(
         return layer, []  # an operation without weights
     if call.rule is None:
         return type(layer).from_config(layer.get_config()), layer.get_weights()
-    return call.rule.shrunk(
+    return call.rule.rebuild(
         [masks[id(tensor)] for tensor in call.inputs],
         [masks[id(tensor)] for tensor in call.outputs],
         [constants[id(tensor)] for tensor in call.inputs],

@@ -6,13 +6,9 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from tfcaps.graphs import same_layers
-from tfcaps.rem.compaction.components import (
-    component_rule_for,
-    num_components,
-)
+from tfcaps.graphs import calls_of
 from tfcaps.rem.compaction.rules import rule_for
-from tfcaps.rem.compaction.units import Mask, Rule, Values
+from tfcaps.rem.compaction.units import Mask, Rule, Shape, Values
 
 
 class Call(NamedTuple):
@@ -29,8 +25,6 @@ class Graph:
 
     Args:
         model: The model.
-        components: Bool. Units are the components of capsules. Defaults to
-            `False`.
 
     Attributes:
         calls: The calls.
@@ -38,31 +32,17 @@ class Graph:
         outputs: Tensors that it returns.
     """
 
-    def __init__(self, model: keras.Model, *, components: bool = False):
-        self.num_units = num_components if components else num_units
-        self.rule_for = component_rule_for if components else rule_for
-        self.calls: list[Call] = []
-        in_training = set()
-
-        def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            outputs = layer(*args, **kwargs)
-            inputs = keras.tree.flatten((args, kwargs))
-            given = [x for x in inputs if isinstance(x, keras.KerasTensor)]
-            call = Call(layer, given, keras.tree.flatten(outputs), None)
-            self.calls.append(call)
-            if kwargs.get("training"):
-                in_training.add(id(layer))
-            return outputs
-
-        copy = same_layers(model, record)
+    def __init__(self, model: keras.Model):
+        copy, calls = calls_of(model)
         self.inputs, self.outputs = copy.inputs, copy.outputs
-        times = Counter(id(call.layer) for call in self.calls)
-        self.calls = [
-            call._replace(rule=self.rule(call))
-            if times[id(call.layer)] == 1 and id(call.layer) not in in_training
-            else call
-            for call in self.calls
-        ]
+        times = Counter(id(call.layer) for call in calls)
+        in_training = {id(call.layer) for call in calls if call.training}
+        self.calls = []
+        for layer, inputs, outputs, _ in calls:
+            rule = None
+            if times[id(layer)] == 1 and id(layer) not in in_training:
+                rule = rule_for(layer, _shapes(inputs), _shapes(outputs))
+            self.calls.append(Call(layer, inputs, outputs, rule))
 
     def constants(self) -> dict[int, Values]:
         """Returns the values of units that no image changes, NaN for others."""
@@ -94,16 +74,8 @@ class Graph:
                     pass
         return masks
 
-    def rule(self, call: Call) -> Rule | None:
-        """Returns the rule of a call, if its layer has one."""
-        return self.rule_for(
-            call.layer,
-            [tuple(tensor.shape) for tensor in call.inputs],
-            [tuple(tensor.shape) for tensor in call.outputs],
-        )
-
     def _varying(self, tensor: Any) -> Values:
-        return np.full(self.num_units(tensor), np.nan)
+        return np.full(num_units(tensor), np.nan)
 
     def _grow(
         self, masks: dict[int, Mask], constants: dict[int, Values]
@@ -117,12 +89,16 @@ class Graph:
                 for mask in (*taken, *given):
                     mask[:] = True
                 continue
-            stays = call.rule.stays([len(mask) for mask in given])
+            stays = call.rule.always_kept([len(mask) for mask in given])
             _add(given, stays)
             values = [constants[id(tensor)] for tensor in call.inputs]
-            _add(taken, call.rule.needs(given, values))
-            _add(given, call.rule.follows(taken, given))
+            _add(taken, call.rule.required_inputs(given, values))
+            _add(given, call.rule.forced_outputs(taken, given))
         return bool(sum(mask.sum() for mask in masks.values()) > before)
+
+
+def _shapes(tensors: list[Any]) -> list[Shape]:
+    return [tuple(tensor.shape) for tensor in tensors]
 
 
 def num_units(tensor: Any) -> int:

@@ -4,17 +4,15 @@ A child that votes zero for every parent moves none where the routing ignores
 silent children. A parent for which every child votes zero keeps its share of
 them: a layer without it counts it among the routing's `silent_parents`.
 
-With EM routing capsules have activations: a child of activation 0 moves no
-parent, and a parent whose `beta_a` is that of an absent one is never active,
-and takes no share of a child.
+With EM routing capsules have activations: a child of activation 0 that votes
+zero moves no parent, and a parent whose `beta_a` is that of an absent one is
+never active, and takes no share of a child.
 """
 
-import abc
 import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tfcaps.layers import CompactCaps
 from tfcaps.rem.compaction.units import (
@@ -24,390 +22,205 @@ from tfcaps.rem.compaction.units import (
     Shape,
     Slice,
     Values,
-    any_along,
+    any_at,
 )
+from tfcaps.routing import EMRouting
 
 
-class Routed(Rule):
-    """A layer of children and parents, with what its two kinds share."""
+class RoutedLayerRule(Rule):
+    """A layer of children and parents."""
 
-    # Name of the setting that counts the parents.
-    num_parents = ""
+    # At how many places a type is a parent for the same children.
+    places = 1
 
     def __init__(self, layer: Any):
         super().__init__(layer)
-        self.silent_parents = hasattr(layer.routing, "silent_parents")
-
-    @abc.abstractmethod
-    def _votes(self, inputs: list[Values]) -> Mask:
-        """Returns a mask of the children that vote, `[positions, children]`.
-
-        Children are counted as the layer's matrices are.
-        """
-
-    def needs(self, wanted: list[Mask], inputs: list[Values]) -> list[Mask]:
-        needed = any_along(self._votes(inputs), 0)
-        return [needed[: len(values)] for values in inputs]
+        self.is_em = isinstance(layer.routing, EMRouting)
+        self.loses_parents = hasattr(layer.routing, "silent_parents")
 
     def constants(self, inputs: list[Values]) -> list[Values | None]:
-        if not self.silent_parents:
+        if not self.loses_parents:
             return []
-        return [np.where(self._silent(), 0.0, np.nan)]
+        silent = np.where(self._silent(), 0.0, np.nan)
+        return [None, silent] if self.is_em else [silent]
 
-    def stays(self, sizes: list[int]) -> list[Mask]:
-        every = [np.ones(size, bool) for size in sizes]
-        if not self.silent_parents or len(sizes) > 1:
-            return every  # couplings have a place for each parent
-        silent = self._silent()
-        return [~silent] if sizes == [len(silent)] else every
+    def required_inputs(
+        self, wanted: list[Mask], inputs: list[Values]
+    ) -> list[Mask]:
+        needed, *more = super().required_inputs(wanted, inputs)
+        if self.is_em:
+            needed = needed | (inputs[1] != 0)
+        return [needed] * (1 + len(more))
 
-    def fixed(self, sizes: list[int]) -> list[Mask]:
-        stays = not self.silent_parents or len(sizes) > 1
-        return [np.full(size, stays) for size in sizes]
+    def forced_outputs(
+        self, taken: list[Mask], wanted: list[Mask]
+    ) -> list[Mask]:
+        if self._may_lose(wanted):
+            return [np.logical_or.reduce(wanted)] * len(wanted)
+        return wanted
 
-    def made(self) -> list[Slice]:
-        if not self.silent_parents:
-            return []
+    def tied_units(
+        self, inputs: list[Ids], outputs: list[Ids]
+    ) -> list[tuple[Ids, Ids]]:
+        tied = [(inputs[0], ids) for ids in inputs[1:]]
+        if self._may_lose(outputs):
+            tied += [(outputs[0], ids) for ids in outputs[1:]]
+        return tied
+
+    def always_kept(self, sizes: list[int]) -> list[Mask]:
+        if self._may_lose(sizes):
+            return [~self._silent()] * len(sizes)
+        return [np.ones(size, bool) for size in sizes]
+
+    def unprunable(self, sizes: list[int]) -> list[Mask]:
+        return [np.full(size, not self._may_lose(sizes)) for size in sizes]
+
+    def producer_slices(self) -> list[Slice]:
         weight = self.layer.transformation
         parents = np.arange(weight.shape[-3])
         slices = [Slice(weight, len(weight.shape) - 3, parents)]
-        for name, (axis, _) in self._parts().items():
-            if axis is not None:
-                slices.append(Slice(getattr(self.layer, name), axis, parents))
+        for name, mark in self._routing_weights().items():
+            if -2 in mark.shape:
+                variable = getattr(self.layer, name)
+                axis = mark.shape.index(-2)
+                fill = self.layer.routing.absent if name == "beta_a" else 0.0
+                slices.append(
+                    Slice(variable, axis, parents, fill, not mark.per_child)
+                )
         return slices
 
-    def _silent(self) -> Mask:
-        """Returns the parents for which nobody votes, and without a bias."""
-        weight = self._array(self.layer.transformation)
-        votes = any_along(
-            np.moveaxis(weight, -3, 0).reshape(weight.shape[-3], -1), 1
-        )
-        for name, (axis, per_child) in self._parts().items():
-            if axis is not None and not per_child:
-                array = self._array(getattr(self.layer, name))
-                votes |= array.reshape(len(array), -1).any(axis=1)
-        return ~votes
+    def _may_lose(self, outputs: list[Any]) -> bool:
+        """Tells whether parents may leave; couplings have a place for each."""
+        return self.loses_parents and len(outputs) == 1 + self.is_em
 
-    def _parts(self) -> dict[str, tuple[int | None, bool]]:
-        """Returns the routing's weights: the axis of parents, and children."""
-        layer = self.layer
-        marks = layer.routing.weights(-1, -2, -3)
-        parts: dict[str, tuple[int | None, bool]] = {}
-        for name in layer._routing_weights:
-            shape = marks[name].shape
-            axis = shape.index(-2) if -2 in shape else None
-            parts[name] = axis, marks[name].per_child
-        return parts
+    def _routing_weights(self) -> dict[str, Any]:
+        """Returns the routing's weights, -2 for their axis of parents."""
+        marks = self.layer.routing.weights(-1, -2, -3)
+        return {name: marks[name] for name in self.layer._routing_weights}
 
-    def _weights(
-        self,
-        kept: Mask,
-        wanted: Mask,
-        transformation: NDArray[Any],
-        positions: int,
-    ) -> list[Any]:
-        """Returns all weights, for the children and parents that are left."""
-        weights = [transformation[..., wanted, :, :]]
-        for name, (axis, per_child) in self._parts().items():
-            array = self._array(getattr(self.layer, name))
-            if axis is not None:
-                array = np.compress(wanted, array, axis=axis)
-            if per_child:
-                rest = array.shape[1:]
-                array = array.reshape(positions, -1, *rest)[:, kept]
-                array = array.reshape(-1, *rest)
-            weights.append(array)
-        return weights
+    def _of_children(self, units: Ids, axis: int = 0) -> list[Slice]:
+        """Returns the weights of children, of which each is of a unit.
 
-    def _settings(self, wanted: Mask, places: int = 1) -> dict[str, Any]:
-        """Returns the config with the parents that are left."""
-        config = self.layer.get_config()
+        Args:
+            units: The unit of each child.
+            axis: That of children in the transformation.
+        """
+        weight = self.layer.transformation
+        slices = [Slice(weight, axis, units[: weight.shape[axis]])]
+        for name, mark in self._routing_weights().items():
+            if mark.per_child:
+                variable = getattr(self.layer, name)
+                slices.append(Slice(variable, 0, units, counts=False))
+        return slices
+
+    def _settings(self, wanted: Mask) -> dict[str, Any]:
         if wanted.all():
-            return config
-        routing = config["routing"]
-        settings = routing["config"]
-        silent = settings["silent_parents"] + places * int((~wanted).sum())
-        settings = {**settings, "silent_parents": silent}
-        return {
-            **config,
-            self.num_parents: int(wanted.sum()),
-            "routing": {**routing, "config": settings},
-        }
+            return {}
+        settings = super()._settings(wanted)
+        if not self.is_em:
+            routing = self.layer.get_config()["routing"]
+            config = dict(routing["config"])
+            config["silent_parents"] += self.places * int((~wanted).sum())
+            settings["routing"] = {**routing, "config": config}
+        return settings
 
 
-class ClassChildren(Routed):
-    """ClassCaps."""
+class ClassChildren(RoutedLayerRule):
+    """ClassCaps, of which single children can be left out."""
 
-    num_parents = "num_capsules"
+    num_units = "num_capsules"
 
     def __init__(self, layer: Any, shape: Shape):
         super().__init__(layer)
         self.grid = layer.children_shape(shape)
 
-    def _votes(self, inputs: list[Values]) -> Mask:
-        [poses] = inputs
-        weight = self._array(self.layer.transformation)
-        if self.layer.share == "all":
-            votes = np.ones(len(poses), bool)  # unless their poses are zero
-        else:
-            votes = any_along(weight, 1, 2, 3)
-        return votes.reshape(-1, len(poses)) & (poses != 0)
-
-    def shrunk(
+    def rebuild(
         self, taken: list[Mask], wanted: list[Mask], inputs: list[Values]
     ) -> tuple[Any, list[Any]]:
-        layer, parents = self.layer, wanted[0]
         votes = self._votes(inputs)
-        settings = self._settings(parents)
         if votes.all() and taken[0].all():
-            kept = np.ones(votes.size, bool)
-            layer_left = type(layer).from_config(settings)
-            array = self._array(layer.transformation)
-            return layer_left, self._weights(kept, parents, array, 1)
+            return super().rebuild(taken, wanted, inputs)
         if not votes.any():
             votes[0, np.argmax(taken[0])] = True
-        kept = votes.ravel()
         config = {
-            **settings,
+            **self.layer.get_config(),
+            **self._settings(wanted[0]),
             "grid": self.grid,
             "sources": np.flatnonzero(votes[:, taken[0]]).tolist(),
-            "origins": np.flatnonzero(kept).tolist(),
+            "origins": np.flatnonzero(votes).tolist(),
         }
-        transformation = self._array(layer.transformation)
-        if layer.share != "all":
-            transformation = transformation[kept]
-        positions = math.prod(self.grid) // len(kept)
-        weights = self._weights(kept, parents, transformation, positions)
+        children = np.arange(math.prod(self.grid))
+        slices = self._of_children(children)
+        if self.layer.share == "all":
+            slices = slices[1:]  # the matrix is everybody's
+        weights = self._left(
+            (self.producer_slices(), wanted[0]),
+            (slices, np.resize(votes, len(children))),
+        )
         return CompactCaps.from_config(config), weights
 
-    def read(self) -> list[Slice]:
+    def consumer_slices(self) -> list[Slice]:
         if self.layer.share == "all":
             return []
         types = self.grid[-1]
         return self._of_children(np.arange(math.prod(self.grid)) % types)
 
-    def own(self) -> list[Slice]:
-        if self.layer.share is not None:
+    def local_slices(self) -> list[Slice]:
+        if self.layer.share is not None or self.is_em:
             return []
         return self._of_children(np.arange(math.prod(self.grid)))
 
-    def children(self, units: Ids) -> Ids:
+    def units_of_children(self, units: Ids) -> Ids:
         return np.tile(units, math.prod(self.grid) // len(units))
 
-    def _of_children(self, units: Ids) -> list[Slice]:
-        """Returns the weights of children, of which each is of a unit."""
-        layer = self.layer
-        matrices = units[: layer.transformation.shape[0]]
-        slices = [Slice(layer.transformation, 0, matrices)]
-        for name, (_, per_child) in self._parts().items():
-            if per_child:
-                slices.append(Slice(getattr(layer, name), 0, units))
-        return slices
+    def _votes(self, inputs: list[Values]) -> Mask:
+        """Returns a mask of the children that vote, `[positions, children]`.
 
-
-class CompactChildren(ClassChildren):
-    """CompactCaps, which reads some of its input's children."""
-
-    def __init__(self, layer: Any, shape: Shape):
-        super().__init__(layer, shape)
-        self.positions, _ = layer._counted(shape)
-        num_units = shape[3] if len(shape) == 5 else shape[1]
-        self.sources = np.array(layer.sources)
-        # The unit of the input in which each source is.
-        self.units = self.sources % num_units
-
-    def needs(self, wanted: list[Mask], inputs: list[Values]) -> list[Mask]:
-        needed = np.zeros(len(inputs[0]), bool)
-        needed[self.units[self._voting(inputs)]] = True
-        return [needed] * len(inputs)
-
-    def shrunk(
-        self, taken: list[Mask], wanted: list[Mask], inputs: list[Values]
-    ) -> tuple[Any, list[Any]]:
-        layer = self.layer
-        kept = self._voting(inputs) & taken[0][self.units]
-        if not kept.any():
-            kept[np.argmax(taken[0][self.units])] = True
-        # Children are counted anew without those that the input lost.
-        copies = (self.sources.max() + len(taken[0])) // len(taken[0])
-        places = np.cumsum(np.tile(taken[0], copies)) - 1
-        config = {
-            **self._settings(wanted[0]),
-            "sources": places[self.sources[kept]].tolist(),
-            "origins": np.array(layer.origins)[kept].tolist(),
-        }
-        transformation = self._array(layer.transformation)
-        if layer.share != "all":
-            transformation = transformation[kept]
-        weights = self._weights(kept, wanted[0], transformation, self.positions)
-        return CompactCaps.from_config(config), weights
-
-    def read(self) -> list[Slice]:
-        if self.layer.share == "all":
-            return []
-        return self._of_children(np.tile(self.units, self.positions))
-
-    def own(self) -> list[Slice]:
-        if self.layer.share is not None:
-            return []
-        return self._of_children(np.arange(len(self.sources)))
-
-    def children(self, units: Ids) -> Ids:
-        return units[self.units]
-
-    def _voting(self, inputs: list[Values]) -> Mask:
-        """Returns a mask of the sources that vote."""
-        [poses] = inputs
-        votes = np.ones(len(self.sources), bool)
+        Children are counted as the layer's matrices are.
+        """
+        poses = inputs[0]
+        votes = np.ones(len(poses), bool)
         if self.layer.share != "all":
-            votes = any_along(self._array(self.layer.transformation), 1, 2, 3)
-        return votes & (poses[self.units] != 0)
+            votes = any_at(self._array(self.layer.transformation) != 0, 0)
+        votes = votes.reshape(-1, len(poses)) & (poses != 0)
+        return votes | (inputs[1] != 0) if self.is_em else votes
 
 
-class WindowChildren(Routed):
+class WindowChildren(RoutedLayerRule):
     """ConvCaps, of which all windows have the same types."""
 
-    num_parents = "num_types"
+    num_units = "num_types"
+
+    def __init__(self, layer: Any):
+        super().__init__(layer)
+        self.loses_parents |= self.is_em
+
+    def consumer_slices(self) -> list[Slice]:
+        if self.layer.share_types:
+            return []
+        types = np.arange(self.layer.transformation.shape[2])
+        positions = math.prod(self.layer.kernel_size)
+        return self._of_children(np.tile(types, positions), axis=2)
+
+
+class WholeMaps(RoutedLayerRule):
+    """ConvCaps3D, whose parents at all positions compete.
+
+    All types of children share the kernel: one that votes zero is a map of
+    zeros.
+    """
+
+    num_units = "num_types"
 
     def __init__(self, layer: Any, shape: Shape):
         super().__init__(layer)
-        self.shape = shape
+        _, rows, columns, *_ = layer.compute_output_shape(shape)
+        self.places = rows * columns
 
-    def _votes(self, inputs: list[Values]) -> Mask:
-        [poses] = inputs
-        weight = self._array(self.layer.transformation)
-        if self.layer.share_types:
-            votes = np.ones(len(poses), bool)  # unless their poses are zero
-        else:
-            votes = any_along(weight, 0, 1, 3, 4, 5)
-        return votes[None] & (poses != 0)
-
-    def shrunk(
-        self, taken: list[Mask], wanted: list[Mask], inputs: list[Values]
-    ) -> tuple[Any, list[Any]]:
-        transformation = self._array(self.layer.transformation)
-        if not self.layer.share_types:
-            transformation = transformation[:, :, taken[0]]
-        positions = math.prod(self.layer.kernel_size)
-        weights = self._weights(taken[0], wanted[0], transformation, positions)
-        config = self._settings(wanted[0])
-        return type(self.layer).from_config(config), weights
-
-    def read(self) -> list[Slice]:
+    def producer_slices(self) -> list[Slice]:
         layer = self.layer
-        if layer.share_types:
-            return []
-        weight = layer.transformation
-        types = np.arange(weight.shape[2])
-        slices = [Slice(weight, 2, types)]
-        for name, (_, per_child) in self._parts().items():
-            if per_child:
-                units = np.tile(types, math.prod(layer.kernel_size))
-                slices.append(Slice(getattr(layer, name), 0, units))
+        channels = np.arange(layer.conv.kernel.shape[3])
+        slices = [Slice(layer.conv.kernel, 3, channels // layer.dim)]
+        if layer.bias is not None:
+            slices.append(Slice(layer.bias, 0, np.arange(layer.num_types)))
         return slices
-
-
-class _EM(Routed):
-    """The part that both kinds of layers share: activations in and out."""
-
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
-        return [None, np.where(self._silent(), 0.0, np.nan)]
-
-    def ties(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
-        return [(inputs[0], inputs[1])]
-
-    def _silent(self) -> Mask:
-        beta_a, absent = self._array(self.layer.beta_a), self._absent
-        return np.asarray(np.abs(beta_a - absent) < 0.5 * abs(absent))
-
-    @property
-    def _absent(self) -> float:
-        return float(self.layer.routing.absent)
-
-
-class EMWindows(_EM, WindowChildren):
-    """ConvCaps."""
-
-    def stays(self, sizes: list[int]) -> list[Mask]:
-        if len(sizes) != 2:  # there are couplings with each parent
-            return [np.ones(size, bool) for size in sizes]
-        return [~self._silent()] * 2
-
-    def fixed(self, sizes: list[int]) -> list[Mask]:
-        return [np.full(size, len(sizes) != 2) for size in sizes]
-
-    def follows(self, taken: list[Mask], wanted: list[Mask]) -> list[Mask]:
-        if len(wanted) != 2:
-            return wanted
-        return [wanted[0] | wanted[1]] * 2
-
-    def ties(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
-        tied = super().ties(inputs, outputs)
-        if len(outputs) == 2:
-            tied.append((outputs[0], outputs[1]))
-        return tied
-
-    def made(self) -> list[Slice]:
-        layer = self.layer
-        parents = np.arange(layer.num_types)
-        axis = len(layer.transformation.shape) - 3
-        return [
-            Slice(layer.transformation, axis, parents),
-            Slice(layer.beta_u, 0, parents),
-            Slice(layer.beta_a, 0, parents, self._absent),
-        ]
-
-    def _votes(self, inputs: list[Values]) -> Mask:
-        return (inputs[1] != 0)[None]
-
-    def _settings(self, wanted: Mask, places: int = 1) -> dict[str, Any]:
-        config: dict[str, Any] = self.layer.get_config()
-        return {**config, "num_types": int(wanted.sum())}
-
-
-class EMChildren(_EM, ClassChildren):
-    """ClassCaps, of which whole types of children can be inactive.
-
-    These must vote zero too, so that all have the same couplings.
-    """
-
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
-        return []
-
-    def stays(self, sizes: list[int]) -> list[Mask]:
-        return [np.ones(size, bool) for size in sizes]
-
-    def fixed(self, sizes: list[int]) -> list[Mask]:
-        return self.stays(sizes)
-
-    def made(self) -> list[Slice]:
-        return []
-
-    def own(self) -> list[Slice]:
-        return []
-
-    def _votes(self, inputs: list[Values]) -> Mask:
-        poses, activations = inputs
-        if self.layer.share == "all":
-            votes = poses != 0
-        else:
-            weight = self._array(self.layer.transformation)
-            votes = any_along(weight, 1, 2, 3)
-        return votes.reshape(-1, len(poses)) | (activations != 0)
-
-
-class EMCompactChildren(EMChildren, CompactChildren):
-    """CompactCaps, which reads some types of its input."""
-
-    def _voting(self, inputs: list[Values]) -> Mask:
-        poses, activations = inputs
-        if self.layer.share == "all":
-            votes = poses[self.units] != 0
-        else:
-            weight = self._array(self.layer.transformation)
-            votes = any_along(weight, 1, 2, 3)
-        return np.asarray(votes | (activations[self.units] != 0))

@@ -7,7 +7,7 @@ with `sensitivity_decay`, which shrinks weights in every step, this is LOBSTER.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -36,11 +36,9 @@ def prune_iteratively(
     targets: str | Sequence[str] = DEFAULT_TARGETS,
     tolerance: float = 0.0,
     max_searches: int | None = None,
-    every: int = 1,
     min_accuracy: float = 0.0,
     max_sparsity: float | None = None,
     batch_size: int = 256,
-    loss: Any = None,
 ) -> keras.Model:
     """Prepares a model for the REM paper's pruning during `fit`.
 
@@ -49,7 +47,7 @@ def prune_iteratively(
     `strip_pruning`. There is no target: how sparse the model gets depends on
     the rate of the decay and on how long it trains; `max_sparsity` limits it.
     One threshold holds for all weights together, and pruned weights never come
-    back.
+    back. The loss is the one for the lengths with which the model is compiled.
 
     Args:
         model: A built `keras.Model`. It is changed in place.
@@ -60,15 +58,12 @@ def prune_iteratively(
         max_searches: Int. Most passes over the validation data in one epoch;
             without it about 35. Twelve find nearly the same threshold. Defaults
             to `None`.
-        every: Int. Epochs between two searches. Defaults to `1`.
         min_accuracy: Float. Nothing is pruned while the accuracy on the
             validation data is not above it; the paper's code has 0.5 for
             affNIST. Defaults to `0.0`.
         max_sparsity: Float. No more than this share of the weights is pruned,
             as to compare strategies at the same sparsity. Defaults to `None`.
         batch_size: Int. Images in a pass's batch. Defaults to `256`.
-        loss: Loss of labels and lengths. Defaults to the one for the lengths
-            with which the model is compiled; a decoder's loss does not count.
 
     Returns:
         The same model.
@@ -87,11 +82,11 @@ def prune_iteratively(
         raise ValueError(
             f"`tolerance` must be at least 0. Received: tolerance={tolerance}."
         )
-    for name, value in (("max_searches", max_searches), ("every", every)):
-        if value is not None and value < 1:
-            raise ValueError(
-                f"`{name}` must be at least 1. Received: {name}={value}."
-            )
+    if max_searches is not None and max_searches < 1:
+        raise ValueError(
+            "`max_searches` must be at least 1. Received: "
+            f"max_searches={max_searches}."
+        )
     if max_sparsity is not None and not 0.0 <= max_sparsity < 1.0:
         raise ValueError(
             "`max_sparsity` must be at least 0 and less than 1. Received: "
@@ -103,29 +98,13 @@ def prune_iteratively(
             model,
             targets,
             validation_data,
-            _Settings(
-                tolerance,
-                max_searches,
-                every,
-                min_accuracy,
-                max_sparsity,
-                batch_size,
-                loss,
-            ),
+            batch_size,
+            tolerance=tolerance,
+            max_searches=max_searches,
+            min_accuracy=min_accuracy,
+            max_sparsity=max_sparsity,
         ),
     )
-
-
-class _Settings(NamedTuple):
-    """The arguments of `prune_iteratively`."""
-
-    tolerance: float
-    max_searches: int | None
-    every: int
-    min_accuracy: float
-    max_sparsity: float | None
-    batch_size: int
-    loss: Any
 
 
 class _LossGuarded(Pruning):
@@ -136,12 +115,20 @@ class _LossGuarded(Pruning):
         model: keras.Model,
         targets: str | Sequence[str],
         data: Any,
-        settings: _Settings,
+        batch_size: int,
+        *,
+        tolerance: float,
+        max_searches: int | None,
+        min_accuracy: float,
+        max_sparsity: float | None,
     ):
         super().__init__(target_variables(model.trainable_variables, targets))
-        self.settings = settings
+        self.tolerance = tolerance
+        self.max_searches = max_searches
+        self.min_accuracy = min_accuracy
+        self.max_sparsity = max_sparsity
         self._encoder = encoder(model)
-        batches, _ = labelled_batches(data, settings.batch_size, self._encoder)
+        batches, _ = labelled_batches(data, batch_size, self._encoder)
         self.data = [(x, np.asarray(y)) for x, y in batches if len(x)]
         if not self.data:
             raise ValueError(NO_SAMPLES)
@@ -149,13 +136,10 @@ class _LossGuarded(Pruning):
         for _, labels in self.data:  # a mistake is answered before training
             class_of_each(labels, classes, np.zeros((len(labels), classes)))
 
-    def end_epoch(self, model: keras.Model, epoch: int) -> None:
-        settings = self.settings
-        if (epoch + 1) % settings.every:
-            return
+    def end_epoch(self, model: keras.Model) -> None:
         weights = self.weights(model)
         loss, accuracy = self._measure(model)
-        if not math.isfinite(loss) or accuracy <= settings.min_accuracy:
+        if not math.isfinite(loss) or accuracy <= self.min_accuracy:
             return
         magnitudes = np.concatenate([np.abs(w).ravel() for w in weights])
 
@@ -166,14 +150,14 @@ class _LossGuarded(Pruning):
 
         threshold = largest_threshold(
             loss_at,
-            loss * (1.0 + settings.tolerance),
+            loss * (1.0 + self.tolerance),
             float(magnitudes.min()),
             float(magnitudes.mean()),
             float(magnitudes.max()),
-            settings.max_searches,
+            self.max_searches,
         )
-        if settings.max_sparsity is not None:
-            limit = magnitude_threshold(magnitudes, settings.max_sparsity)
+        if self.max_sparsity is not None:
+            limit = magnitude_threshold(magnitudes, self.max_sparsity)
             threshold = min(threshold, float(limit))
         masks = [
             mask & (np.abs(array) >= threshold)
@@ -183,7 +167,7 @@ class _LossGuarded(Pruning):
 
     def _measure(self, model: keras.Model) -> tuple[float, float]:
         """Returns loss and accuracy on the validation data."""
-        loss = self.settings.loss or _loss_of_lengths(model)
+        loss = _loss_of_lengths(model)
         total, count = 0.0, 0
         right = []
         for images, labels in self.data:
@@ -205,22 +189,12 @@ def largest_threshold(
     high: float,
     max_searches: int | None = None,
 ) -> float:
-    """Returns the largest threshold found at which a loss is low enough.
+    """Returns the largest threshold found at which a loss is at most `most`.
 
-    Bisects from `start` between `low` and `high`. The loss need not grow with
-    the threshold everywhere, so this is a good threshold, not the largest.
-
-    Args:
-        loss_at: Function from a threshold to the loss.
-        most: Float. The highest loss that is accepted.
-        low: Float. The smallest magnitude.
-        start: Float. The first threshold tried.
-        high: Float. The largest magnitude.
-        max_searches: Int. Most calls of `loss_at`. Defaults to `None`, until
-            the threshold no longer moves or the loss is the same eleven times.
-
-    Returns:
-        Float. The threshold, 0 if none was good enough.
+    Bisects from `start` between `low` and `high`, until the threshold no longer
+    moves or the loss is the same eleven times. The loss need not grow with the
+    threshold everywhere, so this is a good threshold, not the largest; 0 if
+    none was good enough.
     """
     good, threshold = 0.0, start
     before, loss_before, repeats = math.inf, math.inf, 0
@@ -249,6 +223,6 @@ def _loss_of_lengths(model: keras.Model) -> Any:
         loss = loss[0]
     if loss is None:
         raise ValueError(
-            "Compile the model with a loss, or give `prune_iteratively` one."
+            "Compile the model with a loss: `prune_iteratively` needs one."
         )
     return keras.losses.get(loss)

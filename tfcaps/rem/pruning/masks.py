@@ -120,13 +120,6 @@ def saliency_masks(
     Exactly `round(size * (1 - sparsity))` are kept, of equal ones the first,
     since whole tensors can have the saliency 0. A tensor none of whose weights
     would be left keeps its most salient one, so that no layer is cut off.
-
-    Args:
-        saliencies: Arrays of any shapes, not negative.
-        sparsity: Float in [0, 1]. Share of weights to prune.
-
-    Returns:
-        A list of boolean arrays of the same shapes.
     """
     together = np.concatenate([s.ravel() for s in saliencies])
     keep = max(round(together.size * (1.0 - sparsity)), 1)

@@ -15,7 +15,6 @@ All are driven by the callback `UpdatePruningStep` and end with `strip_pruning`.
 """
 
 import abc
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -89,21 +88,13 @@ class UpdatePruningStep(keras.callbacks.Callback):
     Without numbers (-1) it counts the calls.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._first_step = 1  # of the epoch, or of what is counted
-        self._batches_per_step = 1
-        self._batches = 0
-        self._epochs = 0
-        self._knows_epoch = False
-
     def on_train_begin(self, logs: Any = None) -> None:
-        pruning = getattr(self.model, "pruning", None)
         if self.model is None:
             raise ValueError(
                 "The model is not known. Call `set_model(model)` before "
                 "`on_train_begin`, or give the callback to `fit`."
             )
+        pruning = getattr(self.model, "pruning", None)
         if pruning is None:
             raise ValueError(
                 f"The model {self.model.name!r} is not being pruned. Call "
@@ -118,29 +109,21 @@ class UpdatePruningStep(keras.callbacks.Callback):
             )
         pruning.attach(self.model)
         self._count_from_here()
-        self._epochs = 0
-        self._knows_epoch = False
 
     def on_epoch_begin(self, epoch: int = -1, logs: Any = None) -> None:
-        self._knows_epoch = epoch >= 0
-        if self._knows_epoch:
+        if epoch >= 0:
             self._count_from_here()
 
     def on_train_batch_begin(self, batch: int = -1, logs: Any = None) -> None:
-        if not self._knows_epoch or batch < 0:
-            batch = self._batches
-        step = self._first_step + batch // self._batches_per_step
-        self._batches += 1
+        step = self._first_step + self._batches // self._batches_per_step
+        self._batches += self.model.steps_per_execution or 1
         self.model.pruning.begin_step(self.model, step)
 
     def on_epoch_end(
         self, epoch: int = -1, logs: Any = None, batch: int | None = None
     ) -> None:
-        del batch  # what tfmot calls the first argument
-        if epoch < 0:
-            epoch = self._epochs
-        self._epochs = epoch + 1
-        self.model.pruning.end_epoch(self.model, epoch)
+        # `batch` is what tfmot calls the first argument.
+        self.model.pruning.end_epoch(self.model)
         if logs is not None:
             sync(self.model)
             logs["sparsity"] = self.model.pruning.sparsity()
@@ -172,17 +155,22 @@ class Pruning:
         fills: Sequence[float] | None = None,
     ):
         self.variables = list(variables)
-        self.fills = list(fills or [0.0] * len(self.variables))
-        self._own_constraints = [v.constraint for v in self.variables]
+        self._weights = [
+            _Masked(
+                variable,
+                masks[k] if masks else np.ones(variable.shape, bool),
+                fills[k] if fills else 0.0,
+            )
+            for k, variable in enumerate(self.variables)
+        ]
         self._optimizer: Any = None
-        self._masks: list[Any] = list(masks or [])
         self.goal = 0.0  # the sparsity at the end, as far as that is known
 
     def begin_step(self, model: keras.Model, step: int) -> None:
         """Is called before each step, counted from 1."""
 
-    def end_epoch(self, model: keras.Model, epoch: int) -> None:
-        """Is called after each epoch, counted from 0."""
+    def end_epoch(self, model: keras.Model) -> None:
+        """Is called after each epoch."""
 
     def attach(self, model: keras.Model) -> None:
         """Puts masks into the model's optimiser, unless they are there."""
@@ -193,36 +181,25 @@ class Pruning:
             optimizer.build(model.trainable_variables)
         # JAX runs an optimiser within one that scales losses by itself.
         inner = getattr(optimizer, "inner_optimizer", optimizer)
-        masks = [
-            inner.add_variable_from_reference(
-                variable, name="pruning_mask", initializer="ones"
+        for weight in self._weights:
+            mask = inner.add_variable_from_reference(
+                weight.variable, name="pruning_mask", initializer="ones"
             )
-            for variable in self.variables
-        ]
-        for new, old in zip(masks, self._masks, strict=False):
-            new.assign(ops.convert_to_numpy(old).astype(new.dtype))
-        self._optimizer, self._masks = optimizer, masks
-        for variable, mask, own, fill in zip(
-            self.variables,
-            masks,
-            self._own_constraints,
-            self.fills,
-            strict=True,
-        ):
-            variable.constraint = _Masked(mask, own, fill)
+            mask.assign(weight.kept().astype(mask.dtype))
+            weight.mask = mask
+            weight.variable.constraint = weight
+        self._optimizer = optimizer
         _retrace(model)
 
     def detach(self, model: keras.Model) -> None:
         """Gives the weights their own constraints back."""
-        for variable, own in zip(
-            self.variables, self._own_constraints, strict=True
-        ):
-            variable.constraint = own
+        for weight in self._weights:
+            weight.variable.constraint = weight.own
         if self._optimizer is None:
             return
         inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
-        for mask in self._masks:
-            inner._untrack_variable(mask)
+        for weight in self._weights:
+            inner._untrack_variable(weight.mask)
         self._optimizer = None
         _retrace(model)
 
@@ -234,15 +211,16 @@ class Pruning:
 
     def masks(self) -> list[Array]:
         """Returns the masks, True where a weight is kept."""
-        return [ops.convert_to_numpy(mask) != 0 for mask in self._masks]
+        return [weight.kept() for weight in self._weights]
 
     def prune(self, weights: Sequence[Array], masks: Sequence[Array]) -> None:
         """Sets the masks, and stores the unmasked `weights`."""
-        for variable, mask, array, keep, fill in zip(
-            self.variables, self._masks, weights, masks, self.fills, strict=True
+        for weight, array, keep in zip(
+            self._weights, weights, masks, strict=True
         ):
-            mask.assign(keep.astype(array.dtype))
-            variable.assign(np.where(keep, array, fill).astype(array.dtype))
+            weight.mask.assign(keep.astype(array.dtype))
+            left = np.where(keep, array, weight.fill)
+            weight.variable.assign(left.astype(array.dtype))
 
     def reached(self) -> float:
         """Returns the share that is pruned, to be compared with `goal`."""
@@ -250,20 +228,12 @@ class Pruning:
 
     def sparsity(self) -> float:
         """Returns the share of the weights that are pruned now."""
-        return self._num_pruned() / sum(
-            math.prod(variable.shape) for variable in self.variables
-        )
-
-    def _num_pruned(self) -> int:
-        """Returns the number of weights that masks leave out."""
-        if not self._masks:  # before the model is compiled
-            return 0
-        return sum(
-            int(np.sum(~mask & (ops.convert_to_numpy(variable) == fill)))
-            for variable, mask, fill in zip(
-                self.variables, self.masks(), self.fills, strict=True
-            )
-        )
+        pruned = [
+            ~weight.kept()
+            & (ops.convert_to_numpy(weight.variable) == weight.fill)
+            for weight in self._weights
+        ]
+        return sum(int(p.sum()) for p in pruned) / sum(p.size for p in pruned)
 
 
 def sync(model: keras.Model) -> None:
@@ -304,12 +274,14 @@ def _retrace(model: keras.Model) -> None:
 class _Masked(keras.constraints.Constraint):
     """Multiplies a weight with its mask, after the weight's own constraint.
 
-    Where it is masked it becomes `fill`.
+    Where it is masked it becomes `fill`. The mask is an array until it is a
+    variable of an optimiser.
     """
 
-    def __init__(self, mask: Any, own: Any, fill: float = 0.0):
+    def __init__(self, variable: Any, mask: Any, fill: float):
+        self.variable = variable
+        self.own = variable.constraint
         self.mask = mask
-        self.own = own
         self.fill = fill
 
     def __call__(self, weight: Tensor) -> Tensor:
@@ -320,19 +292,23 @@ class _Masked(keras.constraints.Constraint):
             masked = masked + self.fill * (1.0 - self.mask)
         return masked
 
-    def prune_again(self, variable: Any) -> tuple[int, int]:
-        """Prunes a weight once more.
+    def kept(self) -> Array:
+        """Returns the mask, True where the weight is kept."""
+        return ops.convert_to_numpy(self.mask) != 0
+
+    def prune_again(self) -> tuple[int, int]:
+        """Prunes the weight once more.
 
         Returns:
             How many of its numbers were pruned and had changed, and how many
             are pruned.
         """
-        pruned = ops.convert_to_numpy(self.mask) == 0
-        array = ops.convert_to_numpy(variable)
+        pruned = ~self.kept()
+        array = ops.convert_to_numpy(self.variable)
         changed = int(np.sum(pruned & (array != self.fill)))
         if changed:
             masked = np.where(pruned, self.fill, array)
-            variable.assign(masked.astype(array.dtype))
+            self.variable.assign(masked.astype(array.dtype))
         return changed, int(np.sum(pruned))
 
 

@@ -145,14 +145,9 @@ def _with_decay(base: Any) -> Any:
     return _WITH_DECAY[base]
 
 
-def _register_keras_optimizers() -> None:
-    for _, base in inspect.getmembers(keras.optimizers, inspect.isclass):
-        if (
-            issubclass(base, keras.optimizers.Optimizer)
-            and base is not keras.optimizers.Optimizer
-            and not issubclass(base, _WRAPPERS)
-        ):
-            _with_decay(base)
-
-
-_register_keras_optimizers()
+# Those of Keras can be loaded without further ado.
+for _, _base in inspect.getmembers(keras.optimizers, inspect.isclass):
+    if issubclass(_base, keras.optimizers.Optimizer) and not (
+        _base is keras.optimizers.Optimizer or issubclass(_base, _WRAPPERS)
+    ):
+        _with_decay(_base)

@@ -1,6 +1,6 @@
 """SNIP: single-shot pruning before the training, by connection sensitivity."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tfcaps.graphs import functional, of_same_kind
 from tfcaps.ops import Tensor
-from tfcaps.rem.batches import Batch, batches_of
+from tfcaps.rem.batches import batches_of
 from tfcaps.rem.pruning.masks import (
     DEFAULT_TARGETS,
     saliency_masks,
@@ -83,31 +83,74 @@ def prune_single_shot(
 def _saliencies(
     model: keras.Model, batches: Any, variables: Sequence[Any]
 ) -> list[Array]:
-    """Returns the saliency of each weight; the model stays as it was."""
-    before = model.get_weights()
-    optimizer = _Saliency()
-    trained = probe(model, optimizer)
-    for batch in training_batches(batches):
-        trained.train_on_batch(*batch)
-    model.set_weights(before)  # moving averages, and what constraints did
-    if not optimizer.built:
-        raise ValueError("`batches` must have at least one batch.")
-    return [optimizer.kept(variable) for variable in variables]
+    """Returns the saliency of each weight."""
+    weights = [ops.convert_to_numpy(variable) for variable in variables]
+    saliencies = [np.zeros_like(weight) for weight in weights]
+    for gradients in Gradients(model).towards(variables, batches):
+        for s, w, g in zip(saliencies, weights, gradients, strict=True):
+            s += np.abs(w * g)
+    return saliencies
 
 
-class NoStep(keras.optimizers.Optimizer):
-    """Keeps a number for each weight, and leaves the weights alone.
+class Gradients:
+    """The gradients of a compiled model's loss, batch by batch.
 
-    By default that is the gradient of the last batch.
+    Args:
+        model: A compiled model. It stays as it is.
     """
+
+    def __init__(self, model: keras.Model):
+        self._model = model
+        whole = functional(model)
+        # Of the same layers and losses, for another optimiser.
+        self._same = of_same_kind(model, whole.input, whole.output)
+        self._same.compile(
+            _NoStep(),
+            loss=model.loss,
+            loss_weights=model.get_compile_config()["loss_weights"],
+            auto_scale_loss=False,  # which leaves batches out
+        )
+
+    def towards(
+        self, variables: Sequence[Any], batches: Any
+    ) -> Iterator[list[Array]]:
+        """Yields the gradients towards weights for each batch.
+
+        Args:
+            variables: Trainable weights of the model.
+            batches: Data that `fit` takes, with targets.
+
+        Raises:
+            ValueError: If there is no batch, or one has no targets.
+        """
+        optimizer = self._same.optimizer
+        # Moving averages, and what constraints do.
+        before = self._model.get_weights()
+        try:
+            for batch in batches_of(batches, _BATCH_SIZE)[0]:
+                if batch.y is None:
+                    raise ValueError(
+                        "`batches` must have targets, for the gradient of the "
+                        "loss. Received: inputs alone."
+                    )
+                self._same.train_on_batch(*batch)
+                yield [optimizer.gradient(variable) for variable in variables]
+        finally:
+            self._model.set_weights(before)
+        if not optimizer.built:
+            raise ValueError("`batches` must have at least one batch.")
+
+
+class _NoStep(keras.optimizers.Optimizer):
+    """Keeps the gradients of the last batch, and leaves the weights alone."""
 
     def __init__(self) -> None:
         super().__init__(learning_rate=0.0, name="no_step")
 
     def build(self, variables: list[Any]) -> None:
         super().build(variables)
-        self._kept = [
-            self.add_variable_from_reference(variable, name="kept")
+        self._gradients = [
+            self.add_variable_from_reference(variable, name="gradient")
             for variable in variables
         ]
 
@@ -116,84 +159,9 @@ class NoStep(keras.optimizers.Optimizer):
     ) -> None:
         self.assign(self._of(variable), gradient)
 
-    def kept(self, variable: Any) -> Array:
-        """Returns the number that is kept for a weight."""
+    def gradient(self, variable: Any) -> Array:
+        """Returns the gradient towards a weight."""
         return ops.convert_to_numpy(self._of(variable))
 
     def _of(self, variable: Any) -> Any:
-        return self._kept[self._get_variable_index(variable)]
-
-
-class _Saliency(NoStep):
-    """Adds up `|w dL/dw|`."""
-
-    def update_step(
-        self, gradient: Tensor, variable: Any, learning_rate: Tensor
-    ) -> None:
-        saliency = ops.abs(ops.multiply(gradient, variable))
-        self.assign_add(self._of(variable), saliency)
-
-
-def probe(model: keras.Model, optimizer: NoStep) -> keras.Model:
-    """Returns a model of the same layers and losses for an optimiser."""
-    whole = functional(model)
-    same = of_same_kind(model, whole.input, whole.output)
-    same.compile(
-        optimizer,
-        loss=model.loss,
-        loss_weights=model.get_compile_config()["loss_weights"],
-        auto_scale_loss=False,  # which leaves batches out
-    )
-    return same
-
-
-def training_batches(data: Any) -> Iterable[Batch]:
-    """Returns batches of inputs, targets and weights, as `fit` takes them.
-
-    Raises:
-        ValueError: If they have no targets.
-    """
-    batches, _ = batches_of(data, _BATCH_SIZE)
-    for batch in batches:
-        if batch.y is None:
-            raise ValueError(
-                "`batches` must have targets, for the gradient of the loss. "
-                "Received: inputs alone."
-            )
-        yield batch
-
-
-class Gradients:
-    """The gradients of a compiled model, batch by batch.
-
-    Args:
-        model: A compiled model. It stays as it is.
-        batches: Data as in `batches_of`, to be read several times.
-    """
-
-    def __init__(self, model: keras.Model, batches: Any):
-        self._model = model
-        self._batches = batches
-        self._probe: keras.Model | None = None
-
-    def towards(self, variables: Sequence[Any]) -> Iterator[list[Array]]:
-        """Yields the gradients towards weights for each batch.
-
-        Raises:
-            ValueError: If there is no batch.
-        """
-        if self._probe is None:
-            self._probe = probe(self._model, NoStep())
-        optimizer = self._probe.optimizer
-        # Moving averages, and what constraints do.
-        before = self._model.get_weights()
-        empty = True
-        try:
-            for batch in training_batches(self._batches):
-                empty = False
-                self._probe.train_on_batch(*batch)
-                yield [optimizer.kept(variable) for variable in variables]
-        finally:
-            self._model.set_weights(before)
-        if empty:
-            raise ValueError("`batches` must have at least one batch.")
+        return self._gradients[self._get_variable_index(variable)]

@@ -1,0 +1,328 @@
+"""Compacted models: children that cast no votes, and types of capsules."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from tests.compaction import (
+    capsnet,
+    compacted,
+    fill,
+    filters,
+    is_left_alone,
+    randomized,
+    silence,
+)
+from tests.tolerance import assert_all_equal
+from tfcaps.layers import (
+    CapsuleConv2D,
+    ClassCaps,
+    CompactCaps,
+    ConvCaps,
+    PrimaryCaps,
+    PrimaryMatrixCaps,
+    Squash,
+)
+from tfcaps.routing import DynamicRouting, EMRouting, ScaledDistanceRouting
+
+EM = EMRouting(2, 0.1, 1e-2)
+OF_SAMPLES = ScaledDistanceRouting(distance_scale="sample")
+
+
+def class_caps(*arguments, **settings):
+    return lambda: ClassCaps(3, 4, *arguments, name="last", **settings)
+
+
+def conv_caps(*arguments, **settings):
+    return lambda: ConvCaps(3, 4, 2, *arguments, name="last", **settings)
+
+
+def copy_of(layer):
+    return lambda: type(layer).from_config(layer.get_config())
+
+
+def padding(sides, data_format="channels_last"):
+    return layers.ZeroPadding3D(sides, data_format=data_format)
+
+
+def votes(where):
+    """Returns what makes children of the last layer vote zero."""
+    return lambda model: fill(model.get_layer("last").transformation, where)
+
+
+def zero(channels, bias=0.0):
+    """Returns what makes channels of PrimaryCaps constant."""
+
+    def silence_some(model):
+        silence(model.get_layer("primary").conv, channels, bias)
+
+    return silence_some
+
+
+def two_types(where):
+    """Returns what makes a type vote zero, and another one zero."""
+
+    def silence_some(model):
+        votes(where)(model)
+        zero(np.s_[8:12])(model)
+
+    return silence_some
+
+
+ONE_TYPE = zero(np.s_[4:8])
+OF_CLASS, OF_CONV = two_types(np.s_[1::3]), two_types(np.s_[:, :, 1])
+SHARED = class_caps("self_attention", share="type")
+COORDINATES = class_caps(matrix=True, coordinates=True, share="type")
+# Layers above PrimaryCaps of three types of four components at 3x3 places, what
+# is silenced, how many types are left, and how many children of the class.
+CAPSULES = {
+    "child": ([class_caps()], votes(4), 3, 26),
+    "type": ([class_caps()], votes(np.s_[1::3]), 2, 18),
+    "zero": ([class_caps()], ONE_TYPE, 2, 18),
+    "constant": ([class_caps()], zero(np.s_[4:8], 0.3), 3, None),
+    "half": ([class_caps()], zero(np.s_[4:6]), 3, None),
+    "class-shared": ([SHARED], votes(1), 2, 2),
+    "class-all": ([class_caps(share="all")], ONE_TYPE, 2, 2),
+    "class-coordinates": ([COORDINATES], OF_CLASS, 3, None),
+    "class-em": ([class_caps(EM)], OF_CLASS, 3, None),
+    "class-regularized": ([class_caps("regularized")], OF_CLASS, 3, None),
+    "class-sample": ([class_caps(OF_SAMPLES)], OF_CLASS, 3, None),
+    "conv": ([conv_caps()], votes(np.s_[:, :, 1]), 2, None),
+    "conv-zero": ([conv_caps()], ONE_TYPE, 2, None),
+    "conv-shared": ([conv_caps(share_types=True)], ONE_TYPE, 2, None),
+    "conv-em": ([conv_caps(routing=EM)], OF_CONV, 3, None),
+    "conv-sample": ([conv_caps(routing=OF_SAMPLES)], OF_CONV, 3, None),
+    **{
+        f"conv-{name}": (
+            [conv_caps(1, sides, routing)],
+            votes(np.s_[:, :, 1]),
+            2,
+            None,
+        )
+        for name, sides, routing in (
+            ("scaled_distance", "valid", "scaled_distance"),
+            ("self_attention", "same", "self_attention"),
+            ("uniform", "same", "uniform"),
+            ("leaky", "valid", DynamicRouting(leaky=True)),
+        )
+    },
+    **{
+        name: ([copy_of(between), class_caps()], ONE_TYPE, left, left * 9)
+        for name, between, left in (
+            ("tanh", layers.Activation("tanh"), 2),
+            ("sigmoid", layers.Activation("sigmoid"), 3),
+            ("threshold", layers.ReLU(threshold=0.1, negative_slope=0.5), 3),
+            ("batch", layers.BatchNormalization(), 3),
+            ("instance", layers.GroupNormalization(groups=-1), 3),
+        )
+    },
+    "more_types": ([copy_of(padding(1)), class_caps()], ONE_TYPE, 3, None),
+    "more_types_first": (
+        [
+            copy_of(padding(((0, 0), (1, 1), (0, 0)), "channels_first")),
+            class_caps(),
+        ],
+        ONE_TYPE,
+        3,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAPSULES)
+def test_types_and_children_are_left_that_something_needs(name, rng):
+    above, silence_some, types, children = CAPSULES[name]
+    model = capsnet(*(make() for make in above), rng=rng)
+    silence_some(model)
+    compact = compacted(model)
+    assert compact.get_layer("primary").num_types == types
+    last = compact.get_layer("last")
+    if types == 3 and children in (None, 27):
+        assert compact.count_params() == model.count_params()
+    elif children is not None:
+        assert len(last.origins) == children
+    if name in ("class-all", "conv-shared"):
+        expected = model.get_layer("last").get_weights()
+        assert_all_equal(last.get_weights(), expected)
+
+
+def test_silent_child_is_left_out(rng):
+    model = capsnet(ClassCaps(3, 5, name="class"), rng=rng)
+    weight = model.get_layer("class").transformation
+    fill(weight, 4)
+    compact = compacted(model)
+    layer = compact.get_layer("class")
+    others = np.delete(np.arange(27), 4)
+    assert (layer.grid, layer.origins) == ((3, 3, 3), tuple(others))
+    np.testing.assert_array_equal(
+        layer.transformation, np.asarray(weight)[others]
+    )
+    assert compact.count_params() == model.count_params() - 3 * 4 * 5
+
+
+def test_flat_children_are_left_out(rng):
+    model = capsnet(
+        ClassCaps(6, 4, name="hidden"),
+        ClassCaps(3, 4, "self_attention", name="class"),
+        rng=rng,
+    )
+    fill(model.get_layer("class").transformation, [0, 3])
+    compact = compacted(model)
+    layer = compact.get_layer("class")
+    assert layer.sources == layer.origins == (1, 2, 4, 5)
+    # They compete as parents, so that they stay.
+    assert type(compact.get_layer("hidden")) is ClassCaps
+    assert compact.get_layer("hidden").num_capsules == 6
+
+
+@pytest.mark.parametrize("some", [True, False])
+def test_child_type_that_another_layer_needs_stays(some, rng):
+    images = keras.Input((7, 7, 2))
+    capsules = PrimaryCaps(3, 4, 3, 2, name="primary")(images)
+    first, second = (ClassCaps(3, 4, name=name) for name in "ab")
+    model = keras.Model(images, [first(capsules), second(capsules)])
+    fill(first.transformation, np.s_[1::3] if some else np.s_[:])
+    fill(second.transformation, np.s_[2::3] if some else np.s_[::3])
+    compact = compacted(randomized(model, rng))
+    a, b = compact.get_layer("a"), compact.get_layer("b")
+    assert compact.get_layer("primary").num_types == (3 if some else 2)
+    assert len(b.origins) == 18
+    if some:
+        assert a.sources == a.origins and len(a.origins) == 18
+    else:  # one is left where none votes
+        assert a.origins == (1,)
+
+
+def test_matrix_capsules_with_dynamic_routing(rng):
+    model = capsnet(
+        ConvCaps(3, 4, 2, matrix=True, name="conv_caps"),
+        ClassCaps(3, 4, matrix=True, name="class"),
+        rng=rng,
+    )
+    fill(model.get_layer("conv_caps").transformation, np.s_[:, :, 0])
+    fill(model.get_layer("class").transformation, 7)
+    compact = compacted(model)
+    assert compact.get_layer("primary").num_types == 2
+    assert compact.get_layer("conv_caps").transformation.shape[2] == 2
+    assert len(compact.get_layer("class").origins) == 11
+
+
+def test_children_with_activations_of_their_own_stay(rng):
+    images = keras.Input((7, 7, 2))
+    poses, activations = PrimaryMatrixCaps(3, 4, 3, 2)(images)
+    layer = ClassCaps(3, 4, "scaled_distance", name="class")
+    model = keras.Model(images, layer(poses, activations=activations))
+    fill(layer.transformation, 4)
+    assert is_left_alone(randomized(model, rng))
+
+
+def test_call_arguments_are_kept(rng):
+    images = keras.Input((7, 7, 2))
+    capsules = PrimaryCaps(3, 4, 3, 2)(images)
+    layer = ClassCaps(3, 4, name="class")
+    poses, couplings = layer(capsules, labels=None, return_couplings=True)
+    model = keras.Model(images, [poses, couplings])
+    fill(layer.transformation, 4)
+    compact = compacted(randomized(model, rng))
+    assert isinstance(compact.get_layer("class"), CompactCaps)
+
+
+def deep_capsnet(rng, *outputs, **primary):
+    """Returns a convolution, depthwise PrimaryCaps and ClassCaps."""
+    images = keras.Input((7, 7, 2))
+    features = layers.Conv2D(12, 3, activation="relu", name="first")(images)
+    capsules = PrimaryCaps(
+        3, 4, 3, 2, depthwise=True, name="primary", **primary
+    )(features)
+    poses = ClassCaps(3, 5, name="last")(capsules)
+    more = [layer(features) for layer in outputs]
+    return randomized(keras.Model(images, [poses, *more]), rng)
+
+
+def depthwise(channels, bias=0.0):
+    def silence_some(model):
+        conv = model.get_layer("primary").conv
+        fill(conv.kernel, np.s_[:, :, channels])
+        fill(conv.bias, channels, bias)
+
+    return silence_some
+
+
+@pytest.mark.parametrize(
+    ("silence_some", "left"),
+    [
+        (votes(np.s_[1::3]), 2),
+        (depthwise(np.s_[4:8]), 2),
+        (depthwise(np.s_[4:8], 0.3), 3),
+        (depthwise(np.s_[4:6]), 3),
+    ],
+    ids=["silent", "zero", "constant", "half"],
+)
+def test_depthwise_types_are_left_out(silence_some, left, rng):
+    model = deep_capsnet(rng)
+    silence_some(model)
+    compact = compacted(model)
+    assert compact.get_layer("primary").num_types == left
+    assert filters(compact) == 4 * left
+
+
+def test_depthwise_types_of_zero_channels_are_left_out(rng):
+    model = deep_capsnet(rng, use_bias=False)
+    silence(model.get_layer("first"), np.s_[4:8], bias=-0.7)
+    assert compacted(model).get_layer("primary").num_types == 2
+
+
+def test_depthwise_type_stays_whole_if_another_layer_needs_a_channel(rng):
+    model = deep_capsnet(rng, layers.Conv2D(1, 3, name="other"))
+    fill(model.get_layer("last").transformation, np.s_[1::3])
+    other = model.get_layer("other").kernel
+    fill(other, np.s_[:, :, np.arange(12) != 6])
+    compact = compacted(model)
+    assert filters(compact) == 12
+    assert len(compact.get_layer("last").origins) == 8
+
+
+def test_capsule_convolutions_lose_types(rng):
+    model = capsnet(
+        padding(((1, 1), (1, 1), (0, 0))),
+        CapsuleConv2D(3, 5, padding="valid", use_bias=True, name="capsule"),
+        Squash(),
+        CapsuleConv2D(2, 4, name="last"),
+        rng=rng,
+    )
+    ONE_TYPE(model)
+    fill(model.get_layer("last").conv.kernel, np.s_[:, :, 10:15])
+    compact = compacted(model)
+    assert compact.get_layer("primary").num_types == 2
+    layer = compact.get_layer("capsule")
+    kernel, bias = model.get_layer("capsule").get_weights()
+    rest = kernel[:, :, np.r_[0:4, 8:12], :10]
+    np.testing.assert_array_equal(layer.conv.kernel, rest)
+    np.testing.assert_array_equal(layer.conv.bias, bias[:10])
+
+
+def test_zero_types_stay_zero_through_padding_and_squash(rng):
+    model = capsnet(
+        CapsuleConv2D(3, 5, name="capsule"),
+        padding(((1, 1), (1, 1), (0, 0))),
+        Squash("efficient"),
+        ClassCaps(3, 4, name="class"),
+        rng=rng,
+    )
+    fill(model.get_layer("capsule").conv.kernel, np.s_[..., 5:10])
+    compact = compacted(model)
+    assert compact.get_layer("capsule").num_types == 2
+    assert compact.get_layer("class").grid == (5, 5, 3)
+
+
+def test_depthwise_capsule_convolution_needs_every_type(rng):
+    model = capsnet(
+        CapsuleConv2D(3, 4, depthwise=True),
+        ClassCaps(3, 4, name="last"),
+        rng=rng,
+    )
+    fill(model.get_layer("last").transformation, np.s_[1::3])
+    compact = compacted(model)
+    assert compact.get_layer("primary").num_types == 3
+    assert len(compact.get_layer("last").origins) == 18
