@@ -65,7 +65,13 @@ def functional(model: keras.Model) -> keras.Model:
         ValueError: If the model is neither functional nor built, or does
             something else than its layers when it is called.
     """
-    _check_call(model)
+    if "call" in _own_methods(model):
+        raise ValueError(
+            f"{model.name!r} must do what its layers do. Received: a "
+            f"{type(model).__name__}, whose own `call` they do not show. Give "
+            "`keras.Model(model.input, model.output)` if they are what you "
+            "mean."
+        )
     is_sequential = isinstance(model, keras.Sequential)
     known = model.built if is_sequential else getattr(model, "inputs", None)
     if not known:
@@ -77,17 +83,6 @@ def functional(model: keras.Model) -> keras.Model:
     if not is_sequential:
         return model
     return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
-
-
-def _check_call(model: keras.Model) -> None:
-    """Raises `ValueError` if a model does something else than its layers."""
-    if "call" in _own_methods(model):
-        raise ValueError(
-            f"{model.name!r} must do what its layers do. Received: a "
-            f"{type(model).__name__}, whose own `call` they do not show. Give "
-            "`keras.Model(model.input, model.output)` if they are what you "
-            "mean."
-        )
 
 
 def without_couplings(model: keras.Model) -> keras.Model:
@@ -179,7 +174,7 @@ def copied(model: keras.Model, make: Callable[[Any], Any]) -> keras.Model:
         make: Function that makes a layer for each.
     """
     check_kind(model)
-    _check_call(model)
+    functional(model)  # or an error
     inputs = None if isinstance(model, keras.Sequential) else model.input
     copy = keras.models.clone_model(
         model, input_tensors=inputs, clone_function=make
@@ -253,17 +248,6 @@ def children_grid(model: keras.Model) -> tuple[int, ...]:
         ValueError: If there is no routed layer, or the last one is no
             `ClassCaps`.
     """
-    layer, shape = class_caps_and_input(model)
-    return layer.children_shape(shape)
-
-
-def class_caps_and_input(model: keras.Model) -> tuple[ClassCaps, Any]:
-    """Returns the last routed layer and the shape of the poses it takes.
-
-    Raises:
-        ValueError: If there is no routed layer, or the last one is no
-            `ClassCaps`.
-    """
     model = encoder(model)
     layer = last_routed_layer(model)
     if not isinstance(layer, ClassCaps):
@@ -273,7 +257,7 @@ def class_caps_and_input(model: keras.Model) -> tuple[ClassCaps, Any]:
         )
     _, calls = calls_of(model)
     shapes = [call.inputs[0].shape for call in calls if call.layer is layer]
-    return layer, shapes[-1]
+    return layer.children_shape(shapes[-1])
 
 
 def only_one(tensors: Any, name: str) -> Tensor:
