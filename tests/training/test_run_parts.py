@@ -10,7 +10,7 @@ import pytest
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
-from training import parts, report, results, summary
+from training import parts, results, summary
 from training.configs import Config
 from training.datasets import Data
 from training.datasets.masks import Masks
@@ -102,7 +102,7 @@ def shares_of(model, data):
 @pytest.mark.parametrize("pairs", [False, True], ids=["one", "two objects"])
 def test_trees_lie_on_parts_as_a_loop_says(model, pairs):
     data = data_of(pairs=pairs)
-    found = parts.trees(model, data)
+    found = parts.measure(model, data).trees
     shares, count = shares_of(model, data)
     assert found.samples == count and (count < 12) == pairs
     expected = {
@@ -165,7 +165,7 @@ def test_maps_of_the_predicted_class_are_compared_with_its_object(model, pairs):
         mass.append(each[on].sum() / each.sum())
         even.append(on.mean())
     assert (len(found) < 12) == pairs
-    measured = parts.maps(model, data)
+    measured = parts.measure(model, data).maps
     assert measured == {
         "relevance_mass": pytest.approx(np.mean(mass), abs=1e-5),
         "pointing": pytest.approx(np.mean(found)),
@@ -205,15 +205,15 @@ def test_parts_are_named_as_the_trees_say(model, pairs):
         loose_kinds[there],
         kind_names=("bar", "disc"),
     )
-    found = parts.named(model, dataclasses.replace(data, masks=known))
+    found = parts.measure(model, dataclasses.replace(data, masks=known)).named
     images = floats(data)[there]
     stability = part_stability(model, images, own[there])
     assert found == dataclasses.replace(expected, stability=stability)
     assert (found.samples < 12) == pairs and 0 < found.found
-    bare = parts.named(model, data)  # only masks tell where parts are
+    bare = parts.measure(model, data).named  # only masks tell where parts are
     assert bare.found is not None and bare.information is None
-    alone = parts.named(model, dataclasses.replace(data, masks=None))
-    assert alone == rem.named_parts(trees)
+    alone = parts.measure(model, dataclasses.replace(data, masks=None))
+    assert alone == parts.OnParts(named=rem.named_parts(trees))
 
 
 def test_nothing_is_measured_without_masks_places_or_parts(model):
@@ -225,10 +225,10 @@ def test_nothing_is_measured_without_masks_places_or_parts(model):
     unseen = dataclasses.replace(data, masks=hidden)
     flat = SMALL_NETWORKS["multilayer_capsnet"]()
     for network, part in ((model, unknown), (model, unseen), (flat, data)):
-        assert parts.trees(network, part) is None
+        found = parts.measure(network, part)
+        assert found.trees is None and found.maps == {}
         assert parts.maps_of_pairs(network, part) == {}
-        assert parts.maps(network, part) == {}
-    assert parts.named(flat, data) is None
+    assert parts.measure(flat, data) == parts.OnParts()
     assert parts.maps_of_pairs(model, data_of()) == {}
 
 
@@ -240,15 +240,14 @@ def test_a_run_measures_parts_and_shows_them(
     data = data_of(pairs=True)
     config = Config(pairs=True, rem=True, baseline=False)
     reports, tests = results.measure(config, data, {"rem": model})
-    expected, named = parts.trees(model, data), parts.named(model, data)
+    expected, named, on_maps = parts.measure(model, data)
     assert reports["rem"].parts == expected
     assert reports["rem"].named_parts == named
     told = capsys.readouterr().out
     assert max(map(len, told.splitlines())) <= 100
     told = " ".join(told.split())
-    assert parts.sentence(expected) in told
-    assert " ".join(str(named).split()) in told
-    assert f"{expected.own:.1%} of the trees'" in parts.sentence(expected)
+    for measures in (expected, named):
+        assert " ".join(str(measures).split()) in told
     RunFolder(tmp_path, config).save_reports(reports, tests)
     saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
     saved = saved["models"]["rem"]
@@ -257,15 +256,7 @@ def test_a_run_measures_parts_and_shows_them(
     assert saved["verdict"].endswith(named.verdict)
     measured = parts.maps_of_pairs(model, data)
     assert saved["tests"]["pairs"].items() >= measured.items()
-    on_maps = parts.maps(model, data)
     assert saved["tests"]["maps"] == on_maps
     of_maps, sentence = summary.sentences(tests)
     assert f"{on_maps['relevance_mass']:.1%} of a map is on" in of_maps
     assert f"{measured['pointing']:.2%} of the digits' maps" in sentence
-    head, [row] = report.all_measures(reports)
-    cells = dict(zip(head, row, strict=True))
-    assert cells["tree on own parts, %"] == f"{100 * expected.own:.1f}"
-    assert cells["parts found, %"] == f"{100 * expected.parts_found:.1f}"
-    unknown = {"rem": dataclasses.replace(reports["rem"], parts=None)}
-    head, [row] = report.all_measures(unknown)
-    assert dict(zip(head, row, strict=True))["parts found, %"] == "–"
