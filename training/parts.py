@@ -76,22 +76,16 @@ def measure(model: keras.Model, data: Data) -> OnParts:
         return OnParts(named=rem.named_parts(trees))
     own, loose, masks = own[there], loose[there], masks[there]
     known, images = trees[there], images[there]
-    on_parts, maps = None, {}
-    fields = rem.receptive_fields(model)
-    if np.prod(fields.grid[:2]) > 1:
-        on_parts = rem.trees_on_parts(known, own, loose)
-        objects = (
-            own.any(axis=1) if masks.of_classes is not None else masks.object
-        )
-        drawn = tree_maps(known, fields)
-        even = np.ones_like(drawn)
-        maps = {
-            "relevance_mass": float(np.mean(relevance_mass(drawn, objects))),
-            "pointing": float(np.mean(pointing(drawn, objects))),
-            "relevance_mass_uniform": float(
-                np.mean(relevance_mass(even, objects))
-            ),
-        }
+    on_parts = rem.trees_on_parts(known, own, loose)
+    several = masks.of_classes is not None
+    objects = own.any(axis=1) if several else masks.object
+    drawn = tree_maps(known, rem.receptive_fields(model))
+    even = relevance_mass(np.ones_like(drawn), objects)
+    maps = {
+        "relevance_mass": float(np.mean(relevance_mass(drawn, objects))),
+        "pointing": float(np.mean(pointing(drawn, objects))),
+        "relevance_mass_uniform": float(np.mean(even)),
+    }
     kinds: Any = (None, None)
     if masks.centres is not None and masks.loose_centres is not None:
         at, others = masks.centres, masks.loose_centres

@@ -3,21 +3,19 @@
 import dataclasses
 import json
 
-import keras
 import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
+from tfcaps.rem.maps import pointing, relevance_mass
 from training import parts, results, summary
 from training.configs import Config
 from training.datasets import Data
 from training.datasets.masks import Masks
 from training.folder import RunFolder
 from training.image_data import Images, Split
-
-MARGIN = 2
 
 
 @pytest.fixture(scope="module")
@@ -50,126 +48,55 @@ def floats(data):
     return data.test.images.pixels.astype(np.float32) / 255
 
 
-def close(place, mask):
-    """Tells whether a place is on a mask or at most two pixels beside it."""
-    return any(
-        max(abs(place[0] - row), abs(place[1] - column)) <= MARGIN
-        for row, column in np.argwhere(mask)
-    )
-
-
-def shares_of(model, data):
-    """Returns the shares of trees and of activations, by loops."""
-    images = floats(data)
-    shown = rem.capsule_outputs(model)(images)
-    classes = np.argmax(np.asarray(shown["lengths"]), axis=-1)
-    couplings = np.asarray(shown["couplings"])
-    primary = keras.Model(model.input, model.get_layer("primary_caps").output)
-    poses = np.asarray(primary(images))
-    active = np.linalg.norm(poses, axis=-1).reshape(len(images), -1)
-    centres = rem.receptive_fields(model).child_centres
-    shares = {"tree": [], "all": [], "active": []}
-    for image, j in enumerate(classes):
-        own = list(data.masks.parts[image])
-        loose = list(data.masks.loose[image])
-        if data.masks.of_classes is not None:
-            of = data.masks.of_classes[image]
-            loose += [m for m, k in zip(own, of, strict=True) if k != j]
-            own = [m for m, k in zip(own, of, strict=True) if k == j]
-            if not own:
-                continue
-        sums = {name: np.zeros(3) for name in shares}
-        for child, centre in enumerate(centres):
-            place = np.floor(centre + 0.5)
-            kind = 2
-            if any(close(place, mask) for mask in loose):
-                kind = 1
-            if any(close(place, mask) for mask in own):
-                kind = 0
-            coupling = couplings[image, child, j]
-            if coupling > (1 + 1e-5) / 3:
-                sums["tree"][kind] += coupling * active[image, child]
-            sums["all"][kind] += 1
-            sums["active"][kind] += active[image, child]
-        for name, weight in sums.items():
-            if weight.sum():
-                shares[name].append(weight / weight.sum())
-    return {name: np.mean(each, axis=0) for name, each in shares.items()}, len(
-        shares["all"]
-    )
+def of_class(data, predicted):
+    """Returns parts of the class, loose ones, and which images have some."""
+    own, loose = data.masks.parts, data.masks.loose
+    if data.masks.of_classes is not None:
+        mine = (data.masks.of_classes == predicted[:, None])[..., None, None]
+        loose = np.concatenate([own & ~mine, loose], axis=1)
+        own = own & mine
+    return own, loose, own.any(axis=(1, 2, 3))
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["one", "two objects"])
-def test_trees_lie_on_parts_as_a_loop_says(model, pairs):
+def test_trees_and_maps_lie_on_parts_of_the_predicted_class(model, pairs):
     data = data_of(pairs=pairs)
-    found = parts.measure(model, data).trees
-    shares, count = shares_of(model, data)
-    assert found.samples == count and (count < 12) == pairs
-    expected = {
-        ("own", "loose", "nothing"): shares["tree"],
-        ("own_of_all", "loose_of_all"): shares["all"][:2],
-        ("own_of_active", "loose_of_active"): shares["active"][:2],
-    }
-    for names, values in expected.items():
-        own = [getattr(found, name) for name in names]
-        np.testing.assert_allclose(own, values, atol=1e-5)
-    assert abs(found.own - found.own_of_active) > 0.005
+    trees = rem.trees(model, floats(data))
+    own, loose, there = of_class(data, trees.predicted)
+    found = parts.measure(model, data)
+    expected = rem.trees_on_parts(trees[there], own[there], loose[there])
+    assert found.trees == expected
+    assert found.trees.samples == there.sum() and (there.sum() < 12) == pairs
+    assert abs(found.trees.own - found.trees.own_of_active) > 0.005
+    objects = own.any(axis=1) if pairs else data.masks.object
+    maps = np.asarray(rem.coupling_maps(model, floats(data)))
+    for name, measure, drawn in (
+        ("relevance_mass", relevance_mass, maps),
+        ("pointing", pointing, maps),
+        ("relevance_mass_uniform", relevance_mass, np.ones_like(maps)),
+    ):
+        expected = np.mean(measure(drawn[there], objects[there]))
+        assert found.maps[name] == pytest.approx(expected, abs=1e-5)
+    assert len(set(found.maps.values())) == 3
 
 
 def test_maps_of_each_digit_are_compared_with_both(model):
     data = data_of(pairs=True)
     lost = data.masks.parts.copy()
     lost[5, 1] = False  # a digit that cannot be seen
-    data = dataclasses.replace(
-        data, masks=dataclasses.replace(data.masks, parts=lost)
-    )
-    right, other = [], []
-    maps = [
-        rem.coupling_maps(model, floats(data), classes)
-        for classes in data.masks.of_classes.T
-    ]
-    for image in [k for k in range(12) if k != 5]:
-        for digit in (0, 1):
-            highest = maps[digit][image]
-            highest = np.unravel_index(highest.argmax(), highest.shape)
-            right.append(close(highest, lost[image, digit]))
-            other.append(close(highest, lost[image, 1 - digit]))
+    masks = dataclasses.replace(data.masks, parts=lost)
+    data = dataclasses.replace(data, masks=masks)
+    rows = np.arange(12) != 5
+    right, other = np.empty((2, 2, 11), bool)
+    for digit, classes in enumerate(data.masks.of_classes.T):
+        maps = rem.coupling_maps(model, floats(data)[rows], classes[rows])
+        right[digit] = pointing(maps, lost[rows, digit])
+        other[digit] = pointing(maps, lost[rows, 1 - digit])
     measured = parts.maps_of_pairs(model, data)
-    both = np.reshape(right, (-1, 2)).all(axis=1)
     assert measured == {
-        "pointing": pytest.approx(np.mean(right)),
-        "pointing_both": pytest.approx(np.mean(both)),
-        "pointing_other": pytest.approx(np.mean(other)),
-    }
-    assert len(set(measured.values())) == 3
-
-
-@pytest.mark.parametrize("pairs", [False, True], ids=["one", "two objects"])
-def test_maps_of_the_predicted_class_are_compared_with_its_object(model, pairs):
-    data = data_of(pairs=pairs)
-    images, masks = floats(data), data.masks
-    classes = np.asarray(model(images)).argmax(axis=-1)
-    found, mass, even = [], [], []
-    for image, each in enumerate(rem.coupling_maps(model, images)):
-        mask = masks.object[image]
-        if pairs:
-            of = masks.of_classes[image] == classes[image]
-            mask = masks.parts[image][of].any(axis=0)
-        if not mask.any():
-            continue
-        on = np.array(
-            [[close((row, column), mask) for column in range(8)]
-             for row in range(8)]
-        )  # fmt: skip
-        found.append(on[np.unravel_index(each.argmax(), each.shape)])
-        mass.append(each[on].sum() / each.sum())
-        even.append(on.mean())
-    assert (len(found) < 12) == pairs
-    measured = parts.measure(model, data).maps
-    assert measured == {
-        "relevance_mass": pytest.approx(np.mean(mass), abs=1e-5),
-        "pointing": pytest.approx(np.mean(found)),
-        "relevance_mass_uniform": pytest.approx(np.mean(even)),
+        "pointing": pytest.approx(right.mean()),
+        "pointing_both": pytest.approx(right.all(axis=0).mean()),
+        "pointing_other": pytest.approx(other.mean()),
     }
     assert len(set(measured.values())) == 3
 
