@@ -1,7 +1,10 @@
-"""The figures of a run's report: which there are, and what they say."""
+"""The figures of a run's report; what they say stands in `figures.toml`."""
 
 import json
+import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -11,32 +14,44 @@ from tfcaps import rem, viz
 from tfcaps.layers import perturb_dimensions
 from tfcaps.rem import CouplingDictionary, Report
 from tfcaps.rem.maps import tree_maps
+from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
+from training.image_data import Array, Split
 from training.tables import TITLES
 
+TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 # Test images that are shown decoded.
-_SHOWN = 8
-# Classes of which an image is shown.
-_CLASSES = 10
-# Most test images for means over all of them.
-_AVERAGED = 500
-# Most test images that are looked up in the dictionary.
-_SORTED = 1000
-# Most classes in it.
-_ROWS = 20
+_DECODED = 8
+# Most classes of which an image is shown, and those in the dictionary.
+_CLASSES, _ROWS = 10, 20
+# Most test images for means over them, and those that are looked at one by one.
+_AVERAGED, _DRAWN = 500, 2000
 # Most epochs in one histogram.
 _EPOCHS = 4
+# Images that are shown of those that are right, and of those that are wrong.
+_EACH = 4
+# Classes in a title.
+_LONGEST = 3
 
 
 class Shown(NamedTuple):
-    """A figure in the report, perhaps with head and rows of a table."""
+    """A figure in the report."""
 
     drawing: viz.Drawing
     heading: str
     caption: str
-    table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+
+
+def shown(name: str, drawing: viz.Drawing, **facts: Any) -> Shown:
+    """Returns a figure with its heading and caption, which have facts."""
+    texts = TEXTS[name]
+    heading, caption = (
+        texts[part].format(**facts).strip().replace("\n", " ")
+        for part in ("heading", "caption")
+    )
+    return Shown(drawing, heading, caption)
 
 
 def of_dictionaries(
@@ -44,212 +59,129 @@ def of_dictionaries(
 ) -> dict[str, Shown]:
     """Returns the figures that need nothing but what was measured."""
     config = folder.config
-    trees = {TITLES[n]: report.dictionary for n, report in reports.items()}
-    names = data.class_names
     main = config.model_names[-1]
-    rows = folder.read_metrics()
+    last, title = reports[main], TITLES[main]
+    trees = {TITLES[n]: report.dictionary for n, report in reports.items()}
+    rows = [
+        {**row, "model": TITLES[row["model"]]} for row in folder.read_metrics()
+    ]
+    names = {"class_names": data.class_names}
+    levels = {"levels": config.class_levels, "mode": config.mode, **names}
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"
-    return {
-        "curves": Shown(
-            viz.curves({**row, "model": TITLES[row["model"]]} for row in rows),
-            "Training",
-            "Measured during training on test images, at most 1,000 of them. "
-            f"Nothing is selected by these curves: {counts}.",
-        ),
-        **_layers(rows, main),
-        **_tradeoffs(folder, rows),
-        "keys_per_class": Shown(
-            viz.keys_per_class(trees, class_names=names),
-            "Parse trees per class",
-            "How many distinct keys (rows of quantised couplings towards the "
-            "predicted class) the test images of a class have. A grey line is "
-            "the number of images, the most there could be.",
-        ),
-        "coupling_histograms": Shown(
-            viz.coupling_histograms(
-                trees,
-                config.class_levels,
-                mode=config.mode,
-                class_names=names,
-            ),
-            "Couplings",
-            "Each child's coupling towards a class, averaged over the images "
-            "predicted as that class. Mass at the dotted line is no routing.",
-        ),
-        **_epochs(folder, names),
-        "parse_trees": Shown(
-            viz.most_frequent_trees(
-                reports[main].dictionary,
-                config.class_levels,
-                mode=config.mode,
-                class_names=names,
-                threshold=reports[main].tree_threshold,
-            ),
-            f"Most frequent parse trees, {TITLES[main]}",
-            "The children are those of the class capsules, in the same order "
-            "in every picture. A blue line joins a class with each child whose "
-            "coupling exceeds the uniform one; the stronger, the thicker, and "
-            "the darker the child. Pale ones are not in the tree. The "
-            "title says how many of the class's images have exactly this tree.",
-        ),
-        **_types(config, reports[main], names),
-    }
-
-
-def _layers(rows: list[dict[str, Any]], model: str) -> dict[str, Shown]:
-    """Returns the figure of a model's capsule layers, if there are data."""
-    known = [row for row in rows if row["model"] == model and "layers" in row]
-    if not known:  # a run of an older version
-        return {}
-    text = (
-        "A capsule is silent if it is shorter than 0.01 for all of 128 test "
-        "images. Votes that are nearly 0 cannot disagree, and leave couplings "
-        "uniform."
-    )
-    heading = f"Capsule layers during training, {TITLES[model]}"
-    return {"layer_curves": Shown(viz.layer_curves(known), heading, text)}
-
-
-def _types(config: Config, report: Report, names: Any) -> dict[str, Shown]:
-    """Returns trees of types, where the children have positions."""
-    if report.type_dictionary is None or report.grid is None:
-        return {}
-    rows, columns, types = report.grid
-    drawing = viz.most_frequent_trees(
-        report.type_dictionary,
-        config.class_levels,
-        mode=config.mode,
-        class_names=names,
-        threshold=report.tree_threshold,
-    )
-    text = (
-        f"There is a child of each of {types} types at each of "
-        f"{rows}x{columns} places. A tree of types asks which types are "
-        "coupled with the class, and not where: a type's coupling is the "
-        "largest of its children's, rounded. So an object that is shifted by "
-        "whole places keeps its tree of types, though the tree of places is "
-        "another. Lower nodes are the types, in the same order in every "
-        "picture; lines, colours and titles are as above."
-    )
-    heading = f"Most frequent trees of types, {TITLES[config.model_names[-1]]}"
-    return {"parse_trees_types": Shown(drawing, heading, text)}
-
-
-def _tradeoffs(
-    folder: RunFolder, rows: list[dict[str, Any]]
-) -> dict[str, Shown]:
-    """Returns entropy and accuracy against epoch, sparsity and levels."""
-    titled = [{**row, "model": TITLES[row["model"]]} for row in rows]
-    about = (
-        "Entropy (red) and accuracy with quantised couplings (blue, dashed), "
-    )
-    measured = (
-        "on the test images of the curves above. Points are measurements; the "
-        "lines through sixty or more are smoothed."
-    )
-    shown = {
-        "tradeoff_epoch": Shown(
-            viz.tradeoff(titled, "epoch"),
-            "Entropy and accuracy against the epoch",
-            about + measured,
-        )
-    }
-    pruned = [row for row in titled if row["model"] == TITLES["rem"]]
-    if pruned:
-        shown["tradeoff_sparsity"] = Shown(
-            viz.tradeoff(pruned, "sparsity"),
-            "Entropy and accuracy against sparsity",
-            f"{about}{measured} Epochs after the last pruning have one "
-            "sparsity.",
-        )
+    found = {"curves": shown("curves", viz.curves(rows), counts=counts)}
+    layers = [row for row in rows if row["model"] == title and "layers" in row]
+    if layers:  # none in a run of an older version
+        drawing = viz.layer_curves(layers)
+        found["layer_curves"] = shown("layer_curves", drawing, model=title)
+    drawing = viz.tradeoff(rows, "epoch")
+    found["tradeoff_epoch"] = shown("tradeoff_epoch", drawing)
+    if pruned := [row for row in rows if row["model"] == TITLES["rem"]]:
+        drawing = viz.tradeoff(pruned, "sparsity")
+        found["tradeoff_sparsity"] = shown("tradeoff_sparsity", drawing)
     path = folder.path / "levels.json"
     if path.exists():
         search = json.loads(path.read_text("utf-8"))
-        title = TITLES[search["model"]]
-        shown["tradeoff_levels"] = Shown(
-            viz.tradeoff(
-                [{**row, "model": title} for row in search["rows"]],
-                "levels",
-                chosen=search["levels"],
-            ),
-            "Entropy and accuracy against the levels of the couplings",
-            f"{about}of the search for the lowest number of levels that keeps "
-            "the accuracy, on images held out from training. The trees of this "
-            f"report have {folder.config.class_levels} levels.",
+        model = TITLES[search["model"]]
+        drawing = viz.tradeoff(
+            [{**row, "model": model} for row in search["rows"]],
+            "levels",
+            chosen=search["levels"],
         )
-    return shown
+        found["tradeoff_levels"] = shown("tradeoff_levels", drawing, **levels)
+    drawing = viz.keys_per_class(trees, **names)
+    found["keys_per_class"] = shown("keys_per_class", drawing)
+    drawing = viz.coupling_histograms(trees, **levels)
+    found["coupling_histograms"] = shown("coupling_histograms", drawing)
+    for name in config.model_names:
+        if epochs := _some_epochs(folder, name):
+            drawing = viz.coupling_histograms(epochs, **levels)
+            model = TITLES[name]
+            found[f"epochs_{name}"] = shown("epochs", drawing, model=model)
+    levels["threshold"] = last.tree_threshold
+    drawing = viz.most_frequent_trees(last.dictionary, **levels)
+    found["parse_trees"] = shown("parse_trees", drawing, model=title)
+    if last.type_dictionary is not None and last.grid is not None:
+        drawing = viz.most_frequent_trees(last.type_dictionary, **levels)
+        of_grid = dict(
+            zip(("rows", "columns", "types"), last.grid, strict=True)
+        )
+        found["parse_trees_types"] = shown(
+            "parse_trees_types", drawing, model=title, **of_grid
+        )
+    return found
 
 
-def _epochs(folder: RunFolder, names: Any) -> dict[str, Shown]:
-    """Returns histograms at some of the epochs that were kept."""
-    shown = {}
-    for name in folder.config.model_names:
-        paths = {
-            int(path.stem.rpartition("-")[2]): path
-            for path in (folder.path / "epochs").glob(f"{name}-*.npz")
-        }
-        if len(paths) < 2:
-            continue
-        epochs = sorted(paths)
-        last = len(epochs) - 1
-        places = np.linspace(0, last, min(len(epochs), _EPOCHS)).round()
-        dictionaries = {
-            f"epoch {epochs[k]}": CouplingDictionary.load(paths[epochs[k]])
-            for k in places.astype(int)
-        }
-        shown[f"epochs_{name}"] = Shown(
-            viz.coupling_histograms(
-                dictionaries,
-                folder.config.class_levels,
-                mode=folder.config.mode,
-                class_names=names,
-            ),
-            f"Couplings while training, {TITLES[name]}",
-            "As above, on the test images of the curves, after some of the "
-            "epochs.",
-        )
-    return shown
+def _some_epochs(folder: RunFolder, name: str) -> dict[str, CouplingDictionary]:
+    """Returns the trees at some of the epochs that were kept, if at two."""
+    paths = {
+        int(path.stem.rpartition("-")[2]): path
+        for path in (folder.path / "epochs").glob(f"{name}-*.npz")
+    }
+    if len(paths) < 2:
+        return {}
+    count = min(len(paths), _EPOCHS)
+    places = np.linspace(0, len(paths) - 1, count).round().astype(int)
+    return {
+        f"epoch {epoch}": CouplingDictionary.load(paths[epoch])
+        for epoch in np.array(sorted(paths))[places].tolist()
+    }
 
 
 def of_models(
     models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
     """Returns the figures for which models look at test images."""
-    titled = {TITLES[name]: model for name, model in models.items()}
-    images, _ = one_of_each(data)
+    images, labels = data.test
+    classes, names = one_class(labels), data.class_names
+    _, first = np.unique(classes, return_index=True)
+    first = first[:_CLASSES]
+    rows = np.union1d(first, np.arange(min(_AVERAGED, len(labels))))
     each = {
-        title: rem.trees(model, images, config.levels, mode=config.mode)
-        for title, model in titled.items()
+        TITLES[name]: rem.trees(
+            model, images[rows], config.levels, mode=config.mode
+        )
+        for name, model in models.items()
     }
-    return {
-        **_saliency(titled, each, data),
-        **_parse_trees(titled, each, config, data),
-        **_dictionary_images(titled, config, data),
+    title, trees = list(each.items())[-1]
+    of_each = np.searchsorted(rows, first)
+    found = right_and_wrong(models, config, data)
+    if trees.has_places:
+        drawing = viz.saliency(
+            images[first],
+            {
+                TITLES[name]: explained(model, each[TITLES[name]][of_each])
+                for name, model in models.items()
+            },
+            labels=classes[first],
+            class_names=names,
+        )
+        found["saliency"] = shown("saliency", drawing)
+    every = range(len(names))
+    overall = {name: own.parse_tree(every) for name, own in each.items()}
+    drawing = viz.parse_tree(overall, class_names=names)
+    found["parse_tree_overall"] = shown(
+        "parse_tree_overall", drawing, images=len(rows)
+    )
+    by_class = {
+        names[j]: trees[trees.predicted == j].parse_tree([j])
+        for j in np.unique(trees.predicted)
+        if j < _CLASSES
     }
-
-
-def _saliency(
-    models: Mapping[str, keras.Model],
-    trees: Mapping[str, rem.Trees],
-    data: Data,
-) -> dict[str, Shown]:
-    if not all(own.has_places for own in trees.values()):
-        return {}
-    images, labels = one_of_each(data)
-    shown = {title: explained(models[title], trees[title]) for title in models}
-    drawing = viz.saliency(
-        images, shown, labels=labels, class_names=data.class_names
+    drawing = viz.parse_tree(by_class, class_names=names)
+    found["parse_tree_classes"] = shown(
+        "parse_tree_classes", drawing, model=title
     )
-    text = (
-        "The first test image of each class, and where the children of the "
-        "class capsules that are active and coupled with the predicted class "
-        "(title) look: each counts at the middle of what it sees. Yellow is "
-        "the most in an image, whatever it is in others. Couplings are "
-        "quantised."
+    of_images = {
+        names[j]: trees[k : k + 1].parse_tree()
+        for k, j in zip(of_each, classes[first], strict=True)
+    }
+    drawing = viz.parse_tree(of_images, images=images[first], class_names=names)
+    found["parse_tree_images"] = shown(
+        "parse_tree_images", drawing, model=title
     )
-    return {"saliency": Shown(drawing, "Saliency maps", text)}
+    return found
 
 
 def explained(model: keras.Model, trees: rem.Trees) -> dict[str, Any]:
@@ -261,119 +193,151 @@ def explained(model: keras.Model, trees: rem.Trees) -> dict[str, Any]:
     }
 
 
-def _parse_trees(
-    models: Mapping[str, keras.Model],
-    of_images: Mapping[str, rem.Trees],
-    config: Config,
-    data: Data,
-) -> dict[str, Shown]:
-    images, labels = one_of_each(data)
-    averaged = data.test.images[:_AVERAGED]
-    classes = data.class_names
-    trees = {
-        title: rem.trees(model, averaged, config.levels, mode=config.mode)
-        for title, model in models.items()
-    }
-    every = range(len(classes))
-    overall = {title: own.parse_tree(every) for title, own in trees.items()}
-    title, own = list(trees.items())[-1]
-    by_class = {
-        classes[j]: own[own.predicted == j].parse_tree([j])
-        for j in np.unique(own.predicted)
-        if j < _CLASSES
-    }
-    each = {
-        classes[label]: of_images[title][k : k + 1].parse_tree()
-        for k, label in enumerate(labels)
-    }
-    rule = (
-        "Capsules are nodes, the first layer below and the classes above; "
-        "colours are activations. A line is a quantised coupling above the "
-        "uniform one, followed down from the classes to capsules that have "
-        "such lines themselves. Capsules that are not reached are grey, or "
-        "left out in large layers."
-    )
-    return {
-        "parse_tree_overall": Shown(
-            viz.parse_tree(overall, class_names=classes),
-            "Parse tree of the test set",
-            f"{rule} Activations and couplings are means over {len(averaged):,}"
-            " test images.",
-        ),
-        "parse_tree_classes": Shown(
-            viz.parse_tree(by_class, class_names=classes),
-            f"Parse trees of classes, {title}",
-            "As above, from each class down, with means over those of the "
-            "images that are predicted as this class.",
-        ),
-        "parse_tree_images": Shown(
-            viz.parse_tree(each, images=images, class_names=classes),
-            f"Parse trees of images, {title}",
-            "As above, of the first test image of each class (title), from the "
-            "class that is predicted.",
-        ),
-    }
-
-
-def _dictionary_images(
+def right_and_wrong(
     models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> dict[str, Shown]:
-    title, model = list(models.items())[-1]
-    images = data.test.images.take(slice(_SORTED))
+    """Returns the figures of the last model's trees, image by image.
+
+    Right ones come first. Of each kind every class comes before one comes
+    twice; wrong ones that the network is most certain of come first.
+    """
+    name, model = list(models.items())[-1]
+    images, labels = drawn(data, _DRAWN)
     trees = rem.trees(
-        model, images[:], config.levels, mode=config.mode, couplings=False
+        model,
+        Batches(images, labels, batch_size=256),
+        config.levels,
+        mode=config.mode,
+        couplings=False,
     )
-    drawing = viz.dictionary_images(
+    lengths, names = trees.lengths, data.class_names
+    right = is_right(lengths, labels)
+    rows = choose(right, one_class(labels), lengths.max(axis=-1))
+    fields = rem.receptive_fields(model)
+    drawing = viz.tree_fields(
+        images[rows],
+        trees[rows],
+        fields,
+        labels=one_class(labels)[rows],
+        titles=[
+            f"{'right' if right[k] else 'WRONG'}: " + longest(lengths[k], names)
+            for k in rows
+        ],
+        class_names=names,
+    )
+    for one, k in zip(drawing.data["images"], rows, strict=True):
+        one["right"] = bool(right[k])
+        one["lengths"] = lengths[k].round(6).tolist()
+    told, title = _told(right), TITLES[name]
+    if not fields.is_local:
+        kind = "no_parts" if min(fields.grid[:2]) == 1 else "cells"
+        told += TEXTS["tree_fields"][kind]
+    by_tree = viz.dictionary_images(
         images.pixels,
         trees.codes,
         trees.predicted,
         data.num_classes,
         classes=np.unique(trees.predicted)[:_ROWS].tolist(),
-        class_names=data.class_names,
+        class_names=names,
     )
-    text = (
-        f"The mean of all images, of {len(images):,} test images, that have "
-        "one and the same parse tree: the most frequent ones of each predicted "
-        "class, and how many images have them."
-    )
-    heading = f"Images by parse tree, {title}"
-    return {"dictionary_images": Shown(drawing, heading, text)}
+    return {
+        "tree_fields": shown("tree_fields", drawing, told=told, model=title),
+        "dictionary_images": shown(
+            "dictionary_images", by_tree, images=len(images), model=title
+        ),
+    }
 
 
-def one_of_each(data: Data) -> tuple[Any, Any]:
-    """Returns the first test image of each class, and the classes.
+def longest(lengths: Array, names: Sequence[str], most: int = _LONGEST) -> str:
+    """Returns the longest classes with their lengths, in words."""
+    order = np.argsort(-lengths, kind="stable")[:most]
+    return ", ".join(f"{names[j]} {lengths[j]:.2f}" for j in order)
 
-    Of an image of two digits the class is the lower one.
+
+def choose(right: Array, classes: Array, lengths: Array) -> Array:
+    """Chooses the images that are shown, the right ones first.
+
+    Args:
+        right: Whether each is right, `[n]`.
+        classes: What each is, `[n]`.
+        lengths: The length of the class that each is taken for, `[n]`.
     """
-    images, labels = data.test
+    any_order = np.random.default_rng(0).permutation(len(right))
+    certain = np.argsort(-lengths, kind="stable")
+    return np.concatenate(
+        [
+            spread(any_order[right[any_order]], classes, _EACH),
+            spread(certain[~right[certain]], classes, _EACH),
+        ]
+    )
+
+
+def spread(order: Array, classes: Array, most: int) -> Array:
+    """Returns the first in an order, every class before one comes twice.
+
+    Args:
+        order: Images in their order, `[m]`.
+        classes: What each is, `[n]`.
+        most: Int. How many are returned.
+    """
+    seen: Counter[int] = Counter()
+    rounds = []
+    for k in order:
+        rounds.append(seen[classes[k]])
+        seen[classes[k]] += 1
+    return order[np.argsort(rounds, kind="stable")][:most]
+
+
+def drawn(data: Data, most: int) -> Split:
+    """Returns `most` of the test images, all if they are fewer."""
+    count = len(data.test.labels)
+    chosen = np.random.default_rng(0).permutation(count)[:most]
+    return data.test.take(np.sort(chosen))
+
+
+def one_class(labels: Array) -> Array:
+    """Returns one class for each image; of two the lower one."""
+    return np.argmax(labels, axis=-1) if labels.ndim == 2 else labels
+
+
+def is_right(lengths: Array, labels: Array) -> Array:
+    """Tells whether the longest class is that of the image, or one of them."""
+    named = np.argmax(lengths, axis=-1)
     if labels.ndim == 2:
-        labels = np.argmax(labels, axis=-1)
-    _, first = np.unique(labels, return_index=True)
-    first = first[:_CLASSES]
-    return images[first], labels[first]
+        return labels[np.arange(len(named)), named].astype(bool)
+    return named == labels
+
+
+def _told(right: Array) -> str:
+    """Says how many are right."""
+    count, wrong = len(right), int(np.sum(~right))
+    if not wrong:
+        return f"None of the {count:,} test images looked at is wrong."
+    text = f"{wrong:,} of the {count:,} test images looked at are wrong"
+    if wrong == count:
+        return f"All {text}."
+    return (
+        f"{text}; of these the ones that the network is most certain of are "
+        "shown, of the others some that are drawn at random."
+    )
 
 
 def of_decoder(decoded: keras.Model, data: Data) -> dict[str, Shown]:
     """Returns the first test images as the decoder draws them."""
-    images = data.test.images[:_SHOWN]
+    images = data.test.images[:_DECODED]
     outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
-    decoder = decoded.get_layer("reconstruction")
-    shown = rem.capsule_outputs(decoded).predict(images[:1], verbose=0)
+    of_first = rem.capsule_outputs(decoded).predict(images[:1], verbose=0)
     offsets = np.linspace(-0.25, 0.25, 11)
-    moved = perturb_dimensions(
-        decoder, shown["poses"], offsets, shown["lengths"]
-    )[0]
-    return {
-        "reconstructions": Shown(
-            viz.reconstructions(images, outputs["reconstruction"]),
-            "Reconstructions",
-            "The first test images, and what the decoder makes of the pose of "
-            "their longest class capsule.",
+    [moved] = perturb_dimensions(
+        decoded.get_layer("reconstruction"),
+        of_first["poses"],
+        offsets,
+        of_first["lengths"],
+    )
+    drawings = {
+        "reconstructions": viz.reconstructions(
+            images, outputs["reconstruction"]
         ),
-        "perturbations": Shown(
-            viz.perturbations(moved, offsets),
-            "What the components of a pose stand for",
-            "The first test image, decoded with one component of its pose "
-            "(row) moved by the number above.",
-        ),
+        "perturbations": viz.perturbations(moved, offsets),
     }
+    return {name: shown(name, drawing) for name, drawing in drawings.items()}

@@ -50,7 +50,8 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
                 raise UserError(f"there is no file {path}.")
             found.append(Picture(path, path.name))
             continue
-        inside = _files_inside(path)
+        folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
+        inside = [file for one in folders for file in pixels.files_in(one)]
         if not inside:
             raise UserError(f"there is no picture in the folder {path}.")
         for file in inside:
@@ -60,24 +61,15 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
     return _told_apart(found)
 
 
-def _files_inside(folder: Path) -> list[Path]:
-    files = pixels.files_in(folder)
-    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
-        files += _files_inside(inner)
-    return files
-
-
 def _told_apart(pictures: list[Picture]) -> list[Picture]:
     """Gives whole paths to those that share a name, numbers to equal paths."""
     names = Counter(picture.name for picture in pictures)
     paths = Counter(picture.path for picture in pictures)
     renamed = []
     for number, picture in enumerate(pictures, 1):
-        name = picture.name
-        if names[name] > 1:
-            name = picture.path.as_posix()
-        if paths[picture.path] > 1:
-            name = f"{number} {name}"
+        shared, twice = names[picture.name] > 1, paths[picture.path] > 1
+        name = picture.path.as_posix() if shared else picture.name
+        name = f"{number} {name}" if twice else name
         renamed.append(dataclasses.replace(picture, name=name))
     return renamed
 
@@ -91,6 +83,7 @@ class Reader:
         skip_broken: Leave out files that cannot be read.
 
     Attributes:
+        shape: Rows, columns and channels of an image.
         resized: A sentence for each picture of another size.
         dark: The same for each that is dark on a bright ground.
         left_out: The same for each that could not be read.
@@ -104,7 +97,7 @@ class Reader:
                 f"the network takes images of {shape[2]} channels, which no "
                 "picture file has."
             )
-        self._shape = shape
+        self.shape = shape
         self._invert = invert
         self._skip_broken = skip_broken
         self.resized: list[str] = []
@@ -114,7 +107,7 @@ class Reader:
     def read(self, pictures: Sequence[Picture]) -> tuple[list[Picture], Images]:
         """Returns the pictures that can be read, and their images."""
         readable: list[Picture] = []
-        images = np.empty((len(pictures), *self._shape), np.uint8)
+        images = np.empty((len(pictures), *self.shape), np.uint8)
         for picture in pictures:
             try:
                 images[len(readable)] = self._read(picture.path)
@@ -128,7 +121,7 @@ class Reader:
         return readable, Images(images[: len(readable)])
 
     def _read(self, path: Path) -> NDArray[np.uint8]:
-        rows, columns, channels = self._shape
+        rows, columns, channels = self.shape
         image = pixels.read(path, _MODES[channels])
         height, width = image.shape[:2]
         if (height, width) != (rows, columns):
@@ -139,16 +132,12 @@ class Reader:
         image = image.reshape(1, height, width, channels)
         image = pixels.resize(image, (rows, columns))[0]
         image = 255 - image if self._invert else image
-        if channels == 1 and _border(image).mean() > max(127, image.mean()):
+        border = np.ones(image.shape, bool)
+        border[1:-1, 1:-1] = False
+        if channels == 1 and image[border].mean() > max(127, image.mean()):
             flag = "without --invert" if self._invert else "--invert"
             self.dark.append(
                 f"{path} is dark on a bright ground now; if the network was "
                 f"trained on bright on dark, try {flag}"
             )
         return image
-
-
-def _border(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    inner = np.zeros(image.shape, bool)
-    inner[1:-1, 1:-1] = True
-    return image[~inner]

@@ -1,8 +1,9 @@
 """Measures trees of a run: whether they are used, and lie on known parts."""
 
+import dataclasses
 import itertools
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -27,142 +28,76 @@ _MOST = 2000  # test images, as for faithfulness
 _NOISY = 500  # of these are looked at under noise
 
 
-def found(model: keras.Model, data: Data) -> rem.Trees | None:
-    """Returns the trees of the first 2,000 test images at most.
+class OnParts(NamedTuple):
+    """What `measure` returns.
 
-    Their couplings with other classes are left out, to save memory. Trees are
-    those of `rem.trees`, whose couplings are not quantised.
-
-    Returns:
-        `None` if there is no test image, or the children have no positions.
+    Attributes:
+        trees: How much of the trees lies on the objects' own parts.
+        named: Whether the types of leaves name the parts under them.
+        maps: Whether the map of the predicted class lies on the object, or at
+            most two pixels beside it: `relevance_mass` and `pointing`, means
+            over images, and as the control `relevance_mass_uniform`, that of a
+            map that is the same everywhere.
     """
-    if not len(data.test.labels):
-        return None
-    trees = rem.trees(model, data.test.images[:_MOST], couplings=False)
-    return trees if trees.has_places else None
+
+    trees: rem.TreesOnParts | None = None
+    named: rem.NamedParts | None = None
+    maps: Mapping[str, float] = {}
 
 
-def trees(
-    model: keras.Model, data: Data, known: rem.Trees | None = None
-) -> rem.TreesOnParts | None:
-    """Measures how much of the trees lies on the objects' own parts.
+def measure(model: keras.Model, data: Data) -> OnParts:
+    """Measures what the trees and maps of a model have to do with known parts.
 
-    A child counts with its coupling times its activation. In images of several
-    objects the parts are those of the predicted class, and the other objects
-    are loose; images with no object of that class are left out.
-
-    Args:
-        model: The network.
-        data: Its images and masks.
-        known: What `found` returned. Defaults to `None`, not known yet.
-
-    Returns:
-        The measures of the first 2,000 test images at most, or `None` if the
-        data have no masks, the children no positions, or no image a part.
-    """
-    if data.masks is None:
-        return None
-    known = found(model, data) if known is None else known
-    if known is None:
-        return None
-    own, loose = _by_class(data.masks[:_MOST], known.predicted)
-    there = own.any(axis=(1, 2, 3))
-    if not there.any():
-        return None
-    return rem.trees_on_parts(known[there], own[there], loose[there])
-
-
-def named(
-    model: keras.Model, data: Data, known: rem.Trees | None = None
-) -> rem.NamedParts | None:
-    """Measures whether the types of leaves name the parts under them.
-
-    Parts are those of `trees`. Without masks, only the types are measured.
+    Trees are those of the first 2,000 test images at most, with couplings as
+    they are; a child counts with its coupling times its activation. In images
+    of several objects the parts are those of the predicted class, and the other
+    objects are loose; images with no object of that class are left out.
 
     Args:
         model: The network.
         data: Its images, with masks or without.
-        known: What `found` returned. Defaults to `None`, not known yet.
 
     Returns:
-        The measures of the first 2,000 test images at most, or `None` if the
-        children have no positions.
+        `named` of the types alone if the data have no masks or no image a part,
+        and nothing if the children have no positions or there is no image.
     """
-    known = found(model, data) if known is None else known
-    if known is None:
-        return None
-    masks = None if data.masks is None else data.masks[:_MOST]
-    there: Any = np.zeros(len(known), bool)
-    if masks is not None:
-        own, loose = _by_class(masks, known.predicted)
-        there = own.any(axis=(1, 2, 3))
-    if masks is None or not there.any():
-        return rem.named_parts(known)
-    if masks.centres is not None and masks.loose_centres is not None:
-        own, loose = _of_class(
-            masks, known.predicted, masks.centres, masks.loose_centres, np.nan
-        )
-    kinds = loose_kinds = None
-    if masks.kinds is not None and masks.loose_kinds is not None:
-        kinds, loose_kinds = (
-            each[there]
-            for each in _of_class(
-                masks, known.predicted, masks.kinds, masks.loose_kinds, -1
-            )
-        )
-    measured = rem.named_parts(
-        known[there],
-        own[there],
-        loose[there],
-        kinds,
-        loose_kinds,
-        kind_names=masks.kind_names if kinds is not None else None,
-    )
-    few = np.flatnonzero(there)[:_NOISY]
-    stability = part_stability(model, data.test.images[:_MOST][few], own[few])
-    return replace(measured, stability=stability)
-
-
-def maps(
-    model: keras.Model, data: Data, known: rem.Trees | None = None
-) -> dict[str, float]:
-    """Measures whether the map of the predicted class lies on the object.
-
-    On it, or at most two pixels beside it; of several objects on that of the
-    class, and images without one are left out.
-
-    Args:
-        model: The network.
-        data: Its images and masks.
-        known: What `found` returned. Defaults to `None`, not known yet.
-
-    Returns:
-        Of the first 2,000 test images at most: `relevance_mass` and `pointing`,
-        means over images, and as the control `relevance_mass_uniform`, that of
-        a map that is the same everywhere. Nothing if the data have no masks,
-        the children no positions, or no image an object.
-    """
-    placed = _placed(model, data)
-    if placed is None:
-        return {}
-    fields, masks = placed
-    known = found(model, data) if known is None else known
-    if known is None:
-        return {}
-    objects = masks.object
-    if masks.of_classes is not None:
-        own, _ = _by_class(masks, known.predicted)
-        objects = np.any(own, axis=1)
-    there = np.any(objects, axis=(1, 2))
+    images = data.test.images[:_MOST]
+    if not len(images):
+        return OnParts()
+    trees = rem.trees(model, images, couplings=False)
+    if not trees.has_places:
+        return OnParts()
+    if data.masks is None:
+        return OnParts(named=rem.named_parts(trees))
+    masks, predicted = data.masks[:_MOST], trees.predicted
+    own, loose = _of_class(masks, predicted, masks.parts, masks.loose, False)
+    there = own.any(axis=(1, 2, 3))
     if not there.any():
-        return {}
-    drawn, objects = tree_maps(known, fields)[there], objects[there]
-    means = {
-        "relevance_mass": relevance_mass(drawn, objects),
-        "pointing": pointing(drawn, objects),
-        "relevance_mass_uniform": relevance_mass(np.ones_like(drawn), objects),
+        return OnParts(named=rem.named_parts(trees))
+    own, loose, masks = own[there], loose[there], masks[there]
+    known, images = trees[there], images[there]
+    on_parts = rem.trees_on_parts(known, own, loose)
+    several = masks.of_classes is not None
+    objects = own.any(axis=1) if several else masks.object
+    drawn = tree_maps(known, rem.receptive_fields(model))
+    even = relevance_mass(np.ones_like(drawn), objects)
+    maps = {
+        "relevance_mass": float(np.mean(relevance_mass(drawn, objects))),
+        "pointing": float(np.mean(pointing(drawn, objects))),
+        "relevance_mass_uniform": float(np.mean(even)),
     }
-    return {name: float(np.mean(values)) for name, values in means.items()}
+    kinds: Any = (None, None)
+    if masks.centres is not None and masks.loose_centres is not None:
+        at, others = masks.centres, masks.loose_centres
+        own, loose = _of_class(masks, known.predicted, at, others, np.nan)
+    if masks.kinds is not None and masks.loose_kinds is not None:
+        of, others = masks.kinds, masks.loose_kinds
+        kinds = _of_class(masks, known.predicted, of, others, -1)
+    names = None if kinds[0] is None else masks.kind_names
+    named = rem.named_parts(known, own, loose, *kinds, kind_names=names)
+    stability = part_stability(model, images[:_NOISY], own[:_NOISY])
+    named = dataclasses.replace(named, stability=stability)
+    return OnParts(on_parts, named, maps)
 
 
 def maps_of_pairs(model: keras.Model, data: Data) -> dict[str, float]:
@@ -179,11 +114,10 @@ def maps_of_pairs(model: keras.Model, data: Data) -> dict[str, float]:
         pixel may be on both. Nothing if the data have no masks or the children
         no positions.
     """
-    placed = _placed(model, data)
-    if placed is None:
+    if data.masks is None or data.masks.of_classes is None:
         return {}
-    _, masks = placed
-    if masks.of_classes is None:
+    masks = data.masks[:_MOST]
+    if np.prod(rem.receptive_fields(model).grid[:2]) == 1:
         return {}
     there = np.all(np.any(masks.parts, axis=(2, 3)), axis=1)
     if not there.any():
@@ -200,41 +134,6 @@ def maps_of_pairs(model: keras.Model, data: Data) -> dict[str, float]:
         "pointing_both": float(np.mean(np.prod(own, axis=0))),
         "pointing_other": float(np.mean(other)),
     }
-
-
-def sentence(measured: rem.TreesOnParts) -> str:
-    """Returns the sentence that is printed of a model."""
-    if measured.own is None:
-        return "No tree has an active child that could lie on a part."
-    return (
-        f"{measured.own:.1%} of the trees' weight is on the objects' own parts "
-        f"(of all children {measured.own_of_all:.1%}, of all activations "
-        f"{measured.own_of_active:.1%}), {measured.loose:.1%} on loose parts "
-        f"(of all children {measured.loose_of_all:.1%}, of all activations "
-        f"{measured.loose_of_active:.1%}), {measured.nothing:.1%} on nothing; "
-        f"{measured.parts_found:.1%} of the parts have a child in the tree."
-    )
-
-
-def _placed(
-    model: keras.Model, data: Data
-) -> tuple[rem.ReceptiveFields, Masks] | None:
-    """Returns the fields of children and the masks, if both are known.
-
-    The masks are those of the images that are measured.
-    """
-    if data.masks is None or not len(data.test.labels):
-        return None
-    fields = rem.receptive_fields(model)
-    rows, columns, _ = fields.grid
-    if rows * columns == 1:
-        return None
-    return fields, data.masks[:_MOST]
-
-
-def _by_class(masks: Masks, predicted: Array) -> tuple[Array, Array]:
-    """Returns the masks of the predicted class's parts, and of loose ones."""
-    return _of_class(masks, predicted, masks.parts, masks.loose, False)
 
 
 def _of_class(

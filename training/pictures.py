@@ -9,7 +9,7 @@ may be few. Pruning and the ramps of losses are shares of it.
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from training.augmentation import recoloured
 from training.configs import Config
 from training.datasets import own
 from training.datasets.own import Picture
-from training.image_data import Array, Floats, Images
+from training.image_data import Floats, Images
 
 MODEL = "parts_capsnet_pictures"
 # That of large pictures.
@@ -72,7 +72,8 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
     steps = _steps(found, balanced, batch_size)
     large = found.shorter_side >= _LARGE_FROM
     own_model = _PHOTOS if large else MODEL
-    size = presets.PHOTO_SIDE if large else _side(found)
+    fits = found.is_square and found.shorter_side <= _LARGEST
+    size = presets.PHOTO_SIDE if large else None if fits else _SIDE
     harmless = unchanged_by(found.training)
     settings: dict[str, Any] = {
         "dataset": dataset,
@@ -98,33 +99,28 @@ def about(config: Config) -> str | None:
     if found is None:
         return None
     sides = np.array(found.sizes)
-    text = f"{len(sides):,}, sides of {sides.min():,}"
-    if sides.min() != sides.max():
-        text += f" to {sides.max():,}"
-    text += " pixels"
-    if config.resize is not None:
-        text += f", resized to {config.resize}x{config.resize} (--resize)"
+    low, high = sides.min(), sides.max()
+    of = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    size = config.resize
+    resized = "" if size is None else f", resized to {size}x{size} (--resize)"
     steps = _steps(found, config.balanced, config.batch_size)
-    text = (
-        f"{text}; {config.epochs} epochs (--epochs) of about {steps:,} steps "
-        f"of {config.batch_size} (--batch-size) for {config.model} (--model)"
-    )
-    changes = [
-        text
-        for done, text in (
-            (config.flip, "mirrored (--no-flip)"),
-            (config.recolour, "recoloured (--recolour 0)"),
-        )
-        if done
+    clauses = [
+        f"{len(sides):,}, sides of {of} pixels{resized}",
+        f"{config.epochs} epochs (--epochs) of about {steps:,} steps of "
+        f"{config.batch_size} (--batch-size) for {config.model} (--model)",
     ]
+    changes = ["mirrored (--no-flip)"] * config.flip
+    changes += ["recoloured (--recolour 0)"] * bool(config.recolour)
     if changes:
-        text += (
-            f"; in training some are {' and '.join(changes)}, as that seems to "
+        clauses.append(
+            f"in training some are {' and '.join(changes)}, as that seems to "
             "change no class"
         )
     if config.balanced:
-        text += "; those of rare classes are seen more often (--no-balanced)"
-    return text
+        clauses.append(
+            "those of rare classes are seen more often (--no-balanced)"
+        )
+    return "; ".join(clauses)
 
 
 def _counts(found: own.Survey) -> NDArray[np.intp]:
@@ -140,12 +136,6 @@ def _steps(found: own.Survey, balanced: bool, batch_size: int) -> int:
     return math.ceil(len(found.training) * seen / counts.sum() / batch_size)
 
 
-def _side(found: own.Survey) -> int | None:
-    if found.is_square and found.shorter_side <= _LARGEST:
-        return None
-    return _SIDE
-
-
 def unchanged_by(pictures: Sequence[Picture]) -> dict[str, bool]:
     """Tells for `flip` and `recolour` whether classes seem to stay.
 
@@ -157,42 +147,28 @@ def unchanged_by(pictures: Sequence[Picture]) -> dict[str, bool]:
     Args:
         pictures: Those that cannot be read are left out.
     """
-    draw = np.random.default_rng(0)
-    thumbnails, classes = [], []
-    for index in draw.permutation(len(pictures))[:_MOST_SEEN]:
-        with contextlib.suppress(UserError):
-            file = pictures[index].file
-            thumbnails.append(pixels.read(file, "RGB", _THUMBNAIL))
-            classes.append(pictures[index].label)
-    shown = np.array(thumbnails, np.uint8).reshape(
-        -1, _THUMBNAIL, _THUMBNAIL, 3
-    )
-    known = np.array(classes)
-    changes: dict[str, Callable[[Floats], Floats]] = {
-        "flip": lambda images: images[:, :, ::-1],
-        "recolour": lambda images: recoloured(images, 1.0, draw),
-    }
-    return {
-        name: not _matters(change, Images(shown)[:], known, draw)
-        for name, change in changes.items()
-    }
-
-
-def _matters(
-    change: Callable[[Floats], Floats],
-    images: Floats,
-    labels: Array,
-    draw: np.random.Generator,
-) -> bool:
-    """Compares how many are right before and after (McNemar's test)."""
     check_installed(data="sklearn")
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    unchanged, changed = _features(images), _features(change(images))
+    draw = np.random.default_rng(0)
+    thumbnails, known = [], []
+    for index in draw.permutation(len(pictures))[:_MOST_SEEN]:
+        with contextlib.suppress(UserError):
+            file = pictures[index].file
+            thumbnails.append(pixels.read(file, "RGB", _THUMBNAIL))
+            known.append(pictures[index].label)
+    shape = (-1, _THUMBNAIL, _THUMBNAIL, 3)
+    images = Images(np.array(thumbnails, np.uint8).reshape(shape))[:]
+    labels = np.array(known)
+    changed = {
+        "flip": _features(images[:, :, ::-1]),
+        "recolour": _features(recoloured(images, 1.0, draw)),
+    }
+    unchanged = _features(images)
     parts = draw.permutation(len(labels)) % _FOLDS
-    lost = won = 0
+    lost, won = dict.fromkeys(changed, 0), dict.fromkeys(changed, 0)
     for fold in range(_FOLDS):
         train, test = parts != fold, parts == fold
         if len(np.unique(labels[train])) < 2 or not test.any():
@@ -200,13 +176,17 @@ def _matters(
         classifier = make_pipeline(
             StandardScaler(), LogisticRegression(C=0.1, max_iter=500)
         ).fit(unchanged[train], labels[train])
-        right, still = (
-            classifier.predict(x[test]) == labels[test]
-            for x in (unchanged, changed)
-        )
-        lost += int(np.sum(right & ~still))
-        won += int(np.sum(still & ~right))
-    return lost - won > _CLEAR * np.sqrt(lost + won)
+        right = classifier.predict(unchanged[test]) == labels[test]
+        for name, features in changed.items():
+            still = classifier.predict(features[test]) == labels[test]
+            lost[name] += int(np.sum(right & ~still))
+            won[name] += int(np.sum(still & ~right))
+    # McNemar's test.
+    return {
+        name: lost[name] - won[name]
+        <= _CLEAR * math.sqrt(lost[name] + won[name])
+        for name in changed
+    }
 
 
 def _features(images: Floats) -> Floats:

@@ -12,6 +12,7 @@ that was packed.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import sys
@@ -34,113 +35,71 @@ from cli import (
 from markdown_table import markdown
 
 LARGEST = 1_000_000  # bytes of a file
-_PACKAGE = Path(__file__).resolve().parents[1] / "tfcaps"
+_FOLDER = Path(__file__).parents[1] / "tfcaps" / "models" / "pretrained"
 _SHIFTS = (2, 4)  # pixels; 4 are a place of the capsules' grid
 _MOST = 2000  # test images that are shifted, as for faithfulness
 _LEVELS = 11
 # What is kept of a report in `rem.json`.
 _TOLD = (
-    "accuracy",
-    "accuracy_quantized",
-    "entropy_bits",
-    "ceiling_bits",
-    "type_entropy_bits",
-    "median_keys",
-    "type_ceiling_bits",
-    "type_median_keys",
-    "t_score",
-    "sparsity",
-    "necessity",
-    "necessity_random",
-    "sufficiency",
-    "sufficiency_random",
-    "size",
-    "stability",
-    "class_share",
-    "parts",
-    "necessity_active",
-    "sufficiency_longest",
-    "named_parts",
-)
+    "accuracy accuracy_quantized entropy_bits ceiling_bits "
+    "type_entropy_bits median_keys type_ceiling_bits type_median_keys "
+    "t_score sparsity necessity necessity_random sufficiency "
+    "sufficiency_random size stability class_share parts necessity_active "
+    "sufficiency_longest named_parts"
+).split()
 
 # What the table of a card says, in the order of its rows.
-_NUMBERS = (
-    ("right, of {tested_on:,} test images", "{measured[accuracy]:.2%}"),
-    ("right with quantised couplings", "{measured[accuracy_quantized]:.2%}"),
-    (
-        "entropy of trees of types",
-        "{measured[type_entropy_bits]:.2f} of "
-        "{measured[type_ceiling_bits]:.2f} bits",
-    ),
-    ("trees of types a class, median", "{measured[type_median_keys]:.0f}"),
-    (
-        "entropy of trees of places",
-        "{measured[entropy_bits]:.2f} of {measured[ceiling_bits]:.2f} bits",
-    ),
-    ("T-score", "{measured[t_score]:.3f}"),
-    ("lose their class without their tree", "{measured[necessity][zero]:.2%}"),
-    (
-        "without as many other active ones",
-        "{measured[necessity_active][zero]:.2%}",
-    ),
-    ("without random children", "{measured[necessity_random][zero]:.2%}"),
-    ("keep it with the tree alone", "{measured[sufficiency][zero]:.2%}"),
-    ("with random children", "{measured[sufficiency_random][zero]:.2%}"),
-    ("children in a tree", "{measured[size]:.2%}"),
-    ("weight of a tree on own parts", "{measured[parts][own]:.2%}"),
-    ("on loose parts", "{measured[parts][loose]:.2%}"),
-    ("parts with exactly one leaf", "{measured[named_parts][found_once]:.2%}"),
-    (
-        "trees with one leaf on each part",
-        "{measured[named_parts][perfect]:.2%}",
-    ),
-    (
-        "NMI of types and kinds of parts",
-        "{measured[named_parts][information]:.3f}",
-    ),
-    ("entropy of slots", "{measured[named_parts][slot_bits]:.2f} bits"),
-    ("right, inverted", "{packed[inverted]:.2%}"),
-)
+_NUMBERS = """\
+right, of {tested_on:,} test images | {measured[accuracy]:.2%}
+right with quantised couplings | {measured[accuracy_quantized]:.2%}
+entropy of trees of types | {measured[type_entropy_bits]:.2f} of \
+{measured[type_ceiling_bits]:.2f} bits
+trees of types a class, median | {measured[type_median_keys]:.0f}
+entropy of trees of places | {measured[entropy_bits]:.2f} of \
+{measured[ceiling_bits]:.2f} bits
+T-score | {measured[t_score]:.3f}
+lose their class without their tree | {measured[necessity][zero]:.2%}
+without as many other active ones | {measured[necessity_active][zero]:.2%}
+without random children | {measured[necessity_random][zero]:.2%}
+keep it with the tree alone | {measured[sufficiency][zero]:.2%}
+with random children | {measured[sufficiency_random][zero]:.2%}
+children in a tree | {measured[size]:.2%}
+weight of a tree on own parts | {measured[parts][own]:.2%}
+on loose parts | {measured[parts][loose]:.2%}
+parts with exactly one leaf | {measured[named_parts][found_once]:.2%}
+trees with one leaf on each part | {measured[named_parts][perfect]:.2%}
+NMI of types and kinds of parts | {measured[named_parts][information]:.3f}
+entropy of slots | {measured[named_parts][slot_bits]:.2f} bits
+right, inverted | {packed[inverted]:.2%}
+"""
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="training/pretrained.py", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("run", type=Path, help="folder of a run with --rem")
-    parser.add_argument(
-        "--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets"
-    )
-    parser.add_argument(
-        "--to",
-        type=Path,
-        default=_PACKAGE / "models" / "pretrained",
-        metavar="FOLDER",
-        help="where the files go (default: into the package)",
-    )
+    about = __doc__.splitlines()[0]
+    parser = Parser(prog="training/pretrained.py", description=about)
+    add = parser.add_argument
+    add("run", type=Path, help="folder of a run with --rem")
+    add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
     return parser
 
 
 def main(options: argparse.Namespace) -> None:
     """Packs, measures, and prints the table of numbers."""
-    if not (options.run / "config.json").is_file():
-        raise UserError(f"there is no run in {options.run}: no config.json.")
-    if options.data_dir is not None and not Path(options.data_dir).is_dir():
-        raise UserError(f"--data-dir {options.data_dir!r} is not a folder.")
     check_installed(data="PIL")
+    if not (options.run / "rem.json").is_file():
+        raise UserError(f"{options.run} is no finished run: no rem.json.")
     start_quietly()
     from tfcaps.files import write_atomically
     from training import datasets
     from training.folder import RunFolder
 
     folder = RunFolder.open(options.run)
-    if not (folder.path / "rem.json").exists() or not folder.config.rem:
-        raise UserError(f"{folder.path} is no finished run with --rem.")
+    if not folder.config.rem:
+        raise UserError(f"{options.run} is no run with --rem.")
     data = datasets.load(folder.config.dataset, options.data_dir)
-    options.to.mkdir(parents=True, exist_ok=True)
-    path = options.to / f"{folder.config.dataset}.keras"
-    pack(folder.model_path("rem"), path)
+    path = _FOLDER / f"{folder.config.dataset}.keras"
+    pack(folder.path / "model.keras", path)
     facts = {**_of_run(folder, data), **_of_file(path, data)}
     with write_atomically(path.with_suffix(".json"), "w") as file:
         json.dump(facts, file, indent=2, allow_nan=False)
@@ -273,12 +232,10 @@ def shifted(images: Any, rows: int, columns: int) -> Any:
 def numbers(facts: Mapping[str, Any]) -> str:
     """Returns the table of a card as Markdown."""
     rows = [("measured", "")]
-    for text, form in _NUMBERS:
-        try:
-            row = (text.format(**facts), form.format(**facts))
-        except (KeyError, TypeError):
-            continue  # of another kind of network
-        rows.append(row)
+    for line in _NUMBERS.splitlines():
+        with contextlib.suppress(KeyError, TypeError):  # of another network
+            text, cell = line.format(**facts).split(" | ")
+            rows.append((text, cell))
     for pixels, found in facts["packed"]["shifted"].items():
         rows += [
             (f"right, shifted by {pixels} pixels", f"{found['accuracy']:.2%}"),

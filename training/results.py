@@ -82,19 +82,18 @@ def measure(
             used, deeper = parts.used(name, model, split)
             if deeper:
                 tests[name]["trees_down_to"] = deeper
-            known = parts.found(model, data)
-            on_parts = parts.trees(model, data, known)
-            if on_parts is not None:
-                told = parts.sentence(on_parts)
-                print(summary.wrapped(told), flush=True)
-            named = parts.named(model, data, known)
-            if named is not None:
-                print(summary.wrapped(str(named)), flush=True)
+            on_parts = parts.measure(model, data)
+            for told in (on_parts.trees, on_parts.named):
+                if told is not None:
+                    print(f"\n{summary.wrapped(str(told))}", flush=True)
+            if on_parts.maps:
+                tests[name]["maps"] = on_parts.maps
             reports[name] = dataclasses.replace(
-                measured, faithfulness=used, parts=on_parts, named_parts=named
+                measured,
+                faithfulness=used,
+                parts=on_parts.trees,
+                named_parts=on_parts.named,
             )
-            if on_maps := parts.maps(model, data, known):
-                tests[name]["maps"] = on_maps
         if config.pairs:
             images, labels = data.test
             lengths = model.predict(images[:], verbose=0)

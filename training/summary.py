@@ -164,6 +164,25 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+# What else is measured, by the name of the test; other test sets come last.
+_TESTS = {
+    "pairs": "both digits of {both_found:.2%} of the images found, "
+    "{share_found:.2%} of all digits; the accuracy is how often the longest "
+    "capsule is one of them",
+    "pointing": ". {pointing:.2%} of the digits' maps have their highest pixel "
+    "on their own digit, {pointing_other:.2%} on the other, and both of "
+    "{pointing_both:.2%} of the images are right",
+    "maps": "{relevance_mass:.1%} of a map is on the object (of the whole "
+    "image {relevance_mass_uniform:.1%}), and the highest pixel of "
+    "{pointing:.1%}",
+    "layer": "a tree down to the children of {layer} has {size:.1%} of them; "
+    "without it {necessity[zero]:.1%} of the images lose their class, without "
+    "as many random ones {necessity_random[zero]:.1%}",
+    "": "{test} images: {accuracy:.2%} right, {accuracy_quantized:.2%} "
+    "quantised, {entropy_bits:.2f} bits",
+}
+
+
 def sentences(
     measured: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> list[str]:
@@ -176,45 +195,15 @@ def sentences(
     texts = []
     for name, tests in measured.items():
         for test, values in tests.items():
-            if test == "pairs":
-                text = (
-                    f"both digits of {values['both_found']:.2%} of the images "
-                    f"found, {values['share_found']:.2%} of all digits; the "
-                    "accuracy is how often the longest capsule is one of them"
-                )
-                if "pointing" in values:
-                    text += (
-                        f". {values['pointing']:.2%} of the digits' maps have "
-                        "their highest pixel on their own digit, "
-                        f"{values['pointing_other']:.2%} on the other, and "
-                        f"both of {values['pointing_both']:.2%} of the images "
-                        "are right"
-                    )
-            elif test == "maps":
-                text = (
-                    f"{values['relevance_mass']:.1%} of a map is on the "
-                    f"object (of the whole image "
-                    f"{values['relevance_mass_uniform']:.1%}), and the highest "
-                    f"pixel of {values['pointing']:.1%}"
-                )
-            elif test == "trees_down_to":
+            if test == "trees_down_to":
                 text = "; ".join(
-                    _of_deep_trees(*item) for item in values.items()
+                    _TESTS["layer"].format(**{**used, "layer": layer})
+                    for layer, used in values.items()
                 )
             else:
-                text = (
-                    f"{test} images: {values['accuracy']:.2%} right, "
-                    f"{values['accuracy_quantized']:.2%} quantised, "
-                    f"{values['entropy_bits']:.2f} bits"
-                )
+                form = _TESTS.get(test, _TESTS[""])
+                if test == "pairs" and "pointing" in values:
+                    form += _TESTS["pointing"]
+                text = form.format(**{**values, "test": test})
             texts.append(f"{TITLES[name]}, {text}.")
     return texts
-
-
-def _of_deep_trees(layer: str, used: Mapping[str, Any]) -> str:
-    return (
-        f"a tree down to the children of {layer} has {used['size']:.1%} of "
-        f"them; without it {used['necessity']['zero']:.1%} of the images lose "
-        "their class, without as many random ones "
-        f"{used['necessity_random']['zero']:.1%}"
-    )

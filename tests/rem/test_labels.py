@@ -194,14 +194,14 @@ def test_figures_name_the_class_of_a_label(rng):
         )
         titles = [axes.get_title() for axes in drawing.figure.axes[:2]]
         assert titles == ["c", "b"]
-        drawing = viz.maps(
-            images, maps, classes=labels, class_names=list("abc")
+        drawing = viz.saliency(
+            images, maps, labels=labels, class_names=list("abc")
         )
-        assert drawing.figure.axes[0].get_ylabel() == "c"
+        assert drawing.figure.axes[0].get_title() == "c"
     # The last class has no index -1.
     for draw in (
         lambda: viz.saliency(images, shown, labels=[-1, 1]),
-        lambda: viz.maps(images, maps, classes=[-1, 1]),
+        lambda: viz.saliency(images, maps, labels=[-1, 1]),
     ):
         with pytest.raises(ValueError, match="Received: -1 for 1 images"):
             draw()

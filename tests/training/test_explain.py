@@ -1,19 +1,22 @@
-"""Own images, explained by the model of a run."""
+"""Own pictures, explained: what is read, asked, counted, drawn and written."""
 
+import csv
 import json
-import re
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from cli import UserError
 from tests.commands import status_of
 from tests.networks import draw_weights, tiny_capsnet
-from tests.training.test_run import tiny_data
 from tfcaps import rem
-from training import explain, run
+from training import explain, explain_job, images, own_pictures
 from training.configs import Config
 from training.folder import RunFolder
+
+NAMES = ["ant", "bee", "cat"]
+NOISE = np.round(255 * np.random.default_rng(0).random((40, 8, 8, 1))) / 255
 
 
 def command(*arguments):
@@ -21,16 +24,30 @@ def command(*arguments):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("explained")
-    data = tiny_data(folder / "tiny.npz")
-    flags = (
-        "--rem", "--no-baseline", "--bare", "--dataset", data, "--epochs", "1",
-        "--batch-size", "8", "--out", str(folder / "run"),
-    )  # fmt: skip
-    assert run.main(flags) == 0
-    with np.load(data) as arrays:
-        return folder / "run", arrays["x_test"]
+def run(tmp_path_factory):
+    """A finished run of a network that tells its images apart."""
+    model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
+    labels = np.random.default_rng(1).integers(0, 3, 40)
+    report = rem.evaluate(model, (NOISE.astype("float32"), labels))
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run", Config())
+    folder.create()
+    folder.save_data("noise", NAMES)
+    folder.save_model("baseline", model)
+    folder.save_reports({"baseline": report}, {"baseline": {}})
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path, rng):
+    """Class folders of two pictures each, of several sizes."""
+    for name in NAMES:
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(2):
+            pixels = rng.integers(0, 256, (9 + 4 * number, 12), np.uint8)
+            path = tmp_path / "photos" / name / f"{number}.png"
+            Image.fromarray(pixels).save(path)
+        (tmp_path / "photos" / name / "Thumbs.db").write_bytes(b"no picture")
+    return tmp_path / "photos"
 
 
 def save(path, image):
@@ -38,108 +55,230 @@ def save(path, image):
     return path
 
 
-@pytest.mark.slow
-def test_images_get_their_parse_trees(finished, tmp_path, capsys):
-    folder, images = finished
-    # A test image is in the dictionary, a larger one is resized.
-    paths = [
-        save(tmp_path / "a.png", images[0]),
-        save(tmp_path / "b.png", np.kron(images[1], np.ones((2, 2)))),
-    ]
-    assert command("--run", folder, *paths) == 0
-    printed = capsys.readouterr().out
-    assert "b.png is resized from 16x16 to 8x8 pixels" in printed
-    assert "a.png: " in printed and " of " in printed
-    counts = [
-        [int(word) for word in re.findall(r"(\d+)(?: test| have| the)", line)]
-        for line in printed.splitlines()
-        if "the very same tree" in line
-    ]
-    assert len(counts) == 2
-    assert all(total >= lines >= same for total, lines, same in counts)
-    data = json.loads((folder / "explained/parse_trees.json").read_text())
-    titles = list(data)
-    assert [title.split(":")[0] for title in titles] == ["a.png", "b.png"]
-    seen = json.loads((folder / "explained/tree_fields.json").read_text())
-    assert [len(shown["children"]) for shown in seen["images"]] == [
-        len(tree["edges"]) for tree in data.values()
-    ]
-    with Image.open(folder / "explained/parse_trees.png") as picture:
-        assert picture.width > 200
+def data_of(folder, name):
+    return json.loads((folder / f"{name}.json").read_text("utf-8"))
 
 
-def test_the_count_is_that_of_the_dictionary(finished, tmp_path, capsys):
-    folder, images = finished
-    paths = [
-        save(tmp_path / f"{k}.png", image) for k, image in enumerate(images)
-    ]
-    assert command("--run", folder, *paths, "--out", tmp_path / "out") == 0
-    lines = [x for x in capsys.readouterr().out.splitlines() if "; " in x]
-    known = sum(not line.endswith(" 0 the very same tree") for line in lines)
-    # Pictures have 256 levels of grey, so that a code may change at the edge.
-    assert known >= len(images) - 2
-    assert (tmp_path / "out/parse_trees.json").exists()
+def rows_of(folder):
+    with open(folder / "predictions.csv", newline="") as file:
+        return list(csv.DictReader(file))
 
 
-def test_trees_of_types_are_counted_where_capsules_have_places(
-    tmp_path, capsys
+def answers_of(run, photos):
+    """Returns what the network says of the pictures, asked without explain."""
+    pictures = sorted(photos.rglob("*.png"))
+    pixels = [images.read(path, "L")[None, ..., None] for path in pictures]
+    small = np.concatenate([images.resize(image, 8) for image in pixels])
+    model = rem.quantize_couplings(run.load_model("baseline"), 11)
+    lengths = np.asarray(rem.capsule_outputs(model)(small / 255)["lengths"])
+    return pictures, small, lengths
+
+
+def test_a_picture_is_named_and_test_images_with_its_tree_are_counted(
+    run, tmp_path, capsys
 ):
-    model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
-    rng = np.random.default_rng(0)
-    images = np.round(255 * rng.random((40, 8, 8, 1))) / 255
-    report = rem.evaluate(
-        model, (images.astype("float32"), rng.integers(0, 3, 40))
-    )
-    folder = RunFolder(tmp_path / "run", Config())
-    folder.create()
-    folder.save_data("noise", ["a", "b", "c"])
-    folder.save_model("baseline", model)
-    folder.save_reports({"baseline": report}, {"baseline": {}})
-    path = save(tmp_path / "x.png", images[0, ..., 0])
-    assert command("--run", folder.path, path) == 0
-    (line,) = [x for x in capsys.readouterr().out.splitlines() if "; " in x]
-    trees = rem.trees(model, images, 11)
+    path = save(tmp_path / "x.png", NOISE[0, ..., 0])
+    other = save(tmp_path / "y.png", np.kron(NOISE[1, ..., 0], np.ones((2, 2))))
+    assert command("--run", run.path, path, other) == 0
+    printed = capsys.readouterr().out
+    assert "y.png is resized from 16x16 to 8x8 pixels" in printed
+    line, _ = (x for x in printed.splitlines() if "; wherever" in x)
+    trees = rem.trees(run.load_model("baseline"), NOISE, 11)
+    assert f"x.png: {NAMES[trees.predicted[0]]} (length " in line
     counts = {"same children": trees.codes, "same types": trees.type_codes}
     for name, keys in counts.items():
         own = trees.predicted == trees.predicted[0]
         uniform = int(rem.quantize(1 / 3, 11))
         strong = np.all((keys > uniform) == (keys[0] > uniform), axis=1)
         same = np.all(keys == keys[0], axis=1)
-        text = f" {np.sum(strong & own)} have lines to the {name}"
-        assert text in line
+        assert f" {np.sum(strong & own)} have lines to the {name}" in line
         assert f", {np.sum(same & own)} the very same" in line
     assert line.endswith("the very same tree of types")
+    drawn = data_of(run.path / "explained", "parse_trees")
+    assert [title.split(":")[0] for title in drawn] == ["x.png", "y.png"]
+    seen = data_of(run.path / "explained", "tree_fields")["images"]
+    assert [len(shown["children"]) for shown in seen] == [
+        len(tree["edges"]) for tree in drawn.values()
+    ]
 
 
-def test_inverting_swaps_dark_and_bright(finished, tmp_path):
-    folder, images = finished
-    plain = save(tmp_path / "x.png", images[2])
-    swapped = save(tmp_path / "y.png", 1 - np.round(255 * images[2]) / 255)
-    out = [tmp_path / "a", tmp_path / "b"]
-    assert command("--run", folder, plain, "--out", out[0]) == 0
-    assert command("--run", folder, swapped, "--invert", "--out", out[1]) == 0
-    first, second = (
-        (o / "parse_trees.json").read_text().replace("y.png", "x.png")
-        for o in out
+def test_inverting_swaps_dark_and_bright(run, tmp_path):
+    save(tmp_path / "x.png", NOISE[2, ..., 0])
+    save(tmp_path / "y.png", 1 - NOISE[2, ..., 0])
+    for name, flags in (("x", ()), ("y", ("--invert",))):
+        out = ("--out", tmp_path / name)
+        assert (
+            command("--run", run.path, tmp_path / f"{name}.png", *out, *flags)
+            == 0
+        )
+    [one], [other] = (
+        data_of(tmp_path / name, "parse_trees").values() for name in "xy"
     )
-    assert first == second
+    assert one == other
 
 
-def test_mistakes_are_one_line(finished, tmp_path, capsys):
-    folder, images = finished
-    good = save(tmp_path / "good.png", images[0])
+def test_mistakes_are_one_line(run, tmp_path, capsys):
+    good = save(tmp_path / "good.png", NOISE[0, ..., 0])
     (tmp_path / "bad.png").write_bytes(b"no picture")
     (tmp_path / "none").mkdir()
-    for arguments, message in (
-        (["--run", tmp_path, good], "there is no run in"),
-        (["--run", folder, tmp_path / "bad.png"], "is not a readable image"),
-        (["--run", folder, tmp_path / "gone.png"], "there is no file"),
-        (
-            ["--run", folder, tmp_path / "none"],
-            "there is no picture in the folder",
-        ),
+    for folder, picture, message in (
+        (tmp_path, good, "there is no run in"),
+        (run.path, tmp_path / "bad.png", "is not a readable image"),
+        (run.path, tmp_path / "gone.png", "there is no file"),
+        (run.path, tmp_path / "none", "there is no picture in the folder"),
     ):
         out = tmp_path / "out"
-        assert command(*arguments, "--out", out) == 2
+        assert command("--run", folder, picture, "--out", out) == 2
         assert message in capsys.readouterr().err
         assert not out.exists()
+
+
+def test_a_folder_becomes_a_page_and_a_table(
+    run, photos, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(explain_job, "PANELS", 4)
+    assert command("--run", run.path, photos, "--out", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    paths, small, lengths = answers_of(run, photos)
+    order = np.argsort(-lengths, axis=-1)
+    rows = rows_of(tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text("utf-8")
+    right = 0
+    for row, path, (best, second, _), values in zip(
+        rows, paths, order, lengths, strict=True
+    ):
+        assert row["file"] == str(path)
+        assert row["class"] == NAMES[best]
+        assert row["runner_up"] == NAMES[second]
+        assert row["true_class"] == path.parent.name
+        assert float(row["length"]) == pytest.approx(values[best], abs=1e-3)
+        assert float(row["runner_up_length"]) == pytest.approx(
+            values[second], abs=1e-3
+        )
+        name = f"{path.parent.name}/{path.name}"
+        is_right = NAMES[best] == path.parent.name
+        mark = "yes" if is_right else f"WRONG: {path.parent.name}"
+        assert f"<td>{name}</td><td>{NAMES[best]}</td>" in page
+        assert f"<td>{mark}</td>" in page
+        if not is_right:
+            assert f"{name} taken for {NAMES[best]}" in printed
+        right += is_right
+    told = f"{right} of the 6 pictures in folders named like classes are right"
+    assert 0 < right < 6 and told in printed and told in page
+    assert page.count("have lines to the same children") == 6
+    # Four panels in a figure, and each with its data.
+    shown = []
+    for number, count in ((1, 4), (2, 2)):
+        for name in ("tree_fields", "parse_trees", "saliency"):
+            assert (tmp_path / "out" / f"{name}-{number}.png").exists()
+        file = tmp_path / "out" / f"tree_fields-{number}.json"
+        pages = json.loads(file.read_text())["images"]
+        assert len(pages) == count
+        shown += [part["image"] for part in pages]
+    # Of the first page each picture has a drawing of its own.
+    for number in range(1, 5):
+        file = tmp_path / "out" / f"named_tree-{number}.json"
+        named = json.loads(file.read_text())
+        assert named["image"] == shown[number - 1]
+        assert NAMES[named["label"]] == paths[number - 1].parent.name
+    assert page.count("data:image/png;base64,") == 6 + 4
+    assert "page 2" in page and "picture 4" in page
+    # Resized as in training.
+    assert shown == small[..., 0].tolist()
+    assert "12x9 to 8x8 pixels, width by height (and 5 more)" in printed
+
+
+@pytest.mark.slow
+def test_few_are_in_memory_and_wrong_ones_are_drawn_first(
+    run, photos, tmp_path, monkeypatch, capsys
+):
+    sizes, read = [], own_pictures.Reader.read
+
+    def noted(self, pictures):
+        sizes.append(len(pictures))
+        return read(self, pictures)
+
+    monkeypatch.setattr(own_pictures.Reader, "read", noted)
+    monkeypatch.setattr(explain_job, "_BATCH_SIZE", 4 * 64)
+    paths, _, lengths = answers_of(run, photos)
+    wrong = [
+        path
+        for path, best in zip(paths, np.argmax(lengths, axis=-1), strict=True)
+        if NAMES[best] != path.parent.name
+    ]
+    # A right one stands among the first, but is not drawn.
+    assert wrong != paths[: len(wrong)]
+    flags = ("--draw", len(wrong), "--out", tmp_path / "out")
+    assert command("--run", run.path, photos, *flags) == 0
+    assert sizes == [4, 2, len(wrong)]
+    assert "4 of 6 pictures\n6 of 6 pictures\n" in capsys.readouterr().out
+    drawn = json.loads((tmp_path / "out" / "tree_fields.json").read_text())
+    for part, path in zip(drawn["images"], wrong, strict=True):
+        assert f"(WRONG: {path.parent.name})" in part["title"]
+    page = (tmp_path / "out" / "index.html").read_text("utf-8")
+    assert f"{len(wrong)} of the 6 pictures are drawn, wrong ones first" in page
+    assert page.count("<td>yes</td>") + page.count("<td>WRONG") == 6
+
+
+def test_broken_pictures_are_named_and_may_be_left_out(
+    run, photos, tmp_path, capsys
+):
+    (photos / "bee" / "0.png").write_bytes(b"no picture")
+    arguments = ("--run", run.path, photos / "bee", "--out", tmp_path / "out")
+    assert command(*arguments) == 2
+    error = capsys.readouterr().err
+    assert "0.png is not a readable image. To leave such files out" in error
+    assert not (tmp_path / "out").exists()
+    assert command(*arguments, "--skip-broken") == 0
+    assert "left out: " in capsys.readouterr().out
+    page = (tmp_path / "out" / "index.html").read_text("utf-8")
+    assert "0.png is not a readable image." in page
+    [row] = rows_of(tmp_path / "out")
+    assert row["file"] == str(photos / "bee" / "1.png")
+    assert "true_class" not in row  # the folder itself tells nothing
+    (photos / "bee" / "1.png").write_bytes(b"no picture")
+    assert command(*arguments, "--skip-broken") == 2
+    assert "none of the 2 pictures can be read" in capsys.readouterr().err
+
+
+def test_pictures_are_found_and_told_apart(photos, tmp_path):
+    other = tmp_path / "other"
+    (other / "bee").mkdir(parents=True)
+    (other / "zoo").mkdir()
+    for name in ("bee/0.png", "zoo/x.JPG", "top.gif"):
+        (other / name).write_bytes(b"")
+    single = photos / "ant" / "1.png"
+    found = own_pictures.find([photos, other, single, single], NAMES)
+    names = [picture.name for picture in found]
+    assert len({*names}) == len(names) == 6 + 3 + 2
+    assert [
+        (p.name, p.truth) for p in found if p.path.parent.parent == other
+    ] == [(f"{other}/bee/0.png", "bee"), ("zoo/x.JPG", None)]
+    by_name = {picture.name: picture for picture in found}
+    assert by_name["top.gif"].truth is None
+    assert by_name["cat/1.png"].truth == "cat"
+    assert [p.name for p in found if p.path == single] == [
+        "2 ant/1.png", f"10 {single}", f"11 {single}",
+    ]  # fmt: skip
+    known = own_pictures.find([photos], ["an/t", "c-a/t", "dog"])
+    assert {picture.truth for picture in known} == {None}
+    (photos / "a-b").mkdir()
+    (photos / "a-b" / "1.png").write_bytes(b"")
+    known = own_pictures.find([photos], ["a/b", "ant"])
+    assert {picture.truth for picture in known} == {None, "a/b", "ant"}
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UserError, match="no picture in the folder"):
+        own_pictures.find([tmp_path / "none"], NAMES)
+
+
+def test_pictures_get_the_sides_and_channels_of_the_network(photos):
+    picture = own_pictures.Picture(photos / "ant" / "0.png", "0.png")
+    reader = own_pictures.Reader((6, 9, 3), False, False)
+    readable, read = reader.read([picture])
+    assert readable == [picture]
+    [image] = read.pixels
+    grey = images.read(picture.path)[None, ..., None]
+    wanted = images.resize(np.repeat(grey, 3, axis=-1), (6, 9))[0]
+    np.testing.assert_array_equal(image, wanted)
+    assert image.shape == (6, 9, 3)
+    assert np.ptp(image, axis=-1).max() == 0

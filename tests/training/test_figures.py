@@ -1,6 +1,7 @@
 """The report of a run: which figures it has, and from what."""
 
 import dataclasses
+import html
 import json
 
 import keras
@@ -10,7 +11,7 @@ import pytest
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
-from training import figures, report, tree_figures
+from training import figures, report
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
@@ -22,7 +23,7 @@ ALWAYS = {
 }  # fmt: skip
 OF_MODELS = {
     "parse_tree_overall", "parse_tree_classes", "parse_tree_images",
-    "dictionary_images",
+    "dictionary_images", "tree_fields",
 }  # fmt: skip
 
 
@@ -46,12 +47,21 @@ def models():
     return both
 
 
-def measured(models, data):
-    images = data.test.images.pixels.astype(np.float32) / 255
-    return {
-        name: rem.evaluate(model, (images, data.test.labels))
-        for name, model in models.items()
-    }
+@pytest.fixture(scope="module")
+def images(data):
+    return data.test.images[:]
+
+
+@pytest.fixture(scope="module")
+def trees(models, images):
+    """The trees of both models, couplings rounded."""
+    return {n: rem.trees(model, images, 11) for n, model in models.items()}
+
+
+@pytest.fixture(scope="module")
+def reports(models, images, data):
+    given = (images, data.test.labels)
+    return {name: rem.evaluate(model, given) for name, model in models.items()}
 
 
 def run_folder(path, names, epochs=3):
@@ -79,24 +89,18 @@ def files_of(folder):
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory, models, data):
+def written(tmp_path_factory, models, data, reports):
     """A report with everything that can be in one but a decoder."""
     folder = run_folder(tmp_path_factory.mktemp("run") / "run", models)
-    reports = measured(models, data)
-    (folder.path / "epochs").mkdir()
     for epoch in (1, 2, 10, 30, 80):
-        path = folder.path / "epochs" / f"rem-{epoch}.npz"
-        reports["rem"].dictionary.save(path)
-    reports["baseline"].dictionary.save(
-        folder.path / "epochs" / "baseline-1.npz"
-    )
+        folder.save_epoch("rem", epoch - 1, reports["rem"].dictionary)
+    folder.save_epoch("baseline", 0, reports["baseline"].dictionary)
     rows = [
         {"levels": k, "entropy_bits": 0.1 * k, "accuracy_quantized": 0.9}
         for k in (2, 3, 6, 11)
     ]
-    folder.write_json(
-        "levels.json", {"model": "rem", "rows": rows, "levels": 6}
-    )
+    found = {"model": "rem", "rows": rows, "levels": 6}
+    folder.write_json("levels.json", found)
     page = report.write(folder, data, reports, models=models)
     return folder, page.read_text("utf-8")
 
@@ -105,26 +109,29 @@ def read(folder, name):
     return json.loads((folder.figures / f"{name}.json").read_text("utf-8"))
 
 
+def as_json(tree):
+    return json.loads(json.dumps(tree.to_dict()))
+
+
 @pytest.mark.slow
-def test_every_figure_is_in_the_report_with_its_data(written):
+def test_every_figure_is_in_the_report_with_its_data(written, reports):
     folder, page = written
     assert files_of(folder) == ALWAYS | OF_MODELS | {
         "tradeoff_sparsity", "tradeoff_levels", "epochs_rem", "saliency",
-        "tree_fields", "named_tree_1", "named_tree_2",
+        "named_tree_1", "named_tree_2",
     }  # fmt: skip
     assert page.count("data:image/png;base64,") == len(files_of(folder))
     assert "Couplings while training, REM" in page
+    for line in str(reports["rem"]).splitlines():
+        assert html.escape(line) in page
 
 
-def test_of_the_epochs_kept_four_are_drawn(written):
+def test_measurements_are_drawn_over_epochs_sparsity_and_levels(written):
     folder, _ = written
+    # Of the epochs kept four are drawn.
     assert list(read(folder, "epochs_rem")["children"]) == [
         "epoch 1", "epoch 2", "epoch 30", "epoch 80",
     ]  # fmt: skip
-
-
-def test_only_the_pruned_model_is_drawn_against_sparsity(written):
-    folder, _ = written
     assert list(read(folder, "tradeoff_sparsity")["models"]) == ["REM"]
     assert list(read(folder, "tradeoff_epoch")["models"]) == ["Baseline", "REM"]
     levels = read(folder, "tradeoff_levels")
@@ -132,68 +139,80 @@ def test_only_the_pruned_model_is_drawn_against_sparsity(written):
     assert levels["models"]["REM"]["levels"] == [2, 3, 6, 11]
 
 
-def test_an_image_of_each_class_is_shown(written, data, models):
+def test_an_image_of_each_class_is_shown(written, data, models, images, trees):
     folder, page = written
     saliency = read(folder, "saliency")
     assert saliency["labels"] == [0, 1, 2]
-    for shown, index in zip(saliency["images"], (3, 1, 0), strict=True):
-        assert shown == data.test.images.pixels[index, ..., 0].tolist()
-    images = data.test.images.pixels[[3, 1, 0]].astype(np.float32) / 255
+    first = [3, 1, 0]
+    assert saliency["images"] == data.test.images.pixels[first, ..., 0].tolist()
     rounded = rem.quantize_couplings(models["rem"], 11)
-    maps = rem.explanation(rounded)(images)["saliency"]
-    np.testing.assert_allclose(
-        saliency["models"]["REM"]["maps"], maps, atol=SUMS
-    )
-    trees = rem.trees(models["rem"], images, 11)
-    wanted = {
-        name: json.loads(json.dumps(trees[k : k + 1].parse_tree().to_dict()))
-        for k, name in enumerate(data.class_names)
+    maps = rem.explanation(rounded)(images[first])["saliency"]
+    found = saliency["models"]["REM"]["maps"]
+    np.testing.assert_allclose(found, maps, atol=SUMS)
+    assert read(folder, "parse_tree_images") == {
+        name: as_json(trees["rem"][k : k + 1].parse_tree())
+        for name, k in zip(data.class_names, first, strict=True)
     }
-    assert read(folder, "parse_tree_images") == wanted
 
 
 def test_right_and_wrong_images_are_shown_with_their_trees(
-    written, data, models
+    written, data, models, trees
 ):
     folder, page = written
-    images = data.test.images.pixels.astype(np.float32) / 255
-    trees = rem.trees(models["rem"], images, 11)
-    fields = rem.receptive_fields(models["rem"])
-    by_picture = {
-        json.dumps(image[..., 0].tolist()): k
-        for k, image in enumerate(data.test.images.pixels)
-    }
+    own, fields = trees["rem"], rem.receptive_fields(models["rem"])
+    pictures = data.test.images.pixels[..., 0].tolist()
     shown = read(folder, "tree_fields")["images"]
-    right = trees.predicted == data.test.labels
-    assert [part["right"] for part in shown] == [True] * min(4, right.sum()) + [
-        False
-    ] * min(4, (~right).sum())
+    right = own.predicted == data.test.labels
+    count = min(4, right.sum())
+    marks = [True] * count + [False] * min(4, (~right).sum())
+    assert [part["right"] for part in shown] == marks
     for part in shown:
-        k = by_picture[json.dumps(part["image"])]
-        j = trees.predicted[k]
+        k = pictures.index(part["image"])
+        j = own.predicted[k]
         assert part["label"] == data.test.labels[k]
         assert part["right"] == right[k]
         assert int(np.argmax(part["lengths"])) == j
         word = "right" if part["right"] else "WRONG"
-        name = data.class_names[j]
-        start = f"{word}: {name} {trees.lengths[k, j]:.2f}, "
+        start = f"{word}: {data.class_names[j]} {own.lengths[k, j]:.2f}, "
         assert part["title"].startswith(start)
         children = [child["child"] for child in part["children"]]
-        assert sorted(children) == np.flatnonzero(trees.in_tree[k]).tolist()
+        assert sorted(children) == np.flatnonzero(own.in_tree[k]).tolist()
         boxes = [child["box"] for child in part["children"]]
         assert boxes == fields.boxes[children].tolist()
-    wrong = [part["length"] for part in shown if not part["right"]]
-    assert wrong and len(wrong) < len(shown)
+    assert 0 < count < len(shown)
     assert "Right and wrong images, and their trees, REM" in page
-    told = f"{np.sum(~right)} of the 12 test images looked at are wrong"
-    assert told in page
+    assert f"{np.sum(~right)} of the 12 test images looked at are wrong" in page
     assert "there are no parts to show" not in page
 
 
-def test_of_networks_without_parts_the_report_says_so(data):
-    flat = {"rem": tiny_capsnet(primary_kernel_size=6)}
-    whole = tree_figures.right_and_wrong(flat, Config(), data)["tree_fields"]
+def of_images(model, data, **changes):
+    data = dataclasses.replace(data, **changes)
+    return figures.right_and_wrong({"rem": model}, Config(), data)[
+        "tree_fields"
+    ]
+
+
+def test_captions_say_what_there_is_to_see(data, models, trees):
+    whole = of_images(tiny_capsnet(primary_kernel_size=6), data)
     assert "there are no parts to show" in whole.caption
+    split = Split(data.test.images, trees["rem"].predicted)
+    right = of_images(models["rem"], data, test=split)
+    assert "None of the 12 test images looked at is wrong." in right.caption
+
+
+def test_of_images_of_two_classes_either_is_right(data, models):
+    both = np.ones((12, 3), np.int64)
+    both[:, 0] = 0
+    split = Split(data.test.images, both)
+    shown = of_images(models["rem"], data, test=split).drawing.data["images"]
+    assert {part["label"] for part in shown} == {1}
+    assert all(part["right"] == (part["predicted"] in (1, 2)) for part in shown)
+    # The lower one is the class.
+    pairs = np.eye(3)[data.test.labels]
+    pairs += np.eye(3)[(data.test.labels + 1) % 3]
+    both = dataclasses.replace(data, test=Split(data.test.images, pairs))
+    shown = figures.of_models(models, Config(), both)
+    assert shown["saliency"].drawing.data["labels"] == [0, 1]
 
 
 def test_every_class_is_shown_before_one_comes_twice():
@@ -201,108 +220,69 @@ def test_every_class_is_shown_before_one_comes_twice():
     lengths = np.linspace(0.1, 0.9, 16)
     right = np.ones(16, bool)
     right[[1, 3, 5, 8, 11, 14]] = False
-    chosen = tree_figures.choose(right, classes, lengths)
+    chosen = figures.choose(right, classes, lengths)
     assert right[chosen].tolist() == [True] * 4 + [False] * 4
     assert sorted(classes[chosen[:3]]) == [0, 1, 2]
     # Of the wrong ones those that are the longest, class by class.
     assert chosen[4:].tolist() == [14, 11, 8, 5]
-    assert tree_figures.choose(~right, classes, lengths)[:4].tolist() != [
-        14, 11, 8, 5,
-    ]  # fmt: skip
-    np.testing.assert_array_equal(
-        tree_figures.choose(right, classes, lengths), chosen
-    )
+    others = figures.choose(~right, classes, lengths)
+    assert others[:4].tolist() != [14, 11, 8, 5]
+    again = figures.choose(right, classes, lengths)
+    np.testing.assert_array_equal(again, chosen)
 
 
-def test_that_none_is_wrong_is_said(data, models):
-    images = data.test.images.pixels.astype(np.float32) / 255
-    named = rem.trees(models["rem"], images, 11).predicted
-    part = Split(data.test.images, named)
-    caption = tree_figures.right_and_wrong(
-        models, Config(), dataclasses.replace(data, test=part)
-    )["tree_fields"].caption
-    assert "None of the 12 test images looked at is wrong." in caption
-
-
-def test_of_images_of_two_classes_either_is_right(data, models):
-    both = np.ones((12, 3), np.int64)
-    both[:, 0] = 0
-    shown = tree_figures.right_and_wrong(
-        models,
-        Config(),
-        dataclasses.replace(data, test=Split(data.test.images, both)),
-    )["tree_fields"].drawing.data["images"]
-    assert {part["label"] for part in shown} == {1}
-    assert all(part["right"] == (part["predicted"] in (1, 2)) for part in shown)
-
-
-def test_trees_of_the_test_set_are_of_both_models(written, data, models):
+def test_trees_of_the_test_set_are_of_both_models(written, data, trees):
     folder, _ = written
-    images = data.test.images.pixels.astype(np.float32) / 255
     shown = read(folder, "parse_tree_overall")
     for name, title in (("baseline", "Baseline"), ("rem", "REM")):
-        trees = rem.trees(models[name], images, 11)
-        tree = trees.parse_tree(range(3))
+        tree = trees[name].parse_tree(range(3))
         assert len(shown[title]["edges"]) == len(tree.edges) > 0
-    wanted = {
-        data.class_names[j]: json.loads(
-            json.dumps(trees[trees.predicted == j].parse_tree().to_dict())
-        )
-        for j in set(trees.predicted.tolist())
+    own = trees["rem"]
+    assert read(folder, "parse_tree_classes") == {
+        data.class_names[j]: as_json(own[own.predicted == j].parse_tree())
+        for j in set(own.predicted.tolist())
     }
-    assert read(folder, "parse_tree_classes") == wanted
     classes = read(folder, "dictionary_images")["classes"]
     assert sum(p["count"] for c in classes for p in c["shown"]) == 12
 
 
-def test_trees_of_types_are_those_of_the_last_model(written, data, models):
+def test_trees_of_types_are_those_of_the_last_model(written, reports):
     folder, page = written
-    report = measured(models, data)["rem"]
-    assert report.grid == (2, 2, 2)
+    assert reports["rem"].grid == (2, 2, 2)
     (first, *_) = read(folder, "parse_trees_types")["classes"]
-    trees = report.type_dictionary
+    trees = reports["rem"].type_dictionary
     assert len(first["couplings"]) == trees.key_length == 2
     np.testing.assert_allclose(first["couplings"], trees.keys(0)[0] / 10)
-    assert [first["samples"], first["with_tree"]] == [
-        sum(trees.counts(0)), trees.counts(0)[0],
-    ]  # fmt: skip
+    counts = trees.counts(0)
+    assert [first["samples"], first["with_tree"]] == [sum(counts), counts[0]]
     assert "Most frequent trees of types, REM" in page
     assert "a child of each of 2 types at each of 2x2 places" in page
 
 
-def test_of_two_digits_the_lower_one_is_the_class(data, models):
-    images, labels = data.test
-    pairs = np.eye(3)[labels] + np.eye(3)[(labels + 1) % 3]
-    both = dataclasses.replace(data, test=Split(images, pairs))
-    shown = figures.of_models(models, Config(), both)
-    labels = shown["saliency"].drawing.data["labels"]
-    assert labels == [0, 1]
-
-
-def test_without_models_only_measurements_are_drawn(tmp_path, models, data):
-    alone = {"baseline": models["baseline"]}
+def test_without_models_only_measurements_are_drawn(tmp_path, data, reports):
+    alone = {"baseline": reports["baseline"]}
     folder = run_folder(tmp_path / "run", alone)
-    report.write(folder, data, measured(alone, data))
+    report.write(folder, data, alone)
     assert files_of(folder) == ALWAYS
 
 
 def test_dictionaries_of_types_are_kept_where_there_are_any(
-    tmp_path, models, data
+    tmp_path, data, images, reports
 ):
     flat = tiny_capsnet(primary_kernel_size=6)
-    reports = measured({"baseline": models["baseline"], "rem": flat}, data)
-    folder = run_folder(tmp_path / "run", models)
-    folder.save_reports(reports, {name: {} for name in reports})
+    measured = rem.evaluate(flat, (images, data.test.labels))
+    both = {"baseline": reports["baseline"], "rem": measured}
+    folder = run_folder(tmp_path / "run", both)
+    folder.save_reports(both, {name: {} for name in both})
     files = {path.name for path in folder.path.glob("*.npz")}
     assert files == {
         "baseline_dictionary.npz", "baseline_dictionary_types.npz",
         "dictionary.npz",
     }  # fmt: skip
-    path = folder.path / "baseline_dictionary_types.npz"
-    types = rem.CouplingDictionary.load(path)
+    types = folder.dictionary("baseline_dictionary_types.npz")
     expected = reports["baseline"].type_dictionary
     assert types.summary() == expected.summary()
-    shown = figures.of_dictionaries(folder, data, reports)
+    shown = figures.of_dictionaries(folder, data, both)
     assert set(shown) == ALWAYS - {"parse_trees_types"} | {"tradeoff_sparsity"}
     saved = json.loads((folder.path / "rem.json").read_text())["models"]
     assert saved["rem"]["type_entropy_bits"] is None

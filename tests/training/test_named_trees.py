@@ -1,14 +1,16 @@
-"""Pictures of named trees in the report of a run."""
+"""Pictures of named trees in the report of a run, and names of types."""
 
+import argparse
 import json
 
 import numpy as np
 import pytest
 
+from cli import UserError
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
-from training import tree_figures
+from training import explain_job, named_trees
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
@@ -23,16 +25,26 @@ def data_of(count, side=8):
 
 
 @pytest.fixture
-def model():
-    return draw_weights(tiny_capsnet(), 0, class_caps=9.0)
+def folder(tmp_path):
+    folder = RunFolder(tmp_path / "run", Config(rem=True))
+    folder.create()
+    return folder
 
 
-def test_two_right_images_of_two_classes_are_shown(tmp_path, model):
-    folder, data = RunFolder(tmp_path, Config()), data_of(40)
-    (tmp_path / "names.json").write_text(json.dumps({"0": "ear"}))
-    shown = tree_figures.named({"rem": model}, folder, data, [None, "paw"])
+def write(folder, given):
+    text = given if isinstance(given, str) else json.dumps(given)
+    (folder.path / "names.json").write_text(text)
+
+
+def test_two_right_images_of_two_classes_are_shown(folder):
+    model, data = draw_weights(tiny_capsnet(), 0, class_caps=9.0), data_of(40)
+    write(folder, {"0": "ear"})
+    shown = named_trees.of_test_images(
+        {"rem": model}, folder, data, [None, "paw"]
+    )
     drawn = [one.drawing.data for one in shown.values()]
     assert list(shown) == ["named_tree_1", "named_tree_2"]
+    assert shown["named_tree_2"].caption == "As above."
     assert len({one["predicted"] for one in drawn}) == 2
     assert all(one["predicted"] == one["label"] for one in drawn)
     assert all(one["type_names"] == ["ear", "paw"] for one in drawn)
@@ -50,10 +62,10 @@ def test_two_right_images_of_two_classes_are_shown(tmp_path, model):
     np.testing.assert_allclose(folder.parts(), expected, atol=SUMS)
 
 
-def test_a_blueprint_is_that_of_the_predicted_class(tmp_path):
+def test_a_blueprint_is_that_of_the_predicted_class(folder):
     network = models.constellation_capsnet((16, 16, 1), 3, part_types=2)
-    [drawing] = tree_figures.draw_named(
-        RunFolder(tmp_path, Config()),
+    [drawing] = named_trees.draw(
+        folder,
         network,
         np.zeros((1, 16, 16, 1), "float32"),
         classes=["a", "b", "c"],
@@ -63,8 +75,45 @@ def test_a_blueprint_is_that_of_the_predicted_class(tmp_path):
     np.testing.assert_allclose(drawing.data["blueprint"], blueprint)
 
 
-def test_nothing_is_drawn_of_children_without_places(tmp_path):
-    flat = SMALL_NETWORKS["multilayer_capsnet"]()
-    folder = RunFolder(tmp_path, Config())
-    assert tree_figures.named({"rem": flat}, folder, data_of(3)) == {}
-    assert not list(tmp_path.iterdir()) and folder.parts() is None
+def test_nothing_is_drawn_of_children_without_places(folder):
+    flat = {"rem": SMALL_NETWORKS["multilayer_capsnet"]()}
+    assert named_trees.of_test_images(flat, folder, data_of(3)) == {}
+    assert folder.parts() is None
+
+
+def test_names_are_by_hand_else_kinds_else_numbers(folder):
+    def names(*arguments):
+        return named_trees.names_of_types(folder, *arguments)
+
+    assert names(2) == ["type 0", "type 1"]
+    # Older runs know no kinds.
+    for known in (None, {}, {"names": None}):
+        folder.write_json(
+            "rem.json", {"models": {"rem": {"named_parts": known}}}
+        )
+        assert names(1) == ["type 0"]
+    measured = {"named_parts": {"names": ["bar", None, "disc"]}}
+    folder.write_json("rem.json", {"models": {"rem": measured}})
+    assert names(3) == ["bar", "type 1", "disc"]
+    write(folder, {"1": " wheel ", "2": "door"})
+    assert names(3) == ["bar", "wheel", "door"]
+    assert names(3, ("ring", None, None)) == ["ring", "wheel", "door"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["{", "[]", '"wheel"', {"wheel": 0}, {"0": 1}, {"0": " "}, {"-1": "x"}],
+    ids=str,
+)
+def test_a_mistake_is_one_sentence_before_the_work(folder, given):
+    write(folder, given)
+    message = "names.json must give names of types by their numbers, such as"
+    with pytest.raises(UserError, match=message):
+        explain_job.explain(argparse.Namespace(run=folder.path))
+
+
+def test_there_must_be_such_a_type(folder):
+    write(folder, {"3": "wheel"})
+    message = "names type 3, and the types are 0 to 2"
+    with pytest.raises(UserError, match=message):
+        named_trees.names_of_types(folder, 3)

@@ -3,21 +3,19 @@
 import dataclasses
 import json
 
-import keras
 import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
-from training import parts, report, results, summary
+from tfcaps.rem.maps import pointing, relevance_mass
+from training import parts, results, summary
 from training.configs import Config
 from training.datasets import Data
 from training.datasets.masks import Masks
 from training.folder import RunFolder
 from training.image_data import Images, Split
-
-MARGIN = 2
 
 
 @pytest.fixture(scope="module")
@@ -50,126 +48,55 @@ def floats(data):
     return data.test.images.pixels.astype(np.float32) / 255
 
 
-def close(place, mask):
-    """Tells whether a place is on a mask or at most two pixels beside it."""
-    return any(
-        max(abs(place[0] - row), abs(place[1] - column)) <= MARGIN
-        for row, column in np.argwhere(mask)
-    )
-
-
-def shares_of(model, data):
-    """Returns the shares of trees and of activations, by loops."""
-    images = floats(data)
-    shown = rem.capsule_outputs(model)(images)
-    classes = np.argmax(np.asarray(shown["lengths"]), axis=-1)
-    couplings = np.asarray(shown["couplings"])
-    primary = keras.Model(model.input, model.get_layer("primary_caps").output)
-    poses = np.asarray(primary(images))
-    active = np.linalg.norm(poses, axis=-1).reshape(len(images), -1)
-    centres = rem.receptive_fields(model).child_centres
-    shares = {"tree": [], "all": [], "active": []}
-    for image, j in enumerate(classes):
-        own = list(data.masks.parts[image])
-        loose = list(data.masks.loose[image])
-        if data.masks.of_classes is not None:
-            of = data.masks.of_classes[image]
-            loose += [m for m, k in zip(own, of, strict=True) if k != j]
-            own = [m for m, k in zip(own, of, strict=True) if k == j]
-            if not own:
-                continue
-        sums = {name: np.zeros(3) for name in shares}
-        for child, centre in enumerate(centres):
-            place = np.floor(centre + 0.5)
-            kind = 2
-            if any(close(place, mask) for mask in loose):
-                kind = 1
-            if any(close(place, mask) for mask in own):
-                kind = 0
-            coupling = couplings[image, child, j]
-            if coupling > (1 + 1e-5) / 3:
-                sums["tree"][kind] += coupling * active[image, child]
-            sums["all"][kind] += 1
-            sums["active"][kind] += active[image, child]
-        for name, weight in sums.items():
-            if weight.sum():
-                shares[name].append(weight / weight.sum())
-    return {name: np.mean(each, axis=0) for name, each in shares.items()}, len(
-        shares["all"]
-    )
+def of_class(data, predicted):
+    """Returns parts of the class, loose ones, and which images have some."""
+    own, loose = data.masks.parts, data.masks.loose
+    if data.masks.of_classes is not None:
+        mine = (data.masks.of_classes == predicted[:, None])[..., None, None]
+        loose = np.concatenate([own & ~mine, loose], axis=1)
+        own = own & mine
+    return own, loose, own.any(axis=(1, 2, 3))
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["one", "two objects"])
-def test_trees_lie_on_parts_as_a_loop_says(model, pairs):
+def test_trees_and_maps_lie_on_parts_of_the_predicted_class(model, pairs):
     data = data_of(pairs=pairs)
-    found = parts.trees(model, data)
-    shares, count = shares_of(model, data)
-    assert found.samples == count and (count < 12) == pairs
-    expected = {
-        ("own", "loose", "nothing"): shares["tree"],
-        ("own_of_all", "loose_of_all"): shares["all"][:2],
-        ("own_of_active", "loose_of_active"): shares["active"][:2],
-    }
-    for names, values in expected.items():
-        own = [getattr(found, name) for name in names]
-        np.testing.assert_allclose(own, values, atol=1e-5)
-    assert abs(found.own - found.own_of_active) > 0.005
+    trees = rem.trees(model, floats(data))
+    own, loose, there = of_class(data, trees.predicted)
+    found = parts.measure(model, data)
+    expected = rem.trees_on_parts(trees[there], own[there], loose[there])
+    assert found.trees == expected
+    assert found.trees.samples == there.sum() and (there.sum() < 12) == pairs
+    assert abs(found.trees.own - found.trees.own_of_active) > 0.005
+    objects = own.any(axis=1) if pairs else data.masks.object
+    maps = np.asarray(rem.coupling_maps(model, floats(data)))
+    for name, measure, drawn in (
+        ("relevance_mass", relevance_mass, maps),
+        ("pointing", pointing, maps),
+        ("relevance_mass_uniform", relevance_mass, np.ones_like(maps)),
+    ):
+        expected = np.mean(measure(drawn[there], objects[there]))
+        assert found.maps[name] == pytest.approx(expected, abs=1e-5)
+    assert len(set(found.maps.values())) == 3
 
 
 def test_maps_of_each_digit_are_compared_with_both(model):
     data = data_of(pairs=True)
     lost = data.masks.parts.copy()
     lost[5, 1] = False  # a digit that cannot be seen
-    data = dataclasses.replace(
-        data, masks=dataclasses.replace(data.masks, parts=lost)
-    )
-    right, other = [], []
-    maps = [
-        rem.coupling_maps(model, floats(data), classes)
-        for classes in data.masks.of_classes.T
-    ]
-    for image in [k for k in range(12) if k != 5]:
-        for digit in (0, 1):
-            highest = maps[digit][image]
-            highest = np.unravel_index(highest.argmax(), highest.shape)
-            right.append(close(highest, lost[image, digit]))
-            other.append(close(highest, lost[image, 1 - digit]))
+    masks = dataclasses.replace(data.masks, parts=lost)
+    data = dataclasses.replace(data, masks=masks)
+    rows = np.arange(12) != 5
+    right, other = np.empty((2, 2, 11), bool)
+    for digit, classes in enumerate(data.masks.of_classes.T):
+        maps = rem.coupling_maps(model, floats(data)[rows], classes[rows])
+        right[digit] = pointing(maps, lost[rows, digit])
+        other[digit] = pointing(maps, lost[rows, 1 - digit])
     measured = parts.maps_of_pairs(model, data)
-    both = np.reshape(right, (-1, 2)).all(axis=1)
     assert measured == {
-        "pointing": pytest.approx(np.mean(right)),
-        "pointing_both": pytest.approx(np.mean(both)),
-        "pointing_other": pytest.approx(np.mean(other)),
-    }
-    assert len(set(measured.values())) == 3
-
-
-@pytest.mark.parametrize("pairs", [False, True], ids=["one", "two objects"])
-def test_maps_of_the_predicted_class_are_compared_with_its_object(model, pairs):
-    data = data_of(pairs=pairs)
-    images, masks = floats(data), data.masks
-    classes = np.asarray(model(images)).argmax(axis=-1)
-    found, mass, even = [], [], []
-    for image, each in enumerate(rem.coupling_maps(model, images)):
-        mask = masks.object[image]
-        if pairs:
-            of = masks.of_classes[image] == classes[image]
-            mask = masks.parts[image][of].any(axis=0)
-        if not mask.any():
-            continue
-        on = np.array(
-            [[close((row, column), mask) for column in range(8)]
-             for row in range(8)]
-        )  # fmt: skip
-        found.append(on[np.unravel_index(each.argmax(), each.shape)])
-        mass.append(each[on].sum() / each.sum())
-        even.append(on.mean())
-    assert (len(found) < 12) == pairs
-    measured = parts.maps(model, data)
-    assert measured == {
-        "relevance_mass": pytest.approx(np.mean(mass), abs=1e-5),
-        "pointing": pytest.approx(np.mean(found)),
-        "relevance_mass_uniform": pytest.approx(np.mean(even)),
+        "pointing": pytest.approx(right.mean()),
+        "pointing_both": pytest.approx(right.all(axis=0).mean()),
+        "pointing_other": pytest.approx(other.mean()),
     }
     assert len(set(measured.values())) == 3
 
@@ -205,15 +132,15 @@ def test_parts_are_named_as_the_trees_say(model, pairs):
         loose_kinds[there],
         kind_names=("bar", "disc"),
     )
-    found = parts.named(model, dataclasses.replace(data, masks=known))
+    found = parts.measure(model, dataclasses.replace(data, masks=known)).named
     images = floats(data)[there]
     stability = part_stability(model, images, own[there])
     assert found == dataclasses.replace(expected, stability=stability)
     assert (found.samples < 12) == pairs and 0 < found.found
-    bare = parts.named(model, data)  # only masks tell where parts are
+    bare = parts.measure(model, data).named  # only masks tell where parts are
     assert bare.found is not None and bare.information is None
-    alone = parts.named(model, dataclasses.replace(data, masks=None))
-    assert alone == rem.named_parts(trees)
+    alone = parts.measure(model, dataclasses.replace(data, masks=None))
+    assert alone == parts.OnParts(named=rem.named_parts(trees))
 
 
 def test_nothing_is_measured_without_masks_places_or_parts(model):
@@ -225,10 +152,10 @@ def test_nothing_is_measured_without_masks_places_or_parts(model):
     unseen = dataclasses.replace(data, masks=hidden)
     flat = SMALL_NETWORKS["multilayer_capsnet"]()
     for network, part in ((model, unknown), (model, unseen), (flat, data)):
-        assert parts.trees(network, part) is None
+        found = parts.measure(network, part)
+        assert found.trees is None and found.maps == {}
         assert parts.maps_of_pairs(network, part) == {}
-        assert parts.maps(network, part) == {}
-    assert parts.named(flat, data) is None
+    assert parts.measure(flat, data) == parts.OnParts()
     assert parts.maps_of_pairs(model, data_of()) == {}
 
 
@@ -240,15 +167,14 @@ def test_a_run_measures_parts_and_shows_them(
     data = data_of(pairs=True)
     config = Config(pairs=True, rem=True, baseline=False)
     reports, tests = results.measure(config, data, {"rem": model})
-    expected, named = parts.trees(model, data), parts.named(model, data)
+    expected, named, on_maps = parts.measure(model, data)
     assert reports["rem"].parts == expected
     assert reports["rem"].named_parts == named
     told = capsys.readouterr().out
     assert max(map(len, told.splitlines())) <= 100
     told = " ".join(told.split())
-    assert parts.sentence(expected) in told
-    assert " ".join(str(named).split()) in told
-    assert f"{expected.own:.1%} of the trees'" in parts.sentence(expected)
+    for measures in (expected, named):
+        assert " ".join(str(measures).split()) in told
     RunFolder(tmp_path, config).save_reports(reports, tests)
     saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
     saved = saved["models"]["rem"]
@@ -257,15 +183,7 @@ def test_a_run_measures_parts_and_shows_them(
     assert saved["verdict"].endswith(named.verdict)
     measured = parts.maps_of_pairs(model, data)
     assert saved["tests"]["pairs"].items() >= measured.items()
-    on_maps = parts.maps(model, data)
     assert saved["tests"]["maps"] == on_maps
     of_maps, sentence = summary.sentences(tests)
     assert f"{on_maps['relevance_mass']:.1%} of a map is on" in of_maps
     assert f"{measured['pointing']:.2%} of the digits' maps" in sentence
-    head, [row] = report.all_measures(reports)
-    cells = dict(zip(head, row, strict=True))
-    assert cells["tree on own parts, %"] == f"{100 * expected.own:.1f}"
-    assert cells["parts found, %"] == f"{100 * expected.parts_found:.1f}"
-    unknown = {"rem": dataclasses.replace(reports["rem"], parts=None)}
-    head, [row] = report.all_measures(unknown)
-    assert dict(zip(head, row, strict=True))["parts found, %"] == "–"

@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
@@ -15,18 +14,8 @@ from tfcaps.rem import ReceptiveFields, Trees
 from tfcaps.viz.drawing import colour
 
 NAMES = ["ant", "bee", "cat"]
-
-
-def sharp_capsnet(**settings):
-    """Returns a network whose couplings differ from the uniform ones."""
-    model = tiny_capsnet(primary_types=3, **settings)
-    draw_weights(model, 0, class_caps=3.0)
-    return model
-
-
-def images_of(model, count=4):
-    rng = np.random.default_rng(1)
-    return rng.random((count, *model.input_shape[1:]), dtype=np.float32)
+IMAGE = np.arange(36.0).reshape(1, 6, 6, 1) / 36
+SHOWN = np.round(255 * IMAGE[0, ..., 0])
 
 
 def fields_of(boxes, image_shape=(6, 6), grid=(2, 2, 2), size=(3, 3)):
@@ -39,12 +28,12 @@ def fields_of(boxes, image_shape=(6, 6), grid=(2, 2, 2), size=(3, 3)):
 
 
 # Two types at the corners of a 6x6 image; the last place lies beyond it.
-BOXES = np.repeat(
-    [[0, 0, 3, 3], [0, 3, 3, 6], [3, 0, 6, 3], [4, 4, 6, 6]], 2, 0
+FIELDS = fields_of(
+    np.repeat([[0, 0, 3, 3], [0, 3, 3, 6], [3, 0, 6, 3], [4, 4, 6, 6]], 2, 0)
 )
-FIELDS = fields_of(BOXES)
 # The middle of what the child at the border would see of a larger image.
 FIELDS.child_centres[6:] = 5.0
+WHOLE = fields_of([[0, 0, 6, 6]] * 8, size=(6, 6))
 
 
 def tree_of(children, couplings, fields=FIELDS):
@@ -67,6 +56,13 @@ def tree_of(children, couplings, fields=FIELDS):
     return trees, fields
 
 
+def drawn(*tree, images=IMAGE, **settings):
+    """Returns both panels, and the data of the image."""
+    drawing, data = viz.tree_fields(images, *tree_of(*tree), **settings)
+    assert data == json.loads(json.dumps(data))
+    return *drawing.axes, data["images"][0]
+
+
 def outlines(panel):
     return [p for p in panel.patches if isinstance(p, Rectangle)]
 
@@ -75,94 +71,76 @@ def texts(panel):
     return [text.get_text() for text in panel.texts]
 
 
-@pytest.mark.parametrize("levels", [None, 11], ids=["as_they_are", "rounded"])
-def test_trees_have_the_children_above_the_uniform_coupling(levels):
-    model = sharp_capsnet()
-    images = images_of(model)
-    shown = model if levels is None else rem.quantize_couplings(model, levels)
-    shown = rem.explanation(shown)(images)
-    poses = keras.Model(model.input, model.get_layer("primary_caps").output)
-    lengths = np.linalg.norm(poses(images), axis=-1).reshape(4, -1)
-    fields = rem.receptive_fields(model)
-    trees = rem.trees(model, images, levels, batch_size=3)
+def test_trees_of_a_network_are_drawn_the_strongest_first():
+    model = tiny_capsnet(primary_types=3)
+    draw_weights(model, 0, class_caps=3.0)
+    rng = np.random.default_rng(1)
+    images = rng.random((4, *model.input_shape[1:]), dtype=np.float32)
+    trees, fields = rem.trees(model, images), rem.receptive_fields(model)
     data = viz.tree_fields(images, trees, fields).data
-    sizes = set()
     for k, tree in enumerate(data["images"]):
-        couplings = np.asarray(shown["couplings"][k])
-        inside = np.flatnonzero(couplings > 1 / 3 + 1e-4)
-        strength = couplings * lengths[k]
+        strength = trees.towards[k] * trees.activations[k]
+        inside = np.flatnonzero(trees.in_tree[k])
         children = [part["child"] for part in tree["children"]]
         assert children == sorted(inside, key=lambda child: -strength[child])
-        for name, expected in (
-            ("coupling", couplings[children]),
-            ("activation", lengths[k][children]),
-        ):
+        for name, values in (
+            ("coupling", trees.towards), ("activation", trees.activations),
+        ):  # fmt: skip
             found = [part[name] for part in tree["children"]]
-            np.testing.assert_allclose(found, expected, atol=SUMS)
-        assert tree["predicted"] == shown["classes"][k]
-        assert tree["length"] == pytest.approx(
-            float(np.max(shown["lengths"][k])), abs=SUMS
-        )
+            np.testing.assert_allclose(found, values[k, children], atol=SUMS)
+        assert tree["predicted"] == trees.predicted[k]
+        assert tree["length"] == pytest.approx(trees.lengths[k].max(), abs=SUMS)
         boxes = [part["box"] for part in tree["children"]]
         assert boxes == fields.boxes[children].tolist()
-        sizes.add(len(inside))
-    assert 0 < min(sizes) and max(sizes) < 12
+    assert 0 < trees.leaves.min() and trees.leaves.max() < 12
 
 
 def test_outlines_are_where_the_children_look():
-    tree = tree_of([2, 7, 0, 3], [0.9, 0.8, 0.6, 0.4])
-    image = np.arange(36.0).reshape(1, 6, 6, 1) / 36
-    drawing, data = viz.tree_fields(
-        image, *tree, labels=[2], class_names=NAMES, most=3
+    left, _, data = drawn(
+        [2, 7, 0, 3],
+        [0.9, 0.8, 0.6, 0.4],
+        labels=[2],
+        class_names=NAMES,
+        most=3,
     )
-    left, right = drawing.axes
     assert left.get_title() == "cat"
     # The strongest is drawn last; the fourth is not among the parts.
-    drawn = outlines(left)
-    places = [
-        (p.get_x(), p.get_y(), p.get_width(), p.get_height()) for p in drawn
-    ]
+    patches = outlines(left)
+    places = [(*p.get_xy(), p.get_width(), p.get_height()) for p in patches]
     assert places == [
         (2.5, -0.5, 3, 3), (-0.5, -0.5, 3, 3), (3.5, 3.5, 2, 2),
         (2.5, -0.5, 3, 3),
     ]  # fmt: skip
-    widths = [patch.get_linewidth() for patch in drawn]
+    widths = [patch.get_linewidth() for patch in patches]
     assert widths == sorted(widths) and widths[0] < widths[1]
-    assert drawn[0].get_edgecolor()[:3] == (1, 1, 1)
-    assert drawn[2].get_edgecolor()[:3] == to_rgba(colour(1))[:3]
+    assert patches[0].get_edgecolor()[:3] == (1, 1, 1)
+    assert patches[2].get_edgecolor()[:3] == to_rgba(colour(1))[:3]
     assert texts(left) == ["1", "2", "3"]
-    assert data["images"][0]["children"][1] == {
+    assert data["children"][1] == {
         "child": 7, "position": [1, 1, 1], "coupling": 0.8,
         "activation": 0.766667, "box": [4, 4, 6, 6],
     }  # fmt: skip
-    assert len(data["images"][0]["children"]) == 4
-    assert data == json.loads(json.dumps(data))
+    assert len(data["children"]) == 4
 
 
 def test_parts_are_cut_out_and_tied_to_the_class():
-    tree = tree_of([2, 7, 0, 3], [0.9, 0.8, 0.6, 0.4])
-    image = np.arange(36.0).reshape(1, 6, 6, 1) / 36
-    drawing = viz.tree_fields(image, *tree, class_names=NAMES, most=3).figure
-    left, right = drawing.axes
-    whole = left.images[0].get_array()
+    _, right, _ = drawn(
+        [2, 7, 0, 3], [0.9, 0.8, 0.6, 0.4], class_names=NAMES, most=3
+    )
     first, second, third = right.images
-    np.testing.assert_array_equal(first.get_array(), whole[:3, 3:])
-    np.testing.assert_array_equal(third.get_array(), whole[:3, :3])
+    np.testing.assert_array_equal(first.get_array(), SHOWN[:3, 3:])
+    np.testing.assert_array_equal(third.get_array(), SHOWN[:3, :3])
     # At the border only the pixels inside, at the same scale.
-    np.testing.assert_array_equal(second.get_array(), whole[4:, 4:])
-    x0, x1, y0, y1 = first.get_extent()
-    np.testing.assert_allclose([x0, x1, y0, y1], [0, 1, 0, 1])
-    x0, x1, y0, y1 = second.get_extent()
-    start = x0
-    np.testing.assert_allclose([x1 - x0, y1 - y0, y1], [2 / 3, 2 / 3, 1])
+    np.testing.assert_array_equal(second.get_array(), SHOWN[4:, 4:])
+    np.testing.assert_allclose(first.get_extent(), [0, 1, 0, 1])
+    start, x1, y0, y1 = second.get_extent()
+    np.testing.assert_allclose([x1 - start, y1 - y0, y1], [2 / 3, 2 / 3, 1])
     (lines,) = right.collections
     ends = np.array(lines.get_segments())
     np.testing.assert_allclose(ends[1, 0], [start + 0.5, 1])
     assert len({tuple(end) for end in ends[:, 1].tolist()}) == 1
-    widths = lines.get_linewidths()
-    assert widths[0] > widths[1] > widths[2]
-    opacities = lines.get_colors()[:, 3]
-    assert opacities[0] > opacities[1] > opacities[2]
+    for look in (lines.get_linewidths(), lines.get_colors()[:, 3]):
+        assert look[0] > look[1] > look[2]
     assert texts(right) == [
         "bee", "1", "type 0\n0.90", "2", "type 1\n0.80", "3", "type 0\n0.60",
         "and 1\nmore",
@@ -178,37 +156,29 @@ def test_a_title_stands_over_its_tree():
         fields,
         titles=["one", "other"],
     )
-    assert [drawing.axes[k].get_title("left") for k in (1, 3)] == [
-        "one",
-        "other",
-    ]
-    assert [part["title"] for part in data["images"]] == ["one", "other"]
+    above = [drawing.axes[k].get_title("left") for k in (1, 3)]
+    assert above == ["one", "other"]
+    assert [part["title"] for part in data["images"]] == above
 
 
 def test_a_part_that_is_cut_by_the_first_row_lies_at_the_lower_right():
     fields = fields_of([[0, 0, 2, 1], [2, 3, 5, 6]], grid=(1, 2, 1))
     fields.child_centres[0] = [0, -1]
-    image = np.arange(36.0).reshape(1, 6, 6, 1) / 36
-    tree = tree_of([0], [0.9], fields)
-    right = viz.tree_fields(image, *tree).figure.axes[1]
+    _, right, _ = drawn([0], [0.9], fields)
     (part,) = right.images
     assert part.get_array().shape == (2, 1)
-    np.testing.assert_allclose(
-        part.get_extent(), [2 / 3, 1, 0, 2 / 3], atol=1e-9
-    )
+    expected = [2 / 3, 1, 0, 2 / 3]
+    np.testing.assert_allclose(part.get_extent(), expected, atol=1e-9)
 
 
 def test_equal_outlines_have_one_sign():
-    tree = tree_of([2, 0, 3], [0.9, 0.8, 0.6])
-    drawing = viz.tree_fields(np.zeros((1, 6, 6, 3)), *tree).figure
-    assert texts(drawing.axes[0]) == ["1, 3", "2"]
-    assert "and" not in " ".join(texts(drawing.axes[1])[:-1])
+    left, right, _ = drawn([2, 0, 3], [0.9, 0.8, 0.6])
+    assert texts(left) == ["1, 3", "2"]
+    assert "and" not in " ".join(texts(right)[:-1])
 
 
-def test_two_views_have_outlines_and_parts_in_both():
-    images = np.random.default_rng(0).random((1, 6, 6, 2))
-    drawing = viz.tree_fields(images, *tree_of([2], [0.9])).figure
-    left, right = drawing.axes
+def test_two_views_have_outlines_and_parts_in_both(rng):
+    left, right, _ = drawn([2], [0.9], images=rng.random((1, 6, 6, 2)))
     assert [p.get_x() for p in outlines(left)] == [2.5, 8.5]
     whole = left.images[0].get_array()
     one, other = right.images
@@ -220,68 +190,55 @@ def test_two_views_have_outlines_and_parts_in_both():
 
 def test_children_that_see_all_the_same_are_no_parts():
     fields = fields_of([[0, 0, 5, 5]] * 3, grid=(1, 1, 3), size=(5, 5))
-    tree = tree_of([2, 0], [0.9, 0.7], fields)
-    drawing, data = viz.tree_fields(np.zeros((1, 6, 6, 1)), *tree)
-    left, right = drawing.axes
-    assert not outlines(left) and not right.images
-    assert not data["images"][0]["is_local"]
+    left, right, data = drawn([2, 0], [0.9, 0.7], fields)
+    assert not outlines(left) and not right.images and not data["is_local"]
     assert texts(right) == [
         "1", "child 2\n0.90", "child 0\n0.70",
         "2 of 3 children are in the tree; every child sees the same 5x5 of 6x6 "
         "pixels, so none stands for a part",
     ]  # fmt: skip
-
-
-def test_children_some_of_which_see_the_whole_image_are_no_parts():
-    fields = fields_of(
-        [[0, 0, 6, 6], [0, 0, 6, 5]], grid=(1, 2, 1), size=(6, 6)
-    )
-    tree = tree_of([1], [0.9], fields)
-    right = viz.tree_fields(np.zeros((1, 6, 6, 1)), *tree).figure.axes[1]
+    some = [[0, 0, 6, 6], [0, 0, 6, 5]]
+    fields = fields_of(some, grid=(1, 2, 1), size=(6, 6))
+    _, right, _ = drawn([1], [0.9], fields)
     assert not right.images
-    assert texts(right)[-1].endswith(
-        "there are children that see the whole image"
-    )
-
-
-def test_a_tree_without_children_says_so():
-    tree = tree_of([], [])
-    drawing, data = viz.tree_fields(np.zeros((1, 6, 6, 1)), *tree)
-    assert texts(drawing.axes[1])[1].startswith("none of the 8 children is")
-    assert data["images"][0]["children"] == []
-
-
-def test_images_without_trees_are_an_error():
-    tree = tree_of([2], [0.9])
-    with pytest.raises(ValueError, match="2 images and 1 trees"):
-        viz.tree_fields(np.zeros((2, 6, 6, 1)), *tree)
-    with pytest.raises(ValueError, match="0 images and 0 trees"):
-        viz.tree_fields(np.zeros((0, 6, 6, 1)), tree[0][:0], FIELDS)
-    with pytest.raises(ValueError, match="`tfcaps.rem.trees` returns. Rec"):
-        viz.tree_fields(np.zeros((1, 6, 6, 1)), [tree], FIELDS)
-    with pytest.raises(ValueError, match="at least 1. Received: most=0"):
-        viz.tree_fields(np.zeros((1, 6, 6, 1)), *tree, most=0)
-    with pytest.raises(ValueError, match="1 images and 2 titles"):
-        viz.tree_fields(np.zeros((1, 6, 6, 1)), *tree, titles=["a", "b"])
+    assert texts(right)[-1].endswith("children that see the whole image")
 
 
 def test_children_that_see_all_but_have_places_are_shown_by_their_cells():
-    fields = fields_of([[0, 0, 6, 6]] * 8, grid=(2, 2, 2), size=(6, 6))
-    cells = fields.cells
+    cells = WHOLE.cells
     assert cells.is_local and cells.size == (3, 3)
-    assert cells.boxes[::2].tolist() == [
-        [0, 0, 3, 3], [0, 3, 3, 6], [3, 0, 6, 3], [3, 3, 6, 6]
-    ]  # fmt: skip
+    corners = [[0, 0, 3, 3], [0, 3, 3, 6], [3, 0, 6, 3], [3, 3, 6, 6]]
+    assert cells.boxes[::2].tolist() == corners
     assert cells.child_centres[2].tolist() == [1.0, 4.0]
-    image = np.arange(36.0).reshape(1, 6, 6, 1) / 36
-    drawing, data = viz.tree_fields(image, *tree_of([3], [0.9], fields))
-    left, right = drawing.axes
+    left, right, data = drawn([3], [0.9], WHOLE)
     (outline,) = outlines(left)
-    assert (outline.get_x(), outline.get_y()) == (2.5, -0.5)
-    whole = left.images[0].get_array()
-    np.testing.assert_array_equal(right.images[0].get_array(), whole[:3, 3:])
+    assert outline.get_xy() == (2.5, -0.5)
+    np.testing.assert_array_equal(right.images[0].get_array(), SHOWN[:3, 3:])
     assert texts(right)[-1].endswith(
         "each sees up to 6x6 of 6x6 pixels, and is shown by its cell in a grid "
         "of 2x2"
     )
-    assert data["images"][0]["children"][0]["box"] == [0, 0, 6, 6]
+    assert data["children"][0]["box"] == [0, 0, 6, 6]
+
+
+def test_a_tree_without_children_says_so():
+    _, right, data = drawn([], [])
+    assert texts(right)[1].startswith("none of the 8 children is")
+    assert data["children"] == []
+
+
+@pytest.mark.parametrize(
+    ("count", "settings", "message"),
+    [
+        (2, {}, "2 images and 1 trees"),
+        (0, {}, "0 images and 1 trees"),
+        (1, {"trees": [0]}, "`tfcaps.rem.trees` returns. Rec"),
+        (1, {"most": 0}, "at least 1. Received: most=0"),
+        (1, {"titles": ["a", "b"]}, "1 images and 2 titles"),
+    ],
+)
+def test_mistakes_are_explained(count, settings, message):
+    tree, fields = tree_of([2], [0.9])
+    given = {"trees": tree, "fields": fields, **settings}
+    with pytest.raises(ValueError, match=message):
+        viz.tree_fields(np.zeros((count, 6, 6, 1)), **given)

@@ -159,30 +159,6 @@ def test_a_drawing_is_saved_as_picture_and_data(trees, tmp_path, name):
     assert pixels.shape[:2] == (round(height), round(width))
 
 
-def test_what_json_does_not_know_is_left_out_of_data():
-    drawing, data = viz.curves(
-        [{"model": "A", "epoch": 0, "entropy_bits": float("nan")}]
-    )
-    assert data["entropy_bits"]["A"] == [[1, None]]
-
-
-def test_curves_draw_a_line_for_each_model_and_skip_what_is_missing():
-    records = [
-        {"model": m, "epoch": e, "entropy_bits": 3.0 - e, "sparsity": 0.1 * e}
-        for m in ("A", "B")
-        for e in range(3)
-    ]
-    drawing, data = viz.curves(records)
-    accuracy, entropy, *_, sparsity = drawing.axes
-    assert not accuracy.lines
-    assert len(entropy.lines) == len(sparsity.lines) == 2
-    assert entropy.lines[0].get_ydata().tolist() == [3.0, 2.0, 1.0]
-    assert entropy.lines[0].get_xdata().tolist() == [1, 2, 3]
-    assert sparsity.lines[1].get_ydata()[-1] == pytest.approx(20.0)
-    assert data["entropy_bits"]["B"] == [[1, 3.0], [2, 2.0], [3, 1.0]]
-    assert data["t_score"] == {}
-
-
 def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
     picture = tmp_path / "keys.png"
     viz.keys_per_class({"A": trees}).figure.savefig(picture)
@@ -194,6 +170,7 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
             figures=[(picture, "First", "caption")],
             table=(("model", "accuracy"), [("A", "97 %")]),
             note="what it <is>",
+            texts={"A": "T-score  <0.5"},
         ),
         [
             viz.Section("More", figures=[(picture, "Keys", "caption")] * 3),
@@ -212,6 +189,7 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
     assert "<title>&lt;b&gt;run&lt;/b&gt;</title>" in page
     assert "<td>97 %</td>" in page and "<td>seed</td><td>0</td>" in page
     assert '<p class="note">what it &lt;is&gt;</p>' in page
+    assert "<pre><strong>A</strong>\nT-score  &lt;0.5</pre>" in page
     # In this order, and what is folded away comes last.
     order = ["fine", "First", "97 %", "<details>", "More", "Settings"]
     places = [page.index(text) for text in order]
@@ -254,24 +232,33 @@ def test_a_constant_image_beyond_the_range_is_black():
     np.testing.assert_array_equal(shown, np.zeros((4, 4), np.uint8))
 
 
-def test_layer_curves_have_a_line_for_each_layer_that_has_the_measure():
-    first = {"silent": 0.5, "activation": 0.1, "gradient": 1e-3}
-    second = {"silent": 0.0, "activation": 0.2, "vote_length": 0.3}
-    rows = [
-        {"epoch": 0, "layers": {"primary": first, "classes": second}},
-        {"epoch": 1},
-        {"epoch": 4, "layers": {"primary": {**first, "silent": 0.25}}},
-    ]
-    drawing, data = viz.layer_curves(rows)
-    silent, _, votes, gradient = drawing.axes
-    assert data["silent"] == {
-        "primary": [[1, 50.0], [5, 25.0]],
-        "classes": [[1, 0.0]],
-    }
-    assert [line.get_label() for line in silent.lines] == ["primary", "classes"]
-    assert len(votes.lines) == 1 and data["vote_length"]["classes"] == [
-        [1, 0.3]
-    ]
-    assert gradient.get_yscale() == "log"
-    empty, data = viz.layer_curves([])
-    assert data == {name: {} for name in data} and not empty.legends
+def test_dictionary_images_are_means_of_a_class_and_key(rng):
+    keys = np.array([[1, 2], [1, 2], [3, 0], [1, 2], [1, 2], [3, 0], [0, 0]])
+    predicted = np.array([0, 0, 0, 1, 0, 1, 1])
+    images = rng.random((7, 4, 4, 1))
+    drawing, data = viz.dictionary_images(
+        images, keys, predicted, 3, class_names=["cat", "dog", "bee"], columns=2
+    )
+    panels = np.array(drawing.axes).reshape(2, 2)
+    titles = [[panel.get_title() for panel in row] for row in panels]
+    assert titles == [["3", "1"], ["1", "1"]]
+    mean = 255 * images[[0, 1, 4], ..., 0].mean(axis=0)
+    np.testing.assert_allclose(
+        panels[0, 0].images[0].get_array(), mean, atol=0.51
+    )
+    assert panels[0, 0].get_ylabel() == "cat\n2 keys"
+    assert panels[1, 1].get_ylabel() == ""
+    first, second = data["classes"]
+    assert first["shown"][0]["key"] == [1, 2]
+    assert [part["count"] for part in first["shown"]] == [3, 1]
+    # Ties are in the order of the keys.
+    assert [part["key"] for part in second["shown"]] == [[0, 0], [1, 2]]
+    assert second["keys"] == 3
+
+
+def test_dictionary_images_need_images_keys_and_classes():
+    images = np.zeros((4, 2, 2, 1), np.uint8)
+    with pytest.raises(ValueError, match="0 images, 0 keys, 0"):
+        viz.dictionary_images(images[:0], np.zeros((0, 5), int), [], 3)
+    with pytest.raises(ValueError, match="4 images, 3 keys, 4"):
+        viz.dictionary_images(images, np.zeros((3, 5), int), [1] * 4, 3)

@@ -24,11 +24,11 @@ from tfcaps.viz.dictionary import (
 )
 from tfcaps.viz.drawing import Drawing
 from tfcaps.viz.frontier import frontier
-from tfcaps.viz.maps import maps, saliency
 from tfcaps.viz.named_tree import named_tree
 from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.reconstructions import perturbations, reconstructions
 from tfcaps.viz.report import Section, write_report
+from tfcaps.viz.saliency import saliency
 from tfcaps.viz.tree_fields import tree_fields
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
     "frontier",
     "keys_per_class",
     "layer_curves",
-    "maps",
     "most_frequent_trees",
     "named_tree",
     "parse_tree",
@@ -54,6 +53,8 @@ __all__ = [
 
 _GONE = {
     "comparison": "experiments write the same numbers into `table.md`",
+    "maps": "`tfcaps.viz.saliency(images, by_method)` draws the same maps, "
+    "`labels` in the place of `classes`",
     "vote_distances": "draw the `counts` that `tfcaps.rem.vote_distances` "
     "returns with `Axes.stairs` of matplotlib",
 }

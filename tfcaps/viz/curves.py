@@ -28,7 +28,6 @@ _OF_LAYERS = {
     "silent": ("silent capsules (%)", 100.0),
     "activation": ("mean activation", 1.0),
     "vote_length": ("mean length of votes", 1.0),
-    "gradient": ("gradient of weights (RMS)", 1.0),
 }
 # What can stand below: label, factor and offset of the record's number.
 _AXES = {
@@ -67,18 +66,16 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
 def layer_curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
     """Draws what capsule layers do during training, a line for each layer.
 
-    Silent capsules, short votes and vanishing gradients keep a capsule network
-    near chance.
+    Silent capsules and short votes keep a capsule network near chance.
 
     Args:
         records: Rows of `metrics.jsonl` of one model, each with `epoch` (from
             0) and `layers`: for each layer a dict of `silent`, `activation`,
-            `vote_length` and `gradient`; those that are missing are left out.
+            and `vote_length`; those that are missing are left out.
 
     Returns:
-        A figure with a panel for each measure, gradients on a logarithmic axis.
-        The data has, by measure and layer, the points `[epoch, value]` as they
-        are drawn.
+        A figure with a panel for each measure. The data has, by measure and
+        layer, the points `[epoch, value]` as they are drawn.
     """
     drawing = figure(9.0, 2.8)
     panels = drawing.subplots(1, len(_OF_LAYERS))
@@ -88,12 +85,9 @@ def layer_curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
         for layer, measures in record.get("layers", {}).items()
     ]
     data = _draw_lines(panels, _OF_LAYERS, rows)
-    for panel, field in zip(panels, data, strict=True):
+    for panel in panels:
         panel.set_xlabel("epoch")
-        if field == "gradient" and data[field]:
-            panel.set_yscale("log")
-        else:
-            panel.set_ylim(bottom=0)
+        panel.set_ylim(bottom=0)
     return Drawing(drawing, for_json(data))
 
 

@@ -115,20 +115,15 @@ def picture(image: Array) -> Array:
             of a standardised data set, are stretched to it. Two views, as in
             smallNORB, are shown side by side.
     """
-    image = side_by_side(np.asarray(image))
+    image = np.asarray(image)
+    if image.shape[-1] == 2:
+        image = np.concatenate([image[..., :1], image[..., 1:]], axis=1)
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
         if low < -1e-3 or high > 1 + 1e-3:
             image = (image - low) / ((high - low) or 1.0)
         image = np.round(255 * np.clip(image, 0, 1)).astype(np.uint8)
     return image[..., 0] if image.shape[-1] == 1 else image
-
-
-def side_by_side(image: Array) -> Array:
-    """Returns `[h, 2w, 1]` of an image `[h, w, 2]`, and others as they are."""
-    if image.shape[-1] == 2:
-        return np.concatenate([image[..., :1], image[..., 1:]], axis=1)
-    return image
 
 
 def show(panel: Axes, shown: Array) -> None:

@@ -80,15 +80,15 @@ def frontier(
 
 def _row(point: Mapping[str, Any], setting: str) -> dict[str, Any]:
     bits = _seeds(point, "entropy_bits")
-    right = 100 * _seeds(point, *_FIELDS)
+    right = _seeds(point, *_FIELDS)
     t_scores = point.get("t_score")
     return {
         "name": str(point.get("name", "")),
         "setting": str(point.get(setting, "")),
         "entropy_bits": bits.mean(),
         "entropy_bits_deviation": bits.std(),
-        "accuracy": right.mean(),
-        "accuracy_deviation": right.std(),
+        "accuracy": 100 * right.mean(),
+        "accuracy_deviation": 100 * right.std(),
         "t_score": None if t_scores is None else np.mean(t_scores),
         "trivial": bool(np.any(point.get("trivial", False))),
     }

@@ -4,9 +4,9 @@ import base64
 import html
 import itertools
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tfcaps.files import write_atomically
 
@@ -26,17 +26,19 @@ class Section(NamedTuple):
         heading: What it is called.
         sentences: What it says, each with whether it is a warning. Defaults to
             nothing.
-        figures: A PNG file with a heading and a caption each, and perhaps head
-            and rows of a table, or `None`. Defaults to none.
+        figures: A PNG file with a heading and a caption each. Defaults to none.
         table: Head and rows of a table, as text. Defaults to `None`, none.
         note: What is said of the table in small letters. Defaults to nothing.
+        texts: Texts whose lines stay as they are, such as `str` of a report, by
+            their headings; they stand side by side. Defaults to none.
     """
 
     heading: str
     sentences: Sequence[tuple[str, bool]] = ()
-    figures: Sequence[Sequence[Any]] = ()
+    figures: Sequence[tuple[str | Path, str, str]] = ()
     table: Table | None = None
     note: str = ""
+    texts: Mapping[str, str] = {}
 
 
 def write_report(
@@ -70,43 +72,35 @@ def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
     for sentence, warning in section.sentences:
         kind = "verdict trivial" if warning else "verdict"
         yield f'<p class="{kind}">{html.escape(sentence)}</p>'
-    named = [(next(numbers), figure) for figure in section.figures]
+    named = [(next(numbers), *figure) for figure in section.figures]
     if len(named) >= _LISTED:
         links = (
             f'<a href="#figure-{k}">{html.escape(heading)}</a>'
-            for k, (_, heading, *_) in named
+            for k, _, heading, _ in named
         )
         yield f"<nav>{''.join(links)}</nav>"
-    yield from (_figure(k, *figure) for k, figure in named)
+    for k, path, heading, caption in named:
+        data = base64.b64encode(Path(path).read_bytes()).decode("ascii")
+        heading = html.escape(heading)
+        yield (
+            f'<h2 id="figure-{k}">{heading}</h2><figure>'
+            f'<img alt="{heading}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+        )
     if section.table is not None:
-        yield _table(*section.table)
+        head, rows = section.table
+        body = "".join(_row(cells, "td") for cells in rows)
+        yield (
+            f'<div class="scroll"><table><thead>{_row(head, "th")}</thead>'
+            f"<tbody>{body}</tbody></table></div>"
+        )
     if section.note:
         yield f'<p class="note">{html.escape(section.note)}</p>'
+    for heading, text in section.texts.items():
+        heading, text = html.escape(heading), html.escape(text)
+        yield f"<pre><strong>{heading}</strong>\n{text}</pre>"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    def row(cells: Sequence[str], tag: str) -> str:
-        inner = "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells)
-        return f"<tr>{inner}</tr>"
-
-    body = "".join(row(cells, "td") for cells in rows)
-    return (
-        f'<div class="scroll"><table><thead>{row(head, "th")}</thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _figure(
-    number: int,
-    path: str | Path,
-    heading: str,
-    caption: str,
-    table: Table | None = None,
-) -> str:
-    data = base64.b64encode(Path(path).read_bytes()).decode("ascii")
-    return (
-        f'<h2 id="figure-{number}">{html.escape(heading)}</h2><figure>'
-        f'<img alt="{html.escape(heading)}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-        + ("" if table is None else _table(*table))
-    )
+def _row(cells: Sequence[str], tag: str) -> str:
+    inner = "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells)
+    return f"<tr>{inner}</tr>"

@@ -1,0 +1,141 @@
+"""Measures over the epochs, and entropy and accuracy against a setting."""
+
+import numpy as np
+import pytest
+
+from tfcaps import viz
+
+
+def rows(count, **more):
+    return [
+        {
+            "epoch": k,
+            "sparsity": 0.01 * k,
+            "entropy_bits": 3.0 + (-1) ** k,
+            "test_accuracy_quantized": 0.9 + 0.0001 * k,
+            **more,
+        }
+        for k in range(count)
+    ]
+
+
+def test_curves_draw_a_line_for_each_model_and_skip_what_is_missing():
+    records = [
+        {"model": m, "epoch": e, "entropy_bits": 3.0 - e, "sparsity": 0.1 * e}
+        for m in ("A", "B")
+        for e in range(3)
+    ]
+    drawing, data = viz.curves(records)
+    accuracy, entropy, *_, sparsity = drawing.axes
+    assert not accuracy.lines
+    assert len(entropy.lines) == len(sparsity.lines) == 2
+    assert entropy.lines[0].get_ydata().tolist() == [3.0, 2.0, 1.0]
+    assert entropy.lines[0].get_xdata().tolist() == [1, 2, 3]
+    assert sparsity.lines[1].get_ydata()[-1] == pytest.approx(20.0)
+    assert data["entropy_bits"]["B"] == [[1, 3.0], [2, 2.0], [3, 1.0]]
+    assert data["t_score"] == {}
+    # JSON knows no number that is not finite.
+    records[0]["entropy_bits"] = float("nan")
+    data = viz.curves(records[:1]).data
+    assert data["entropy_bits"]["A"] == [[1, None]]
+
+
+def test_layer_curves_have_a_line_for_each_layer_that_has_the_measure():
+    first = {"silent": 0.5, "activation": 0.1}
+    second = {"silent": 0.0, "activation": 0.2, "vote_length": 0.3}
+    records = [
+        {"epoch": 0, "layers": {"primary": first, "classes": second}},
+        {"epoch": 1},
+        {"epoch": 4, "layers": {"primary": {**first, "silent": 0.25}}},
+    ]
+    drawing, data = viz.layer_curves(records)
+    silent, _, votes = drawing.axes
+    primary = [[1, 50.0], [5, 25.0]]
+    assert data["silent"] == {"primary": primary, "classes": [[1, 0.0]]}
+    assert [line.get_label() for line in silent.lines] == ["primary", "classes"]
+    assert len(votes.lines) == 1
+    assert data["vote_length"]["classes"] == [[1, 0.3]]
+    empty, data = viz.layer_curves([])
+    assert data == {name: {} for name in data} and not empty.legends
+
+
+def test_entropy_is_left_and_red_accuracy_right_blue_and_dashed():
+    drawing, data = viz.tradeoff(rows(4))
+    left, right = drawing.axes
+    points, line = left.lines
+    assert (points.get_marker(), points.get_linestyle()) == (".", "None")
+    np.testing.assert_allclose(line.get_xdata(), [0, 1, 2, 3])
+    np.testing.assert_allclose(line.get_ydata(), [4, 2, 4, 2])
+    assert line.get_linestyle() == "-"
+    red, _, blue = (int(line.get_color()[k : k + 2], 16) for k in (1, 3, 5))
+    assert red > blue
+    line = right.lines[1]
+    percent = [90, 90.01, 90.02, 90.03]
+    np.testing.assert_allclose(line.get_ydata(), percent)
+    assert line.get_linestyle() == "--"
+    assert left.get_xlabel() == "sparsity (%)"
+    assert left.get_ylim()[0] == 0.0
+    assert data["models"][""]["accuracy"] == pytest.approx(percent)
+
+
+def test_epochs_count_from_one_and_models_have_panels():
+    records = rows(3, model="A") + rows(2, model="B")
+    records.append({"model": "B", "epoch": 2, "entropy_bits": 1.0})
+    drawing, data = viz.tradeoff(records[::-1], "epoch")
+    assert [axes.get_title() for axes in drawing.axes[:2]] == ["B", "A"]
+    assert data["models"]["A"]["epoch"] == [1, 2, 3]
+    assert data["models"]["B"]["epoch"] == [1, 2]
+    for axes in (drawing.axes[:2], drawing.axes[2:]):
+        assert len({one.get_ylim() for one in axes}) == 1
+
+
+def lines_of(records):
+    """Returns the drawn entropy, and the measured one."""
+    data = viz.tradeoff(records).data["models"][""]
+    return data["lines"]["entropy_bits"], data["entropy_bits"]
+
+
+def test_lines_through_many_points_are_smoothed_by_local_cubics():
+    smooth, raw = lines_of(rows(240))
+    fit = np.polyfit(np.arange(51) - 25, raw[4:55], 3)
+    assert smooth[29] == pytest.approx(fit[-1])
+    assert np.ptp(smooth[26:34]) < 0.2 < np.ptp(raw)
+    # A quarter of fewer points; of fewer still each point counts.
+    smooth, raw = lines_of(rows(60))
+    fit = np.polyfit(np.arange(15) - 7, raw[:15], 3)
+    assert smooth[7] == pytest.approx(fit[-1])
+    smooth, raw = lines_of(rows(59))
+    assert smooth == raw
+    # Lines stay among the points, and a cubic stays what it is.
+    steps = [{**r, "entropy_bits": float(r["epoch"] > 29)} for r in rows(60)]
+    smooth, _ = lines_of(steps)
+    assert (min(smooth), max(smooth)) == (0.0, 1.0)
+    cubic = [
+        {**r, "entropy_bits": 5 + 1e-4 * r["epoch"] ** 3} for r in rows(80)
+    ]
+    np.testing.assert_allclose(*lines_of(cubic), rtol=1e-6)
+
+
+def test_levels_are_joined_on_a_logarithmic_axis_with_the_choice_marked():
+    records = [
+        {"levels": k, "accuracy_quantized": 0.5 + k / 1000, "entropy_bits": b}
+        for k, b in zip(range(2, 15), [1, 5] * 6 + [1], strict=True)
+    ]
+    drawing, data = viz.tradeoff(records[::-1], "levels", chosen=11)
+    left = drawing.axes[0]
+    assert left.get_xscale() == "log"
+    assert data["models"][""]["levels"] == list(range(2, 15))
+    np.testing.assert_allclose(left.lines[1].get_ydata(), [1, 5] * 6 + [1])
+    assert left.lines[2].get_xdata() == [11, 11]
+    drawing.draw_without_rendering()
+    ticks = [text.get_text() for text in left.get_xticklabels()]
+    assert ticks[:3] == ["2", "3", "4"]
+    texts = [text.get_text() for text in drawing.legends[0].get_texts()]
+    assert texts[-1] == "chosen: K = 11"
+
+
+def test_mistakes_are_explained():
+    with pytest.raises(ValueError, match="`x` must be one of .*'seconds'"):
+        viz.tradeoff(rows(2), "seconds")
+    with pytest.raises(ValueError, match="No record has 'levels'"):
+        viz.tradeoff(rows(2), "levels")

@@ -1,0 +1,118 @@
+"""Maps over images, read from the drawing itself."""
+
+import numpy as np
+import pytest
+
+from tests.tolerance import SUMS
+from tfcaps import viz
+
+RNG = np.random.default_rng(0)
+GREY = RNG.random((3, 4, 5, 1))
+MAPS = RNG.normal(size=(3, 4, 5)) + 5.0
+NAMES = ["cat", "dog", "bee"]
+
+
+def shown_by(maps, classes=(2, 0, 1)):
+    lengths = np.eye(3)[list(classes)]
+    return {"lengths": lengths, "classes": np.array(classes), "saliency": maps}
+
+
+def panels_of(drawing, rows, columns):
+    return np.array(drawing.figure.axes).reshape(rows, columns)
+
+
+def test_each_row_is_a_model_or_a_method():
+    methods = {"A": shown_by(MAPS), "B": shown_by(MAPS[::-1], (0, 0, 2))}
+    drawing = viz.saliency(
+        GREY,
+        {**methods, "gradients": MAPS - 5.0},
+        labels=[0, 1, 2],
+        class_names=NAMES,
+    )
+    panels = panels_of(drawing, 4, 3)
+    titles = [[p.get_title() for p in row] for row in panels]
+    assert titles == [
+        NAMES, ["bee", "cat", "dog"], ["cat", "cat", "bee"], [""] * 3
+    ]  # fmt: skip
+    rows = [row[0].get_ylabel() for row in panels]
+    assert rows == ["image", "A", "B", "gradients"]
+    assert len(panels[0, 0].images) == 1
+    image, over = panels[1, 2].images
+    shown = 255 * GREY[2, ..., 0]
+    np.testing.assert_allclose(image.get_array(), shown, atol=0.51)
+    low, high = MAPS[2].min(), MAPS[2].max()
+    stretched = (MAPS[2] - low) / (high - low)
+    np.testing.assert_allclose(over.get_array(), stretched, atol=SUMS)
+    assert over.get_alpha() == 0.5 and over.get_clim() == (0, 1)
+    # What speaks against a class is not drawn.
+    positive = np.maximum(MAPS[2] - 5.0, 0.0)
+    over = panels[3, 2].images[1].get_array()
+    np.testing.assert_allclose(over, positive / positive.max(), atol=SUMS)
+    models = drawing.data["models"]
+    np.testing.assert_allclose(models["A"]["maps"], MAPS, atol=SUMS)
+    assert models["B"]["classes"] == [0, 0, 2]
+    assert models["gradients"]["classes"] is drawing.data["masks"] is None
+
+
+def test_a_constant_map_is_zero():
+    maps = np.full((3, 4, 5), 0.3, np.float32)
+    maps[:, 0, 0] *= 1 + 2e-7
+    drawing = viz.saliency(GREY, {"A": shown_by(maps)}).figure
+    for panel in drawing.axes[3:]:
+        assert not np.any(panel.images[1].get_array())
+
+
+def test_images_in_colour_and_standardised_ones_are_shown():
+    colour = (255 * RNG.random((3, 4, 5, 3))).astype(np.uint8)
+    drawing = viz.saliency(colour, {"A": MAPS}).figure
+    shown = drawing.axes[1].images[0].get_array()
+    np.testing.assert_array_equal(shown, colour[1])
+    drawing = viz.saliency(4 * GREY - 2, {"A": MAPS}).figure
+    shown = drawing.axes[1].images[0].get_array()
+    assert (shown.min(), shown.max()) == (0, 255)
+    assert np.argmax(shown) == np.argmax(GREY[1])
+
+
+def test_outlines_run_around_masks():
+    masks = np.zeros((3, 4, 5), bool)
+    masks[0, 1:3, 0:2] = True
+    drawing = viz.saliency(GREY, {"A": MAPS}, masks=masks)
+    panels = panels_of(drawing, 2, 3)
+    for panel in panels[:, 0]:
+        black, white = panel.collections
+        assert black.get_linewidth()[0] > white.get_linewidth()[0]
+        points = np.concatenate([p.vertices for p in white.get_paths()])
+        # Half-way between pixels of the mask and others, also at the border.
+        np.testing.assert_allclose(points.min(axis=0), [-0.5, 0.5])
+        np.testing.assert_allclose(points.max(axis=0), [1.5, 2.5])
+        assert panel.get_xlim() == (-0.5, 4.5)
+        assert panel.get_ylim() == (3.5, -0.5)
+    assert not panels[1, 1].collections
+    np.testing.assert_array_equal(drawing.data["masks"], masks)
+
+
+def test_two_views_have_the_map_twice():
+    views = RNG.random((3, 4, 5, 2))
+    masks = np.ones((3, 4, 5), bool)
+    drawing = viz.saliency(views, {"A": MAPS}, masks=masks, alpha=0.3).figure
+    image, over = drawing.axes[3].images
+    assert image.get_array().shape == over.get_array().shape == (4, 10)
+    left, right = np.split(np.asarray(over.get_array()), 2, axis=1)
+    np.testing.assert_array_equal(left, right)
+    assert over.get_alpha() == 0.3
+
+
+@pytest.mark.parametrize(
+    ("shown", "more", "message"),
+    [
+        ({}, {}, "at least one model or method"),
+        ({"B": {"lengths": []}}, {}, "no saliency map of 'B'. The child"),
+        ({"A": MAPS[:2]}, {}, "3 images and 2 maps of 'A'"),
+        ({"A": shown_by(MAPS[:2])}, {}, "3 images and 2 maps of 'A'"),
+        ({"A": MAPS}, {"masks": MAPS[:1] > 0}, "3 images and 1 masks"),
+        ({"A": MAPS}, {"labels": [0, 1]}, "one class for each of 3 images"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_for_each_image_is_an_error(shown, more, message):
+    with pytest.raises(ValueError, match=message):
+        viz.saliency(GREY, shown, **more)
