@@ -14,7 +14,7 @@ from tests.compaction import (
     randomized,
     silence,
 )
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, every_network, tiny_capsnet
 from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
@@ -71,7 +71,7 @@ def pruned():
     return get
 
 
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@every_network
 def test_network_shows_the_same_with_fewer_parameters(name, pruned):
     model, _, compact, images = pruned(name)
     assert compact.name == model.name
@@ -81,7 +81,7 @@ def test_network_shows_the_same_with_fewer_parameters(name, pruned):
     assert_same(outputs, expected)
 
 
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@every_network
 def test_network_is_explained_in_the_same_way(name, pruned):
     model, _, compact, images = pruned(name)
     expected = rem.explanation(model)(images)
@@ -89,7 +89,7 @@ def test_network_is_explained_in_the_same_way(name, pruned):
     assert_same(outputs, expected)
 
 
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@every_network
 def test_compacted_network_can_be_saved(name, pruned, tmp_path):
     *_, compact, images = pruned(name)
     compact.save(tmp_path / "compact.keras")
@@ -98,7 +98,7 @@ def test_compacted_network_can_be_saved(name, pruned, tmp_path):
     np.testing.assert_allclose(loaded(images), compact(images), atol=SUMS)
 
 
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@every_network
 def test_weights_of_the_network_stay_its_own(name, pruned):
     model, before, compact, _ = pruned(name)
     ours = {id(weight) for weight in model.weights}
@@ -106,7 +106,7 @@ def test_weights_of_the_network_stay_its_own(name, pruned):
     assert_all_equal(model.weights, before)
 
 
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@every_network
 def test_nothing_pruned_is_nothing_removed(name):
     model = SMALL_NETWORKS[name]()
     assert rem.compact(model).count_params() == model.count_params()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.compaction import compiled, randomized
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, every_network, tiny_capsnet
 from tests.rem.compaction.test_compact import sharpen
 from tfcaps import rem
 
@@ -16,13 +16,7 @@ def schedule(step):
     return SHARES[step - 1]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == "deepcaps" else ())
-        for name in SMALL_NETWORKS
-    ],
-)
+@every_network
 def test_the_same_units_leave_as_without_rebuilding(name, rng):
     keras.utils.set_random_seed(0)
     model = randomized(compiled(SMALL_NETWORKS[name]()), rng)
