@@ -35,4 +35,4 @@ def compiled(function, *, xla=True):
 
     import tensorflow as tf
 
-    return tf.function(function, jit_compile=xla)
+    return tf.function(function, jit_compile=xla, autograph=False)

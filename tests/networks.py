@@ -173,7 +173,23 @@ SMALL_NETWORKS = {
     ),
 }
 
-# Those made of the same layers as others are left to `NIGHTLY=1`.
+# Those of many layers, or of the same as others, are left to the slow tests.
+_SLOW = (
+    "affine_capsnet",
+    "backbone_capsnet",
+    "backbone_parts_capsnet",
+    "deepcaps",
+    "efficient_conv_capsnet",
+)
+every_network = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else [])
+        for name in SMALL_NETWORKS
+    ],
+)
+
+# Exports of the first are left to `NIGHTLY=1`.
 _ALIKE = ("affine_capsnet", "backbone_capsnet", "parts_capsnet")
 NETWORKS = [
     pytest.param(name, marks=[nightly] if name in _ALIKE else [])

@@ -47,44 +47,11 @@ _SETTING = """
         before=3,
     )
 """
-_ROUTING = '''
-"""Fading routing: the later a parent, the less it gets."""
-
-from typing import Any
-
-import keras
-from keras import ops
-
-from tfcaps.ops import Tensor, check_mode, length, softmax, squash
-from tfcaps.routing.routing import Routed, Routing, check_routing_levels
-from tfcaps.routing.votes import Votes
-
-
-@keras.saving.register_keras_serializable(package="tfcaps")
-class FadingRouting(Routing):
-    """Couples children with parent `j` in the share `softmax(-j)`."""
-
-    vote_free = True
-
-    def __init__(
-        self, levels: int | None = None, levels_mode: str = "midtread"
-    ):
-        self.levels = check_routing_levels(levels)
-        self.levels_mode = check_mode(levels_mode, "levels_mode")
-
-    def route(
-        self, votes: Votes, activations: Tensor | None, bias: Tensor | None
-    ) -> Routed:
-        del activations
-        order = ops.arange(votes.num_parents, dtype="float32")
-        couplings = self.rounded(softmax(votes.zero_couplings() - order))
-        total = votes.weighted_sum(couplings)
-        poses = squash(total if bias is None else total + bias)
-        return Routed(poses, length(poses), couplings)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"levels": self.levels, "levels_mode": self.levels_mode}
-'''
+_ROUTING = (
+    (_ROOT / "tfcaps/routing/uniform.py")
+    .read_text("utf-8")
+    .replace("UniformRouting", "FadingRouting")
+)
 _NEW_FILES = {
     "training/datasets/stripes.py": _DATA_SET,
     "tfcaps/routing/fading.py": _ROUTING,

@@ -7,14 +7,13 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS
+from tests.networks import SMALL_NETWORKS, every_network
 from tests.tolerance import assert_close
 from tfcaps import models
 from tfcaps.losses import MarginLoss, ReconstructionLoss
 from tfcaps.routing import UniformRouting
 from training.devices import dtype_policy
 
-NETWORKS = pytest.mark.parametrize("name", SMALL_NETWORKS)
 LABELS = np.array([0, 2])
 OF_NINE = "for kernel_size=9 and primary_kernel_size=9"
 
@@ -31,7 +30,7 @@ def test_every_network_is_tried():
     assert set(functions) - others == set(SMALL_NETWORKS)
 
 
-@NETWORKS
+@every_network
 def test_network_gives_lengths_of_all_classes(name, rng):
     model = SMALL_NETWORKS[name]()
     assert model.name == name
@@ -45,7 +44,7 @@ def test_network_gives_lengths_of_all_classes(name, rng):
     assert np.any(lengths[0] != lengths[1])
 
 
-@NETWORKS
+@every_network
 def test_network_with_decoder_can_be_trained_saved_and_loaded(
     name, rng, tmp_path
 ):
@@ -79,7 +78,7 @@ def test_network_with_decoder_can_be_trained_saved_and_loaded(
         assert_close(value, expected[output], atol=1e-5)
 
 
-@NETWORKS
+@every_network
 def test_lengths_are_float32_under_mixed_precision(name, rng):
     with dtype_policy("mixed_float16"):
         model = SMALL_NETWORKS[name]()

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, every_network, tiny_capsnet
 from tests.registry import ROUTINGS, parametrize
 from tfcaps import models, rem
 from tfcaps.layers import CompactCaps
@@ -99,7 +99,7 @@ def test_layers_are_counted_by_hand():
     assert f"{counted.total:,}" in str(counted)
 
 
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@every_network
 def test_every_layer_of_every_network_is_known(name):
     model = SMALL_NETWORKS[name]()
     counted = rem.multiply_adds(model)

@@ -25,7 +25,8 @@ def always(monkeypatch):
 
 def has_xla(function, *arguments):
     """Returns True if a traced function holds one that XLA must compile."""
-    graph = tf.function(function).get_concrete_function(*arguments).graph
+    traced = tf.function(function, autograph=False)
+    graph = traced.get_concrete_function(*arguments).graph
     library = graph.as_graph_def().library.function
     return any(f.attr["_XlaMustCompile"].b for f in library)
 
@@ -41,18 +42,10 @@ def updates(case, inputs):
     return keras.tree.flatten(outputs) + model.get_weights()
 
 
-# XLA takes long for these; the rest has each routing and each kind of layer.
+# XLA takes long.
 @parametrize(
     ROUTED,
-    slow=(
-        "conv_caps-",
-        "class_caps-matrix",
-        "class_caps-couplings",
-        "class_caps-share_all",
-        "compact_caps-grid",
-        "compact_caps-s",
-        "conv_caps_3d-map",
-    ),
+    slow=("conv_caps", "class_caps-", "compact_caps-", "constellation"),
     late=(
         "conv_caps-s",
         "class_caps-couplings",
@@ -75,8 +68,8 @@ def test_compiled_routing_gives_the_same_outputs_and_steps(
     [
         (ClassCaps(3, 4), CHILDREN),
         (ClassCaps(3, 4, DynamicRouting(gradient="full")), CHILDREN),
-        (ConvCaps(3, 4, 2), MAPS),
-        (ConvCaps3D(3, 4), MAPS),
+        pytest.param(ConvCaps(3, 4, 2), MAPS, marks=pytest.mark.slow),
+        pytest.param(ConvCaps3D(3, 4), MAPS, marks=pytest.mark.slow),
     ],
     ids=["class", "full", "conv", "conv_3d"],
 )

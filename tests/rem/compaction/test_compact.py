@@ -14,7 +14,7 @@ from tests.compaction import (
     randomized,
     silence,
 )
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, every_network, tiny_capsnet
 from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
@@ -71,7 +71,7 @@ def pruned():
     return get
 
 
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@every_network
 def test_network_shows_and_explains_the_same_with_fewer_weights(
     name, pruned, tmp_path
 ):
@@ -89,7 +89,7 @@ def test_network_shows_and_explains_the_same_with_fewer_weights(
     np.testing.assert_allclose(loaded(images), compact(images), atol=SUMS)
 
 
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@every_network
 def test_nothing_pruned_is_nothing_removed(name):
     model = SMALL_NETWORKS[name]()
     assert rem.compact(model).count_params() == model.count_params()

@@ -28,6 +28,11 @@ NETWORKS = {
     "efficient_conv": SMALL_NETWORKS["efficient_conv_capsnet"],
     "multilayer": SMALL_NETWORKS["multilayer_capsnet"],
 }
+SLOW = ("deepcaps", "efficient_conv", "regularized-decoder")
+EVERY = [
+    pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
+    for name in NETWORKS
+]
 # What is slow to build twice more and differs in nothing from the others.
 EVALUATED = [name for name in NETWORKS if not name.startswith("efficient")]
 
@@ -68,7 +73,7 @@ def lengths_of(model, images):
     return np.asarray(outputs)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", EVERY)
 def test_encoder_and_couplings_share_the_network(name, built):
     model = built(name)
     images = images_of(model)
@@ -95,7 +100,7 @@ def test_encoder_and_couplings_share_the_network(name, built):
     np.testing.assert_allclose(totals, 1.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", EVERY)
 def test_rounded_copy_changes_class_couplings(name, built):
     model = built(name)
     images = images_of(model)
@@ -113,7 +118,9 @@ def test_rounded_copy_changes_class_couplings(name, built):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name == "em" else ())
+        pytest.param(
+            name, marks=pytest.mark.slow if name in (*SLOW, "em") else ()
+        )
         for name in EVALUATED
     ],
 )

@@ -8,7 +8,12 @@ import pytest
 from keras import layers as kl
 
 from tests.gradients import value_and_gradients
-from tests.networks import SMALL_NETWORKS, backbone_capsnet, tiny_capsnet
+from tests.networks import (
+    SMALL_NETWORKS,
+    backbone_capsnet,
+    every_network,
+    tiny_capsnet,
+)
 from tfcaps import models, rem
 from tfcaps.layers import (
     CapsuleConv2D,
@@ -334,7 +339,7 @@ def test_fields_of_networks_are_what_gradients_see(name):
     assert fields.is_local == (fields.grid[:2] != (1, 1))
 
 
-@pytest.mark.parametrize("name", sorted(SMALL_NETWORKS))
+@every_network
 def test_every_network_has_known_fields(name):
     fields = rem.receptive_fields(SMALL_NETWORKS[name]())
     assert fields.exact and 0 < fields.coverage <= 1

@@ -6,7 +6,7 @@ import pytest
 
 import tfcaps
 from tests.compaction import compiled, fit, inputs_of, randomized
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, every_network, tiny_capsnet
 from tests.rem.compaction.test_compact import sharpen
 from tests.tolerance import SUMS
 from tfcaps import rem
@@ -35,7 +35,7 @@ def num_left(groups, keep):
     return np.bincount(groups.sites[keep], minlength=groups.sites.max() + 1)
 
 
-@pytest.mark.parametrize("name", SMALL_NETWORKS)
+@every_network
 def test_compacted_network_does_what_the_masked_one_does(name, rng):
     keras.utils.set_random_seed(0)
     model = randomized(compiled(SMALL_NETWORKS[name]()), rng)
