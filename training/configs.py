@@ -148,7 +148,7 @@ class DataSettings:
         None, "prepared TensorFlow Datasets", metavar="FOLDER"
     )
     data_seed: int = setting(
-        0, "draw other images of the same figures", limits=(0, None)
+        0, "draw other images of the same figures or kanji", limits=(0, None)
     )
     samples: int | None = setting(
         None, "use only so many training and test images", limits=(1, None)

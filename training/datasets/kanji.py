@@ -1,10 +1,11 @@
 """Kanji that are made of components: written characters with true trees.
 
 An image shows one of 100 characters. Each consists of two or three of 30
-components, such as `tree` and `stone`; one component stands in at least four
-characters, and at most three quarters of them have it at one place, such as
-the upper right. `UNSEEN` are further characters of the same components, which
-nobody is trained on: a network that knows the components can name them there.
+components, such as `tree` and `stone`. A component is in at least three
+characters, and in at most three quarters of them at one place, such as the
+upper right; none holds another. `UNSEEN` are further characters of the same
+components, which nobody is trained on: a network that knows the components can
+name them there.
 
 Strokes come from KanjiVG (Ulrich Apel, https://kanjivg.tagaini.net, CC BY-SA
 3.0), the package `kanjivg`; so does the tree, its groups of strokes. What is
@@ -38,14 +39,13 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
 # Found by a random search for components of at most six strokes that have many
-# characters, stand at several places and do not contain each other.
+# characters, stand at several places and do not hold each other.
 COMPONENTS = {
     "⺌": "little",
     "⺤": "claw",
     "乍": "sudden",
     "亻": "person",
     "今": "now",
-    "刂": "knife",
     "勿": "never",
     "古": "old",
     "土": "earth",
@@ -65,18 +65,19 @@ COMPONENTS = {
     "氵": "water",
     "牛": "cow",
     "皮": "skin",
+    "火": "fire",
     "石": "stone",
     "示": "altar",
-    "禾": "grain",
+    "立": "stand",
     "穴": "hole",
     "覀": "west",
 }
 CHARACTERS = (
-    "付仙件任休但作価俐倣倥倭做刎削剽圭圸坡坦坿埒塑好妊妨妬妲姑委姙姦婆婬孚孜"
-    "季寺岑峭念忽怎恁恷惣攻放昜朋朔李村杜杢杣枋林枯柎柘栗桴梢梨棯椌楜槊標汝"
-    "沁沐沽湮溯牡物特犁破硝碆碍祚票稔空窄肖肘肚肛肪胆胙胡腰腸采"
+    "仔件任休但位価俘倣倥做圭圸坊坡坦坿埒塑好妊妥妨妲妾姑姙姦婆婬嫖孚孜寺"
+    "岑峙峭念忽怎恁恷惣攻放昜朋朔李杜杢杣林枯柆柎柘柞栗桴梢棯椄楊楜槊標樮"
+    "汝汢沁沐沽溯炙煙煬牡物特破硝碆碍祚票空窄肖肘肚肛肪胙胡腔腰腸要采"
 )
-UNSEEN = "仔估侍俘利坊妥嫖岩峙愬故杠枚柞楊汕江汢波浮淫湯漂牧矼稍腔要"
+UNSEEN = "付仙估作侍妬岩愬故村杠枋枚椌汕江波泣浮淫湮湯漂炸牧矼胆"
 SIZE = 48
 
 _PLACES = ("left", "right", "top", "bottom", "middle")
@@ -209,7 +210,7 @@ def draw(
             )
     nothing = np.zeros((count, 0, SIZE, SIZE), bool)
     return (images, labels), Masks(
-        parts.any(axis=1),
+        np.any(parts, axis=1),
         parts,
         nothing,
         kinds=kinds,
@@ -406,10 +407,9 @@ def _moved(
         )
         shifts = rng.uniform(-shift, shift, (*each, 2)) / np.mean(_SCALES)
         moved = moved + (middles + shifts)[:, groups]
-    scales = rng.uniform(*_SCALES, (count, 1, 1))
-    aspects = rng.uniform(*_ASPECT, (count, 1, 2))
-    angles = rng.uniform(-_ANGLE, _ANGLE, (count, 1))
-    moved = _turned(moved, scales * aspects, angles)
+    sizes = rng.uniform(*_SCALES, (count, 1, 1))
+    sizes = sizes * rng.uniform(*_ASPECT, (count, 1, 2))
+    moved = _turned(moved, sizes, rng.uniform(-_ANGLE, _ANGLE, (count, 1)))
     lowest = _MARGIN - moved.min(axis=1)
     highest = SIZE - 1 - _MARGIN - moved.max(axis=1)
     shift = rng.uniform(lowest, np.maximum(lowest, highest))
@@ -474,10 +474,9 @@ def _regions(points: Floats, owner: Array, inked: Array) -> Array:
         within = (lowest <= grid) & (grid <= highest)
         inside[:, part] = within[:, 0, :, np.newaxis] & within[:, 1, np.newaxis]
     for image in np.flatnonzero((inside.sum(axis=1) > 1).any(axis=(1, 2))):
-        apart = [ndimage.distance_transform_edt(~ink) for ink in inked[image]]
-        apart = np.where(inside[image], apart, np.inf)
-        nearest = (
-            np.argmin(apart, axis=0) == np.arange(len(apart))[:, None, None]
+        apart = np.stack(
+            [ndimage.distance_transform_edt(~ink) for ink in inked[image]]
         )
-        inside[image] &= nearest
+        nearest = np.where(inside[image], apart, np.inf).argmin(axis=0)
+        inside[image] &= nearest == np.arange(len(apart))[:, None, None]
     return inside

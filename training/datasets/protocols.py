@@ -55,6 +55,7 @@ _SMALL_NORB = Protocol(
 )
 _PROTOCOLS = {
     "figures": Protocol(shift=0),  # they are drawn anywhere
+    "kanji": Protocol(shift=0),
     "mnist": Protocol(mean=(0.1307,), std=(0.3081,)),
     # The images' own deviation is 0.3530.
     "fashion_mnist": Protocol(mean=(0.286,), std=(0.3205,), flip=True),
