@@ -154,7 +154,7 @@ class DataSettings:
         None, "prepared TensorFlow Datasets", metavar="FOLDER"
     )
     data_seed: int = setting(
-        0, "draw other images of the same figures", _FROM_0
+        0, "draw other images of the same figures or kanji", _FROM_0
     )
     samples: int | None = setting(
         None, "use only so many training and test images", _FROM_1

@@ -22,12 +22,14 @@ class Source:
             TensorFlow Datasets have under that name.
         options: Options of this source.
         needs_mnist: It is made of MNIST, its argument `mnist`.
+        drawn: It is drawn by a seed, its argument `seed`.
     """
 
     about: str
     loader: str | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     needs_mnist: bool = False
+    drawn: bool = False
 
 
 SOURCES = {
@@ -39,11 +41,18 @@ SOURCES = {
         "arrangements of five parts among loose ones, made here",
         "figures:generate",
         {"design": "figures"},
+        drawn=True,
     ),
     "figures_of_four": Source(
         "the same of other parts, of which every class lacks some",
         "figures:generate",
         {"design": "figures_of_four"},
+        drawn=True,
+    ),
+    "kanji": Source(
+        "written characters of named components, drawn here",
+        "kanji:generate",
+        drawn=True,
     ),
     "mnist": Source("28x28 handwritten digits (TensorFlow Datasets)"),
     "fashion_mnist": Source("28x28 clothes (TensorFlow Datasets)"),

@@ -219,8 +219,8 @@ def test_every_part_is_resized_and_all_but_training_cropped():
         datasets.load("digits", crop=9)
 
 
-def test_only_figures_have_a_seed():
-    with pytest.raises(UserError, match="is for figures; digits is not drawn"):
+def test_only_what_is_drawn_has_a_seed():
+    with pytest.raises(UserError, match="and kanji; digits is not drawn"):
         datasets.load("digits", seed=1)
 
 

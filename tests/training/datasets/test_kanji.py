@@ -1,0 +1,247 @@
+"""Kanji of components: their choice, how they are read and drawn."""
+
+import zlib
+from collections import Counter, defaultdict
+from importlib import metadata
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from cli import UserError
+from training.datasets import kanji, load
+
+_HEAD = """<?xml version="1.0"?>
+<!DOCTYPE svg [<!ATTLIST g xmlns:kvg CDATA #FIXED "http://kanjivg.tagaini.net">
+]>
+<svg xmlns="http://www.w3.org/2000/svg"
+xmlns:kvg="https://kanjivg.tagaini.net/"><g>"""
+
+
+def group(*within, position=None, element=None):
+    named = f'kvg:position="{position}"' if position else ""
+    named += f' kvg:element="{element}"' if element else ""
+    return f"<g {named}>{''.join(within)}</g>"
+
+
+def stroke(x, y):
+    return f'<path d="M{x},{y}c10,0,20,0,30,0"/>'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A character of a tree beside a stone that stands on a heart."""
+    drawn = group(
+        group(stroke(5, 20), stroke(5, 80), position="left", element="木"),
+        group(
+            group(stroke(60, 20), position="top", element="石"),
+            group(stroke(60, 80), position="bottom", element="心"),
+            position="right",
+        ),
+        element="一",
+    )
+    (tmp_path / "04e00.svg").write_text(f"{_HEAD}{drawn}</g></svg>", "utf-8")
+    wrong = group(stroke(5, 20), position="left", element="龠")
+    other = f"{_HEAD}{group(wrong, element='二')}</g></svg>"
+    (tmp_path / "04e8c.svg").write_text(other, "utf-8")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def package():
+    try:
+        metadata.distribution("kanjivg")
+    except metadata.PackageNotFoundError:
+        pytest.skip("the package kanjivg is not installed (extra kanji)")
+
+
+@pytest.fixture(scope="module")
+def characters(package):
+    return [kanji.read(character) for character in kanji.CHARACTERS]
+
+
+@pytest.fixture(scope="module")
+def drawn(package):
+    return kanji.draw(300, 5)
+
+
+def test_a_character_is_read_with_its_tree(folder):
+    character = kanji.read("一", folder)
+    assert character.name == "tree (stone / heart)"
+    names = list(kanji.COMPONENTS.values())
+    assert [names[kind] for kind in character.kinds] == [
+        "tree",
+        "stone",
+        "heart",
+    ]
+    assert character.places == ("left", "right-top", "right-bottom")
+    assert character.owners == (0, 0, 1, 2)
+    np.testing.assert_allclose(character.strokes[1][0], (80, 5))
+    np.testing.assert_allclose(character.strokes[1][-1], (80, 35))
+
+
+def test_paths_are_curves_of_cubic_splines():
+    def points(path):
+        (node,) = kanji.ElementTree.fromstring(f'<g><path d="{path}"/></g>')
+        return kanji._points(node)
+
+    # In the middle of a cubic: (a + 3 b + 3 c + d) / 8.
+    curve = points("M10,20c0,8,8.5.5,16,8")
+    assert np.abs(curve - (24.1875, 15.1875)).sum(axis=1).min() < 0.5
+    np.testing.assert_allclose(curve[-1], (28, 26))
+    steps = np.linalg.norm(np.diff(curve, axis=0), axis=1)
+    assert 0 < steps.min() and steps.max() < 2.0
+    for same in ("M10,20C10,28,18.5,20.5,26,28", "m10 20c0 8 8.5 0.5 16 8"):
+        np.testing.assert_allclose(points(same), curve)
+    smooth = points("M0,0c0,3,1,6,3,6s6-3,6-6")
+    np.testing.assert_allclose(
+        smooth, points("M0,0C0,3,1,6,3,6C5,6,9,3,9,0"), atol=1e-12
+    )
+    np.testing.assert_allclose(smooth, points("M0,0C0,3,1,6,3,6S9,3,9,0"))
+    for wrong in ("M0,0L5,5", "M0,0c1,1,2,2", "M0,0", ""):
+        with pytest.raises(UserError, match="^a stroke of KanjiVG must"):
+            points(wrong)
+
+
+def test_masks_are_boxes_and_of_one_component_each(folder):
+    (images, labels), masks = kanji.draw(40, 1, "一", folder)
+    assert images.shape == (40, 48, 48, 1) and not labels.any()
+    assert masks.parts.shape == (40, 3, 48, 48)
+    assert masks.parts.sum(axis=1).max() == 1
+    np.testing.assert_array_equal(masks.object, masks.parts.any(axis=1))
+    tree, stone, heart = np.moveaxis(
+        [[ndimage.center_of_mass(p) for p in each] for each in masks.parts],
+        1,
+        0,
+    )
+    assert np.all(tree[:, 1] + 10 < stone[:, 1])
+    assert np.all(stone[:, 0] + 10 < heart[:, 0])
+    # Of the tree, what is between its strokes, too.
+    assert masks.parts.sum(axis=(2, 3))[:, 0].min() > 150
+
+
+def test_what_cannot_be_read_is_named(folder, monkeypatch):
+    with pytest.raises(UserError, match="二 must consist of the 30 components"):
+        kanji.read("二", folder)
+    with pytest.raises(UserError, match="KanjiVG has no 三; there is no "):
+        kanji.read("三", folder)
+
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    with pytest.raises(UserError, match=r'run pip install "tfcaps\[kanji\]"'):
+        load("kanji")
+
+
+def test_components_are_in_many_characters_and_at_several_places(characters):
+    assert len(set(kanji.CHARACTERS)) == 100
+    assert len({character.name for character in characters}) == 100
+    places = defaultdict(Counter)
+    for character in characters:
+        assert len(character.kinds) in (2, 3)
+        for kind in set(character.kinds):
+            at = zip(character.kinds, character.places, strict=True)
+            places[kind].update({p for k, p in at if k == kind})
+    assert len(places) == len(kanji.COMPONENTS) == 30
+    for kind, known in places.items():
+        number = sum(kind in character.kinds for character in characters)
+        assert number >= 3
+        assert max(known.values()) <= 0.75 * number
+
+
+def test_no_component_holds_another(package):
+    for character in kanji.CHARACTERS + kanji.UNSEEN:
+        path = kanji._folder() / f"{ord(character):05x}.svg"
+        root = kanji.ElementTree.parse(path).getroot()[0][0]
+        for _, _, group in kanji._components(root):
+            below = list(group.iter())[1:]
+            elements = {kanji._attribute(node, "element") for node in below}
+            assert not elements & kanji.COMPONENTS.keys()
+
+
+def test_unseen_characters_are_new_arrangements_of_the_same(characters):
+    assert not set(kanji.UNSEEN) & set(kanji.CHARACTERS)
+    assert len(set(kanji.UNSEEN)) == len(kanji.UNSEEN) >= 20
+    new = [kanji.read(character) for character in kanji.UNSEEN]
+    names = {character.name for character in (*characters, *new)}
+    assert len(names) == len(characters) + len(new)
+
+    def stand(some):
+        return {
+            (kind, place.rpartition("-")[2])
+            for character in some
+            for kind, place in zip(
+                character.kinds, character.places, strict=True
+            )
+        }
+
+    assert stand(new) <= stand(characters)
+    (images, labels), masks = kanji.unseen(count=2 * len(new))
+    assert np.bincount(labels).tolist() == [2] * len(new)
+    for label, kinds in zip(labels, masks.kinds, strict=True):
+        assert tuple(kinds[kinds >= 0]) == new[label].kinds
+    (others, _), _ = kanji.unseen(1, 2 * len(new))
+    assert not np.array_equal(others, images)
+
+
+def test_what_is_drawn_depends_on_the_seed_alone(package):
+    (images, labels), masks = kanji.draw(20, 0)
+    # Of the first machine they were drawn on.
+    assert zlib.crc32(images.tobytes()) == 426914290
+    (again, same), masks_again = kanji.draw(20, 0)
+    np.testing.assert_array_equal(again, images)
+    np.testing.assert_array_equal(same, labels)
+    np.testing.assert_array_equal(masks_again.parts, masks.parts)
+    (others, _), _ = kanji.draw(20, 2)
+    assert len({image.tobytes() for image in (*images, *others)}) == 40
+
+
+def test_strokes_are_bright_whole_and_within_their_masks(drawn, characters):
+    (images, labels), masks = drawn
+    assert np.bincount(labels).tolist() == 100 * [3]
+    grey = images[..., 0] / 255.0
+    assert grey[~ndimage.maximum_filter(masks.object, (1, 3, 3))].max() < 0.25
+    assert not masks.object[:, [0, -1]].any()
+    assert not masks.object[:, :, [0, -1]].any()
+    # A stroke has 1.5 pixels of ink across.
+    lit = (grey > 0.35).sum(axis=(1, 2))
+    lengths = [
+        sum(
+            np.linalg.norm(np.diff(points, axis=0), axis=1).sum()
+            for points in characters[label].strokes
+        )
+        for label in labels
+    ]
+    assert np.median(lit / (0.37 * np.array(lengths))) > 1.5
+    there = masks.parts.any(axis=(2, 3))
+    np.testing.assert_array_equal(there, masks.kinds >= 0)
+    for label, kinds in zip(labels, masks.kinds, strict=True):
+        assert tuple(kinds[kinds >= 0]) == characters[label].kinds
+    inked = masks.parts & (grey > 0.35)[:, np.newaxis]
+    assert inked.sum(axis=(2, 3))[there].min() >= 10
+
+
+def test_kanji_are_loaded_with_masks_of_test_and_validation(package):
+    data = kanji.generate(None, 0.25, train=800, test=100)
+    assert data.image_shape == (48, 48, 1)
+    assert data.class_names[:2] == ("person child", "person cow")
+    assert len(data.train.labels) == 600
+    for part, masks in (
+        (data.test, data.masks),
+        (data.validation, data.validation_masks),
+    ):
+        assert len(masks.parts) == len(masks.kinds) == len(part.labels)
+        assert masks.loose.shape[1] == masks.loose_kinds.shape[1] == 0
+        assert masks.kind_names == tuple(kanji.COMPONENTS.values())
+        bright = part.images.pixels[..., 0] >= 0.35 * 255
+        assert (bright & ~masks.object).mean() < 0.001
+    whole = kanji.generate(None, 0.0, train=100, test=100)
+    assert len(whole.train.labels) == 100 and whole.validation_masks is None
+    np.testing.assert_array_equal(
+        whole.test.images.pixels, data.test.images.pixels
+    )
+    other = kanji.generate(None, 0.0, seed=1, train=100, test=100)
+    assert not np.array_equal(
+        whole.test.images.pixels, other.test.images.pixels
+    )

@@ -1,0 +1,482 @@
+"""Kanji that are made of components: written characters with true trees.
+
+An image shows one of 100 characters. Each consists of two or three of 30
+components, such as `tree` and `stone`. A component is in at least three
+characters, and in at most three quarters of them at one place, such as the
+upper right; none holds another. `UNSEEN` are further characters of the same
+components, which nobody is trained on: a network that knows the components can
+name them there.
+
+Strokes come from KanjiVG (Ulrich Apel, https://kanjivg.tagaini.net, CC BY-SA
+3.0), the package `kanjivg`; so does the tree, its groups of strokes. What is
+drawn of it is a derived work under the same licence. Strokes, components and
+the character are moved, turned and resized a little; pens are broad or thin,
+and the character stands anywhere.
+
+Images are drawn by a fixed seed, the same on every machine. Masks of the
+components come with the images for validation and test. A component's mask is
+not its ink but the box around it, where two boxes overlap that of the nearest
+ink, as what lies between its strokes is the component, too.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from cli import UserError
+from training.datasets.data import Arrays, Data, checked, held_out
+from training.datasets.masks import Masks
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+# Found by a random search for components of at most six strokes that have many
+# characters, stand at several places and do not hold each other.
+COMPONENTS = {
+    "⺌": "little",
+    "⺤": "claw",
+    "乍": "sudden",
+    "亻": "person",
+    "今": "now",
+    "勿": "never",
+    "古": "old",
+    "土": "earth",
+    "壬": "stem",
+    "女": "woman",
+    "子": "child",
+    "寸": "inch",
+    "屰": "reverse",
+    "山": "mountain",
+    "工": "work",
+    "心": "heart",
+    "攵": "strike",
+    "方": "side",
+    "旦": "dawn",
+    "月": "moon",
+    "木": "tree",
+    "氵": "water",
+    "牛": "cow",
+    "皮": "skin",
+    "火": "fire",
+    "石": "stone",
+    "示": "altar",
+    "立": "stand",
+    "穴": "hole",
+    "覀": "west",
+}
+CHARACTERS = (
+    "仔件任休但位価俘倣倥做圭圸坊坡坦坿埒塑好妊妥妨妲妾姑姙姦婆婬嫖孚孜寺"
+    "岑峙峭念忽怎恁恷惣攻放昜朋朔李杜杢杣林枯柆柎柘柞栗桴梢棯椄楊楜槊標樮"
+    "汝汢沁沐沽溯炙煙煬牡物特破硝碆碍祚票空窄肖肘肚肛肪胙胡腔腰腸要采"
+)
+UNSEEN = "付仙估作侍妬岩愬故村杠枋枚椌汕江波泣浮淫湮湯漂炸牧矼胆"
+SIZE = 48
+
+_PLACES = ("left", "right", "top", "bottom", "middle")
+_MOST = 3  # components of a character
+_STEP = 1.0  # from point to point of a stroke, in units of KanjiVG
+
+_SCALES = (0.34, 0.40)  # pixels of a unit; a character has 109
+_ASPECT = (0.95, 1.05)  # of rows, and of columns
+_ANGLE = np.deg2rad(7.0)
+# What components and strokes are changed by: factors, radians, pixels.
+_COMPONENT = ((0.94, 1.06), np.deg2rad(4.0), 0.7)
+_STROKE = ((0.95, 1.05), np.deg2rad(4.0), 0.35)
+_PEN = (1.65, 2.35)  # width of strokes in pixels
+_PRESSURE = (0.92, 1.06)  # of one of them
+_REACH = 2  # pixels from a stroke's middle to where it ends, at most
+_MARGIN = 2.0  # pixels between strokes' middles and the border
+_GROUND = (0.02, 0.10)  # brightness, of 1
+_INK = (0.65, 0.95)
+_NOISE = 0.025
+_CHUNK = 200  # images of a character drawn at a time
+_SEEDS = {"train": 31, "test": 32, "unseen": 33}
+_APART = 1000  # further seeds
+
+
+@dataclasses.dataclass(frozen=True)
+class Character:
+    """The strokes of a character, and what they belong to.
+
+    Attributes:
+        name: Names of its components: `a b` is a left of b, `a / b` above b.
+        kinds: Index of each component in `COMPONENTS`, in the order of writing.
+        places: Where each stands, such as `left` or `right-top`.
+        strokes: Row and column of points along each stroke, `[points, 2]`, in
+            units of KanjiVG.
+        owners: Which of the components each stroke belongs to.
+    """
+
+    name: str
+    kinds: tuple[int, ...]
+    places: tuple[str, ...]
+    strokes: tuple[Floats, ...]
+    owners: tuple[int, ...]
+
+
+def generate(
+    data_dir: str | None = None,
+    validation: float = 0.1,
+    *,
+    seed: int = 0,
+    train: int = 20_000,
+    test: int = 2000,
+) -> Data:
+    """Makes the data set.
+
+    Args:
+        data_dir: Not used.
+        validation: Share of the training images that is held out.
+        seed: Draws other images of the same characters.
+        train: Number of training images, those held out among them.
+        test: Number of test images.
+
+    Returns:
+        Images `[n, 48, 48, 1]`, uint8, with masks and kinds of the components.
+        A class is called by its components, such as `tree (west / altar)`.
+
+    Raises:
+        UserError: If the package `kanjivg` is not installed.
+    """
+    seeds = {part: first + _APART * seed for part, first in _SEEDS.items()}
+    seen, masks = draw(train, seeds["train"])
+    tested, test_masks = draw(test, seeds["test"])
+    names = [read(character).name for character in CHARACTERS]
+    data = checked("kanji", seen, tested, names)
+    data = dataclasses.replace(data, masks=test_masks)
+    if not validation:
+        return data
+    _, held = held_out(data.train.labels, validation)
+    return dataclasses.replace(
+        data.with_validation(validation), validation_masks=masks[held]
+    )
+
+
+def unseen(seed: int = 0, count: int = 1000) -> tuple[Arrays, Masks]:
+    """Draws images of characters that are in no training set.
+
+    They consist of components of the others, at places where these have them.
+
+    Args:
+        seed: Draws other images of the same characters.
+        count: Number of images.
+
+    Returns:
+        As `draw`; labels index `UNSEEN`, and are no classes of the data set.
+    """
+    return draw(count, _SEEDS["unseen"] + _APART * seed, UNSEEN)
+
+
+def draw(
+    count: int,
+    seed: int,
+    characters: str = CHARACTERS,
+    folder: Path | None = None,
+) -> tuple[Arrays, Masks]:
+    """Draws images of all characters, equally many, in random order.
+
+    Args:
+        count: Number of images.
+        seed: What is drawn depends on it, on `count` and `characters` alone.
+        characters: Those that are drawn.
+        folder: As in `read`.
+
+    Returns:
+        Images `[n, 48, 48, 1]`, uint8, and labels `[n]`, which index
+        `characters`; masks of the components, three at most.
+    """
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(count) % len(characters))
+    images = np.empty((count, SIZE, SIZE, 1), np.uint8)
+    parts = np.zeros((count, _MOST, SIZE, SIZE), bool)
+    kinds = np.full((count, _MOST), -1)
+    for label, name in enumerate(characters):
+        character = read(name, folder)
+        there = slice(len(character.kinds))
+        kinds[labels == label, there] = character.kinds
+        rows = np.flatnonzero(labels == label)
+        for start in range(0, len(rows), _CHUNK):
+            some = rows[start : start + _CHUNK]
+            images[some, ..., 0], parts[some, there] = _drawn(
+                character, len(some), rng
+            )
+    nothing = np.zeros((count, 0, SIZE, SIZE), bool)
+    return (images, labels), Masks(
+        np.any(parts, axis=1),
+        parts,
+        nothing,
+        kinds=kinds,
+        loose_kinds=np.zeros((count, 0), kinds.dtype),
+        kind_names=tuple(COMPONENTS.values()),
+    )
+
+
+# ------------------------------------------------------------------- reading
+
+
+def read(character: str, folder: Path | None = None) -> Character:
+    """Returns a character of KanjiVG.
+
+    Args:
+        character: A character that consists of `COMPONENTS` alone.
+        folder: Folder of SVG files. Defaults to that of the package `kanjivg`.
+
+    Raises:
+        UserError: If the package or the character is missing, or the character
+            has other components.
+    """
+    path = (folder or _folder()) / f"{ord(character):05x}.svg"
+    if not path.is_file():
+        raise UserError(f"KanjiVG has no {character}; there is no {path}.")
+    root = ElementTree.parse(path).getroot()[0][0]
+    found = list(_components(root))
+    if any(kind is None for kind, _, _ in found):
+        raise UserError(
+            f"{character} must consist of the {len(COMPONENTS)} components of "
+            f"training/datasets/kanji.py; {path} has other strokes."
+        )
+    strokes = [
+        (_points(path), owner)
+        for owner, (_, _, group) in enumerate(found)
+        for path in group.iter()
+        if path.tag.endswith("path")
+    ]
+    kinds, places, _ = zip(*found, strict=True)
+    points, owners = zip(*strokes, strict=True)
+    return Character(_name(root), kinds, places, points, owners)
+
+
+def _folder() -> Path:
+    """Returns the folder of the package's SVG files."""
+    try:
+        package = metadata.distribution("kanjivg")
+    except metadata.PackageNotFoundError:
+        raise UserError(
+            "kanji are drawn from the package kanjivg, not installed here; run "
+            'pip install "tfcaps[kanji]", or in the folder of tfcaps pip '
+            'install --editable ".[kanji]".'
+        ) from None
+    return Path(str(package.locate_file("kanji")))
+
+
+def _components(
+    group: ElementTree.Element, above: str = ""
+) -> Iterator[tuple[int | None, str, ElementTree.Element]]:
+    """Yields kind and place of each component, and its group of strokes."""
+    for part in group:
+        position = _attribute(part, "position")
+        place = f"{above}-{position}" if above else str(position)
+        element = _attribute(part, "element")
+        if position in _PLACES and element in COMPONENTS:
+            yield list(COMPONENTS).index(element), place, part
+        elif position in _PLACES and len(part):
+            yield from _components(part, place)
+        else:
+            yield None, place, part
+
+
+def _name(group: ElementTree.Element) -> str:
+    """Returns the components by name, in brackets where they form a part."""
+    if (element := _attribute(group, "element")) in COMPONENTS:
+        return COMPONENTS[element]
+    names = [_name(part) for part in group]
+    names = [f"({name})" if " " in name else name for name in names]
+    stacked = _attribute(group[0], "position") in ("top", "bottom")
+    return (" / " if stacked else " ").join(names)
+
+
+def _attribute(node: ElementTree.Element, name: str) -> str | None:
+    # Its namespace has two spellings.
+    for key, value in node.attrib.items():
+        if key.endswith(f"}}{name}"):
+            return value
+    return None
+
+
+def _points(path: ElementTree.Element) -> Floats:
+    """Returns points along a path of cubic curves, as row and column."""
+    text = path.get("d", "")
+    commands = re.findall(r"([A-Za-z])([^A-Za-z]*)", text)
+    points: list[Floats] = []
+    here = handle = np.zeros(2)
+    for command, numbers in commands:
+        values = re.findall(r"-?(?:\d+\.?\d*|\.\d+)", numbers)
+        given = np.array(values, float).reshape(-1, 2)
+        origin = np.zeros(2)
+        if command in "Mm" and len(given) == 1:
+            origin = here if command == "m" else origin
+            here = handle = origin + given[0]
+            continue
+        each = {"c": 3, "s": 2}.get(command.lower())
+        if each is None or not len(given) or len(given) % each:
+            raise UserError(
+                "a stroke of KanjiVG must be of the commands M, C and S of "
+                f"SVG, or m, c and s; it is {text!r}."
+            )
+        for corners in given.reshape(-1, each, 2):
+            if command.islower():
+                corners = corners + here
+            if each == 2:  # goes on smoothly
+                corners = np.concatenate([[2.0 * here - handle], corners])
+            points.append(_curve(here, *corners))
+            handle, here = corners[1:]
+    if not points:
+        raise UserError(
+            f"a stroke of KanjiVG must have a curve; it is {text!r}."
+        )
+    return np.concatenate(points)[:, ::-1]
+
+
+def _curve(start: Floats, first: Floats, second: Floats, end: Floats) -> Floats:
+    """Returns points along a cubic Bézier curve, at most a step apart."""
+    corners = np.stack([start, first, second, end])
+    length = np.linalg.norm(np.diff(corners, axis=0), axis=1).sum()
+    along = np.linspace(0.0, 1.0, int(np.ceil(length / _STEP)) + 1)[:, None]
+    weights = np.concatenate(
+        [
+            (1.0 - along) ** 3,
+            3.0 * along * (1.0 - along) ** 2,
+            3.0 * along**2 * (1.0 - along),
+            along**3,
+        ],
+        axis=1,
+    )
+    return weights @ corners
+
+
+# ------------------------------------------------------------------- drawing
+
+
+def _drawn(
+    character: Character, count: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Draws a character, and returns images and masks of its components."""
+    strokes = character.strokes
+    stroke = np.repeat(np.arange(len(strokes)), [len(s) for s in strokes])
+    owner = np.array(character.owners)[stroke]
+    points = _moved(strokes, stroke, owner, count, rng)
+    width = rng.uniform(*_PEN, (count, 1))
+    width = width * rng.uniform(*_PRESSURE, (count, len(strokes)))
+    parts = len(character.kinds)
+    covered = _coverage(points, 0.5 * width[:, stroke], owner, parts)
+    ground = rng.uniform(*_GROUND, (count, 1, 1))
+    ink = rng.uniform(*_INK, (count, 1, 1))
+    noise = rng.normal(0.0, _NOISE, (count, SIZE, SIZE))
+    shown = ground + (ink - ground) * covered.max(axis=1) + noise
+    images = np.rint(255.0 * np.clip(shown, 0.0, 1.0)).astype(np.uint8)
+    return images, _regions(points, owner, covered >= 0.5)
+
+
+def _moved(
+    strokes: tuple[Floats, ...],
+    stroke: Array,
+    owner: Array,
+    count: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """Changes strokes, components and characters, and puts them on an image.
+
+    Returns:
+        Row and column of all points in pixels, `[n, points, 2]`.
+    """
+    points = np.concatenate(strokes)
+    moved = np.broadcast_to(points, (count, *points.shape))
+    for groups, (scales, angle, shift) in (
+        (stroke, _STROKE),
+        (owner, _COMPONENT),
+    ):
+        middles = np.stack(
+            [
+                0.5 * (some.min(axis=0) + some.max(axis=0))
+                for some in (points[groups == k] for k in np.unique(groups))
+            ]
+        )
+        each = (count, len(middles))
+        resized = rng.uniform(*scales, (*each, 2))
+        turned = rng.uniform(-angle, angle, each)
+        moved = _turned(
+            moved - middles[groups], resized[:, groups], turned[:, groups]
+        )
+        shifts = rng.uniform(-shift, shift, (*each, 2)) / np.mean(_SCALES)
+        moved = moved + (middles + shifts)[:, groups]
+    sizes = rng.uniform(*_SCALES, (count, 1, 1))
+    sizes = sizes * rng.uniform(*_ASPECT, (count, 1, 2))
+    moved = _turned(moved, sizes, rng.uniform(-_ANGLE, _ANGLE, (count, 1)))
+    lowest = _MARGIN - moved.min(axis=1)
+    highest = SIZE - 1 - _MARGIN - moved.max(axis=1)
+    shift = rng.uniform(lowest, np.maximum(lowest, highest))
+    return moved + shift[:, np.newaxis]
+
+
+def _turned(points: Floats, scales: Floats, angles: Floats) -> Floats:
+    """Resizes rows and columns of points and turns them about 0."""
+    down, right = np.moveaxis(points * scales, -1, 0)
+    sine, cosine = np.sin(angles), np.cos(angles)
+    return np.stack(
+        [cosine * down - sine * right, sine * down + cosine * right], axis=-1
+    )
+
+
+def _coverage(
+    points: Floats, radius: Floats, owner: Array, parts: int
+) -> Array:
+    """Returns the share of each pixel under each component's strokes.
+
+    Args:
+        points: Row and column of points along strokes, `[n, points, 2]`.
+        radius: Half of the strokes' width at each point, `[n, points]`.
+        owner: The component of each point, `[points]`.
+        parts: Number of components.
+    """
+    side = SIZE + 2 * _REACH
+    nearest = np.rint(points).astype(np.int64)
+    row, column = np.moveaxis(nearest + _REACH, -1, 0)
+    plane = np.arange(len(points))[:, np.newaxis] * parts + owner
+    index = (plane * side + row) * side + column
+    down, right = np.moveaxis(nearest - points, -1, 0)
+    covered = np.zeros((len(points), parts, side, side), np.float32)
+    around = range(-_REACH, _REACH + 1)
+    for i in around:
+        for j in around:
+            apart = np.sqrt((down + i) ** 2 + (right + j) ** 2)
+            share = np.clip(radius + 0.5 - apart, 0.0, 1.0)
+            np.maximum.at(
+                covered.ravel(),  # a view
+                (index + i * side + j).ravel(),
+                share.ravel().astype(np.float32),
+            )
+    return covered[:, :, _REACH:-_REACH, _REACH:-_REACH]
+
+
+def _regions(points: Floats, owner: Array, inked: Array) -> Array:
+    """Returns the boxes around components, in which no pixel is of two.
+
+    Args:
+        points: As in `_coverage`.
+        owner: As in `_coverage`.
+        inked: The pixels of each component's strokes, `[n, parts, h, w]`.
+    """
+    grid = np.arange(SIZE)
+    inside = np.empty(inked.shape, bool)
+    edge = 0.5 * _PEN[1] * _PRESSURE[1]
+    for part in range(inked.shape[1]):
+        own = points[:, owner == part]
+        lowest = own.min(axis=1)[..., np.newaxis] - edge
+        highest = own.max(axis=1)[..., np.newaxis] + edge
+        within = (lowest <= grid) & (grid <= highest)
+        inside[:, part] = within[:, 0, :, np.newaxis] & within[:, 1, np.newaxis]
+    for image in np.flatnonzero((inside.sum(axis=1) > 1).any(axis=(1, 2))):
+        apart = np.stack(
+            [ndimage.distance_transform_edt(~ink) for ink in inked[image]]
+        )
+        nearest = np.where(inside[image], apart, np.inf).argmin(axis=0)
+        inside[image] &= nearest == np.arange(len(apart))[:, None, None]
+    return inside
