@@ -56,7 +56,8 @@ def report():
         sparsity_all=0.7,
         nonzero_parameters=10,
         total_parameters=20,
-        dictionaries=dict.fromkeys(("predicted", "true", "correct"), trees),
+        dictionary=trees,
+        majority_share=0.5,
         faithfulness=USED,
         named_parts=NAMED,
     )

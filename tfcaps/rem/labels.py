@@ -1,6 +1,5 @@
 """The class of each image, read from whatever says it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ PRESENT = 0.5
 def class_of_each(
     labels: Any,
     classes: int,
-    lengths: Array | Callable[[], Array] | None = None,
+    lengths: Array | None = None,
 ) -> NDArray[np.int64]:
     """Returns the class of each image, `[b]`, -1 for an image of no class.
 
@@ -38,9 +37,8 @@ def class_of_each(
     Args:
         labels: The labels of `b` images, numbers or bools.
         classes: Int. How many classes there are, `j`.
-        lengths: Lengths `[b, j]` of the class capsules, or a function that
-            returns them, for images of several classes. Defaults to `None`, for
-            which these are an error.
+        lengths: Lengths `[b, j]` of the class capsules, for images of several
+            classes. Defaults to `None`, for which these are an error.
 
     Raises:
         ValueError: If labels are none of these.
@@ -155,9 +153,7 @@ def _presence(labels: Array) -> NDArray[np.int64]:
     return np.where(labels > PRESENT, 0, NO_CLASS)
 
 
-def _of_rows(
-    rows: Array, lengths: Array | Callable[[], Array] | None
-) -> NDArray[np.int64]:
+def _of_rows(rows: Array, lengths: Array | None) -> NDArray[np.int64]:
     whole = np.rint(rows)
     is_one = np.abs(rows.sum(axis=1) - 1.0) <= SOFT_SUM_ERROR
     is_one &= (rows >= -_ERROR).all(axis=1)
@@ -181,7 +177,6 @@ def _of_rows(
                 "Each image must have one class here. Received: a row with "
                 f"{int(whole[several][0].sum())} ones. Give class indices."
             )
-        lengths = lengths() if callable(lengths) else lengths
         among = np.where(whole[several] > 0, lengths[several], -np.inf)
         classes[several] = among.argmax(axis=1)
     return classes

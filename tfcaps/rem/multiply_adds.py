@@ -169,14 +169,11 @@ def _primary(layer: Any, shape: Shape) -> int:
     return _of_any(layer.conv, shape)
 
 
-def _parts(layer: Any, shape: Shape) -> int:
-    convs = layer.conv, layer.nothing_conv
-    return sum(_convolution(conv, shape) for conv in convs)
-
-
-def _primary_matrix(layer: Any, shape: Shape) -> int:
-    convs = layer.pose_conv, layer.activation_conv
-    return sum(_convolution(conv, shape) for conv in convs)
+def _of_two(first: str, second: str) -> "_Count":
+    """Returns a function that counts two convolutions inside a layer."""
+    return lambda layer, shape: sum(
+        _convolution(getattr(layer, name), shape) for name in (first, second)
+    )
 
 
 def _routed(layer: Any, children: int, components: int) -> int:
@@ -225,17 +222,6 @@ def _decoder(layer: Any, shape: Shape) -> int:
     return _of_any(layer.network, (1, inputs))
 
 
-def _nested(layer: Any, shape: Shape) -> int:
-    """Counts a model within a model, on its own inputs."""
-    del shape
-    return multiply_adds(layer).total
-
-
-def _with_couplings(layer: Any, shape: Shape) -> int:
-    """Counts the routed layer, without what is asked beside its outputs."""
-    return _of_any(layer.layer, shape)
-
-
 def _of_any(layer: Any, shape: Shape) -> int:
     return of_layer(layer, shape) or 0
 
@@ -249,12 +235,13 @@ _COUNTS: tuple[tuple[Any, _Count], ...] = (
     (ClassCaps, _class_caps),
     (ConvCaps, _conv_caps),
     (ConvCaps3D, _conv_caps_3d),
-    (PartCaps, _parts),
+    (PartCaps, _of_two("conv", "nothing_conv")),
     (PrimaryCaps, _primary),
-    (PrimaryMatrixCaps, _primary_matrix),
+    (PrimaryMatrixCaps, _of_two("pose_conv", "activation_conv")),
     (Decoder, _decoder),
-    (WithCouplings, _with_couplings),
-    (keras.Model, _nested),
+    # Without what is asked beside its outputs.
+    (WithCouplings, lambda layer, shape: _of_any(layer.layer, shape)),
+    (keras.Model, lambda model, _: multiply_adds(model).total),
     ((_keras.SeparableConv1D, _keras.SeparableConv2D), _separable),
     (
         (

@@ -24,8 +24,16 @@ class Result:
             file.write("\n")
 
 
-def lines_of(rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns a line for each name and value, the values in one column."""
-    rows = list(rows)
-    width = max(len(name) for name, _ in rows)
-    return [f"{name:<{width}}  {value}" for name, value in rows]
+def lines_of(rows: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Returns a line for each name and value, the values in one column.
+
+    Values of `None`, which were not measured, have no line.
+    """
+    known = [(name, value) for name, value in rows if value is not None]
+    width = max(len(name) for name, _ in known)
+    return [f"{name:<{width}}  {value}" for name, value in known]
+
+
+def percent(share: float | None, digits: int = 1) -> str | None:
+    """Returns a share in per cent, `None` of one that is not known."""
+    return None if share is None else f"{100 * share:.{digits}f} %"

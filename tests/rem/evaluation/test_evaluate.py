@@ -1,6 +1,7 @@
 """Coupling models, T-score, evaluation and its report."""
 
 import json
+import types
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ from tests.networks import draw_weights, sharpened, tiny_capsnet
 from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.ops import dequantize, quantize
-from tfcaps.rem.evaluation.evaluate import EvaluationCounts, t_score
+from tfcaps.rem.evaluation.evaluate import Counts, t_score
 
 
 @pytest.fixture
@@ -125,23 +126,8 @@ def test_evaluate_equals_a_computation_by_hand(model, images):
         float(np.mean(t_score(plain["couplings"]))), abs=SUMS
     )
     assert report.total_parameters == model.count_params()
-    own = codes[np.arange(23), :, labels]
-    right = predicted == labels
-    assert 0 < right.sum() < 23
-    expected = {
-        "predicted": (keys, predicted),
-        "true": (own, labels),
-        "correct": (keys[right], predicted[right]),
-    }
-    assert report.dictionaries.keys() == expected.keys()
-    for condition, samples in expected.items():
-        trees = rem.CouplingDictionary(4)
-        trees.update(*samples)
-        mine = report.dictionaries[condition]
-        assert mine.summary() == trees.summary()
-        for j in range(4):
-            np.testing.assert_array_equal(mine.keys(j), trees.keys(j))
-    assert report.dictionary is report.dictionaries["predicted"]
+    assert report.dictionary.summary() == trees.summary()
+    assert report.majority_share == 6 / 23
 
 
 def test_evaluator_follows_the_weights(model, images):
@@ -191,10 +177,8 @@ def report_of(**changes):
         "sparsity_all": 0.6,
         "nonzero_parameters": 1,
         "total_parameters": 5,
-        "dictionaries": {
-            name: rem.CouplingDictionary(2)
-            for name in ("predicted", "true", "correct")
-        },
+        "dictionary": rem.CouplingDictionary(2),
+        "majority_share": 0.5,
     }
     return rem.Report(**{**measures, **changes})
 
@@ -223,21 +207,23 @@ def test_trees_are_trivial_if_most_have_every_child():
 
 
 def test_children_in_a_tree_are_counted_whatever_their_codes():
-    counts = EvaluationCounts(3, 4, ["class_caps"])
-    keys = np.array([[5, 10, 6], [4, 5, 3], [0, 4, 1]], np.uint8)
-    counts.add(
-        {
-            "keys": keys,
-            "true_keys": keys,
-            "predicted": np.array([0, 1, 2]),
-            "lengths": np.eye(3),
-            "t_scores": np.array([[0, 0, 1], [0, 0.5, 1], [0, 1, 1]]),
-            "largest": np.ones((3, 1)),
-            "leaves": np.array([3, 2, 0]),
-        },
-        np.array([0, 1, 1]),
+    evaluator = types.SimpleNamespace(
+        num_classes=3, levels=9, mode="midtread", levels_per_layer={"caps": 9}
     )
+    counts = Counts(evaluator)  # the uniform code is 3
+    lengths = np.array([[3, 1, 1], [1, 1, 2], [1, 2, 1]]) / 4
+    batch = {
+        "keys": np.array([[4, 8, 5], [3, 4, 2], [0, 3, 1]], np.uint8),
+        "lengths": lengths,
+        "lengths_rounded": np.eye(3),
+        "t_scores": np.array([[0, 0, 1], [0, 0.5, 1], [0, 1, 1]]),
+        "largest": np.ones((3, 1)),
+        "leaves": np.array([3, 2, 0]),
+    }
+    assert counts.add(batch, np.array([0, 1, 1])).all()
+    assert counts.known == 3
     measures = counts.measures(voting=np.array([False, True, True]))
+    assert measures["accuracy"] == measures["accuracy_quantized"] == 2 / 3
     assert measures["t_score"] == pytest.approx(0.5)
     assert measures["t_score_voting"] == pytest.approx(0.75)
     assert measures["voting_children"] == 2
@@ -257,23 +243,14 @@ def test_trees_are_trivial_if_the_last_couplings_are_all_zero():
 
 
 def test_report_shows_every_measure_as_table_and_as_json():
-    trees = {
-        name: rem.CouplingDictionary(3)
-        for name in ("predicted", "true", "correct")
-    }
-    trees["predicted"].update(
-        [[1], [2], [3], [4], [1], [1]], [0, 0, 0, 0, 1, 1]
-    )
-    trees["true"].update([[1], [2], [1], [1]], [0, 0, 1, 2])
-    trees["correct"].update([[1], [1], [2], [2], [2], [2]], [0] * 6)
-    report = report_of(dictionaries=trees)
+    trees = rem.CouplingDictionary(3)
+    trees.update([[1], [2], [3], [4], [1], [1]], [0, 0, 0, 0, 1, 1])
+    report = report_of(dictionary=trees)
     text = str(report)
     for line in (
         "entropy                  0.67 of at most 1.00 bits",
         "entropy over ceiling     0.333",
         "deviation over classes   0.94 bits, 1.7 keys",
-        "entropy, true classes    0.33 bits, 1 keys",
-        "entropy, right samples   0.31 bits, 0 keys",
         "classes never predicted  1 of 3",
         "sparsity                 80.0 %",
         "sparsity, with biases    70.0 %",
@@ -281,13 +258,10 @@ def test_report_shows_every_measure_as_table_and_as_json():
     ):
         assert line in text.splitlines()
     saved = json.loads(json.dumps(report.to_dict()))
-    assert "dictionaries" not in saved
+    assert "dictionary" not in saved
     assert saved["levels_per_layer"] == {"hidden_caps": 5, "class_caps": 11}
     assert saved["entropy_bits"] == pytest.approx(2 / 3)
     assert saved["normalized_entropy"] == report.normalized_entropy
-    assert set(saved["conditions"]) == {"predicted", "true", "correct"}
-    assert saved["conditions"]["true"]["num_samples"] == 4
-    assert saved["conditions"]["correct"]["empty_classes"] == 2
 
 
 def test_codes_of_keys_are_those_of_the_mode(model, images):
@@ -346,12 +320,6 @@ def test_keys_of_images_make_the_dictionary_of_the_report(levels, mode):
     for j in range(3):
         np.testing.assert_array_equal(trees.keys(j), report.dictionary.keys(j))
         assert trees.counts(j) == report.dictionary.counts(j)
-
-
-def test_labels_of_some_classes_are_enough(model, images):
-    report = rem.evaluate(model, (images, np.full(23, 2)))
-    trees = report.dictionaries["true"]
-    assert trees.num_samples.tolist() == [0, 0, 23, 0]
 
 
 def test_wrong_input_is_an_error(model, images):

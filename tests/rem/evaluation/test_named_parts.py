@@ -341,7 +341,7 @@ def test_shares_of_a_tree_that_is_made_by_hand():
     assert found.loose_of_active == pytest.approx(1 / 3.5)
     assert (found.parts_found, found.samples) == (1.0, 1)
     assert found.empty_trees == 0.0
-    assert "all activations on the object's parts   42.9%" in str(found)
+    assert "all activations on the object's parts  42.9 %" in str(found)
     assert json.loads(json.dumps(found.to_dict()))["own"] == found.own
 
 

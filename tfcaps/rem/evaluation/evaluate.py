@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
-from functools import cached_property, partial
 from typing import Any
 
 import keras
@@ -34,15 +32,15 @@ from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
 )
 from tfcaps.rem.evaluation.report import Report
-from tfcaps.rem.finite import check_finite, check_weights
+from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import NO_CLASS, class_of_each, rightly_told
 from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import (
     Levels,
     layer_levels,
+    quantize_couplings,
     show_last,
     shown_outputs,
-    with_levels,
 )
 from tfcaps.rem.parse.dictionary import CouplingDictionary, Grid
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
@@ -121,115 +119,6 @@ def evaluate(
     return dataclasses.replace(report, faithfulness=used)
 
 
-class EvaluationCounts:
-    """Adds up the measures of batches.
-
-    A sample's key is counted once: under its class if that is predicted right,
-    else under the predicted class and, another key, under the true one.
-
-    Args:
-        num_classes: Int.
-        uniform: The code of the uniform coupling.
-        layers: Names of the layers that round their couplings.
-    """
-
-    def __init__(self, num_classes: int, uniform: int, layers: list[str]):
-        self._num_classes = num_classes
-        self._uniform = uniform
-        self._layers = layers
-        self._correct, self._mistaken, self._missed = (
-            CouplingDictionary(num_classes) for _ in range(3)
-        )
-        self._samples = self._right = self._right_quantized = 0
-        self._nonuniform = self._leaves = self._codes = self._whole = 0
-        self._t_scores: Array | float = 0.0  # of each child
-        self._largest = np.zeros(len(layers))
-        self._without_class = 0
-        self._told = np.zeros(2, int)  # right with one class, also quantised
-
-    def add(self, batch: dict[str, Array], labels: Array) -> None:
-        """Adds the measures of a batch, as `Evaluator` makes them.
-
-        Images of no class, -1, are counted and left out.
-        """
-        if self._num_classes == 1:
-            for k, name in enumerate(("lengths", "lengths_quantized")):
-                self._told[k] += np.sum(rightly_told(labels, batch[name]))
-        known = labels != NO_CLASS
-        if not np.all(known):
-            self._without_class += int(np.sum(~known))
-            batch = {name: array[known] for name, array in batch.items()}
-            labels = labels[known]
-        keys, predicted = batch["keys"], batch["predicted"]
-        right = predicted == labels
-        wrong = ~right
-        self._correct.update(keys[right], predicted[right])
-        self._mistaken.update(keys[wrong], predicted[wrong])
-        self._missed.update(batch["true_keys"][wrong], labels[wrong])
-        self._samples += len(labels)
-        self._right += int(np.sum(batch["lengths"].argmax(axis=-1) == labels))
-        self._right_quantized += int(np.sum(right))
-        self._nonuniform += int(np.sum(keys != self._uniform))
-        self._leaves += int(np.sum(batch["leaves"]))
-        self._whole += int(np.sum(batch["leaves"] == keys.shape[-1]))
-        self._codes += keys.size
-        self._t_scores += np.sum(batch["t_scores"], axis=0, dtype=np.float64)
-        largest = np.max(batch["largest"], axis=0, initial=0.0)
-        self._largest = np.maximum(self._largest, largest)
-
-    def measures(self, voting: Array) -> dict[str, Any]:
-        """Returns fields of `Report`.
-
-        Args:
-            voting: Which children pruning has left a vote, bool `[i]`.
-
-        Raises:
-            ValueError: If there was no sample.
-        """
-        if not self._samples:
-            if self._without_class:
-                raise ValueError(
-                    "Some image must be of a class. Received: "
-                    f"{self._without_class} images of no class."
-                )
-            raise ValueError(NO_SAMPLES)
-        accuracies = np.array([self._right, self._right_quantized])
-        accuracies = accuracies / self._samples
-        if self._num_classes == 1:
-            accuracies = self._told / (self._samples + self._without_class)
-        zero = [
-            name
-            for name, largest in zip(self._layers, self._largest, strict=True)
-            if largest == 0
-        ]
-        t_scores = np.asarray(self._t_scores) / self._samples
-        left = t_scores[voting]
-        return {
-            "accuracy": float(accuracies[0]),
-            "accuracy_quantized": float(accuracies[1]),
-            "without_class": self._without_class,
-            "nonuniform_share": self._nonuniform / self._codes,
-            "strong_share": self._leaves / self._codes,
-            "whole_share": self._whole / self._samples,
-            "t_score": float(np.mean(t_scores)),
-            "t_score_voting": float(np.mean(left)) if left.size else 0.0,
-            "voting_children": int(np.sum(voting)),
-            "zero_layers": zero,
-            "dictionaries": {
-                "predicted": self._merged(self._mistaken),
-                "true": self._merged(self._missed),
-                "correct": self._merged(),
-            },
-        }
-
-    def _merged(self, *wrong: CouplingDictionary) -> CouplingDictionary:
-        """Returns a dictionary of right predictions, and of wrong ones."""
-        trees = CouplingDictionary(self._num_classes)
-        for part in (self._correct, *wrong):
-            trees.merge(part)
-        return trees
-
-
 class Evaluator:
     """`evaluate` for repeated use on one model, compiled once.
 
@@ -245,8 +134,7 @@ class Evaluator:
         below: The network from images to the list of all tensors that do not
             depend on the rounding of couplings.
         plain: From this list to the measures without rounding.
-        rounded: From this list and class indices to those with it.
-            `EvaluationCounts` takes the measures of both together.
+        rounded: From this list to those with it. `Counts` takes both together.
         grid: Rows, columns and types of the children, or `None` where they have
             no positions.
     """
@@ -263,78 +151,50 @@ class Evaluator:
         layers = routed_layers(self.model)
         self.levels_per_layer = layer_levels(layers, levels, most=_MOST_LEVELS)
         self.mode = check_mode(mode)
-        last = layers[-1]
-        if last.name not in self.levels_per_layer:
+        self.last = layers[-1]
+        if self.last.name not in self.levels_per_layer:
             raise ValueError(
                 "`levels` must name the last routed layer, whose couplings "
-                f"make the parse trees, {last.name!r}. Received: "
+                f"make the parse trees, {self.last.name!r}. Received: "
                 f"levels={levels}."
             )
-        self.levels = self.levels_per_layer[last.name]
-        self._copies: dict[int, tuple[Any, Any]] = {}
+        self.levels = self.levels_per_layer[self.last.name]
         lowest = next(x for x in layers if x.name in self.levels_per_layer)
-        self.below, above = cut(self.model, lowest, first=True)
-        shown: dict[str, Tensor] = {}
-        outputs = _outputs(above, show_last(above, shown), shown)
-        if len(outputs["couplings"].shape) != 3:
+        self.below, self._above = cut(self.model, lowest, first=True)
+        self._rounding = quantize_couplings(
+            self._above, self.levels_per_layer, mode=mode
+        )
+        shown, _ = self._shown(self._above)
+        if len(shown["couplings"].shape) != 3:
             raise ValueError(
                 f"The last routed layer of {self.model.name!r} is a "
-                f"{type(last).__name__}, whose children differ from window to "
-                "window. Parse trees need class capsules, such as "
+                f"{type(self.last).__name__}, whose children differ from "
+                "window to window. Parse trees need class capsules, such as "
                 "`tfcaps.layers.ClassCaps`, at the end."
             )
-        self._children, self.num_classes = outputs["couplings"].shape[1:]
-        self._last, self._inputs = last, outputs["children"].shape
-        self.grid = _grid(last, self._inputs)
-        self.plain = _compiled(
-            above.inputs, self._plain_measures(outputs, _lost(last, outputs))
-        )
-        rounded: dict[str, Tensor] = {}
-        outputs = _outputs(above, self._rounds(above, shown, rounded), shown)
-        rounded[last.name] = outputs["couplings"]
-        labels = keras.Input((), dtype="int32", name="labels")
-        self.rounded = _compiled(
-            [*above.inputs, labels],
-            self._rounded_measures(
-                outputs, rounded, labels, _lost(self._rounding(last), outputs)
-            ),
-        )
+        self._children, self.num_classes = shown["couplings"].shape[1:]
+        self._inputs = shown["children"].shape
+        self.grid = _grid(self.last, self._inputs)
+        self.plain = self._plain_measures(shown)
+        self.rounded = self._rounded_measures(*self._shown(self._rounding))
+        images = self.model.inputs[0]
+        taken = keras.tree.flatten(self.below(images))
+        measures = {**self.plain(taken), **self.rounded(taken)}
+        del measures["lost"], measures["lost_rounded"]
+        self._network = _compiled(images, measures)
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
     ) -> Report:
         """Measures the model on a data set, see `evaluate`."""
         self.update()
-        counts = self.counts()
+        counts = Counts(self)
         batches, count = labelled_batches(dataset, batch_size, self.model)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
         for images, labels in batches:
-            lengths = partial(self._lengths, images)
-            classes = class_of_each(labels, self.num_classes, lengths)
-            inputs = [images, np.maximum(classes, 0).astype("int32")]
-            batch = predict(self._network, inputs, compiled=True)
-            check_finite(batch, self.model)
-            counts.add(batch, classes)
+            counts.add(predict(self._network, images, compiled=True), labels)
             bar.add(1)
         return self.report(counts)
-
-    def _lengths(self, images: Any) -> Array:
-        """Returns the lengths, by which one of several classes is chosen."""
-        no_labels = np.zeros(len(images), "int32")
-        inputs = [images, no_labels]
-        lengths: Array = predict(self._network, inputs, compiled=True)[
-            "lengths"
-        ]
-        return lengths
-
-    @cached_property
-    def _network(self) -> keras.Model:
-        """From images and labels to all measures, in one step."""
-        images, labels = self.model.inputs[0], self.rounded.inputs[-1]
-        taken = keras.tree.flatten(self.below(images))
-        measures = {**self.plain(taken), **self.rounded([*taken, labels])}
-        del measures["lost"], measures["lost_rounded"]
-        return _compiled([images, labels], measures)
 
     def update(self) -> None:
         """Gives rounding layers the newest weights of the model.
@@ -344,19 +204,18 @@ class Evaluator:
         """
         keep_pruned(self.model)
         check_weights(self.model.weights)
-        for layer, copy in self._copies.values():
-            copy.set_weights(layer.get_weights())
+        self._rounding.set_weights(self._above.get_weights())
 
-    def counts(self) -> EvaluationCounts:
-        """Returns empty counts."""
-        uniform = quantize(1.0 / self.num_classes, self.levels, mode=self.mode)
-        return EvaluationCounts(
-            self.num_classes, int(uniform), list(self.levels_per_layer)
-        )
-
-    def report(self, counts: EvaluationCounts) -> Report:
+    def report(self, counts: "Counts") -> Report:
         """Returns the report of the counts, with the sizes of the model."""
         nonzero, total = count_parameters(self.model.weights)
+        voting = np.ones(self._children, bool)
+        if isinstance(self.last, ClassCaps):
+            voting = voting_children(self.last, self._inputs, self._children)
+        try:
+            products: int | None = multiply_adds(self.model).total
+        except ValueError:  # images of any size
+            products = None
         return Report(
             levels=self.levels,
             levels_per_layer=self.levels_per_layer,
@@ -367,116 +226,91 @@ class Evaluator:
             nonzero_parameters=nonzero,
             total_parameters=total,
             grid=self.grid,
-            tree_threshold=self._last.routing.tree_threshold(self.num_classes),
-            **_multiply_adds(self.model),
-            **counts.measures(self._voting()),
+            tree_threshold=self.last.routing.tree_threshold(self.num_classes),
+            multiply_adds=products,
+            **counts.measures(voting),
         )
 
-    def _voting(self) -> Array:
-        """Returns a mask of the children that still have a vote, `[i]`."""
-        if not isinstance(self._last, ClassCaps):
-            return np.ones(self._children, bool)
-        return voting_children(self._last, self._inputs, self._children)
-
-    def _rounding(self, layer: Any) -> Any:
-        """Returns a rounding copy of a layer, or the layer if not chosen."""
-        if not is_routed(layer) or layer.name not in self.levels_per_layer:
-            return layer
-        if id(layer) not in self._copies:  # it may be called more than once
-            name = f"{layer.name}_rounded"  # the two are in one model
-            levels = self.levels_per_layer[layer.name]
-            copy = with_levels(layer, levels, self.mode, name=name)
-            copy.build_from_config(layer.get_build_config())
-            self._copies[id(layer)] = layer, copy
-        return self._copies[id(layer)][1]
-
-    def _rounds(
-        self,
-        model: keras.Model,
-        shown: dict[str, Tensor],
-        rounded: dict[str, Tensor],
-    ) -> Callable[..., Any]:
-        """Returns a caller of layers that round, which notes couplings."""
+    def _shown(
+        self, model: keras.Model
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Returns what the last routed layer does, and couplings by layer."""
+        shown: dict[str, Any] = {}
+        couplings: dict[str, Tensor] = {}
         last = last_routed_layer(model)
-        call_last = show_last(model, shown, replace=self._rounding)
+        call_last = show_last(model, shown)
 
         def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            copy = self._rounding(layer)
-            if layer is last or copy is layer:
+            if layer is last or not is_routed(layer):
                 return call_last(layer, *args, **kwargs)
-            outputs, rounded[layer.name] = with_couplings(copy, args, kwargs)
+            outputs, couplings[layer.name] = with_couplings(layer, args, kwargs)
             return outputs
 
-        return call
+        copy = same_layers(model, call)
+        couplings[last.name] = shown["couplings"]
+        shown |= shown_outputs(copy, shown)
+        return {**shown, "inputs": copy.inputs, "layer": last}, couplings
 
-    def _plain_measures(
-        self, outputs: dict[str, Tensor], lost: Tensor
-    ) -> dict[str, Tensor]:
-        """Returns the measures with couplings as they are.
+    def _plain_measures(self, shown: dict[str, Any]) -> keras.Model:
+        """Returns a model of the measures with couplings as they are.
 
         `lengths` `[b, j]`, `t_scores` `[b, i]`, `leaves` `[b]`, how many
         children are in the tree of the predicted class, and `lost` `[b]`,
         whether the class is lost without its tree.
         """
-        lengths, couplings = outputs["lengths"], outputs["couplings"]
-        towards = towards_class(couplings, longest(lengths))
+        lengths, couplings = shown["lengths"], shown["couplings"]
         inside = in_tree(
-            as_float32(towards),
-            tree_threshold(self._last.routing, self.num_classes),
+            as_float32(towards_class(couplings, longest(lengths))),
+            tree_threshold(self.last.routing, self.num_classes),
         )
-        return {
+        measures = {
             "lengths": lengths,
             "t_scores": t_scores_of_children(couplings),
             "leaves": ops.sum(ops.cast(inside, "int32"), axis=-1),
-            "lost": lost,
+            "lost": _lost(shown),
         }
+        return _compiled(shown["inputs"], measures)
 
     def _rounded_measures(
-        self,
-        outputs: dict[str, Tensor],
-        rounded: dict[str, Tensor],
-        labels: Tensor,
-        lost: Tensor,
-    ) -> dict[str, Tensor]:
-        """Returns the measures with quantised couplings.
+        self, shown: dict[str, Any], couplings: dict[str, Tensor]
+    ) -> keras.Model:
+        """Returns a model of the measures with quantised couplings.
 
-        `predicted` `[b]`, `keys` and `true_keys` `[b, i]` (uint8) towards the
-        predicted and the true class, `largest` `[b, layers]`, the largest
-        rounded coupling of each layer, `lost_rounded` `[b]`, and with one class
-        `lengths_quantized` `[b, 1]`.
+        `lengths_rounded` `[b, j]`, `keys` `[b, i]` (uint8) towards the
+        predicted class, `largest` `[b, layers]`, the largest rounded coupling
+        of each layer, and `lost_rounded` `[b]`.
         """
-        predicted = ops.argmax(outputs["lengths"], axis=-1)
-        of_layers = [rounded[name] for name in self.levels_per_layer]
+        lengths = shown["lengths"]
+        towards = towards_class(shown["couplings"], ops.argmax(lengths, -1))
         largest = [
-            ops.max(couplings, axis=tuple(range(1, len(couplings.shape))))
-            for couplings in of_layers
+            ops.max(each, axis=tuple(range(1, len(each.shape))))
+            for each in (couplings[name] for name in self.levels_per_layer)
         ]
-        alone = self.num_classes == 1
-        return {
-            **({"lengths_quantized": outputs["lengths"]} if alone else {}),
-            "predicted": predicted,
-            "keys": self._keys(outputs["couplings"], predicted),
-            "true_keys": self._keys(outputs["couplings"], labels),
+        keys = quantize(towards, self.levels, mode=self.mode)
+        measures = {
+            "lengths_rounded": lengths,
+            "keys": ops.cast(keys, "uint8"),
             "largest": ops.stack(largest, axis=-1),
-            "lost_rounded": lost,
+            "lost_rounded": _lost(shown),
         }
-
-    def _keys(self, couplings: Tensor, classes: Tensor) -> Tensor:
-        towards = towards_class(couplings, classes)
-        codes = quantize(towards, self.levels, mode=self.mode)
-        return ops.cast(codes, "uint8")
+        return _compiled(shown["inputs"], measures)
 
 
-def _multiply_adds(model: keras.Model) -> dict[str, Any]:
-    """Returns fields of the report, none for images of any size."""
-    try:
-        counted = multiply_adds(model)
-    except ValueError:
-        return {}
-    return {
-        "multiply_adds": counted.total,
-        "multiply_adds_per_layer": counted.per_layer,
-    }
+def _lost(shown: dict[str, Any]) -> Tensor:
+    """Tells whether classes are lost without their trees, bool `[b]`."""
+    layer, couplings = shown["layer"], shown["couplings"]
+    return LostWithoutTree(layer, int(couplings.shape[-1]))(
+        shown["children"],
+        shown["lengths"],
+        couplings,
+        shown.get("activations"),
+    )
+
+
+def _compiled(inputs: Any, outputs: Any) -> keras.Model:
+    model = keras.Model(inputs, outputs)
+    model.compile()
+    return model
 
 
 def _grid(layer: Any, input_shape: Any) -> Grid | None:
@@ -490,28 +324,101 @@ def _grid(layer: Any, input_shape: Any) -> Grid | None:
     return rows, columns, types
 
 
-def _outputs(
-    model: keras.Model, call: Callable[..., Any], shown: dict[str, Tensor]
-) -> dict[str, Tensor]:
-    """Returns `shown`, and the lengths, of the same layers in other calls."""
-    copy = same_layers(model, call)
-    return shown | shown_outputs(copy, shown)
+class Counts:
+    """Adds up the measures of batches, as an `Evaluator` makes them.
 
+    Attributes:
+        known: Int. How many images were of a class.
+    """
 
-def _lost(layer: Any, outputs: dict[str, Tensor]) -> Tensor:
-    """Tells whether classes are lost without their trees, bool `[b]`."""
-    return LostWithoutTree(layer, int(outputs["couplings"].shape[-1]))(
-        outputs["children"],
-        outputs["lengths"],
-        outputs["couplings"],
-        outputs.get("activations"),
-    )
+    def __init__(self, evaluator: Evaluator):
+        classes = evaluator.num_classes
+        self._uniform = int(
+            quantize(1.0 / classes, evaluator.levels, mode=evaluator.mode)
+        )
+        self._layers = list(evaluator.levels_per_layer)
+        self._trees = CouplingDictionary(classes)
+        self._of_class = np.zeros(classes, int)
+        self._without_class = 0
+        self._told = np.zeros(2, int)  # right, also with quantised couplings
+        self._sums: dict[str, Any] = dict.fromkeys(
+            ("off_uniform", "leaves", "whole", "codes", "t_scores"), 0
+        )
+        self._largest = np.zeros(len(self._layers))
 
+    @property
+    def known(self) -> int:
+        return int(self._of_class.sum())
 
-def _compiled(inputs: Any, outputs: Any) -> keras.Model:
-    model = keras.Model(inputs, outputs)
-    model.compile()
-    return model
+    def add(self, batch: dict[str, Array], labels: Any) -> Array:
+        """Adds the measures of a batch; returns which images are of a class.
+
+        Images of no class are counted and left out.
+        """
+        num_classes = len(self._of_class)
+        classes = class_of_each(labels, num_classes, batch["lengths"])
+        for k, name in enumerate(("lengths", "lengths_rounded")):
+            self._told[k] += np.sum(rightly_told(classes, batch[name]))
+        known = classes != NO_CLASS
+        self._without_class += int(np.sum(~known))
+        self._of_class += np.bincount(classes[known], minlength=num_classes)
+        batch = {name: array[known] for name, array in batch.items()}
+        keys, leaves = batch["keys"], batch["leaves"]
+        self._trees.update(keys, batch["lengths_rounded"].argmax(axis=-1))
+        for name, number in (
+            ("off_uniform", np.sum(keys != self._uniform)),
+            ("leaves", np.sum(leaves)),
+            ("whole", np.sum(leaves == keys.shape[-1])),
+            ("codes", keys.size),
+            ("t_scores", np.sum(batch["t_scores"], axis=0, dtype="float64")),
+        ):
+            self._sums[name] = self._sums[name] + number
+        largest = np.max(batch["largest"], axis=0, initial=0.0)
+        self._largest = np.maximum(self._largest, largest)
+        return known
+
+    def measures(self, voting: Array) -> dict[str, Any]:
+        """Returns fields of `Report`.
+
+        Args:
+            voting: Which children pruning has left a vote, bool `[i]`.
+
+        Raises:
+            ValueError: If there was no sample.
+        """
+        if not self.known:
+            if self._without_class:
+                raise ValueError(
+                    "Some image must be of a class. Received: "
+                    f"{self._without_class} images of no class."
+                )
+            raise ValueError(NO_SAMPLES)
+        alone = len(self._of_class) == 1
+        told = self._told / (self.known + alone * self._without_class)
+        t_scores = self._sums["t_scores"] / self.known
+        left = t_scores[voting]
+        return {
+            "accuracy": float(told[0]),
+            "accuracy_quantized": float(told[1]),
+            "majority_share": int(self._of_class.max()) / self.known,
+            "without_class": self._without_class,
+            "nonuniform_share": float(
+                self._sums["off_uniform"] / self._sums["codes"]
+            ),
+            "strong_share": float(self._sums["leaves"] / self._sums["codes"]),
+            "whole_share": float(self._sums["whole"] / self.known),
+            "t_score": float(np.mean(t_scores)),
+            "t_score_voting": float(np.mean(left)) if left.size else 0.0,
+            "voting_children": int(np.sum(voting)),
+            "zero_layers": [
+                name
+                for name, largest in zip(
+                    self._layers, self._largest, strict=True
+                )
+                if largest == 0
+            ],
+            "dictionary": self._trees,
+        }
 
 
 def t_score(couplings: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.evaluation.silencing import Silencer
 from tfcaps.rem.parse.in_tree import in_tree
 from tfcaps.rem.parse.trees import iter_trees
-from tfcaps.rem.results import Result, lines_of
+from tfcaps.rem.results import Result, lines_of, percent
 
 Array = NDArray[Any]
 
@@ -127,24 +127,24 @@ class Faithfulness(Result):
             same = self.same_without_tree[name]
             return (
                 f"The trees are empty: without its tree{_IN_PLACE[name]}, "
-                f"{_percent(same)} of the images are still taken for the same "
+                f"{percent(same)} of the images are still taken for the same "
                 "class."
             )
         for name, control in self._replaceable[:1]:
             return (
                 f"The trees are empty: without its tree{_IN_PLACE[name]}, "
-                f"{_percent(self.necessity[name])} of the images lose their "
+                f"{percent(self.necessity[name])} of the images lose their "
                 f"class, and without as many {control} "
-                f"{_percent(self._controls[control][name])}, so that it hardly "
+                f"{percent(self._controls[control][name])}, so that it hardly "
                 "matters which children are in a tree."
             )
         others = ", ".join(
-            f"without as many {control} {_percent(of_others['zero'])}"
+            f"without as many {control} {percent(of_others['zero'])}"
             for control, of_others in self._controls.items()
         )
         return (
             "The trees are used: without its tree, "
-            f"{_percent(self.necessity['zero'])} of the images lose their "
+            f"{percent(self.necessity['zero'])} of the images lose their "
             f"class, {others}."
         )
 
@@ -156,11 +156,11 @@ class Faithfulness(Result):
             "verdict": self.verdict,
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def rows(self) -> list[tuple[str, str | None]]:
         """Returns the names of measures, and what they are as text."""
         stability = "–" if self.stability is None else f"{self.stability:.3f}"
         silent = [
-            f"{_percent(share)} of {name}"
+            f"{percent(share)} of {name}"
             for name, share in self.silent_capsules.items()
         ]
         return [
@@ -168,28 +168,28 @@ class Faithfulness(Result):
             *(
                 (
                     f"sufficiency, {name}",
-                    f"{_percent(self.sufficiency[name])}, of random children "
-                    f"{_percent(self.sufficiency_random[name])}, of the most "
-                    f"active ones {_percent(self.sufficiency_longest[name])}",
+                    f"{percent(self.sufficiency[name])}, of random children "
+                    f"{percent(self.sufficiency_random[name])}, of the most "
+                    f"active ones {percent(self.sufficiency_longest[name])}",
                 )
                 for name in self.sufficiency
             ),
             *(
                 (
                     f"necessity, {name}",
-                    f"{_percent(self.necessity[name])}, of random children "
-                    f"{_percent(self.necessity_random[name])}, of other active "
-                    f"children {_percent(self.necessity_active[name])}",
+                    f"{percent(self.necessity[name])}, of random children "
+                    f"{percent(self.necessity_random[name])}, of other active "
+                    f"children {percent(self.necessity_active[name])}",
                 )
                 for name in self.necessity
             ),
             (
                 "same class without the tree",
-                f"{_percent(self.same_without_tree['zero'])} zero, "
-                f"{_percent(self.same_without_tree['mean'])} mean",
+                f"{percent(self.same_without_tree['zero'])} zero, "
+                f"{percent(self.same_without_tree['mean'])} mean",
             ),
-            ("size of a tree", f"{_percent(self.size)} of the children"),
-            ("images without a tree", _percent(self.empty_trees)),
+            ("size of a tree", f"{percent(self.size)} of the children"),
+            ("images without a tree", percent(self.empty_trees)),
             ("class share", f"{self.class_share:.3f}"),
             ("stability", stability),
             ("silent capsules", ", ".join(silent)),
@@ -445,7 +445,7 @@ class _Study:
         # They are drawn among those that pruning has left an influence. To
         # silence others changes nothing, and any tree would look necessary.
         scores = np.random.default_rng(seed).random(shape)
-        scores += ~self._silencer.left(self._taken)
+        scores += ~active.any(axis=0)
         random = _places(scores[some]) < sizes[:, None]
 
         inside, active = inside[some], active[some]
@@ -536,7 +536,3 @@ def class_share(values: Array, classes: Array) -> float:
 
 # How a sentence about silenced children says what took their place.
 _IN_PLACE = {"zero": "", "mean": " (its children at their mean poses)"}
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -8,10 +8,8 @@ import keras
 import numpy as np
 
 from tfcaps.rem.batches import labelled_batches, predict
-from tfcaps.rem.evaluation.evaluate import Evaluator
+from tfcaps.rem.evaluation.evaluate import Counts, Evaluator
 from tfcaps.rem.evaluation.faithfulness import EMPTY_NECESSITY
-from tfcaps.rem.finite import check_finite
-from tfcaps.rem.labels import NO_CLASS, class_of_each
 from tfcaps.rem.results import Result
 
 # Those of the paper's networks, and some around.
@@ -165,37 +163,32 @@ def find_levels(
     first = evaluators[0]
     for evaluator in evaluators:
         evaluator.update()
-    all_counts = [evaluator.counts() for evaluator in evaluators]
+    all_counts = [Counts(evaluator) for evaluator in evaluators]
     batches, count = labelled_batches(dataset, batch_size, first.model)
     bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
-    samples = lost = 0
-    lost_rounded = np.zeros(len(evaluators), int)
+    lost = np.zeros(1 + len(evaluators))  # first with couplings as they are
     for images, labels in batches:
-        taken = keras.tree.flatten(predict(first.below, images, compiled=True))
+        taken = predict(first.below, images, compiled=True)
+        taken = keras.tree.flatten(taken)
         plain = predict(first.plain, taken, compiled=True)
-        check_finite(plain, first.model)
-        labels = class_of_each(labels, first.num_classes, plain["lengths"])
-        inputs = [*taken, np.maximum(labels, 0).astype("int32")]
-        known = labels != NO_CLASS
-        samples += int(np.sum(known))
-        lost += int(np.sum(plain["lost"][known]))
         for k, evaluator in enumerate(evaluators):
-            rounded = predict(evaluator.rounded, inputs, compiled=True)
-            all_counts[k].add({**plain, **rounded}, labels)
-            lost_rounded[k] += np.sum(rounded["lost_rounded"][known])
+            rounded = predict(evaluator.rounded, taken, compiled=True)
+            known = all_counts[k].add({**plain, **rounded}, labels)
+            lost[1 + k] += np.sum(rounded["lost_rounded"][known])
+        lost[0] += np.sum(plain["lost"][known])
         bar.add(1)
     reports = [
         evaluator.report(counts)
         for evaluator, counts in zip(evaluators, all_counts, strict=True)
     ]
+    own, *necessity = (lost / all_counts[0].known).tolist()
     accuracy = reports[0].accuracy
     least = accuracy - tolerance - _ROUNDING_ERROR
-    necessity = [float(number) / samples for number in lost_rounded]
     fitting = [
         report.levels
         for report, share in zip(reports, necessity, strict=True)
         if report.accuracy_quantized >= least
-        and (share >= EMPTY_NECESSITY or lost / samples < EMPTY_NECESSITY)
+        and (share >= EMPTY_NECESSITY or own < EMPTY_NECESSITY)
     ]
     rows = [
         {**{name: row[name] for name in _COLUMNS}, "necessity": share}
@@ -207,7 +200,7 @@ def find_levels(
         levels=min(fitting, default=None),
         accuracy=accuracy,
         rows=rows,
-        necessity=lost / samples,
+        necessity=own,
         tolerance=tolerance,
         mode=mode,
     )

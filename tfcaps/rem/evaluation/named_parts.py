@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem.maps import widened
 from tfcaps.rem.parse.trees import Trees, trees
-from tfcaps.rem.results import Result, lines_of
+from tfcaps.rem.results import Result, lines_of, percent
 
 Array = NDArray[Any]
 
@@ -113,7 +113,7 @@ class NamedParts(Result):
         if self.top_type is None:
             return ["they have no leaf"]
         failures = []
-        share = _percent(self.top_type_share)
+        share = percent(self.top_type_share)
         of_one = f"{share} of their leaves are of type {self.top_type}"
         if self.information is None:
             if self.top_type_share > ONE_TYPE:
@@ -128,8 +128,8 @@ class NamedParts(Result):
             failures.append("there are leaves on parts of one kind only")
         if self.found_once is not None and self.found_once < LEAST_FOUND:
             failures.append(
-                f"{_percent(self.found_once)} of the parts have exactly one "
-                f"leaf, fewer than {_percent(LEAST_FOUND)}"
+                f"{percent(self.found_once)} of the parts have exactly one "
+                f"leaf, fewer than {percent(LEAST_FOUND)}"
             )
         return failures
 
@@ -140,7 +140,7 @@ class NamedParts(Result):
             return f"The trees do not name parts: {'; '.join(self._failures)}."
         if self.named:
             return (
-                f"The trees name parts: {_percent(self.found_once)} of the "
+                f"The trees name parts: {percent(self.found_once)} of the "
                 "parts have exactly one leaf, and its type says what is under "
                 f"it (NMI {self.information:.2f})."
             )
@@ -148,7 +148,7 @@ class NamedParts(Result):
         return (
             f"Whether the trees name parts is not known without {missing}: "
             f"their leaves are of {self.types_used} of {self.types} types, "
-            f"{_percent(self.top_type_share)} of type {self.top_type}."
+            f"{percent(self.top_type_share)} of type {self.top_type}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,9 +159,10 @@ class NamedParts(Result):
             "verdict": self.verdict,
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def rows(self) -> list[tuple[str, str | None]]:
         """Returns the names of measures, and what they are as text."""
-        rows = [
+        nmi = None if self.information is None else f"{self.information:.2f}"
+        return [
             (
                 "leaves of a tree",
                 f"{self.leaves:.1f} ± {self.leaves_deviation:.1f}",
@@ -170,26 +171,21 @@ class NamedParts(Result):
                 "types of leaves",
                 f"{self.types_used} of {self.types}, {self.type_bits:.2f} bits",
             ),
-            ("most frequent type", _percent(self.top_type_share)),
+            ("most frequent type", percent(self.top_type_share)),
             (
                 "sets of types",
                 f"{self.distinct_trees}, {self.slot_bits:.2f} bits in a class",
             ),
+            ("parts with a leaf", percent(self.found)),
+            ("parts with exactly one leaf", percent(self.found_once)),
+            ("leaves on the object's parts", percent(self.own)),
+            ("leaves on loose parts", percent(self.loose)),
+            ("leaves on nothing", percent(self.nothing)),
+            ("trees of one leaf on each part", percent(self.perfect)),
+            ("purity of types", percent(self.purity)),
+            ("hit parts stable under noise", percent(self.stability)),
+            ("NMI of type and kind", nmi),
         ]
-        shares = [
-            ("parts with a leaf", self.found),
-            ("parts with exactly one leaf", self.found_once),
-            ("leaves on the object's parts", self.own),
-            ("leaves on loose parts", self.loose),
-            ("leaves on nothing", self.nothing),
-            ("trees of one leaf on each part", self.perfect),
-            ("purity of types", self.purity),
-            ("hit parts stable under noise", self.stability),
-        ]
-        rows += [(name, _percent(n)) for name, n in shares if n is not None]
-        if self.information is not None:
-            rows.append(("NMI of type and kind", f"{self.information:.2f}"))
-        return rows
 
     def __str__(self) -> str:
         lines = lines_of(self.rows())
@@ -258,10 +254,7 @@ class TreesOnParts(Result):
             ("empty trees", self.empty_trees),
         ]
         return "\n".join(
-            lines_of(
-                (title, "   –" if n is None else f"{n:6.1%}")
-                for title, n in rows
-            )
+            lines_of((title, percent(share) or "–") for title, share in rows)
         )
 
 
@@ -735,7 +728,3 @@ def mutual_information(table: ArrayLike) -> float:
         return 1.0
     shared = rows + columns - entropy(table)
     return float(np.clip(2.0 * shared / (rows + columns), 0.0, 1.0))
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"

@@ -13,7 +13,7 @@ from tfcaps.rem.parse.dictionary import (
     Grid,
     type_dictionary,
 )
-from tfcaps.rem.results import Result, lines_of
+from tfcaps.rem.results import Result, lines_of, percent
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
@@ -73,11 +73,9 @@ class Report(Result):
         multiply_adds: Multiply-adds for one image, see
             `tfcaps.rem.multiply_adds`, or `None` where the size of images is
             not known.
-        multiply_adds_per_layer: Those of each layer, by its name, or `None`.
-        dictionaries: The parse trees of each class by what counts as a sample's
-            class: the `"predicted"` one, as in the paper, the `"true"` one, or
-            either for samples that are predicted right (`"correct"`). Keys are
-            those towards that class.
+        dictionary: The parse trees of each predicted class.
+        majority_share: Share of the most frequent class: accuracy of always
+            naming it.
         grid: Rows, columns and types of the children, or `None` where they have
             no positions. Without, there are no trees of types either: what is
             called `type_...` is `None`.
@@ -104,22 +102,17 @@ class Report(Result):
     sparsity_all: float
     nonzero_parameters: int
     total_parameters: int
-    dictionaries: dict[str, CouplingDictionary] = dataclasses.field(repr=False)
+    majority_share: float
+    dictionary: CouplingDictionary = dataclasses.field(repr=False)
     grid: Grid | None = None
     faithfulness: Faithfulness | None = None
     parts: TreesOnParts | None = None
     named_parts: NamedParts | None = None
     multiply_adds: int | None = None
-    multiply_adds_per_layer: dict[str, int] | None = None
     t_score_voting: float | None = None
     voting_children: int | None = None
     tree_threshold: float | None = None
     without_class: int = 0
-
-    @property
-    def dictionary(self) -> CouplingDictionary:
-        """The parse trees of each predicted class."""
-        return self.dictionaries["predicted"]
 
     @property
     def entropy_bits(self) -> float:
@@ -142,20 +135,11 @@ class Report(Result):
         return float(np.median(self.dictionary.num_keys))
 
     @functools.cached_property
-    def type_dictionaries(self) -> dict[str, CouplingDictionary] | None:
-        """The trees of types, see `pool_types`, by condition."""
+    def type_dictionary(self) -> CouplingDictionary | None:
+        """The trees of types of each predicted class, see `pool_types`."""
         if self.grid is None:
             return None
-        return {
-            name: type_dictionary(trees, self.grid)
-            for name, trees in self.dictionaries.items()
-        }
-
-    @property
-    def type_dictionary(self) -> CouplingDictionary | None:
-        """The trees of types of each predicted class."""
-        trees = self.type_dictionaries
-        return None if trees is None else trees["predicted"]
+        return type_dictionary(self.dictionary, self.grid)
 
     @property
     def type_entropy_bits(self) -> float | None:
@@ -175,19 +159,13 @@ class Report(Result):
         return None if trees is None else float(np.median(trees.num_keys))
 
     @property
-    def majority_share(self) -> float:
-        """Share of the most frequent class: accuracy of always naming it."""
-        counts = self.dictionaries["true"].num_samples
-        return int(np.max(counts)) / max(int(np.sum(counts)), 1)
-
-    @property
     def learnt(self) -> bool | None:
         """Whether the accuracy is clearly above `majority_share`.
 
         By 2.33 standard deviations of a constant answer's accuracy. `None` of
         fewer than 30 samples, and of samples of one class.
         """
-        count = int(np.sum(self.dictionaries["true"].num_samples))
+        count = int(np.sum(self.dictionary.num_samples))
         share = self.majority_share
         if count < _FEWEST_SAMPLES or share == 1.0:
             return None
@@ -280,37 +258,38 @@ class Report(Result):
         measures = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("dictionaries", "faithfulness")
+            if field.name not in ("dictionary", "faithfulness")
         }
         if self.faithfulness is not None:
             measures |= self.faithfulness.to_dict()
-        summaries = _summaries(self.dictionaries)
-        types = self.type_dictionaries
         return {
             **measures,
             "parts": self.parts and self.parts.to_dict(),
             "named_parts": self.named_parts and self.named_parts.to_dict(),
-            **summaries["predicted"],
-            "majority_share": self.majority_share,
+            **self.dictionary.summary(),
             "learnt": self.learnt,
             "trivial": self.trivial,
             "empty": self.empty,
             "verdict": self.verdict,
-            "conditions": summaries,
             "type_entropy_bits": self.type_entropy_bits,
             "type_ceiling_bits": self.type_ceiling_bits,
             "type_median_keys": self.type_median_keys,
-            "type_conditions": None if types is None else _summaries(types),
         }
 
     def __str__(self) -> str:
-        trees = self.dictionary
-        about = _summaries(self.dictionaries)
-        predicted = about["predicted"]
-        rows = [
-            ("accuracy", f"{100 * self.accuracy:.2f} %"),
-            ("accuracy, quantised", f"{100 * self.accuracy_quantized:.2f} %"),
-            ("most frequent class", f"{100 * self.majority_share:.2f} %"),
+        about = self.dictionary.summary()
+        types = clear = None
+        if self.grid is not None:
+            types = (
+                f"{self.type_entropy_bits:.2f} of at most "
+                f"{self.type_ceiling_bits:.2f} bits"
+            )
+        if self.t_score_voting not in (None, self.t_score):
+            clear = f"{self.t_score_voting:.3f}"
+        rows: list[tuple[str, str | None]] = [
+            ("accuracy", percent(self.accuracy, 2)),
+            ("accuracy, quantised", percent(self.accuracy_quantized, 2)),
+            ("most frequent class", percent(self.majority_share, 2)),
             (
                 "entropy",
                 f"{self.entropy_bits:.2f} of at most "
@@ -318,76 +297,45 @@ class Report(Result):
             ),
             ("entropy over ceiling", f"{self.normalized_entropy:.3f}"),
             ("keys per class, median", f"{self.median_keys:g}"),
-            *self._type_rows(),
+            ("entropy of types", types),
+            (
+                "keys of types, median",
+                f"{self.type_median_keys:g}" if types else None,
+            ),
             (
                 "deviation over classes",
-                f"{predicted['entropy_deviation_bits']:.2f} bits, "
-                f"{predicted['keys_deviation']:.1f} keys",
-            ),
-            *(
-                (
-                    f"entropy, {name}",
-                    f"{about[condition]['entropy_bits']:.2f} bits, "
-                    f"{about[condition]['median_keys']:g} keys",
-                )
-                for condition, name in (
-                    ("true", "true classes"),
-                    ("correct", "right samples"),
-                )
+                f"{about['entropy_deviation_bits']:.2f} bits, "
+                f"{about['keys_deviation']:.1f} keys",
             ),
             (
                 "classes never predicted",
-                f"{predicted['empty_classes']} of {trees.num_classes}",
+                f"{about['empty_classes']} of {self.dictionary.num_classes}",
             ),
-            ("codes off uniform", f"{100 * self.nonuniform_share:.1f} %"),
-            ("children in a tree", f"{100 * self.strong_share:.1f} %"),
-            ("trees of every child", f"{100 * self.whole_share:.1f} %"),
+            ("codes off uniform", percent(self.nonuniform_share)),
+            ("children in a tree", percent(self.strong_share)),
+            ("trees of every child", percent(self.whole_share)),
             ("T-score", f"{self.t_score:.3f}"),
-            *self._voting_rows(),
-            *self._without_class_rows(),
-            ("sparsity", f"{100 * self.sparsity:.1f} %"),
-            ("sparsity, with biases", f"{100 * self.sparsity_paper:.1f} %"),
-            ("sparsity, everything", f"{100 * self.sparsity_all:.1f} %"),
+            (f"T-score of the {self.voting_children} children left", clear),
+            (
+                "images of no class",
+                f"{self.without_class:,}" if self.without_class else None,
+            ),
+            ("sparsity", percent(self.sparsity)),
+            ("sparsity, with biases", percent(self.sparsity_paper)),
+            ("sparsity, everything", percent(self.sparsity_all)),
             (
                 "parameters, non-zero",
                 f"{self.nonzero_parameters:,} of {self.total_parameters:,}",
             ),
+            (
+                "multiply-adds",
+                f"{self.multiply_adds:,}" if self.multiply_adds else None,
+            ),
         ]
-        if self.multiply_adds is not None:
-            rows.append(("multiply-adds", f"{self.multiply_adds:,}"))
         if self.faithfulness is not None:
             rows += self.faithfulness.rows()
-        return "\n".join(
-            [*lines_of(rows), "", *class_table(trees), "", self.verdict]
-        )
-
-    def _without_class_rows(self) -> list[tuple[str, str]]:
-        """Returns the row of the images of no class, if there are any."""
-        count = self.without_class
-        return [("images of no class", f"{count:,}")] if count else []
-
-    def _voting_rows(self) -> list[tuple[str, str]]:
-        """Returns the T-score of the children left, if some are gone."""
-        if self.t_score_voting in (None, self.t_score):
-            return []
-        name = f"T-score of the {self.voting_children:,} children left"
-        return [(name, f"{self.t_score_voting:.3f}")]
-
-    def _type_rows(self) -> list[tuple[str, str]]:
-        """Returns the rows about keys of types, if there are any."""
-        if self.grid is None:
-            return []
-        bits, ceiling = self.type_entropy_bits, self.type_ceiling_bits
-        return [
-            ("entropy of types", f"{bits:.2f} of at most {ceiling:.2f} bits"),
-            ("keys of types, median", f"{self.type_median_keys:g}"),
-        ]
-
-
-def _summaries(
-    dictionaries: dict[str, CouplingDictionary],
-) -> dict[str, dict[str, Any]]:
-    return {name: trees.summary() for name, trees in dictionaries.items()}
+        table = class_table(self.dictionary)
+        return "\n".join([*lines_of(rows), "", *table, "", self.verdict])
 
 
 def class_table(trees: CouplingDictionary) -> list[str]:

@@ -20,7 +20,7 @@ from tfcaps.ops import Tensor, length
 from tfcaps.rem.batches import predict
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.trees import Trees, connected_calls
-from tfcaps.rem.parse.with_couplings import taken_children, voting_children
+from tfcaps.rem.parse.with_couplings import taken_children
 
 Array = NDArray[Any]
 
@@ -175,22 +175,6 @@ class Silencer:
         """Returns how active the capsules of each layer above are, by name."""
         active: dict[str, Array] = predict(self._active, taken)
         return active
-
-    def left(self, taken: list[Array]) -> Array:
-        """Returns a mask of the children that still have an influence, `[i]`.
-
-        Args:
-            taken: What the routed layers take of all images.
-        """
-        left: Array = voting_children(
-            self.layer, self._shape, self.num_children
-        )
-        if self._has_activations and self.layer.routing.ignores_inactive:
-            active = np.any(taken[1] != 0, axis=0).ravel()
-            among = np.zeros(self.num_children + 1, bool)
-            among[self._taken_children[active]] = True
-            left = left & among[:-1]
-        return left
 
     def silence(
         self, taken: list[Array], silenced: Array, values: list[Array] | None
