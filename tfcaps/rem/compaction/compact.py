@@ -35,7 +35,7 @@ def compact(model: keras.Model) -> keras.Model:
 
     What a sum adds up leaves together. Outputs are the same but for rounding,
     since sums have fewer terms. Layers of kinds unknown here stay, and so does
-    whatever feeds them.
+    whatever feeds them; a `CompactCaps` of before is one of these.
 
     Args:
         model: A functional or sequential model. It is not changed.
