@@ -5,10 +5,10 @@ from typing import Any
 import keras
 
 from tfcaps.graphs import (
+    clone_with_call,
     functional,
     keep_pruned,
     of_same_kind,
-    same_layers,
     without_couplings,
 )
 from tfcaps.rem.compaction.graph import Call, Graph
@@ -69,7 +69,7 @@ def compact(model: keras.Model) -> keras.Model:
     rebuilt = {
         id(call.layer): _rebuilt(call, constants, masks) for call in graph.calls
     }
-    copy = same_layers(
+    copy = clone_with_call(
         model,
         lambda layer, *args, **kwargs: rebuilt[id(layer)][0](*args, **kwargs),
     )

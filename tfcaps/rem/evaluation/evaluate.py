@@ -12,13 +12,13 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import (
+    clone_with_call,
     cut,
     encoder,
     is_routed,
     keep_pruned,
     last_routed_layer,
     routed_layers,
-    same_layers,
 )
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import (
@@ -494,7 +494,7 @@ def _outputs(
     model: keras.Model, call: Callable[..., Any], shown: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Returns `shown`, and the lengths, of the same layers in other calls."""
-    copy = same_layers(model, call)
+    copy = clone_with_call(model, call)
     return shown | shown_outputs(copy, shown)
 
 
