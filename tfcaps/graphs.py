@@ -47,12 +47,12 @@ def encoder(model: keras.Model) -> keras.Model:
     """
     keep_pruned(model)
     model = functional(without_couplings(model))
-    images = only_one(model.input, "images")
-    lengths = only_one(model.output, "lengths")
+    images = pick_tensor(model.input, "images")
+    lengths = pick_tensor(model.output, "lengths")
     if len(model.inputs) > 1:
         parts = keras.Model(model.input, lengths, name=model.name)
-        parts = same_layers(parts, _without_labels)
-        images, lengths = only_one(parts.input, "images"), parts.output
+        parts = clone_with_call(parts, _without_labels)
+        images, lengths = pick_tensor(parts.input, "images"), parts.output
     return keras.Model(images, lengths, name=model.name)
 
 
@@ -99,7 +99,7 @@ def without_couplings(model: keras.Model) -> keras.Model:
         outputs = {k: x for k, x in outputs.items() if k not in TO_TRAIN_ON}
         if len(outputs) == 1 and not isinstance(model.input, dict):
             outputs = next(iter(outputs.values()))  # as networks have it
-    copy = same_layers(
+    copy = clone_with_call(
         keras.Model(model.input, outputs, name=model.name),
         # The couplings come last and are not used.
         lambda layer, *args, **kwargs: unwrapped(layer)(*args, **kwargs),
@@ -260,7 +260,7 @@ def children_grid(model: keras.Model) -> tuple[int, ...]:
     return layer.children_shape(shapes[-1])
 
 
-def only_one(tensors: Any, name: str) -> Tensor:
+def pick_tensor(tensors: Any, name: str) -> Tensor:
     """Returns the tensor of that name, or the only one, or the first one."""
     if isinstance(tensors, dict):
         if len(tensors) > 1 and name not in tensors:
@@ -280,7 +280,7 @@ def only_one(tensors: Any, name: str) -> Tensor:
     return keras.tree.flatten(tensors)[0]
 
 
-def same_layers(
+def clone_with_call(
     model: keras.Model, call: Any, inputs: Any = None
 ) -> keras.Model:
     """Returns a model of the same layers, each called by `call`.
@@ -325,7 +325,7 @@ def calls_of(
         calls.append(Call(layer, given, keras.tree.flatten(outputs), training))
         return outputs
 
-    return same_layers(model, record, inputs), calls
+    return clone_with_call(model, record, inputs), calls
 
 
 def split(

@@ -47,7 +47,7 @@ class Activity:
                     shown[layer.name]["vote_length"] = votes
             return outputs
 
-        copy = graphs.same_layers(network, call)
+        copy = graphs.clone_with_call(network, call)
         self._model = keras.Model(copy.input, shown)
 
     def measure(self, images: Any) -> Layers:

@@ -138,7 +138,7 @@ def _standardizing(
         )
         return layer(*args, **kwargs)
 
-    return graphs.same_layers(model, call)
+    return graphs.clone_with_call(model, call)
 
 
 def with_decoder(

@@ -159,7 +159,7 @@ def with_templates(
             return tuple(outputs) if outputs[1:] else outputs[0]
         return layer(*args, **kwargs)
 
-    copy = graphs.same_layers(model, call)
+    copy = graphs.clone_with_call(model, call)
     pixels = copy.input
     soft = SoftParts(parts.window, parts.power)(seen["presence"])
     decoder = TemplateDecoder(

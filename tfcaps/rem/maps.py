@@ -9,7 +9,7 @@ from keras import ops
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from tfcaps.graphs import encoder, last_routed_layer, same_layers
+from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor, longest, towards_class
 from tfcaps.rem.batches import images_of
@@ -164,7 +164,7 @@ def explanation(model: keras.Model, *, align: str = "field") -> keras.Model:
     model = encoder(model)
     layer = last_routed_layer(model)
     shown: dict[str, Tensor] = {}
-    copy = same_layers(model, show_last(model, shown))
+    copy = clone_with_call(model, show_last(model, shown))
     outputs = shown_outputs(copy, shown)
     if len(outputs["couplings"].shape) != 3:
         raise ValueError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.graphs import functional, same_layers, without_couplings
+from tfcaps.graphs import clone_with_call, functional, without_couplings
 from tfcaps.layers import (
     ClassCaps,
     CompactCaps,
@@ -103,7 +103,7 @@ def called(model: keras.Model) -> list[tuple[Any, list[Shape]]]:
         calls.append((layer, [tuple(tensor.shape) for tensor in given]))
         return layer(*args, **kwargs)
 
-    same_layers(model, record)
+    clone_with_call(model, record)
     return calls
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import keras
 
 from tfcaps.graphs import (
+    clone_with_call,
     functional,
     keep_pruned,
     of_same_kind,
-    same_layers,
     without_couplings,
 )
 from tfcaps.rem.compaction.graph import Call, Graph
@@ -35,7 +35,7 @@ def compact(model: keras.Model) -> keras.Model:
 
     What a sum adds up leaves together. Outputs are the same but for rounding,
     since sums have fewer terms. Layers of kinds unknown here stay, and so does
-    whatever feeds them.
+    whatever feeds them; a `CompactCaps` of before is one of these.
 
     Args:
         model: A functional or sequential model. It is not changed.
@@ -69,7 +69,7 @@ def compact(model: keras.Model) -> keras.Model:
     rebuilt = {
         id(call.layer): _rebuilt(call, constants, masks) for call in graph.calls
     }
-    copy = same_layers(
+    copy = clone_with_call(
         model,
         lambda layer, *args, **kwargs: rebuilt[id(layer)][0](*args, **kwargs),
     )

@@ -164,7 +164,15 @@ class Parts(Convolution):
 
 
 class Tied(Rule):
-    """A layer each of whose output units is made of certain input units."""
+    """A layer each of whose output units is made of certain input units.
+
+    By default of the same unit of each input.
+    """
+
+    def tied_units(
+        self, inputs: list[Ids], outputs: list[Ids]
+    ) -> list[tuple[Ids, Ids]]:
+        return [(ids, outputs[0]) for ids in inputs]
 
     def required_inputs(
         self, wanted: list[Mask], inputs: list[Values]
@@ -238,11 +246,6 @@ class EachUnit(Tied):
             return []
         return [np.where(values == 0, 0.0, np.nan)]
 
-    def tied_units(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
-        return [(inputs[0], outputs[0])]
-
     def producer_slices(self) -> list[Slice]:
         return [
             Slice(weight, 0, np.arange(weight.shape[0]))
@@ -262,11 +265,6 @@ class Sum(Tied):
 
     def constants(self, inputs: list[Values]) -> list[Values | None]:
         return [np.sum(inputs, axis=0)]
-
-    def tied_units(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
-        return [(ids, outputs[0]) for ids in inputs]
 
 
 class Joined(Tied):
@@ -305,11 +303,6 @@ class AsCapsules(Tied):
 
     def constants(self, inputs: list[Values]) -> list[Values | None]:
         return [np.where(inputs[0] == 0, 0.0, np.nan)]
-
-    def tied_units(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
-        return [(inputs[0], outputs[0])]
 
     def _settings(self, wanted: Mask) -> dict[str, Any]:
         rows, columns, *_ = self.layer.target_shape

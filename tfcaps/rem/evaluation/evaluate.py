@@ -10,13 +10,13 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import (
+    clone_with_call,
     cut,
     encoder,
     is_routed,
     keep_pruned,
     last_routed_layer,
     routed_layers,
-    same_layers,
 )
 from tfcaps.layers import ClassCaps
 from tfcaps.ops import (
@@ -246,7 +246,7 @@ class Evaluator:
             outputs, couplings[layer.name] = with_couplings(layer, args, kwargs)
             return outputs
 
-        copy = same_layers(model, call)
+        copy = clone_with_call(model, call)
         couplings[last.name] = shown["couplings"]
         shown |= shown_outputs(copy, shown)
         return {**shown, "inputs": copy.inputs, "layer": last}, couplings

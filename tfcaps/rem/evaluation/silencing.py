@@ -8,12 +8,12 @@ from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import (
+    clone_with_call,
     cut,
     encoder,
     is_routed,
     last_routed_layer,
     routed_layers,
-    same_layers,
 )
 from tfcaps.layers import Length, PartCaps, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, length
@@ -217,4 +217,4 @@ def _with_activations(
             )
         return outputs
 
-    return same_layers(model, call), active
+    return clone_with_call(model, call), active

@@ -9,6 +9,7 @@ from keras import ops
 from tfcaps.graphs import (
     TO_TRAIN_ON,
     check_kind,
+    clone_with_call,
     copied,
     encoder,
     functional,
@@ -16,9 +17,8 @@ from tfcaps.graphs import (
     keep_pruned,
     last_routed_layer,
     of_same_kind,
-    only_one,
+    pick_tensor,
     routed_layers,
-    same_layers,
     without_couplings,
 )
 from tfcaps.layers import ClassCaps, Length
@@ -150,7 +150,7 @@ def capsule_outputs(
     model = encoder(model)
     shown: dict[str, Tensor] = {}
     call = show_last(model, shown, couplings=couplings)
-    copy = same_layers(model, call)
+    copy = clone_with_call(model, call)
     return keras.Model(copy.input, shown_outputs(copy, shown))
 
 
@@ -207,7 +207,7 @@ def add_couplings(
         )
     shown: dict[str, Tensor] = {}
     show = show_last(model, shown, counterfactual=counterfactual)
-    copy = same_layers(model, show)
+    copy = clone_with_call(model, show)
     outputs = copy.output
     to_train_on = {name: shown[name] for name in TO_TRAIN_ON if name in shown}
     if ramp_steps:
@@ -216,7 +216,7 @@ def add_couplings(
             for name, tensor in to_train_on.items()
         }
     if not isinstance(outputs, dict):
-        outputs = {"lengths": only_one(outputs, "lengths")}
+        outputs = {"lengths": pick_tensor(outputs, "lengths")}
     return of_same_kind(given, copy.input, {**outputs, **to_train_on})
 
 

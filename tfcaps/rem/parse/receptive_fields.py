@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.graphs import (
+    clone_with_call,
     encoder,
     functional,
     last_routed_layer,
-    same_layers,
 )
 from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.rem.parse.fields import Fields, merged, sees_all
@@ -182,7 +182,7 @@ class _Walk:
 
     def run(self) -> list[Fields]:
         """Returns the fields of the model's outputs."""
-        copy = same_layers(self._model, self._call)
+        copy = clone_with_call(self._model, self._call)
         return [self._known[id(tensor)] for tensor in copy.outputs]
 
     def _call(self, layer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import encoder, last_routed_layer, same_layers
+from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
 from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_levels, check_mode, quantize
@@ -382,7 +382,7 @@ def connected_calls(
         calls[id(poses)] = done
         return outputs
 
-    copy = same_layers(model, call)
+    copy = clone_with_call(model, call)
     found = [[c for c in calls.values() if c.layer is last][-1]]
     while (before := calls.get(id(found[0].children))) is not None:
         if before.couplings.shape[2] != found[0].couplings.shape[1]:

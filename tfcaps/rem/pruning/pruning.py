@@ -85,7 +85,7 @@ class UpdatePruningStep(keras.callbacks.Callback):
     In a training loop of your own, call it as tfmot's guide says:
     `set_model(model)` of a model that has an optimiser, `on_train_begin()`,
     before each step `on_train_batch_begin(batch)`, and `on_epoch_end(epoch)`.
-    Without numbers (-1) it counts the calls.
+    It counts the steps itself.
     """
 
     def on_train_begin(self, logs: Any = None) -> None:
