@@ -64,7 +64,8 @@ def run(options: argparse.Namespace) -> None:
     rows = []
     for name in options.networks:
         print(f"training {name} for some steps", flush=True)
-        rows.append(_row(name, "this one", cost_of_training(name)))
+        cost = call_elsewhere("benchmarks.here:measure", name=name)
+        rows.append(_row(name, "this one", cost))
         rows += [
             _row(name, title(machine), machine["kept"][name])
             for machine in known
@@ -87,35 +88,25 @@ def title(measured: Mapping[str, Any]) -> str:
     return f"{described['cpu']}, {described['cores']} cores, {kind}"
 
 
-def cost_of_training(name: str, **changes: Any) -> dict[str, float]:
-    """Trains a network for a few steps of `fit` in a process of its own.
+def measure(
+    name: str, batch: int | None = None, seconds: float = _SECONDS
+) -> dict[str, float]:
+    """Trains a network for a few steps of `fit`, in a process of its own.
 
     Whether memory is kept between steps holds for a whole process, see
     `tfcaps.keep_memory`.
 
     Args:
         name: A name in `training.models.MODELS`.
-        **changes: Other arguments of `measure` than the commands'.
+        batch: Int. Images in a step. Defaults to that of `benchmarks.models`.
+        seconds: Time after which no further step is begun. Defaults to `8.0`.
 
     Returns:
         For a step the milliseconds by the clock `ms`, those of all cores
         computing `user_ms` and in the kernel `system_ms`, and the page
         `faults`; the most megabytes that the process has held, `peak_mb`; and
         how many `steps` were measured.
-
-    Raises:
-        RuntimeError: If the process fails.
     """
-    cost: dict[str, float] = call_elsewhere(
-        "benchmarks.here:measure", name=name, **changes
-    )
-    return cost
-
-
-def measure(
-    name: str, batch: int | None = None, seconds: float = _SECONDS
-) -> dict[str, float]:
-    """Trains in this process, see `cost_of_training`."""
     import keras
 
     import tfcaps

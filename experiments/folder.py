@@ -219,9 +219,12 @@ class ExperimentFolder:
             return
         before = ExperimentFolder.open(self.path)
         if before._about != self._about:
+            holds, wanted = (
+                ", ".join(f"{key} {value}" for key, value in about.items())
+                for about in (before._about, self._about)
+            )
             raise UserError(
-                f"{self.path} holds {before.title}, not {self.title}; "
-                "give another folder."
+                f"{self.path} holds {holds}, not {wanted}; give another folder."
             )
         self.seeds = tuple(sorted({*before.seeds, *self.seeds}))
 
@@ -235,14 +238,6 @@ class ExperimentFolder:
     @property
     def _about(self) -> dict[str, Any]:
         return {"name": self.name, "recipe": self.recipe, "quick": self.quick}
-
-    @property
-    def title(self) -> str:
-        """The name of the experiment, and how it is run."""
-        words = [self.name]
-        words += [f"by the {self.recipe} recipe"] if self.recipe else []
-        words += ["on a reduced budget"] if self.quick else []
-        return " ".join(words)
 
     def _write_about(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

@@ -12,40 +12,42 @@ another network, measured on the same images with a former version.
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import mean, pstdev
 from typing import Any
 
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, run_command, start_quietly
+from cli import Parser, UserError, run_command
 from markdown_table import markdown
 from training import runs_file
-from training.tables import TITLES, look_up
+from training.tables import TITLES, Column
 
 _NETWORK = "network.json"
 # Title, where it stands in `rem.json`, digits, factor.
-_COLUMNS = (
-    ("right, %", "accuracy_quantized", 2, 100),
-    ("NMI", "named_parts.information", 3, 1),
-    ("purity", "named_parts.purity", 3, 1),
-    ("parts found once, %", "named_parts.found_once", 1, 100),
-    ("leaves on own, %", "named_parts.own", 1, 100),
-    ("on loose, %", "named_parts.loose", 1, 100),
-    ("leaves", "named_parts.leaves", 2, 1),
-    ("perfect trees, %", "named_parts.perfect", 1, 100),
-    ("necessity", "necessity.zero", 3, 1),
-    ("of others active", "necessity_active.zero", 3, 1),
-    ("sufficiency", "sufficiency.zero", 3, 1),
-    ("of the longest", "sufficiency_longest.zero", 3, 1),
-    ("slots, bits", "named_parts.slot_bits", 2, 1),
-    ("the paper's key, bits", "entropy_bits", 2, 1),
-    ("stability", "named_parts.stability", 2, 1),
-    ("pruned, %", "sparsity", 1, 100),
-)
+_COLUMNS = [
+    Column(*each, optional=True)
+    for each in (
+        ("right, %", "accuracy_quantized", 2, 100),
+        ("NMI", "named_parts.information", 3, 1),
+        ("purity", "named_parts.purity", 3, 1),
+        ("parts found once, %", "named_parts.found_once", 1, 100),
+        ("leaves on own, %", "named_parts.own", 1, 100),
+        ("on loose, %", "named_parts.loose", 1, 100),
+        ("leaves", "named_parts.leaves", 2, 1),
+        ("perfect trees, %", "named_parts.perfect", 1, 100),
+        ("necessity", "necessity.zero", 3, 1),
+        ("of others active", "necessity_active.zero", 3, 1),
+        ("sufficiency", "sufficiency.zero", 3, 1),
+        ("of the longest", "sufficiency_longest.zero", 3, 1),
+        ("slots, bits", "named_parts.slot_bits", 2, 1),
+        ("the paper's key, bits", "entropy_bits", 2, 1),
+        ("stability", "named_parts.stability", 2, 1),
+        ("pruned, %", "sparsity", 1, 100),
+    )
+]
 _NOTES = (
     "Mean ± population deviation over seeds, which draw images and weights; "
     "the settings were chosen on other ones. The number of kinds of parts is "
@@ -81,11 +83,7 @@ def run(options: argparse.Namespace) -> None:
             "with training/tables.py --to."
         )
     text = page(options.folder)
-    start_quietly()
-    from tfcaps.files import write_atomically
-
-    with write_atomically(options.folder / "table.md", "w") as file:
-        file.write(text)
+    (options.folder / "table.md").write_text(text, "utf-8")
     print(text)
 
 
@@ -96,37 +94,22 @@ def page(folder: Path) -> str:
         dataset = each.parts["config"]["dataset"]
         for name, model in each.parts["rem"]["models"].items():
             groups.setdefault((dataset, TITLES[name]), {})[each.seed] = model
-    head = ["data set", "model", "seeds", *(title for title, *_ in _COLUMNS)]
+    head = ["data set", "model", "seeds", *(each.title for each in _COLUMNS)]
     rows, seeds = [head], [head]
+
+    def line(dataset: str, title: str, third: Any, *models: Any) -> list[str]:
+        cells = (column.write(models) for column in _COLUMNS)
+        return [dataset, title, str(third), *cells]
+
     other = folder / _NETWORK
     if other.is_file():
         found = json.loads(other.read_text("utf-8"))
-        name = [found["dataset"], found["name"], "1"]
-        rows.append([*name, *_cells([found["model"]])])
-    for (dataset, title), models in sorted(groups.items()):
-        count = str(len(models))
-        rows.append([dataset, title, count, *_cells(list(models.values()))])
-        seeds += [
-            [dataset, title, str(seed), *_cells([models[seed]])]
-            for seed in sorted(models)
-        ]
+        rows.append(line(found["dataset"], found["name"], 1, found["model"]))
+    for names, models in sorted(groups.items()):
+        rows.append(line(*names, len(models), *models.values()))
+        seeds += [line(*names, seed, models[seed]) for seed in sorted(models)]
     tables = (markdown(rows, left=2), *_NOTES, markdown(seeds, left=2))
     return "# Trees that name their parts\n\n" + "\n\n".join(tables) + "\n"
-
-
-def _cells(models: Sequence[Mapping[str, Any]]) -> list[str]:
-    cells = []
-    for _, field, digits, factor in _COLUMNS:
-        try:
-            values = [factor * look_up(model, field) for model in models]
-        except (KeyError, TypeError):
-            cells.append("–")
-            continue
-        text = f"{mean(values):.{digits}f}"
-        if len(values) > 1:
-            text += f" ± {pstdev(values):.{digits}f}"
-        cells.append(text)
-    return cells
 
 
 if __name__ == "__main__":

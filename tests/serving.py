@@ -1,11 +1,11 @@
 """Serves SavedModels on this machine in TensorFlow Serving's formats.
 
-Folders are `<base>/<name>/<version>/`. Messages and status codes are those of
-the server's sources; rows ("instances"), states of versions, batching and
-labels are left out.
+Paths, JSON and protocol buffers are those of its sources. Of its errors there
+is that of a model which it does not have.
 """
 
 import contextlib
+import functools
 import json
 import re
 import threading
@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 import grpc
+import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 from tensorflow.core.protobuf import saved_model_pb2
@@ -23,14 +24,37 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-_PATH = re.compile(r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict|/.*)")
+from tfcaps.export import runtimes
+
+_PATH = re.compile(r"/v1/models/([^/:]+)(/metadata|:predict)")
+
+
+class Model:
+    """A SavedModel: its signatures, and what it answers."""
+
+    def __init__(self, folder):
+        content = (folder / "saved_model.pb").read_bytes()
+        [graph] = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+        self.signatures = get_model_metadata_pb2.SignatureDefMap(
+            signature_def=graph.signature_def
+        )
+        self.ask = runtimes.Model(folder, "savedmodel").load()
+
+
+@functools.cache
+def load(base, name):
+    """Returns the newest version of a model, `None` if there is none."""
+    folder = base / name
+    children = folder.iterdir() if folder.is_dir() else ()
+    versions = [int(p.name) for p in children if p.name.isdecimal()]
+    return Model(folder / str(max(versions))) if versions else None
 
 
 @contextlib.contextmanager
 def serve_rest(base):
     """Yields the URL of a server for the models in a folder."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.models = _Models(base)
+    server.base = base
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
@@ -44,12 +68,9 @@ def serve_rest(base):
 @contextlib.contextmanager
 def serve_grpc(base):
     """Yields the address of a server for the models in a folder."""
-    workers = futures.ThreadPoolExecutor(4)
-    # The server's own limit, 2 GiB.
-    options = [("grpc.max_receive_message_length", 2**31 - 1)]
-    server = grpc.server(workers, options=options)
+    server = grpc.server(futures.ThreadPoolExecutor(4))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        _Servicer(_Models(base)), server
+        _Servicer(base), server
     )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -57,158 +78,58 @@ def serve_grpc(base):
         yield f"127.0.0.1:{port}"
     finally:
         server.stop(None).wait()
-        workers.shutdown()
-
-
-class _ServingError(Exception):
-    """A status of gRPC, and a message."""
-
-
-class _Models:
-    """The models of a folder, each loaded when first asked for."""
-
-    def __init__(self, base):
-        self._base = base
-        self._loaded = {}
-        self._lock = threading.Lock()
-
-    def find(self, name, version=None):
-        """Returns a version of a model, the newest by default."""
-        folders = (self._base / name).glob("*/saved_model.pb")
-        names = [path.parent.name for path in folders]
-        known = sorted(int(name) for name in names if name.isdecimal())
-        if not known or version not in (None, *known):
-            asked = f"Latest({name})"
-            if version is not None:
-                asked = f"Specific({name}, {version})"
-            raise _ServingError(
-                grpc.StatusCode.NOT_FOUND,
-                f"Servable not found for request: {asked}",
-            )
-        folder = self._base / name / str(version or known[-1])
-        with self._lock:
-            if folder not in self._loaded:
-                self._loaded[folder] = _Model(folder)
-            return self._loaded[folder]
-
-
-class _Model:
-    def __init__(self, folder):
-        self.name, self.version = folder.parent.name, int(folder.name)
-        saved = saved_model_pb2.SavedModel()
-        saved.ParseFromString((folder / "saved_model.pb").read_bytes())
-        (graph,) = (
-            graph
-            for graph in saved.meta_graphs
-            if list(graph.meta_info_def.tags) == ["serve"]
-        )
-        self.definitions = dict(graph.signature_def)
-        self._model = tf.saved_model.load(str(folder))
-
-    def predict(self, signature, inputs):
-        """Returns the outputs of a signature, arrays by their names."""
-        if signature not in self.definitions:
-            raise _ServingError(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f'Serving signature name: "{signature}" not found in '
-                "signature def",
-            )
-        infos = self.definitions[signature].inputs
-        if not isinstance(inputs, dict):
-            inputs = dict.fromkeys(infos, inputs)
-        tensors = {
-            key: tf.constant(inputs[key], tf.as_dtype(info.dtype))
-            for key, info in infos.items()
-        }
-        outputs = self._model.signatures[signature](**tensors)
-        return {key: outputs[key].numpy() for key in sorted(outputs)}
 
 
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
     def do_GET(self):
-        self._answer(_metadata)
+        self._answer()
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(lambda model: _predict(model, json.loads(body)))
+        self._answer(**json.loads(body))
 
     def log_message(self, *args):
         pass
 
-    def _answer(self, make):
-        name, version, _ = _PATH.fullmatch(self.path).groups()
-        try:
-            model = self.server.models.find(
-                unquote(name), version and int(version)
+    def _answer(self, inputs=None, signature_name="serving_default"):
+        name, what = _PATH.fullmatch(self.path).groups()
+        model = load(self.server.base, unquote(name))
+        status = 200 if model else 404
+        if model is None:
+            missing = f"Servable not found for request: Latest({unquote(name)})"
+            content = {"error": missing}
+        elif what == "/metadata":
+            # Each number of 64 bits becomes a string.
+            signatures = MessageToDict(
+                model.signatures,
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
             )
-            status, content = 200, make(model)
-        except _ServingError as error:
-            code, message = error.args
-            status = 404 if code == grpc.StatusCode.NOT_FOUND else 400
-            content = {"error": message}
+            content = {"metadata": {"signature_def": signatures}}
+        else:
+            known = model.signatures.signature_def[signature_name].inputs
+            dtype = tf.as_dtype(known["images"].dtype).as_numpy_dtype
+            values = inputs["images"] if isinstance(inputs, dict) else inputs
+            outputs = model.ask(signature_name, np.array(values, dtype))
+            lists = {key: value.tolist() for key, value in outputs.items()}
+            (first, *more) = lists.values()
+            content = {"outputs": lists if more else first}
         text = json.dumps(content).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
 
 
-def _metadata(model):
-    """Returns what the server prints: each number of 64 bits is a string."""
-    definitions = MessageToDict(
-        get_model_metadata_pb2.SignatureDefMap(signature_def=model.definitions),
-        preserving_proto_field_name=True,
-        always_print_fields_with_no_presence=True,
-    )
-    spec = {
-        "name": model.name,
-        "signature_name": "",
-        "version": str(model.version),
-    }
-    return {"model_spec": spec, "metadata": {"signature_def": definitions}}
-
-
-def _predict(model, request):
-    """Answers columns ("inputs") with columns."""
-    signature = request.get("signature_name", "serving_default")
-    outputs = model.predict(signature, request["inputs"])
-    lists = {key: value.tolist() for key, value in outputs.items()}
-    (first, *more) = lists.values()
-    return {"outputs": lists if more else first}
-
-
 class _Servicer(prediction_service_pb2_grpc.PredictionServiceServicer):
-    def __init__(self, models):
-        self._models = models
+    def __init__(self, base):
+        self._base = base
 
     def Predict(self, request, context):
-        spec = request.model_spec
-        signature = spec.signature_name or "serving_default"
-        inputs = {k: tf.make_ndarray(v) for k, v in request.inputs.items()}
-        try:
-            version = spec.version.value if spec.HasField("version") else None
-            model = self._models.find(spec.name, version)
-            outputs = model.predict(signature, inputs)
-        except _ServingError as error:
-            context.abort(*error.args)
+        model = load(self._base, request.model_spec.name)
+        signature = request.model_spec.signature_name or "serving_default"
+        images = tf.make_ndarray(request.inputs["images"])
         response = predict_pb2.PredictResponse()
-        for key, value in outputs.items():
-            response.outputs[key].CopyFrom(_proto(value))
-        response.model_spec.name = spec.name
-        response.model_spec.signature_name = signature
-        response.model_spec.version.value = model.version
+        for key, value in model.ask(signature, images).items():
+            response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
         return response
-
-
-def _proto(array):
-    """Returns an array as the server sends it: as a field of numbers."""
-    proto = tf.make_tensor_proto(array.ravel()[:0], array.dtype)
-    proto.ClearField("tensor_shape")
-    for side in array.shape:
-        proto.tensor_shape.dim.add().size = side
-    field = {"f": proto.float_val, "i": proto.int64_val}[array.dtype.kind]
-    field.extend(array.ravel().tolist())
-    return proto

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import here
 from benchmarks.common import main
+from benchmarks.measure import call_elsewhere
 from tests.benchmarks.results import MACHINE, cells
 
 COST = {
@@ -28,7 +29,7 @@ def test_known_machines_stand_below_this_one(tmp_path, monkeypatch, capsys):
         for kind in ("as it is", "as without AVX-512")
     ]
     (tmp_path / "here.json").write_text(json.dumps(known))
-    monkeypatch.setattr(here, "cost_of_training", lambda name: COST)
+    monkeypatch.setattr(here, "call_elsewhere", lambda _, name: COST)
     networks = "parts_capsnet,dr_capsnet_small"
     assert command("--networks", networks, "--out", str(tmp_path)) == 0
     text = capsys.readouterr().out
@@ -50,8 +51,9 @@ def test_a_broken_file_is_one_sentence(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_network_is_measured_in_a_process_of_its_own():
-    cost = here.cost_of_training("dr_capsnet_small", batch=2, seconds=0.0)
+    flags = {"name": "dr_capsnet_small", "batch": 2, "seconds": 0.0}
+    cost = call_elsewhere("benchmarks.here:measure", **flags)
     assert cost.keys() == COST.keys() and cost["steps"] == 1
     assert cost["ms"] > 0 and cost["peak_mb"] > 100
     with pytest.raises(RuntimeError, match="'unknown'.* ended with status"):
-        here.cost_of_training("unknown")
+        call_elsewhere("benchmarks.here:measure", name="unknown")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import figures as experiment_figures
+from experiments import named_parts
 from experiments import table as experiment_table
 from experiments.folder import ExperimentFolder
 from tests.experiment_runs import (
@@ -151,6 +152,11 @@ def test_runs_in_the_repository_are_all_of_their_experiment(path):
     kept = runs_file.read_file(path / "runs.jsonl")
     runs = {(run.name, run.seed) for run in ExperimentFolder.open(path).runs()}
     assert kept and {run.key for run in kept} <= runs
+
+
+def test_the_table_of_named_parts_is_that_of_its_runs():
+    folder = _KEPT[0].parent / "named_parts"
+    assert (folder / "table.md").read_text("utf-8") == named_parts.page(folder)
 
 
 def test_experiments_in_the_repository_are_in_one_file_each():

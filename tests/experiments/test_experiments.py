@@ -124,9 +124,10 @@ def test_a_setting_that_is_newer_than_a_run_was_as_before(
 def test_a_folder_of_another_experiment_is_an_error(tmp_path, fake, capsys):
     assert call(tmp_path) == 0
     assert call(tmp_path, "--recipe", "paper") == 2
-    assert "holds table_1 by the short recipe, not" in capsys.readouterr().err
+    held = "holds name table_1, recipe short, quick False, not"
+    assert held in capsys.readouterr().err
     assert call(tmp_path, "--quick") == 2
-    assert "recipe on a reduced budget; give" in capsys.readouterr().err
+    assert "recipe short, quick True; give" in capsys.readouterr().err
 
 
 def test_quick_is_reduced_and_says_so(tmp_path, fake, monkeypatch):

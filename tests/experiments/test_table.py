@@ -1,6 +1,7 @@
 """What the table of an experiment says, and which experiments there are."""
 
 import csv
+import dataclasses
 import json
 
 import pytest
@@ -10,7 +11,12 @@ from experiments import experiment
 from experiments import table as experiment_table
 from experiments.folder import ExperimentFolder
 from tests.experiment_runs import ALL, call, cells, row
-from training.tables import Column
+from tests.training.test_run import tiny_data
+from tfcaps import rem
+from training import datasets, networks, results
+from training.configs import Config
+from training.folder import RunFolder
+from training.tables import Column, look_up
 
 
 def test_a_table_has_ours_published_and_the_difference(tmp_path, fake):
@@ -163,3 +169,40 @@ def test_a_line_without_a_run_shows_that_above_and_settings_add_up(monkeypatch):
     assert vanilla.config == rem.config
     assert (rem.config.epochs, rem.config.mode) == (3, "midrise")
     assert q.config.levels == (11, 6) and q.config.mode == "midtread"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The report in the `rem.json` of a network that was not trained."""
+    tmp_path = tmp_path_factory.mktemp("measured")
+    config = Config(
+        dataset=tiny_data(tmp_path / "tiny.npz"), rem=True, baseline=False
+    )
+    folder = RunFolder(tmp_path / "run", config)
+    folder.create()
+    data = datasets.load(config.dataset)
+    model = networks.build_for(data, config, decoder=False)
+    folder.save_reports(*results.measure(config, data, {"rem": model}))
+    saved = json.loads((folder.path / "rem.json").read_text())
+    return saved["models"]["rem"]
+
+
+@pytest.mark.parametrize(("name", "recipe"), ALL)
+def test_what_tables_show_is_what_runs_leave(measured, name, recipe):
+    # Tiny images have no masks, see tests/training/test_run_parts.py.
+    maps = ("relevance_mass", "relevance_mass_uniform", "pointing")
+    model = {
+        **measured,
+        "parts": {f.name: 0.5 for f in dataclasses.fields(rem.TreesOnParts)},
+        "tests": {
+            "familiar": measured,
+            "expanded": measured,
+            "maps": dict.fromkeys(maps, 0.5),
+            "pairs": {"pointing": 0.5},
+        },
+    }
+    classes = {"per_class": {"num_keys": [1] * 10}}
+    for shown in experiment.load(name, recipe).rows:
+        for field in filter(None, shown.fields):
+            known = {**model, **classes} if "num_keys" in field else model
+            look_up({"baseline": known, "rem": known}, field)

@@ -53,41 +53,34 @@ def read_samples(path: Path, shape: tuple[int, ...], images: str) -> Samples:
             x_train, x_test, y_test = (
                 arrays[name] for name in ("x_train", "x_test", "y_test")
             )
+        labels = y_test.reshape(len(x_test))
+        if labels.dtype.kind not in "iu":
+            raise ValueError(f"y_test is {labels.dtype}")
+        # The same images of a set every time.
+        fitted, rows = (
+            np.random.RandomState(0).permutation(len(each))[:most]
+            for each, most in ((x_train, _CALIBRATION), (x_test, _TEST))
+        )
+        return Samples(
+            _sent(x_train[fitted], shape, images),
+            _sent(x_test[rows], shape, images),
+            labels[rows],
+        )
     except (OSError, ValueError, KeyError, IndexError, BadZipFile) as error:
         raise ExportError(
-            f"{path} must be an .npz file with the arrays x_train, x_test and "
-            f"y_test: {error}."
+            f"{path} must be an .npz file with x_train and x_test, images "
+            f"{list(shape)} of uint8 or floats, and y_test, the whole number "
+            f"of a class for each of x_test: {error}."
         ) from error
-    labels = y_test.reshape(len(y_test), -1)
-    if labels.shape != (len(x_test), 1) or labels.dtype.kind not in "iu":
-        raise ExportError(
-            f"{path}: y_test must have a class, a whole number, for each of "
-            f"{len(x_test)} images; it is {y_test.dtype} {list(y_test.shape)}."
-        )
-    # The same images of a set every time.
-    fitted, rows = (
-        np.random.RandomState(0).permutation(len(each))[:most]
-        for each, most in ((x_train, _CALIBRATION), (x_test, _TEST))
-    )
-    return Samples(
-        _sent(path, x_train[fitted], shape, images),
-        _sent(path, x_test[rows], shape, images),
-        labels[rows, 0],
-    )
 
 
-def _sent(
-    path: Path, pixels: Array, shape: tuple[int, ...], images: str
-) -> Array:
+def _sent(pixels: Array, shape: tuple[int, ...], images: str) -> Array:
     """Returns pixels as a client sends them."""
-    if pixels.ndim == len(shape):  # without the axis of channels
-        pixels = pixels[..., None]
+    if pixels.dtype != np.uint8 and pixels.dtype.kind != "f":
+        raise ValueError(f"images are {pixels.dtype}")
+    # Those in a file may lack the axis of channels.
+    pixels = pixels.reshape(len(pixels), *shape)
     is_raw = pixels.dtype == np.uint8
-    if pixels.shape[1:] != shape or not (is_raw or pixels.dtype.kind == "f"):
-        raise ExportError(
-            f"{path}: the model takes images {list(shape)}, uint8 or floats; "
-            f"these are {pixels.dtype} {list(pixels.shape[1:])}."
-        )
     if images == "uint8":
         return pixels if is_raw else np.rint(255 * pixels).astype("uint8")
     scale = np.float32(IMAGES["uint8"] if is_raw else 1)

@@ -100,7 +100,6 @@ def save(
         "images": images,
         "levels": levels,
         "levels_mode": levels_mode,
-        "sparsity": _sparsity(served),
         "formats": list(formats),
         "signatures": describe(network),
         "versions": _versions(),
@@ -151,14 +150,6 @@ def _compacted(model: keras.Model) -> keras.Model:
         for each in (model, small)
     )
     return small if before == after else model
-
-
-def _sparsity(model: keras.Model) -> float:
-    """Returns the share of zeros, 0 for a model without weights to prune."""
-    try:
-        return rem.sparsity(model)
-    except ValueError:
-        return 0.0
 
 
 def _versions() -> dict[str, str]:
