@@ -347,7 +347,7 @@ def _write_table(path: Path, answers: Sequence[Answer]) -> None:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow([*head, *["true_class"] * with_truth])
         for a in answers:
-            cells = [a.picture.path]
+            cells = [str(a.picture.path)]
             for name, length in zip(a.classes, a.lengths, strict=True):
                 cells += [name, f"{length:.4f}"]
             rows.writerow([*cells, *[a.picture.truth] * with_truth])

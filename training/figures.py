@@ -65,8 +65,8 @@ def of_dictionaries(
     rows = [
         {**row, "model": TITLES[row["model"]]} for row in folder.read_metrics()
     ]
-    names = {"class_names": data.class_names}
-    levels = {"levels": config.class_levels, "mode": config.mode, **names}
+    names: Any = {"class_names": data.class_names}
+    levels: Any = {"levels": config.class_levels, "mode": config.mode, **names}
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"

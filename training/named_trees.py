@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -65,7 +66,7 @@ def of_test_images(
         labels=one_class(labels)[rows].tolist(),
     )
     first, *others = [shown("named_tree", drawing) for drawing in drawings]
-    again = {"heading": "Another one", "caption": "As above."}
+    again: Any = {"heading": "Another one", "caption": "As above."}
     found = [first, *(one._replace(**again) for one in others)]
     return {f"named_tree_{k}": one for k, one in enumerate(found, 1)}
 

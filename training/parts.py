@@ -71,7 +71,7 @@ def measure(model: keras.Model, data: Data) -> OnParts:
         return OnParts(named=rem.named_parts(trees))
     masks, predicted = data.masks[:_MOST], trees.predicted
     own, loose = _of_class(masks, predicted, masks.parts, masks.loose, False)
-    there = own.any(axis=(1, 2, 3))
+    there: Any = own.any(axis=(1, 2, 3))
     if not there.any():
         return OnParts(named=rem.named_parts(trees))
     own, loose, masks = own[there], loose[there], masks[there]
@@ -123,7 +123,7 @@ def maps_of_pairs(model: keras.Model, data: Data) -> dict[str, float]:
     if not there.any():
         return {}
     images, digits = data.test.images[:_MOST][there], masks.parts[there]
-    classes = masks.of_classes[there]
+    classes = data.masks.of_classes[:_MOST][there]
     own, other = [], []
     for k in range(2):
         maps = rem.coupling_maps(model, images, classes[:, k])

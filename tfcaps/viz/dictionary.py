@@ -119,7 +119,7 @@ def coupling_histograms(
             mean = np.average(values[keys], axis=0, weights=trees.counts(j))
             children[name][labels[j]], *_ = panel.hist(
                 mean,
-                edges,
+                edges.tolist(),
                 histtype="step" if index else "stepfilled",
                 alpha=1.0 if index else 0.5,
                 color=colour(index),
@@ -302,7 +302,7 @@ def _draw_tree(
 
 
 def _panels(
-    classes: int, width: float, above: float, high: float, **shared: bool
+    classes: int, width: float, above: float, high: float, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
     """Returns a figure, and a panel for each class, five in a row."""
     columns = min(classes, 5)

@@ -195,7 +195,7 @@ def _draw_name(panel: Axes, row: Mapping[str, Any], labels: Labels) -> None:
     if abs(offset[1]) > 20:  # too far to be clear
         line: Any = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.6}
         panel.annotate(
-            "", at, offset, textcoords="offset points", arrowprops=line
+            "", at, tuple(offset), textcoords="offset points", arrowprops=line
         )
 
 

@@ -124,7 +124,7 @@ def named_tree(
     if parts is not None:
         _draw_parts(page, np.asarray(parts), types, top, number)
     _draw_lengths(page, seen, shown, lengths, classes, predicted)
-    names = ("as it is", "without the tree", "tree alone")
+    rows = ("as it is", "without the tree", "tree alone")
     data = {
         "image": seen,
         "label": label,
@@ -135,9 +135,7 @@ def named_tree(
         "outside": [_child(tree, k, types) for k in shown.outside],
         "place": None if place is None else place[::-1].round(3),
         "blueprint": None if blueprint is None else np.asarray(blueprint),
-        "lengths": dict(
-            zip(names, lengths.astype(float).round(6), strict=True)
-        ),
+        "lengths": dict(zip(rows, lengths.astype(float).round(6), strict=True)),
     }
     return Drawing(page.figure, for_json(data))
 
@@ -297,7 +295,8 @@ def _draw_points(panel: Axes, seen: Array, shown: _Shown, size: float) -> None:
     """Draws leaves, the strongest over the others, and hollow other ones."""
     leaves, width = shown.leaves[::-1], 1.4 if size > 10 else 0
     filled: Any = {"c": shown.colours(leaves), "edgecolors": "w", "zorder": 4}
-    panel.scatter(*shown.places[leaves].T, s=size, linewidths=width, **filled)
+    x, y = shown.places[leaves].T
+    panel.scatter(x, y, s=size, linewidths=width, **filled)
     x, y = shown.places[shown.outside].T
     for tints, width, order in (
         ("w", 3.2, 3.4),
@@ -311,7 +310,7 @@ def _draw_points(panel: Axes, seen: Array, shown: _Shown, size: float) -> None:
 
 def _draw_place(panel: Axes, place: Array) -> None:
     look: Any = {"marker": "P", "c": "w", "edgecolors": "k", "lw": 1.2}
-    panel.scatter(*place, s=150, zorder=5, **look)
+    panel.scatter(place[0], place[1], s=150, zorder=5, **look)
 
 
 def _draw_legend(panel: Axes, has_place: bool, has_outside: bool) -> None:

@@ -35,7 +35,7 @@ _COLORMAP = "YlOrRd"
 def parse_tree(
     trees: ParseTree | Mapping[str, ParseTree],
     *,
-    images: Sequence[Array] | None = None,
+    images: Sequence[Array] | Array | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Drawing:
     """Draws parse trees, the classes above and the first capsules below.
@@ -130,14 +130,16 @@ def _draw(panel: Axes, tree: ParseTree, labels: Sequence[str]) -> None:
         zip(tree.activations, tree.reached, strict=True)
     ):
         x, few = places[layer], len(activations) <= _MANY
+        y = np.full(len(x), float(layer))
         size = float(np.clip(900 / len(x), 6, 60))
         if few:
             pale: Any = {"c": "0.9", "edgecolors": "0.6", "linewidths": 0.4}
-            y = np.full(np.sum(~reached), layer)
-            panel.scatter(x[~reached], y, s=0.4 * size, zorder=2, **pale)
+            panel.scatter(
+                x[~reached], y[~reached], s=0.4 * size, zorder=2, **pale
+            )
         panel.scatter(
             x[reached],
-            np.full(np.sum(reached), layer),
+            y[reached],
             s=size,
             c=activations[reached],
             cmap=_COLORMAP,
