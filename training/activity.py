@@ -23,11 +23,7 @@ Layers = dict[str, dict[str, float]]
 
 
 class Activity:
-    """Measures the capsule layers of a network again and again.
-
-    Args:
-        network: From images to class lengths; its layers are shared.
-    """
+    """Measures the capsule layers of a network again and again."""
 
     def __init__(self, network: keras.Model):
         network = rem.encoder(network)
@@ -56,9 +52,6 @@ class Activity:
         `silent`, the share of its capsules that are silent for all images;
         `activation`, the mean over capsules and images, 0 to 1;
         `vote_length`, the mean length of the votes for its capsules.
-
-        Args:
-            images: `[n, h, w, c]`, as the network takes them.
         """
         shown = self._model.predict_on_batch(images)
         return {

@@ -21,14 +21,14 @@ class Augmentation:
         crop: Rows and columns that are cut out at a random place, or `None`.
         flip: Exchange left and right of half of the images, at random.
         rotation: Largest rotation in degrees, to each side; bilinear.
-        zoom: Least and largest factor of the size, or `None`.
+        zoom: Least and largest factor of the size, or `()`.
         fill: What comes in by a shift, a rotation or a zoom: `"black"`, or
             `"edge"`, the nearest pixels of the image.
-        brightness: Least and largest factor of all pixels, or `None`.
+        brightness: Least and largest factor of all pixels, or `()`.
         brightness_delta: Most that is added to all pixels, or subtracted, where
             white is 1.
         contrast: Least and largest factor of how far the pixels are from the
-            mean of their image, or `None`.
+            mean of their image, or `()`.
         recolour: Share of the images whose channels are exchanged at random;
             half as many become negatives.
         pairs: Add a digit of another class to each image, see
@@ -39,11 +39,11 @@ class Augmentation:
     crop: int | None = None
     flip: bool = False
     rotation: float = 0.0
-    zoom: tuple[float, float] | None = None
+    zoom: tuple[float, ...] = ()
     fill: str = "black"
-    brightness: tuple[float, float] | None = None
+    brightness: tuple[float, ...] = ()
     brightness_delta: float = 0.0
-    contrast: tuple[float, float] | None = None
+    contrast: tuple[float, ...] = ()
     recolour: float = 0.0
     pairs: bool = False
 
@@ -54,7 +54,7 @@ class Augmentation:
             images: Images as they were read.
             draw: Where the random numbers come from.
         """
-        at_once = self.fill == "edge" or self.zoom is not None
+        at_once = self.fill == "edge" or self.zoom
         if at_once and self.crop is None and not self.pairs:
             return self._moved(images, draw, self.shift, self.flip)
         # With pairs each digit is shifted before they are merged.
@@ -65,7 +65,7 @@ class Augmentation:
         if self.flip:
             mirrored = draw.random((len(images), 1, 1, 1)) < 0.5
             images = np.where(mirrored, images[:, :, ::-1], images)
-        if self.zoom is not None:
+        if self.zoom:
             images = self._moved(images, draw, shift=0, flip=False)
         elif self.rotation:
             images = rotated(images, self.rotation, draw)
@@ -80,7 +80,8 @@ class Augmentation:
     ) -> Pixels:
         """Does all at once, so that pixels are interpolated once."""
         count = len(images)
-        zoom = draw.uniform(*(self.zoom or (1.0, 1.0)), count)
+        low, high = self.zoom or (1.0, 1.0)
+        zoom = draw.uniform(low, high, count)
         angles = np.deg2rad(draw.uniform(-1.0, 1.0, count) * self.rotation)
         offsets = draw.uniform(-1.0, 1.0, (count, 2)) * shift
         mirrored = flip & (draw.random(count) < 0.5)
@@ -103,12 +104,12 @@ class Augmentation:
             numbers = draw.uniform(low, high, (len(images), 1, 1, 1))
             return numbers.astype(np.float32)
 
-        if self.brightness is not None:
+        if self.brightness:
             images = _clipped(images * each_image(*self.brightness))
         if self.brightness_delta:
             limit = self.brightness_delta
             images = _clipped(images + each_image(-limit, limit))
-        if self.contrast is not None:
+        if self.contrast:
             mean = images.reshape(len(images), -1).mean(axis=1)
             mean = mean[:, np.newaxis, np.newaxis, np.newaxis]
             factor = each_image(*self.contrast)

@@ -5,7 +5,6 @@ Those of `keras.applications` are trained on ImageNet. They take images in
 images is a part of it.
 """
 
-import difflib
 import re
 import warnings
 from pathlib import Path
@@ -52,13 +51,10 @@ def load(name: str, folder: str | None, shape: Shape) -> keras.Model:
     for path in (Path(folder or ".") / name, Path(name)):
         if path.is_file():
             return read_model(path)
-    known = {known.lower(): known for known in NAMES}
-    near = difflib.get_close_matches(name.lower(), known, cutoff=0.5)
-    such = [known[match] for match in near] or ["MobileNetV3Small"]
     raise UserError(
         f"there is no backbone {name!r}, neither as a path nor in the folder "
         "of --data-dir; give a .keras file of a trained network without its "
-        f"top, or a name of keras.applications, such as {', '.join(such)}."
+        "top, or a name of keras.applications, such as MobileNetV3Small."
     )
 
 
@@ -70,11 +66,7 @@ def is_application(name: str | None) -> bool:
 def application(name: str, shape: Shape) -> keras.Model:
     """Returns a network up to the deepest feature map with enough positions.
 
-    Args:
-        name: One of `NAMES`.
-        shape: Rows, columns and channels of an image. Where the network takes
-            only larger ones, it is one for these.
-
+    For images that are too small for it, it is one for the smallest it takes.
     Returns:
         A model from images in [0, 1] to the map. Its output layer has the name
         of the layer that makes the map.

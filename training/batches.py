@@ -153,21 +153,14 @@ def training_batches(
         )
 
     def arrange(images: Floats, labels: Array) -> tuple[Any, Any]:
-        known = {"images": images, "labels": labels.astype(np.int32)}
-        wanted = {
-            "lengths": labels,
-            "reconstruction": images,
-            "evidence": labels,
-            "presence": labels,
-            "couplings": labels,
-            "counterfactual": labels,
-        }
         x: Any = images
         if len(inputs) > 1:
-            x = {name: known[name] for name in inputs}
+            x = {"images": images, "labels": labels.astype(np.int32)}
         y: Any = labels
         if isinstance(model.output, dict):
-            y = {name: wanted[name] for name in model.output}
+            y = dict.fromkeys(model.output, labels)
+            if "reconstruction" in y:
+                y["reconstruction"] = images
         return x, y
 
     return make(
@@ -185,12 +178,8 @@ def training_batches(
 
 def augmentation(config: Config) -> Augmentation:
     """Returns what may happen to a training image."""
-    names = [field.name for field in dataclasses.fields(Augmentation)]
-    given = {name: getattr(config, name) for name in names}
-    settings: dict[str, Any] = {
-        name: None if value == () else value for name, value in given.items()
-    }
-    return Augmentation(**settings)
+    fields = dataclasses.fields(Augmentation)
+    return Augmentation(**{f.name: getattr(config, f.name) for f in fields})
 
 
 def check_shift(data: Data, config: Config) -> None:

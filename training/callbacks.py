@@ -16,7 +16,6 @@ from tfcaps.files import put_in_place, write_atomically
 from training import devices
 from training.activity import Activity
 from training.batches import Batches
-from training.configs import Config
 from training.folder import RunFolder
 from training.image_data import Split
 
@@ -216,8 +215,8 @@ class Measure(keras.callbacks.Callback):
         name: Name of the model.
         network: From images to class lengths.
         test: The test images, of which some are measured.
-        config: Settings of the run; `epochs` is the last one of the training.
-        folder: Where the measures go.
+        epochs: Int. Those of the training.
+        folder: Where the measures go, and the settings.
 
     Attributes:
         row: The latest line, or `None`.
@@ -228,7 +227,7 @@ class Measure(keras.callbacks.Callback):
         name: str,
         network: keras.Model,
         test: Split,
-        config: Config,
+        epochs: int,
         folder: RunFolder,
     ):
         super().__init__()
@@ -237,15 +236,16 @@ class Measure(keras.callbacks.Callback):
         self.name = name
         self.network = network
         self.test = Batches(*test.take(rows), batch_size=256)
-        self.config = config
+        self.epochs = epochs
         self.folder = folder
         self.row: dict[str, Any] | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.local = devices.Local(self.network)
         with devices.alone():
+            config = self.folder.config
             self.evaluator = rem.Evaluator(
-                self.local.model, self.config.levels, mode=self.config.mode
+                self.local.model, config.levels, mode=config.mode
             )
             self.activity = Activity(self.local.model)
         self.step_seconds: list[float] = []
@@ -260,7 +260,7 @@ class Measure(keras.callbacks.Callback):
         self, epoch: int, logs: dict[str, float] | None = None
     ) -> None:
         logs = {} if logs is None else logs
-        measured = _measured_epochs(self.config.epochs)
+        measured = _measured_epochs(self.epochs)
         if epoch not in measured and not self.model.stop_training:
             return
         self.local.update()
@@ -312,12 +312,7 @@ def _short(name: str) -> str:
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """Keras' own callback, with what is measured besides the training.
-
-    Args:
-        folder: Where the logs of the run go.
-        measure: The callback that measures, which must come before.
-    """
+    """Keras' own callback, also of what `measure`, called before, measures."""
 
     def __init__(self, folder: Path, measure: Measure):
         super().__init__(str(folder / measure.name), write_graph=False)

@@ -14,7 +14,7 @@ import cli
 
 # The main job trains on it unless another is named.
 DEFAULT_DATASET = "figures"
-# Names of pruning, and groups of weights and units, as in `training/pruning.py`
+# Names of pruning, and groups of weights, as in `training/pruning.py`
 # and `tfcaps.rem`, which take long to load.
 STRATEGIES = {
     "polynomial": "the smallest magnitudes, more and more of them (tfmot)",
@@ -25,7 +25,6 @@ STRATEGIES = {
     "none": "nothing",
 }
 TARGETS = ("transformations", "kernels")
-UNITS = ("filters", "types", "children")
 # What older versions could set, and the value that is still meant. A network
 # that was trained with another is read; such a training does not go on.
 GONE = {
@@ -40,6 +39,8 @@ GONE = {
     "stop_accuracy": None,
     "hard_margin_from": None,
     "dense_head_on": "features",
+    "fine_tune_epochs": 0,
+    "pruning_units": ["filters", "types"],
 }
 # A routing called `name` is the class in `tfcaps/routing/name.py`.
 _ROUTINGS = Path(__file__).parents[1] / "tfcaps" / "routing"
@@ -59,7 +60,7 @@ class Setting:
         about: What it is; the help of its flag, if it has one.
         limits: Least and greatest value, the latter `None` for any.
         choices: The values it may have; none for any.
-        flag: Its flag: `True` for its own name, or another one, or `False`.
+        flag: Whether it has a flag, of its name.
         metavar: Stands for the value in `--help`. Defaults to one for its type.
         read: Function from the flag's text to the value. Defaults to the one
             for its type, within the limits.
@@ -70,7 +71,7 @@ class Setting:
     about: str
     limits: tuple[float, float | None] | None = None
     choices: tuple[str, ...] = ()
-    flag: bool | str = True
+    flag: bool = True
     metavar: str | None = None
     read: Callable[[str], Any] | None = None
     before: Any = None
@@ -119,16 +120,6 @@ def _factors(text: str) -> tuple[float, ...]:
             "0.8,1.25"
         )
     return numbers
-
-
-def _units(text: str) -> tuple[str, ...]:
-    """Reads `filters,types`."""
-    names = tuple(text.split(","))
-    if not set(names) <= set(UNITS):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be names out of {', '.join(UNITS)}, with commas"
-        )
-    return names
 
 
 def _levels(text: str) -> int | tuple[int, ...]:
@@ -246,13 +237,6 @@ class NetworkSettings:
         ".keras file without its top (in --data-dir or a path), on whose "
         "feature map --model parts_capsnet, one of its kind, or dr_capsnet "
         "then stands",
-    )
-    fine_tune_epochs: int = setting(
-        0,
-        "further epochs in which the backbone is trained too, at a tenth of "
-        "the learning rate",
-        _FROM_0,
-        flag="fine-tune",
     )
     routing: str | None = setting(
         None,
@@ -395,13 +379,6 @@ class RemSettings:
     )
     min_accuracy: float = unflagged(
         0.0, "validation accuracy below which it prunes nothing", _SHARE
-    )
-    pruning_units: tuple[str, ...] = setting(
-        ("filters", "types"),
-        f"what structured pruning removes, out of {', '.join(UNITS)}, with "
-        "commas; see `tfcaps.rem.prune_structured`",
-        read=_units,
-        metavar="NAMES",
     )
     pruning_criterion: str = setting(
         "magnitude",
@@ -613,10 +590,8 @@ def add_flags(group: str, add: Callable[..., argparse.Action]) -> None:
     declared = typing.get_type_hints(GROUPS[group])
     for name, known in settings_of(GROUPS[group]).items():
         if known.flag:
-            word = name if known.flag is True else known.flag
             add(
-                f"--{word.replace('_', '-')}",
-                dest=name,
+                f"--{name.replace('_', '-')}",
                 help=known.about,
                 **_action(known, declared[name]),
             )

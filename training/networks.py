@@ -26,8 +26,6 @@ def build_for(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         UserError: If a name is unknown, the images do not fit, or there is no
             such backbone.
     """
-    if config.fine_tune_epochs and config.backbone is None:
-        raise UserError("--fine-tune needs a --backbone to be fine-tuned.")
     mean, std = config.mean, config.std
     if backbones.is_application(config.backbone):
         mean, std = (), ()  # it scales images as it has learnt to

@@ -28,14 +28,7 @@ _SHARP_AT = 0.6
 def with_outputs(
     network: keras.Model, name: str, config: Config, data: Data
 ) -> keras.Model:
-    """Returns a network with the outputs that it is trained on.
-
-    Args:
-        network: From images, or features, to lengths.
-        name: `"baseline"`, or `"rem"`.
-        config: Settings of this training.
-        data: What it is trained on.
-    """
+    """Returns a network with the outputs that it is trained on."""
     if models.network(config.model).loss == "evidence":
         if config.width_start is not None:
             return tfcaps.models.with_templates(network)

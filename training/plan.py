@@ -117,14 +117,14 @@ def _show_training(
 ) -> float:
     """Prints how a model is trained, and returns the seconds."""
     config = folder.config.of(name)
-    done, tuned = (
-        BackUp(folder.backup_path(backup)).epochs
-        for backup in (name, f"{name}-tuned")
-    )
-    timed = _time(name, data, config, strategy)
-    total = 0.0
+    start = starting.network(config) if name == "rem" else None
+    with devices.scope(strategy):
+        setup = train.prepare(name, data, config, strategy, start)
+        seconds = _step_seconds(setup)
+    steps = setup.batches.num_batches
+    done = BackUp(folder.backup_path(name)).epochs
+    left, total = config.epochs - done, 0.0
     if name == "baseline" and config.trials > 1 and not done:
-        (steps, seconds), *_ = timed
         print(
             f"training  {TITLES[name]}: {config.trials} starts, of which half "
             f"go on after an epoch, and the best after {train.TRIAL_EPOCHS} "
@@ -132,44 +132,16 @@ def _show_training(
         )
         others = train.epochs_of_starts(config) - train.TRIAL_EPOCHS
         total += others * steps * seconds
-    for what, epochs, past, (steps, seconds) in zip(
-        ("", ", fine-tuning"),
-        (config.epochs, config.fine_tune_epochs),
-        (done, max(tuned - config.epochs, 0)),
-        timed,
-        strict=False,
-    ):
-        left = epochs - past
-        print(
-            f"training  {TITLES[name]}{what}: {left}{' more' if past else ''} "
-            f"epochs of {steps} steps of {config.batch_size} images, "
-            f"{1000 * seconds:.0f} ms a step, {_about(config)} "
-            f"{_duration(left * steps * seconds)}"
-        )
-        total += left * steps * seconds
-    return total
+    print(
+        f"training  {TITLES[name]}: {left}{' more' if done else ''} epochs of "
+        f"{steps} steps of {config.batch_size} images, {1000 * seconds:.0f} ms "
+        f"a step, {_about(config)} {_duration(left * steps * seconds)}"
+    )
+    return total + left * steps * seconds
 
 
-def _time(
-    name: str, data: Data, config: Config, strategy: Strategy | None
-) -> list[tuple[int, float]]:
-    """Returns the steps of an epoch, and the seconds of one.
-
-    Of the capsules, and of the fine-tuning if there is to be any.
-    """
-    start = starting.network(config) if name == "rem" else None
-    with devices.scope(strategy):
-        setup = train.prepare(name, data, config, strategy, start)
-        timed = [_time_of(setup)]
-        if config.fine_tune_epochs:
-            with train.tuned(
-                name, setup.model, data, config, strategy
-            ) as setup:
-                timed.append(_time_of(setup))
-    return timed
-
-
-def _time_of(setup: train.Setup) -> tuple[int, float]:
+def _step_seconds(setup: train.Setup) -> float:
+    """Trains a few steps, and returns the seconds of the fastest."""
     clock = _Clock()
     count = min(setup.batches.num_batches, _TIMED)
     setup.trained.fit(
@@ -180,8 +152,7 @@ def _time_of(setup: train.Setup) -> tuple[int, float]:
         verbose=0,
         callbacks=[clock],
     )
-    rem.strip_pruning(setup.trained)
-    return setup.batches.num_batches, min(clock.seconds[1:])
+    return min(clock.seconds[1:])
 
 
 class _Clock(keras.callbacks.Callback):

@@ -13,9 +13,6 @@ import numpy as np
 
 from cli import UserError
 from tfcaps import rem
-from tfcaps.rem.pruning.masks import DEFAULT_TARGETS, target_variables
-from tfcaps.rem.pruning.pruning import Pruning
-from tfcaps.rem.pruning.pruning import begin as begin_masks
 from training import images as pixels
 from training.batches import Batches
 from training.configs import Config
@@ -73,7 +70,6 @@ def _structured(
     rem.prune_structured(
         model,
         polynomial_schedule(config, batches.num_batches),
-        units=config.pruning_units,
         criterion=config.pruning_criterion,
         batches=samples,
         seed=config.seed,
@@ -88,7 +84,7 @@ def check_structured(model: keras.Model, config: Config) -> None:
     """
     schedule = polynomial_schedule(config, steps_per_epoch=1)
     try:
-        rem.prune_structured(model, schedule, units=config.pruning_units)
+        rem.prune_structured(model, schedule)
     except ValueError as error:
         raise UserError(
             "--pruning structured with --final-sparsity "
@@ -129,13 +125,6 @@ _BEGIN: dict[str, Callable[..., None]] = {
     "iterative": _iterative,
     "none": lambda *unused: None,
 }
-
-
-def keep_pruned(model: keras.Model) -> None:
-    """Keeps what is 0 at 0 while a compiled model is trained further."""
-    weights = target_variables(model.trainable_variables, DEFAULT_TARGETS)
-    masks = [keras.ops.convert_to_numpy(weight) != 0 for weight in weights]
-    begin_masks(model, Pruning(weights, masks))
 
 
 def polynomial_schedule(

@@ -175,13 +175,7 @@ def train_and_measure(
 ) -> None:
     """Does the work of a run whose settings and data have been checked.
 
-    Args:
-        options: The flags of the command.
-        folder: `RunFolder`, with the settings.
-        data: `Data`, images and labels.
-        strategy: What `devices.make_strategy` returned.
-        started: When the run began, as `time.monotonic` tells; `None` if a part
-            of it was done before, in a time that is not known.
+    When it has `started` is `None` if a part of it was done before.
     """
     from training import dense_head, devices, learnt, results, train
     from training.tables import TITLES

@@ -1,11 +1,10 @@
 """Trains one model of a run, the baseline or REM: the whole loop."""
 
-import contextlib
 import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
@@ -42,8 +41,6 @@ from training.progress import progress
 TRIAL_EPOCHS = 2
 _TRIAL_BATCHES = 30
 _TRIAL_SEEDS = 1000
-# The learning rate of fine-tuning, as a share of that of the capsules.
-_SLOWER = 0.1
 
 # ------------------------------------------------------------------ one model
 
@@ -123,15 +120,23 @@ def train_model(
         if config.patience is not None:
             stops = [stop_on_validation(name, folder, setup)]
             epochs = stops[0].epochs(epochs)
-        _fit(name, setup, folder, (0, epochs), backup, tensorboard, stops)
+        encoder = rem.encoder(setup.network)
+        measure = Measure(name, encoder, setup.data.test, epochs, folder)
+        logs = []
+        if tensorboard and devices.process() == 0:
+            logs.append(TensorBoard(folder.path / "tensorboard", measure))
+        callbacks = [
+            *stops,  # before the epoch's pruning, as in the paper
+            *schedules_of(setup),
+            measure,
+            *logs,
+            # Only epochs that are measured and finite.
+            BackUp(folder.backup_path(backup)),
+        ]
+        fit(setup.trained, setup.batches, callbacks, epochs)
+        rem.strip_pruning(setup.trained)
         for stop in stops:
             stop.restore(setup.trained)
-        if config.fine_tune_epochs:
-            print("\nfine-tuning the whole network", flush=True)
-            span = (config.epochs, config.epochs + config.fine_tune_epochs)
-            with tuned(name, setup.model, data, config, strategy) as setup:
-                backup = f"{name}-tuned"
-                _fit(name, setup, folder, span, backup, tensorboard)
         model = setup.model
         if config.dtype_policy != "float32":
             model = devices.in_float32(model)
@@ -178,31 +183,21 @@ def prepare(
     if start is not None:
         model = starting.begin_with(model, start, config)
     cached = features.cache_features(model, data, config, kept)
-    setup = _compiled(name, model, cached, config, strategy)
-    if name == "rem":
-        pruning.begin(setup.trained, config, setup.data, setup.batches)
-    return setup
-
-
-def _compiled(
-    name: str,
-    model: keras.Model,
-    kept: features.CachedFeatures,
-    config: Config,
-    strategy: Strategy | None,
-) -> Setup:
-    trained = objectives.with_outputs(kept.head, name, config, kept.data)
+    trained = objectives.with_outputs(cached.head, name, config, cached.data)
     batches = training_batches(
         trained,
-        kept.data,
+        cached.data,
         config,
         shards=devices.num_shards(strategy),
         process=(devices.process(), devices.num_processes()),
-        make=kept.batches,
+        make=cached.batches,
     )
-    steps = batches.num_batches
-    objectives.compile_model(trained, name, config, steps, kept.head)
-    return Setup(model, trained, kept.head, kept.data, batches, config)
+    objectives.compile_model(
+        trained, name, config, batches.num_batches, cached.head
+    )
+    if name == "rem":
+        pruning.begin(trained, config, cached.data, batches)
+    return Setup(model, trained, cached.head, cached.data, batches, config)
 
 
 def fit(
@@ -210,67 +205,27 @@ def fit(
     batches: Batches,
     callbacks: Sequence[keras.callbacks.Callback],
     epochs: int,
-    first_epoch: int = 0,
 ) -> None:
-    """Trains a compiled model on its batches, from an epoch to another.
+    """Trains a compiled model on its batches.
 
     Raises:
         UserError: If its loss or a weight becomes infinite or not a number.
     """
+    starter = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
+    )
     model.fit(
         stream(batches),
-        initial_epoch=first_epoch,
         epochs=epochs,
         verbose=progress(),
         shuffle=False,  # the batches have an order of their own
-        callbacks=[
-            keras.callbacks.LambdaCallback(
-                on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
-            ),
-            StopIfNotFinite(),
-            *callbacks,
-        ],
+        callbacks=[starter, StopIfNotFinite(), *callbacks],
     )
 
 
 def schedules_of(setup: Setup) -> list[keras.callbacks.Callback]:
     """Returns the callbacks that change a model while it is trained."""
     return objectives.schedules(setup.trained, setup.config, setup.batches)
-
-
-def _fit(
-    name: str,
-    setup: Setup,
-    folder: RunFolder,
-    span: tuple[int, int],
-    backup: str,
-    tensorboard: bool,
-    stops: Sequence[StopOnValidation] = (),
-) -> None:
-    """Trains from an epoch to another, and skips what has been done."""
-    first, last = span
-    config = folder.config.of(name)
-    tuned = 0 if first else config.fine_tune_epochs
-    measure = Measure(
-        name,
-        rem.encoder(setup.network),
-        setup.data.test,
-        dataclasses.replace(config, epochs=last + tuned),
-        folder,
-    )
-    logs = []
-    if tensorboard and devices.process() == 0:
-        logs.append(TensorBoard(folder.path / "tensorboard", measure))
-    callbacks = [
-        *stops,  # before the epoch's pruning, as in the paper
-        *schedules_of(setup),
-        measure,
-        *logs,
-        # Only epochs that are measured and finite.
-        BackUp(folder.backup_path(backup)),
-    ]
-    fit(setup.trained, setup.batches, callbacks, last, first)
-    rem.strip_pruning(setup.trained)
 
 
 def stop_on_validation(
@@ -377,39 +332,6 @@ def _loss_of_start(setup: Setup) -> float:
         )
     layer.log_width.assign(before)
     return float(values["loss"])
-
-
-@contextlib.contextmanager
-def tuned(
-    name: str,
-    model: keras.Model,
-    data: Data,
-    config: Config,
-    strategy: Strategy | None,
-) -> Iterator[Setup]:
-    """Context manager that unfreezes the backbone and yields a compiled model.
-
-    What changes during a training has come to its end: losses have their full
-    weight, nothing more is pruned or decays, and what is 0 stays at 0.
-    """
-    layer = features.backbone_of(model)
-    if layer is None:
-        raise ValueError(f"{model.name} has no frozen backbone to be tuned.")
-    config = dataclasses.replace(
-        config,
-        epochs=config.fine_tune_epochs,
-        learning_rate=_SLOWER * config.learning_rate,
-        learning_rate_decay=None,
-        coupling_ramp=0.0,
-        decay=0.0,
-        sharpness_start=None,
-    )
-    with layer.thawed():
-        kept = features.CachedFeatures(model, data, Batches)
-        setup = _compiled(name, model, kept, config, strategy)
-        if name == "rem":
-            pruning.keep_pruned(setup.trained)
-        yield setup
 
 
 def train_decoder(

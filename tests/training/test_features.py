@@ -11,9 +11,8 @@ import pytest
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
-from training import callbacks, configs, features, networks, train
+from training import configs, features, networks, train
 from training.datasets import Data
-from training.folder import RunFolder
 from training.image_data import Images, Split
 
 
@@ -206,77 +205,9 @@ def flags(tmp_path, backbone, *more):
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory):
-    """A run that was stopped in fine-tuning and went on; its backbone."""
-    path = tmp_path_factory.mktemp("tuned")
-    file = save_backbone(path)
-    # Without losses of its own REM is pruning, and takes seconds.
-    plain = dict.fromkeys(
-        ("coupling_spread", "coupling_polarization", "coupling_crowding"), 0.0
-    )
-    config = settings(
-        file, fine_tune_epochs=2, counterfactual_necessity=0.0, **plain
-    )
-    folder = RunFolder(path / "run", config)
-    folder.create()
-    on_epoch_end = callbacks.BackUp.on_epoch_end
-
-    def stop(self, epoch, logs=None):
-        on_epoch_end(self, epoch, logs)
-        if epoch == 2:
-            raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch, not_compiled():
-        patch.setattr(callbacks.BackUp, "on_epoch_end", stop)
-        with pytest.raises(KeyboardInterrupt):
-            train_rem(folder)
-    assert (folder.path / "backup-rem-tuned").is_dir()
-    with not_compiled():
-        return train_rem(RunFolder.resume(folder.path)), folder, file
-
-
-def train_rem(folder):
-    return train.train_model("rem", make_data(), folder, None)
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_in_fine_tuning_goes_on(tuned):
-    _, folder, _ = tuned
-    left = {path.name for path in folder.path.iterdir()}
-    assert not {"backup-rem", "backup-rem-tuned"} & left
-    rows = folder.read_metrics()
-    assert [row["epoch"] for row in rows] == [0, 1, 2, 3]
-
-
-@nightly
-def test_it_ends_like_one_that_was_not_stopped(tuned, tmp_path):
-    model, folder, _ = tuned
-    whole = RunFolder(tmp_path / "run", folder.config)
-    whole.create()
-    with not_compiled():
-        other = train_rem(whole)
-    for mine, theirs in zip(
-        model.get_weights(), other.get_weights(), strict=True
-    ):
-        np.testing.assert_allclose(mine, theirs, atol=1e-5)
-
-
-def test_fine_tuning_trains_all_but_statistics_and_zeros(tuned):
-    _, folder, file = tuned
-    before = keras.models.load_model(file)
-    model = folder.load_model("rem")
-    layer = model.get_layer("backbone")
-    assert not layer.trainable_variables
-    for old, new in zip(before.weights, layer.model.weights, strict=True):
-        same = np.array_equal(old, new)
-        assert same == new.path.split("/")[-1].startswith("moving"), new.path
-    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.01)
-
-
 @pytest.mark.slow
 def test_the_plan_tells_of_the_backbone(tmp_path, backbone, capsys):
-    asked = flags(tmp_path, backbone, "--fine-tune", 3, "--dry-run")
+    asked = flags(tmp_path, backbone, "--dry-run")
     with not_compiled():
         assert command(*asked) == 0
     printed = capsys.readouterr().out
@@ -284,11 +215,4 @@ def test_the_plan_tells_of_the_backbone(tmp_path, backbone, capsys):
     # 16 training images twice, 3 for validation and 8 for testing.
     assert "features of 43 images are computed once and kept, 2 for" in printed
     assert "Baseline: 2 epochs of 2 steps" in printed
-    assert "Baseline, fine-tuning: 3 epochs of 2 steps" in printed
     assert not (tmp_path / "run").exists()
-
-
-def test_only_a_backbone_is_fine_tuned(tmp_path, capsys):
-    data = tiny_data(tmp_path / "tiny.npz")
-    assert command("--dataset", data, "--fine-tune", 2) == 2
-    assert "--fine-tune needs a --backbone" in capsys.readouterr().err

@@ -150,16 +150,11 @@ def test_the_criterion_of_gradients_gets_training_images(data):
     config = configs.Config(
         pruning="structured",
         pruning_criterion="taylor",
-        pruning_units=("children",),
         final_sparsity=0.1,
     )
     pruning.begin(model, config, data, Batches(*data.train, 16))
     model.pruning.update(model, 0.1)
-    assert 0.1 <= model.pruning.reached() < 0.2
-    silent = np.all(
-        model.get_layer("class_caps").transformation == 0, (1, 2, 3)
-    )
-    assert 0 < np.sum(silent) < len(silent)
+    assert 0.1 <= model.pruning.reached() < 0.4
 
 
 def test_snip_sees_images_of_the_size_that_the_network_takes(data):

@@ -3,14 +3,13 @@
 import dataclasses
 import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 import tfcaps
 from tests.training.test_run import command, metrics, tiny_data
-from tfcaps.rem.pruning import structured, unit_groups
+from tfcaps.rem.pruning import structured
 from training import (
     configs,
     devices,
@@ -52,7 +51,6 @@ def test_settings_may_be_what_there_is():
     known = settings_of(Config)
     assert known["pruning"].choices == tuple(pruning._BEGIN)
     assert known["pruning_criterion"].choices == tuple(structured.CRITERIA)
-    assert configs.UNITS == tuple(unit_groups.KINDS)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)
     names = tfcaps.routing.get
     for name in configs.names_of_routings():
@@ -160,19 +158,6 @@ def test_tensorboard_gets_what_is_measured(tmp_path, monkeypatch):
     ]
     rows = metrics(out)
     assert logged == pytest.approx([row["entropy_bits"] for row in rows])
-
-
-def test_without_tensorboard_the_flag_is_an_error(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    data = tiny_data(tmp_path / "tiny.npz")
-    out = tmp_path / "run"
-    assert command("--tensorboard", "--dataset", data, "--out", out) == 2
-    error = capsys.readouterr().err
-    assert "needs tensorboard, not installed here" in error
-    assert 'pip install --editable ".[tensorboard]"' in error
-    assert not out.exists()
 
 
 def test_files_of_other_versions_are_read_or_refused():

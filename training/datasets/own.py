@@ -357,8 +357,6 @@ def pictures(
 ) -> Data:
     """Loads the pictures of a folder of class folders, or of a CSV file.
 
-    They lie in a temporary file, and not in memory.
-
     Args:
         path: The folder or file.
         size: Rows and columns that the images get, or `None` where they have
@@ -370,6 +368,22 @@ def pictures(
     found = list_pictures(path)
     _check(found)
     found = _unique(found, skip_broken=skip_broken)
+    name = path.name if path.is_dir() else path.stem
+    return read(found, name, size, validation, skip_broken=skip_broken)
+
+
+def read(
+    found: Listing,
+    name: str,
+    size: int | None,
+    validation: float,
+    *,
+    skip_broken: bool = False,
+) -> Data:
+    """Reads the pictures of a listing, see `pictures`.
+
+    They lie in a temporary file, and not in memory.
+    """
     lost = True
     while lost:
         _check(found)
@@ -388,7 +402,6 @@ def pictures(
     ends = np.cumsum([len(part) for part in left])[:-1]
     train, held, test = np.split(images, ends)
     known, validated, tested = (labels[part] for part in left)
-    name = path.name if path.is_dir() else path.stem
     names = list(found.class_names)
     return dataclasses.replace(
         checked(name, (train, known), (test, tested), names),

@@ -33,12 +33,6 @@ _WORDNET = {
 
 def load(name: str, data_dir: str | None, size: int | None = None) -> Data:
     """Loads a data set of images and class labels.
-
-    Args:
-        name: Its name.
-        data_dir: Folder where it is prepared, or `None`.
-        size: Rows and columns that images of different sizes get.
-
     Raises:
         UserError: If there is no such data set or it is not usable.
     """

@@ -26,14 +26,7 @@ def load(
     *,
     viewpoint: str | None = None,
 ) -> Data:
-    """Loads smallNORB.
-
-    Args:
-        data_dir: Folder of prepared TensorFlow Datasets, or `None`.
-        validation: Share of the training images that is held out.
-        viewpoint: `"azimuth"` or `"elevation"` for a split by that, or `None`
-            for all the images.
-
+    """Loads smallNORB, split by `"azimuth"`, by `"elevation"` or not.
     Raises:
         UserError: If it is not there or not readable.
     """

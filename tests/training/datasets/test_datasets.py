@@ -1,8 +1,6 @@
 """Sources of images: what is read, and what is refused."""
 
 import dataclasses
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +9,6 @@ from PIL import Image
 from cli import UserError
 from training import datasets, images
 
-_REAL_DATA = Path(
-    os.environ.get(
-        "TFDS_DATA_DIR",
-        Path(__file__).parents[4] / "shared" / "tensorflow_datasets",
-    )
-)
 _BILINEAR = Image.Resampling.BILINEAR
 
 
@@ -148,20 +140,6 @@ def test_unknown_names_and_folders_are_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
         datasets.load(name, data_dir)
-
-
-@pytest.mark.skipif(
-    not (_REAL_DATA / "cifar10").is_dir(),
-    reason="no prepared cifar10 in TFDS_DATA_DIR",
-)
-def test_tensorflow_datasets_are_read():
-    data = datasets.load("cifar10", str(_REAL_DATA))
-    assert data.image_shape == (32, 32, 3)
-    assert data.class_names[0] == "airplane"
-    assert np.bincount(data.train.labels).tolist() == 10 * [4500]
-    assert np.bincount(data.validation.labels).tolist() == 10 * [500]
-    assert len(data.test.labels) == 10_000
-    assert data.train.images.pixels.dtype == np.uint8
 
 
 def rows_of(part):

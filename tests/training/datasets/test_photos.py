@@ -67,17 +67,17 @@ def test_incomplete_tiny_imagenet_is_refused(tmp_path):
     write_tiny_imagenet(folder)
     extra = folder / "train" / "n01" / "images" / "x.png"
     write_image(extra, size=(5, 5))
-    with pytest.raises(UserError, match="x.png is 5x5x3, not 64x64x3"):
+    with pytest.raises(UserError, match="must have one size: .* 5x5x3"):
         load()
     annotations = folder / "val" / "val_annotations.txt"
     annotations.write_text("val_0.JPEG\tn09\t0\t0\t60\t60\n")
-    with pytest.raises(UserError, match="must begin with an image and a class"):
+    with pytest.raises(UserError, match="has the class n09, which is not"):
         load()
     annotations.unlink()
-    with pytest.raises(UserError, match="there is no .*val_annotations.txt"):
+    with pytest.raises(UserError, match="not complete: .*val_annotations.txt"):
         load()
     os.rename(folder / "train" / "n01", folder / "elsewhere")
-    with pytest.raises(UserError, match="there is no .*n01"):
+    with pytest.raises(UserError, match="not complete: .*n01"):
         load()
 
 
@@ -124,22 +124,3 @@ def test_imagenettes_validation_split_is_the_test_set(tmp_path):
     assert data.class_names[::9] == ("tench", "parachute")
     assert len(data.train.labels) == 18 and len(data.validation.labels) == 2
     assert len(data.test.labels) == 6
-
-
-def test_house_numbers_are_labelled_by_their_digits(tmp_path):
-    examples = [
-        {"image": np.full((32, 32, 3), k, np.uint8), "label": k}
-        for k in range(10)
-    ]
-    folder = tfds_folder(
-        tmp_path,
-        "svhn_cropped",
-        train=examples,
-        test=examples[:3],
-        extra=examples,
-    )
-    data = datasets.load("svhn_cropped", folder, validation=0.0)
-    assert data.class_names == tuple("0123456789")
-    for images, labels in (data.train, data.test):
-        np.testing.assert_array_equal(images.pixels[:, 0, 0, 0], labels)
-    assert len(data.test.labels) == 3 and len(data.train.labels) == 10
