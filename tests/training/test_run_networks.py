@@ -61,8 +61,8 @@ def quick_export(monkeypatch):
     monkeypatch.setattr(results, "export", export)
 
 
-# Self-attention and EM routing; other tests have dynamic.
-IN_CI = ("efficient_capsnet", "em_capsnet")
+# Other tests have dynamic routing.
+IN_CI = ("em_capsnet",)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_decoder_is_trained_drawn_and_left_out_of_serving(tmp_path, finished):
     "routing",
     [
         "em",
-        "scaled_distance",
+        pytest.param("scaled_distance", marks=nightly),
         pytest.param("self_attention", marks=nightly),
         pytest.param("uniform", marks=nightly),
-        "2",
+        pytest.param("2", marks=nightly),
     ],
 )
 def test_routing_replaces_the_network_s_own(routing, tmp_path):
