@@ -54,7 +54,7 @@ PARTS_OF_REM = {
         *("batches", "finite", "labels", "maps", "multiply_adds", "parse"),
         *("pruning", "results"),
     },
-    "deprecated": {"batches", "labels", "parse"},
+    "deprecated": set(),
 }
 HELPERS = {"files", "versions"}
 PACKAGES = {

@@ -222,30 +222,6 @@ def test_children_of_one_position_or_none_have_no_saliency(name):
     assert set(outputs) == {"lengths", "classes", "couplings", "poses"}
 
 
-def test_sequential_model_that_ends_in_poses():
-    model = keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            PrimaryCaps(2, 4, 5, strides=3, name="children"),
-            ClassCaps(3, 4, name="class_caps"),
-        ]
-    )
-    images = images_of(sharpened(model), 5)
-    shown = rem.explanation(model, align="grid")(images)
-    lengths = np.linalg.norm(model(images), axis=-1)
-    np.testing.assert_allclose(shown["lengths"], lengths, atol=SUMS)
-    np.testing.assert_array_equal(shown["classes"], lengths.argmax(-1))
-    grid = mean_over_types(model, images, "children")
-    np.testing.assert_allclose(shown["saliency"], enlarged(grid, 8), atol=SUMS)
-
-
-def test_decoder_and_labels_are_left_out():
-    model = tiny_capsnet(routing="regularized", decoder=True)
-    explanation = rem.explanation(model)
-    assert "reconstruction" not in [layer.name for layer in explanation.layers]
-    assert explanation.input.shape == (None, 8, 8, 1)
-
-
 def test_half_precision_is_explained_in_float32():
     with dtype_policy("mixed_float16"):
         model = sharpened(tiny_capsnet())

@@ -55,8 +55,7 @@ _GONE = {
     "comparison": "experiments write the same numbers into `table.md`",
     "maps": "`tfcaps.viz.saliency(images, by_method)` draws the same maps, "
     "`labels` in the place of `classes`",
-    "vote_distances": "draw the `counts` that `tfcaps.rem.vote_distances` "
-    "returns with `Axes.stairs` of matplotlib",
+    "vote_distances": "version 0.2.0 was the last that had it",
 }
 
 

@@ -61,15 +61,14 @@ def by_hand(model, images):
     return np.linalg.norm(classes, axis=-1), codes
 
 
-LEVELS = {
-    "tuple": (HIDDEN, LAST),
-    "list": [HIDDEN, LAST],
-    "array": tuple(np.array([HIDDEN, LAST])),
-    "mapping": {"class_caps": LAST, "hidden_caps1": HIDDEN},
-}
-
-
-@pytest.mark.parametrize("levels", LEVELS.values(), ids=LEVELS)
+@pytest.mark.parametrize(
+    "levels",
+    [
+        tuple(np.array([HIDDEN, LAST])),
+        {"class_caps": LAST, "hidden_caps1": HIDDEN},
+    ],
+    ids=["sequence", "mapping"],
+)
 def test_every_layer_is_rounded_to_its_own_levels(
     levels, model, images, by_hand
 ):
@@ -117,27 +116,13 @@ def test_layers_that_are_not_named_stay_as_they_are(model, images):
     assert (last.levels, last.levels_mode) == (7, "midtread")
 
 
-def test_one_number_is_for_all_layers(model, images):
-    labels = np.zeros(len(images), int)
-    one, each = (
-        rem.evaluate(model, (images, labels), levels).to_dict()
-        for levels in (5, (5, 5))
-    )
-    assert one == each
-
-
-@pytest.fixture(scope="module")
-def with_conv_caps_3d():
+@pytest.mark.slow
+def test_conv_caps_3d_is_rounded_only_if_it_is_named(rng):
     images = keras.Input((4, 4, 1), name="images")
     children = PrimaryCaps(2, 4, 4, padding="same")(images)
     poses = ConvCaps3D(3, 4, name="spatial")(children)
     poses = ClassCaps(3, 4, name="classes")(poses)
-    return keras.Model(images, Length()(poses))
-
-
-@pytest.mark.slow
-def test_conv_caps_3d_is_rounded_only_if_it_is_named(with_conv_caps_3d, rng):
-    model = with_conv_caps_3d
+    model = keras.Model(images, Length()(poses))
     data = rng.random((5, 4, 4, 1), dtype=np.float32), np.zeros(5, int)
     for levels in (5, (5,)):
         copy = rem.quantize_couplings(model, levels)
@@ -182,6 +167,8 @@ def test_conv_caps_3d_is_rounded_only_if_it_is_named(with_conv_caps_3d, rng):
 def test_levels_that_do_not_fit_are_an_error(levels, message, model):
     with pytest.raises(ValueError, match=message):
         rem.quantize_couplings(model, levels)
+    with pytest.raises(ValueError, match="Received: mode='middle'"):
+        rem.quantize_couplings(model, 5, mode="middle")
 
 
 def test_evaluation_needs_levels_of_the_last_layer(model):
@@ -193,11 +180,6 @@ def test_evaluation_needs_levels_of_the_last_layer(model):
         rem.Evaluator(model, {"hidden_caps1": 5})
     with pytest.raises(ValueError, match=r"\[2, 256\].* Received: levels=300"):
         rem.Evaluator(model, (300, 11))
-
-
-def test_wrong_mode_is_an_error(model):
-    with pytest.raises(ValueError, match="Received: mode='middle'"):
-        rem.quantize_couplings(model, 5, mode="middle")
 
 
 def test_layer_that_is_routed_twice_keeps_its_couplings_apart(rng):

@@ -8,27 +8,16 @@ import numpy as np
 import pytest
 
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
-from tfcaps import rem
-from tfcaps.ops import quantize
-from tfcaps.rem.parse.dictionary import (
-    pool_types,
-    type_dictionary,
-)
+from tfcaps import layers, rem
+from tfcaps.rem.parse.dictionary import type_dictionary
 
 LEVELS = 11
 
 
-def pooled_by_hand(keys, grid):
+def pooled_by_hand(keys, types):
     """Returns the maximum over places of each type, `[n, t]`."""
-    rows, columns, types = grid
-    keys = np.asarray(keys)
-    pooled = np.zeros((len(keys), types), keys.dtype)
-    for n, key in enumerate(keys):
-        for child, value in enumerate(key):
-            t = child % types  # the order row, column, type
-            first = child < types
-            pooled[n, t] = value if first else max(pooled[n, t], value)
-    return pooled
+    # The order of children is row, column, type.
+    return np.stack([keys[:, t::types].max(axis=1) for t in range(types)], 1)
 
 
 def entropy_by_hand(keys):
@@ -36,55 +25,6 @@ def entropy_by_hand(keys):
     rows = [tuple(key) for key in np.asarray(keys).tolist()]
     shares = [rows.count(row) / len(rows) for row in {*rows}]
     return -sum(p * math.log2(p) for p in shares)
-
-
-# --------------------------------------------------------------------- pooling
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
-def test_pooling_is_the_maximum_over_places(dtype, rng):
-    grid = (2, 3, 4)
-    couplings = (100 * rng.random((5, 24))).astype(dtype)
-    pooled = keras.ops.convert_to_numpy(pool_types(couplings, grid))
-    assert pooled.dtype == dtype
-    np.testing.assert_array_equal(pooled, pooled_by_hand(couplings, grid))
-
-
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3), (2, 1, 3)], ids=str)
-def test_pooling_keeps_the_axes_before_the_children(batch, rng):
-    couplings = rng.random((*batch, 12)).astype("float32")
-    pooled = keras.ops.convert_to_numpy(pool_types(couplings, (2, 3, 2)))
-    places = couplings.reshape(*batch, 6, 2)
-    np.testing.assert_array_equal(pooled, places.max(axis=-2))
-
-
-def test_pooling_is_a_part_of_compiled_networks(rng):
-    couplings = keras.Input((12,))
-    model = keras.Model(couplings, pool_types(couplings, (3, 2, 2)))
-    assert model.output_shape == (None, 2)
-    values = rng.random((7, 12)).astype("float32")
-    np.testing.assert_array_equal(
-        model.predict(values, verbose=0), pooled_by_hand(values, (3, 2, 2))
-    )
-
-
-@pytest.mark.parametrize("mode", ["midtread", "midrise"])
-@pytest.mark.parametrize("levels", [2, 5, 11])
-def test_codes_are_pooled_as_couplings_are(levels, mode, rng):
-    edges = np.arange(2 * levels + 1) / (2 * levels)
-    couplings = rng.choice(edges, (50, 24)).astype("float32")
-    pooled = quantize(pool_types(couplings, (4, 2, 3)), levels, mode=mode)
-    codes = quantize(couplings, levels, mode=mode)
-    np.testing.assert_array_equal(pool_types(codes, (4, 2, 3)), pooled)
-
-
-def test_children_that_do_not_fit_the_grid_are_an_error():
-    with pytest.raises(
-        ValueError,
-        match=r"each child of the grid, 12. Received: shape=\(2, 8\), "
-        r"grid=\(2, 2, 3\). Take the grid from `Report.grid`.",
-    ):
-        pool_types(np.zeros((2, 8)), (2, 2, 3))
 
 
 # ---------------------------------------------------------------- dictionaries
@@ -95,7 +35,7 @@ def test_dictionary_of_types_counts_every_sample(rng):
     classes = rng.integers(0, 3, 200)
     trees, expected = rem.CouplingDictionary(4), rem.CouplingDictionary(4)
     trees.update(keys, classes)
-    expected.update(pooled_by_hand(keys, (2, 2, 2)), classes)
+    expected.update(pooled_by_hand(keys, 2), classes)
     types = type_dictionary(trees, (2, 2, 2))
     assert types.summary() == expected.summary()
     for j in range(4):
@@ -118,6 +58,15 @@ def test_keys_that_differ_in_place_alone_have_no_entropy():
 def test_dictionary_of_nothing_has_no_types():
     types = type_dictionary(rem.CouplingDictionary(3), (2, 2, 2))
     assert (types.num_classes, types.num_samples.sum()) == (3, 0)
+
+
+def test_keys_that_do_not_fit_the_grid_are_an_error():
+    trees = rem.CouplingDictionary(1)
+    trees.update(np.zeros((2, 8), int), [0, 0])
+    with pytest.raises(
+        ValueError, match="each child of the grid, 12. Received"
+    ):
+        type_dictionary(trees, (2, 2, 3))
 
 
 # ------------------------------------------------------------------ evaluation
@@ -151,7 +100,7 @@ def keys_by_hand(model, data):
     predicted = shown["lengths"].argmax(-1)
     codes = np.rint(shown["couplings"] * (LEVELS - 1)).astype(int)
     each = np.arange(len(images))
-    towards = pooled_by_hand(codes[each, :, predicted], (2, 2, 3))
+    towards = pooled_by_hand(codes[each, :, predicted], 3)
     return towards, predicted
 
 
@@ -175,14 +124,9 @@ def test_trees_of_types_equal_a_computation_by_hand(model, data, report):
     assert report.type_median_keys == np.median(types.num_keys)
 
 
-def test_types_have_fewer_keys_than_places(report):
-    fewer = report.type_dictionary.num_keys < report.dictionary.num_keys
-    assert np.any(fewer)
-    assert report.type_entropy_bits < report.entropy_bits
-
-
 def test_types_are_in_the_table_and_in_json(report):
     bits, ceiling = report.type_entropy_bits, report.ceiling_bits
+    assert bits < report.entropy_bits
     lines = str(report).splitlines()
     text = f"{bits:.2f} of at most {ceiling:.2f} bits"
     assert f"entropy of types         {text}" in lines
@@ -256,3 +200,40 @@ def test_network_without_positions_has_no_types(data):
     }  # fmt: skip
     assert all(saved[name] is None for name in about)
     assert "types" not in str(report)
+
+
+# ------------------------------------------------------------------ shifted
+
+
+def scene(row, column):
+    """An object of 2x2 pixels on a ground of zeros."""
+    image = np.zeros((12, 12, 1), "float32")
+    image[row : row + 2, column : column + 2, 0] = [[0.9, 0.4], [0.3, 0.7]]
+    return image
+
+
+def test_a_shift_by_a_cell_changes_the_key_of_places_and_not_that_of_types():
+    images = keras.Input((12, 12, 1), name="images")
+    children = layers.PrimaryCaps(3, 2, 4, 2, "valid")(images)
+    classes = layers.ClassCaps(3, 4, 3, use_bias=False, share="type")
+    model = keras.Model(images, layers.Length()(classes(children)))
+    rng = np.random.default_rng(4)
+    for weight in model.weights:
+        scale = 0.0 if weight.name == "bias" else 3.0
+        scale = 0.5 if len(weight.shape) == 4 else scale
+        weight.assign(rng.normal(0.0, scale, weight.shape))
+    # All windows that see the object are within the grid.
+    places = ((4, 4), (6, 4), (4, 6), (6, 6))
+    data = np.stack([scene(*place) for place in places])
+    found = rem.trees(model, data, LEVELS)
+    assert len(np.unique(found.codes, axis=0)) == 4
+    assert len(np.unique(found.type_codes, axis=0)) == 1
+    assert len({*found.predicted.tolist()}) == 1
+    # Not because nothing is routed: empty children have the code of 1/3.
+    assert found.type_codes.max() > 3 + 1
+    report = rem.evaluate(model, (data, found.predicted), LEVELS)
+    assert report.dictionary.entropy_bits.max() == 2.0  # four keys
+    assert report.type_dictionary.entropy_bits.tolist() == [0.0] * 3
+    # A shift by less than a cell may change both.
+    types = rem.trees(model, np.stack([scene(4, 4), scene(5, 4)]), 101)
+    assert np.any(types.type_codes[0] != types.type_codes[1])

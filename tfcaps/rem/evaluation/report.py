@@ -136,7 +136,7 @@ class Report(Result):
 
     @functools.cached_property
     def type_dictionary(self) -> CouplingDictionary | None:
-        """The trees of types of each predicted class, see `pool_types`."""
+        """The trees of types of each predicted class, see `dictionary`."""
         if self.grid is None:
             return None
         return type_dictionary(self.dictionary, self.grid)

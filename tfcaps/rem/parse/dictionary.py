@@ -9,21 +9,14 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.files import write_atomically
-from tfcaps.ops import Tensor
 
 _MAX_CODE = 255
 # What numpy raises for files that are no `.npz`, cut short or damaged.
 _UNREADABLE = (
-    BadZipFile,
-    EOFError,
-    KeyError,
-    OSError,
-    TypeError,
-    ValueError,
+    *(BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError),
     zlib.error,
 )
 # Rows, columns and types of children that have positions.
@@ -157,16 +150,14 @@ class CouplingDictionary:
             "ceiling_bits": self.ceiling_bits,
             "normalized_entropy": self.normalized_entropy,
         }
-        keys, bits = per_class["num_keys"], per_class["entropy_bits"]
+        samples, keys, bits, *_ = per_class.values()
         return {
-            "num_samples": int(np.sum(per_class["num_samples"])),
-            "empty_classes": int(np.sum(per_class["num_samples"] == 0)),
+            "num_samples": int(np.sum(samples)),
+            "empty_classes": int(np.sum(samples == 0)),
             "entropy_bits": float(np.mean(bits)),
             "entropy_deviation_bits": float(np.std(bits)),
-            "ceiling_bits": float(np.mean(per_class["ceiling_bits"])),
-            "normalized_entropy": float(
-                np.mean(per_class["normalized_entropy"])
-            ),
+            "ceiling_bits": float(np.mean(self.ceiling_bits)),
+            "normalized_entropy": float(np.mean(self.normalized_entropy)),
             "mean_keys": float(np.mean(keys)),
             "keys_deviation": float(np.std(keys)),
             "median_keys": float(np.median(keys)),
@@ -299,59 +290,17 @@ def _entropy_bits(counts: list[int]) -> float:
     return float(abs(np.sum(shares * np.log2(shares))))
 
 
-def pool_types(couplings: Tensor, grid: Grid) -> Tensor:
-    """Returns the coupling of each type of children at its best place.
-
-    `c_t = max_mn c_mnt`. The paper's key has a code for each child, that is for
-    each type at each place, and changes as soon as an object moves. The pooled
-    key only tells whether a type is in the tree, wherever that is. If the
-    object moves by whole cells of the grid, its maxima move with it and keep
-    their values.
-
-    It is the maximum because most places show nothing: in a mean over all
-    places, the few that belong to the object would hardly count, even less in
-    larger images. Rounding keeps order, so codes can be pooled like couplings:
-    the code of the maximum is the maximum of the codes.
-
-    Args:
-        couplings: Couplings towards one class, or their codes, `[..., i]`, of
-            children in the order row, column, type.
-        grid: Rows, columns and types of the children.
-
-    Returns:
-        Tensor `[..., t]` of the same type.
-
-    Raises:
-        ValueError: If there are more or fewer children than in the grid.
-
-    Example:
-
-    >>> import numpy as np
-    >>> codes = np.array([[1, 1, 9, 1], [1, 1, 1, 8]])  # 2 places, 2 types
-    >>> np.asarray(pool_types(codes, (1, 2, 2))).tolist()
-    [[9, 1], [1, 8]]
-    """
-    *batch, children = couplings.shape
-    if children != math.prod(grid):
-        raise ValueError(
-            "`couplings` must have a value for each child of the grid, "
-            f"{math.prod(grid)}. Received: shape={tuple(couplings.shape)}, "
-            f"grid={tuple(grid)}. Take the grid from `Report.grid`."
-        )
-    *places, types = grid
-    lead = (-1, *batch[1:]) if batch else ()
-    shape = (*lead, math.prod(places), types)
-    return ops.max(ops.reshape(couplings, shape), axis=-2)
-
-
 def type_dictionary(
     trees: CouplingDictionary, grid: Grid
 ) -> CouplingDictionary:
     """Returns the dictionary of types for a dictionary of places.
 
     Samples count under the class they have, with the maximum over places of
-    each type's codes as the key, see `pool_types`. Keys that differ only in the
-    place of things become one.
+    each type's codes as the key. The paper's key has a code for each type at
+    each place, and changes as soon as an object moves; this one only tells
+    whether a type is in the tree, wherever that is. It is the maximum because
+    most places show nothing: in a mean over all places, the few that belong to
+    the object would hardly count.
 
     Args:
         trees: A dictionary of keys with a code for each child.
@@ -369,17 +318,17 @@ def type_dictionary(
     >>> type_dictionary(trees, (1, 2, 2)).num_keys.tolist()
     [1]
     """
+    if trees.key_length not in (0, math.prod(grid)):
+        raise ValueError(
+            f"Keys must have a code for each child of the grid, "
+            f"{math.prod(grid)}. Received: keys of {trees.key_length} codes, "
+            f"grid={tuple(grid)}. Take the grid from `Report.grid`."
+        )
     pooled = CouplingDictionary(trees.num_classes)
-    if not np.any(trees.num_samples):
-        return pooled
-    classes = range(trees.num_classes)
-    keys = np.concatenate([trees.keys(j) for j in classes])
-    counts = np.concatenate(
-        [np.array(trees.counts(j), np.int64) for j in classes]
-    )
-    codes = ops.convert_to_numpy(pool_types(keys, grid))
-    pooled.update(
-        np.repeat(codes, counts, axis=0),
-        np.repeat(np.repeat(classes, trees.num_keys), counts),
-    )
+    for j, own in enumerate(trees._counters):
+        for key, count in own.items():
+            codes = np.frombuffer(key, np.uint8).reshape(-1, grid[-1])
+            pooled._counters[j][codes.max(axis=0).tobytes()] += count
+    if trees.key_length:
+        pooled._key_length = grid[-1]
     return pooled

@@ -118,18 +118,13 @@ def parse_tree(
         followed = np.zeros_like(strong[layer])
         followed[:, parents] = strong[layer][:, parents]
         if layer:
-            followed &= (_in_degrees(strong[layer - 1]) >= 1)[:, None]
+            followed &= strong[layer - 1].any(axis=0)[:, None]
         pairs = np.argwhere(followed).tolist()
         edges[:0] = [
             Edge(layer, i, j, float(between[layer][i, j])) for i, j in pairs
         ]
         parents = np.flatnonzero(followed.any(axis=1))
     return ParseTree(layers, start, tuple(edges))
-
-
-def _in_degrees(strong: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Returns the number of strong couplings that end at each parent, `[j]`."""
-    return np.count_nonzero(strong, axis=0)
 
 
 def _check(

@@ -8,15 +8,9 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.graphs import (
-    clone_with_call,
-    encoder,
-    functional,
-    last_routed_layer,
-)
+from tfcaps.graphs import encoder, last_routed_layer
 from tfcaps.layers import ClassCaps, CompactCaps
-from tfcaps.rem.parse.fields import Fields, merged, sees_all
-from tfcaps.rem.parse.layer_fields import fields_after
+from tfcaps.rem.parse.fields import Fields, follow, merged, sees_all
 
 Array = NDArray[Any]
 
@@ -151,151 +145,55 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
             f"{model.name!r} must take images [batch, rows, columns, channels] "
             f"of a known size. Received: an input of shape {(None, *shape)}."
         )
-    walk = _Walk(model, Fields.of_pixels(*shape), last=layer)
-    walk.run()
-    fields = _of_children(layer, walk.children)
-    return _shown(fields, shape[:2], tuple(dict.fromkeys(walk.unknown)))
-
-
-def feature_centres(model: keras.Model) -> Array:
-    """Returns the centres `[h, w, 2]` of the fields of a model's features.
-
-    Args:
-        model: From images `[b, rows, columns, c]` of a known size to features
-            `[b, h, w, c]`.
-    """
-    shape = tuple(model.inputs[0].shape[1:])
-    (fields,) = _Walk(model, Fields.of_pixels(*shape)).run()
-    return _shown(fields, shape[:2], ()).centres
-
-
-class _Walk:
-    """Follows fields through a model, call by call."""
-
-    def __init__(self, model: keras.Model, images: Fields, last: Any = None):
-        self.children: list[Fields] = []
-        self.unknown: list[str] = []
-        self._model = model
-        self._last = last
-        self._tensors: list[Any] = [*model.inputs]  # so that ids stay theirs
-        self._known = {id(self._tensors[0]): images}
-
-    def run(self) -> list[Fields]:
-        """Returns the fields of the model's outputs."""
-        copy = clone_with_call(self._model, self._call)
-        return [self._known[id(tensor)] for tensor in copy.outputs]
-
-    def _call(self, layer: Any, *args: Any, **kwargs: Any) -> Any:
-        outputs = layer(*args, **kwargs)
-        inputs = [
-            self._known[id(tensor)]
-            for tensor in keras.tree.flatten((args, kwargs))
-            if id(tensor) in self._known
-        ]
-        if layer is self._last:
-            self.children = inputs
-        for tensor in keras.tree.flatten(outputs):
-            shape = tuple(tensor.shape[1:])
-            self._tensors.append(tensor)
-            self._known[id(tensor)] = self._after(layer, inputs, shape)
-        return outputs
-
-    def _after(
-        self, layer: Any, inputs: list[Fields], shape: tuple[int, ...]
-    ) -> Fields:
-        fields = None
-        if None not in (*shape, *(n for part in inputs for n in part.shape)):
-            fields = self._inside(layer, inputs)
-            fields = fields or fields_after(layer, inputs, shape)
-        if fields is None or fields.shape != shape:
-            self.unknown.append(layer.name)
-            fields = sees_all(inputs, shape)
-        return fields
-
-    def _inside(self, layer: Any, inputs: list[Fields]) -> Fields | None:
-        """Returns the fields after a model that is a layer of this one."""
-        parts = getattr(layer, "equivalent_layers", None)
-        if parts is None and _is_graph(layer):
-            parts = [layer]
-        if parts is None or len(inputs) != 1:
-            return None
-        fields = inputs[0]
-        for part in parts:
-            if _is_graph(part):
-                walk = _Walk(functional(part), fields)
-                (fields,) = walk.run()
-                self.unknown += walk.unknown
-            else:
-                shape = part.compute_output_shape((None, *fields.shape))[1:]
-                after = fields_after(part, [fields], shape)
-                fields = after or sees_all([fields], shape)
-        return fields
-
-
-def _is_graph(layer: Any) -> bool:
-    """Tells whether a layer is a model whose layers can be followed."""
-    known = isinstance(layer, keras.Model) and getattr(layer, "inputs", None)
-    return bool(known) and len(layer.outputs) == 1
-
-
-def _of_children(layer: ClassCaps, inputs: list[Fields]) -> Fields:
-    """Returns the fields of the children, arranged as the layer says."""
-    poses, *activations = inputs
-    last = len(poses.shape) - 1
-    fields = poses.united([last], (*poses.shape[:last], 1)).without([last])
-    fields = merged([fields, *activations], fields.shape)
-    if not isinstance(layer, CompactCaps):
-        return fields
-    if len(layer.grid) == 3:  # types are gone, positions are not
-        return fields.united([2], layer.grid)
-    bounds, centres = (
-        np.array(values)
-        for values in sees_all([fields], layer.grid).everywhere()
-    )
-    voting = fields.everywhere()
-    origins, sources = list(layer.origins), list(layer.sources)
-    bounds[origins], centres[origins] = (v[sources] for v in voting)
-    return Fields(layer.grid, bounds, centres, fields.steps)
-
-
-def _shown(
-    fields: Fields, image_shape: tuple[int, int], unknown: tuple[str, ...]
-) -> ReceptiveFields:
-    bounds, middles = (
-        values.reshape(math.prod(fields.shape), -1)
-        for values in fields.everywhere()
-    )
+    _, inputs, unknown = follow(model, layer=layer)
+    fields = merged(inputs, inputs[0].shape)
+    arranged = layer.children_shape((None, *fields.shape))
+    grid = arranged if len(arranged) == 3 else (1, 1, arranged[0])
+    bounds = _of_children(layer, fields, fields.bounds, arranged)
+    middles = _of_children(layer, fields, fields.centres, arranged)
     boxes = np.concatenate([bounds[:, :2], 1 - bounds[:, 2:]], axis=1)
     boxes[~np.isfinite(boxes).all(axis=1)] = 0
-    has_places = len(fields.shape) == 3
-    rows, columns, types = fields.shape if has_places else (1, 1, len(boxes))
-    grid = (rows, columns, types)
     centres = middles.reshape(*grid, 2).mean(axis=2)
-    if not (has_places and _in_rows_and_columns(centres)):
-        centres = _spread(grid, image_shape)
-    if has_places:
+    many = np.array(grid[:2]) > 1
+    if len(arranged) == 1 or np.any(many & (fields.steps == 0)):
+        centres = _spread(grid, shape[:2])
+    if len(arranged) == 3:
         middles = np.repeat(centres.reshape(-1, 2), grid[2], axis=0)
     sides = (boxes[:, 2:] - boxes[:, :2]).max(axis=0)
     return ReceptiveFields(
-        image_shape=image_shape,
+        image_shape=shape[:2],
         grid=grid,
         centres=centres,
         size=(int(sides[0]), int(sides[1])),
         boxes=boxes.astype(np.int64),
         child_centres=middles,
-        unknown=unknown,
+        unknown=tuple(dict.fromkeys(unknown)),
     )
 
 
-def _in_rows_and_columns(centres: Array) -> bool:
-    """Tells whether centres are a grid that runs down and to the right."""
-    rows, columns = centres[:, :1, 0], centres[:1, :, 1]
-    return bool(
-        np.allclose(centres[..., 0], rows, rtol=0, atol=1e-9)
-        and np.allclose(centres[..., 1], columns, rtol=0, atol=1e-9)
-        and np.all(np.diff(rows[:, 0]) > 0)
-        and np.all(np.diff(columns[0]) > 0)
-    )
+def _of_children(
+    layer: ClassCaps, fields: Fields, values: Array, grid: tuple[int, ...]
+) -> Array:
+    """Returns values of the places of a layer's input for each of its children.
+
+    Args:
+        layer: The layer.
+        fields: The fields of its input.
+        values: Their bounds or centres, `[*places, k]`.
+        grid: How the children are arranged, `(i,)` or `(h, w, t)`.
+    """
+    last = values.shape[-1]
+    if len(grid) == 3:
+        values = np.broadcast_to(values, (*grid[:2], last)).reshape(-1, last)
+        return np.repeat(values, grid[2], axis=0)
+    values = np.broadcast_to(values, (fields.shape[0], last))
+    if not isinstance(layer, CompactCaps):
+        return values
+    whole = sees_all([fields], grid, places=False)
+    every = whole.bounds if last == 4 else whole.centres
+    every = np.tile(every, (*grid, 1))
+    every[list(layer.origins)] = values[list(layer.sources)]
+    return every
 
 
 def _spread(grid: tuple[int, ...], image_shape: tuple[int, int]) -> Array:

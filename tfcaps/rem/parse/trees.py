@@ -123,7 +123,7 @@ class Trees:
     def type_codes(self) -> Array:
         """The largest code of each type, `[n, t]`, uint8: the key of types.
 
-        It does not tell where in the image things are, see `pool_types`.
+        It does not tell where in the image things are, see `type_dictionary`.
         """
         by_place = self.codes.reshape(len(self), -1, self.num_types)
         codes: Array = by_place.max(axis=1)
@@ -257,7 +257,7 @@ def iter_trees(
             check_levels(levels)
         model = quantize_couplings(model, levels, mode=mode)
     network = _TreeNetwork(model, mode)
-    for outputs in network.batches(images, batch_size):
+    for outputs in predict_batches(network.model, images, batch_size):
         yield network.trees(outputs, couplings)
 
 
@@ -307,7 +307,7 @@ class _TreeNetwork:
             [_Children(c.layer)(*c[1:3])["activations"], c.couplings]
             for c in calls[:-1]
         ]
-        self._network = keras.Model(copy.input, outputs, name=model.name)
+        self.model = keras.Model(copy.input, outputs, name=model.name)
         self._thresholds = tuple(
             tree_threshold(call.layer.routing, call.couplings.shape[-1])
             for call in calls
@@ -330,10 +330,6 @@ class _TreeNetwork:
         if len(grid) == 3 and grid[0] * grid[1] > 1:
             if len(image) == 3 and None not in image:
                 self._places = receptive_fields(model).child_centres
-
-    def batches(self, images: Any, batch_size: int) -> Iterator[dict[str, Any]]:
-        """Yields what the network says of each batch."""
-        yield from predict_batches(self._network, images, batch_size)
 
     def trees(self, outputs: dict[str, Any], couplings: bool) -> Trees:
         """Returns the trees of a batch."""
