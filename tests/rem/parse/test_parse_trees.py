@@ -282,26 +282,3 @@ def test_trees_without_couplings_or_images_are_no_parse_trees(deep):
     ):
         with pytest.raises(ValueError, match="at least one image, and the cou"):
             trees.parse_tree()
-
-
-def test_the_old_names_give_the_same_and_warn(deep):
-    images = images_of(deep, 5)
-    found = rem.trees(deep, images, 5)
-    with pytest.warns(DeprecationWarning, match=r"trees\(...\).parse_tree"):
-        old = rem.ParseTrees(deep, levels=5)
-    for k, tree in enumerate(old.each(images)):
-        assert_same(tree, found[k : k + 1].parse_tree())
-    assert_same(old.overall(images), found.parse_tree(range(3)))
-    for j, tree in enumerate(old.by_class(images, [0, 0, 2, 2, 2])):
-        own = np.isin(np.arange(5), [[0, 1], [], [2, 3, 4]][j])
-        assert (tree is None) == (j == 1)
-        if tree is not None:
-            assert_same(tree, found[own].parse_tree([j]))
-    with pytest.warns(DeprecationWarning, match=r"Use `tfcaps.rem.trees\("):
-        keys, predicted = rem.sample_keys(deep, images, 5)
-    np.testing.assert_array_equal(keys, found.codes)
-    np.testing.assert_array_equal(predicted, found.predicted)
-    with pytest.raises(AttributeError, match="Use `tfcaps.viz.tree_fields"):
-        rem.tree_fields(deep, images)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        rem.nothing  # noqa: B018
