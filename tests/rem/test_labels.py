@@ -117,16 +117,6 @@ def test_soft_labels_measure_what_hard_ones_do(model, images):
     assert found.to_dict() == expected.to_dict()
 
 
-def test_levels_are_found_by_soft_labels_too(model, images):
-    hard = np.arange(20) % 4
-    soft = 0.9 * np.eye(4, dtype="float32")[hard] + 0.025
-    searches = [
-        rem.find_levels(model, (images, labels), (3,)).to_dict()
-        for labels in (hard, soft)
-    ]
-    assert searches[0] == searches[1]
-
-
 def test_images_of_no_class_are_left_out_and_said(model, images):
     labels = np.arange(20) % 4
     expected = rem.evaluate(model, (images[5:], labels[5:]))

@@ -16,7 +16,7 @@ from training.configs import Config
 def report_with(counts, accuracy):
     """Returns a report of samples whose true classes are so frequent."""
     trees = rem.CouplingDictionary(len(counts))
-    trees.update(np.zeros((sum(counts), 1), np.uint8), np.zeros(sum(counts)))
+    trees.update(np.zeros((sum(counts), 1), int), np.zeros(sum(counts), int))
     share = max(counts) / sum(counts)
     return report_of(
         dictionary=trees, majority_share=share, accuracy_quantized=accuracy

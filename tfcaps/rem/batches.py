@@ -147,23 +147,18 @@ def predict_batches(
         )
 
 
-def predict(model: keras.Model, inputs: Any, *, compiled: bool = False) -> Any:
+def predict(model: keras.Model, inputs: Any) -> Any:
     """Returns a model's outputs for one batch, as arrays.
 
-    A batch smaller than one before is filled up: nothing is compiled for it.
-
-    Args:
-        model: A functional model.
-        inputs: What it takes.
-        compiled: Bool. Compile it on TensorFlow too, which takes seconds for a
-            large routing and is worth it for many batches. Other backends
-            always do. Defaults to `False`.
+    A model that is not compiled runs eagerly on TensorFlow, where tracing takes
+    seconds for a large routing: more than it saves with a few batches. A batch
+    smaller than one before is filled up: nothing is compiled for it.
 
     Raises:
         ValueError: If an output is not finite.
     """
     strategy = getattr(model, "distribute_strategy", None)
-    if keras.backend.backend() == "tensorflow" and not compiled:
+    if keras.backend.backend() == "tensorflow" and not model.compiled:
         outputs = model(inputs)
     elif strategy is not None and strategy.num_replicas_in_sync > 1:
         # `predict_on_batch` would give every replica the whole batch.

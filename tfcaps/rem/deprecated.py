@@ -1,4 +1,4 @@
-"""Names that left `tfcaps.rem`: they work for one release, and warn."""
+"""Names that left `tfcaps.rem`: what moved works for one release, and warns."""
 
 import importlib
 import warnings
@@ -11,13 +11,13 @@ MOVED = {
     "parse_tree": "tfcaps.rem.parse.parse_tree",
     "part_stability": "tfcaps.rem.evaluation.named_parts",
     "pointing": "tfcaps.rem.maps",
+    "pool_types": "tfcaps.rem.parse.dictionary",
     "relevance_mass": "tfcaps.rem.maps",
     "saliency_map": "tfcaps.rem.maps",
     "saliency_masks": "tfcaps.rem.pruning.masks",
     "t_score": "tfcaps.rem.evaluation.evaluate",
     "type_dictionary": "tfcaps.rem.parse.dictionary",
 }
-# What to use instead of those that are gone.
 _XPLIQUE = "the package Xplique, which has it for any network"
 _GONE = {
     **dict.fromkeys(
@@ -28,13 +28,13 @@ _GONE = {
         ),
         _XPLIQUE,
     ),
-    "pool_types": "`tfcaps.rem.trees(...).type_codes`",
     "ParseTrees": "`tfcaps.rem.trees(...).parse_tree()`",
     "SampleKeys": "`tfcaps.rem.Trees`",
-    "sample_keys": "`tfcaps.rem.trees(...).codes`",
     "TreeFields": "`tfcaps.rem.Trees`",
-    **dict.fromkeys(("VoteDistances", "vote_distances"), "tfcaps 0.2.0"),
+    "VoteDistances": "`Votes.distances` of `tfcaps.routing.votes`",
+    "sample_keys": "`tfcaps.rem.trees(...).codes`",
     "tree_fields": "`tfcaps.viz.tree_fields(images, trees, fields)`",
+    "vote_distances": "`Votes.distances` of `tfcaps.routing.votes`",
 }
 
 
@@ -48,9 +48,9 @@ def moved(name: str) -> Any:
         raise AttributeError(f"`tfcaps.rem.{name}` is gone. Use {_GONE[name]}.")
     if name not in MOVED:
         raise AttributeError(f"module 'tfcaps.rem' has no attribute {name!r}")
+    new = f"{MOVED[name]}.{name}"
     warnings.warn(
-        f"`tfcaps.rem.{name}` will go with the next release. Use "
-        f"`{MOVED[name]}.{name}`.",
+        f"`tfcaps.rem.{name}` will go with the next release. Use `{new}`.",
         DeprecationWarning,
         stacklevel=3,
     )

@@ -10,10 +10,11 @@ import pytest
 import tfcaps
 from tests.golden import load
 from tests.networks import draw_weights, sharpened, tiny_capsnet
-from tests.tolerance import SUMS, assert_all_equal
+from tests.tolerance import SUMS
 from tfcaps import rem
-from tfcaps.ops import dequantize, quantize
+from tfcaps.ops import quantize
 from tfcaps.rem.evaluation.evaluate import Counts, t_score
+from tfcaps.rem.evaluation.report import class_table
 
 
 @pytest.fixture
@@ -38,19 +39,6 @@ def test_t_score_limits():
     tree = np.eye(4, dtype="float32")[np.newaxis]
     np.testing.assert_allclose(t_score(tree), 1.0, atol=SUMS)
     np.testing.assert_allclose(t_score(np.ones((2, 3, 1))), 1.0)
-
-
-def test_capsule_outputs_shares_weights_and_shows_couplings(model, images):
-    outputs = rem.capsule_outputs(model)
-    sharpened(model)
-    shown = outputs.predict(images, verbose=0)
-    expected = model.predict(images, verbose=0)
-    np.testing.assert_allclose(shown["lengths"], expected, atol=SUMS)
-    np.testing.assert_allclose(
-        np.linalg.norm(shown["poses"], axis=-1), expected, atol=SUMS
-    )
-    assert shown["couplings"].shape == (23, 8, 4)
-    np.testing.assert_allclose(shown["couplings"].sum(-1), 1.0, atol=SUMS)
 
 
 @pytest.mark.parametrize("show", [rem.capsule_outputs, rem.add_couplings])
@@ -79,17 +67,6 @@ def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
     np.testing.assert_allclose(shown["poses"], poses, atol=SUMS)
     lengths = np.linalg.norm(poses, axis=-1)
     np.testing.assert_allclose(shown["lengths"], lengths, atol=SUMS)
-
-
-def test_quantized_model_has_the_weights_but_few_couplings(model, images):
-    sharpened(model)
-    quantized = rem.quantize_couplings(model, 5)
-    assert_all_equal(model.weights, quantized.weights)
-    plain = rem.capsule_outputs(model).predict(images, verbose=0)
-    rounded = rem.capsule_outputs(quantized).predict(images, verbose=0)
-    codes = quantize(plain["couplings"], 5)
-    np.testing.assert_allclose(rounded["couplings"], dequantize(codes, 5))
-    assert np.abs(plain["lengths"] - rounded["lengths"]).max() > 1e-4
 
 
 def test_quantized_model_can_be_saved(model, images, tmp_path):
@@ -183,27 +160,29 @@ def report_of(**changes):
     return rem.Report(**{**measures, **changes})
 
 
+TOO_FEW = "trivial: all couplings are rounded to 0, 11 levels are too few."
+
+
 @pytest.mark.parametrize(
-    ("nonuniform_share", "score", "trivial"),
-    [(0.5, 0.2, False), (0.001, 0.2, True), (0.5, 0.001, True)],
+    ("changes", "told"),
+    [
+        ({}, "uses them was not measured."),
+        ({"whole_share": 0.5, "zero_layers": ["hidden_caps"]}, "not trivial"),
+        ({"nonuniform_share": 0.001}, "there is hardly any routing"),
+        ({"t_score": 0.001}, "there is hardly any routing"),
+        ({"whole_share": 0.51}, "51.0 % of the samples couple every child"),
+        ({"zero_layers": ["class_caps"]}, TOO_FEW),
+        # A T-score of children with a vote counts.
+        ({"t_score": 0.005, "t_score_voting": 0.3}, "not trivial"),
+        ({"t_score": 0.5, "t_score_voting": 0.005}, "hardly any routing"),
+    ],
 )
-def test_trees_are_trivial_if_either_measure_is_low(
-    nonuniform_share, score, trivial
-):
-    report = report_of(nonuniform_share=nonuniform_share, t_score=score)
-    assert report.trivial == trivial
-    assert ("not trivial" in report.verdict) != trivial
-    # What says nothing need not be used.
-    assert ("uses them was not measured." in report.verdict) != trivial
-    assert report.empty is None
-
-
-def test_trees_are_trivial_if_most_have_every_child():
-    assert not report_of(whole_share=0.5).trivial
-    report = report_of(whole_share=0.51)
-    assert report.trivial
-    assert "51.0 % of the samples couple every child" in report.verdict
-    assert "repeat the class" in report.verdict
+def test_trees_are_trivial_for_a_reason_that_is_told(changes, told):
+    report = report_of(**changes)
+    assert told in report.verdict and report.empty is None
+    assert report.trivial == ("not " not in told)
+    # Whether what says nothing is used need not be measured.
+    assert ("was not measured" in report.verdict) != report.trivial
 
 
 def test_children_in_a_tree_are_counted_whatever_their_codes():
@@ -230,16 +209,6 @@ def test_children_in_a_tree_are_counted_whatever_their_codes():
     assert measures["strong_share"] == pytest.approx(5 / 9)
     assert measures["whole_share"] == pytest.approx(1 / 3)
     assert measures["nonuniform_share"] == pytest.approx(7 / 9)
-
-
-def test_trees_are_trivial_if_the_last_couplings_are_all_zero():
-    assert not report_of(zero_layers=["hidden_caps"]).trivial
-    report = report_of(zero_layers=["class_caps"])
-    assert report.trivial
-    assert report.verdict == (
-        "The trees are trivial: all couplings are rounded to 0, 11 levels are "
-        "too few."
-    )
 
 
 def test_report_shows_every_measure_as_table_and_as_json():
@@ -342,3 +311,58 @@ def test_wrong_input_is_an_error(model, images):
         rem.encoder(pair)
     with pytest.raises(ValueError, match="has no routed capsule layer"):
         rem.evaluate(keras.Sequential([keras.Input((3,))]), (images, labels))
+
+
+def test_children_without_a_vote_are_not_left(model, images):
+    layer = model.get_layer("class_caps")
+    matrices = 30.0 * keras.ops.convert_to_numpy(layer.transformation)
+    matrices[: len(matrices) // 2] = 0.0
+    layer.transformation.assign(matrices)
+    data = images, np.zeros(23, int)
+    report = rem.evaluate(model, data)
+    children = report.dictionary.key_length
+    assert report.voting_children == children - children // 2
+    # Those without a vote are uniform.
+    share = report.voting_children / children
+    assert report.t_score == pytest.approx(share * report.t_score_voting)
+    assert report.t_score_voting > 0.0
+    compacted = rem.evaluate(rem.compact(model), data)
+    assert compacted.voting_children == report.voting_children
+    assert compacted.t_score == pytest.approx(report.t_score)
+    assert compacted.t_score_voting == pytest.approx(report.t_score_voting)
+    left = f"T-score of the {report.voting_children} children left"
+    assert left in str(report)
+
+
+def trees_of(num_classes, rng, most=16):
+    """Class `j` has `j % most` keys, each of them once."""
+    trees = rem.CouplingDictionary(num_classes)
+    for j in range(num_classes):
+        count = j % most
+        codes = np.arange(count)[:, None] * np.ones((1, 3), int)
+        trees.update(codes, np.full(count, j))
+    return trees
+
+
+def test_thirty_classes_have_a_row_each(rng):
+    title, *rows = class_table(trees_of(30, rng))
+    assert "class  samples  keys  entropy" in title
+    assert [int(row.split()[0]) for row in rows] == list(range(30))
+
+
+def test_a_thousand_classes_are_the_ends_of_their_entropy(rng):
+    trees = trees_of(1000, rng)
+    title, *rows = class_table(trees)
+    assert len(rows) == 11
+    # Those without a sample are in no row; the report counts them.
+    assert [int(row.split()[0]) for row in rows[:5]] == [1, 17, 33, 49, 65]
+    assert {int(row.split()[0]) % 16 for row in rows[-5:]} == {15}
+    in_between = int(np.sum(trees.num_samples > 0)) - 10
+    assert f"{in_between} classes of an entropy in between" in rows[5]
+
+
+def test_few_of_many_classes_are_all_there(rng):
+    trees = rem.CouplingDictionary(1000)
+    trees.update([[1], [2], [1]], [7, 7, 900])
+    _, *rows = class_table(trees)
+    assert [int(row.split()[0]) for row in rows] == [900, 7]

@@ -139,16 +139,6 @@ def test_what_is_not_rounded_is_computed_once(model):
     assert "conv" not in {layer.name for layer in plain.layers}
 
 
-def test_of_several_classes_the_longest_counts(model, data):
-    lengths = model.predict(data[0], verbose=0)
-    longest = lengths >= np.sort(lengths, axis=1)[:, -2:-1]
-    search = rem.find_levels(model, (data[0], longest.astype("float32")), (2,))
-    assert search.accuracy == 1.0
-    report = rem.evaluate(model, (data[0], longest.astype("float32")), 2)
-    (row,) = search.rows
-    assert row["accuracy_quantized"] == report.accuracy_quantized < 1.0
-
-
 def test_every_routed_layer_is_rounded(rng):
     model = draw_weights(
         SMALL_NETWORKS["multilayer_capsnet"](),

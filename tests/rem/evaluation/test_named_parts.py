@@ -87,29 +87,26 @@ def test_trees_of_one_type_do_not():
     assert "parts: 100.0 % of their leaves are of type 3." in unknown.verdict
 
 
-def test_few_leaves_on_few_parts_do_not_name_them():
-    found = rem.named_parts(trees_of([[(5, 5, 0)], [(5, 5, 1)]]), **GIVEN)
-    assert (found.information, found.found_once) == (1.0, 0.5)
-    assert found.named is False and found.perfect == 0.0
-    assert found.verdict == (
-        "The trees do not name parts: 50.0 % of the parts have exactly one "
-        "leaf, fewer than 80.0 %."
-    )
-
-
-def test_many_leaves_on_each_part_do_not_name_them():
-    leaves = [each * 3 for each in RIGHT]
-    found = rem.named_parts(trees_of(leaves), **GIVEN)
-    assert (found.information, found.found, found.found_once) == (1.0, 1.0, 0.0)
-    assert found.named is False
-
-
-def test_leaves_on_parts_of_one_kind_name_nothing():
-    given = {**GIVEN, "kinds": np.zeros((2, 2), int), "loose_kinds": None}
-    leaves = [[(r, c, 0) for r, c, _ in each] for each in RIGHT]
-    found = rem.named_parts(trees_of(leaves), **given)
-    assert (found.information, found.found_once) == (1.0, 1.0)
-    assert found.named is False and "one kind only" in found.verdict
+@pytest.mark.parametrize(
+    ("leaves", "changes", "found", "once", "told"),
+    [
+        ([[(5, 5, 0)], [(5, 5, 1)]], {}, 0.5, 0.5, "50.0 % of the parts have"),
+        ([each * 3 for each in RIGHT], {}, 1.0, 0.0, "0.0 % of the parts have"),
+        (
+            [[(r, c, 0) for r, c, _ in each] for each in RIGHT],
+            {"kinds": np.zeros((2, 2), int), "loose_kinds": None},
+            1.0,
+            1.0,
+            "there are leaves on parts of one kind only",
+        ),
+    ],
+    ids=["few leaves", "many on each part", "one kind"],
+)
+def test_clear_types_are_not_enough(leaves, changes, found, once, told):
+    measured = rem.named_parts(trees_of(leaves), **{**GIVEN, **changes})
+    assert (measured.found, measured.found_once) == (found, once)
+    assert measured.information == 1.0 and measured.named is False
+    assert f"The trees do not name parts: {told}" in measured.verdict
 
 
 def test_what_is_not_known_is_not_said():

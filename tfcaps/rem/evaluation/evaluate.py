@@ -192,7 +192,7 @@ class Evaluator:
         batches, count = labelled_batches(dataset, batch_size, self.model)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
         for images, labels in batches:
-            counts.add(predict(self._network, images, compiled=True), labels)
+            counts.add(predict(self._network, images), labels)
             bar.add(1)
         return self.report(counts)
 

@@ -96,21 +96,27 @@ class Faithfulness(Result):
         without their tree, or hardly more than without random children or
         without other active ones.
         """
-        return bool(self._unused or self._replaceable)
+        return bool(self._why_empty)
 
     @property
-    def _unused(self) -> list[str]:
-        return [k for k, v in self.necessity.items() if v < EMPTY_NECESSITY]
-
-    @property
-    def _replaceable(self) -> list[tuple[str, str]]:
-        """Replacements and controls by which the tree hardly matters."""
-        return [
-            (name, control)
-            for name, value in self.necessity.items()
-            for control, of_others in self._controls.items()
-            if value - of_others[name] < EMPTY_MARGIN
-        ]
+    def _why_empty(self) -> str:
+        for name, share in self.necessity.items():
+            if share < EMPTY_NECESSITY:
+                same = percent(self.same_without_tree[name])
+                return (
+                    f"without its tree{_IN_PLACE[name]}, {same} of the images "
+                    "are still taken for the same class"
+                )
+        for name, share in self.necessity.items():
+            for control, others in self._controls.items():
+                if share - others[name] < EMPTY_MARGIN:
+                    return (
+                        f"without its tree{_IN_PLACE[name]}, {percent(share)} "
+                        "of the images lose their class, and without as many "
+                        f"{control} {percent(others[name])}, so that it hardly "
+                        "matters which children are in a tree"
+                    )
+        return ""
 
     @property
     def _controls(self) -> dict[str, dict[str, float]]:
@@ -123,27 +129,14 @@ class Faithfulness(Result):
     @property
     def verdict(self) -> str:
         """One sentence on whether the network uses its trees."""
-        for name in self._unused[:1]:
-            same = self.same_without_tree[name]
-            return (
-                f"The trees are empty: without its tree{_IN_PLACE[name]}, "
-                f"{percent(same)} of the images are still taken for the same "
-                "class."
-            )
-        for name, control in self._replaceable[:1]:
-            return (
-                f"The trees are empty: without its tree{_IN_PLACE[name]}, "
-                f"{percent(self.necessity[name])} of the images lose their "
-                f"class, and without as many {control} "
-                f"{percent(self._controls[control][name])}, so that it hardly "
-                "matters which children are in a tree."
-            )
+        if self._why_empty:
+            return f"The trees are empty: {self._why_empty}."
         others = ", ".join(
             f"without as many {control} {percent(of_others['zero'])}"
             for control, of_others in self._controls.items()
         )
         return (
-            "The trees are used: without its tree, "
+            f"The trees are used: without its tree, "
             f"{percent(self.necessity['zero'])} of the images lose their "
             f"class, {others}."
         )

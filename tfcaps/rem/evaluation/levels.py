@@ -168,11 +168,11 @@ def find_levels(
     bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
     lost = np.zeros(1 + len(evaluators))  # first with couplings as they are
     for images, labels in batches:
-        taken = predict(first.below, images, compiled=True)
+        taken = predict(first.below, images)
         taken = keras.tree.flatten(taken)
-        plain = predict(first.plain, taken, compiled=True)
+        plain = predict(first.plain, taken)
         for k, evaluator in enumerate(evaluators):
-            rounded = predict(evaluator.rounded, taken, compiled=True)
+            rounded = predict(evaluator.rounded, taken)
             known = all_counts[k].add({**plain, **rounded}, labels)
             lost[1 + k] += np.sum(rounded["lost_rounded"][known])
         lost[0] += np.sum(plain["lost"][known])

@@ -241,20 +241,19 @@ class TreesOnParts(Result):
     empty_trees: float
 
     def __str__(self) -> str:
-        """Returns the measures as a table."""
-        rows = [
-            ("weight on the object's parts", self.own),
-            ("weight on loose parts", self.loose),
-            ("weight on nothing", self.nothing),
-            ("all children on the object's parts", self.own_of_all),
-            ("all children on loose parts", self.loose_of_all),
-            ("all activations on the object's parts", self.own_of_active),
-            ("all activations on loose parts", self.loose_of_active),
-            ("parts with a child of the tree", self.parts_found),
-            ("empty trees", self.empty_trees),
-        ]
+        shares = {
+            "weight on the object's parts": self.own,
+            "weight on loose parts": self.loose,
+            "weight on nothing": self.nothing,
+            "all children on the object's parts": self.own_of_all,
+            "all children on loose parts": self.loose_of_all,
+            "all activations on the object's parts": self.own_of_active,
+            "all activations on loose parts": self.loose_of_active,
+            "parts with a child of the tree": self.parts_found,
+            "empty trees": self.empty_trees,
+        }
         return "\n".join(
-            lines_of((title, percent(share) or "–") for title, share in rows)
+            lines_of((name, percent(n) or "–") for name, n in shares.items())
         )
 
 

@@ -179,22 +179,42 @@ class Report(Result):
         The couplings are uniform but for noise, or all zero, or most trees have
         every child.
         """
-        return self._unrouted or self._all_zero or self._repetitive
+        return bool(self._why_trivial)
 
     @property
-    def _unrouted(self) -> bool:
+    def _why_trivial(self) -> str:
+        if [*self.levels_per_layer][-1] in self.zero_layers:
+            return (
+                f"all couplings are rounded to 0, {self.levels} levels are too "
+                "few"
+            )
         clear = self.t_score_voting
-        if clear is None:
-            clear = self.t_score
-        return self.nonuniform_share < TRIVIAL_SHARE or clear < TRIVIAL_T_SCORE
+        clear = self.t_score if clear is None else clear
+        if self.nonuniform_share < TRIVIAL_SHARE or clear < TRIVIAL_T_SCORE:
+            return (
+                f"{self._routing}, so that there is hardly any routing and the "
+                "entropy says nothing"
+            )
+        if self.whole_share > TRIVIAL_WHOLE_SHARE:
+            return (
+                f"{self._whole}, so that they repeat the class and the entropy "
+                "says nothing"
+            )
+        return ""
 
     @property
-    def _repetitive(self) -> bool:
-        return self.whole_share > TRIVIAL_WHOLE_SHARE
+    def _routing(self) -> str:
+        return (
+            f"{percent(self.nonuniform_share)} of the codes differ from the "
+            f"uniform coupling, T-score {self.t_score:.3f}"
+        )
 
     @property
-    def _all_zero(self) -> bool:
-        return [*self.levels_per_layer][-1] in self.zero_layers
+    def _whole(self) -> str:
+        return (
+            f"{percent(self.whole_share)} of the samples couple every child "
+            "with their class"
+        )
 
     @property
     def empty(self) -> bool | None:
@@ -217,7 +237,11 @@ class Report(Result):
                 f"{self.majority_share:.1%}: the network has learnt nothing, "
                 "and its trees mean nothing."
             )
-        sentences = [self._triviality]
+        sentences = [f"The trees are trivial: {self._why_trivial}."]
+        if not self.trivial:
+            sentences = [
+                f"The trees are not trivial: {self._routing}; {self._whole}."
+            ]
         if self.faithfulness is not None:
             sentences.append(self.faithfulness.verdict)
         elif not self.trivial:
@@ -225,33 +249,6 @@ class Report(Result):
         if self.named_parts is not None:
             sentences.append(self.named_parts.verdict)
         return " ".join(sentences)
-
-    @property
-    def _triviality(self) -> str:
-        if self._all_zero:
-            return (
-                "The trees are trivial: all couplings are rounded to 0, "
-                f"{self.levels} levels are too few."
-            )
-        measured = (
-            f"{100 * self.nonuniform_share:.1f} % of the codes differ from the "
-            f"uniform coupling, T-score {self.t_score:.3f}"
-        )
-        if self._unrouted:
-            return (
-                f"The trees are trivial: {measured}, so that there is hardly "
-                "any routing and the entropy says nothing."
-            )
-        whole = (
-            f"{100 * self.whole_share:.1f} % of the samples couple every child "
-            "with their class"
-        )
-        if self._repetitive:
-            return (
-                f"The trees are trivial: {whole}, so that they repeat the "
-                "class and the entropy says nothing."
-            )
-        return f"The trees are not trivial: {measured}; {whole}."
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the keys themselves, ready for JSON."""

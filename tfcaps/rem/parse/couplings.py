@@ -237,7 +237,6 @@ def show_last(
     *,
     couplings: bool = True,
     counterfactual: bool = False,
-    replace: Callable[[Any], Any] = lambda layer: layer,
 ) -> Callable[..., Any]:
     """Returns a caller of layers that notes what the last routed one does.
 
@@ -248,24 +247,23 @@ def show_last(
     last = last_routed_layer(model)
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        called = replace(layer)
         if layer is not last:
-            return called(*args, **kwargs)
+            return layer(*args, **kwargs)
         shown.clear()  # what an earlier call of the same layer did
         shown.update(zip(("children", "activations"), args, strict=False))
         if "activations" in kwargs:
             shown["activations"] = kwargs["activations"]
         if not couplings:
-            outputs = called(*args, **kwargs)
+            outputs = layer(*args, **kwargs)
             shown["poses"] = keras.tree.flatten(outputs)[0]
             return outputs
         if counterfactual:
             *results, shown["couplings"], shown["counterfactual"] = (
-                WithCouplings(called, counterfactual=True)(*args, **kwargs)
+                WithCouplings(layer, counterfactual=True)(*args, **kwargs)
             )
             outputs = tuple(results) if results[1:] else results[0]
         else:
-            outputs, shown["couplings"] = with_couplings(called, args, kwargs)
+            outputs, shown["couplings"] = with_couplings(layer, args, kwargs)
         shown["poses"] = keras.tree.flatten(outputs)[0]
         return outputs
 

@@ -292,13 +292,6 @@ class _TreeNetwork:
         layer = last_routed_layer(model)
         copy, calls = connected_calls(model, layer)
         last = calls[-1]
-        if len(last.couplings.shape) != 3:
-            raise ValueError(
-                f"The last routed layer of {model.name!r} is a "
-                f"{type(layer).__name__}, whose children differ from window to "
-                "window. Trees need class capsules, such as "
-                "`tfcaps.layers.ClassCaps`, at the end."
-            )
         shown = {"poses": last.poses, "couplings": last.couplings}
         outputs = shown_outputs(copy, shown)
         del outputs["poses"]
@@ -364,6 +357,9 @@ def connected_calls(
 
     These are the call of the last routed layer, and before it each `ClassCaps`
     whose capsules are directly the children of the next one.
+
+    Raises:
+        ValueError: If the last routed layer makes no class capsules.
     """
     calls: dict[int, _Call] = {}  # by the poses that they made
 
@@ -380,6 +376,13 @@ def connected_calls(
 
     copy = clone_with_call(model, call)
     found = [[c for c in calls.values() if c.layer is last][-1]]
+    if len(found[0].couplings.shape) != 3:
+        raise ValueError(
+            f"The last routed layer of {model.name!r} is a "
+            f"{type(last).__name__}, whose children differ from window to "
+            "window. Trees need class capsules, such as "
+            "`tfcaps.layers.ClassCaps`, at the end."
+        )
     while (before := calls.get(id(found[0].children))) is not None:
         if before.couplings.shape[2] != found[0].couplings.shape[1]:
             break  # `compact` took capsules out
