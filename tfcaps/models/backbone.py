@@ -9,7 +9,7 @@ from keras import ops
 
 from tfcaps.layers import ClassCaps, PrimaryCaps
 from tfcaps.models.building_blocks import MOMENTUM, Shape, capsule_network
-from tfcaps.models.parts_capsnet import parts_of
+from tfcaps.models.parts_capsnet import sharp_class_caps
 from tfcaps.ops import Tensor
 
 
@@ -272,16 +272,8 @@ def backbone_parts_capsnet(
         padding="same",
         name="primary_caps",
     )(features)
-    return parts_of(
-        images,
-        children,
-        num_classes,
-        class_dim=class_dim,
-        routing=routing,
-        share=share,
-        name=name,
-        decoder=decoder,
-    )
+    layer = sharp_class_caps(num_classes, class_dim, routing, share)
+    return capsule_network(images, children, [layer], name, decoder)
 
 
 def _on_backbone(
@@ -289,33 +281,10 @@ def _on_backbone(
 ) -> tuple[Tensor, Tensor]:
     """Returns the input `images`, and the frozen backbone's feature map of it.
 
-    Args:
-        backbone: A built model from images to a feature map.
-        input_shape: Rows, columns and channels of an image, or `None` for the
-            backbone's own.
-
     Raises:
         ValueError: If the backbone is not built or makes no feature map, or the
             images' size is not known or they have other channels.
     """
-    _check_backbone(backbone)
-    own = tuple(backbone.inputs[0].shape[1:])
-    shape = own if input_shape is None else tuple(input_shape)
-    if len(shape) != 3 or None in shape or shape[2] != own[2]:
-        raise ValueError(
-            "`input_shape` must be (rows, columns, channels), with the "
-            f"backbone's channels. Received: input_shape={input_shape}, and a "
-            f"backbone for {own}."
-        )
-    images = keras.Input(shape, name="images")
-    # In float32 whatever the policy: it was not trained in another.
-    return images, FrozenModel(backbone, dtype="float32", name="backbone")(
-        images
-    )
-
-
-def _check_backbone(backbone: keras.Model) -> None:
-    """Raises `ValueError` unless it makes one feature map of one image."""
     shapes = []
     if backbone.built:
         tensors = [*backbone.inputs, *backbone.outputs]
@@ -327,6 +296,18 @@ def _check_backbone(backbone: keras.Model) -> None:
             f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
             "out its top."
         )
+    own = tuple(backbone.inputs[0].shape[1:])
+    shape = own if input_shape is None else tuple(input_shape)
+    if len(shape) != 3 or None in shape or shape[2] != own[2]:
+        raise ValueError(
+            "`input_shape` must be (rows, columns, channels), with the "
+            f"backbone's channels. Received: input_shape={input_shape}, and a "
+            f"backbone for {own}."
+        )
+    images = keras.Input(shape, name="images")
+    # In float32 whatever the policy: it was not trained in another.
+    frozen = FrozenModel(backbone, dtype="float32", name="backbone")
+    return images, frozen(images)
 
 
 def _check_window(

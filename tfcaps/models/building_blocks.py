@@ -84,15 +84,16 @@ def capsule_network(
     Args:
         images: The input `images`.
         children: Poses, or a pair of poses and activations.
-        layers: Routed layers, the last one of class capsules. If this learns
-            from labels, the model has an input `labels`.
+        layers: Routed layers, the last one of class capsules; none if the
+            children are these already. If the last one learns from labels, the
+            model has an input `labels`.
         name: Name of the model.
         decoder: Whether to add a decoder, or which network of `Decoder` it has.
         **settings: Other arguments of `with_decoder`.
     """
     is_pair = isinstance(children, (tuple, list))
     poses, activations = children if is_pair else (children, None)
-    learns = layers[-1].routing.learns_from_labels
+    learns = any(layer.routing.learns_from_labels for layer in layers[-1:])
     labels = label_input() if learns else None
     for layer in layers:
         given: dict[str, Any] = {}

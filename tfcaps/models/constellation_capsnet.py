@@ -91,7 +91,9 @@ def constellation_capsnet(
         "stride": 2,
         "offset": tuple(1 - side % 2 for side in input_shape[:2]),
     }
-    parts = PartCaps(part_types, window, name="part_caps", **places)(features)
+    poses, present = PartCaps(part_types, window, name="part_caps", **places)(
+        features
+    )
     layer = ConstellationCaps(
         num_classes,
         routing or MeanShiftRouting(),
@@ -99,7 +101,9 @@ def constellation_capsnet(
         name="class_caps",
         **places,
     )
-    return capsule_network(images, parts, [layer], name, decoder)
+    # By their place: `Beside` takes no other tensors by name.
+    classes = layer(poses, present, return_activations=True)
+    return capsule_network(images, classes, [], name, decoder)
 
 
 def with_templates(

@@ -11,7 +11,6 @@ from tfcaps.models.building_blocks import (
     check_input_shape,
     normalized_convolutions,
 )
-from tfcaps.ops import Tensor
 from tfcaps.routing import DynamicRouting
 
 # A child abstains if the sharpness times this exceeds its logits by much.
@@ -93,30 +92,14 @@ def parts_capsnet(
     children = PrimaryCaps(
         primary_types, primary_dim, 3, 2, padding="same", name="primary_caps"
     )(features)
-    return parts_of(
-        images,
-        children,
-        num_classes,
-        class_dim=class_dim,
-        routing=routing,
-        share=share,
-        name=name,
-        decoder=decoder,
-    )
+    layer = sharp_class_caps(num_classes, class_dim, routing, share)
+    return capsule_network(images, children, [layer], name, decoder)
 
 
-def parts_of(
-    images: Tensor,
-    children: Tensor,
-    num_classes: int,
-    *,
-    class_dim: int,
-    routing: Any,
-    share: str | None,
-    name: str,
-    decoder: bool,
-) -> keras.Model:
-    """Returns the model that routes primary capsules sharply to classes."""
+def sharp_class_caps(
+    num_classes: int, class_dim: int, routing: Any, share: str | None
+) -> ClassCaps:
+    """Returns class capsules that few children agree with, the others none."""
     if routing is None:
         routing = DynamicRouting(
             leaky=True,
@@ -124,7 +107,7 @@ def parts_of(
             orphan=_ORPHAN,
             sharpness_mode="scheduled",
         )
-    layer = ClassCaps(
+    return ClassCaps(
         num_classes,
         class_dim,
         routing=routing,
@@ -132,4 +115,3 @@ def parts_of(
         share=share,
         name="class_caps",
     )
-    return capsule_network(images, children, [layer], name, decoder)

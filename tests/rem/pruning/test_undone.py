@@ -33,25 +33,23 @@ def restoring(model, images):
     return rem.strip_pruning(model)
 
 
-def averaged(model, images):
+def averaged(model, images, *callbacks):
     rem.prune_low_magnitude(model, lambda step: 0.8)
-    fit(model, images)
+    fit(model, images, callbacks)
     return rem.strip_pruning(model)
 
 
 def swapped(model, images):
-    rem.prune_low_magnitude(model, lambda step: 0.8)
     swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
-    fit(model, images, [swap])
-    return rem.strip_pruning(model)
+    return averaged(model, images, swap)
 
 
 def set_again(model, images):
     before = model.get_weights()
-    rem.prune_low_magnitude(model, lambda step: 0.8)
-    fit(model, images)
-    model.set_weights(before)
-    return rem.strip_pruning(model)
+    undo = keras.callbacks.LambdaCallback(
+        on_train_end=lambda logs: model.set_weights(before)
+    )
+    return averaged(model, images, undo)
 
 
 def single_shot(model, images):
@@ -82,17 +80,16 @@ def test_pruned_weights_are_pruned_once_more_and_it_is_said(
     assert rem.sparsity(loaded) == rem.sparsity(model)
 
 
-def uses():
-    return {
-        "sparsity": rem.sparsity,
-        "encoder": rem.encoder,
-        "compact": rem.compact,
-        "quantize_couplings": lambda model: rem.quantize_couplings(model, 11),
-        "capsule_outputs": rem.capsule_outputs,
-    }
+USES = {
+    "sparsity": rem.sparsity,
+    "encoder": rem.encoder,
+    "compact": rem.compact,
+    "quantize_couplings": lambda model: rem.quantize_couplings(model, 11),
+    "capsule_outputs": rem.capsule_outputs,
+}
 
 
-@pytest.mark.parametrize("name", uses())
+@pytest.mark.parametrize("name", USES)
 def test_masks_act_where_weights_are_used(name):
     model = compiled()
     before = model.get_weights()
@@ -104,11 +101,11 @@ def test_masks_act_where_weights_are_used(name):
     # A model that shares the layers is pruned with it.
     shared = keras.Model(model.input, model.output)
     with pytest.warns(UserWarning, match="so that 0.0% were pruned and not 8"):
-        uses()[name](shared)
+        USES[name](shared)
     assert model.pruning.sparsity() == sparsity > 0.79
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        uses()[name](shared)
+        USES[name](shared)
 
 
 def test_an_evaluator_measures_the_pruned_network(images):
