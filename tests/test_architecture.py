@@ -79,7 +79,6 @@ TENSORFLOW = {
     "tfcaps/export/runtimes.py",
     "tfcaps/export/serving.py",
 }
-PRUNING_TOOLKIT = {"training/pruning.py"}
 
 
 def imports(node, late=True):
@@ -179,13 +178,9 @@ def test_tensorflow_stands_where_it_must_and_loads_late():
         assert "tensorflow" not in imported(loaded), path
 
 
-def test_pruning_toolkit_is_imported_in_one_place():
-    users = {
-        path.as_posix()
-        for path, names in IMPORTS.items()
-        if "tensorflow_model_optimization" in imported(names)
-    }
-    assert users == PRUNING_TOOLKIT
+def test_pruning_toolkit_is_not_needed():
+    for path, names in IMPORTS.items():
+        assert "tensorflow_model_optimization" not in imported(names), path
 
 
 def test_module_docstrings_begin_with_one_sentence():

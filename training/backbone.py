@@ -67,6 +67,7 @@ def application(name: str, shape: Shape) -> keras.Model:
     """Returns a network up to the deepest feature map with enough positions.
 
     For images that are too small for it, it is one for the smallest it takes.
+
     Returns:
         A model from images in [0, 1] to the map. Its output layer has the name
         of the layer that makes the map.

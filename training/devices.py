@@ -39,6 +39,7 @@ def make_strategy(name: str) -> Strategy | None:
 
     Two strategies in one process would mix up their collective operations.
     Call it before anything is computed: processes have to find each other.
+
     Raises:
         UserError: If the strategy is one of another backend.
     """

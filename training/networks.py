@@ -22,6 +22,7 @@ _LARGEST = 40
 
 def build_for(data: Data, config: Config, *, decoder: bool) -> keras.Model:
     """Returns the network of the settings, not compiled.
+
     Raises:
         UserError: If a name is unknown, the images do not fit, or there is no
             such backbone.

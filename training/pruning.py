@@ -45,7 +45,7 @@ def begin(
 def _polynomial(
     model: keras.Model, config: Config, data: Data, batches: Batches
 ) -> None:
-    schedule = polynomial_schedule(config, batches.num_batches)
+    schedule = PolynomialSchedule(config, batches.num_batches)
     rem.prune_low_magnitude(model, schedule, scope="global")
 
 
@@ -69,7 +69,7 @@ def _structured(
         samples = list(_all_classes(config, data, batches))
     rem.prune_structured(
         model,
-        polynomial_schedule(config, batches.num_batches),
+        PolynomialSchedule(config, batches.num_batches),
         criterion=config.pruning_criterion,
         batches=samples,
         seed=config.seed,
@@ -82,7 +82,7 @@ def check_structured(model: keras.Model, config: Config) -> None:
     Raises:
         UserError: If nothing of the units may leave, or not so much of it.
     """
-    schedule = polynomial_schedule(config, steps_per_epoch=1)
+    schedule = PolynomialSchedule(config, steps_per_epoch=1)
     try:
         rem.prune_structured(model, schedule)
     except ValueError as error:
@@ -127,27 +127,29 @@ _BEGIN: dict[str, Callable[..., None]] = {
 }
 
 
-def polynomial_schedule(
-    config: Config, steps_per_epoch: int
-) -> Callable[[int], tuple[bool, float]]:
+class PolynomialSchedule:
     """tfmot's polynomial decay over the configured part of the training.
 
     There are about a hundred updates, the last of them at its end.
     """
-    steps = config.epochs * steps_per_epoch
-    begin = round(config.pruning_begin * steps)
-    end = max(round(config.pruning_end * steps), begin + 1)
-    frequency = max((end - begin) // 100, 1)
-    end = begin + (end - begin) // frequency * frequency
-    polynomial = keras.optimizers.schedules.PolynomialDecay(
-        0.0, end - begin, config.final_sparsity, power=3.0
-    )
 
-    def schedule(step: int) -> tuple[bool, float]:
-        is_time = begin <= step <= end and not (step - begin) % frequency
-        return is_time, float(polynomial(max(step - begin, 0)))
+    def __init__(self, config: Config, steps_per_epoch: int):
+        steps = config.epochs * steps_per_epoch
+        begin = round(config.pruning_begin * steps)
+        end = max(round(config.pruning_end * steps), begin + 1)
+        self._every = max((end - begin) // 100, 1)
+        end = begin + (end - begin) // self._every * self._every
+        self._begin, self._end = begin, end
+        self.final_sparsity = config.final_sparsity
+        self._polynomial = keras.optimizers.schedules.PolynomialDecay(
+            0.0, end - begin, config.final_sparsity, power=3.0
+        )
 
-    return schedule
+    def __call__(self, step: int) -> tuple[bool, float]:
+        """Returns whether it is time to prune, and the sparsity."""
+        done = step - self._begin
+        is_time = self._begin <= step <= self._end and not done % self._every
+        return is_time, float(self._polynomial(max(done, 0)))
 
 
 def _all_classes(

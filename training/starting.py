@@ -187,6 +187,7 @@ def begin_with(
 
     If that one is smaller, since its filters or types of capsules were pruned,
     it is that one itself, in float32.
+
     Raises:
         UserError: If it is another network.
     """

@@ -13,12 +13,13 @@ from training import configs, pruning
 def test_the_schedule_is_that_of_tfmot(epochs, steps):
     tfmot = pytest.importorskip("tensorflow_model_optimization")
     config = configs.Config(epochs=epochs, final_sparsity=0.8)
-    ours = pruning.polynomial_schedule(config, steps)
+    ours = pruning.PolynomialSchedule(config, steps)
     end = max(round(0.6 * epochs * steps), 1)
     every = max(end // 100, 1)
     theirs = tfmot.sparsity.keras.PolynomialDecay(
         0.0, 0.8, 0, end // every * every, frequency=every
     )
+    assert ours.final_sparsity == 0.8
     updates = []
     for step in range(1, epochs * steps + 1):
         is_time, sparsity = theirs(step)

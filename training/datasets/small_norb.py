@@ -27,6 +27,7 @@ def load(
     viewpoint: str | None = None,
 ) -> Data:
     """Loads smallNORB, split by `"azimuth"`, by `"elevation"` or not.
+
     Raises:
         UserError: If it is not there or not readable.
     """

@@ -1,0 +1,247 @@
+"""Back-ups, early ends, and what stops a training that is no longer finite."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from cli import UserError
+from training import callbacks
+from training.batches import Batches
+from training.callbacks import BackUp, StopIfNotFinite, StopOnValidation
+from training.image_data import Images
+
+# ------------------------------------------------------------------- back-ups
+
+
+class Stop(Exception):
+    pass
+
+
+def train(folder, epochs, stop_after=None):
+    """Trains a small network with momentum; returns weights and epochs."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    x = np.arange(12.0).reshape(4, 3) / 12
+    y = np.ones((4, 2))
+    trained = []
+
+    def note(epoch, logs):
+        trained.append(epoch)
+        if epoch == stop_after:
+            raise Stop
+
+    model.fit(
+        x,
+        y,
+        epochs=epochs,
+        shuffle=False,
+        verbose=0,
+        callbacks=[
+            BackUp(folder),
+            keras.callbacks.LambdaCallback(on_epoch_end=note),
+        ],
+    )
+    return model.get_weights(), trained
+
+
+def assert_equal(mine, theirs):
+    for left, right in zip(mine, theirs, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_training_goes_on_after_its_last_whole_epoch(tmp_path):
+    whole, _ = train(tmp_path / "whole", 5)
+    with pytest.raises(Stop):
+        train(tmp_path / "cut", 5, stop_after=2)
+    assert names(tmp_path / "cut") == ["epoch-3.weights.h5"]
+    cut, trained = train(tmp_path / "cut", 5)
+    assert trained == [3, 4]
+    assert_equal(cut, whole)
+    # Stopped before its weights were saved elsewhere: nothing is repeated.
+    again, trained = train(tmp_path / "cut", 5)
+    assert trained == []
+    assert_equal(again, whole)
+
+
+def test_long_trainings_are_not_kept_after_every_epoch(tmp_path, monkeypatch):
+    assert callbacks._MOST == 100
+    monkeypatch.setattr(callbacks, "_MOST", 5)
+    whole, _ = train(tmp_path / "whole", 11)
+    assert names(tmp_path / "whole") == ["epoch-11.weights.h5"]
+    with pytest.raises(Stop):
+        train(tmp_path / "cut", 11, stop_after=8)
+    # Every second epoch.
+    assert names(tmp_path / "cut") == ["epoch-8.weights.h5"]
+    cut, trained = train(tmp_path / "cut", 11)
+    assert trained == [8, 9, 10]
+    assert_equal(cut, whole)
+
+
+def test_a_back_up_that_was_being_written_does_not_count(tmp_path, monkeypatch):
+    whole, _ = train(tmp_path / "whole", 4)
+    save = keras.Model.save_weights
+
+    def fail(self, path):
+        if "epoch-3" in str(path):
+            path.write_bytes(b"half a file")
+            raise Stop
+        save(self, path)
+
+    monkeypatch.setattr(keras.Model, "save_weights", fail)
+    with pytest.raises(Stop):
+        train(tmp_path / "cut", 4)
+    monkeypatch.undo()
+    assert "epoch-2.weights.h5" in names(tmp_path / "cut")
+    cut, trained = train(tmp_path / "cut", 4)
+    assert trained == [2, 3]
+    assert_equal(cut, whole)
+    assert names(tmp_path / "cut") == ["epoch-4.weights.h5"]
+
+
+def test_of_two_back_ups_the_later_counts(tmp_path):
+    whole, _ = train(tmp_path / "cut", 12)
+    first = tmp_path / "first"
+    train(first, 2)
+    # Stopped before the earlier one was deleted; 12 comes after 2.
+    (first / "epoch-2.weights.h5").rename(tmp_path / "cut/epoch-2.weights.h5")
+    cut, trained = train(tmp_path / "cut", 12)
+    assert trained == []
+    assert_equal(cut, whole)
+
+
+def test_a_back_up_that_cannot_be_read_is_named(tmp_path):
+    train(tmp_path, 2)
+    (tmp_path / "epoch-2.weights.h5").write_bytes(bytes(1000))
+    with pytest.raises(
+        UserError, match="epoch-2.weights.h5 cannot be read.*Re"
+    ):
+        train(tmp_path, 4)
+
+
+# ----------------------------------------------------------------- early ends
+
+
+class Losses(keras.callbacks.Callback):
+    """Moves the only weight, and with it the loss, as told."""
+
+    def __init__(self, losses):
+        super().__init__()
+        self.losses = losses
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.layers[-1].kernel.assign([[self.losses[epoch]]])
+
+
+def one_weight():
+    inputs = keras.Input((1,))
+    outputs = keras.layers.Dense(1, use_bias=False)(inputs)
+    made = keras.Model(inputs, outputs)
+    made.compile(keras.optimizers.SGD(0.0), "mae", jit_compile=False)
+    return made
+
+
+def stopped(path, losses, initial_epoch=0, **settings):
+    ones, zeros = np.ones((4, 1), "float32"), np.zeros(4, int)
+    stop = StopOnValidation(Batches(Images(ones), zeros, 2), path, **settings)
+    history = (
+        one_weight()
+        .fit(
+            ones,
+            zeros,
+            epochs=stop.epochs(len(losses)),
+            initial_epoch=initial_epoch,
+            verbose=0,
+            callbacks=[Losses(losses), stop],
+        )
+        .history
+    )
+    return history.get("val_loss", [])
+
+
+def test_it_stops_so_many_epochs_after_the_best(tmp_path):
+    losses = [3.0, 2.0, 2.5, 2.2, 2.0, 1.0]
+    seen = stopped(tmp_path / "losses.json", losses, patience=3)
+    assert seen == pytest.approx([3.0, 2.0, 2.5, 2.2, 2.0])
+    assert stopped(
+        tmp_path / "others.json", losses, patience=4
+    ) == pytest.approx(losses)
+
+
+def test_the_weights_of_the_lowest_loss_are_kept(tmp_path):
+    losses = [3.0, 2.0, 2.5, 1.0, 2.2]
+    best = tmp_path / "best.weights.h5"
+
+    def kept():
+        restored = one_weight()
+        path = tmp_path / "losses.json"
+        stop = StopOnValidation(None, path, patience=9, best=best)
+        stop.restore(restored)
+        return float(keras.ops.squeeze(restored.layers[-1].kernel))
+
+    stopped(tmp_path / "losses.json", losses[:3], patience=9, best=best)
+    assert kept() == 2.0
+    again = {"initial_epoch": 2, "patience": 9, "best": best}
+    stopped(tmp_path / "losses.json", losses, **again)
+    assert kept() == 1.0
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "best.weights.h5", "losses.json",
+    ]  # fmt: skip
+
+
+def test_a_resumed_training_stops_where_it_would_have_stopped(tmp_path):
+    path = tmp_path / "losses.json"
+    losses = [3.0, 2.0, 2.5, 2.2, 2.0, 1.0]
+    stopped(path, losses[:3], patience=3)
+    assert stopped(path, losses, patience=3, initial_epoch=2) == pytest.approx(
+        [2.5, 2.2, 2.0]
+    )
+    # Stopped between its end and what comes after it: nothing is left to do.
+    assert stopped(path, losses, patience=3, initial_epoch=5) == []
+
+
+# --------------------------------------------------------------------- finite
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Apply(keras.layers.Layer):
+    """Applies a function, whose weight scales what it is applied to."""
+
+    def __init__(self, function, **kwargs):
+        super().__init__(**kwargs)
+        self.function = function
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+
+    def call(self, inputs):
+        return self.function(self.scale * inputs)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        # The logarithm of the one input that is 0 is infinite.
+        (lambda x: ops.log(ops.abs(x)), r"loss became .* in step 2 of epoch 1"),
+        # The square root of 0 is finite, its derivative is not.
+        (
+            lambda x: ops.sqrt(ops.abs(x)),
+            "the weight .*scale' became .* in the last step of epoch 1",
+        ),
+    ],
+)
+def test_the_step_and_the_epoch_are_named(function, message):
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, Apply(function, name="middle")(inputs))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    x = np.float32([[1], [1], [0], [1]])
+    with pytest.raises(UserError, match=message):
+        model.fit(
+            x, np.ones((4, 1)), 2, epochs=2, shuffle=False, verbose=0,
+            callbacks=[StopIfNotFinite()],
+        )  # fmt: skip
