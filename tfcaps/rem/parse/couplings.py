@@ -120,9 +120,12 @@ def quantize_couplings(
     check_mode(mode)
 
     def copy_of(layer: Any) -> Any:
+        config = layer.get_config()
         if is_routed(layer) and layer.name in chosen:
-            return with_levels(layer, chosen[layer.name], mode)
-        return type(layer).from_config(layer.get_config())
+            rounding = {"levels": chosen[layer.name], "levels_mode": mode}
+            routing = config["routing"]
+            routing["config"] = {**routing["config"], **rounding}
+        return type(layer).from_config(config)
 
     return copied(model, copy_of)
 
@@ -237,7 +240,6 @@ def show_last(
     *,
     couplings: bool = True,
     counterfactual: bool = False,
-    replace: Callable[[Any], Any] = lambda layer: layer,
 ) -> Callable[..., Any]:
     """Returns a caller of layers that notes what the last routed one does.
 
@@ -248,37 +250,25 @@ def show_last(
     last = last_routed_layer(model)
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        called = replace(layer)
         if layer is not last:
-            return called(*args, **kwargs)
+            return layer(*args, **kwargs)
         shown.clear()  # what an earlier call of the same layer did
         shown.update(zip(("children", "activations"), args, strict=False))
         if "activations" in kwargs:
             shown["activations"] = kwargs["activations"]
         if not couplings:
-            outputs = called(*args, **kwargs)
-            shown["poses"] = keras.tree.flatten(outputs)[0]
-            return outputs
-        if counterfactual:
-            *results, shown["couplings"], shown["counterfactual"] = (
-                WithCouplings(called, counterfactual=True)(*args, **kwargs)
-            )
-            outputs = tuple(results) if results[1:] else results[0]
+            outputs = layer(*args, **kwargs)
+        elif not counterfactual:
+            outputs, shown["couplings"] = with_couplings(layer, args, kwargs)
         else:
-            outputs, shown["couplings"] = with_couplings(called, args, kwargs)
+            both = WithCouplings(layer, counterfactual=True)
+            *results, shown["couplings"], asked = both(*args, **kwargs)
+            shown["counterfactual"] = asked
+            outputs = tuple(results) if results[1:] else results[0]
         shown["poses"] = keras.tree.flatten(outputs)[0]
         return outputs
 
     return call
-
-
-def with_levels(layer: Any, levels: int, mode: str, **settings: Any) -> Any:
-    """Returns a layer like this one that rounds its couplings."""
-    config = {**layer.get_config(), **settings}
-    routing = config["routing"]
-    rounding = {"levels": levels, "levels_mode": mode}
-    routing["config"] = {**routing["config"], **rounding}
-    return type(layer).from_config(config)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
