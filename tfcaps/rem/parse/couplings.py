@@ -120,9 +120,12 @@ def quantize_couplings(
     check_mode(mode)
 
     def copy_of(layer: Any) -> Any:
+        config = layer.get_config()
         if is_routed(layer) and layer.name in chosen:
-            return with_levels(layer, chosen[layer.name], mode)
-        return type(layer).from_config(layer.get_config())
+            rounding = {"levels": chosen[layer.name], "levels_mode": mode}
+            routing = config["routing"]
+            routing["config"] = {**routing["config"], **rounding}
+        return type(layer).from_config(config)
 
     return copied(model, copy_of)
 
@@ -255,28 +258,17 @@ def show_last(
             shown["activations"] = kwargs["activations"]
         if not couplings:
             outputs = layer(*args, **kwargs)
-            shown["poses"] = keras.tree.flatten(outputs)[0]
-            return outputs
-        if counterfactual:
-            *results, shown["couplings"], shown["counterfactual"] = (
-                WithCouplings(layer, counterfactual=True)(*args, **kwargs)
-            )
-            outputs = tuple(results) if results[1:] else results[0]
-        else:
+        elif not counterfactual:
             outputs, shown["couplings"] = with_couplings(layer, args, kwargs)
+        else:
+            both = WithCouplings(layer, counterfactual=True)
+            *results, shown["couplings"], asked = both(*args, **kwargs)
+            shown["counterfactual"] = asked
+            outputs = tuple(results) if results[1:] else results[0]
         shown["poses"] = keras.tree.flatten(outputs)[0]
         return outputs
 
     return call
-
-
-def with_levels(layer: Any, levels: int, mode: str, **settings: Any) -> Any:
-    """Returns a layer like this one that rounds its couplings."""
-    config = {**layer.get_config(), **settings}
-    routing = config["routing"]
-    rounding = {"levels": levels, "levels_mode": mode}
-    routing["config"] = {**routing["config"], **rounding}
-    return type(layer).from_config(config)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
