@@ -7,7 +7,12 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tests.networks import (
+    SMALL_NETWORKS,
+    draw_weights,
+    outputs_of,
+    tiny_capsnet,
+)
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
@@ -30,7 +35,7 @@ def model():
 def data(model):
     images = np.random.default_rng(0).random((60, 8, 8, 1), dtype=np.float32)
     # What the model says, so that its own accuracy is 1.
-    return images, model.predict(images, verbose=0).argmax(-1)
+    return images, outputs_of(model, images).argmax(-1)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +94,7 @@ def test_fewest_levels_within_the_tolerance_are_found(
 
 def test_tolerance_is_not_missed_by_a_rounding_error(model, data):
     images, labels = data
-    five = rem.quantize_couplings(model, 5).predict(images, verbose=0)
+    five = outputs_of(rem.quantize_couplings(model, 5), images)
     same = np.flatnonzero(five.argmax(-1) == labels)
     labels = labels.copy()
     labels[same[:14]] = (labels[same[:14]] + 1) % 4
@@ -140,7 +145,7 @@ def test_what_is_not_rounded_is_computed_once(model):
 
 
 def test_of_several_classes_the_longest_counts(model, data):
-    lengths = model.predict(data[0], verbose=0)
+    lengths = outputs_of(model, data[0])
     longest = lengths >= np.sort(lengths, axis=1)[:, -2:-1]
     search = rem.find_levels(model, (data[0], longest.astype("float32")), (2,))
     assert search.accuracy == 1.0
@@ -149,6 +154,7 @@ def test_of_several_classes_the_longest_counts(model, data):
     assert row["accuracy_quantized"] == report.accuracy_quantized < 1.0
 
 
+@pytest.mark.slow
 def test_every_routed_layer_is_rounded(rng):
     model = draw_weights(
         SMALL_NETWORKS["multilayer_capsnet"](),
