@@ -77,7 +77,7 @@ def test_rows_are_those_of_evaluate(model, data, search):
 
 @pytest.mark.parametrize(
     ("lost", "levels"),
-    [(1, 11), (1.9, 11), (2, 5), (6, 2)],
+    [(1.9, 11), (2, 5), (6, 2)],
 )
 def test_fewest_levels_within_the_tolerance_are_found(
     lost, levels, model, data, search
