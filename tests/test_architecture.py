@@ -79,7 +79,6 @@ TENSORFLOW = {
     "tfcaps/export/runtimes.py",
     "tfcaps/export/serving.py",
 }
-PRUNING_TOOLKIT = {"training/pruning.py"}
 
 
 def imports(node, late=True):
@@ -168,7 +167,9 @@ def test_only_public_keras_3_is_used():
         for name in {*IMPORTS[path], *map(ast.unparse, attributes)}:
             for forbidden in ("keras.src", "tf.keras", "tensorflow.keras"):
                 assert not f"{name}.".startswith(f"{forbidden}."), (path, name)
-        assert "tf_keras" not in imported(IMPORTS[path])
+        # Tests compare with the pruning toolkit, and nothing needs it.
+        old = {"tf_keras", "tensorflow_model_optimization"}
+        assert not old & imported(IMPORTS[path]), path
 
 
 def test_tensorflow_stands_where_it_must_and_loads_late():
@@ -177,15 +178,6 @@ def test_tensorflow_stands_where_it_must_and_loads_late():
             assert "tensorflow" not in imported(names), path
         loaded = imports(TREES[path], late=False)
         assert "tensorflow" not in imported(loaded), path
-
-
-def test_pruning_toolkit_is_imported_in_one_place():
-    users = {
-        path.as_posix()
-        for path, names in IMPORTS.items()
-        if "tensorflow_model_optimization" in imported(names)
-    }
-    assert users == PRUNING_TOOLKIT
 
 
 def test_module_docstrings_begin_with_one_sentence():
