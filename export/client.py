@@ -93,13 +93,8 @@ def read_picture(path: Path, shape: Sequence[int]) -> Array:
         raise UserError(f"{path} cannot be used: {error}") from error
     ground = Image.new("RGBA", upright.size, "white")  # as in training
     image = Image.alpha_composite(ground, upright).convert(_MODES[channels])
-    # Floats, so that they are rounded once, as in training.
-    resized = [
-        band.convert("F").resize((columns, rows), Image.Resampling.BILINEAR)
-        for band in image.split()
-    ]
-    pixels = np.stack([np.asarray(band) for band in resized], axis=-1)
-    return np.rint(pixels).astype(np.uint8)
+    resized = image.resize((columns, rows), Image.Resampling.BILINEAR)
+    return np.asarray(resized).reshape(rows, columns, channels)
 
 
 def predict(model: str, images: Array, signature: str) -> dict[str, Array]:

@@ -29,47 +29,50 @@ if not os.environ.get("NIGHTLY"):
     if flags not in given:
         os.environ["XLA_FLAGS"] = f"{flags} {given}".strip()
 
-import keras
 import numpy as np
 import pytest
 from filelock import FileLock
 
-from tests.backends import TENSORFLOW
-from tests.memory import Cleaner
-from training import devices
-
-if keras.backend.backend() == "tensorflow":
-    import tensorflow as tf
-
-    # Two replicas on one machine. TensorFlow asks for it before it starts up.
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 2,
-    )
+collect_ignore = []
 
 
-else:
+def pytest_configure(config):
+    """Prepares the backend, but for what only gives tests out to workers."""
+    is_worker = hasattr(config, "workerinput")
+    if config.getoption("numprocesses", None) and not is_worker:
+        return
+    import keras
+
+    from tests.backends import TENSORFLOW
+    from tests.memory import Cleaner
+
+    config.pluginmanager.register(Cleaner())
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Two replicas on one machine. TensorFlow asks for it before it starts.
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration()] * 2,
+        )
+        return
     # Keras itself imports TensorFlow where it can. Nobody shall need it, and a
     # test that imports it is about TensorFlow.
     for package in TENSORFLOW:
         sys.modules[package] = None
-    collect_ignore = [
-        str(path.relative_to(Path(__file__).parent))
-        for path in Path(__file__).parent.rglob("*.py")
+    folder = Path(__file__).parent
+    collect_ignore.extend(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
         if re.search("^import tensorflow", path.read_text("utf-8"), re.M)
-    ]
-
-
-free_memory = Cleaner()
+    )
 
 
 @pytest.fixture(autouse=True)
 def seed_keras():
+    import keras
+
     keras.utils.set_random_seed(0)
-
-
-def pytest_runtest_logfinish():
-    free_memory()
 
 
 @pytest.fixture
@@ -80,6 +83,8 @@ def rng():
 @pytest.fixture(scope="session")
 def two_replicas():
     """One strategy for all tests: two would mix up their collectives."""
+    from training import devices
+
     return devices.make_strategy("mirrored")
 
 

@@ -22,7 +22,7 @@ class Cleaner:
     def __init__(self) -> None:
         self._after = _resident()
 
-    def __call__(self) -> None:
+    def pytest_runtest_logfinish(self) -> None:
         if _resident() - self._after < ENOUGH:
             return
         if keras.backend.backend() == "tensorflow":

@@ -70,6 +70,11 @@ def images_of(model, count):
     return np.random.default_rng(1).random(shape, dtype=np.float32)
 
 
+def outputs_of(model, inputs):
+    """Returns the arrays that `predict` would, without tracing the model."""
+    return keras.tree.map_structure(np.asarray, model(inputs))
+
+
 def _backbone(channels):
     """Returns a backbone for 9x9 pixels."""
     return keras.Sequential(

@@ -265,23 +265,12 @@ def votes(poses, transformation, share):
     Children are counted row by row, in a row column by column, and at one
     position type by type.
     """
-    batch, rows, columns, types, _ = poses.shape
-    parents, dim = transformation.shape[-3], transformation.shape[-1]
-    result = np.zeros((batch, rows * columns * types, parents, dim))
-    for b in range(batch):
-        child = 0
-        for row in range(rows):
-            for column in range(columns):
-                for type_ in range(types):
-                    matrices = {
-                        None: lambda i, t: transformation[i],
-                        "type": lambda i, t: transformation[t],
-                        "all": lambda i, t: transformation,
-                    }[share](child, type_)
-                    for j in range(parents):
-                        pose = poses[b, row, column, type_]
-                        result[b, child, j] = pose @ matrices[j]
-                    child += 1
+    types, components = poses.shape[3:]
+    children = poses.reshape(len(poses), -1, components)
+    result = np.zeros((*children.shape[:2], *transformation.shape[-3::2]))
+    for b, i, j in np.ndindex(result.shape[:3]):
+        which = {None: i, "type": i % types, "all": ()}[share]
+        result[b, i, j] = children[b, i] @ transformation[which][j]
     return result
 
 

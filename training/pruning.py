@@ -6,6 +6,7 @@ line in `_BEGIN`, and its name in `training/configs.py`.
 """
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import keras
@@ -45,7 +46,7 @@ def begin(
 def _polynomial(
     model: keras.Model, config: Config, data: Data, batches: Batches
 ) -> None:
-    schedule = PolynomialSchedule(config, batches.num_batches)
+    schedule = polynomial_schedule(config, batches.num_batches)
     rem.prune_low_magnitude(model, schedule, scope="global")
 
 
@@ -69,7 +70,7 @@ def _structured(
         samples = list(_all_classes(config, data, batches))
     rem.prune_structured(
         model,
-        PolynomialSchedule(config, batches.num_batches),
+        polynomial_schedule(config, batches.num_batches),
         criterion=config.pruning_criterion,
         batches=samples,
         seed=config.seed,
@@ -82,7 +83,7 @@ def check_structured(model: keras.Model, config: Config) -> None:
     Raises:
         UserError: If nothing of the units may leave, or not so much of it.
     """
-    schedule = PolynomialSchedule(config, steps_per_epoch=1)
+    schedule = polynomial_schedule(config, steps_per_epoch=1)
     try:
         rem.prune_structured(model, schedule)
     except ValueError as error:
@@ -127,22 +128,37 @@ _BEGIN: dict[str, Callable[..., None]] = {
 }
 
 
-class PolynomialSchedule:
-    """tfmot's polynomial decay over the configured part of the training.
+def polynomial_schedule(config: Config, steps_per_epoch: int) -> Any:
+    """Returns tfmot's polynomial decay over a part of the training.
 
-    There are about a hundred updates, the last of them at its end.
+    That is the configured one. There are about a hundred updates, the last of
+    them at its end. On JAX, or without tfmot, it is computed here.
     """
+    steps = config.epochs * steps_per_epoch
+    begin = round(config.pruning_begin * steps)
+    end = max(round(config.pruning_end * steps), begin + 1)
+    every = max((end - begin) // 100, 1)
+    end = begin + (end - begin) // every * every
+    if keras.backend.backend() == "jax" or not find_spec(
+        "tensorflow_model_optimization"
+    ):
+        return WithoutTfmot(config.final_sparsity, begin, end, every)
+    # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
+    import tensorflow_model_optimization as tfmot
 
-    def __init__(self, config: Config, steps_per_epoch: int):
-        steps = config.epochs * steps_per_epoch
-        begin = round(config.pruning_begin * steps)
-        end = max(round(config.pruning_end * steps), begin + 1)
-        self._every = max((end - begin) // 100, 1)
-        end = begin + (end - begin) // self._every * self._every
-        self._begin, self._end = begin, end
-        self.final_sparsity = config.final_sparsity
+    return tfmot.sparsity.keras.PolynomialDecay(
+        0.0, config.final_sparsity, begin, end, frequency=every
+    )
+
+
+class WithoutTfmot:
+    """tfmot's polynomial decay from 0, without tfmot."""
+
+    def __init__(self, final: float, begin: int, end: int, every: int):
+        self.final_sparsity = final
+        self._begin, self._end, self._every = begin, end, every
         self._polynomial = keras.optimizers.schedules.PolynomialDecay(
-            0.0, end - begin, config.final_sparsity, power=3.0
+            0.0, end - begin, final, power=3.0
         )
 
     def __call__(self, step: int) -> tuple[bool, float]:

@@ -1,6 +1,5 @@
 """Losses of predictions of another shape, of one class, of soft labels."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -29,17 +28,6 @@ def test_a_forgotten_length_is_named(loss, rng):
     for labels in (np.arange(3), np.eye(3), np.zeros((3, 1))):
         with pytest.raises(ValueError, match=message):
             loss()(labels, poses)
-
-
-@pytest.mark.parametrize("loss", CLASS_LOSSES)
-def test_a_forgotten_length_is_named_by_fit(loss, rng):
-    children = keras.Input((4, 3))
-    poses = tfcaps.layers.ClassCaps(3, 3)(children)
-    model = keras.Model(children, poses)
-    model.compile("adam", loss())
-    x = rng.random((3, 4, 3)).astype("float32")
-    with pytest.raises(ValueError, match=r"add the layer `tfcaps.*Length"):
-        model.fit(x, np.arange(3), verbose=0)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "bool"])

@@ -133,6 +133,7 @@ def test_a_long_training_says_first_how_long_it_takes(
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_tensorboard_gets_what_is_measured(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing import event_accumulator

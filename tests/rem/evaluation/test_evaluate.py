@@ -9,7 +9,7 @@ import pytest
 
 import tfcaps
 from tests.golden import load
-from tests.networks import draw_weights, sharpened, tiny_capsnet
+from tests.networks import draw_weights, outputs_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.ops import quantize
@@ -49,8 +49,8 @@ def test_models_with_couplings_are_saved_and_loaded(
     shown = show(model)
     shown.save(tmp_path / "shown.keras")
     loaded = keras.models.load_model(tmp_path / "shown.keras")
-    expected = shown.predict(images, verbose=0)
-    for name, values in loaded.predict(images, verbose=0).items():
+    expected = outputs_of(shown, images)
+    for name, values in outputs_of(loaded, images).items():
         np.testing.assert_allclose(values, expected[name], atol=SUMS)
 
 
@@ -62,8 +62,8 @@ def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
             tfcaps.layers.ClassCaps(3, 4),
         ]
     )
-    shown = rem.capsule_outputs(model).predict(images, verbose=0)
-    poses = model.predict(images, verbose=0)
+    shown = outputs_of(rem.capsule_outputs(model), images)
+    poses = outputs_of(model, images)
     np.testing.assert_allclose(shown["poses"], poses, atol=SUMS)
     lengths = np.linalg.norm(poses, axis=-1)
     np.testing.assert_allclose(shown["lengths"], lengths, atol=SUMS)
@@ -75,8 +75,8 @@ def test_quantized_model_can_be_saved(model, images, tmp_path):
     loaded = keras.models.load_model(tmp_path / "quantized.keras")
     assert loaded.get_layer("class_caps").routing.levels == 11
     np.testing.assert_allclose(
-        loaded.predict(images, verbose=0),
-        quantized.predict(images, verbose=0),
+        outputs_of(loaded, images),
+        outputs_of(quantized, images),
         atol=SUMS,
     )
 
@@ -85,8 +85,8 @@ def test_evaluate_equals_a_computation_by_hand(model, images):
     sharpened(model)
     labels = np.arange(23) % 4
     report = rem.evaluate(model, (images, labels), levels=6, batch_size=5)
-    plain = rem.capsule_outputs(model).predict(images, verbose=0)
-    quantized = rem.quantize_couplings(model, 6).predict(images, verbose=0)
+    plain = outputs_of(rem.capsule_outputs(model), images)
+    quantized = outputs_of(rem.quantize_couplings(model, 6), images)
     predicted = quantized.argmax(-1)
     codes = np.asarray(quantize(plain["couplings"], 6))
     keys = codes[np.arange(23), :, predicted]
@@ -239,7 +239,7 @@ def test_codes_of_keys_are_those_of_the_mode(model, images):
     report = rem.evaluate(model, (images, labels), 4, mode="midrise")
     assert report.mode == report.to_dict()["mode"] == "midrise"
     rounded = rem.quantize_couplings(model, 4, mode="midrise")
-    outputs = rem.capsule_outputs(rounded).predict(images, verbose=0)
+    outputs = outputs_of(rem.capsule_outputs(rounded), images)
     np.testing.assert_array_equal(
         np.unique(outputs["couplings"]), [0.125, 0.375, 0.625, 0.875]
     )

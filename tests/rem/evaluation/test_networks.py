@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, outputs_of, tiny_capsnet
 from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ConvCaps, ConvCaps3D, Length, PrimaryCaps
@@ -162,10 +162,10 @@ def test_network_that_ends_in_conv_caps_shows_couplings_but_has_no_trees():
     lengths = Length()(keras.layers.Reshape((3, 4))(poses))
     model = keras.Model(images, lengths)
     data = images_of(model)
-    shown = rem.capsule_outputs(model).predict(data, verbose=0)
+    shown = outputs_of(rem.capsule_outputs(model), data)
     assert shown["couplings"].shape == (7, 1, 1, 3, 3, 2, 3)
     np.testing.assert_allclose(
-        shown["lengths"], model.predict(data, verbose=0), atol=SUMS
+        shown["lengths"], outputs_of(model, data), atol=SUMS
     )
     with pytest.raises(ValueError, match="ConvCaps"):
         rem.evaluate(model, (data, np.zeros(7, int)))
@@ -180,8 +180,8 @@ def test_network_that_ends_in_conv_caps_3d_is_not_rounded():
     data = images_of(model)
     rounded = rem.quantize_couplings(model, 3)
     np.testing.assert_allclose(
-        rounded.predict(data, verbose=0),
-        model.predict(data, verbose=0),
+        outputs_of(rounded, data),
+        outputs_of(model, data),
         atol=SUMS,
     )
 

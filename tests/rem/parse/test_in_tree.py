@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import draw_weights, tiny_capsnet
+from tests.networks import draw_weights, outputs_of, tiny_capsnet
 from tfcaps import rem, routing
 from tfcaps.ops import dequantize
 from tfcaps.rem.parse.in_tree import (
@@ -55,7 +55,7 @@ def test_codes_are_in_a_tree_as_the_couplings_that_they_stand_for():
 
 def test_every_part_of_rem_asks_the_routing():
     model = draw_weights(tiny_capsnet(routing=HalfRouting()), 4, class_caps=3.0)
-    couplings = rem.capsule_outputs(model).predict(IMAGES, verbose=0)
+    couplings = outputs_of(rem.capsule_outputs(model), IMAGES)
     classes = couplings["lengths"].argmax(axis=-1)
     towards = couplings["couplings"][np.arange(20), :, classes]
     share = np.mean(towards > 0.5)

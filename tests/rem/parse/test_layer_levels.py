@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.networks import SMALL_NETWORKS, draw_weights
+from tests.networks import SMALL_NETWORKS, draw_weights, outputs_of
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, ConvCaps3D, FcCaps, Length, PrimaryCaps
 
@@ -83,6 +83,7 @@ def keys_of(trees):
     return [trees.keys(j).tolist() for j in range(trees.num_classes)]
 
 
+@pytest.mark.slow
 def test_dictionary_is_that_of_the_last_layer(model, images, by_hand):
     lengths, codes = by_hand
     labels = np.arange(len(images)) % 3
@@ -140,7 +141,7 @@ def test_conv_caps_3d_is_rounded_only_if_it_is_named(rng):
     # A coupling there is one of 48.
     assert report.zero_layers == ["spatial"]
     assert report.accuracy_quantized == np.mean(
-        np.argmax(copy.predict(data[0], verbose=0), axis=-1) == 0
+        np.argmax(outputs_of(copy, data[0]), axis=-1) == 0
     )
 
 
@@ -190,5 +191,5 @@ def test_layer_that_is_routed_twice_keeps_its_couplings_apart(rng):
     data = rng.normal(size=(5, 6, 4)).astype("float32")
     report = rem.evaluate(model, (data, np.zeros(5, int)), 3)
     copy = rem.quantize_couplings(model, 3)
-    predicted = np.argmax(copy.predict(data, verbose=0), axis=-1)
+    predicted = np.argmax(outputs_of(copy, data), axis=-1)
     assert report.accuracy_quantized == np.mean(predicted == 0)

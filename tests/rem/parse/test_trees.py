@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.networks import draw_weights, tiny_capsnet
+from tests.networks import draw_weights, outputs_of, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
@@ -26,7 +26,7 @@ def found(model):
 
 
 def test_trees_are_what_the_couplings_say(model, found):
-    shown = rem.capsule_outputs(model).predict(IMAGES, verbose=0)
+    shown = outputs_of(rem.capsule_outputs(model), IMAGES)
     np.testing.assert_allclose(found.lengths, shown["lengths"], atol=SUMS)
     np.testing.assert_allclose(found.couplings, shown["couplings"], atol=SUMS)
     classes = shown["lengths"].argmax(axis=-1)
@@ -48,7 +48,7 @@ def test_activations_are_those_of_children_that_vote(model):
     matrices[[1, 6]] = 0.0
     layer.transformation.assign(matrices)
     primary = keras.Model(copy.input, copy.get_layer("primary_caps").output)
-    poses = primary.predict(IMAGES, verbose=0).reshape(13, 8, 4)
+    poses = outputs_of(primary, IMAGES).reshape(13, 8, 4)
     lengths = np.linalg.norm(poses, axis=-1)
     lengths[:, [1, 6]] = 0.0
     found = rem.trees(copy, IMAGES)

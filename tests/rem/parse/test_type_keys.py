@@ -7,7 +7,12 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tests.networks import (
+    SMALL_NETWORKS,
+    draw_weights,
+    outputs_of,
+    tiny_capsnet,
+)
 from tfcaps import layers, rem
 from tfcaps.rem.parse.dictionary import type_dictionary
 
@@ -96,7 +101,7 @@ def keys_by_hand(model, data):
     """Returns pooled codes, and the predicted classes."""
     images, _ = data
     rounded = rem.quantize_couplings(model, LEVELS)
-    shown = rem.capsule_outputs(rounded).predict(images, verbose=0)
+    shown = outputs_of(rem.capsule_outputs(rounded), images)
     predicted = shown["lengths"].argmax(-1)
     codes = np.rint(shown["couplings"] * (LEVELS - 1)).astype(int)
     each = np.arange(len(images))
