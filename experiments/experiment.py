@@ -93,9 +93,8 @@ class Experiment:
         rows: The rows, in order.
         seeds: Seeds of each run.
         notes: Sentences under the table.
-        figures: Functions of `tfcaps.viz` that show it, see
-            `experiments/figures.py`. The first label is the data set.
-        group: Label that colours and marks stand for.
+        frontier: Label that colours and marks stand for in `viz.frontier`, a
+            figure of each data set, which is the first label; `""` for none.
     """
 
     title: str
@@ -104,8 +103,7 @@ class Experiment:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     notes: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
-    group: str = "model"
+    frontier: str = ""
 
     @property
     def configs(self) -> dict[str, Config]:
@@ -163,8 +161,7 @@ def load(name: str, recipe: str | None = None) -> Experiment:
         rows=_rows(about, columns, known, recipe),
         seeds=tuple(about["seeds"]),
         notes=tuple(" ".join(note.split()) for note in text.split("\n- ")[1:]),
-        figures=tuple(about.get("figures", ())),
-        group=about.get("group", "model"),
+        frontier=about.get("frontier", ""),
     )
 
 

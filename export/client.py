@@ -91,10 +91,10 @@ def read_picture(path: Path, shape: Sequence[int]) -> Array:
             upright = ImageOps.exif_transpose(picture).convert("RGBA")
     except (OSError, ValueError, SyntaxError) as error:  # broken files
         raise UserError(f"{path} cannot be used: {error}") from error
-    ground = Image.new("RGBA", upright.size, "white")  # as in training
+    ground = Image.new("RGBA", upright.size, "white")
     image = Image.alpha_composite(ground, upright).convert(_MODES[channels])
-    resized = image.resize((columns, rows), Image.Resampling.BILINEAR)
-    return np.asarray(resized).reshape(rows, columns, channels)
+    image = image.resize((columns, rows), Image.Resampling.BILINEAR)
+    return np.asarray(image).reshape(shape)  # as in training
 
 
 def predict(model: str, images: Array, signature: str) -> dict[str, Array]:

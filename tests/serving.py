@@ -53,6 +53,8 @@ def load(base, name):
 @contextlib.contextmanager
 def serve_rest(base):
     """Yields the URL of a server for the models in a folder."""
+    for folder in base.iterdir():  # so that nobody waits for it
+        load(base, folder.name)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.base = base
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))

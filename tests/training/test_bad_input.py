@@ -252,6 +252,8 @@ def test_wrong_files_of_a_run(work, capsys, name, line, spoil):
     path = work / "done" / name
     if (name, spoil) == ("model.keras", bad_files.missing) and "run" in line:
         pytest.skip("a missing model is trained")
+    if (name, spoil) == ("data.json", bad_files.missing) and "export" in line:
+        pytest.skip("classes need no names")
     if path.suffix == ".json" and spoil is bad_files.flipped:
         pytest.skip("a changed letter may still be JSON")
     spoil(path)
