@@ -44,19 +44,31 @@ class Shown(NamedTuple):
     caption: str
 
 
-def shown(name: str, drawing: viz.Drawing, **facts: Any) -> Shown:
-    """Returns a figure with its heading and caption, which have facts."""
-    texts = TEXTS[name]
-    heading, caption = (
-        texts[part].format(**facts).strip().replace("\n", " ")
-        for part in ("heading", "caption")
-    )
-    return Shown(drawing, heading, caption)
+class Figures(dict[str, Shown]):
+    """Figures by name."""
+
+    def add(
+        self, name: str, drawing: viz.Drawing, like: str = "", **facts: Any
+    ) -> None:
+        """Adds a figure with its heading and caption, which have facts.
+
+        Args:
+            name: What its files are called.
+            drawing: The figure.
+            like: Name of its texts. Defaults to its own.
+            facts: What stands in braces in the texts.
+        """
+        texts = TEXTS[like or name]
+        heading, caption = (
+            texts[part].format(**facts).strip().replace("\n", " ")
+            for part in ("heading", "caption")
+        )
+        self[name] = Shown(drawing, heading, caption)
 
 
 def of_dictionaries(
     folder: RunFolder, data: Data, reports: Mapping[str, Report]
-) -> dict[str, Shown]:
+) -> Figures:
     """Returns the figures that need nothing but what was measured."""
     config = folder.config
     main = config.model_names[-1]
@@ -70,46 +82,33 @@ def of_dictionaries(
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"
-    found = {"curves": shown("curves", viz.curves(rows), counts=counts)}
+    found = Figures()
+    found.add("curves", viz.curves(rows), counts=counts)
     layers = [row for row in rows if row["model"] == title and "layers" in row]
     if layers:  # none in a run of an older version
-        drawing = viz.layer_curves(layers)
-        found["layer_curves"] = shown("layer_curves", drawing, model=title)
-    drawing = viz.tradeoff(rows, "epoch")
-    found["tradeoff_epoch"] = shown("tradeoff_epoch", drawing)
+        found.add("layer_curves", viz.layer_curves(layers), model=title)
+    found.add("tradeoff_epoch", viz.tradeoff(rows, "epoch"))
     if pruned := [row for row in rows if row["model"] == TITLES["rem"]]:
-        drawing = viz.tradeoff(pruned, "sparsity")
-        found["tradeoff_sparsity"] = shown("tradeoff_sparsity", drawing)
+        found.add("tradeoff_sparsity", viz.tradeoff(pruned, "sparsity"))
     path = folder.path / "levels.json"
     if path.exists():
         search = json.loads(path.read_text("utf-8"))
         model = TITLES[search["model"]]
-        drawing = viz.tradeoff(
-            [{**row, "model": model} for row in search["rows"]],
-            "levels",
-            chosen=search["levels"],
-        )
-        found["tradeoff_levels"] = shown("tradeoff_levels", drawing, **levels)
-    drawing = viz.keys_per_class(trees, **names)
-    found["keys_per_class"] = shown("keys_per_class", drawing)
-    drawing = viz.coupling_histograms(trees, **levels)
-    found["coupling_histograms"] = shown("coupling_histograms", drawing)
+        of_levels = [{**row, "model": model} for row in search["rows"]]
+        drawing = viz.tradeoff(of_levels, "levels", chosen=search["levels"])
+        found.add("tradeoff_levels", drawing, levels=config.class_levels)
+    found.add("keys_per_class", viz.keys_per_class(trees, **names))
+    found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
     for name in config.model_names:
         if epochs := _some_epochs(folder, name):
             drawing = viz.coupling_histograms(epochs, **levels)
-            model = TITLES[name]
-            found[f"epochs_{name}"] = shown("epochs", drawing, model=model)
+            found.add(f"epochs_{name}", drawing, "epochs", model=TITLES[name])
     levels["threshold"] = last.tree_threshold
     drawing = viz.most_frequent_trees(last.dictionary, **levels)
-    found["parse_trees"] = shown("parse_trees", drawing, model=title)
+    found.add("parse_trees", drawing, model=title)
     if last.type_dictionary is not None and last.grid is not None:
         drawing = viz.most_frequent_trees(last.type_dictionary, **levels)
-        of_grid = dict(
-            zip(("rows", "columns", "types"), last.grid, strict=True)
-        )
-        found["parse_trees_types"] = shown(
-            "parse_trees_types", drawing, model=title, **of_grid
-        )
+        found.add("parse_trees_types", drawing, model=title, grid=last.grid)
     return found
 
 
@@ -131,7 +130,7 @@ def _some_epochs(folder: RunFolder, name: str) -> dict[str, CouplingDictionary]:
 
 def of_models(
     models: Mapping[str, keras.Model], config: Config, data: Data
-) -> dict[str, Shown]:
+) -> Figures:
     """Returns the figures for which models look at test images."""
     images, labels = data.test
     classes, names = one_class(labels), data.class_names
@@ -148,39 +147,31 @@ def of_models(
     of_each = np.searchsorted(rows, first)
     found = right_and_wrong(models, config, data)
     if trees.has_places:
+        maps = {
+            TITLES[name]: explained(model, each[TITLES[name]][of_each])
+            for name, model in models.items()
+        }
         drawing = viz.saliency(
-            images[first],
-            {
-                TITLES[name]: explained(model, each[TITLES[name]][of_each])
-                for name, model in models.items()
-            },
-            labels=classes[first],
-            class_names=names,
+            images[first], maps, labels=classes[first], class_names=names
         )
-        found["saliency"] = shown("saliency", drawing)
+        found.add("saliency", drawing)
     every = range(len(names))
     overall = {name: own.parse_tree(every) for name, own in each.items()}
-    drawing = viz.parse_tree(overall, class_names=names)
-    found["parse_tree_overall"] = shown(
-        "parse_tree_overall", drawing, images=len(rows)
-    )
     by_class = {
         names[j]: trees[trees.predicted == j].parse_tree([j])
         for j in np.unique(trees.predicted)
         if j < _CLASSES
     }
-    drawing = viz.parse_tree(by_class, class_names=names)
-    found["parse_tree_classes"] = shown(
-        "parse_tree_classes", drawing, model=title
-    )
     of_images = {
         names[j]: trees[k : k + 1].parse_tree()
         for k, j in zip(of_each, classes[first], strict=True)
     }
+    drawing = viz.parse_tree(overall, class_names=names)
+    found.add("parse_tree_overall", drawing, images=len(rows))
+    drawing = viz.parse_tree(by_class, class_names=names)
+    found.add("parse_tree_classes", drawing, model=title)
     drawing = viz.parse_tree(of_images, images=images[first], class_names=names)
-    found["parse_tree_images"] = shown(
-        "parse_tree_images", drawing, model=title
-    )
+    found.add("parse_tree_images", drawing, model=title)
     return found
 
 
@@ -195,7 +186,7 @@ def explained(model: keras.Model, trees: rem.Trees) -> dict[str, Any]:
 
 def right_and_wrong(
     models: Mapping[str, keras.Model], config: Config, data: Data
-) -> dict[str, Shown]:
+) -> Figures:
     """Returns the figures of the last model's trees, image by image.
 
     Right ones come first. Of each kind every class comes before one comes
@@ -228,11 +219,13 @@ def right_and_wrong(
     for one, k in zip(drawing.data["images"], rows, strict=True):
         one["right"] = bool(right[k])
         one["lengths"] = lengths[k].round(6).tolist()
-    told, title = _told(right), TITLES[name]
+    told = _told(right)
     if not fields.is_local:
         kind = "no_parts" if min(fields.grid[:2]) == 1 else "cells"
         told += TEXTS["tree_fields"][kind]
-    by_tree = viz.dictionary_images(
+    found = Figures()
+    found.add("tree_fields", drawing, told=told, model=TITLES[name])
+    drawing = viz.dictionary_images(
         images.pixels,
         trees.codes,
         trees.predicted,
@@ -240,12 +233,9 @@ def right_and_wrong(
         classes=np.unique(trees.predicted)[:_ROWS].tolist(),
         class_names=names,
     )
-    return {
-        "tree_fields": shown("tree_fields", drawing, told=told, model=title),
-        "dictionary_images": shown(
-            "dictionary_images", by_tree, images=len(images), model=title
-        ),
-    }
+    about: Any = {"images": len(images), "model": TITLES[name]}
+    found.add("dictionary_images", drawing, **about)
+    return found
 
 
 def longest(lengths: Array, names: Sequence[str], most: int = _LONGEST) -> str:
@@ -322,22 +312,18 @@ def _told(right: Array) -> str:
     )
 
 
-def of_decoder(decoded: keras.Model, data: Data) -> dict[str, Shown]:
+def of_decoder(decoded: keras.Model, data: Data) -> Figures:
     """Returns the first test images as the decoder draws them."""
     images = data.test.images[:_DECODED]
     outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
-    of_first = rem.capsule_outputs(decoded).predict(images[:1], verbose=0)
+    first = rem.capsule_outputs(decoded).predict(images[:1], verbose=0)
+    decoder = decoded.get_layer("reconstruction")
     offsets = np.linspace(-0.25, 0.25, 11)
     [moved] = perturb_dimensions(
-        decoded.get_layer("reconstruction"),
-        of_first["poses"],
-        offsets,
-        of_first["lengths"],
+        decoder, first["poses"], offsets, first["lengths"]
     )
-    drawings = {
-        "reconstructions": viz.reconstructions(
-            images, outputs["reconstruction"]
-        ),
-        "perturbations": viz.perturbations(moved, offsets),
-    }
-    return {name: shown(name, drawing) for name, drawing in drawings.items()}
+    found = Figures()
+    drawing = viz.reconstructions(images, outputs["reconstruction"])
+    found.add("reconstructions", drawing)
+    found.add("perturbations", viz.perturbations(moved, offsets))
+    return found

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from cli import UserError
 from tfcaps import rem, viz
 from training.datasets import Data
-from training.figures import Shown, drawn, is_right, one_class, shown, spread
+from training.figures import Figures, drawn, is_right, one_class, spread
 from training.folder import RunFolder
 from training.image_data import Array, Floats
 
@@ -30,7 +29,7 @@ def of_test_images(
     folder: RunFolder,
     data: Data,
     kinds: Sequence[str | None] | None = None,
-) -> dict[str, Shown]:
+) -> Figures:
     """Returns pictures of two test images that the last model names rightly.
 
     It also keeps what the types look like, for `training/explain.py`.
@@ -48,11 +47,11 @@ def of_test_images(
     most = min(_MOST, max(1, _NUMBERS // int(np.prod(data.image_shape))))
     pictures, labels = drawn(data, most)
     if not len(labels):
-        return {}
+        return Figures()
     images = pictures[:]
     trees = rem.trees(model, images, couplings=False)
     if not trees.has_places:
-        return {}
+        return Figures()
     parts = rem.part_pictures(images, trees)
     folder.save_parts(parts)
     rows = _telling(trees, labels)
@@ -65,10 +64,11 @@ def of_test_images(
         parts=parts,
         labels=one_class(labels)[rows].tolist(),
     )
-    first, *others = [shown("named_tree", drawing) for drawing in drawings]
-    again: Any = {"heading": "Another one", "caption": "As above."}
-    found = [first, *(one._replace(**again) for one in others)]
-    return {f"named_tree_{k}": one for k, one in enumerate(found, 1)}
+    found = Figures()
+    for k, drawing in enumerate(drawings, 1):
+        like = "named_tree" if k == 1 else "another_named_tree"
+        found.add(f"named_tree_{k}", drawing, like)
+    return found
 
 
 def draw(

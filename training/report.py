@@ -42,19 +42,18 @@ def write(
     """
     folder.figures.mkdir(exist_ok=True)
     last = list(reports.values())[-1]
-    first: dict[str, figures.Shown] = {}
-    shown: dict[str, figures.Shown] = {}
+    first = figures.Figures()
+    shown = figures.of_dictionaries(folder, data, reports)
     if models:
         kinds = None if last.named_parts is None else last.named_parts.names
         first = named_trees.of_test_images(models, folder, data, kinds)
-        shown = figures.of_models(models, folder.config, data)
+        shown |= figures.of_models(models, folder.config, data)
         if not first:
-            first = {"tree_fields": shown.pop("tree_fields")}
-    shown = {**figures.of_dictionaries(folder, data, reports), **shown}
+            first["tree_fields"] = shown.pop("tree_fields")
     if decoded is not None:
         shown |= figures.of_decoder(decoded, data)
 
-    def saved(some: Mapping[str, figures.Shown]) -> list[tuple[Any, ...]]:
+    def saved(some: figures.Figures) -> list[tuple[Any, ...]]:
         return [
             (one.drawing.save(folder.figures / name), one.heading, one.caption)
             for name, one in some.items()

@@ -10,11 +10,15 @@ from tfcaps.rem import Trees
 
 NAMES = ["wheel", "door", "roof"]
 CLASSES = ["red car", "blue car"]
+LENGTHS = [[0.1, 0.9], [0.2, 0.1], [0.0, 0.8]]
 # Row and column of each part from the place of the class.
 BLUEPRINT = np.array([[3.0, -6.0], [0.0, 4.0], [np.nan, np.nan]])
+IMAGE = np.random.default_rng(0).random((30, 30, 1))
+KNOWN = np.random.default_rng(1).random((3, 5, 5, 1))
+KNOWN[2] = np.nan
 
 
-def tree_of(places, types, in_tree, activations=None, classes=2):
+def tree_of(places, types, in_tree, activations=None):
     """Returns the tree of one image."""
     children = len(types)
     active = np.ones(children) if activations is None else activations
@@ -33,30 +37,25 @@ def tree_of(places, types, in_tree, activations=None, classes=2):
     )
 
 
-LENGTHS = [[0.1, 0.9], [0.2, 0.1], [0.0, 0.8]]
+# A wheel and a door at (10, 12) of the class; a roof far from it.
+TREE = tree_of(
+    [[13, 6], [10, 16], [25, 25], [25.5, 25], [2, 2]],
+    [0, 1, 2, 0, 2],
+    [1, 1, 0, 0, 0],
+    [1, 0.9, 0.8, 0.3, 0.01],
+)
 
 
-@pytest.fixture
-def tree():
-    """A wheel and a door at (10, 12) of the class; a roof far from it."""
-    places = [[13, 6], [10, 16], [25, 25], [25.5, 25], [2, 2]]
-    return tree_of(
-        places, [0, 1, 2, 0, 2], [1, 1, 0, 0, 0], [1, 0.9, 0.8, 0.3, 0.01]
-    )
-
-
-@pytest.fixture
-def drawn(tree, rng):
+@pytest.fixture(scope="module")
+def drawn():
     return viz.named_tree(
-        rng.random((30, 30, 1)),
-        tree,
+        IMAGE,
+        TREE,
         LENGTHS,
         class_names=CLASSES,
         type_names=NAMES,
         blueprint=BLUEPRINT,
-        parts=np.concatenate(
-            [rng.random((2, 5, 5, 1)), np.full((1, 5, 5, 1), np.nan)]
-        ),
+        parts=KNOWN,
         label=0,
     )
 
@@ -78,40 +77,31 @@ def test_leaves_are_named_and_others_are_said_to_be_no_part(drawn):
     assert [other["child"] for other in data["outside"]] == [2]
     written = [text.get_text() for text in drawing.axes[0].texts]
     assert written == ["wheel", "door", "roof,\nnot part of it"]
-    told = texts(drawing)[1]
-    assert told == (
+    assert texts(drawing)[:2] == [
+        "The network names this image: blue car (WRONG: red car)",
         "It does so by the parts it found: wheel and door. Not part of it: "
-        "roof."
-    )
-    title = "The network names this image: blue car (WRONG: red car)"
-    assert texts(drawing)[0] == title
-
-
-def test_lines_lead_to_the_place_of_the_class(drawn):
-    drawing, data = drawn
+        "roof.",
+    ]
+    # Lines lead to the place of the class.
     assert data["place"] == [10.0, 12.0]
     ends = [line.get_xydata()[-1] for line in drawing.axes[0].lines]
     np.testing.assert_allclose(ends, [[12, 10]] * 4)
 
 
-def test_the_blueprint_has_the_parts_of_the_class_only(drawn):
+def test_blueprint_and_dictionary_have_what_is_known(drawn):
     drawing, data = drawn
     assert data["blueprint"][2] == [None, None]
     panel = drawing.axes[1]
     assert [text.get_text() for text in panel.texts] == ["wheel", "door"]
-    starts = [line.get_xydata()[-1].tolist() for line in panel.lines]
-    assert starts == [[-6.0, 3.0], [4.0, 0.0]]
+    ends = [line.get_xydata()[-1].tolist() for line in panel.lines]
+    assert ends == [[-6.0, 3.0], [4.0, 0.0]]
     # A row is as high as a column is wide, and rows go down.
     box = panel.get_position().transformed(drawing.transFigure)
     (left, right), (bottom, top) = panel.get_xlim(), panel.get_ylim()
     assert bottom > top
-    assert box.width / (right - left) == pytest.approx(
-        box.height / (bottom - top)
-    )
-
-
-def test_types_that_are_known_are_in_the_dictionary(drawn):
-    labels = [panel.get_xlabel() for panel in drawn.figure.axes]
+    square = box.height / (bottom - top)
+    assert box.width / (right - left) == pytest.approx(square)
+    labels = [panel.get_xlabel() for panel in drawing.axes]
     assert [label for label in labels if label] == ["wheel", "door"]
 
 
@@ -122,17 +112,14 @@ def test_it_is_said_whether_the_class_needs_its_tree(drawn):
     assert written.count("blue car") == written.count("red car") == 3
     assert drawn.data["lengths"]["without the tree"] == [0.2, 0.1]
     shorter = [LENGTHS[0], [0.1, 0.4], LENGTHS[2]]  # less than half as long
-    again = tree_of([[5, 5]], [0], [1])
-    drawing = viz.named_tree(np.zeros((30, 30, 1)), again, shorter)
+    drawing = viz.named_tree(IMAGE, tree_of([[5, 5]], [0], [1]), shorter)
     assert "the class is gone" in texts(drawing.figure)
 
 
-def test_texts_do_not_hide_each_other_nor_points(rng):
+def test_texts_do_not_hide_each_other_nor_points():
     places = [[10, 10], [10, 13], [12, 11.5], [29, 29], [0, 0], [8, 12]]
     crowd = tree_of(places, [0, 1, 2, 0, 1, 2], [1] * 6)
-    drawing = viz.named_tree(
-        rng.random((30, 30, 1)), crowd, LENGTHS, type_names=NAMES
-    ).figure
+    drawing = viz.named_tree(IMAGE, crowd, LENGTHS, type_names=NAMES).figure
     panel = drawing.axes[0]
     drawing.canvas.draw_idle()
     boxes = [text.get_window_extent() for text in panel.texts[1:]]
@@ -147,8 +134,8 @@ def test_texts_do_not_hide_each_other_nor_points(rng):
         assert not any(box.contains(*point) for point in at)
 
 
-def test_without_blueprint_and_names_lines_lead_to_the_class(tree, rng):
-    drawing, data = viz.named_tree(rng.random((30, 20, 3)), tree, LENGTHS)
+def test_without_blueprint_and_names_lines_lead_to_the_class(rng):
+    drawing, data = viz.named_tree(rng.random((30, 20, 3)), TREE, LENGTHS)
     written = texts(drawing)
     assert {"type 0", "type 1", "type 2,\nnot part of it"} <= {*written}
     assert data["place"] is data["blueprint"] is None
@@ -157,39 +144,38 @@ def test_without_blueprint_and_names_lines_lead_to_the_class(tree, rng):
     assert not any("looks for" in text for text in written)
 
 
-def test_trees_of_many_leaves_and_of_none(rng):
+def test_trees_of_many_leaves_and_of_none_and_many_types(rng):
     at = np.stack(np.meshgrid(range(30), range(30)), -1).reshape(-1, 2)
-    count = len(at)
     for inside, told in ((1, "by 900 of its 900 capsules"), (0, "is empty")):
-        tree = tree_of(at, np.zeros(count, int), [inside] * count)
-        drawing = viz.named_tree(
-            rng.random((30, 30, 1)), tree, LENGTHS, blueprint=BLUEPRINT[:1]
-        )
+        tree = tree_of(at, np.zeros(900, int), [inside] * 900)
+        drawing = viz.named_tree(IMAGE, tree, LENGTHS, blueprint=BLUEPRINT[:1])
         assert told in texts(drawing.figure)[1]
-        assert len(drawing.data["leaves"]) == inside * count
+        assert len(drawing.data["leaves"]) == inside * 900
     assert drawing.data["place"] is None
-
-
-def test_many_types_are_cut_short(rng):
-    count = 14
-    tree = tree_of(5 + rng.random((count, 2)), range(count), [1] * count)
+    tree = tree_of(5 + rng.random((14, 2)), range(14), [1] * 14)
     drawing = viz.named_tree(
-        np.zeros((30, 30, 1)),
+        IMAGE,
         tree,
         LENGTHS,
-        blueprint=rng.normal(scale=5, size=(count, 2)),
-        parts=rng.random((count, 5, 5, 1)),
+        blueprint=rng.normal(scale=5, size=(14, 2)),
+        parts=rng.random((14, 5, 5, 1)),
     )
     assert "and 4 more" in texts(drawing.figure)
 
 
-def test_mistakes_are_named(tree):
-    image = np.zeros((30, 30, 1))
-    with pytest.raises(ValueError, match="`tree` must be of one image"):
-        viz.named_tree(image, tree[:0], LENGTHS)
-    with pytest.raises(ValueError, match="no places to draw"):
-        viz.named_tree(image, tree_of([[np.nan] * 2], [0], [1]), LENGTHS)
-    with pytest.raises(ValueError, match=r"the shape \(3, 2\)"):
-        viz.named_tree(image, tree, LENGTHS[:2])
-    with pytest.raises(ValueError, match="`type_names` must have 3 names"):
-        viz.named_tree(image, tree, LENGTHS, type_names=NAMES[:2])
+@pytest.mark.parametrize(
+    ("tree", "lengths", "names", "message"),
+    [
+        (TREE[:0], LENGTHS, None, "`tree` must be of one image"),
+        (
+            tree_of([[np.nan] * 2], [0], [1]), LENGTHS, None,
+            "no places to draw",
+        ),
+        (TREE, LENGTHS[:2], None, r"the shape \(3, 2\)"),
+        (TREE, LENGTHS, NAMES[:2], "`type_names` must have 3 names"),
+    ],
+    ids=["none", "no places", "lengths", "names"],
+)  # fmt: skip
+def test_mistakes_are_named(tree, lengths, names, message):
+    with pytest.raises(ValueError, match=message):
+        viz.named_tree(IMAGE, tree, lengths, type_names=names)

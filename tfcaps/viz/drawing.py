@@ -26,7 +26,7 @@ Array = NDArray[Any]
 _DIRECTIONS = np.array(
     [(0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1)]
 )
-_DISTANCES = (11, 18, 28, 40)
+_DISTANCES = (11, 18, 28, 40, 56, 76)
 # What it costs to lie beyond the panel, on a text or a point, and on a line.
 _BEYOND, _ON_OTHERS, _ON_LINES = 40.0, 20.0, 30.0
 # Half the side of a point in pixels.
@@ -173,13 +173,16 @@ class Labels:
     def add(
         self, point: Array, text: str, *, size: float, edge: str | None = None
     ) -> Array:
-        """Puts a text beside a point; returns how far, in points of the page.
+        """Puts a text beside a point; returns how far its edge is from there.
 
         Args:
             point: x and y.
             text: The text.
             size: Size of the letters.
             edge: Colour of a frame around it. Defaults to `None`, no frame.
+
+        Returns:
+            The next place of the text from the point, in points of the page.
         """
         style: dict[str, Any] = {"boxstyle": "round,pad=0.18", "lw": 1.3}
         shown = self._panel.annotate(
@@ -207,19 +210,20 @@ class Labels:
         best = middles[int(np.argmin(costs))]
         box = np.concatenate([best - half, best + half])
         self._taken = np.vstack([self._taken, box])
-        offset: Array = (best - start) * 72 / self._panel.figure.dpi
-        shown.set_position(tuple(offset))
-        return offset
+        scale = 72 / self._panel.figure.dpi
+        shown.set_position(tuple((best - start) * scale))
+        near: Array = np.clip(0, best - start - half, best - start + half)
+        return near * scale
 
     def _cost(self, middle: Array, half: Array) -> float:
         low, high = middle - half, middle + half
         area = np.prod(high - low)
         inside = np.minimum(high, self._high) - np.maximum(low, self._low)
         seen = np.prod(np.maximum(inside, 0)) / area
-        across = np.minimum(high, self._taken[:, 2:]) - np.maximum(
-            low, self._taken[:, :2]
-        )
-        hidden = np.prod(np.maximum(across, 0), axis=1).sum() / area
+        lows, highs = self._taken[:, :2], self._taken[:, 2:]
+        across = np.minimum(high, highs) - np.maximum(low, lows)
+        smaller = np.minimum(np.prod(highs - lows, axis=1), area)
+        hidden = (np.prod(np.maximum(across, 0), axis=1) / smaller).sum()
         within = (self._on_lines > low) & (self._on_lines < high)
         on_lines = within.all(axis=1).sum() / max(len(within), 1)
         return float(

@@ -191,11 +191,11 @@ def _draw_front(panel: Axes, front: Sequence[Mapping[str, Any]]) -> Any:
 
 def _draw_name(panel: Axes, row: Mapping[str, Any], labels: Labels) -> None:
     at = (row["entropy_bits"], row["accuracy"])
-    offset = labels.add(np.array(at), row["name"], size=7)
-    if abs(offset[1]) > 20:  # too far to be clear
+    near = labels.add(np.array(at), row["name"], size=7)
+    if np.abs(near).max() > 12:  # too far to be clear
         line: Any = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.6}
         panel.annotate(
-            "", at, tuple(offset), textcoords="offset points", arrowprops=line
+            "", at, tuple(near), textcoords="offset points", arrowprops=line
         )
 
 

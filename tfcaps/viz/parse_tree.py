@@ -17,6 +17,7 @@ from tfcaps.viz.drawing import (
     colour,
     figure,
     for_json,
+    in_lines,
     picture,
     show,
 )
@@ -82,7 +83,7 @@ def parse_tree(
     for panel, (title, tree) in zip(above, trees.items(), strict=False):
         labels = class_labels(class_names, len(tree.activations[-1]))
         _draw(panel, tree, labels)
-        panel.set_title(title, fontsize=9)
+        panel.set_title(in_lines(title), fontsize=9)
     if images is not None:
         for panel, image in zip(panels[1::2].ravel(), images, strict=False):
             show(panel, picture(image))
