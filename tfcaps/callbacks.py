@@ -1,16 +1,17 @@
 """Callbacks that set what gradients do not: blueprints and their width."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
 
-from tfcaps.layers import ConstellationCaps, PartCaps
+from tfcaps import split_merge
+from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
 from tfcaps.layers.part_caps import compete
+from tfcaps.split_merge import Found
 
 Array = NDArray[Any]
 
@@ -19,6 +20,8 @@ _BATCH = 250
 # in which a type must be found at a place to move there.
 _JUMP = 3.0
 _LEAST_SHARE = 0.1
+# What merging leaves of a type: a presence that rounds to nothing.
+_SPARE_BIAS = -20.0
 
 
 class BlueprintEstimation(keras.callbacks.Callback):
@@ -50,6 +53,11 @@ class BlueprintEstimation(keras.callbacks.Callback):
         move: Bool. Move and take slots; else only the width and the competition
             are set. Defaults to `True`.
         apart: Float. Pixels between two types of a class. Defaults to `4.0`.
+        merge: Float or `None`. Cosine between 0 and 1 of where two types are
+            found, from which on they are one. `None` leaves the types as they
+            are. Defaults to `0.5`.
+        split: Float. Share of the occurrences of a type, above one half, which
+            must be told apart for it to be split. Defaults to `0.75`.
         seed: Int. Seed of what is drawn. Defaults to `0`.
 
     If no type is active in any of the images, it says so when training ends.
@@ -72,6 +80,8 @@ class BlueprintEstimation(keras.callbacks.Callback):
         least: float = 0.4,
         move: bool = True,
         apart: float = 4.0,
+        merge: float | None = 0.5,
+        split: float = 0.75,
         seed: int = 0,
     ):
         super().__init__()
@@ -85,8 +95,10 @@ class BlueprintEstimation(keras.callbacks.Callback):
         self.least = least
         self.move = move
         self.apart = apart
+        self.merge = merge
+        self.split = split
+        self.seed = seed
         self.moved: list[int] = []
-        self._rng = np.random.default_rng(seed)
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._parts, self._classes = (
@@ -107,12 +119,19 @@ class BlueprintEstimation(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if not self.move or epoch >= self.epochs - 1:
             return
-        some = self._rng.permutation(len(self.labels))[: self.samples]
-        some = np.sort(some)
-        found = self._look(self.images[some], self.labels[some])
+        # Of a training that is resumed, the same as of one that was not.
+        draw = np.random.default_rng([self.seed, epoch])
+        some = np.sort(draw.permutation(len(self.labels))[: self.samples])
+        images, labels = self.images[some], self.labels[some]
+        found, features = self._look(images, labels)
         self._most_active = float(found.active.max())
         if self._most_active < _LEAST_SHARE:
             return  # as in the first steps of a training
+        # What is changed must be learnt before the end.
+        if self.merge is not None and 1 <= epoch < self.epochs - 2:
+            found = self._merge_types(found)
+            if epoch % 2 and self._split_types(found, images, features):
+                found, _ = self._look(images, labels)
         self.moved.append(self._move(found))
         if epoch >= 1:
             self._keep_slots(found)
@@ -127,29 +146,107 @@ class BlueprintEstimation(keras.callbacks.Callback):
                 flush=True,
             )
 
-    def _look(self, images: Array, labels: Array) -> "_Found":
-        """Looks for parts, and for the place of each image's own class."""
+    def _look(self, images: Array, labels: Array) -> tuple[Found, Array]:
+        """Looks for parts, and for the place of each image's own class.
+
+        Returns:
+            What is found, and the feature map that it is found in.
+        """
         if self._seen is None:
-            output = self.model.output["presence"]
-            self._seen = keras.Model(self.model.input, output)
-        active, places = [], []
+            (parts,) = (
+                layer
+                for layer in self.model.layers
+                if getattr(layer, "layer", layer) is self._parts
+            )
+            outputs = (self.model.output["presence"], parts.input)
+            self._seen = keras.Model(self.model.input, outputs)
+        layer = self._classes
+        active, cells, features = [], [], []
         for start in range(0, len(images), _BATCH):
-            presence = self._seen.predict_on_batch(
+            presence, seen = self._seen.predict_on_batch(
                 images[start : start + _BATCH]
             )
             soft = compete(presence, self._parts.window, self._parts.power)
-            evidence, anchors = self._classes.evidence_map(
+            evidence, anchors = layer.evidence_map(
                 self._parts.places(presence), soft
             )
             evidence = ops.convert_to_numpy(evidence)
             own = labels[start : start + _BATCH]
             best = evidence[np.arange(len(own)), own].argmax(axis=-1)
             best = anchors(ops.convert_to_tensor(best[:, None], dtype="int32"))
-            places.append(ops.convert_to_numpy(best)[:, 0])
+            places = ops.convert_to_numpy(best)[:, 0]
+            cells.append(np.rint((places - layer.offset) / layer.stride))
             active.append(np.minimum(ops.convert_to_numpy(soft), 1.0))
-        return _Found(np.concatenate(active), np.concatenate(places), labels)
+            features.append(seen)
+        where = np.concatenate(cells).astype(int)
+        found = Found(np.concatenate(active), where, labels)
+        return found, np.concatenate(features)
 
-    def _move(self, found: "_Found") -> int:
+    def _merge_types(self, found: Found) -> Found:
+        """Merges types that are found at the same places."""
+        shares = found.shares(self._classes.num_capsules)
+        assert self.merge is not None
+        pairs = split_merge.same_kinds(shares, found.mass, self.merge)
+        if not pairs:
+            return found
+        kernel, bias, templates = self._type_weights()
+        active, mass = found.active.copy(), found.mass
+        for kept, gone in pairs:
+            share = mass[gone] / (mass[kept] + mass[gone])
+            for each in (kernel, bias, templates):
+                each[..., kept] += share * (each[..., gone] - each[..., kept])
+            kernel[..., gone], bias[gone] = 0.0, _SPARE_BIAS
+            for of_type in (active, mass):
+                of_type[..., kept] += of_type[..., gone]
+                of_type[..., gone] = 0.0
+        self._set_type_weights(kernel, bias, templates)
+        return found._replace(active=np.minimum(active, 1.0))
+
+    def _split_types(self, found: Found, images: Array, features: Array) -> int:
+        """Splits types that stand for two kinds; returns how many."""
+        layer = self._classes
+        kernel, bias, templates = self._type_weights()
+        spare = list(np.flatnonzero(~kernel.any(axis=(0, 1, 2))))
+        shares = found.shares(layer.num_capsules)
+
+        def pictures(where: Array) -> Array:
+            middle = layer.offset + layer.stride * where[:, 1:]
+            pixels = np.concatenate([where[:, :1], np.rint(middle)], axis=1)
+            return split_merge.cut_out(images, pixels.astype(int))
+
+        done = 0
+        for t in np.flatnonzero(kernel.any(axis=(0, 1, 2))):
+            slots = split_merge.slots_of(
+                shares, t, self.least, self.apart / layer.stride
+            )
+            kinds = split_merge.two_kinds(found, t, slots, pictures, features)
+            if not spare or kinds is None or kinds.accuracy < self.split:
+                continue
+            new = spare.pop(0)
+            half, more = kinds.kernel / 2, kinds.bias / 2
+            # Both together are there where the one was.
+            bias[new], bias[t] = bias[t] + more, bias[t] - more
+            bias[[new, t]] -= math.log(2)
+            kernel[..., new] = kernel[..., t] + half
+            kernel[..., t] -= half
+            templates[..., new] = templates[..., t]
+            done += 1
+        if done:
+            self._set_type_weights(kernel, bias, templates)
+        return done
+
+    def _type_weights(self) -> tuple[Array, Array, Array]:
+        kernel, bias = (np.array(w) for w in self._parts.conv.get_weights())
+        decoder = _layer(self.model, TemplateDecoder)
+        return kernel, bias, np.array(decoder.templates)
+
+    def _set_type_weights(
+        self, kernel: Array, bias: Array, templates: Array
+    ) -> None:
+        self._parts.conv.set_weights([kernel, bias])
+        _layer(self.model, TemplateDecoder).templates.assign(templates)
+
+    def _move(self, found: Found) -> int:
         """Moves types to where they are found most.
 
         Returns:
@@ -159,44 +256,29 @@ class BlueprintEstimation(keras.callbacks.Callback):
         """
         layer = self._classes
         rows, columns, types = found.active.shape[1:]
-        stride, offset = layer.stride, np.array(layer.offset)
-        # How often a type is so far from the class, [j, 2h - 1, 2w - 1, t].
-        sums = np.zeros((layer.num_capsules, 2 * rows, 2 * columns, types))
-        counts = np.bincount(found.labels, minlength=layer.num_capsules)
-        cells = np.rint((found.places - offset) / stride).astype(int)
-        for active, (row, column), label in zip(
-            found.active, cells, found.labels, strict=True
-        ):
-            down = slice(rows - row, 2 * rows - row)
-            right = slice(columns - column, 2 * columns - column)
-            sums[label, down, right] += active
-        shares = sums / np.maximum(counts, 1)[:, None, None, None]
-        # Around a lone part of presence 1 the filter's largest value is 1.
-        shares = (
-            2.0 * np.pi * gaussian_filter(shares, (0, 1, 1, 0), mode="constant")
+        shares = found.shares(layer.num_capsules)
+        down, right = (
+            layer.stride * (np.arange(2 * n) - n) for n in (rows, columns)
         )
-        down, right = (stride * (np.arange(2 * n) - n) for n in (rows, columns))
         shifts = np.array(ops.convert_to_numpy(layer.shifts))
         moved = 0
-        for j in np.flatnonzero(counts):
+        for j in np.unique(found.labels):
             share = shares[j]
-            free = np.ones(types, bool)
-            while free.any():  # the one that is found most often first
-                row, column, t = np.unravel_index(
-                    (share * free).argmax(), share.shape
-                )
+            # The one that is found most often first, until none is left.
+            while (share > 0.0).any():
+                row, column, t = np.unravel_index(share.argmax(), share.shape)
                 place = np.array([down[row], right[column]])
                 far = np.linalg.norm(place - shifts[t, j]) > _JUMP
                 if far and share[row, column, t] > _LEAST_SHARE:
                     shifts[t, j] = place
                     moved += bool(share[row, column, t] > self.least)
-                free[t] = False
                 away = np.hypot(down[:, None] - place[0], right - place[1])
                 share = share * (away > self.apart)[..., None]
+                share[..., t] = 0.0
         layer.blueprint.assign(shifts / layer.side)
         return moved
 
-    def _keep_slots(self, found: "_Found") -> None:
+    def _keep_slots(self, found: Found) -> None:
         """Leaves a class the types that are found in it often enough."""
         layer = self._classes
         rows, columns, types = found.active.shape[1:]
@@ -211,9 +293,10 @@ class BlueprintEstimation(keras.callbacks.Callback):
         width = float(np.exp(ops.convert_to_numpy(layer.log_width)))
         shifts = ops.convert_to_numpy(layer.shifts)
         sums = np.zeros((types, layer.num_capsules))
-        for active, place, label in zip(
-            found.active, found.places, found.labels, strict=True
+        for active, cell, label in zip(
+            found.active, found.cells, found.labels, strict=True
         ):
+            place = layer.offset + layer.stride * cell
             wanted = place + shifts[:, label]  # [t, 2]
             apart = np.sum((grid[:, :, None] - wanted) ** 2, axis=-1)
             near = active * np.exp(-0.5 * apart / width**2)
@@ -222,20 +305,6 @@ class BlueprintEstimation(keras.callbacks.Callback):
         rates = sums / np.maximum(counts, 1)
         self.rates = rates
         layer.slots.assign((rates > self.least).astype("float32"))
-
-
-class _Found(NamedTuple):
-    """What was found in some images.
-
-    Attributes:
-        active: Activations `[n, h, w, t]` of soft competition.
-        places: Row and column `[n, 2]` of the image's own class, in pixels.
-        labels: Classes `[n]`.
-    """
-
-    active: Array
-    places: Array
-    labels: Array
 
 
 def _layer(model: keras.Model, kind: type) -> Any:
