@@ -1,0 +1,334 @@
+"""Finds how many types of parts there are: by merging types, and splitting.
+
+Two types stand for one kind of part if they are found at the same places of the
+classes, one here and one there; they are merged. A type stands for two kinds if
+it is found at two places of a class and what is seen at the one differs from
+what is seen at the other; it is split.
+
+References:
+    - Ueda et al., 2000, "SMEM algorithm for mixture models" (split and merge)
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+
+Array = NDArray[Any]
+
+# Weaker types tell nothing of where they are found: parts of an image.
+_LEAST_MASS = 0.02
+# Two places of a class that a type is found at are at most so many.
+_MOST_SLOTS = 3
+# A part's picture: pixels on each side of its middle, how soon the neighbours
+# of the part fade in it, and how many numbers are made of it.
+_REACH, _FADING, _COMPONENTS = 4, 2.5, 24
+# An activation above it is an occurrence; fewer of these are too few.
+_PRESENT, _FEWEST = 0.2, 20
+# How far from even a split begins, in logits of all but the most extreme
+# places: where a direction was not learnt it may be large.
+_FIRST_LOGIT, _MOST_PLACES = 2.0, 0.98
+
+
+class Found(NamedTuple):
+    """What was found in some images, whose classes are known.
+
+    Attributes:
+        active: Activations `[n, h, w, t]` of soft competition.
+        cells: Row and column `[n, 2]` of the cell at which the class is.
+        labels: Classes `[n]`.
+    """
+
+    active: Array
+    cells: Array
+    labels: Array
+
+    def shares(self, classes: int) -> Array:
+        """Returns how often a type is so far from the class.
+
+        Args:
+            classes: Int. How many there are.
+
+        Returns:
+            Array `[j, 2h, 2w, t]`, the class itself at `[h, w]`. Smoothed, so
+            that it is 1 for a part that is always found at one place.
+        """
+        rows, columns, types = self.active.shape[1:]
+        sums = np.zeros((classes, 2 * rows, 2 * columns, types))
+        for active, (row, column), label in zip(
+            self.active, self.cells, self.labels, strict=True
+        ):
+            down = slice(rows - row, 2 * rows - row)
+            right = slice(columns - column, 2 * columns - column)
+            sums[label, down, right] += active
+        counts = np.bincount(self.labels, minlength=classes)
+        sums /= np.maximum(counts, 1)[:, None, None, None]
+        # Around a lone part the filter's largest value is 1 / 2 pi.
+        return (
+            2.0 * np.pi * gaussian_filter(sums, (0, 1, 1, 0), mode="constant")
+        )
+
+    @property
+    def mass(self) -> Array:
+        """How many parts of each type an image has, `[t]`."""
+        return np.sum(self.active, axis=(0, 1, 2)) / len(self.labels)
+
+
+def same_kinds(
+    shares: Array, mass: Array, least: float
+) -> list[tuple[int, int]]:
+    """Finds the types that are found at the same places.
+
+    Args:
+        shares: As of `Found.shares`.
+        mass: As of `Found`.
+        least: Float. Cosine of the shares of two types from which on they are
+            one.
+
+    Returns:
+        Pairs of types, of which the first takes the second in, in this order.
+    """
+    shares, mass = shares.copy(), mass.copy()
+    types = shares.shape[-1]
+    alike = np.stack([_cosines(shares, t) for t in range(types)])
+    pairs = []
+    while True:
+        strong = mass > _LEAST_MASS
+        alike = np.maximum(alike, alike.T) * strong * strong[:, None]
+        np.fill_diagonal(alike, 0.0)
+        first, second = np.unravel_index(alike.argmax(), alike.shape)
+        if alike[first, second] <= least:
+            return pairs
+        if mass[first] < mass[second]:
+            first, second = second, first
+        pairs.append((int(first), int(second)))
+        for each in (shares, mass):
+            each[..., first] += each[..., second]
+            each[..., second] = 0.0
+        alike[first] = alike[:, first] = _cosines(shares, int(first))
+
+
+def _cosines(shares: Array, t: int) -> Array:
+    """Returns cosines `[t]` of a type with all, the best of near shifts."""
+    every = shares.reshape(-1, shares.shape[-1])
+    lengths = np.linalg.norm(every, axis=0)
+    best = np.zeros(len(lengths))
+    for shift in np.ndindex(3, 3):
+        moved = np.roll(shares[..., t], np.array(shift) - 1, (1, 2))
+        best = np.maximum(best, moved.ravel() @ every)
+    return best / np.maximum(lengths * lengths[t], 1e-9)
+
+
+class Slots(NamedTuple):
+    """Where a type is found in classes.
+
+    Attributes:
+        classes: The class of each slot, `[s]`.
+        cells: Row and column `[s, 2]` relative to the class, in cells.
+    """
+
+    classes: Array
+    cells: Array
+
+    @property
+    def pairs(self) -> Array:
+        """Pairs `[p, 2]` of slots of one class."""
+        same = self.classes[:, None] == self.classes
+        return np.argwhere(np.triu(same, 1))
+
+
+def slots_of(shares: Array, t: int, least: float, apart: float) -> Slots:
+    """Finds the places at which a type is found in more images than `least`.
+
+    Args:
+        shares: As of `Found.shares`.
+        t: Int. The type.
+        least: Float. Share of the images of a class.
+        apart: Float. Cells between two places.
+    """
+    classes, cells = [], []
+    middle = np.array(shares.shape[1:3]) // 2
+    grid = np.indices(shares.shape[1:3])
+    for j, share in enumerate(shares[..., t].copy()):
+        for _ in range(_MOST_SLOTS):
+            peak = np.array(np.unravel_index(share.argmax(), share.shape))
+            if share[tuple(peak)] <= least:
+                break
+            classes.append(j)
+            cells.append(peak - middle)
+            away = np.hypot(*(grid - peak[:, None, None]))
+            share[away <= apart] = 0.0
+    return Slots(np.array(classes, int), np.array(cells, int).reshape(-1, 2))
+
+
+class Split(NamedTuple):
+    """A difference between two kinds of parts that one type stands for.
+
+    Attributes:
+        accuracy: How well occurrences are told apart, on others than it was
+            learnt on, one half being chance.
+        kernel: Logit of the second kind against the first for each channel of
+            the feature map, `[c]`.
+        bias: Float. What is added.
+    """
+
+    accuracy: float
+    kernel: Array
+    bias: float
+
+
+def two_kinds(
+    found: Found, t: int, slots: Slots, pictures: Any, features: Array
+) -> Split | None:
+    """Looks for two kinds of parts among the occurrences of a type.
+
+    Two slots of a class that are of different kinds differ in what is seen
+    there, in all its images alike. Slots of all classes are parted in two by
+    what is seen at them on average, slots of one class apart.
+
+    Args:
+        found: Where it was found.
+        t: Int. The type.
+        slots: Its slots.
+        pictures: Function from image, row and column of cells, `[k, 3]`, to
+            what is seen there, `[k, pixels]`.
+        features: The feature map `[n, h, w, channels]` types are made of.
+
+    Returns:
+        `None` if there are too few occurrences, or no class has two slots.
+    """
+    if not len(slots.pairs):
+        return None
+    where, of_slot = _occurrences(found, t, slots)
+    if not len(where):
+        return None
+    seen = _components(pictures(where))
+    side = _parted(seen, of_slot, slots)
+    if side is None:
+        return None
+    second = side[of_slot]
+    if np.bincount(second, minlength=2).min() < _FEWEST:
+        return None
+    accuracy = _held_out_accuracy(seen, of_slot, second)
+    kernel, bias = _discriminant(features[tuple(where.T)], second)
+    logits = np.abs(features @ kernel + bias)
+    scale = min(1.0, _FIRST_LOGIT / np.quantile(logits, _MOST_PLACES))
+    return Split(accuracy, scale * kernel, scale * bias)
+
+
+def _occurrences(found: Found, t: int, slots: Slots) -> tuple[Array, Array]:
+    """Returns image, row and column `[k, 3]` of occurrences, and their slots."""
+    rows, columns = found.active.shape[1:3]
+    where, of_slot = [], []
+    for number, (j, cell) in enumerate(zip(*slots, strict=True)):
+        for n in np.flatnonzero(found.labels == j):
+            row, column = found.cells[n] + cell
+            if not (1 <= row < rows - 1 and 1 <= column < columns - 1):
+                continue
+            near = found.active[
+                n, row - 1 : row + 2, column - 1 : column + 2, t
+            ]
+            down, right = np.unravel_index(near.argmax(), near.shape)
+            if near[down, right] > _PRESENT:
+                where.append((n, row - 1 + down, column - 1 + right))
+                of_slot.append(number)
+    return np.array(where, int).reshape(-1, 3), np.array(of_slot, int)
+
+
+def cut_out(images: Array, pixels: Array) -> Array:
+    """Returns what is seen around pixels of images, fading out.
+
+    Args:
+        images: Array `[n, rows, columns, c]`.
+        pixels: Image, row and column, ints `[k, 3]`.
+
+    Returns:
+        Array `[k, pixels]`.
+    """
+    sides = ((0, 0), (_REACH, _REACH), (_REACH, _REACH), (0, 0))
+    padded = np.pad(images, sides)
+    around = np.arange(2 * _REACH + 1)
+    rows = pixels[:, 1, None, None] + around[:, None]
+    columns = pixels[:, 2, None, None] + around
+    pictures = padded[pixels[:, 0, None, None], rows, columns]
+    fading = np.exp(-0.5 * ((around - _REACH) / _FADING) ** 2)
+    pictures = pictures * (fading[:, None] * fading)[..., None]
+    return pictures.reshape(len(pixels), -1)
+
+
+def _components(pictures: Array) -> Array:
+    """Returns their principal components, each of unit deviation."""
+    pictures = pictures - pictures.mean(axis=0)
+    _, vectors = np.linalg.eigh(pictures.T @ pictures)
+    parts = pictures @ vectors[:, ::-1][:, :_COMPONENTS]
+    return parts / (parts.std(axis=0) + 1e-6)
+
+
+def _parted(seen: Array, of_slot: Array, slots: Slots) -> Array | None:
+    """Parts slots in two by what is seen at them on average.
+
+    Returns:
+        0 or 1 for each slot, `[s]`, or `None` if slots were not seen.
+    """
+    number = len(slots.classes)
+    counts = np.bincount(of_slot, minlength=number)
+    if not counts.all():
+        return None
+    means = np.stack([seen[of_slot == s].mean(axis=0) for s in range(number)])
+    means = means @ _whitening(seen - means[of_slot])
+    best, least = None, np.inf
+    for pair in np.concatenate([slots.pairs, slots.pairs[:, ::-1]]):
+        side, cost = _two_means(means, counts, means[pair], slots.pairs)
+        if cost < least:
+            best, least = side, cost
+    return best
+
+
+def _two_means(
+    means: Array, counts: Array, centres: Array, pairs: Array
+) -> tuple[Array, float]:
+    """Returns the cluster of each of two that k-means finds, and its cost."""
+    side = np.zeros(len(means), int)
+    for _ in range(20):
+        costs = np.sum((means[:, None] - centres) ** 2, axis=-1)  # [s, 2]
+        side = costs.argmin(axis=1)
+        for one, other in pairs:  # of one class: not in the same cluster
+            straight = costs[one, 0] + costs[other, 1]
+            crossed = costs[one, 1] + costs[other, 0]
+            side[one], side[other] = (0, 1) if straight <= crossed else (1, 0)
+        centres = np.stack(
+            [
+                np.average(means[side == k], axis=0, weights=counts[side == k])
+                for k in (0, 1)
+            ]
+        )
+    apart = np.sum((means - centres[side]) ** 2, axis=-1)
+    return side, float(apart @ counts)
+
+
+def _whitening(within: Array) -> Array:
+    """Returns what makes deviations within slots those of unit balls."""
+    covariance = within.T @ within / len(within)
+    covariance += 0.05 * np.eye(len(covariance))
+    return np.linalg.cholesky(np.linalg.inv(covariance))
+
+
+def _held_out_accuracy(seen: Array, of_slot: Array, second: Array) -> float:
+    learnt = np.arange(len(seen)) % 2 == 0
+    kernel, bias = _discriminant(seen[learnt], second[learnt])
+    told = (seen @ kernel + bias > 0) == second
+    of_each = [told[~learnt & (second == k)].mean() for k in (0, 1)]
+    return float(np.mean(of_each))
+
+
+def _discriminant(values: Array, second: Array) -> tuple[Array, float]:
+    """Returns Fisher's linear discriminant of two groups, as logits."""
+    spread = values.std(axis=0) + 1e-3
+    scaled = values / spread
+    means = [scaled[second == k].mean(axis=0) for k in (0, 1)]
+    within = scaled - np.where(second[:, None] == 1, means[1], means[0])
+    covariance = within.T @ within / len(within) + 0.1 * np.eye(len(spread))
+    kernel = np.linalg.solve(covariance, means[1] - means[0])
+    bias = -0.5 * float(kernel @ (means[0] + means[1]))
+    return kernel / spread, bias
