@@ -129,7 +129,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             return  # as in the first steps of a training
         # What is changed must be learnt before the end.
         if self.merge is not None and 1 <= epoch < self.epochs - 2:
-            found = self._merge_types(found)
+            found = self._merge_types(found, self.merge)
             if epoch % 2 and self._split_types(found, images, features):
                 found, _ = self._look(images, labels)
         self.moved.append(self._move(found))
@@ -182,11 +182,10 @@ class BlueprintEstimation(keras.callbacks.Callback):
         found = Found(np.concatenate(active), where, labels)
         return found, np.concatenate(features)
 
-    def _merge_types(self, found: Found) -> Found:
+    def _merge_types(self, found: Found, least: float) -> Found:
         """Merges types that are found at the same places."""
         shares = found.shares(self._classes.num_capsules)
-        assert self.merge is not None
-        pairs = split_merge.same_kinds(shares, found.mass, self.merge)
+        pairs = split_merge.same_kinds(shares, found.mass, least)
         if not pairs:
             return found
         kernel, bias, templates = self._type_weights()

@@ -218,7 +218,7 @@ def two_kinds(
 
 
 def _occurrences(found: Found, t: int, slots: Slots) -> tuple[Array, Array]:
-    """Returns image, row and column `[k, 3]` of occurrences, and their slots."""
+    """Returns image, row and column `[k, 3]` of each, and their slots."""
     rows, columns = found.active.shape[1:3]
     where, of_slot = [], []
     for number, (j, cell) in enumerate(zip(*slots, strict=True)):
