@@ -9,6 +9,7 @@ References:
     - Ueda et al., 2000, "SMEM algorithm for mixture models" (split and merge)
 """
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -278,8 +279,9 @@ def _parted(seen: Array, of_slot: Array, slots: Slots) -> Array | None:
     means = np.stack([seen[of_slot == s].mean(axis=0) for s in range(number)])
     means = means @ _whitening(seen - means[of_slot])
     best, least = None, np.inf
-    for pair in np.concatenate([slots.pairs, slots.pairs[:, ::-1]]):
-        side, cost = _two_means(means, counts, means[pair], slots.pairs)
+    for pair in itertools.combinations(range(number), 2):
+        centres = means[list(pair)]
+        side, cost = _two_means(means, counts, centres, slots.pairs)
         if cost < least:
             best, least = side, cost
     return best
@@ -297,11 +299,9 @@ def _two_means(
             straight = costs[one, 0] + costs[other, 1]
             crossed = costs[one, 1] + costs[other, 0]
             side[one], side[other] = (0, 1) if straight <= crossed else (1, 0)
+        parted = [(means[side == k], counts[side == k]) for k in (0, 1)]
         centres = np.stack(
-            [
-                np.average(means[side == k], axis=0, weights=counts[side == k])
-                for k in (0, 1)
-            ]
+            [np.average(m, axis=0, weights=c) for m, c in parted]
         )
     apart = np.sum((means - centres[side]) ** 2, axis=-1)
     return side, float(apart @ counts)
