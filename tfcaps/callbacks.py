@@ -20,8 +20,9 @@ _BATCH = 250
 # in which a type must be found at a place to move there.
 _JUMP = 3.0
 _LEAST_SHARE = 0.1
-# What merging leaves of a type: a presence that rounds to nothing.
-_SPARE_BIAS = -20.0
+# Bias of a type that another one has taken in: it is never present again, and
+# `tfcaps.rem.compact` takes it away.
+_SPARE_BIAS = -1e4
 
 
 class BlueprintEstimation(keras.callbacks.Callback):
@@ -117,7 +118,10 @@ class BlueprintEstimation(keras.callbacks.Callback):
         self._parts.hardness.assign(float(is_hard))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if not self.move or epoch >= self.epochs - 1:
+        if not self.move:
+            return
+        self._keep_spare()
+        if epoch >= self.epochs - 1:
             return
         # Of a training that is resumed, the same as of one that was not.
         draw = np.random.default_rng([self.seed, epoch])
@@ -205,7 +209,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         """Splits types that stand for two kinds; returns how many."""
         layer = self._classes
         kernel, bias, templates = self._type_weights()
-        spare = list(np.flatnonzero(~kernel.any(axis=(0, 1, 2))))
+        spare = list(np.flatnonzero(_are_spare(bias)))
         shares = found.shares(layer.num_capsules)
 
         def pictures(where: Array) -> Array:
@@ -214,7 +218,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             return split_merge.cut_out(images, pixels.astype(int))
 
         done = 0
-        for t in np.flatnonzero(kernel.any(axis=(0, 1, 2))):
+        for t in np.flatnonzero(~_are_spare(bias)):
             slots = split_merge.slots_of(
                 shares, t, self.least, self.apart / layer.stride
             )
@@ -233,6 +237,14 @@ class BlueprintEstimation(keras.callbacks.Callback):
         if done:
             self._set_type_weights(kernel, bias, templates)
         return done
+
+    def _keep_spare(self) -> None:
+        """Takes back where momentum has carried types that are no more."""
+        kernel, bias, templates = self._type_weights()
+        spare = _are_spare(bias)
+        if spare.any():
+            kernel[..., spare], bias[spare] = 0.0, _SPARE_BIAS
+            self._set_type_weights(kernel, bias, templates)
 
     def _type_weights(self) -> tuple[Array, Array, Array]:
         kernel, bias = (np.array(w) for w in self._parts.conv.get_weights())
@@ -259,28 +271,43 @@ class BlueprintEstimation(keras.callbacks.Callback):
         down, right = (
             layer.stride * (np.arange(2 * n) - n) for n in (rows, columns)
         )
+
+        def away(place: Array) -> Array:
+            return np.hypot(down[:, None] - place[0], right - place[1])
+
         shifts = np.array(ops.convert_to_numpy(layer.shifts))
         moved = 0
+        self._known = np.arange(len(shifts))[:, None] < types
+        self._known = np.tile(self._known, (1, layer.num_capsules))
         for j in np.unique(found.labels):
-            share = shares[j]
-            # The one that is found most often first, until none is left.
-            while (share > 0.0).any():
-                row, column, t = np.unravel_index(share.argmax(), share.shape)
-                place = np.array([down[row], right[column]])
-                far = np.linalg.norm(place - shifts[t, j]) > _JUMP
-                if far and share[row, column, t] > _LEAST_SHARE:
-                    shifts[t, j] = place
-                    moved += bool(share[row, column, t] > self.least)
-                away = np.hypot(down[:, None] - place[0], right - place[1])
-                share = share * (away > self.apart)[..., None]
-                share[..., t] = 0.0
+            had: list[Array] = []  # places of parts that the class has
+            for instance in range(layer.instances):
+                share = shares[j].copy()
+                for place in had:
+                    share[away(place) <= self.apart] = 0.0
+                # The one that is found most often first, until none is left.
+                while (often := share.max()) > (self.least if instance else 0):
+                    row, column, t = np.unravel_index(
+                        share.argmax(), share.shape
+                    )
+                    place = np.array([down[row], right[column]])
+                    number = instance * types + t
+                    self._known[number, j] = True
+                    far = np.linalg.norm(place - shifts[number, j]) > _JUMP
+                    if far and often > _LEAST_SHARE:
+                        shifts[number, j] = place
+                        moved += bool(often > self.least)
+                    if often > self.least:
+                        had.append(place)
+                    share[away(place) <= self.apart] = 0.0
+                    share[..., t] = 0.0
         layer.blueprint.assign(shifts / layer.side)
         return moved
 
     def _keep_slots(self, found: Found) -> None:
         """Leaves a class the types that are found in it often enough."""
         layer = self._classes
-        rows, columns, types = found.active.shape[1:]
+        rows, columns = found.active.shape[1:3]
         grid = np.stack(
             np.meshgrid(
                 layer.offset[0] + layer.stride * np.arange(rows),
@@ -291,19 +318,25 @@ class BlueprintEstimation(keras.callbacks.Callback):
         )
         width = float(np.exp(ops.convert_to_numpy(layer.log_width)))
         shifts = ops.convert_to_numpy(layer.shifts)
-        sums = np.zeros((types, layer.num_capsules))
+        sums = np.zeros((len(shifts), layer.num_capsules))
         for active, cell, label in zip(
             found.active, found.cells, found.labels, strict=True
         ):
             place = layer.offset + layer.stride * cell
             wanted = place + shifts[:, label]  # [t, 2]
             apart = np.sum((grid[:, :, None] - wanted) ** 2, axis=-1)
+            active = np.tile(active, layer.instances)
             near = active * np.exp(-0.5 * apart / width**2)
             sums[:, label] += np.minimum(near.sum(axis=(0, 1)), 1.0)
         counts = np.bincount(found.labels, minlength=layer.num_capsules)
         rates = sums / np.maximum(counts, 1)
         self.rates = rates
-        layer.slots.assign((rates > self.least).astype("float32"))
+        has = (rates > self.least) & self._known
+        layer.slots.assign(has.astype("float32"))
+
+
+def _are_spare(bias: Array) -> Array:
+    return bias < 0.5 * _SPARE_BIAS
 
 
 def _layer(model: keras.Model, kind: type) -> Any:

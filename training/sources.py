@@ -54,6 +54,11 @@ SOURCES = {
         "kanji:generate",
         drawn=True,
     ),
+    "figures_repeated": Source(
+        "the same of which a class has one part twice and lacks others",
+        "figures:generate",
+        {"design": "figures_repeated"},
+    ),
     "mnist": Source("28x28 handwritten digits (TensorFlow Datasets)"),
     "fashion_mnist": Source("28x28 clothes (TensorFlow Datasets)"),
     "cifar10": Source("32x32 photos of ten kinds (TensorFlow Datasets)"),

@@ -7,8 +7,9 @@ import pytest
 import tfcaps
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import assert_close
-from tfcaps.callbacks import BlueprintEstimation, _Found
+from tfcaps.callbacks import BlueprintEstimation
 from tfcaps.models import constellation_capsnet, with_templates
+from tfcaps.split_merge import Found
 
 SMALL = SMALL_NETWORKS["constellation_capsnet"]
 # Which of two parts stands above the other tells two classes.
@@ -115,14 +116,14 @@ def test_a_type_moves_to_where_it_is_found():
     layer = network.get_layer("class_caps")
     layer.blueprint.assign(np.zeros(layer.blueprint.shape))
     active = np.zeros((64, 8, 8, 2), "float32")
-    places = np.tile([8.0 + 1, 8.0 + 1], (64, 1))  # cell 4, 4
+    cells = np.full((64, 2), 4)
     active[:, 1, 6, 0] = 1.0  # type 0 is 3 cells above, 2 to the right
     active[:, 5, 2, 1] = 1.0
-    assert schedule._move(_Found(active, places, labels)) == 4
+    assert schedule._move(Found(active, cells, labels)) == 4
     moved = [[[-6, 4]] * 2, [[2, -4]] * 2]
     assert_close(np.asarray(layer.shifts), moved, atol=1e-4)
     for seen, kept in ((active[:, ::-1], 0.0), (active, 1.0)):
-        schedule._keep_slots(_Found(seen, places, labels))
+        schedule._keep_slots(Found(seen, cells, labels))
         np.testing.assert_allclose(layer.slots, kept)
 
 

@@ -11,7 +11,7 @@ from tfcaps import routing as routings
 from tfcaps.layers.class_caps import ClassCaps
 from tfcaps.layers.part_caps import centres
 from tfcaps.layers.routed import child_activations, select_outputs
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_positive
 from tfcaps.routing import MeanShiftRouting, Routed, Votes
 from tfcaps.routing.translated_votes import TranslatedVotes
 
@@ -29,7 +29,7 @@ class ConstellationCaps(ClassCaps):
     weight `blueprint`, from which can be read where each part of a class is;
     the weight `slots` tells which types a class has at all. Routing finds the
     place at which the votes agree. In the tree of a class are the children that
-    vote for its place, at most one of each type.
+    vote for its place, at most `instances` of each type.
 
     Args:
         num_capsules: Int. Number of classes.
@@ -43,6 +43,9 @@ class ConstellationCaps(ClassCaps):
         repulsion: Float. Weight of a penalty that keeps the types of a class
             apart. Defaults to `0`.
         apart: Float. How many pixels apart. Defaults to `6`.
+        instances: Int. How many parts of one type a class may have. Row
+            `k * t + type` of `blueprint` and `slots` is of the `k`-th of them,
+            from 0 on. Defaults to `1`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -87,8 +90,10 @@ class ConstellationCaps(ClassCaps):
         spread: float = 2.0,
         repulsion: float = 0.0,
         apart: float = 6.0,
+        instances: int = 1,
         **kwargs: Any,
     ):
+        check_positive(instances=instances)
         for name, value in (("stride", stride), ("apart", apart)):
             if value <= 0:
                 raise ValueError(
@@ -116,6 +121,7 @@ class ConstellationCaps(ClassCaps):
         self.spread = float(spread)
         self.repulsion = float(repulsion)
         self.apart = float(apart)
+        self.instances = instances
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -126,6 +132,7 @@ class ConstellationCaps(ClassCaps):
                 f"`PartCaps` returns them. Received: input_shape={shape}."
             )
         _, rows, columns, types, _ = shape
+        types = types * self.instances
         config = {**self.routing.get_config(), "types": types}
         self.routing = MeanShiftRouting(**config)
         self.side = self.stride * max(rows, columns)
@@ -145,9 +152,12 @@ class ConstellationCaps(ClassCaps):
             rows * columns * types, self.num_capsules, 2
         )
         for name, weight in weights.items():
+            initializer = weight.initializer
+            if name == "slots":
+                initializer = self._first_instances
             variable = self.add_weight(
                 shape=weight.shape,
-                initializer=weight.initializer,
+                initializer=initializer,
                 trainable=weight.trainable,
                 autocast=False,
                 name=name,
@@ -155,9 +165,14 @@ class ConstellationCaps(ClassCaps):
             setattr(self, name, variable)
             self._routing_weights.append(name)
 
+    def _first_instances(self, shape: Any, dtype: Any = None) -> Tensor:
+        """Returns slots of which only those of first instances are there."""
+        first = np.arange(shape[0]) < shape[0] // self.instances
+        return ops.cast(np.tile(first[:, None], (1, shape[1])), dtype)
+
     @property
     def shifts(self) -> Tensor:
-        """The place of each type in each class, `[t, j, 2]` in pixels."""
+        """Places of types in classes, `[instances * t, j, 2]` in pixels."""
         return self.blueprint * self.side
 
     def call(
@@ -174,6 +189,8 @@ class ConstellationCaps(ClassCaps):
         votes, present, weights = self._prepared(inputs, activations)
         mode = self.routing.mode(votes, present, **weights)
         routed = self.routing.trace(votes, mode, present, **weights)
+        couplings = self._of_children(routed.couplings)
+        routed = routed._replace(couplings=couplings)
         outputs = self._outputs(routed, return_activations, return_couplings)
         if not return_evidence:
             return outputs
@@ -204,10 +221,25 @@ class ConstellationCaps(ClassCaps):
             )
         shifts, weights = self._weights()
         votes = self._votes(inputs, shifts)
-        activations = child_activations(inputs, activations)
-        children = math.prod(inputs.shape[1:-1])
-        present = ops.reshape(activations, (-1, children))
+        _, rows, columns, types, _ = inputs.shape
+        present = child_activations(inputs, activations)
+        present = ops.reshape(present, (-1, rows * columns, types))
+        # Each child may be each of the instances of its type.
+        present = ops.tile(present, (1, 1, self.instances))
+        present = ops.reshape(present, (-1, votes.num_children))
         return votes, ops.cast(present, votes.dtype), weights
+
+    def _of_children(self, couplings: Tensor) -> Tensor:
+        """Returns how much of a child is any instance, `[b, i, j]`."""
+        if self.instances == 1:
+            return couplings
+        types = self.routing.types // self.instances
+        shape = (-1, self.instances, types, self.num_capsules)
+        every = ops.reshape(couplings, (-1, *shape[1:]))
+        children = couplings.shape[1] // self.instances
+        summed = ops.sum(every, axis=1)
+        summed = ops.reshape(summed, (-1, children, self.num_capsules))
+        return ops.minimum(summed, 1.0)
 
     def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
         names = self._routing_weights
@@ -224,7 +256,8 @@ class ConstellationCaps(ClassCaps):
             c[edge : len(c) - edge]
             for c, edge in zip(cells, edges, strict=True)
         ]
-        return TranslatedVotes(inputs, transformation, cells, within)
+        places = ops.tile(inputs, (1, 1, 1, self.instances, 1))
+        return TranslatedVotes(places, transformation, cells, within)
 
     def scanned(self, counts: tuple[int, int]) -> tuple[int, int]:
         """Returns the numbers of rows and columns at which classes are sought.
@@ -264,8 +297,10 @@ class ConstellationCaps(ClassCaps):
         activations = child_activations(inputs, activations)
         children = math.prod(inputs.shape[1:-1])
         activations = ops.reshape(activations, (-1, children))
-        votes = ops.any(self.slots != 0, axis=-1)
-        votes = ops.tile(votes, children // votes.shape[0])
+        types = int(inputs.shape[-2])
+        wanted = ops.reshape(self.slots, (self.instances, types, -1))
+        votes = ops.any(wanted != 0, axis=(0, 2))
+        votes = ops.tile(votes, children // types)
         return ops.where(votes, ops.cast(activations, "float32"), 0.0)
 
     def compute_output_spec(
@@ -304,6 +339,7 @@ class ConstellationCaps(ClassCaps):
             "spread": self.spread,
             "repulsion": self.repulsion,
             "apart": self.apart,
+            "instances": self.instances,
         }
 
 

@@ -19,11 +19,12 @@ from tfcaps.routing import MeanShiftRouting
 def constellation_capsnet(
     input_shape: tuple[int, int, int],
     num_classes: int,
-    part_types: int = 8,
+    part_types: int = 16,
     *,
     filters: Sequence[int] = (12, 24),
     kernel_size: int = 5,
     window: int = 5,
+    instances: int = 1,
     repulsion: float = 0.1,
     routing: Any = None,
     decoder: bool = False,
@@ -42,12 +43,15 @@ def constellation_capsnet(
         input_shape: Rows, columns and channels of an image. A part is about
             seven pixels large.
         num_classes: Int. Number of classes.
-        part_types: Int. Most types of parts there may be. Defaults to `8`.
+        part_types: Int. Most types of parts there may be; those that training
+            does not need are left without a kernel. Defaults to `16`.
         filters: Ints. Channels of the convolutions, of which the last one has a
             step of 2. Defaults to `(12, 24)`.
         kernel_size: Int. Their rows and columns. Defaults to `5`.
         window: Int. Within so many places there is one part, see `PartCaps`.
             Defaults to `5`.
+        instances: Int. How many parts of one type a class may have. Defaults to
+            `1`.
         repulsion: Float. See `ConstellationCaps`. Defaults to `0.1`.
         routing: A `MeanShiftRouting`, or `None` for one with its defaults.
             Defaults to `None`.
@@ -98,6 +102,7 @@ def constellation_capsnet(
         num_classes,
         routing or MeanShiftRouting(),
         repulsion=repulsion,
+        instances=instances,
         name="class_caps",
         **places,
     )

@@ -13,7 +13,8 @@ figure, of its parts and of the loose parts come with the images for validation
 and test.
 
 `figures_of_four` are others: four slots and six kinds, of which every class has
-four. What was chosen on `figures` is tried on them.
+four. What was chosen on `figures` is tried on them. In `figures_repeated` every
+class has a kind twice, and slots are empty.
 
 The model for these images is SynDaCaTE (Levi and van der Wilk, 2025, arXiv
 2506.17558).
@@ -40,7 +41,7 @@ class Design:
         kinds: The kinds of parts.
         slots: Row and column of each slot in pixels, from the middle of the
             upper row.
-        figures: The kind at each slot, for each class.
+        figures: The kind at each slot, for each class, `""` for none.
     """
 
     kinds: tuple[str, ...]
@@ -83,6 +84,23 @@ DESIGNS = {
             ("moon", "diamond", "plus", "post"),
             ("plus", "ell", "post", "diamond"),
             ("ell", "moon", "diamond", "frame"),
+        ),
+    ),
+    # A class has one of these kinds twice, and lacks one slot or more.
+    "figures_repeated": Design(
+        ("plus", "ring", "diamond", "ell", "bar"),
+        ((0.0, -3.9), (0.0, 3.9), (7.2, -7.8), (7.2, 0.0), (7.2, 7.8)),
+        (
+            ("plus", "plus", "ring", "", "ell"),
+            ("ring", "", "plus", "plus", "diamond"),
+            ("", "ring", "ring", "bar", "plus"),
+            ("bar", "diamond", "bar", "", "ring"),
+            ("diamond", "bar", "", "diamond", "ell"),
+            ("ell", "ell", "bar", "plus", ""),
+            ("ring", "plus", "ell", "", "ring"),
+            ("", "diamond", "ell", "bar", "bar"),
+            ("bar", "", "diamond", "ring", "diamond"),
+            ("ell", "plus", "", "ell", "bar"),
         ),
     ),
 }
@@ -132,7 +150,9 @@ def generate(
     seen, masks = draw(train, seeds["train"], design)
     unseen, test_masks = draw(test, seeds["test"], design)
     names = [
-        f"{' '.join(figure[:2])} / {' '.join(figure[2:])}"
+        " / ".join(
+            " ".join(k or "-" for k in row) for row in (figure[:2], figure[2:])
+        )
         for figure in DESIGNS[design].figures
     ]
     data = checked(design, seen, unseen, names)
@@ -173,7 +193,7 @@ def draw(
     things = np.empty((*each, SIZE, SIZE), bool)
     for start in range(0, count, _CHUNK):
         part = slice(start, start + _CHUNK)
-        covered = np.empty((*kinds[part].shape, SIZE, SIZE))
+        covered = np.zeros((*kinds[part].shape, SIZE, SIZE))
         for number, kind in enumerate(chosen.kinds):
             of_kind = kinds[part] == number
             covered[of_kind] = _coverage(
@@ -210,7 +230,8 @@ def _arranged(
         of the parts are there, `[n, parts]`.
     """
     count, slots = len(labels), len(design.slots)
-    numbers = np.array([[*map(design.kinds.index, f)] for f in design.figures])
+    known = {"": -1, **{kind: k for k, kind in enumerate(design.kinds)}}
+    numbers = np.array([[known[k] for k in f] for f in design.figures])
     random = rng.integers(len(design.kinds), size=(count, _MOST_LOOSE))
     kinds = np.concatenate([numbers[labels], random], axis=1)
     wanted = rng.integers(1, _MOST_LOOSE + 1, size=count)
@@ -221,7 +242,7 @@ def _arranged(
         placed = _placed(wanted[again], np.array(design.slots), rng)
         centres[again], present[again] = placed
         again = again[~present[again, slots]]
-    return kinds, centres, present
+    return kinds, centres, present & (kinds >= 0)
 
 
 def _placed(
