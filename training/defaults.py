@@ -11,7 +11,7 @@ def load(dataset: str, model: str | None = None) -> Config:
 
     Preparation and augmentation are those of the data set's protocol.
     """
-    if dataset in presets.PART_TYPES:
+    if dataset in presets.PARTS:
         config = dataclasses.replace(presets.figures(), dataset=dataset)
         is_default = model in (None, presets.CONSTELLATION)
         return (

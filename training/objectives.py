@@ -179,7 +179,8 @@ def schedules(
         if "evidence" in loss:
             # A network that has been trained stays as narrow and hard as it is.
             width = config.width_start
-            trained = {"widths": None, "hard": 1.0}
+            # Its types stand for what they do, and pruning may have begun.
+            trained = {"widths": None, "hard": 1.0, "merge": None}
             blueprints = tfcaps.callbacks.BlueprintEstimation(
                 batches.images,
                 batches.labels,

@@ -8,8 +8,9 @@ from training.configs import Config
 SMALL = "dr_capsnet_small"
 CONSTELLATION = "constellation_capsnet"
 PHOTOS = "parts_capsnet_photos"
-# Kinds of parts in a data set; no kind and no place of any part is given.
-PART_TYPES = {"figures": 5, "figures_of_four": 6}
+# Data sets whose default network names parts. No kind, no place and no number of
+# parts is given.
+PARTS = ("figures", "figures_of_four", "figures_repeated")
 # Rows and columns of photos, twice the windows of their network.
 PHOTO_SIDE = 64
 # Passes over the training images: some 360,000 images seen. On two CPU cores a
@@ -153,9 +154,7 @@ def constellation(config: Config) -> Config:
     return dataclasses.replace(
         config,
         model=CONSTELLATION,
-        part_types=PART_TYPES.get(config.dataset),
-        epochs=4,
-        trials=5,
+        epochs=6,
         rem_epochs=3,
         warm_start=True,
         batch_size=64,
