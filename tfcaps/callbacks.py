@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from tfcaps import split_merge
 from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
 from tfcaps.layers.part_caps import compete
-from tfcaps.split_merge import Found
+from tfcaps.split_merge import Found, Slots
 
 Array = NDArray[Any]
+# A type, slots, and which of them are its own.
+_Split = tuple[int, Slots, Array]
 
 _BATCH = 250
 # Pixels that a gradient need not bridge, and the share of the images of a class
@@ -132,13 +134,16 @@ class BlueprintEstimation(keras.callbacks.Callback):
         if self._most_active < _LEAST_SHARE:
             return  # as in the first steps of a training
         # What is changed must be learnt before the end.
+        splits: list[_Split] = []
         if self.merge is not None and 1 <= epoch < self.epochs - 2:
             found = self._merge_types(found, self.merge)
-            if epoch % 2 and self._split_types(found, images, features):
-                found, _ = self._look(images, labels)
+            if epoch % 2:
+                splits = self._split_types(found, images, features)
         self.moved.append(self._move(found))
         if epoch >= 1:
             self._keep_slots(found)
+        for split in splits:
+            self._part_slots(*split)
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._most_active < _LEAST_SHARE:
@@ -205,8 +210,10 @@ class BlueprintEstimation(keras.callbacks.Callback):
         self._set_type_weights(kernel, bias, templates)
         return found._replace(active=np.minimum(active, 1.0))
 
-    def _split_types(self, found: Found, images: Array, features: Array) -> int:
-        """Splits types that stand for two kinds; returns how many."""
+    def _split_types(
+        self, found: Found, images: Array, features: Array
+    ) -> list[_Split]:
+        """Splits types that stand for two kinds."""
         layer = self._classes
         kernel, bias, templates = self._type_weights()
         spare = list(np.flatnonzero(_are_spare(bias)))
@@ -217,7 +224,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             pixels = np.concatenate([where[:, :1], np.rint(middle)], axis=1)
             return split_merge.cut_out(images, pixels.astype(int))
 
-        done = 0
+        splits = []
         for t in np.flatnonzero(~_are_spare(bias)):
             slots = split_merge.slots_of(
                 shares, t, self.least, self.apart / layer.stride
@@ -233,10 +240,28 @@ class BlueprintEstimation(keras.callbacks.Callback):
             kernel[..., new] = kernel[..., t] + half
             kernel[..., t] -= half
             templates[..., new] = templates[..., t]
-            done += 1
-        if done:
+            splits += [
+                (t, slots, ~kinds.second),
+                (new, slots, kinds.second),
+            ]
+        if splits:
             self._set_type_weights(kernel, bias, templates)
-        return done
+        return splits
+
+    def _part_slots(self, t: int, slots: Slots, own: Array) -> None:
+        """Gives a type that was split those slots that are of its kind."""
+        layer = self._classes
+        shifts = np.array(ops.convert_to_numpy(layer.shifts))
+        has = np.array(ops.convert_to_numpy(layer.slots))
+        types = len(shifts) // layer.instances
+        has[t::types] = 0.0
+        for j, cell in zip(slots.classes[own], slots.cells[own], strict=True):
+            number = t + types * int(has[t::types, j].sum())
+            if number < len(has):
+                has[number, j] = 1.0
+                shifts[number, j] = layer.stride * cell
+        layer.blueprint.assign(shifts / layer.side)
+        layer.slots.assign(has)
 
     def _keep_spare(self) -> None:
         """Takes back where momentum has carried types that are no more."""

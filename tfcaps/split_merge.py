@@ -169,12 +169,14 @@ class Split(NamedTuple):
     Attributes:
         accuracy: How well occurrences are told apart, on others than it was
             learnt on, one half being chance.
+        second: Whether each slot of the type is of the second kind, `[s]`.
         kernel: Logit of the second kind against the first for each channel of
             the feature map, `[c]`.
         bias: Float. What is added.
     """
 
     accuracy: float
+    second: Array
     kernel: Array
     bias: float
 
@@ -215,7 +217,7 @@ def two_kinds(
     kernel, bias = _discriminant(features[tuple(where.T)], second)
     logits = np.abs(features @ kernel + bias)
     scale = min(1.0, _FIRST_LOGIT / np.quantile(logits, _MOST_PLACES))
-    return Split(accuracy, scale * kernel, scale * bias)
+    return Split(accuracy, side == 1, scale * kernel, scale * bias)
 
 
 def _occurrences(found: Found, t: int, slots: Slots) -> tuple[Array, Array]:

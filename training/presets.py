@@ -8,8 +8,8 @@ from training.configs import Config
 SMALL = "dr_capsnet_small"
 CONSTELLATION = "constellation_capsnet"
 PHOTOS = "parts_capsnet_photos"
-# Data sets whose default network names parts. No kind, no place and no number of
-# parts is given.
+# Data sets whose default network names parts. No kind, no place and no number
+# of them is given.
 PARTS = ("figures", "figures_of_four", "figures_repeated")
 # Rows and columns of photos, twice the windows of their network.
 PHOTO_SIDE = 64

@@ -102,21 +102,29 @@ def constellation(**settings):
     return layer
 
 
-def test_layer_equals_loops(rng):
+SLOTS = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 0], [0, 1, 1]], "float32")
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_layer_equals_loops(rng, instances):
     places, active, grid = random_parts(rng)
-    layer = constellation(spread=4.0)
-    layer.slots.assign([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
-    *routed, evidence = layer(
+    layer = constellation(spread=4.0, instances=instances)
+    layer.slots.assign(SLOTS[: instances * TYPES])
+    poses, activations, couplings, evidence = layer(
         places,
         active,
         return_activations=True,
         return_couplings=True,
         return_evidence=True,
     )
+    # Each child once more for each instance of its type, of types of their own.
+    places = np.tile(places, (1, 1, 1, instances, 1))
+    active = np.tile(active, instances)
+    types = instances * TYPES
     shifts = np.asarray(layer.shifts)
     votes = (places[..., None, :] - shifts).reshape(2, -1, CLASSES, 2)
     scanned = (grid[:, :, None, None] - shifts).reshape(1, -1, CLASSES, 2)
-    *expected, logs = reference.mean_shift_routing(
+    *expected, every, logs = reference.mean_shift_routing(
         votes,
         active.reshape(2, -1),
         np.asarray(layer.slots),
@@ -124,7 +132,34 @@ def test_layer_equals_loops(rng):
         anchors=grid[1:-1, 1:-1].reshape(-1, 2),
         scanned=np.repeat(scanned, 2, axis=0),
     )
-    assert_all_close([*routed, evidence], [*expected, logs], atol=1e-4)
+    assert types == len(shifts)
+    every = np.reshape(every, (2, -1, instances, TYPES, CLASSES)).sum(axis=2)
+    expected += [np.minimum(every.reshape(2, -1, CLASSES), 1.0), logs]
+    found = [poses, activations, couplings, evidence]
+    assert_all_close(found, expected, atol=1e-4)
+
+
+def test_a_class_may_have_a_type_twice():
+    """Two children of one type are in a tree only with two instances."""
+    places = np.zeros((1, 10, 10, 1, 2), "float32")
+    places[0, ..., 0, :] = 2.0 * np.moveaxis(np.indices((10, 10)), 0, -1)
+    active = np.zeros((1, 10, 10, 1), "float32")
+    active[0, 4, 2], active[0, 4, 7] = 1.0, 1.0
+    in_tree = []
+    for instances in (1, 2):
+        layer = ConstellationCaps(1, stride=2, instances=instances)
+        layer.build(places.shape)
+        np.testing.assert_array_equal(
+            np.asarray(layer.slots)[:, 0], [1.0, 0.0][:instances]
+        )
+        shifts = np.array([[[0.0, -5.0]], [[0.0, 5.0]]])[:instances]
+        layer.blueprint.assign(shifts / layer.side)
+        layer.slots.assign(np.ones((instances, 1)))
+        _, couplings = layer(places, active, return_couplings=True)
+        in_tree.append(int(np.sum(np.asarray(couplings) > 0.5)))
+        voting = np.asarray(layer.voting_activations(places, active))
+        np.testing.assert_array_equal(voting, active.reshape(1, -1))
+    assert in_tree == [1, 2]
 
 
 def test_it_is_a_class_caps_whose_children_say_where_they_are(rng):

@@ -89,6 +89,7 @@ def test_sizes_must_be_integers_of_at_least_1(layer, count, arguments):
         (CONSTELLATION, "apart", 0, "be above 0"),
         (CONSTELLATION, "spread", -1, "not be negative"),
         (CONSTELLATION, "repulsion", -1, "not be negative"),
+        (CONSTELLATION, "instances", 0, "be integers of"),
     ],
 )
 def test_wrong_settings_are_refused(make, name, value, must):

@@ -1,0 +1,174 @@
+"""How many types of parts there are: merged, split, and taken away."""
+
+import numpy as np
+import pytest
+
+import tfcaps
+from tests.models.test_constellation_capsnet import PARTS, begun, images_of
+from tests.tolerance import assert_close
+from tfcaps import rem, split_merge
+from tfcaps.models import constellation_capsnet, with_templates
+from tfcaps.split_merge import Found
+
+COUNT, SIDE = 240, 12
+UPPER, LOWER = (-3, 0), (2, 0)  # cells from the class to its parts
+
+
+def found_parts(rng, types):
+    """Returns what is found of parts at an upper and a lower place.
+
+    Args:
+        rng: Draws places, and the type at each.
+        types: For each class two tuples of types, of which one is found.
+    """
+    labels = rng.integers(len(types), size=COUNT)
+    cells = rng.integers(4, 8, size=(COUNT, 2))
+    active = np.zeros((COUNT, SIDE, SIDE, 4))
+    for n, (label, cell) in enumerate(zip(labels, cells, strict=True)):
+        for place, of_place in zip((UPPER, LOWER), types[label], strict=True):
+            row, column = cell + place
+            active[n, row, column, rng.choice(of_place)] = 1.0
+    return Found(active, cells, labels)
+
+
+@pytest.mark.parametrize(
+    ("types", "pairs"),
+    [
+        # Types 0 and 1 are found at the same place, each in half of the images.
+        ([((0, 1), (2,)), ((2,), (0, 1))], [{0, 1}]),
+        ([((0, 1, 3), (2,)), ((2,), (0, 1, 3))], [{0, 1}, {0, 3}, {1, 3}]),
+        # At one place of one class, and at different ones of the other.
+        ([((0,), (2,)), ((2,), (0,))], []),
+    ],
+)
+def test_types_found_at_the_same_places_are_one(rng, types, pairs):
+    found = found_parts(rng, types)
+    merged = split_merge.same_kinds(found.shares(2), found.mass, 0.5)
+    assert all({*pair} in pairs for pair in merged)
+    assert len(merged) == len({k for pair in pairs for k in pair}) - bool(pairs)
+
+
+def test_shares_are_one_where_a_part_always_is(rng):
+    found = found_parts(rng, [((0,), (2,)), ((2,), (0,))])
+    shares = found.shares(2)
+    middle = np.array([SIDE, SIDE])
+    for j, (upper, lower) in enumerate([(0, 2), (2, 0)]):
+        for t, place in ((upper, UPPER), (lower, LOWER)):
+            assert shares[j, *(middle + place), t] == pytest.approx(1, abs=0.02)
+            slots = split_merge.slots_of(shares[j : j + 1], t, 0.4, 2.0)
+            np.testing.assert_array_equal(slots.cells, [place])
+    assert found.mass == pytest.approx([1, 0, 1, 0])
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+def test_a_type_is_split_if_two_places_show_different_things(rng, kinds):
+    """A part that a class has twice is none of two kinds."""
+    found = found_parts(rng, [((0,), (0,)), ((0,), (0,))])
+    images = rng.normal(0.1, 0.05, (COUNT, SIDE, SIDE, 1))
+    features = rng.normal(0.0, 0.3, (COUNT, SIDE, SIDE, 3))
+    for n, (label, cell) in enumerate(
+        zip(found.labels, found.cells, strict=True)
+    ):
+        for k, place in enumerate((UPPER, LOWER)):
+            kind = (label + k) % 2 if kinds == 2 else 0
+            row, column = cell + place
+            window = (n, slice(row - 1, row + 2), slice(column - 1, column + 2))
+            images[window] += PARTS[kind][..., None]
+            features[n, row, column, kind] += 1.0
+
+    def pictures(where):
+        return split_merge.cut_out(images, where)
+
+    slots = split_merge.slots_of(found.shares(2), 0, 0.4, 2.0)
+    assert len(slots.pairs) == 2
+    split = split_merge.two_kinds(found, 0, slots, pictures, features)
+    if kinds == 1:
+        assert split.accuracy < 0.7
+        return
+    assert split.accuracy > 0.95
+    logits = features @ split.kernel + split.bias
+    rows, columns = (found.cells + UPPER).T
+    upper = logits[np.arange(COUNT), rows, columns]
+    told = np.mean((upper > 0) == (found.labels == 0))
+    assert max(told, 1 - told) > 0.9
+    # As little as that changes where nothing was learnt.
+    assert np.quantile(np.abs(logits), 0.98) < 2.5
+
+
+def test_nothing_is_split_that_is_at_one_place(rng):
+    found = found_parts(rng, [((0,), (2,)), ((2,), (0,))])
+    slots = split_merge.slots_of(found.shares(2), 0, 0.4, 2.0)
+    assert split_merge.two_kinds(found, 0, slots, None, None) is None
+
+
+def of_twins():
+    """Returns a network whose types 0 and 1 look the same, and its schedule."""
+    images, labels, _ = images_of(64)
+    network = constellation_capsnet((16, 16, 1), 2, 3, window=3, filters=(4,))
+    training = with_templates(network)
+    schedule = begun(training, images, labels)
+    kernel, bias, templates = schedule._type_weights()
+    kernel[..., 1], templates[..., 1] = kernel[..., 0], templates[..., 0]
+    schedule._set_type_weights(kernel, bias, templates)
+    return network, schedule, images, labels
+
+
+def test_of_merged_types_one_is_left():
+    network, schedule, images, labels = of_twins()
+    found, features = schedule._look(images, labels)
+    assert features.shape == (64, 8, 8, 4)
+    kernel = schedule._type_weights()[0]
+    active = np.zeros_like(found.active)
+    active[::2, 2, 2, 0] = active[1::2, 2, 2, 1] = active[:, 6, 6, 2] = 1.0
+    cells = np.full((64, 2), 4)
+    merged = schedule._merge_types(Found(active, cells, labels), 0.5)
+    assert merged.mass == pytest.approx([1, 0, 1])
+    after, bias, _ = schedule._type_weights()
+    assert_close(after[..., 0], kernel[..., 0], atol=1e-6)
+    assert not after[..., 1].any() and bias[1] < -5000
+    # Momentum moves it on, and it is taken back.
+    schedule._parts.conv.kernel.assign_add(np.full_like(after, 0.01))
+    schedule.on_epoch_end(epoch=2)
+    assert not schedule._type_weights()[0][..., 1].any()
+    before = np.asarray(network(images))
+    network.get_layer("class_caps").slots.assign([[1, 1], [0, 0], [1, 1]])
+    before = np.asarray(network(images))
+    compact = rem.compact(network)
+    assert compact.get_layer("part_caps").num_types == 2
+    assert_close(np.asarray(compact(images)), before, atol=1e-5)
+
+
+def test_a_split_type_is_what_it_was_before_together():
+    network, schedule, images, labels = of_twins()
+    kernel, bias, templates = schedule._type_weights()
+    bias[1] = -1e4
+    kernel[..., 1] = 0.0
+    schedule._set_type_weights(kernel, bias, templates)
+    found, features = schedule._look(images, labels)
+    active = np.zeros_like(found.active)
+    cells = np.full((64, 2), 4)
+    active[:, 2, 4, 0] = active[:, 6, 4, 0] = 1.0
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=features.shape)
+    for n, label in enumerate(labels):
+        for kind, row in ((label, 2), (1 - label, 6)):
+            images[n, 4 * row // 2 - 1 : 4 * row // 2 + 2, 7:10, 0] = PARTS[
+                kind
+            ]
+            features[n, row, 4, 0] += 6.0 * kind
+    made = Found(active, cells, labels)
+    splits = schedule._split_types(made, images, features)
+    assert [int(t) for t, *_ in splits] == [0, 1]
+    both = schedule._type_weights()
+    assert both[1][1] > -10  # it is no longer to spare
+    middle = both[0][..., :2].mean(axis=-1)
+    assert_close(middle, kernel[..., 0], atol=1e-5)
+    # Where the two are alike they are together what the one was.
+    assert np.mean(both[1][:2]) == pytest.approx(bias[0] - np.log(2), abs=1e-5)
+    assert both[0][0, 0, 0, 1] * both[0][0, 0, 0, 0] < 0 or kinds_differ(both)
+    assert tfcaps.rem.trees(network, images[:2]).num_types == 3
+
+
+def kinds_differ(weights):
+    kernel = weights[0]
+    return not np.allclose(kernel[..., 0], kernel[..., 1])
