@@ -1,21 +1,20 @@
 """Callbacks that set what gradients do not: blueprints and their width."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps import split_merge
 from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
 from tfcaps.layers.part_caps import compete
-from tfcaps.split_merge import Found, Slots
+from tfcaps.split_merge import Found, Slots, same_kinds, slots_of, two_kinds
 
 Array = NDArray[Any]
-# A type, slots, and which of them are its own.
-_Split = tuple[int, Slots, Array]
+# A type, and the slots that are of its kind.
+_Split = tuple[int, Slots]
 
 _BATCH = 250
 # Pixels that a gradient need not bridge, and the share of the images of a class
@@ -25,6 +24,22 @@ _LEAST_SHARE = 0.1
 # Bias of a type that another one has taken in: it is never present again, and
 # `tfcaps.rem.compact` takes it away.
 _SPARE_BIAS = -1e4
+# How soon what is seen of a part fades out, in half sides of a template.
+_FADING = 0.4
+
+
+class _Seen(NamedTuple):
+    """What a network makes of images.
+
+    Attributes:
+        active: Activations `[n, h, w, t]` of soft competition.
+        features: The feature map `[n, h, w, channels]` parts are made of.
+        drawn: The images, drawn again.
+    """
+
+    active: Array
+    features: Array
+    drawn: Array
 
 
 class BlueprintEstimation(keras.callbacks.Callback):
@@ -59,8 +74,8 @@ class BlueprintEstimation(keras.callbacks.Callback):
         merge: Float or `None`. Cosine between 0 and 1 of where two types are
             found, from which on they are one. `None` leaves the types as they
             are. Defaults to `0.5`.
-        split: Float. Share of the occurrences of a type, above one half, which
-            must be told apart for it to be split. Defaults to `0.75`.
+        split: Float between 0 and 1. How clear two kinds must be for a type to
+            be split, see `tfcaps.split_merge.Split`. Defaults to `0.62`.
         seed: Int. Seed of what is drawn. Defaults to `0`.
 
     If no type is active in any of the images, it says so when training ends.
@@ -84,7 +99,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         move: bool = True,
         apart: float = 4.0,
         merge: float | None = 0.5,
-        split: float = 0.75,
+        split: float = 0.62,
         seed: int = 0,
     ):
         super().__init__()
@@ -129,7 +144,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         draw = np.random.default_rng([self.seed, epoch])
         some = np.sort(draw.permutation(len(self.labels))[: self.samples])
         images, labels = self.images[some], self.labels[some]
-        found, features = self._look(images, labels)
+        found, seen = self._look(images, labels)
         self._most_active = float(found.active.max())
         if self._most_active < _LEAST_SHARE:
             return  # as in the first steps of a training
@@ -138,7 +153,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         if self.merge is not None and 1 <= epoch < self.epochs - 2:
             found = self._merge_types(found, self.merge)
             if epoch % 2:
-                splits = self._split_types(found, images, features)
+                splits = self._split_types(found, images, seen)
         self.moved.append(self._move(found))
         if epoch >= 1:
             self._keep_slots(found)
@@ -155,24 +170,21 @@ class BlueprintEstimation(keras.callbacks.Callback):
                 flush=True,
             )
 
-    def _look(self, images: Array, labels: Array) -> tuple[Found, Array]:
-        """Looks for parts, and for the place of each image's own class.
-
-        Returns:
-            What is found, and the feature map that it is found in.
-        """
+    def _look(self, images: Array, labels: Array) -> tuple[Found, _Seen]:
+        """Looks for parts, and for the place of each image's own class."""
         if self._seen is None:
             (parts,) = (
                 layer
                 for layer in self.model.layers
                 if getattr(layer, "layer", layer) is self._parts
             )
-            outputs = (self.model.output["presence"], parts.input)
+            told = self.model.output
+            outputs = (told["presence"], parts.input, told["reconstruction"])
             self._seen = keras.Model(self.model.input, outputs)
         layer = self._classes
-        active, cells, features = [], [], []
+        active, cells, features, drawn = [], [], [], []
         for start in range(0, len(images), _BATCH):
-            presence, seen = self._seen.predict_on_batch(
+            presence, seen, image = self._seen.predict_on_batch(
                 images[start : start + _BATCH]
             )
             soft = compete(presence, self._parts.window, self._parts.power)
@@ -187,14 +199,17 @@ class BlueprintEstimation(keras.callbacks.Callback):
             cells.append(np.rint((places - layer.offset) / layer.stride))
             active.append(np.minimum(ops.convert_to_numpy(soft), 1.0))
             features.append(seen)
+            drawn.append(image)
         where = np.concatenate(cells).astype(int)
-        found = Found(np.concatenate(active), where, labels)
-        return found, np.concatenate(features)
+        every = np.concatenate(active)
+        found = Found(every, where, labels)
+        seen = _Seen(every, np.concatenate(features), np.concatenate(drawn))
+        return found, seen
 
     def _merge_types(self, found: Found, least: float) -> Found:
         """Merges types that are found at the same places."""
         shares = found.shares(self._classes.num_capsules)
-        pairs = split_merge.same_kinds(shares, found.mass, least)
+        pairs = same_kinds(shares, found.mass, least)
         if not pairs:
             return found
         kernel, bias, templates = self._type_weights()
@@ -211,7 +226,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         return found._replace(active=np.minimum(active, 1.0))
 
     def _split_types(
-        self, found: Found, images: Array, features: Array
+        self, found: Found, images: Array, seen: _Seen
     ) -> list[_Split]:
         """Splits types that stand for two kinds."""
         layer = self._classes
@@ -220,17 +235,18 @@ class BlueprintEstimation(keras.callbacks.Callback):
         shares = found.shares(layer.num_capsules)
 
         def pictures(where: Array) -> Array:
-            middle = layer.offset + layer.stride * where[:, 1:]
-            pixels = np.concatenate([where[:, :1], np.rint(middle)], axis=1)
-            return split_merge.cut_out(images, pixels.astype(int))
+            return self._pictures(where, images, seen)
 
         splits = []
-        for t in np.flatnonzero(~_are_spare(bias)):
-            slots = split_merge.slots_of(
-                shares, t, self.least, self.apart / layer.stride
-            )
-            kinds = split_merge.two_kinds(found, t, slots, pictures, features)
-            if not spare or kinds is None or kinds.accuracy < self.split:
+        todo = [
+            (t, t, slots_of(shares, t, self.least, self.apart / layer.stride))
+            for t in np.flatnonzero(~_are_spare(bias))
+        ]
+        while todo and spare:
+            # Occurrences of what was split off are those of the type it was.
+            t, was, slots = todo.pop()
+            kinds = two_kinds(found, was, slots, pictures, seen.features)
+            if kinds is None or kinds.clarity < self.split:
                 continue
             new = spare.pop(0)
             half, more = kinds.kernel / 2, kinds.bias / 2
@@ -240,22 +256,64 @@ class BlueprintEstimation(keras.callbacks.Callback):
             kernel[..., new] = kernel[..., t] + half
             kernel[..., t] -= half
             templates[..., new] = templates[..., t]
-            splits += [
-                (t, slots, ~kinds.second),
-                (new, slots, kinds.second),
+            of_each = [
+                (t, was, slots.of(~kinds.second)),
+                (new, was, slots.of(kinds.second)),
             ]
+            splits = [each for each in splits if each[0] != t]
+            splits += [(each, own) for each, _, own in of_each]
+            todo += of_each
         if splits:
             self._set_type_weights(kernel, bias, templates)
         return splits
 
-    def _part_slots(self, t: int, slots: Slots, own: Array) -> None:
+    def _pictures(self, where: Array, images: Array, seen: _Seen) -> Array:
+        """Returns what is seen around cells, without other parts near by.
+
+        Args:
+            where: Image, row and column of each cell, `[k, 3]`.
+            images: The images.
+            seen: What is seen in them.
+
+        Returns:
+            Array `[k, pixels]`, fading out.
+        """
+        decoder = _layer(self.model, TemplateDecoder)
+        templates = ops.convert_to_numpy(decoder.pictures)  # [s, s, c, t]
+        step, reach = round(self._classes.stride), len(templates) // 2
+        middle = self._classes.offset + self._classes.stride * where[:, 1:]
+        middle = np.rint(middle).astype(int)
+        around = np.arange(2 * reach + 1)
+        sides = ((0, 0), (reach, reach), (reach, reach), (0, 0))
+        rest = np.pad(images - seen.drawn, sides)[
+            where[:, :1, None],
+            middle[:, :1, None] + around[:, None],
+            middle[:, 1:, None] + around,
+        ]
+        # What is drawn of the cells next to it belongs to the part itself.
+        own = np.zeros(
+            (len(where), *(rest.shape[1] + 2 * step,) * 2, rest.shape[-1])
+        )
+        active = np.pad(seen.active, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        for down, right in np.ndindex(3, 3):
+            there = active[where[:, 0], where[:, 1] + down, where[:, 2] + right]
+            rows = slice(step * down, step * down + len(around))
+            columns = slice(step * right, step * right + len(around))
+            drawn = np.einsum("kt,rsct->krsc", there, templates)
+            own[:, rows, columns] += drawn
+        pictures = rest + own[:, step:-step, step:-step]
+        fading = np.exp(-0.5 * ((around - reach) / (_FADING * reach)) ** 2)
+        pictures = pictures * (fading[:, None] * fading)[..., None]
+        return pictures.reshape(len(where), -1)
+
+    def _part_slots(self, t: int, slots: Slots) -> None:
         """Gives a type that was split those slots that are of its kind."""
         layer = self._classes
         shifts = np.array(ops.convert_to_numpy(layer.shifts))
         has = np.array(ops.convert_to_numpy(layer.slots))
         types = len(shifts) // layer.instances
         has[t::types] = 0.0
-        for j, cell in zip(slots.classes[own], slots.cells[own], strict=True):
+        for j, cell in zip(*slots, strict=True):
             number = t + types * int(has[t::types, j].sum())
             if number < len(has):
                 has[number, j] = 1.0

@@ -2,8 +2,8 @@
 
 Two types stand for one kind of part if they are found at the same places of the
 classes, one here and one there; they are merged. A type stands for two kinds if
-it is found at two places of a class and what is seen at the one differs from
-what is seen at the other; it is split.
+what is seen at some of its places differs from what is seen at the others; it
+is split.
 
 References:
     - Ueda et al., 2000, "SMEM algorithm for mixture models" (split and merge)
@@ -20,11 +20,10 @@ Array = NDArray[Any]
 
 # Weaker types tell nothing of where they are found: parts of an image.
 _LEAST_MASS = 0.02
-# Two places of a class that a type is found at are at most so many.
+# Places of a class that a type is found at are at most so many.
 _MOST_SLOTS = 3
-# A part's picture: pixels on each side of its middle, how soon the neighbours
-# of the part fade in it, and how many numbers are made of it.
-_REACH, _FADING, _COMPONENTS = 4, 2.5, 24
+# How many numbers are made of what is seen.
+_COMPONENTS = 24
 # An activation above it is an occurrence; fewer of these are too few.
 _PRESENT, _FEWEST = 0.2, 20
 # How far from even a split begins, in logits of all but the most extreme
@@ -132,11 +131,13 @@ class Slots(NamedTuple):
     classes: Array
     cells: Array
 
-    @property
-    def pairs(self) -> Array:
-        """Pairs `[p, 2]` of slots of one class."""
-        same = self.classes[:, None] == self.classes
-        return np.argwhere(np.triu(same, 1))
+    def of(self, chosen: Array) -> "Slots":
+        """Returns some of them.
+
+        Args:
+            chosen: Indices or a mask.
+        """
+        return Slots(self.classes[chosen], self.cells[chosen])
 
 
 def slots_of(shares: Array, t: int, least: float, apart: float) -> Slots:
@@ -167,15 +168,16 @@ class Split(NamedTuple):
     """A difference between two kinds of parts that one type stands for.
 
     Attributes:
-        accuracy: How well occurrences are told apart, on others than it was
-            learnt on, one half being chance.
+        clarity: How clear it is, from 0 to 1: the share of what differs between
+            slots that is between the kinds, times the share of occurrences that
+            are told apart by what was learnt on others.
         second: Whether each slot of the type is of the second kind, `[s]`.
         kernel: Logit of the second kind against the first for each channel of
             the feature map, `[c]`.
         bias: Float. What is added.
     """
 
-    accuracy: float
+    clarity: float
     second: Array
     kernel: Array
     bias: float
@@ -186,9 +188,9 @@ def two_kinds(
 ) -> Split | None:
     """Looks for two kinds of parts among the occurrences of a type.
 
-    Two slots of a class that are of different kinds differ in what is seen
-    there, in all its images alike. Slots of all classes are parted in two by
-    what is seen at them on average, slots of one class apart.
+    Slots are parted in two by what is seen at them on average (2-means), where
+    what differs between images of one slot does not count. A part of a single
+    kind differs from slot to slot by its neighbours alone.
 
     Args:
         found: Where it was found.
@@ -199,25 +201,31 @@ def two_kinds(
         features: The feature map `[n, h, w, channels]` types are made of.
 
     Returns:
-        `None` if there are too few occurrences, or no class has two slots.
+        `None` if there are less than two slots, or too few occurrences.
     """
-    if not len(slots.pairs):
+    number = len(slots.classes)
+    if number < 2:
         return None
     where, of_slot = _occurrences(found, t, slots)
-    if not len(where):
+    counts = np.bincount(of_slot, minlength=number)
+    if not counts.all():
         return None
     seen = _components(pictures(where))
-    side = _parted(seen, of_slot, slots)
-    if side is None:
-        return None
+    means = np.stack([seen[of_slot == s].mean(axis=0) for s in range(number)])
+    means = means @ _whitening(seen - means[of_slot])
+    pairs = itertools.combinations(range(number), 2)
+    tried = [_two_means(means, counts, means[list(pair)]) for pair in pairs]
+    side, within = min(tried, key=lambda each: each[1])
     second = side[of_slot]
     if np.bincount(second, minlength=2).min() < _FEWEST:
         return None
-    accuracy = _held_out_accuracy(seen, of_slot, second)
+    apart = means - np.average(means, axis=0, weights=counts)
+    explained = 1.0 - within / float(np.sum(apart**2, axis=1) @ counts)
     kernel, bias = _discriminant(features[tuple(where.T)], second)
     logits = np.abs(features @ kernel + bias)
     scale = min(1.0, _FIRST_LOGIT / np.quantile(logits, _MOST_PLACES))
-    return Split(accuracy, side == 1, scale * kernel, scale * bias)
+    clarity = explained * _held_out_accuracy(seen, second)
+    return Split(clarity, side == 1, scale * kernel, scale * bias)
 
 
 def _occurrences(found: Found, t: int, slots: Slots) -> tuple[Array, Array]:
@@ -239,27 +247,6 @@ def _occurrences(found: Found, t: int, slots: Slots) -> tuple[Array, Array]:
     return np.array(where, int).reshape(-1, 3), np.array(of_slot, int)
 
 
-def cut_out(images: Array, pixels: Array) -> Array:
-    """Returns what is seen around pixels of images, fading out.
-
-    Args:
-        images: Array `[n, rows, columns, c]`.
-        pixels: Image, row and column, ints `[k, 3]`.
-
-    Returns:
-        Array `[k, pixels]`.
-    """
-    sides = ((0, 0), (_REACH, _REACH), (_REACH, _REACH), (0, 0))
-    padded = np.pad(images, sides)
-    around = np.arange(2 * _REACH + 1)
-    rows = pixels[:, 1, None, None] + around[:, None]
-    columns = pixels[:, 2, None, None] + around
-    pictures = padded[pixels[:, 0, None, None], rows, columns]
-    fading = np.exp(-0.5 * ((around - _REACH) / _FADING) ** 2)
-    pictures = pictures * (fading[:, None] * fading)[..., None]
-    return pictures.reshape(len(pixels), -1)
-
-
 def _components(pictures: Array) -> Array:
     """Returns their principal components, each of unit deviation."""
     pictures = pictures - pictures.mean(axis=0)
@@ -268,43 +255,16 @@ def _components(pictures: Array) -> Array:
     return parts / (parts.std(axis=0) + 1e-6)
 
 
-def _parted(seen: Array, of_slot: Array, slots: Slots) -> Array | None:
-    """Parts slots in two by what is seen at them on average.
-
-    Returns:
-        0 or 1 for each slot, `[s]`, or `None` if slots were not seen.
-    """
-    number = len(slots.classes)
-    counts = np.bincount(of_slot, minlength=number)
-    if not counts.all():
-        return None
-    means = np.stack([seen[of_slot == s].mean(axis=0) for s in range(number)])
-    means = means @ _whitening(seen - means[of_slot])
-    best, least = None, np.inf
-    for pair in itertools.combinations(range(number), 2):
-        centres = means[list(pair)]
-        side, cost = _two_means(means, counts, centres, slots.pairs)
-        if cost < least:
-            best, least = side, cost
-    return best
-
-
 def _two_means(
-    means: Array, counts: Array, centres: Array, pairs: Array
+    means: Array, counts: Array, centres: Array
 ) -> tuple[Array, float]:
     """Returns the cluster of each of two that k-means finds, and its cost."""
-    side = np.zeros(len(means), int)
     for _ in range(20):
         costs = np.sum((means[:, None] - centres) ** 2, axis=-1)  # [s, 2]
         side = costs.argmin(axis=1)
-        for one, other in pairs:  # of one class: not in the same cluster
-            straight = costs[one, 0] + costs[other, 1]
-            crossed = costs[one, 1] + costs[other, 0]
-            side[one], side[other] = (0, 1) if straight <= crossed else (1, 0)
-        parted = [(means[side == k], counts[side == k]) for k in (0, 1)]
-        centres = np.stack(
-            [np.average(m, axis=0, weights=c) for m, c in parted]
-        )
+        for k in (0, 1):
+            if (own := side == k).any():
+                centres[k] = np.average(means[own], axis=0, weights=counts[own])
     apart = np.sum((means - centres[side]) ** 2, axis=-1)
     return side, float(apart @ counts)
 
@@ -316,7 +276,7 @@ def _whitening(within: Array) -> Array:
     return np.linalg.cholesky(np.linalg.inv(covariance))
 
 
-def _held_out_accuracy(seen: Array, of_slot: Array, second: Array) -> float:
+def _held_out_accuracy(seen: Array, second: Array) -> float:
     learnt = np.arange(len(seen)) % 2 == 0
     kernel, bias = _discriminant(seen[learnt], second[learnt])
     told = (seen @ kernel + bias > 0) == second
