@@ -145,7 +145,6 @@ def test_of_merged_types_one_is_left():
 
 def test_a_type_of_two_kinds_becomes_two_of_one(rng):
     network, schedule, images, labels = of_twins()
-    schedule.least = 0.1
     kernel, bias, templates = schedule._type_weights()
     kernel[..., 1], bias[1] = 0.0, -1e4
     schedule._set_type_weights(kernel, bias, templates)

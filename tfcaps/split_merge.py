@@ -203,13 +203,12 @@ def two_kinds(
     Returns:
         `None` if there are less than two slots, or too few occurrences.
     """
-    number = len(slots.classes)
+    where, of_slot = _occurrences(found, t, slots)
+    known, of_slot = np.unique(of_slot, return_inverse=True)
+    number = len(known)
     if number < 2:
         return None
-    where, of_slot = _occurrences(found, t, slots)
-    counts = np.bincount(of_slot, minlength=number)
-    if not counts.all():
-        return None
+    counts = np.bincount(of_slot)
     seen = _components(pictures(where))
     means = np.stack([seen[of_slot == s].mean(axis=0) for s in range(number)])
     means = means @ _whitening(seen - means[of_slot])
@@ -225,7 +224,8 @@ def two_kinds(
     logits = np.abs(features @ kernel + bias)
     scale = min(1.0, _FIRST_LOGIT / np.quantile(logits, _MOST_PLACES))
     clarity = explained * _held_out_accuracy(seen, second)
-    return Split(clarity, side == 1, scale * kernel, scale * bias)
+    of_all = np.isin(np.arange(len(slots.classes)), known[side == 1])
+    return Split(clarity, of_all, scale * kernel, scale * bias)
 
 
 def _occurrences(found: Found, t: int, slots: Slots) -> tuple[Array, Array]:
