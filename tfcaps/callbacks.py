@@ -75,7 +75,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             found, from which on they are one. `None` leaves the types as they
             are. Defaults to `0.5`.
         split: Float between 0 and 1. How clear two kinds must be for a type to
-            be split, see `tfcaps.split_merge.Split`. Defaults to `0.62`.
+            be split, see `tfcaps.split_merge.Split`. Defaults to `0.66`.
         seed: Int. Seed of what is drawn. Defaults to `0`.
 
     If no type is active in any of the images, it says so when training ends.
@@ -99,7 +99,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         move: bool = True,
         apart: float = 4.0,
         merge: float | None = 0.5,
-        split: float = 0.62,
+        split: float = 0.66,
         seed: int = 0,
     ):
         super().__init__()
@@ -152,7 +152,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         splits: list[_Split] = []
         if self.merge is not None and 1 <= epoch < self.epochs - 2:
             found = self._merge_types(found, self.merge)
-            if epoch % 2:
+            if epoch == 1:
                 splits = self._split_types(found, images, seen)
         self.moved.append(self._move(found))
         if epoch >= 1:

@@ -24,8 +24,9 @@ _LEAST_MASS = 0.02
 _MOST_SLOTS = 3
 # How many numbers are made of what is seen.
 _COMPONENTS = 24
-# An activation above it is an occurrence; fewer of these are too few.
-_PRESENT, _FEWEST = 0.2, 20
+# An activation above it is an occurrence; fewer of these are too few, and so is
+# a single slot, whose neighbours make it differ as well.
+_PRESENT, _FEWEST, _FEWEST_SLOTS = 0.2, 20, 2
 # How far from even a split begins, in logits of all but the most extreme
 # places: where a direction was not learnt it may be large.
 _FIRST_LOGIT, _MOST_PLACES = 2.0, 0.98
@@ -201,7 +202,7 @@ def two_kinds(
         features: The feature map `[n, h, w, channels]` types are made of.
 
     Returns:
-        `None` if there are less than two slots, or too few occurrences.
+        `None` if there are too few slots or occurrences of a kind.
     """
     where, of_slot = _occurrences(found, t, slots)
     known, of_slot = np.unique(of_slot, return_inverse=True)
@@ -216,6 +217,8 @@ def two_kinds(
     tried = [_two_means(means, counts, means[list(pair)]) for pair in pairs]
     side, within = min(tried, key=lambda each: each[1])
     second = side[of_slot]
+    if np.bincount(side, minlength=2).min() < _FEWEST_SLOTS:
+        return None
     if np.bincount(second, minlength=2).min() < _FEWEST:
         return None
     apart = means - np.average(means, axis=0, weights=counts)
