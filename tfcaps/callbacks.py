@@ -21,8 +21,7 @@ _BATCH = 250
 # in which a type must be found at a place to move there.
 _JUMP = 3.0
 _LEAST_SHARE = 0.1
-# Bias of a type that another one has taken in: it is never present again, and
-# `tfcaps.rem.compact` takes it away.
+# Bias of a type that another one has taken in: it is never present again.
 _SPARE_BIAS = -1e4
 # How soon what is seen of a part fades out, in half sides of a template.
 _FADING = 0.4
@@ -237,9 +236,13 @@ class BlueprintEstimation(keras.callbacks.Callback):
         def pictures(where: Array) -> Array:
             return self._pictures(where, images, seen)
 
-        splits = []
+        splits: list[_Split] = []
         todo = [
-            (t, t, slots_of(shares, t, self.least, self.apart / layer.stride))
+            (
+                int(t),
+                int(t),
+                slots_of(shares, int(t), self.least, self.apart / layer.stride),
+            )
             for t in np.flatnonzero(~_are_spare(bias))
         ]
         while todo and spare:

@@ -93,7 +93,7 @@ def same_kinds(
     shares, mass = shares.copy(), mass.copy()
     types = shares.shape[-1]
     alike = np.stack([_cosines(shares, t) for t in range(types)])
-    pairs = []
+    pairs: list[tuple[int, int]] = []
     while True:
         strong = mass > _LEAST_MASS
         alike = np.maximum(alike, alike.T) * strong * strong[:, None]

@@ -177,16 +177,20 @@ def schedules(
     loss = model.loss
     if isinstance(loss, dict):
         if "evidence" in loss:
-            # A network that has been trained stays as narrow and hard as it is.
+            # A network that has been trained stays as narrow and hard as it is,
+            # and of a given number types are not merged.
             width = config.width_start
-            # Its types stand for what they do, and pruning may have begun.
-            trained = {"widths": None, "hard": 1.0, "merge": None}
+            settings: dict[str, Any] = {"widths": None, "hard": 1.0}
+            if width is not None:
+                settings = {"widths": (width, 2.0)}
+            if width is None or config.part_types is not None:
+                settings["merge"] = None
             blueprints = tfcaps.callbacks.BlueprintEstimation(
                 batches.images,
                 batches.labels,
                 config.epochs,
                 seed=config.seed,
-                **({"widths": (width, 2.0)} if width is not None else trained),
+                **settings,
             )
             callbacks.append(blueprints)
         loss = loss.get("lengths")

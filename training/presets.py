@@ -8,9 +8,9 @@ from training.configs import Config
 SMALL = "dr_capsnet_small"
 CONSTELLATION = "constellation_capsnet"
 PHOTOS = "parts_capsnet_photos"
-# Data sets whose default network names parts. No kind, no place and no number
-# of them is given.
-PARTS = ("figures", "figures_of_four", "figures_repeated")
+# Data sets whose default network names parts, and how many kinds of them it is
+# told; of `None` it finds the number. No kind and no place is given.
+PARTS = {"figures": None, "figures_of_four": 6, "figures_repeated": None}
 # Rows and columns of photos, twice the windows of their network.
 PHOTO_SIDE = 64
 # Passes over the training images: some 360,000 images seen. On two CPU cores a
@@ -149,12 +149,16 @@ def constellation(config: Config) -> Config:
 
     They are the default on figures, and were chosen on those of the data seeds
     0 and 777. REM prunes the trained network: what a type stands for is found
-    once.
+    once. With a given number of types it is found in the best of several
+    starts.
     """
+    types = PARTS.get(config.dataset)
+    starts = {} if types is None else {"epochs": 4, "trials": 5}
+    settings = {"epochs": 6, **starts}
     return dataclasses.replace(
         config,
         model=CONSTELLATION,
-        epochs=6,
+        part_types=types,
         rem_epochs=3,
         warm_start=True,
         batch_size=64,
@@ -163,6 +167,7 @@ def constellation(config: Config) -> Config:
         final_sparsity=0.7,
         pruning_begin=0.0,
         pruning_end=0.5,
+        **settings,
     )
 
 
