@@ -251,7 +251,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             kinds = two_kinds(found, was, slots, pictures, seen.features)
             if kinds is None or kinds.clarity < self.split:
                 continue
-            new = spare.pop(0)
+            new = int(spare.pop(0))
             half, more = kinds.kernel / 2, kinds.bias / 2
             # Both together are there where the one was.
             bias[new], bias[t] = bias[t] + more, bias[t] - more

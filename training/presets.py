@@ -153,12 +153,13 @@ def constellation(config: Config) -> Config:
     starts.
     """
     types = PARTS.get(config.dataset)
-    starts = {} if types is None else {"epochs": 4, "trials": 5}
-    settings = {"epochs": 6, **starts}
+    starts = (6, 1) if types is None else (4, 5)
     return dataclasses.replace(
         config,
         model=CONSTELLATION,
         part_types=types,
+        epochs=starts[0],
+        trials=starts[1],
         rem_epochs=3,
         warm_start=True,
         batch_size=64,
@@ -167,7 +168,6 @@ def constellation(config: Config) -> Config:
         final_sparsity=0.7,
         pruning_begin=0.0,
         pruning_end=0.5,
-        **settings,
     )
 
 
