@@ -6,7 +6,11 @@ import pytest
 from tests.models.test_constellation_capsnet import PARTS, begun, images_of
 from tests.tolerance import assert_close
 from tfcaps import rem, split_merge
-from tfcaps.models import constellation_capsnet, with_templates
+from tfcaps.models import (
+    constellation_capsnet,
+    with_templates,
+    without_spare_types,
+)
 from tfcaps.split_merge import Found
 
 COUNT, SIDE = 240, 12
@@ -136,8 +140,17 @@ def test_of_merged_types_one_is_left():
     schedule._parts.conv.kernel.assign(moved)
     schedule.on_epoch_end(epoch=2)
     assert not schedule._type_weights()[0][..., 1].any()
-    active = rem.trees(network, images).activations
-    assert not np.any(active[:, rem.trees(network, images).types == 1])
+    network.get_layer("class_caps").slots.assign([[1, 0], [1, 1], [1, 1]])
+    smaller = without_spare_types(network)
+    assert smaller.get_layer("part_caps").num_types == 2
+    layer = smaller.get_layer("class_caps")
+    np.testing.assert_array_equal(layer.slots, [[1, 0], [1, 1]])
+    trees, before = (rem.trees(each, images) for each in (smaller, network))
+    assert not before.activations[:, before.types == 1].any()
+    assert_close(trees.activations, before.activations[:, before.types != 1])
+    network.get_layer("class_caps").slots.assign([[1, 0], [0, 0], [1, 1]])
+    assert_close(smaller(images), network(images), atol=1e-5)
+    assert without_spare_types(smaller) is smaller
 
 
 def test_a_type_of_two_kinds_becomes_two_of_one(rng):

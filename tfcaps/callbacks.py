@@ -9,7 +9,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
-from tfcaps.layers.part_caps import compete
+from tfcaps.layers.part_caps import SPARE_BIAS, compete
 from tfcaps.split_merge import Found, Slots, same_kinds, slots_of, two_kinds
 
 Array = NDArray[Any]
@@ -21,8 +21,6 @@ _BATCH = 250
 # in which a type must be found at a place to move there.
 _JUMP = 3.0
 _LEAST_SHARE = 0.1
-# Bias of a type that another one has taken in: it is never present again.
-_SPARE_BIAS = -1e4
 # How soon what is seen of a part fades out, in half sides of a template.
 _FADING = 0.4
 
@@ -217,7 +215,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             share = mass[gone] / (mass[kept] + mass[gone])
             for each in (kernel, bias, templates):
                 each[..., kept] += share * (each[..., gone] - each[..., kept])
-            kernel[..., gone], bias[gone] = 0.0, _SPARE_BIAS
+            kernel[..., gone], bias[gone] = 0.0, SPARE_BIAS
             for of_type in (active, mass):
                 of_type[..., kept] += of_type[..., gone]
                 of_type[..., gone] = 0.0
@@ -329,7 +327,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         kernel, bias, templates = self._type_weights()
         spare = _are_spare(bias)
         if spare.any():
-            kernel[..., spare], bias[spare] = 0.0, _SPARE_BIAS
+            kernel[..., spare], bias[spare] = 0.0, SPARE_BIAS
             self._set_type_weights(kernel, bias, templates)
 
     def _type_weights(self) -> tuple[Array, Array, Array]:
@@ -422,7 +420,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
 
 
 def _are_spare(bias: Array) -> Array:
-    return bias < 0.5 * _SPARE_BIAS
+    return bias < 0.5 * SPARE_BIAS
 
 
 def _layer(model: keras.Model, kind: type) -> Any:

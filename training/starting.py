@@ -185,8 +185,8 @@ def begin_with(
 ) -> keras.Model:
     """Returns a network with the weights of a trained one.
 
-    If that one is smaller, since its filters or types of capsules were pruned,
-    it is that one itself, in float32.
+    If that one is smaller, since its filters or types of capsules were pruned
+    or types were to spare, it is that one itself, in float32.
 
     Raises:
         UserError: If it is another network.
@@ -198,7 +198,7 @@ def begin_with(
     if shapes == wanted:
         model.set_weights(start.get_weights())
         return model
-    is_same = config.start_from is not None and all(
+    is_same = config.start_from is None or all(
         getattr(_finished(config.start_from).config, name)
         == getattr(config, name)
         for name in ("model", "routing", "decoder")

@@ -16,6 +16,7 @@ from tfcaps import graphs, rem
 from training import (
     devices,
     features,
+    models,
     networks,
     objectives,
     pruning,
@@ -142,6 +143,8 @@ def train_model(
             model = devices.in_float32(model)
         if name == "rem" and config.pruning == "structured":
             model = rem.compact(model)
+        if models.network(config.model).loss == "evidence":
+            model = tfcaps.models.without_spare_types(model)
     if devices.process() == 0:
         folder.save_model(name, model)
         for backed_up in folder.backups(name):

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from tfcaps.layers.initializers import cloned
 from tfcaps.ops import Tensor, check_positive
 
+# Bias of a type that another one has taken in: it is never present again.
+SPARE_BIAS = -1e4
+
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class PartCaps(keras.layers.Layer):

@@ -4,6 +4,7 @@ from tfcaps.models.backbone import backbone_capsnet, backbone_parts_capsnet
 from tfcaps.models.constellation_capsnet import (
     constellation_capsnet,
     with_templates,
+    without_spare_types,
 )
 from tfcaps.models.deepcaps import deepcaps
 from tfcaps.models.dr_capsnet import affine_capsnet, dr_capsnet, gamma_capsnet
@@ -33,4 +34,5 @@ __all__ = [
     "parts_capsnet",
     "with_decoder",
     "with_templates",
+    "without_spare_types",
 ]

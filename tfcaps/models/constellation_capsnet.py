@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 
 from tfcaps import graphs
 from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
-from tfcaps.layers.part_caps import compete
+from tfcaps.layers.part_caps import SPARE_BIAS, compete
 from tfcaps.models.building_blocks import (
     capsule_network,
     check_input_shape,
@@ -182,6 +184,58 @@ def with_templates(
         found = keras.Model(pixels, soft).predict(images, verbose=0)
         decoder.adapt(images, found)
     return keras.Model(pixels, seen, name=model.name)
+
+
+def without_spare_types(model: keras.Model) -> keras.Model:
+    """Returns a network of parts without the types that others have taken in.
+
+    It has the same outputs, and fewer children. Types are numbered anew, in
+    their order. Its other layers are those of `model`.
+
+    Args:
+        model: A functional model with one `PartCaps` and one
+            `ConstellationCaps`, trained with
+            `tfcaps.callbacks.BlueprintEstimation`.
+
+    Returns:
+        `model` itself, if no type is spare.
+
+    Raises:
+        ValueError: If the model has not one of each of these layers, or all
+            types are spare.
+    """
+    parts, classes = (
+        _only(model, kind) for kind in (PartCaps, ConstellationCaps)
+    )
+    kept = ops.convert_to_numpy(parts.conv.bias) > 0.5 * SPARE_BIAS
+    if not kept.any():
+        raise ValueError(
+            f"All {len(kept)} types of {model.name!r} are spare. Train it anew."
+        )
+    if kept.all():
+        return model
+    wanted = {"num_types": int(kept.sum())}
+    smaller = {
+        layer.name: layer.__class__.from_config({**layer.get_config(), **more})
+        for layer, more in ((parts, wanted), (classes, {}))
+    }
+    clone = keras.models.clone_model(
+        model, clone_function=lambda layer: smaller.get(layer.name, layer)
+    )
+    in_blueprint = np.tile(kept, classes.instances)
+    for old, new in (
+        (parts, smaller[parts.name]),
+        (classes, smaller[classes.name]),
+    ):
+        values = []
+        for before, after in zip(old.weights, new.weights, strict=True):
+            value = ops.convert_to_numpy(before)
+            if value.shape != tuple(after.shape):
+                of_types = old is parts
+                value = value[..., kept] if of_types else value[in_blueprint]
+            values.append(value)
+        new.set_weights(values)
+    return clone
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
