@@ -106,8 +106,8 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         verbose=0,
     )
     named = parts.measure(network, data).named
-    if named is None:
-        raise UserError(f"{options.data} has no test images to measure.")
+    if named is None or named.found_once is None or named.own is None:
+        raise UserError(f"{options.data} has no parts that are known.")
     tested = data.test
     pixels = tested.images[np.arange(len(tested.labels))]
     predicted = network.predict(pixels, verbose=0).argmax(axis=1)
