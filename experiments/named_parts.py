@@ -50,8 +50,9 @@ _COLUMNS = [
 ]
 _NOTES = (
     "Mean ± population deviation over seeds, which draw images and weights; "
-    "the settings were chosen on other ones. The number of kinds of parts is "
-    "given (`--part-types`), and nothing else about parts: masks only measure.",
+    "the settings were chosen on other ones. On figures nothing is told about "
+    "parts, not how many kinds there are; on figures_of_four that number is "
+    "(`--part-types`). Masks only measure.",
     "Found once: parts with exactly one leaf within 2.5 pixels. NMI: of a "
     "leaf's type and the kind of part under it. Necessity: images that lose "
     "their class without their tree; of others active: without as many other "
