@@ -58,6 +58,7 @@ SOURCES = {
         "the same of which a class has one part twice and lacks others",
         "figures:generate",
         {"design": "figures_repeated"},
+        drawn=True,
     ),
     "mnist": Source("28x28 handwritten digits (TensorFlow Datasets)"),
     "fashion_mnist": Source("28x28 clothes (TensorFlow Datasets)"),
