@@ -37,8 +37,7 @@ def test_trees_go_down_through_fully_connected_layers(
 
     def faithfulness(model, data, **settings):
         asked.append(settings["layer"])
-        few = {"draws": 1, "random_samples": 1}
-        return measured(model, data, stability_samples=1, **few, **settings)
+        return measured(model, data, draws=1, **settings)
 
     monkeypatch.setattr(rem, "faithfulness", faithfulness)
     model = SMALL_NETWORKS[name](**settings)
