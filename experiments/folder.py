@@ -9,7 +9,7 @@ While it is run:
 When it is collected, for keeping:
 
     <folder>/experiment.json
-    <folder>/runs.jsonl          the finished runs, see `training/runs_file.py`
+    <folder>/runs.jsonl          the finished runs, see `training/tables.py`
     <folder>/table.md, table.csv, *.png
 
 The JSON holds everything that the tables need, so that they can be made again
@@ -27,9 +27,9 @@ from typing import Any
 from cli import UserError
 from experiments.experiment import Experiment, load
 from tfcaps.files import write_atomically
-from training import runs_file
+from training import tables
 from training.configs import Config, filled_in
-from training.runs_file import FinishedRun
+from training.tables import FinishedRun
 
 # What `--quick` leaves of a run.
 QUICK_SAMPLES = 200
@@ -78,7 +78,7 @@ class Run:
         """What is kept of the run when it is finished."""
         if self.kept is not None:
             return self.kept
-        (run,) = runs_file.read(self.path)
+        (run,) = tables.read(self.path)
         return dataclasses.replace(run, name=self.name)
 
     @property
@@ -138,7 +138,7 @@ class Run:
             (self.path, "give another --out, or remove the folder")
             if self.kept is None
             else (
-                f"{self.kept.origin}, line {self.kept.line},",
+                f"{self.kept.origin},",
                 "collect it anew, or remove the line",
             )
         )
@@ -206,7 +206,7 @@ class ExperimentFolder:
             UserError: If it is that of another experiment, or one for keeping.
         """
         self._join()
-        if (self.path / runs_file.FILE_NAME).exists():
+        if (self.path / tables.FILE_NAME).exists():
             raise UserError(
                 f"{self.path} is for keeping; give another --out, and "
                 "collect its runs to those that are kept."
@@ -231,8 +231,8 @@ class ExperimentFolder:
     @functools.cached_property
     def _kept(self) -> dict[tuple[str, int], FinishedRun]:
         """The runs of `runs.jsonl` by name and seed, also those in no table."""
-        path = self.path / runs_file.FILE_NAME
-        runs = runs_file.read_file(path) if path.exists() else []
+        path = self.path / tables.FILE_NAME
+        runs = tables.read_file(path) if path.exists() else []
         return {run.key: run for run in runs}
 
     @property
@@ -305,8 +305,8 @@ class ExperimentFolder:
         for one in kept.runs():
             finished.get(str(one), one).check()
         kept._write_about()
-        runs_file.add(
-            to / runs_file.FILE_NAME, [run.record for run in finished.values()]
+        tables.add(
+            to / tables.FILE_NAME, [run.record for run in finished.values()]
         )
         return ExperimentFolder.open(to)
 

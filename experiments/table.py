@@ -18,8 +18,13 @@ from experiments.folder import (
 )
 from markdown_table import markdown
 from tfcaps.files import write_atomically
-from training.runs_file import FinishedRun
-from training.tables import NOTHING, Column, Summary, look_up
+from training.tables import (
+    NOTHING,
+    Column,
+    FinishedRun,
+    Summary,
+    look_up,
+)
 
 # Heads, which may be the same, and what stands below.
 Cells = list[tuple[str, str]]
@@ -159,7 +164,7 @@ def _are_known(
             look_up(model, field)
         except (KeyError, IndexError) as error:
             raise UserError(
-                f"{run.place('rem')} has no {field}, which the table "
+                f"{run.origin}, rem has no {field}, which the table "
                 "shows; run it again with this version."
             ) from error
     return True

@@ -15,7 +15,7 @@ from tests.experiment_runs import (
     command,
     row,
 )
-from training import runs_file
+from training import tables
 
 _KEPT = sorted(
     path.parent
@@ -149,7 +149,7 @@ def test_tables_in_the_repository_are_those_of_its_runs(path, tmp_path):
 
 @every_kept
 def test_runs_in_the_repository_are_all_of_their_experiment(path):
-    kept = runs_file.read_file(path / "runs.jsonl")
+    kept = tables.read_file(path / "runs.jsonl")
     runs = {(run.name, run.seed) for run in ExperimentFolder.open(path).runs()}
     assert kept and {run.key for run in kept} <= runs
 
