@@ -7,7 +7,7 @@ While it is run:
     <folder>/table.md, *.png
 
 When it is collected, for keeping, `runs.jsonl` has the finished runs instead of
-their folders, see `training/runs_file.py`.
+their folders, see `training/tables.py`.
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ from typing import Any
 from cli import UserError
 from experiments.experiment import load
 from tfcaps.files import write_atomically
-from training import runs_file
+from training import tables
 from training.configs import Config, filled_in
-from training.runs_file import FinishedRun
+from training.tables import FinishedRun
 
 # What `--quick` leaves of a run.
 QUICK_SAMPLES = 200
@@ -61,7 +61,7 @@ class Run:
         """What is kept of the run, `None` if it is not finished."""
         if self.kept or not (self.path / "rem.json").exists():
             return self.kept
-        (run,) = runs_file.read(self.path)
+        (run,) = tables.read(self.path)
         return dataclasses.replace(run, name=self.name)
 
     @property
@@ -113,9 +113,7 @@ class Run:
         found = _as_json(filled_in(found))
         if (start := found["start_from"]) is not None:
             found["start_from"] = Path(start).parent.name
-        where = str(self.path)
-        if self.kept:
-            where = f"{self.kept.origin}, line {self.kept.line},"
+        where = f"{self.kept.origin}," if self.kept else str(self.path)
         for name, wanted in _as_json(dataclasses.asdict(self.config)).items():
             if name == "data_dir" or not self.config.uses(name):
                 continue
@@ -193,8 +191,8 @@ class ExperimentFolder:
                     f"{', '.join(configs)}."
                 )
             chosen += matching
-        file = self.path / runs_file.FILE_NAME
-        lines = runs_file.read_file(file) if file.exists() else []
+        file = self.path / tables.FILE_NAME
+        lines = tables.read_file(file) if file.exists() else []
         kept = {run.key: run for run in lines}
         return [
             Run(
@@ -213,7 +211,7 @@ class ExperimentFolder:
         Raises:
             UserError: If it is that of another experiment, or one for keeping.
         """
-        if (self.path / runs_file.FILE_NAME).exists():
+        if (self.path / tables.FILE_NAME).exists():
             raise UserError(
                 f"{self.path} is for keeping; give another --out, and "
                 "collect its runs to those that are kept."
@@ -246,7 +244,7 @@ class ExperimentFolder:
             finished.get(str(run), run).check()
         kept._write_about()
         records = [run.record for run in finished.values() if run.record]
-        runs_file.add(to / runs_file.FILE_NAME, records)
+        tables.add(to / tables.FILE_NAME, records)
         return kept
 
     @property

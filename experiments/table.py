@@ -15,8 +15,7 @@ from experiments.folder import (
 )
 from markdown_table import markdown
 from tfcaps.files import write_atomically
-from training.runs_file import FinishedRun
-from training.tables import NOTHING, Column, look_up
+from training.tables import NOTHING, Column, FinishedRun, look_up
 
 # A head, which others may have too, and what stands below.
 Cell = tuple[str, str]
@@ -116,7 +115,7 @@ def _are_known(column: Column, field: str, runs: Sequence[FinishedRun]) -> bool:
             look_up(models, field)
         except (KeyError, IndexError) as error:
             raise UserError(
-                f"{run.place('rem')} has no {field}, which the table "
+                f"{run.origin}, rem has no {field}, which the table "
                 "shows; run it again with this version."
             ) from error
     return True

@@ -42,7 +42,6 @@ def without(modules, command, **more):
         ("training/run.py --bare --tensorboard", "tensorboard", "tensorboard"),
         ("training/run.py --bare", "tensorflow", "tensorflow"),
         ("training/explain.py --run run picture", "matplotlib", "viz"),
-        ("training/pretrained.py run", "PIL", "data"),
         ("export/run.py --run model.keras --to s", "tensorflow", "tensorflow"),
         ("export/run.py --run model.keras --to s --format onnx",
          "tensorflow,onnx", "tensorflow,onnx"),

@@ -84,9 +84,6 @@ def of_dictionaries(
         counts += ", of the baseline that of the lowest validation loss"
     found = Figures()
     found.add("curves", viz.curves(rows), counts=counts)
-    layers = [row for row in rows if row["model"] == title and "layers" in row]
-    if layers:  # none in a run of an older version
-        found.add("layer_curves", viz.layer_curves(layers), model=title)
     found.add("tradeoff_epoch", viz.tradeoff(rows, "epoch"))
     if pruned := [row for row in rows if row["model"] == TITLES["rem"]]:
         found.add("tradeoff_sparsity", viz.tradeoff(pruned, "sparsity"))

@@ -5,7 +5,7 @@ import dataclasses
 import io
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from cli import UserError
 from export import run as export_command
 from tfcaps import rem
-from training import dense_head, learnt, parts, summary
+from training import dense_head, parts, summary
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
@@ -52,6 +52,41 @@ class Results:
         if self.compared is not None:
             sentences.append(dense_head.sentence(self.compared))
         return sentences
+
+
+def check_learnt(
+    rows: Sequence[Mapping[str, Any]], compared: float | None = None
+) -> None:
+    """Ends a run whose baseline has learnt nothing, before REM is trained.
+
+    Args:
+        rows: What `metrics.jsonl` has of the baseline, in order.
+        compared: Accuracy with a dense head. Defaults to `None`, not known.
+
+    Raises:
+        UserError: If its last row says so.
+    """
+    if rows and rows[-1].get("learnt") is False:
+        raise UserError(
+            f"{rows[-1]['test_accuracy_quantized']:.1%} of the test images are "
+            "right, and always naming the most frequent class would be right "
+            f"for {rows[-1]['majority_share']:.1%}: the baseline has learnt "
+            f"nothing, so REM is not trained. {_advice(compared)} To go on all "
+            "the same, add --force."
+        )
+
+
+def _advice(compared: float | None) -> str:
+    text = (
+        "What to try: more --epochs, another --learning-rate, --model or "
+        "--resize; and look whether the labels can be told from the images."
+    )
+    if compared is not None:
+        text += (
+            f" With a dense head in the place of the capsules {compared:.1%} "
+            "are right."
+        )
+    return text
 
 
 def measure(
@@ -179,15 +214,8 @@ def tell(
             are printed.
     """
     paragraphs = [summary.text(measured.reports, measured.compared)]
-    for name, found in measured.reports.items():
-        if found.learnt is False:
-            advice = learnt.advice(
-                folder.config,
-                len(data.train.labels),
-                folder.read_metrics(name),
-                measured.compared,
-            )
-            paragraphs.append(summary.wrapped(f"{TITLES[name]}: {advice}"))
+    if any(found.learnt is False for found in measured.reports.values()):
+        paragraphs.append(summary.wrapped(_advice(measured.compared)))
     if not has_report:
         verdicts = [
             f"{TITLES[name]}: {found.verdict}"

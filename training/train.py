@@ -28,7 +28,6 @@ from training.callbacks import (
     Measure,
     StopIfNotFinite,
     StopOnValidation,
-    TensorBoard,
 )
 from training.configs import Config
 from training.datasets import Data
@@ -125,7 +124,8 @@ def train_model(
         measure = Measure(name, encoder, setup.data.test, epochs, folder)
         logs = []
         if tensorboard and devices.process() == 0:
-            logs.append(TensorBoard(folder.path / "tensorboard", measure))
+            to = str(folder.path / "tensorboard" / name)
+            logs.append(keras.callbacks.TensorBoard(to, write_graph=False))
         callbacks = [
             *stops,  # before the epoch's pruning, as in the paper
             *schedules_of(setup),
@@ -147,7 +147,8 @@ def train_model(
             model = tfcaps.models.without_spare_types(model)
     if devices.process() == 0:
         folder.save_model(name, model)
-        for backed_up in folder.backups(name):
+        # Those of its starts too.
+        for backed_up in list(folder.path.glob(f"backup-{name}*")):
             shutil.rmtree(backed_up, ignore_errors=True)
         folder.best_path(name).unlink(missing_ok=True)
     devices.wait()

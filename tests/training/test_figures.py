@@ -279,7 +279,8 @@ def test_dictionaries_of_types_are_kept_where_there_are_any(
         "baseline_dictionary.npz", "baseline_dictionary_types.npz",
         "dictionary.npz",
     }  # fmt: skip
-    types = folder.dictionary("baseline_dictionary_types.npz")
+    path = folder.path / "baseline_dictionary_types.npz"
+    types = rem.CouplingDictionary.load(path)
     expected = reports["baseline"].type_dictionary
     assert types.summary() == expected.summary()
     shown = figures.of_dictionaries(folder, data, both)
