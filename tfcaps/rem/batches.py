@@ -105,21 +105,6 @@ def labelled_batches(
     return _pairs(batches, shape, need_labels), count
 
 
-def images_of(data: Any, model: keras.Model, batch_size: int = 256) -> Array:
-    """Returns all images of data as one array.
-
-    Args:
-        data: As in `batches_of`; labels are not looked at.
-        model: The network that they are for.
-        batch_size: As in `batches_of`.
-    """
-    pairs, _ = labelled_batches(data, batch_size, model, need_labels=False)
-    parts = [images for images, _ in pairs]
-    if not parts:
-        raise ValueError(NO_SAMPLES)
-    return np.concatenate(parts)
-
-
 def predict(model: keras.Model, inputs: Any) -> Any:
     """Returns a model's outputs for one batch, as arrays.
 

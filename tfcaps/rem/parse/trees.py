@@ -24,7 +24,7 @@ from tfcaps.rem.parse.couplings import (
 )
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
-from tfcaps.rem.parse.receptive_fields import receptive_fields
+from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
 
@@ -301,20 +301,23 @@ class TreeNetwork:
         mode: Kind of the levels of codes where its routing does not round.
 
     Attributes:
-        model: The network from the same inputs to arrays.
+        model: The network from the same inputs to what trees are made of.
+        poses: What the last layer gives besides, a tensor of this network.
         layers: Names of the fully connected layers, from input to output.
         grid: How the children of the last one are arranged, `(h, w, t)`, or
             `(i,)` where they have no positions.
         num_classes: Int.
+        fields: The receptive fields of the children, or `None` where these have
+            no positions, or the input is no image of a known size.
     """
 
-    def __init__(self, network: keras.Model, mode: str):
+    def __init__(self, network: keras.Model, mode: str = "midtread"):
         layer = last_routed_layer(network)
         copy, calls = connected_calls(network, layer)
         last = calls[-1]
         shown = {"poses": last.poses, "couplings": last.couplings}
         outputs = shown_outputs(copy, shown)
-        del outputs["poses"]
+        self.poses = outputs.pop("poses")
         outputs |= _Children(layer)(last.children, last.activations)
         outputs["hidden"] = [
             [_Children(c.layer)(*c[1:3])["activations"], c.couplings]
@@ -339,11 +342,11 @@ class TreeNetwork:
         if isinstance(layer, ClassCaps):
             self.grid = layer.children_shape(last.children.shape)
         self._types = np.arange(children) % self.grid[-1]
-        self._places = np.full((children, 2), np.nan)
+        self.fields: ReceptiveFields | None = None
         image = network.inputs[0].shape[1:]
         if len(self.grid) == len(image) == 3 and None not in image:
             if self.grid[0] * self.grid[1] > 1:
-                self._places = receptive_fields(network).child_centres
+                self.fields = receptive_fields(network)
 
     def __call__(self, inputs: Any) -> Trees:
         """Returns the trees of a batch."""
@@ -356,7 +359,10 @@ class TreeNetwork:
         codes = quantize(towards, self._levels, mode=self._mode)
         places = outputs.get("places")
         if places is None:
-            places = np.broadcast_to(self._places, (*towards.shape, 2))
+            places = np.full(2, np.nan)
+            if self.fields is not None:
+                places = self.fields.child_centres
+            places = np.broadcast_to(places, (*towards.shape, 2))
         return Trees(
             predicted=predicted.astype(np.int32),
             lengths=lengths,
