@@ -41,6 +41,7 @@ GONE = {
     "dense_head_on": "features",
     "fine_tune_epochs": 0,
     "pruning_units": ["filters", "types"],
+    "pruning_criterion": "magnitude",
 }
 # A routing called `name` is the class in `tfcaps/routing/name.py`.
 _ROUTINGS = Path(__file__).parents[1] / "tfcaps" / "routing"
@@ -379,11 +380,6 @@ class RemSettings:
     )
     min_accuracy: float = unflagged(
         0.0, "validation accuracy below which it prunes nothing", _SHARE
-    )
-    pruning_criterion: str = setting(
-        "magnitude",
-        "what ranks units in structured pruning",
-        choices=("magnitude", "taylor", "random"),
     )
     decay: float = setting(
         0.0, "rate of the paper's sensitivity-gated decay; 0 for none", _SHARE
