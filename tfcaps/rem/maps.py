@@ -150,14 +150,27 @@ def explanation(model: keras.Model) -> keras.Model:
         "poses": network.poses,
     }
     if network.fields is not None:
-        grid = (-1, *network.grid)
-        outputs["saliency"] = saliency_map(
-            ops.reshape(known["activations"], grid),
-            ops.reshape(towards, grid),
-            network.fields.image_shape,
-            centres=network.fields.centres,
+        outputs["saliency"] = Saliency(network.fields)(
+            known["activations"], towards
         )
     return keras.Model(network.model.input, outputs, name=model.name)
+
+
+class Saliency(keras.layers.Layer):
+    """Draws `saliency_map` inside of a model, with constants of its own."""
+
+    def __init__(self, fields: ReceptiveFields):
+        super().__init__(name="saliency", dtype="float32")
+        self.fields = fields
+
+    def call(self, activations: Tensor, couplings: Tensor) -> Tensor:
+        grid = (-1, *self.fields.grid)
+        return saliency_map(
+            ops.reshape(activations, grid),
+            ops.reshape(couplings, grid),
+            self.fields.image_shape,
+            centres=self.fields.centres,
+        )
 
 
 def coupling_maps(
