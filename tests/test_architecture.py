@@ -44,7 +44,7 @@ PARTS_OF_REM = {
     "results": set(),
     "sharpness": set(),
     "batches": {"finite"},
-    "parse": {"batches"},
+    "parse": {"batches", "finite"},
     "multiply_adds": {"parse"},
     "compaction": {"finite"},
     "pruning": {

@@ -140,7 +140,7 @@ def test_a_missing_backend_is_named(backend, tmp_path):
 def test_without_jax_commands_say_so(tmp_path):
     done = without(
         "jax",
-        "benchmarks/gpu.py",
+        "benchmarks/run.py",
         env={**os.environ, "KERAS_BACKEND": "jax"},
     )
     assert done.returncode == 2

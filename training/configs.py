@@ -40,6 +40,7 @@ GONE = {
     "dense_head_on": "features",
     "fine_tune_epochs": 0,
     "pruning_units": ["filters", "types"],
+    "pruning_criterion": "magnitude",
 }
 # A routing called `name` is the class in `tfcaps/routing/name.py`.
 _ROUTINGS = Path(__file__).parents[1] / "tfcaps" / "routing"
@@ -351,11 +352,6 @@ class RemSettings:
     max_searches: int = 12
     # Validation accuracy below which it prunes nothing.
     min_accuracy: float = 0.0
-    pruning_criterion: str = setting(
-        "magnitude",
-        "what ranks units in structured pruning",
-        choices=("magnitude", "taylor", "random"),
-    )
     decay: float = setting(
         0.0, "rate of the paper's sensitivity-gated decay; 0 for none", _SHARE
     )

@@ -59,16 +59,8 @@ def _one_shot(
 def _structured(
     model: keras.Model, config: Config, data: Data, batches: Batches
 ) -> None:
-    samples = None
-    if config.pruning_criterion == "taylor":
-        samples = list(_all_classes(config, data, batches))
-    rem.prune_structured(
-        model,
-        polynomial_schedule(config, batches.num_batches),
-        criterion=config.pruning_criterion,
-        batches=samples,
-        seed=config.seed,
-    )
+    schedule = polynomial_schedule(config, batches.num_batches)
+    rem.prune_structured(model, schedule)
 
 
 def check_structured(model: keras.Model, config: Config) -> None:

@@ -166,7 +166,6 @@ FLAGS = [
     ("experiments table_4", "invalid choice: 'table_4'"),
     ("experiments table_9 --only nothing*", "has no run 'nothing*'"),
     ("experiments table_9 --seeds -1", "is not a whole number from 0"),
-    ("experiments table_9 --jobs 0", "at least 1"),
     ("experiments table_9 --data-dir nowhere", "is not a folder"),
     ("experiments --collect done", "--collect and --to need each other"),
     ("experiments --collect done --to x", "has no experiment.json"),

@@ -9,7 +9,6 @@ import pytest
 
 import tfcaps
 from tests.training.test_run import command, metrics, tiny_data
-from tfcaps.rem.pruning import structured
 from training import (
     configs,
     devices,
@@ -50,7 +49,6 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
 def test_settings_may_be_what_there_is():
     known = settings_of(Config)
     assert known["pruning"].choices == tuple(pruning._BEGIN)
-    assert known["pruning_criterion"].choices == tuple(structured.CRITERIA)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)
     names = tfcaps.routing.get
     for name in configs.names_of_routings():

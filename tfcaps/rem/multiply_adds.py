@@ -19,7 +19,7 @@ from tfcaps.layers import (
     PrimaryCaps,
     PrimaryMatrixCaps,
 )
-from tfcaps.rem.parse.with_couplings import WithCouplings
+from tfcaps.rem.parse.couplings import WithCouplings
 
 # Of one image: the batch comes first.
 Shape = tuple[int | None, ...]
