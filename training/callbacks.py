@@ -19,8 +19,6 @@ from training.folder import RunFolder
 from training.image_data import Split
 
 _BACKUP = "epoch-{}.weights.h5"
-# Back-ups of a long training.
-_MOST = 100
 # The curves have about this many points, each of this many test images at most.
 _CURVE_POINTS = 40
 _CURVE_SAMPLES = 1000
@@ -32,11 +30,7 @@ _MEASURES = (
 
 
 class BackUp(keras.callbacks.Callback):
-    """Keeps weights and optimiser of a whole epoch, about a hundred times.
-
-    Trainings of up to a hundred epochs are kept after each one; of others,
-    whose epochs may be shorter than it takes to write, a hundredth may have to
-    be trained again.
+    """Keeps weights and optimiser of the last whole epoch.
 
     Keras' own `BackupAndRestore` writes weights and epoch one after the other;
     stopped in between, it repeats an epoch, and stopped while it deletes its
@@ -44,9 +38,6 @@ class BackUp(keras.callbacks.Callback):
     in its name appears complete, and nothing is deleted before.
 
     It is written by the first process and read by all.
-
-    Args:
-        folder: Where the file goes.
     """
 
     def __init__(self, folder: Path):
@@ -78,12 +69,9 @@ class BackUp(keras.callbacks.Callback):
             ) from error
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        epochs, done = self.params["epochs"], epoch + 1
-        is_over = done == epochs or self.model.stop_training
-        is_due = is_over or done % max(epochs // _MOST, 1) == 0
-        if devices.process() > 0 or not is_due:
+        if devices.process() > 0:
             return
-        name = _BACKUP.format(done)
+        name = _BACKUP.format(epoch + 1)
         before = [path for path in self._files() if path.name != name]
         self.folder.mkdir(exist_ok=True)
         save_weights(self.model, self.folder / name)

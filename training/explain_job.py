@@ -125,13 +125,13 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
     Raises:
         UserError: If there is no such file, or a folder has no picture.
     """
-    found: list[Picture] = []
+    found: dict[Path, Picture] = {}
     of_folders = {name.replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
             if not path.exists():
                 raise UserError(f"there is no file {path}.")
-            found.append(Picture(path, path.name))
+            found.setdefault(path, Picture(path, path.name))
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
         inside = [file for one in folders for file in pixels.files_in(one)]
@@ -140,18 +140,15 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
         for file in inside:
             name = file.relative_to(path).as_posix()
             inner = file.parent.name if file.parent != path else ""
-            found.append(Picture(file, name, of_folders.get(inner)))
-    # Whole paths for those that share a name, numbers for equal paths.
-    names = collections.Counter(picture.name for picture in found)
-    paths_of = collections.Counter(picture.path for picture in found)
-    for k, picture in enumerate(found):
-        name = picture.name
-        if names[name] > 1:
-            name = picture.path.as_posix()
-        if paths_of[picture.path] > 1:
-            name = f"{k + 1} {name}"
-        found[k] = dataclasses.replace(picture, name=name)
-    return found
+            truth = of_folders.get(inner)
+            found.setdefault(file, Picture(file, name, truth))
+    names = collections.Counter(picture.name for picture in found.values())
+    return [
+        picture
+        if names[picture.name] == 1
+        else dataclasses.replace(picture, name=picture.path.as_posix())
+        for picture in found.values()
+    ]
 
 
 def read(
@@ -162,12 +159,6 @@ def read(
     skip_broken: bool = False,
 ) -> tuple[list[Picture], Images, Sentences]:
     """Reads pictures as a network takes them, and prints what was changed.
-
-    Args:
-        pictures: The pictures.
-        shape: Rows, columns and channels of an image.
-        invert: Swap dark and bright.
-        skip_broken: Leave out files that cannot be read, with a sentence.
 
     Raises:
         UserError: If a picture, or each of them, cannot be read.
@@ -315,11 +306,7 @@ def _draw(
     answers: Sequence[Answer],
     out: Path,
 ) -> Figures:
-    """Draws some at a time, each picture of the first page by itself too.
-
-    Returns:
-        File, heading and caption of each drawing.
-    """
+    """Draws some at a time, each picture of the first page by itself too."""
     files: Figures = []
     numbers: collections.Counter[str] = collections.Counter()
     starts = range(0, len(answers), PANELS)
@@ -358,14 +345,8 @@ def _drawings(
     config, names = folder.config, folder.class_names()
     if each:
         known = {name: j for j, name in enumerate(names)}
-        for drawing in named_trees.draw(
-            folder,
-            model,
-            images,
-            classes=names,
-            parts=folder.parts(),
-            labels=[known.get(a.picture.truth or "") for a in answers],
-        ):
+        labels = [known.get(a.picture.truth or "") for a in answers]
+        for drawing in named_trees.draw(folder, model, images, names, labels):
             yield "named_tree", drawing
     trees = rem.trees(model, images, config.levels, mode=config.mode)
     titles = [

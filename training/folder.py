@@ -39,12 +39,7 @@ _LEFTOVER = re.compile(r"\.(.+\.\w+-[a-z0-9_]{8}|staged-.+|publish-.+)")
 
 
 class RunFolder:
-    """`runs/<name>/`.
-
-    Args:
-        path: The folder.
-        config: Settings of the run.
-    """
+    """`runs/<name>/`."""
 
     def __init__(self, path: Path, config: Config):
         self.path = path
@@ -256,11 +251,7 @@ class RunFolder:
             file.write(before + json.dumps(row) + "\n")
 
     def read_metrics(self, model: str | None = None) -> list[dict[str, Any]]:
-        """Returns one row for each model and epoch, the last one written.
-
-        Args:
-            model: Only the rows of this model. Defaults to all.
-        """
+        """Returns one row for each model and epoch, the last one written."""
         lines = (self.path / "metrics.jsonl").read_text("utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
         latest = {

@@ -77,10 +77,6 @@ def main(options: argparse.Namespace) -> None:
 def pack(model: Path, path: Path) -> None:
     """Compresses a `.keras` file, which Keras does not, and reads as well.
 
-    Args:
-        model: What Keras wrote.
-        path: Where the smaller one goes.
-
     Raises:
         UserError: If it is larger than a megabyte all the same.
     """

@@ -213,7 +213,7 @@ def train_and_measure(
                 model, data, folder, None if alone else strategy
             )
             results.show(folder, data, measured, decoded)
-        results.tell(folder, data, measured, has_report=not options.bare)
+        results.tell(folder, measured, has_report=not options.bare)
     devices.wait()
 
 

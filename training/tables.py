@@ -95,9 +95,6 @@ class FinishedRun:
 def read(path: Path) -> list[FinishedRun]:
     """Returns the finished runs that a path leads to.
 
-    Args:
-        path: A run folder, a `runs.jsonl`, or a folder with such a file.
-
     Raises:
         UserError: If there is no finished run, or a file is broken.
     """
@@ -163,18 +160,24 @@ def add(path: Path, runs: Iterable[FinishedRun]) -> None:
     A run takes the place of one with the same name and seed; all others stay.
     Where the data lay is left out. The file appears complete or not at all.
 
-    Args:
-        path: The file. Its folder must exist.
-        runs: The runs, with different names or seeds.
-
     Raises:
-        UserError: If the file that is there is broken.
+        UserError: If the file that is there is broken, or two of the runs have
+            the same name and seed.
     """
-    merged = {run.key: run for run in read_file(path)} if path.exists() else {}
-    merged |= {run.key: run for run in runs}
+    before = read_file(path) if path.exists() else []
+    new: dict[tuple[str, int], FinishedRun] = {}
+    for run in runs:
+        if run.key in new:
+            raise UserError(
+                f"{run.origin} and {new[run.key].origin} are both {run.name} "
+                f"with seed {run.seed}."
+            )
+        new[run.key] = run
+    merged = {run.key: run for run in before} | new
     # Who only reads such files need not wait for TensorFlow.
     from tfcaps.files import write_atomically
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(path, "w") as file:
         file.writelines(_line(merged[key]) for key in sorted(merged))
 
@@ -390,34 +393,11 @@ def main(options: argparse.Namespace) -> None:
     text = table(options.runs)
     if options.to is not None:
         start_quietly()
-        keep(options.runs, options.to, options.name)
+        runs = [run for path in options.runs for run in read(path)]
+        if options.name is not None:
+            runs = [dataclasses.replace(r, name=options.name) for r in runs]
+        add(options.to, runs)
     print(text)
-
-
-def keep(paths: Iterable[Path], to: Path, name: str | None = None) -> None:
-    """Adds finished runs to a `runs.jsonl`, which is made if it is not there.
-
-    Args:
-        paths: As for `table`.
-        to: The file.
-        name: What all of the runs are called. Defaults to the names they have:
-            in a file, or those of their folders.
-
-    Raises:
-        UserError: If a path or the file is broken, or two of the runs have
-            the same name and seed.
-    """
-    runs: dict[tuple[str, int], FinishedRun] = {}
-    for run in (run for path in paths for run in read(path)):
-        named = dataclasses.replace(run, name=name or run.name)
-        if named.key in runs:
-            raise UserError(
-                f"{run.origin} and {runs[named.key].origin} are both "
-                f"{named.name} with seed {named.seed}."
-            )
-        runs[named.key] = named
-    to.parent.mkdir(parents=True, exist_ok=True)
-    add(to, runs.values())
 
 
 if __name__ == "__main__":

@@ -140,7 +140,10 @@ def train_model(
             stop.restore(setup.trained)
         model = setup.model
         if config.dtype_policy != "float32":
-            model = devices.in_float32(model)
+            # Its weights are float32 as they are.
+            joint = config.decoder == "joint"
+            plain = networks.build_for(data, config, decoder=joint)
+            model = starting.begin_with(plain, model)
         if name == "rem" and config.pruning == "structured":
             model = rem.compact(model)
         if models.network(config.model).loss == "evidence":
@@ -185,7 +188,7 @@ def prepare(
             data, config, decoder=config.decoder == "joint"
         )
     if start is not None:
-        model = starting.begin_with(model, start, config)
+        model = starting.begin_with(model, start)
     cached = features.cache_features(model, data, config, kept)
     trained = objectives.with_outputs(cached.head, name, config, cached.data)
     batches = training_batches(

@@ -35,6 +35,11 @@ def write_run(folder, seed, accuracy, **changes):
     return folder
 
 
+def keep(paths, to, *name):
+    flags = ("--to", to, *(("--name", *name) if name else ()))
+    tables.main(tables.make_parser().parse_args([*map(str, [*paths, *flags])]))
+
+
 def test_seeds_are_averaged_and_settings_kept_apart(tmp_path):
     write_run(tmp_path / "a", 1, 0.97)
     write_run(tmp_path / "b", 3, 0.99)
@@ -84,22 +89,22 @@ def test_runs_of_folders_and_files_make_the_same_table(tmp_path):
     ]
     text = tables.table(runs)
     kept = tmp_path / "all" / "runs.jsonl"
-    tables.keep(runs[:2], kept, "before c")
+    keep(runs[:2], kept, "before c")
     assert tables.table([kept, runs[2]]) == text
-    tables.keep(runs[2:], kept)
+    keep(runs[2:], kept)
     assert tables.table([kept]) == tables.table([kept.parent]) == text
     assert [run.key for run in tables.read_file(kept)] == [
         ("before c", 1), ("before c", 3), ("c", 1),
     ]  # fmt: skip
     # Files may be put together too.
-    tables.keep([kept, runs[0]], tmp_path / "more.jsonl")
+    keep([kept, runs[0]], tmp_path / "more.jsonl")
     assert len(tables.read_file(tmp_path / "more.jsonl")) == 4
 
 
 def test_a_run_that_is_kept_twice_is_an_error(tmp_path):
     runs = [write_run(tmp_path / "a", 1, 0.9), write_run(tmp_path / "b", 1, 1)]
     with pytest.raises(UserError, match="b and .*a are both x with seed 1"):
-        tables.keep(runs, tmp_path / "runs.jsonl", "x")
+        keep(runs, tmp_path / "runs.jsonl", "x")
     assert not (tmp_path / "runs.jsonl").exists()
 
 

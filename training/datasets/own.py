@@ -12,9 +12,8 @@ import csv
 import dataclasses
 import hashlib
 import os
-import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -342,103 +341,57 @@ def read(
     *,
     skip_broken: bool = False,
 ) -> Data:
-    """Reads the pictures of a listing, see `pictures`.
-
-    They lie in a temporary file, and not in memory.
-    """
-    lost = True
-    while lost:
-        _check(found)
-        rows = found.split(validation)
-        order = [found.pictures[k] for k in np.concatenate(rows)]
-        images, broken = _decode(order, size, skip=skip_broken)
-        labels = found.labels()
-        good = np.array([p not in broken for p in found.pictures])
-        left = [part[good[part]] for part in rows]
-        found = found.without(broken)
-        # A class may have lost all its pictures of a part: split without those.
-        lost = any(
-            set(labels[part]) != set(labels[whole])
-            for part, whole in zip(left, rows, strict=True)
-        )
-    ends = np.cumsum([len(part) for part in left])[:-1]
-    train, held, test = np.split(images, ends)
-    known, validated, tested = (labels[part] for part in left)
-    names = list(found.class_names)
+    """Reads the pictures of a listing, see `pictures`."""
+    _check(found)
+    images, broken = _decode(found.pictures, size, skip=skip_broken)
+    found = found.without(broken)
+    _check(found)
+    labels = found.labels()
+    train, held, test = (
+        (images[rows], labels[rows]) for rows in found.split(validation)
+    )
     return dataclasses.replace(
-        checked(name, (train, known), (test, tested), names),
-        validation=Split(Images(held), validated),
+        checked(name, train, test, list(found.class_names)),
+        validation=Split(Images(held[0]), held[1]),
         left_out=found.left_out,
     )
 
 
 def _decode(
-    order: Sequence[Picture], size: int | None, *, skip: bool
+    pictures: Sequence[Picture], size: int | None, *, skip: bool
 ) -> tuple[Array, dict[Picture, str]]:
-    """Decodes pictures one after another, into a temporary file.
-
-    Args:
-        order: The pictures.
-        size: Rows and columns that they get, or `None` where they have one
-            size.
-        skip: Leave out files that cannot be read, instead of an error.
+    """Decodes pictures one after another.
 
     Returns:
         Images `[n, h, w, c]`, with one channel if all are grey; and a sentence
         for each picture that is not among them.
     """
-    headers = [pixels.header(picture.file) for picture in order]
-    grey = all(header.is_grey for header in headers if header is not None)
-    broken: dict[Picture, str] = {}
-    first, shape, count = None, (1, 1, 1), 0
-    try:
-        with tempfile.TemporaryFile() as file:
-            for picture in _shown(order):
-                try:
-                    image = pixels.read(
-                        picture.file, "L" if grey else "RGB", size
-                    )
-                except UserError as error:
-                    where = f"{picture.where}: " if picture.where else ""
-                    broken[picture] = f"{where}{error}"
-                    if skip:
-                        continue
-                    raise UserError(
-                        f"{where}{error} To leave such files out, add "
-                        "--skip-broken."
-                    ) from error
-                image = image.reshape(*image.shape[:2], -1)
-                if first is None:
-                    first, shape = picture, image.shape
-                elif image.shape != shape:
-                    raise UserError(
-                        f"all images must have one size: {picture} is "
-                        f"{pixels.size(image)}, {first} is "
-                        f"{'x'.join(map(str, shape))}. Choose a size by "
-                        "--resize."
-                    )
-                file.write(image.tobytes())
-                count += 1
-            file.flush()
-            if not count:
-                return np.empty((0, *shape), np.uint8), broken
-            images = np.memmap(file, np.uint8, "r", shape=(count, *shape))
-            return images, broken
-    except OSError as error:
-        whole = len(order) * int(np.prod(shape)) / 2**30
-        raise UserError(
-            f"decoded pictures need {whole:.1f} GiB in "
-            f"{tempfile.gettempdir()}: {error}. Name another folder by the "
-            "environment variable TMPDIR."
-        ) from error
-
-
-def _shown(order: Sequence[Picture]) -> Iterable[Picture]:
-    """Yields pictures, under a progress bar if they are many."""
     import keras
 
-    shown = progress() if len(order) >= _FEWEST_SHOWN else 0
-    bar = keras.utils.Progbar(len(order), verbose=shown, unit_name="picture")
-    for picture in order:
-        yield picture
+    headers = [pixels.header(picture.file) for picture in pictures]
+    grey = all(header.is_grey for header in headers if header is not None)
+    broken: dict[Picture, str] = {}
+    images: list[Array] = []
+    shown = progress() if len(pictures) >= _FEWEST_SHOWN else 0
+    bar = keras.utils.Progbar(len(pictures), verbose=shown)
+    for picture in pictures:
         bar.add(1)
+        try:
+            image = pixels.read(picture.file, "L" if grey else "RGB", size)
+        except UserError as error:
+            where = f"{picture.where}: " if picture.where else ""
+            broken[picture] = f"{where}{error}"
+            if not skip:
+                raise UserError(
+                    f"{broken[picture]} To leave such files out, add "
+                    "--skip-broken."
+                ) from error
+            continue
+        images.append(image.reshape(*image.shape[:2], -1))
+        if images[-1].shape != images[0].shape:
+            raise UserError(
+                f"all images must have one size: {picture} is "
+                f"{pixels.size(images[-1])}, others are "
+                f"{pixels.size(images[0])}. Choose a size by --resize."
+            )
+    return np.array(images, np.uint8), broken
