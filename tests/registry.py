@@ -101,14 +101,14 @@ class LayerCase(Case):
 class RoutingCase(Case):
     """A routing."""
 
-    def random_arguments(self, rng, batch=2, children=6, parents=3):
+    def random_arguments(self, rng, batch=2, children=6, parents=3, dim=4):
         """Returns votes, child activations and the weights by their names."""
 
         def normal(*shape):
             return rng.normal(size=shape).astype("float32")
 
-        votes = normal(batch, children, parents, 4)
-        declared = self.make().weights(children, parents, 4)
+        votes = normal(batch, children, parents, dim)
+        declared = self.make().weights(children, parents, dim)
         weights = {name: normal(*w.shape) for name, w in declared.items()}
         if "slots" in weights:  # shares of what a parent has
             weights["slots"] = 1.0 / (1.0 + np.exp(-weights["slots"]))

@@ -53,17 +53,13 @@ def test_get_makes_a_routing_from_each_form():
     routing = DynamicRouting(4, gradient="full", levels=11)
     assert routings.get(routing) is routing
     assert routings.get(2).iterations == 2
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_get_makes_the_default_of_each_name(name):
-    routing = routings.get(name)
-    assert type(routing) is NAMES[name]
-    assert routing.get_config() == NAMES[name]().get_config()
-
-
-def test_every_routing_has_a_name():
+    for name, make in NAMES.items():
+        assert type(routings.get(name)) is make
+        assert routings.get(name).get_config() == make().get_config()
     assert set(NAMES.values()) == {case.public_class for case in ROUTINGS}
+    config = routings.serialize(DynamicRouting(levels=3))
+    del config["config"]["levels_mode"]  # as it was written once
+    assert routings.get(config).levels_mode == "midtread"
 
 
 @parametrize(ROUTINGS)
@@ -90,22 +86,16 @@ def test_get_revives_what_serialize_wrote(case):
     assert (revived.levels, revived.levels_mode) == (3, "midrise")
 
 
-DENSE = keras.saving.serialize_keras_object(keras.layers.Dense(2))
-
-
-@pytest.mark.parametrize(
-    "identifier",
-    [True, 2.5, None, "agreement", DENSE, {}],
-    ids=["bool", "float", "none", "name", "layer", "empty"],
-)
-def test_get_refuses_anything_else(identifier):
+def test_get_refuses_anything_else():
     message = (
         f"`routing` must be a number of iterations, one of the names "
         f"{sorted(NAMES)}, a config or a `tfcaps.routing.Routing`. Received: "
         f"routing="
     )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        routings.get(identifier)
+    dense = keras.saving.serialize_keras_object(keras.layers.Dense(2))
+    for identifier in (True, 2.5, None, "agreement", dense, {}):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            routings.get(identifier)
 
 
 @pytest.mark.parametrize(
@@ -127,12 +117,6 @@ def test_every_routing_refuses_the_same_settings(name, value, must):
         if name in routing().get_config():
             with pytest.raises(ValueError, match=re.escape(said)):
                 routing(**{name: value})
-
-
-def test_config_without_a_mode_is_midtread():
-    config = routings.serialize(DynamicRouting(levels=3))
-    del config["config"]["levels_mode"]
-    assert routings.get(config).levels_mode == "midtread"
 
 
 FINITE = "`sharpness` must be a finite number above 0"
@@ -186,7 +170,26 @@ def test_wrong_settings_are_refused(routing, settings, said):
         routing(**settings)
 
 
-def test_votes_of_another_rank_are_refused():
-    message = "[batch, children, parents, components]. Received: shape=(2, 3,"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        Votes(np.zeros((2, 3, 4)))
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: Votes(np.zeros((2, 3, 4))),
+            "[batch, children, parents, components]. Received: shape=(2, 3,",
+        ),
+        (
+            lambda: SelfAttentionRouting()(
+                np.zeros((2, 5, 3, 4), "float32"), bias=np.zeros((3, 4))
+            ),
+            "must have the shape [children, parents]. Received: shape=(3, 4) "
+            "for couplings (2, 5, 3).",
+        ),
+        (
+            lambda: MeanShiftRouting(types=4)(np.zeros((1, 6, 2, 2))),
+            "Children must be as many of each of the 4 types.",
+        ),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(call, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        call()

@@ -45,14 +45,6 @@ def both(blocks):
     )
 
 
-def test_votes_are_poses_times_maps(rng):
-    poses, maps = random_blocks(rng, "types_shared")[0]
-    votes = np.asarray(materialize_votes([Block(poses, maps)]))
-    assert votes.shape == (2, 3, 6, 4)
-    # Child 3 is of type 1 at position 1.
-    assert_close(votes[1, 2, 3], poses[1, 1, 1] @ maps[1, 2])
-
-
 @nightly_on_jax
 @pytest.mark.parametrize("scaled", [False, True], ids=["", "scaled"])
 @pytest.mark.parametrize("form", FORMS)
@@ -117,21 +109,17 @@ def test_routing_and_its_gradients_are_the_same(case, form, rng):
         assert_close(result, wanted, atol=2e-5 * scale)
 
 
-def test_gradients_stop(rng):
-    _, gradients = value_and_gradients(
-        lambda *factors: FactoredVotes([Block(*factors)]).stop_gradient().sum(),
-        *random_blocks(rng, "types_shared")[0],
-    )
-    for gradient in gradients:
-        assert not np.any(gradient)
-
-
-def test_distances_of_equal_votes_are_finite(rng):
+def test_distances_of_equal_votes_are_finite_and_gradients_stop(rng):
     blocks = random_blocks(rng, "nothing_shared")
     votes = both(blocks)[0]
     target = np.asarray(materialize_votes(blocks))[:, :, 0]
     distances = np.asarray(votes.distances(target, votes.lengths()))
     assert np.all(distances[:, 0] < 2e-3) and np.all(distances >= 0)
+    _, gradients = value_and_gradients(
+        lambda *factors: FactoredVotes([Block(*factors)]).stop_gradient().sum(),
+        *blocks[0],
+    )
+    assert not any(map(np.any, gradients))
 
 
 # Those that share nothing have many votes.

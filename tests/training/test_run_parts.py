@@ -162,8 +162,8 @@ def test_nothing_is_measured_without_masks_places_or_parts(model):
 def test_a_run_measures_parts_and_shows_them(
     model, tmp_path, capsys, monkeypatch
 ):
-    nothing = (None, {})  # as it is slow
-    monkeypatch.setattr(parts, "used", lambda *args: nothing)
+    # As it is slow.
+    monkeypatch.setattr(parts, "used", lambda *args: None)
     data = data_of(pairs=True)
     config = Config(pairs=True, rem=True, baseline=False)
     reports, tests = results.measure(config, data, {"rem": model})

@@ -215,12 +215,13 @@ def coupling_maps(
             f"position in them. Received: {model.name!r}, where they have "
             "none."
         )
-    any_class = classes is not None
-    found = trees(model, images, couplings=any_class, batch_size=batch_size)
-    if any_class:
-        count, number = found.lengths.shape
-        classes = chosen_classes(classes, count, number)
-    return tree_maps(found, fields, classes)
+    found = trees(
+        model, images, couplings=classes is not None, batch_size=batch_size
+    )
+    if classes is None:
+        return tree_maps(found, fields)
+    chosen = chosen_classes(classes, *found.lengths.shape)
+    return tree_maps(found, fields, chosen)
 
 
 def tree_maps(

@@ -41,7 +41,7 @@ def routed(layer, children, levels):
     weight = layer.transformation.numpy().astype("float64")
     bias = layer.bias.numpy().astype("float64")
     votes = np.einsum("ijkd,bik->bijd", weight, children)
-    _, couplings = reference.dynamic_routing(votes, bias, 3)
+    _, _, couplings = reference.route(3, votes, bias=bias)
     codes, couplings = rounded(couplings, levels)
     sums = np.einsum("bij,bijd->bjd", couplings, votes) + bias
     poses = np.zeros(sums.shape)
