@@ -60,11 +60,6 @@ def test_keys_that_differ_in_place_alone_have_no_entropy():
     np.testing.assert_array_equal(types.keys(0), [[9, 4]])
 
 
-def test_dictionary_of_nothing_has_no_types():
-    types = type_dictionary(rem.CouplingDictionary(3), (2, 2, 2))
-    assert (types.num_classes, types.num_samples.sum()) == (3, 0)
-
-
 def test_keys_that_do_not_fit_the_grid_are_an_error():
     trees = rem.CouplingDictionary(1)
     trees.update(np.zeros((2, 8), int), [0, 0])
@@ -139,18 +134,6 @@ def test_types_are_in_the_table_and_in_json(report):
     assert saved["type_ceiling_bits"] == ceiling
     keys = np.median(report.type_dictionary.num_keys)
     assert saved["type_median_keys"] == keys
-
-
-def test_key_of_each_image_is_that_of_the_dictionary(model, data, report):
-    found = rem.trees(model, data[0], LEVELS)
-    keys, predicted = found.type_codes, found.predicted
-    expected, classes = keys_by_hand(model, data)
-    np.testing.assert_array_equal(keys, expected)
-    np.testing.assert_array_equal(predicted, classes)
-    assert keys.dtype == np.uint8
-    trees = rem.CouplingDictionary(4)
-    trees.update(keys, predicted)
-    assert trees.summary() == report.type_dictionary.summary()
 
 
 # ------------------------------------------------------------ without positions
