@@ -39,19 +39,6 @@ def test_t_score_limits():
     np.testing.assert_allclose(t_score(np.ones((2, 3, 1))), 1.0)
 
 
-@pytest.mark.parametrize("show", [rem.capsule_outputs, rem.add_couplings])
-def test_models_with_couplings_are_saved_and_loaded(
-    show, model, images, tmp_path
-):
-    sharpened(model)
-    shown = show(model)
-    shown.save(tmp_path / "shown.keras")
-    loaded = keras.models.load_model(tmp_path / "shown.keras")
-    expected = outputs_of(shown, images)
-    for name, values in outputs_of(loaded, images).items():
-        np.testing.assert_allclose(values, expected[name], atol=SUMS)
-
-
 def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
     model = keras.Sequential(
         [
@@ -65,18 +52,6 @@ def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
     np.testing.assert_allclose(shown["poses"], poses, atol=SUMS)
     lengths = np.linalg.norm(poses, axis=-1)
     np.testing.assert_allclose(shown["lengths"], lengths, atol=SUMS)
-
-
-def test_quantized_model_can_be_saved(model, images, tmp_path):
-    quantized = rem.quantize_couplings(model, 11)
-    quantized.save(tmp_path / "quantized.keras")
-    loaded = keras.models.load_model(tmp_path / "quantized.keras")
-    assert loaded.get_layer("class_caps").routing.levels == 11
-    np.testing.assert_allclose(
-        outputs_of(loaded, images),
-        outputs_of(quantized, images),
-        atol=SUMS,
-    )
 
 
 def test_evaluate_equals_a_computation_by_hand(model, images):

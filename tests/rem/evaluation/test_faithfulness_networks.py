@@ -1,7 +1,5 @@
 """Faithfulness with known answers, and of every kind of network."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -244,20 +242,6 @@ def test_a_compact_model_has_the_measures_of_the_whole_one():
         if isinstance(value, (float, dict)):
             value = pytest.approx(value, abs=1e-5)
         assert found[name] == value, name
-
-
-def test_report_prints_and_saves(tmp_path):
-    model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
-    report = rem.faithfulness(model, (IMAGES, LABELS))
-    text = str(report)
-    share = f"{100 * report.sufficiency['zero']:.1f} %"
-    assert f"sufficiency, zero            {share}" in text
-    assert text.endswith(report.verdict)
-    report.save(tmp_path / "faithfulness.json")
-    saved = json.loads((tmp_path / "faithfulness.json").read_text())
-    assert saved == report.to_dict()
-    assert saved["necessity"] == report.necessity
-    assert saved["empty"] is report.empty
 
 
 def test_evaluate_has_faithfulness_if_asked_for():

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, images_of, sharpened
 from tests.tolerance import assert_all_close
 from tfcaps import rem
 from tfcaps.rem import Edge
@@ -169,30 +169,6 @@ def test_uniform_couplings_that_are_rounded_up_are_no_edges():
         lower = dataclasses.replace(trees, thresholds=thresholds)
         edges = lower.parse_tree(range(3)).edges
         assert {edge.coupling for edge in edges} == found
-
-
-def test_spatial_children_are_leaves_and_silent_ones_not_active():
-    model = sharpened(tiny_capsnet())
-    weight = model.get_layer("class_caps").transformation
-    silent = np.isin(np.arange(8), [1, 6])
-    weight.assign(np.where(silent[:, None, None, None], 0.0, weight))
-    images = images_of(model, 4)
-    shown = rem.capsule_outputs(model)(images)
-    inside = keras.Model(model.input, model.get_layer("primary_caps").output)
-    active = np.linalg.norm(inside(images), axis=-1).reshape(4, -1) * ~silent
-    for trees in (
-        each_of(model, images),
-        each_of(rem.compact(model), images),
-    ):
-        for k, tree in enumerate(trees):
-            lengths = np.asarray(shown["lengths"])[k]
-            expected = parse_tree(
-                [active[k], lengths],
-                [np.asarray(shown["couplings"])[k]],
-                [np.argmax(lengths)],
-            )
-            assert_same(tree, expected)
-            assert not {1, 6} & {edge.child for edge in tree.edges}
 
 
 def test_trees_without_couplings_or_images_are_no_parse_trees(deep):

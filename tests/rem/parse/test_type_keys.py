@@ -1,6 +1,5 @@
 """Keys of types: pooled over places, the same when an object is shifted."""
 
-import json
 import math
 
 import keras
@@ -120,20 +119,11 @@ def test_trees_of_types_equal_a_computation_by_hand(model, data, report):
             *map(bytes, own.astype(np.uint8))
         }
     assert report.type_entropy_bits == pytest.approx(np.mean(bits))
-
-
-def test_types_are_in_the_table_and_in_json(report):
-    bits, ceiling = report.type_entropy_bits, report.ceiling_bits
-    assert bits < report.entropy_bits
-    lines = str(report).splitlines()
-    text = f"{bits:.2f} of at most {ceiling:.2f} bits"
-    assert f"entropy of types         {text}" in lines
-    saved = json.loads(json.dumps(report.to_dict()))
-    assert saved["grid"] == [2, 2, 3]
-    assert saved["type_entropy_bits"] == bits
-    assert saved["type_ceiling_bits"] == ceiling
-    keys = np.median(report.type_dictionary.num_keys)
-    assert saved["type_median_keys"] == keys
+    saved = report.to_dict()
+    assert saved["type_entropy_bits"] == report.type_entropy_bits
+    assert saved["type_ceiling_bits"] == report.ceiling_bits
+    assert saved["type_median_keys"] == np.median(types.num_keys)
+    assert "entropy of types" in str(report)
 
 
 # ------------------------------------------------------------ without positions
