@@ -150,14 +150,27 @@ def explanation(model: keras.Model) -> keras.Model:
         "poses": network.poses,
     }
     if network.fields is not None:
-        grid = (-1, *network.grid)
-        outputs["saliency"] = saliency_map(
-            ops.reshape(known["activations"], grid),
-            ops.reshape(towards, grid),
-            network.fields.image_shape,
-            centres=network.fields.centres,
+        outputs["saliency"] = Saliency(network.fields)(
+            known["activations"], towards
         )
     return keras.Model(network.model.input, outputs, name=model.name)
+
+
+class Saliency(keras.layers.Layer):
+    """Draws `saliency_map` inside of a model, with constants of its own."""
+
+    def __init__(self, fields: ReceptiveFields):
+        super().__init__(name="saliency", dtype="float32")
+        self.fields = fields
+
+    def call(self, activations: Tensor, couplings: Tensor) -> Tensor:
+        grid = (-1, *self.fields.grid)
+        return saliency_map(
+            ops.reshape(activations, grid),
+            ops.reshape(couplings, grid),
+            self.fields.image_shape,
+            centres=self.fields.centres,
+        )
 
 
 def coupling_maps(
@@ -202,12 +215,13 @@ def coupling_maps(
             f"position in them. Received: {model.name!r}, where they have "
             "none."
         )
-    any_class = classes is not None
-    found = trees(model, images, couplings=any_class, batch_size=batch_size)
-    if any_class:
-        count, number = found.lengths.shape
-        classes = chosen_classes(classes, count, number)
-    return tree_maps(found, fields, classes)
+    found = trees(
+        model, images, couplings=classes is not None, batch_size=batch_size
+    )
+    if classes is None:
+        return tree_maps(found, fields)
+    chosen = chosen_classes(classes, *found.lengths.shape)
+    return tree_maps(found, fields, chosen)
 
 
 def tree_maps(
