@@ -1,4 +1,4 @@
-"""The figures of a run and of explained pictures; `figures.toml` has the texts."""
+"""The figures of reports; what they say stands in `figures.toml`."""
 
 import json
 import tomllib
