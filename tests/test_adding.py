@@ -130,7 +130,7 @@ def test_what_is_added_is_tidy(copy):
         assert linted.returncode == 0, linted.stdout
 
 
-def test_commands_know_new_things_before_tensorflow_is_loaded(copy):
+def test_commands_know_new_things(copy):
     sources = main_job(copy, "--list-datasets").stdout.splitlines()
     assert ["stripes", "stripes, made here"] in [
         line.split(maxsplit=1) for line in sources
@@ -141,7 +141,10 @@ def test_commands_know_new_things_before_tensorflow_is_loaded(copy):
         (["--keep-one-of", "1"], "1 is not a whole number from 2 to 9"),
         (["--keep-one-of", "10"], "10 is not a whole number from 2 to 9"),
         (["--pruning", "many"], "iterative, none, few)"),
-        (["--routing", "many"], "dynamic, em, fading, mean_shift, regularized"),
+        (
+            ["--dataset", "digits", "--routing", "many"],
+            "dynamic, em, fading, mean_shift, regularized",
+        ),
     ):
         refused = main_job(copy, *flags)
         assert refused.returncode == 2
