@@ -71,7 +71,7 @@ _ADDED = (
     (
         "training/configs.py",
         _SETTING.lstrip("\n"),
-        '        choices=("midtread", "midrise"),\n    )\n',
+        '    mode: str = "midtread"\n',
     ),
     (
         "training/pruning.py",

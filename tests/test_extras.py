@@ -42,7 +42,6 @@ def without(modules, command, **more):
         ("training/run.py --bare --tensorboard", "tensorboard", "tensorboard"),
         ("training/run.py --bare", "tensorflow", "tensorflow"),
         ("training/explain.py --run run picture", "matplotlib", "viz"),
-        ("training/pretrained.py run", "PIL", "data"),
         ("export/run.py --run model.keras --to s", "tensorflow", "tensorflow"),
         ("export/run.py --run model.keras --to s --format onnx",
          "tensorflow,onnx", "tensorflow,onnx"),
@@ -141,7 +140,7 @@ def test_a_missing_backend_is_named(backend, tmp_path):
 def test_without_jax_commands_say_so(tmp_path):
     done = without(
         "jax",
-        "benchmarks/gpu.py",
+        "benchmarks/run.py",
         env={**os.environ, "KERAS_BACKEND": "jax"},
     )
     assert done.returncode == 2

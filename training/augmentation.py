@@ -48,12 +48,7 @@ class Augmentation:
     pairs: bool = False
 
     def move(self, images: Pixels, draw: np.random.Generator) -> Pixels:
-        """Moves pixels to other places.
-
-        Args:
-            images: Images as they were read.
-            draw: Where the random numbers come from.
-        """
+        """Moves pixels to other places."""
         at_once = self.fill == "edge" or self.zoom
         if at_once and self.crop is None and not self.pairs:
             return self._moved(images, draw, self.shift, self.flip)
@@ -93,12 +88,7 @@ class Augmentation:
         return warped(images, maps, offsets, self.fill)
 
     def colour(self, images: Floats, draw: np.random.Generator) -> Floats:
-        """Changes the values of pixels, which stay in [0, 1].
-
-        Args:
-            images: Images `[n, h, w, c]` in [0, 1].
-            draw: Where the random numbers come from.
-        """
+        """Changes the values of pixels, which stay in [0, 1]."""
 
         def each_image(low: float, high: float) -> Floats:
             numbers = draw.uniform(low, high, (len(images), 1, 1, 1))

@@ -28,8 +28,6 @@ _DECODED = 8
 _CLASSES, _ROWS = 10, 20
 # Most test images for means over them, and those that are looked at one by one.
 _AVERAGED, _DRAWN = 500, 2000
-# Most epochs in one histogram.
-_EPOCHS = 4
 # Images that are shown of those that are right, and of those that are wrong.
 _EACH = 4
 # Classes in a title.
@@ -50,14 +48,7 @@ class Figures(dict[str, Shown]):
     def add(
         self, name: str, drawing: viz.Drawing, like: str = "", **facts: Any
     ) -> None:
-        """Adds a figure with its heading and caption, which have facts.
-
-        Args:
-            name: What its files are called.
-            drawing: The figure.
-            like: Name of its texts. Defaults to its own.
-            facts: What stands in braces in the texts.
-        """
+        """Adds a figure with its heading and caption, which have facts."""
         texts = TEXTS[like or name]
         heading, caption = (
             texts[part].format(**facts).strip().replace("\n", " ")
@@ -84,9 +75,6 @@ def of_dictionaries(
         counts += ", of the baseline that of the lowest validation loss"
     found = Figures()
     found.add("curves", viz.curves(rows), counts=counts)
-    layers = [row for row in rows if row["model"] == title and "layers" in row]
-    if layers:  # none in a run of an older version
-        found.add("layer_curves", viz.layer_curves(layers), model=title)
     found.add("tradeoff_epoch", viz.tradeoff(rows, "epoch"))
     if pruned := [row for row in rows if row["model"] == TITLES["rem"]]:
         found.add("tradeoff_sparsity", viz.tradeoff(pruned, "sparsity"))
@@ -100,7 +88,8 @@ def of_dictionaries(
     found.add("keys_per_class", viz.keys_per_class(trees, **names))
     found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
     for name in config.model_names:
-        if epochs := _some_epochs(folder, name):
+        epochs = _kept_epochs(folder, name)
+        if len(epochs) > 1:
             drawing = viz.coupling_histograms(epochs, **levels)
             found.add(f"epochs_{name}", drawing, "epochs", model=TITLES[name])
     levels["threshold"] = last.tree_threshold
@@ -112,19 +101,13 @@ def of_dictionaries(
     return found
 
 
-def _some_epochs(folder: RunFolder, name: str) -> dict[str, CouplingDictionary]:
-    """Returns the trees at some of the epochs that were kept, if at two."""
-    paths = {
-        int(path.stem.rpartition("-")[2]): path
-        for path in (folder.path / "epochs").glob(f"{name}-*.npz")
-    }
-    if len(paths) < 2:
-        return {}
-    count = min(len(paths), _EPOCHS)
-    places = np.linspace(0, len(paths) - 1, count).round().astype(int)
+def _kept_epochs(folder: RunFolder, name: str) -> dict[str, CouplingDictionary]:
+    """Returns the trees at the epochs that were kept, about four."""
+    paths = (folder.path / "epochs").glob(f"{name}-*.npz")
+    epochs = {int(path.stem.rpartition("-")[2]): path for path in paths}
     return {
-        f"epoch {epoch}": CouplingDictionary.load(paths[epoch])
-        for epoch in np.array(sorted(paths))[places].tolist()
+        f"epoch {epoch}": CouplingDictionary.load(epochs[epoch])
+        for epoch in sorted(epochs)
     }
 
 

@@ -25,20 +25,11 @@ NAMES = "names.json"
 
 
 def of_test_images(
-    models: Mapping[str, keras.Model],
-    folder: RunFolder,
-    data: Data,
-    kinds: Sequence[str | None] | None = None,
+    models: Mapping[str, keras.Model], folder: RunFolder, data: Data
 ) -> Figures:
     """Returns pictures of two test images that the last model names rightly.
 
     It also keeps what the types look like, for `training/explain.py`.
-
-    Args:
-        models: The models by name.
-        folder: The run.
-        data: Its images.
-        kinds: Kinds of the types, as in `names_of_types`.
 
     Returns:
         Nothing if the children have no places, or there is no test image.
@@ -46,25 +37,17 @@ def of_test_images(
     model = list(models.values())[-1]
     most = min(_MOST, max(1, _NUMBERS // int(np.prod(data.image_shape))))
     pictures, labels = drawn(data, most)
+    found = Figures()
     if not len(labels):
-        return Figures()
+        return found
     images = pictures[:]
     trees = rem.trees(model, images, couplings=False)
     if not trees.has_places:
-        return Figures()
-    parts = rem.part_pictures(images, trees)
-    folder.save_parts(parts)
+        return found
+    folder.save_parts(rem.part_pictures(images, trees))
     rows = _telling(trees, labels)
-    drawings = draw(
-        folder,
-        model,
-        images[rows],
-        names=names_of_types(folder, trees.num_types, kinds),
-        classes=data.class_names,
-        parts=parts,
-        labels=one_class(labels)[rows].tolist(),
-    )
-    found = Figures()
+    known = one_class(labels)[rows].tolist()
+    drawings = draw(folder, model, images[rows], data.class_names, known)
     for k, drawing in enumerate(drawings, 1):
         like = "named_tree" if k == 1 else "another_named_tree"
         found.add(f"named_tree_{k}", drawing, like)
@@ -75,31 +58,16 @@ def draw(
     folder: RunFolder,
     model: keras.Model,
     images: Floats,
-    *,
-    names: Sequence[str] | None = None,
     classes: Sequence[str],
-    parts: Array | None,
-    labels: Sequence[int | None] | None = None,
+    labels: Sequence[int | None],
 ) -> list[viz.Drawing]:
-    """Returns a picture of each image, none if the children have no places.
-
-    Args:
-        folder: The run.
-        model: Its network.
-        images: Images as the network takes them.
-        names: Names of the types. Defaults to those that the folder knows.
-        classes: Names of the classes.
-        parts: What types look like, or `None`.
-        labels: Class of each image, or `None`. Defaults to not known.
-    """
+    """Returns a picture of each image, none if the children have no places."""
     trees = rem.trees(model, images, couplings=False)
     if not trees.has_places:
         return []
-    if names is None:
-        names = names_of_types(folder, trees.num_types)
+    names = names_of_types(folder, trees.num_types)
     blueprints = rem.blueprints(model)
     lengths = rem.tree_lengths(model, images, trees)
-    given = [None] * len(trees) if labels is None else labels
     return [
         viz.named_tree(
             images[k],
@@ -108,10 +76,12 @@ def draw(
             class_names=classes,
             type_names=names,
             blueprint=None if blueprints is None else blueprints[j],
-            parts=parts,
+            parts=folder.parts(),
             label=label,
         )
-        for k, (j, label) in enumerate(zip(trees.predicted, given, strict=True))
+        for k, (j, label) in enumerate(
+            zip(trees.predicted, labels, strict=True)
+        )
     ]
 
 
@@ -129,23 +99,20 @@ def _telling(trees: rem.Trees, labels: Array) -> Array:
     return spread(order, trees.predicted, _SHOWN)
 
 
-def names_of_types(
-    folder: RunFolder,
-    count: int,
-    kinds: Sequence[str | None] | None = None,
-) -> list[str]:
-    """Returns the names of `count` types.
+def names_of_types(folder: RunFolder, count: int) -> list[str]:
+    """Returns the names of `count` types: by hand, else kinds, else numbers.
 
-    Args:
-        folder: The run.
-        count: Int. How many types there are.
-        kinds: For each type the kind of part on which most of its leaves lie,
-            or `None`, see `NamedParts.names`. Defaults to those in `rem.json`.
+    A kind is that of the part on which most of a type's leaves lie.
 
     Raises:
         UserError: If `names.json` is no list of names.
     """
-    kinds = _measured(folder) if kinds is None else list(kinds)
+    try:
+        text = (folder.path / "rem.json").read_text("utf-8")
+        model = json.loads(text)["models"][folder.config.model_names[-1]]
+        kinds = model["named_parts"]["names"] or ()
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        kinds = ()  # of an older version
     found = [f"type {k}" for k in range(count)]
     for k, kind in enumerate(kinds[:count]):
         found[k] = kind or found[k]
@@ -180,13 +147,3 @@ def names_by_hand(folder: RunFolder) -> dict[int, str]:
             f"{path} must give names of types by their numbers, "
             'such as {"0": "wheel", "3": "window"}.'
         ) from error
-
-
-def _measured(folder: RunFolder) -> list[str | None]:
-    """Returns the kinds that the run measured of its last model."""
-    try:
-        text = (folder.path / "rem.json").read_text("utf-8")
-        model = json.loads(text)["models"][folder.config.model_names[-1]]
-        return list(model["named_parts"]["names"] or ())
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return []  # of an older version

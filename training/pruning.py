@@ -31,12 +31,6 @@ def begin(
 ) -> None:
     """Begins the strategy of the settings.
 
-    Args:
-        model: Compiled, and not yet trained.
-        config: Settings of this training.
-        data: Images and labels; the validation images guard `iterative`.
-        batches: Those of the training.
-
     Raises:
         UserError: If the strategy needs validation images and there are none.
     """
@@ -65,16 +59,8 @@ def _one_shot(
 def _structured(
     model: keras.Model, config: Config, data: Data, batches: Batches
 ) -> None:
-    samples = None
-    if config.pruning_criterion == "taylor":
-        samples = list(_all_classes(config, data, batches))
-    rem.prune_structured(
-        model,
-        polynomial_schedule(config, batches.num_batches),
-        criterion=config.pruning_criterion,
-        batches=samples,
-        seed=config.seed,
-    )
+    schedule = polynomial_schedule(config, batches.num_batches)
+    rem.prune_structured(model, schedule)
 
 
 def check_structured(model: keras.Model, config: Config) -> None:

@@ -107,7 +107,7 @@ def check_fit(data: Data, config: Config) -> None:
         check(start, data, Path(str(config.start_from)))
         joint = config.decoder == "joint"
         model = networks.build_for(data, config, decoder=joint)
-        model = begin_with(model, start, config)
+        model = begin_with(model, start)
     try:
         rem.quantize_couplings(model, config.levels, mode=config.mode)
     except ValueError as error:
@@ -180,9 +180,7 @@ def check(model: keras.Model, data: Data, run: Path) -> None:
         )
 
 
-def begin_with(
-    model: keras.Model, start: keras.Model, config: Config
-) -> keras.Model:
+def begin_with(model: keras.Model, start: keras.Model) -> keras.Model:
     """Returns a network with the weights of a trained one.
 
     If that one is smaller, since its filters or types of capsules were pruned
@@ -198,12 +196,8 @@ def begin_with(
     if shapes == wanted:
         model.set_weights(start.get_weights())
         return model
-    is_same = config.start_from is None or all(
-        getattr(_finished(config.start_from).config, name)
-        == getattr(config, name)
-        for name in ("model", "routing", "decoder")
-    )
-    if not is_same:
+    is_smaller = start.count_params() < model.count_params()
+    if start.name != model.name or not is_smaller:
         raise UserError(
             f"a trained {start.name} of {start.count_params():,} parameters "
             f"does not fit {model.name} of {model.count_params():,}; leave out "

@@ -56,11 +56,8 @@ sys.exit(status)
         ("experiments/distortions.py --help", 0),
         ("experiments/distortions.py", 2),
         ("experiments/distortions.py net=nowhere.keras", 2),
-        ("experiments/distortions.py --page --to nowhere/table", 2),
         ("benchmarks/run.py --help", 0),
         ("benchmarks/run.py --only unknown", 2),
-        ("benchmarks/gpu.py --help", 0),
-        ("benchmarks/gpu.py --models unknown", 2),
         # An example for machines without tfcaps, with NumPy.
         ("export/client.py --help", 0),
         ("export/client.py --model m --url m a.png", 2),

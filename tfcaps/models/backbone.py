@@ -142,12 +142,13 @@ def backbone_capsnet(
     they make 36 primary capsules and, for 200 classes, 1,256,584 trainable
     parameters.
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
         backbone: Trained model from images `[b, h, w, c]` to a feature map
             `[b, rows, columns, channels]`, such as one of `keras.applications`
             with `include_top=False`. It is frozen in place, and works as in
             prediction: batch normalisation keeps its statistics.
-        num_classes: Int. Number of classes.
         input_shape: Rows, columns and channels of an image. Images of another
             size than the backbone's are resized in the network. Defaults to
             the backbone's own.
@@ -160,9 +161,6 @@ def backbone_capsnet(
         class_dim: Int. Components of a class capsule. Defaults to `16`.
         routing: As in `dr_capsnet`. Defaults to `3`.
         use_bias: Bool. Routing bias of the class capsules. Defaults to `True`.
-        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
-            `False`.
-        name: String. Name of the model. Defaults to `"backbone_capsnet"`.
 
     Returns:
         A functional model from images (input `images`), in the backbone's
@@ -229,10 +227,10 @@ def backbone_parts_capsnet(
     `parts_capsnet`, so that trees show places of the image; a deep backbone
     sees more around each of them, often the whole image.
 
+    Arguments that are not listed are those of `backbone_capsnet`.
+
     Args:
         backbone: As in `backbone_capsnet`.
-        num_classes: Int. Number of classes.
-        input_shape: As in `backbone_capsnet`.
         primary_types: Int. Primary capsule types. Defaults to `16`.
         primary_dim: Int. Components of a primary capsule. Defaults to `8`.
         primary_kernel_size: Int. Window of PrimaryCaps on the feature map,
@@ -241,10 +239,6 @@ def backbone_parts_capsnet(
         routing: As in `parts_capsnet`.
         share: Sharing of transformations, see `ClassCaps`. Defaults to
             `"type"`.
-        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
-            `False`.
-        name: String. Name of the model. Defaults to
-            `"backbone_parts_capsnet"`.
 
     Returns:
         As `backbone_capsnet`.

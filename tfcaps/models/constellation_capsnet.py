@@ -41,10 +41,11 @@ def constellation_capsnet(
     Train `tfcaps.models.with_templates(model)`, which also draws the image from
     its parts, with the callback `tfcaps.callbacks.BlueprintEstimation`.
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
         input_shape: Rows, columns and channels of an image. A part is about
             seven pixels large.
-        num_classes: Int. Number of classes.
         part_types: Int. Most types of parts there may be; those that training
             does not need are left without a kernel. Defaults to `16`.
         filters: Ints. Channels of the convolutions, of which the last one has a
@@ -59,7 +60,6 @@ def constellation_capsnet(
             Defaults to `None`.
         decoder: Bool. Add the dense decoder of class poses, see `with_decoder`.
             Defaults to `False`.
-        name: String. Name of the model. Defaults to `"constellation_capsnet"`.
 
     Returns:
         As `dr_capsnet`, with activations as its lengths.

@@ -99,9 +99,7 @@ def test_inactive_capsules_of_em_stay_so_in_training(rng):
 
 def test_units_leave_one_after_the_other_and_never_come_back(images):
     model = compiled(SMALL_NETWORKS["parts_capsnet"]())
-    rem.prune_structured(
-        model, lambda step: min(0.1 * step, 0.6), criterion="random"
-    )
+    rem.prune_structured(model, lambda step: min(0.1 * step, 0.6))
     left = np.ones(len(model.pruning.groups), bool)
     for step in (1, 3, 5, 4, 2, 6):
         model.pruning.begin_step(model, step)

@@ -119,7 +119,7 @@ class CouplingDictionary:
     @property
     def entropy_bits(self) -> NDArray[np.float64]:
         """Entropy of each class's keys in bits, `[j]`; 0 for no samples."""
-        return np.array([_entropy_bits(self.counts(j)) for j in self._classes])
+        return np.array([entropy(self.counts(j)) for j in self._classes])
 
     @property
     def ceiling_bits(self) -> NDArray[np.float64]:
@@ -283,10 +283,10 @@ class CouplingDictionary:
         return np.ascontiguousarray(codes, np.uint8)
 
 
-def _entropy_bits(counts: list[int]) -> float:
-    if not counts:
-        return 0.0
-    shares = np.array(counts, np.float64) / sum(counts)
+def entropy(counts: ArrayLike) -> float:
+    """Returns the entropy of counts in bits, 0 of none."""
+    counts = np.asarray(counts, np.float64).ravel()
+    shares = counts[counts > 0] / max(counts.sum(), 1.0)
     return float(abs(np.sum(shares * np.log2(shares))))
 
 

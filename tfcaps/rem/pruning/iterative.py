@@ -21,7 +21,7 @@ from tfcaps.rem.pruning.masks import (
     magnitude_threshold,
     target_variables,
 )
-from tfcaps.rem.pruning.pruning import Pruning, begin, check_unpruned
+from tfcaps.rem.pruning.pruning import Pruning, begin
 
 # The search ends when the threshold moves by less, or when the loss was the
 # same so many times in a row; the numbers of the paper's code.
@@ -77,7 +77,6 @@ def prune_iteratively(
           https://arxiv.org/abs/2011.09905
         - "Capsule Networks Do Not Need to Model Everything"
     """
-    check_unpruned(model)
     if tolerance < 0.0:
         raise ValueError(
             f"`tolerance` must be at least 0. Received: tolerance={tolerance}."
