@@ -16,23 +16,8 @@ _BILINEAR = Image.Resampling.BILINEAR
 class Augmentation:
     """What may happen to a training image; by default nothing.
 
-    Attributes:
-        shift: Largest shift in pixels, to each side.
-        crop: Rows and columns that are cut out at a random place, or `None`.
-        flip: Exchange left and right of half of the images, at random.
-        rotation: Largest rotation in degrees, to each side; bilinear.
-        zoom: Least and largest factor of the size, or `()`.
-        fill: What comes in by a shift, a rotation or a zoom: `"black"`, or
-            `"edge"`, the nearest pixels of the image.
-        brightness: Least and largest factor of all pixels, or `()`.
-        brightness_delta: Most that is added to all pixels, or subtracted, where
-            white is 1.
-        contrast: Least and largest factor of how far the pixels are from the
-            mean of their image, or `()`.
-        recolour: Share of the images whose channels are exchanged at random;
-            half as many become negatives.
-        pairs: Add a digit of another class to each image, see
-            `training/pairs.py`.
+    The attributes are the settings of these names, see `training/configs.py`.
+    With `pairs` a digit of another class is added, see `training/pairs.py`.
     """
 
     shift: int = 0

@@ -97,8 +97,11 @@ FLAGS = [
     ("run --rem --decay nan", "'nan' is not a number from 0.0 to 1.0"),
     ("run --strategy tpu", "invalid choice: 'tpu'"),
     ("run --model resnet", "unknown model 'resnet'; the models are"),
-    ("run --routing magic", "'magic' is neither a number of iterations"),
-    ("run --routing 0", "'0' is neither a number of iterations nor one"),
+    (
+        "run --dataset digits --routing magic",
+        "must be a number of iterations, one of the names",
+    ),
+    ("run --dataset digits --routing 0", "does not fit: `iterations` must"),
     (
         "run --dataset digits --model deepcaps --routing em",
         "deepcaps does not fit: ConvCaps3D takes a routing whose only",

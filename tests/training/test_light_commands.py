@@ -30,7 +30,6 @@ sys.exit(status)
         ("training/run.py --list-models", 0),
         ("training/run.py --list-datasets", 0),
         ("training/run.py --epochs none", 2),
-        ("training/run.py --routing unknown", 2),
         ("training/run.py --model unknown", 2),
         ("training/run.py --dataset nowhere/", 2),
         ("training/run.py --data-dir nowhere", 2),
