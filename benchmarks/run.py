@@ -35,7 +35,7 @@ from benchmarks.measure import (
 from cli import Parser, UserError, at_least_one
 
 # Modules with a function `measure`.
-PARTS = ("formulations", "models", "rem", "gpu")
+PARTS = ("formulations", "models", "gpu")
 _QUICK_ROUNDS = 2
 _INTRODUCTION = """\
 # Benchmarks

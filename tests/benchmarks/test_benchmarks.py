@@ -6,14 +6,13 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import formulations, gpu, here, measure, models, rem, run
+from benchmarks import formulations, gpu, measure, models, run
 from benchmarks.formulations import CANDIDATES, Size
 from benchmarks.measure import ROOT, Row, interleaved, memory_of_step
 from tests.commands import status_of
 from tests.networks import SMALL_NETWORKS
 from tests.nightly import nightly
 from tfcaps.graphs import is_routed
-from tfcaps.rem import CouplingDictionary
 
 MACHINE = {
     "date": "2026-01-02",
@@ -119,19 +118,10 @@ def test_all_weights_of_the_floor_are_trained():
         assert np.any(before != after)
 
 
-def test_strings_count_what_the_dictionary_counts():
-    codes, predicted = rem.draw_codes(50)
-    trees = CouplingDictionary(10)
-    trees.update(codes, predicted)
-    counters = rem.count_strings(codes, predicted)
-    assert [len(c) for c in counters] == trees.num_keys.tolist()
-    assert sum(c.total() for c in counters) == 50
-
-
 def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
     tmp_path, monkeypatch
 ):
-    for module in (formulations, rem, gpu):
+    for module in (formulations, models, gpu):
         monkeypatch.setattr(module, "measure", lambda _: ROWS)
     monkeypatch.setattr(
         gpu, "described", lambda: {"gpu": "a GPU", "backend": "jax"}
@@ -139,9 +129,9 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
     monkeypatch.setattr(run, "machine", lambda: MACHINE)
     out = ("--out", tmp_path / "new")
     assert command("--only", "formulations", "--rounds", 3, *out) == 0
-    assert command("--only", "rem", "gpu", "--quick", *out) == 0
+    assert command("--only", "models", "gpu", "--quick", *out) == 0
     page = (tmp_path / "new" / "benchmarks.md").read_text("utf-8")
-    for part in ("formulations", "rem", "gpu"):
+    for part in ("formulations", "models", "gpu"):
         assert cells(page, part) == [
             [part, "tiled", "64x8", "90.00", "9.00", "1,800.00", "4.50", "",
              "", "ours"],
@@ -153,7 +143,8 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
         "2.21.0, at most"
     )
     assert page.endswith(
-        f"\n- formulations: {line} 3 rounds.\n- rem: {line} 2 rounds, quick.\n"
+        f"\n- formulations: {line} 3 rounds.\n"
+        f"- models: {line} 2 rounds, quick.\n"
         f"- gpu: a GPU on jax, {line} 2 rounds, quick.\n"
     )
 
@@ -183,22 +174,3 @@ def test_the_page_in_results_is_made_of_its_data():
     folder = ROOT / "results"
     parts = json.loads((folder / "benchmarks.json").read_text("utf-8"))
     assert (folder / "benchmarks.md").read_text("utf-8") == run.page(parts)
-
-
-def test_known_machines_stand_below_this_one(monkeypatch, capsys):
-    cost = {"ms": 80.0, "user_ms": 100.0, "system_ms": 4.0, "faults": 1_234.0}
-    monkeypatch.setattr(here, "call_elsewhere", lambda _, name: cost)
-    here.run(None)
-    this, *others = cells(capsys.readouterr().out, "parts_capsnet")
-    assert this[1:] == ["this one", "80", "1,234", "4.0 %"]
-    assert [other[1] for other in others] == [
-        "AMD EPYC, 2 cores, AVX-512",
-        "AMD EPYC, 2 cores, as without AVX-512",
-    ]
-
-
-@pytest.mark.slow
-def test_a_network_is_measured_in_a_process_of_its_own():
-    flags = {"name": "dr_capsnet_small", "batch": 2, "seconds": 0.0}
-    cost = measure.call_elsewhere("benchmarks.here:measure", **flags)
-    assert cost["ms"] > 0 and cost["user_ms"] > 0
