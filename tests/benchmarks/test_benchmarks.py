@@ -18,8 +18,11 @@ MACHINE = {
     "date": "2026-01-02",
     "commit": "abc",
     "cpu": "a CPU",
-    "cores": 2,
-    "versions": {"python": "3.11.1", "tensorflow": "2.21.0"},
+    "cpus": 2,
+    "backend": "jax",
+    "accelerators": ["a GPU"],
+    "python": "3.11.1",
+    "packages": {"numpy": "2.3.0", "keras": "3.15.1"},
 }
 ROWS = [
     Row("tiled", [64, 8], {"ms": 90.0}, {"ms": 1800.0}, "ours"),
@@ -29,8 +32,9 @@ SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)
 
 
 def command(*flags):
+    parser = run.make_parser()
     return status_of(
-        lambda given: measure.main(run.parser(), run.run, argv=given), *flags
+        lambda given: measure.main(parser, run.run, argv=given), *flags
     )
 
 
@@ -123,9 +127,6 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
 ):
     for module in (formulations, models, gpu):
         monkeypatch.setattr(module, "measure", lambda _: ROWS)
-    monkeypatch.setattr(
-        gpu, "described", lambda: {"gpu": "a GPU", "backend": "jax"}
-    )
     monkeypatch.setattr(run, "machine", lambda: MACHINE)
     out = ("--out", tmp_path / "new")
     assert command("--only", "formulations", "--rounds", 3, *out) == 0
@@ -139,13 +140,13 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
              ""],
         ]  # fmt: skip
     line = (
-        "2026-01-02, commit abc, a CPU, 2 cores, python 3.11.1, tensorflow "
-        "2.21.0, at most"
+        "a GPU, 2026-01-02, commit abc, a CPU, 2 cores, backend jax, python "
+        "3.11.1, keras 3.15.1, at most"
     )
     assert page.endswith(
         f"\n- formulations: {line} 3 rounds.\n"
         f"- models: {line} 2 rounds, quick.\n"
-        f"- gpu: a GPU on jax, {line} 2 rounds, quick.\n"
+        f"- gpu: {line} 2 rounds, quick.\n"
     )
 
 

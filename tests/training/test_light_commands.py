@@ -50,9 +50,6 @@ sys.exit(status)
         ("experiments/run.py table_9 --data-dir nowhere", 2),
         ("experiments/run.py --tables nowhere", 2),
         ("experiments/run.py", 2),
-        ("experiments/distortions.py --help", 0),
-        ("experiments/distortions.py", 2),
-        ("experiments/distortions.py net=nowhere.keras", 2),
         ("benchmarks/run.py --help", 0),
         ("benchmarks/run.py --only unknown", 2),
         # An example for machines without tfcaps, with NumPy.
