@@ -237,8 +237,9 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     from tfcaps.viz.drawing import colour, figure
 
     curves = [each for each in _DISTORTIONS if each[-1][1:]]
-    page = figure(3.4 * len(curves), 3.2)
-    panels = page.subplots(1, len(curves), sharey=True)
+    page, [panels] = figure(
+        3.4 * len(curves), 3.2, 1, len(curves), grid=True, sharey=True
+    )
     for panel, (kind, unit, strengths) in zip(panels, curves, strict=True):
         points = {f"{kind} {strength}": strength for strength in strengths}
         points[_NOTHING] = 1 if kind == "size" else 0
@@ -253,7 +254,6 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 label=name,
             )
         panel.set_xlabel(f"{kind}, {unit}")
-        panel.grid(alpha=0.3)
     panels[0].set_ylabel("accuracy, %")
     panels[0].legend(frameon=False, fontsize="small")
     with write_atomically(path) as file:

@@ -197,10 +197,10 @@ class NetworkSettings:
     model: str = setting("dr_capsnet_small", "one of --list-models")
     backbone: str | None = setting(
         None,
-        "a network of keras.applications, such as MobileNetV3Small, or a "
-        ".keras file without its top (in --data-dir or a path), on whose "
-        "feature map --model parts_capsnet, one of its kind, or dr_capsnet "
-        "then stands",
+        "efficientnet_lite0, a network of keras.applications, such as "
+        "MobileNetV3Small, or a .keras file without its top (in --data-dir or "
+        "a path), on whose feature map --model constellation_capsnet, "
+        "parts_capsnet, one of its kind, or dr_capsnet then stands",
     )
     routing: str | None = setting(
         None,

@@ -2,8 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -284,20 +283,23 @@ def faithfulness(
     images = _first_images(dataset, silencer.model, samples, batch_size)
     few = _evenly(len(images), _SHIFTED)
     moved = [_shifted(images[few], *by) for by in _SHIFTS if images.ndim == 4]
-    traced = _traced(
-        silencer,
-        (
-            array[start : start + batch_size]
-            for array in (images, *moved)
-            for start in range(0, len(array), batch_size)
-        ),
+    batches = (
+        array[start : start + batch_size]
+        for array in (images, *moved)
+        for start in range(0, len(array), batch_size)
     )
-    of_moved = traced.inside[len(images) :]
-    traced = _Traced(*(array[: len(images)] for array in traced))
-    inside = traced.inside
+    trees = Trees.joined(
+        [
+            _continued(part, silencer.depth)
+            for part in iter_trees(silencer.model, batches, couplings=False)
+        ]
+    )
+    of_moved, trees = trees.in_tree[len(images) :], trees[: len(images)]
+    inside = trees.in_tree
+    before = of_class(trees.lengths, trees.predicted)
     every, some = np.arange(len(images)), _evenly(len(images), _CONTROLS)
     drawn = np.repeat(some, draws)
-    random, other, longest = _other_children(traced, some, draws, seed)
+    random, other, longest = _other_children(trees, some, draws, seed)
     taken = silencer.taken(images, batch_size)
     # Means in float64, whose result no batch size changes.
     means = [x.mean(axis=0, dtype="float64").astype("float32") for x in taken]
@@ -314,9 +316,9 @@ def faithfulness(
             children = [x[rows[part]] for x in taken]
             parts.append(silencer.silence(children, silenced[part], values))
             bar.add(len(parts[-1]))
-        lengths, classes = np.concatenate(parts), traced.classes[rows]
+        lengths, classes = np.concatenate(parts), trees.predicted[rows]
         same = lengths.argmax(axis=-1) == classes
-        gone = lost(lengths, classes, traced.lengths[rows])
+        gone = lost(lengths, classes, before[rows])
         return float(np.mean(same)), float(np.mean(gone))
 
     shares: dict[str, dict[str, float]] = collections.defaultdict(dict)
@@ -336,7 +338,7 @@ def faithfulness(
         **shares,
         size=float(np.mean(inside)),
         empty_trees=float(np.mean(~np.any(inside, axis=-1))),
-        class_share=class_share(traced.towards, traced.classes),
+        class_share=class_share(trees.towards, trees.predicted),
         stability=stability,
         silent_capsules=_silent_capsules(silencer.model, images, batch_size),
         samples=len(images),
@@ -419,7 +421,6 @@ class Silencer:
         layer: The layer whose children are silenced.
         depth: Int. How many fully connected layers are above it.
         model: The network from images to lengths.
-        num_children: Int, `i`.
         most_rows: Int. Rows that may be routed in a step.
 
     Raises:
@@ -447,16 +448,14 @@ class Silencer:
         self._below, above = cut(self.model, self.layer)
         self._has_activations = call.activations is not None
         self._shape = tuple(above.inputs[0].shape)
-        self.num_children, parents = map(int, call.couplings.shape[1:])
+        children, parents = map(int, call.couplings.shape[1:])
         # One more child, which is never silenced: see `taken_children`.
-        self._taken_children = taken_children(
-            self.layer, self._shape, self.num_children
-        )
+        self._taken_children = taken_children(self.layer, self._shape, children)
         lengths = above.outputs[0]
         if len(lengths.shape) != 2:
             lengths = Length(dtype="float32")(lengths)
         self._lengths = keras.Model(above.inputs, lengths)
-        numbers = self.num_children * parents * int(call.poses.shape[-1])
+        numbers = children * parents * int(call.poses.shape[-1])
         self.most_rows = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
 
     def taken(self, images: Array, batch_size: int) -> list[Array]:
@@ -525,46 +524,29 @@ def _evenly(count: int, most: int) -> Array:
     return np.arange(min(count, most)) * count // min(count, most)
 
 
-class _Traced(NamedTuple):
-    """The trees of images, down to the children of a layer.
+def _continued(trees: Trees, depth: int) -> Trees:
+    """Returns trees that go on below the children of the classes.
 
-    Attributes:
-        classes: Predicted classes, `[n]`.
-        lengths: Lengths of these classes, `[n]`.
-        towards: The couplings that count, `[n, i]`: those of the children
-            towards the predicted class, or, with routed layers in between, the
-            largest towards a capsule that is in the tree.
-        inside: Which children are in the tree, bool `[n, i]`.
-        active: How active the children are, `[n, i]`.
+    Args:
+        trees: Trees of some images.
+        depth: Int. Through how many fully connected layers they go on. What is
+            in a tree, active and coupled is then of the children of the lowest.
     """
-
-    classes: Array
-    lengths: Array
-    towards: Array
-    inside: Array
-    active: Array
-
-
-def _traced(silencer: Silencer, batches: Iterable[Array]) -> _Traced:
-    """Follows couplings above the uniform one down from the class."""
-    parts = []
-    for trees in iter_trees(silencer.model, batches, couplings=False):
-        towards, inside = trees.towards, trees.in_tree
-        active = trees.activations
-        layers = zip(trees.hidden, trees.thresholds[:-1], strict=True)
-        for (below, links), least in [*layers][::-1][: silencer.depth]:
-            # Couplings may be negative; those to other capsules do not count.
-            to_tree = np.where(inside[:, None], links, -np.inf).max(axis=-1)
-            inside = in_tree(to_tree, least)
-            towards = np.where(np.isfinite(to_tree), to_tree, 0.0)
-            active = below
-        lengths = of_class(trees.lengths, trees.predicted)
-        parts.append((trees.predicted, lengths, towards, inside, active))
-    return _Traced(*map(np.concatenate, zip(*parts, strict=True)))
+    inside, towards = trees.in_tree, trees.towards
+    active = trees.activations
+    layers = zip(trees.hidden, trees.thresholds[:-1], strict=True)
+    for (below, links), least in [*layers][::-1][:depth]:
+        # Couplings may be negative; those to other capsules do not count.
+        to_tree = np.where(inside[:, None], links, -np.inf).max(axis=-1)
+        inside, active = in_tree(to_tree, least), below
+        towards = np.where(np.isfinite(to_tree), to_tree, 0.0)
+    return dataclasses.replace(
+        trees, in_tree=inside, towards=towards, activations=active
+    )
 
 
 def _other_children(
-    traced: _Traced, some: Array, draws: int, seed: int
+    trees: Trees, some: Array, draws: int, seed: int
 ) -> tuple[Array, Array, Array]:
     """Returns as many other children of some images as are in the tree.
 
@@ -573,25 +555,21 @@ def _other_children(
         children that are not in the tree, or all of them where there are
         fewer; and the most active ones, `[some, i]`.
     """
-    count, children = traced.inside.shape
-    inside, active = traced.inside[some], traced.active[some]
+    count, children = trees.in_tree.shape
+    inside, active = trees.in_tree[some], trees.activations[some]
     sizes = np.sum(inside, axis=-1)[:, None]
     # They are drawn among those that pruning has left an influence. To
     # silence others changes nothing, and any tree would look necessary.
     scores = np.random.default_rng(seed).random((count, draws, children))
-    scores += ~traced.active.any(axis=0)
+    scores += ~trees.activations.any(axis=0)
     random = _places(scores[some]) < sizes[:, None]
     least = _ACTIVE * active.max(axis=-1, keepdims=True)
     others = ((active > least) & ~inside)[:, None]
-    shape = len(some), draws, children
-    scores = np.random.default_rng(seed).random(shape)
+    scores = np.random.default_rng(seed).random(random.shape)
     other = (_places(scores + ~others) < sizes[:, None]) & others
     longest = _places(-np.round(active, _DECIMALS)) < sizes
-    return (
-        random.reshape(-1, children),
-        other.reshape(-1, children),
-        longest,
-    )
+    random, other = (x.reshape(-1, children) for x in (random, other))
+    return random, other, longest
 
 
 def _silent_capsules(
