@@ -75,23 +75,17 @@ def test_network_is_as_good_as_its_card_says(name):
     assert (named == labels).mean() == pytest.approx(measured, abs=_ROUNDING)
 
 
-def test_an_unknown_name_lists_those_there_are():
+def test_what_cannot_be_loaded_is_named(copied):
     names = "'fashion_mnist', 'figures', 'mnist'"
     with pytest.raises(ValueError, match=f"one of {names}. Received: 'cifar'"):
         load_pretrained("cifar")
     with pytest.raises(ValueError, match="must be one of"):
         load_pretrained("../pretrained/mnist")
-
-
-def test_a_file_that_was_changed_is_refused(copied):
     path = copied / "mnist.keras"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(ValueError, match="SHA-256 is .* Install tfcaps again"):
         load_pretrained("mnist")
-
-
-def test_a_missing_file_is_named(copied):
-    (copied / "mnist.keras").unlink()
+    path.unlink()
     with pytest.raises(FileNotFoundError, match="mnist.keras is missing"):
         load_pretrained("mnist")
 
