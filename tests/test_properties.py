@@ -31,11 +31,8 @@ LARGEST_IN_LAYERS = {**LARGEST, "float16": 500.0}
 LARGEST_IN_LOSSES = {**LARGEST, "float16": 40.0}
 # Networks multiply layer by layer; raw pixels are the largest images there are.
 LARGEST_IMAGE = 255.0
-POLICIES = {
-    "float32": "float32",
-    "bfloat16": "mixed_bfloat16",
-    "float16": "mixed_float16",
-}
+POLICIES = {name: f"mixed_{name}" for name in ("bfloat16", "float16")}
+POLICIES["float32"] = "float32"
 # How far above one a length or a sum of shares may come out.
 ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 1e-3}
 
@@ -43,15 +40,16 @@ ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 1e-3}
 ORDINARY = ("zero", "tiny", "random", "equal", "pruned", "ladder")
 LARGE = ("large", "equal_large", "mixed")
 KINDS = ORDINARY + LARGE
-PAIRS = [(one, other) for one in ORDINARY for other in KINDS] + [
-    (one, other) for one in LARGE for other in ORDINARY
+PAIRS = [
+    (one, other)
+    for one in KINDS
+    for other in KINDS
+    if one in ORDINARY or other in ORDINARY
 ]
 # Tried with every row: all that pruning leaves may be zero.
 ZEROS = [
-    ("zero", "random"),
-    ("random", "zero"),
-    ("pruned", "pruned"),
-    ("zero", "zero"),
+    *(("zero", "random"), ("random", "zero")),
+    *(("pruned", "pruned"), ("zero", "zero")),
 ]
 
 
@@ -136,10 +134,9 @@ def test_routing(row, rng, kinds):
     others = {}
     if rng.integers(2):
         # Lengths may be anything, but for what is no length.
-        longest = 1.0 if chosen.explicit_activations else largest
-        others["activations"] = filled_activations(
-            (batch, children), rng, longest
-        )
+        most = 1.0 if chosen.explicit_activations else largest
+        active = filled_activations((batch, children), rng, most)
+        others["activations"] = active
     if rng.integers(2):
         kind = "random" if is_factored else kinds[1]
         for name, weight in chosen.weights(children, parents, dim).items():
@@ -151,11 +148,12 @@ def test_routing(row, rng, kinds):
             votes = routing.FactoredVotes([routing.Block(*factors)])
         return tuple(chosen(votes, **others))
 
-    specs = (
-        keras.KerasTensor((batch, parents, dim)),
-        keras.KerasTensor((batch, parents)),
-        keras.KerasTensor((batch, children, parents)),
+    sizes_of = (
+        (batch, parents, dim),
+        (batch, parents),
+        (batch, children, parents),
     )
+    specs = tuple(map(keras.KerasTensor, sizes_of))
     upstream = upstream_of(specs, dtype, rng, chosen)
     outputs = computed(route, [others, factors], upstream, differentiated)
     assert_equal_specs(outputs, specs)
@@ -181,17 +179,14 @@ def test_layer(row, rng, kinds):
     is_factored = getattr(layer, "share", None) or getattr(
         layer, "share_types", False
     )
-    largest, differentiated = limit(
-        chosen, dtype, LARGEST_IN_LAYERS, is_factored, rng
-    )
+    most = LARGEST_IN_LAYERS
+    largest, differentiated = limit(chosen, dtype, most, is_factored, rng)
     kind, weight_kind = kinds
     (batch,) = sizes(rng, 1)
-    with_activations = isinstance(row.inputs, list)
-    first, *more = row.inputs if with_activations else [row.inputs]
-    inputs = ops.cast(
-        filled(kind, (batch, *first), rng, largest), layer.compute_dtype
-    )
-    if with_activations:
+    first, *more = row.inputs if isinstance(row.inputs, list) else [row.inputs]
+    inputs = filled(kind, (batch, *first), rng, largest)
+    inputs = ops.cast(inputs, layer.compute_dtype)
+    if more:
         inputs = [inputs, filled_activations((batch, *more[0]), rng)]
     row.apply(layer, inputs)
     spoil(layer, weight_kind, rng, largest)
@@ -219,10 +214,8 @@ def test_loss(row, rng, kinds):
     batch, *shape, classes = sizes(rng, 2)
     if row.of == "images" or row.public_class is losses.PresenceLoss:
         shape = sizes(rng, 2)
-    elif row.public_class is losses.CouplingLoss:
-        shape = [4]
-    elif row.public_class is losses.CounterfactualLoss:
-        shape = [3]
+    of_routing = {losses.CouplingLoss: [4], losses.CounterfactualLoss: [3]}
+    shape = of_routing.get(row.public_class, shape)
     if row.public_class in (losses.CounterfactualLoss, losses.SpreadLoss):
         classes = max(classes, 2)  # one has none to be compared with
     shape = (batch, *shape, classes)
@@ -234,14 +227,12 @@ def test_loss(row, rng, kinds):
         predictions[:, :2] = stands_for * longest[:, None]
     if row.public_class is losses.PresenceLoss:
         predictions = np.clip(np.abs(predictions), 0.0, 1.0)
+    # Also none of the classes, or several.
+    targets = rng.integers(0, 2, size=(batch, classes))
     if row.of == "images":
         targets = filled(one_of(rng, KINDS), shape, rng, largest)
     elif rng.integers(2):
-        # Also none of the classes.
         targets = rng.integers(-1, classes + 1, size=batch)
-    else:
-        # Also none of them, or several.
-        targets = rng.integers(0, 2, size=(batch, classes))
     value = computed(lambda x: loss(targets, x), [predictions], None, True)
     assert value.shape == () and value.dtype.name == dtype
     # Of couplings above one, which there may be, the entropy is negative, and
@@ -281,10 +272,8 @@ def test_network(row, rng, kinds):
     )
 
     def run(images):
-        if not labels:
-            return model(images, training=training)
-        named = {"images": images, "labels": labels[0]}
-        return model(named, training=training)
+        given = {"images": images, "labels": labels[0]} if labels else images
+        return model(given, training=training)
 
     weights = model.trainable_variables
     outputs = computed(
@@ -433,15 +422,13 @@ def assert_routed(layer, chosen, outputs, dtype):
     poses, *activations, couplings = outputs
     for tensor in activations:
         assert_activations(tensor)
-    of_windows = isinstance(layer, layers.ConvCaps)
     if not chosen.explicit_activations:
         assert_lengths(poses, dtype)
-    elif of_windows:
+    elif isinstance(layer, layers.ConvCaps):
         # A child's shares are spread over the windows that hold it.
-        assert_activations(couplings)
-        return
+        return assert_activations(couplings)
     of_maps = isinstance(layer, layers.ConvCaps3D)
-    assert_couplings(couplings, chosen, (1, 2, 4) if of_maps else -1)
+    return assert_couplings(couplings, chosen, (1, 2, 4) if of_maps else -1)
 
 
 def assert_couplings(couplings, chosen, axis=-1):
