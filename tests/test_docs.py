@@ -43,8 +43,8 @@ SLOW = ["docs/api/viz.md"]
 SLOW += [
     f"docs/guides/{name}.md"
     for name in (
-        *("layers", "named_parts", "parse_trees", "photos", "rem"),
-        *("runtimes", "serve"),
+        *("data", "layers", "named_parts", "parse_trees", "photos"),
+        *("pretrained", "rem", "runtimes", "serve"),
     )
 ]
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests import hub
-from tests.tolerance import SUMS, assert_close
+from tests.tolerance import SUMS
 from tfcaps.models import load_pretrained
 from training import datasets, pretrained
 
@@ -101,12 +100,3 @@ def test_packing_changes_no_weight_and_makes_the_same_file_again(tmp_path):
     again = keras.saving.load_model(tmp_path / "one.keras")
     for old, new in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(np.asarray(new), np.asarray(old))
-
-
-def test_a_network_goes_to_the_hub_and_comes_back(tmp_path, monkeypatch, rng):
-    hub.install(tmp_path, monkeypatch)
-    model = load_pretrained("figures")
-    keras.saving.save_model(model, "hf://somebody/figures")
-    loaded = keras.saving.load_model("hf://somebody/figures")
-    images = rng.random((2, 32, 32, 1), dtype="float32")
-    assert_close(np.asarray(loaded(images)), np.asarray(model(images)))
