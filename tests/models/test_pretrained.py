@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests import hub
-from tests.tolerance import SUMS, assert_close
+from tests.tolerance import SUMS
 from tfcaps.models import load_pretrained
 from training import datasets, pretrained
 
@@ -126,12 +125,3 @@ def test_images_are_moved_and_their_edge_is_repeated():
     np.testing.assert_array_equal(moved, [[0, 1, 2], [0, 1, 2], [3, 4, 5]])
     moved = pretrained.shifted(image, 0, -2)[0, ..., 0]
     np.testing.assert_array_equal(moved, [[2, 2, 2], [5, 5, 5], [8, 8, 8]])
-
-
-def test_a_network_goes_to_the_hub_and_comes_back(tmp_path, monkeypatch, rng):
-    hub.install(tmp_path, monkeypatch)
-    model = load_pretrained("figures")
-    keras.saving.save_model(model, "hf://somebody/figures")
-    loaded = keras.saving.load_model("hf://somebody/figures")
-    images = rng.random((2, 32, 32, 1), dtype="float32")
-    assert_close(np.asarray(loaded(images)), np.asarray(model(images)))
