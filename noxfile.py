@@ -20,7 +20,7 @@ PART = (
     "tests/routing/test_execution.py",
     "tests/rem/evaluation/test_evaluate.py",
     "tests/export/test_save.py",
-    "tests/losses/test_margin.py",
+    "tests/losses/test_losses.py",
     "tests/models/test_models.py",
     "tests/rem/pruning/test_pruning.py",
     "tests/training/test_run.py",

@@ -7,10 +7,11 @@ nothing. `results/here.json` has the machines.
 """
 
 import argparse
+import json
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import common
-from benchmarks.measure import call_elsewhere
+from benchmarks.measure import ROOT, call_elsewhere, main
 from cli import Parser
 from markdown_table import table
 
 NETWORKS = ("parts_capsnet", "dr_capsnet_small", "efficient_capsnet")
+KNOWN = ROOT / "results" / "here.json"
 # Steps before the first that is measured, in which the memory still grows, and
 # at most so many after.
 _WARM = 12
@@ -38,45 +39,28 @@ _COLUMNS = (
 )
 
 
-def make_parser() -> Parser:
+def parser() -> Parser:
     """Returns the parser of the command."""
-    parser = common.make_parser("here", __doc__)
-    parser.add_argument(
-        "--networks",
-        type=lambda names: names.split(","),
-        default=NETWORKS,
-        help=f"which, instead of {','.join(NETWORKS)}",
+    return Parser(
+        prog="benchmarks/here.py", description=__doc__.splitlines()[0]
     )
-    return parser
-
-
-def _check(options: argparse.Namespace) -> None:
-    from training.models import network
-
-    for name in options.networks:
-        network(name)
-    common.read(options.out / "here.json", [])
 
 
 def run(options: argparse.Namespace) -> None:
     """Measures, and prints the costs here and on each known machine."""
-    known = common.read(options.out / "here.json", [])
+    del options
+    known = json.loads(KNOWN.read_text("utf-8"))
     rows = []
-    for name in options.networks:
+    for name in NETWORKS:
         print(f"training {name} for some steps", flush=True)
-        cost = call_elsewhere("benchmarks.here:measure", name=name)
-        rows.append(_row(name, "this one", cost))
-        rows += [
-            _row(name, title(machine), machine["kept"][name])
-            for machine in known
-            if name in machine["kept"]
-        ]
+        here = call_elsewhere("benchmarks.here:measure", name=name)
+        costs = {"this one": here}
+        costs |= {title(each): each["kept"][name] for each in known}
+        for machine, cost in costs.items():
+            share = cost["system_ms"] / cost["user_ms"]
+            about = {"name": name, "machine": machine, "share": share}
+            rows.append({**about, **cost})
     print(f"\n{table(rows, _COLUMNS, left=2)}")
-
-
-def _row(name: str, machine: str, cost: Mapping[str, Any]) -> dict[str, Any]:
-    share = cost["system_ms"] / cost["user_ms"]
-    return {"name": name, "machine": machine, "share": share, **cost}
 
 
 def title(measured: Mapping[str, Any]) -> str:
@@ -104,8 +88,7 @@ def measure(
     Returns:
         For a step the milliseconds by the clock `ms`, those of all cores
         computing `user_ms` and in the kernel `system_ms`, and the page
-        `faults`; the most megabytes that the process has held, `peak_mb`; and
-        how many `steps` were measured.
+        `faults`.
     """
     import keras
 
@@ -123,7 +106,7 @@ def measure(
     model = models.to_train(network, name)
     count = size.batch * (_WARM + _STEPS)
     images, labels = models.random_data(size._replace(batch=count))
-    clocks: list[Sequence[float]] = []
+    clocks: list[tuple[float, ...]] = []
 
     class Probe(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
         """Reads the clocks after the first steps and after each of the rest."""
@@ -131,10 +114,15 @@ def measure(
         def on_train_batch_end(self, step: int, logs: Any = None) -> None:
             del logs
             if step >= _WARM - 1:
-                clocks.append(_clocks())
-            late = clocks[1:] and clocks[-1][0] - clocks[0][0] > 1e3 * seconds
+                used = resource.getrusage(resource.RUSAGE_SELF)
+                seconds = time.perf_counter(), used.ru_utime, used.ru_stime
+                clocks.append(
+                    (*(1e3 * each for each in seconds), used.ru_minflt)
+                )
+            late = clocks[1:] and clocks[-1][0] - clocks[0][0] > limit
             self.model.stop_training = bool(late)
 
+    limit = 1e3 * seconds
     # As the main job feeds it: arrays of Keras' own leave the memory such that
     # glibc gives back much less.
     batches = stream(
@@ -146,24 +134,11 @@ def measure(
         )
     )
     model.fit(batches, verbose=0, shuffle=False, callbacks=[Probe()])
-    steps = len(clocks) - 1
     names = ("ms", "user_ms", "system_ms", "faults")
     both = zip(names, clocks[0], clocks[-1], strict=True)
-    cost = {key: (after - before) / steps for key, before, after in both}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {**cost, "peak_mb": 1.024e-3 * peak, "steps": steps}
-
-
-def _clocks() -> tuple[float, float, float, float]:
-    """Returns milliseconds by three clocks, and page faults so far."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return (
-        1000 * time.perf_counter(),
-        1000 * used.ru_utime,
-        1000 * used.ru_stime,
-        used.ru_minflt,
-    )
+    steps = len(clocks) - 1
+    return {name: (after - before) / steps for name, before, after in both}
 
 
 if __name__ == "__main__":
-    sys.exit(common.main(make_parser(), run, _check))
+    sys.exit(main(parser(), run))

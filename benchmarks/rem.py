@@ -9,9 +9,6 @@ import numpy as np
 from benchmarks.measure import Row, Settings, interleaved
 from tfcaps import models, rem
 
-_IMAGES = 2_000
-_BATCH = 256
-_ROWS = 20_000
 _LEVELS = 11
 _CLASSES = 10
 _CODES = 1152
@@ -20,8 +17,34 @@ _KEYS = 5_000
 
 def measure(settings: Settings) -> list[Row]:
     """Times evaluation and the dictionary."""
-    rows = _evaluation(64 if settings.quick else _IMAGES, settings)
-    return rows + _dictionary(500 if settings.quick else _ROWS, settings)
+    count = 64 if settings.quick else 2_000
+    images = np.random.default_rng(0).random((count, 28, 28, 1), "float32")
+    labels = np.arange(count) % _CLASSES
+    model = models.dr_capsnet((28, 28, 1), _CLASSES)
+    evaluator = rem.Evaluator(model, _LEVELS)
+    evaluation = {
+        "rem.evaluate": partial(
+            evaluator.run, (images, labels), batch_size=256
+        ),
+        "predict": partial(model.predict, images, batch_size=256, verbose=0),
+    }
+    codes, predicted = draw_codes(500 if settings.quick else 20_000)
+    dictionary = {
+        "CouplingDictionary": lambda: rem.CouplingDictionary(_CLASSES).update(
+            codes, predicted
+        ),
+        "keys as strings": lambda: count_strings(codes, predicted),
+    }
+    return [
+        Row(name, shape, timing, base=base)
+        for candidates, shape, base in (
+            (evaluation, images.shape, "predict"),
+            (dictionary, codes.shape, "CouplingDictionary"),
+        )
+        for name, timing in interleaved(
+            "rem", candidates, settings.rounds
+        ).items()
+    ]
 
 
 def count_strings(codes: Any, predicted: Any) -> list[Counter[str]]:
@@ -30,48 +53,6 @@ def count_strings(codes: Any, predicted: Any) -> list[Counter[str]]:
     for row, j in zip(codes, predicted, strict=True):
         counters[j]["".join(map(str, row.tolist()))] += 1
     return counters
-
-
-def _evaluation(count: int, settings: Settings) -> list[Row]:
-    generator = np.random.default_rng(0)
-    images = generator.random((count, 28, 28, 1), "float32")
-    labels = generator.integers(0, _CLASSES, count)
-    model = models.dr_capsnet((28, 28, 1), _CLASSES)
-    evaluator = rem.Evaluator(model, _LEVELS)
-    timings = interleaved(
-        f"rem, {count} images",
-        {
-            "rem.evaluate": partial(
-                evaluator.run, (images, labels), batch_size=_BATCH
-            ),
-            "predict": partial(
-                model.predict, images, batch_size=_BATCH, verbose=0
-            ),
-        },
-        settings.rounds,
-    )
-    return [
-        Row(name, images.shape, timing, base="predict")
-        for name, timing in timings.items()
-    ]
-
-
-def _dictionary(count: int, settings: Settings) -> list[Row]:
-    codes, predicted = draw_codes(count)
-    timings = interleaved(
-        f"rem, {count} keys of {_CODES} codes",
-        {
-            "CouplingDictionary": lambda: rem.CouplingDictionary(
-                _CLASSES
-            ).update(codes, predicted),
-            "keys as strings": lambda: count_strings(codes, predicted),
-        },
-        settings.rounds,
-    )
-    return [
-        Row(name, codes.shape, timing, base="CouplingDictionary")
-        for name, timing in timings.items()
-    ]
 
 
 def draw_codes(count: int) -> tuple[Any, Any]:

@@ -3,15 +3,14 @@
 python experiments/distortions.py --data-dir ~/tensorflow_datasets \\
     capsules=runs/mnist/model.keras plain=runs/mnist/dense_head.keras
 
-writes results/distortions.json and, from it alone, .md and .png. Several files
+writes results/distortions/mnist.json, .md and .png. Several files
 of one name are seeds of it, and their mean is shown. `training/run.py
 --dense-head` trains the plain convolutional network beside the capsules, alike.
 """
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import Any
@@ -20,8 +19,7 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import common
-from benchmarks.measure import interleaved
+from benchmarks.measure import ROOT, machine, main, write
 from cli import (
     Parser,
     UserError,
@@ -31,25 +29,22 @@ from cli import (
 )
 from markdown_table import markdown, table
 
-_BATCH = 32
-_TURNS = 30
 _NOTHING = "none"
 # Kinds, the units of their strengths, and how strong they are.
 _DISTORTIONS = (
     ("shift", "pixels", (2, 4, 6, 8)),
     ("rotation", "degrees", (10, 20, 30, 45, 60)),
     ("size", "times", (0.6, 0.8, 1.2, 1.4)),
-    ("affine", "of affNIST's range", (1.0,)),
+    ("affine", "of affNIST's range", (1,)),
 )
 _COSTS = (
     ("network", "{name}"),
     ("seeds", "{seeds}"),
     ("parameters", "{parameters:,}"),
     ("million multiply-adds", "{multiply_adds!M:.2f}"),
-    ("ms", "{milliseconds:.2f}"),
 )
 # Told apart without colour too.
-_MARKERS = ("o", "s", "^", "D", "v", "P")
+_MARKERS = "os^DvP"
 
 
 def make_parser() -> Parser:
@@ -60,7 +55,7 @@ def make_parser() -> Parser:
     add = parser.add_argument
     add(
         "models",
-        nargs="*",
+        nargs="+",
         type=named_file,
         metavar="NAME=FILE.keras",
         help="networks, and what they are called; several of one name are "
@@ -77,29 +72,15 @@ def make_parser() -> Parser:
     add(
         "--to",
         type=Path,
-        default=common.ROOT / "results" / "distortions",
+        default=ROOT / "results" / "distortions" / "mnist",
         metavar="PATH",
         help="the table, its data and its figure, without suffix",
-    )
-    add(
-        "--page",
-        action="store_true",
-        help="write table and figure from the data alone, and measure nothing",
     )
     return parser
 
 
-def _check(options: argparse.Namespace) -> None:
-    if options.page:
-        if options.models:
-            raise UserError("--page measures nothing: leave out the networks.")
-        if not options.to.with_suffix(".json").is_file():
-            raise UserError(
-                f"there is no {options.to.with_suffix('.json')}: run without "
-                "--page."
-            )
-    elif not options.models:
-        raise UserError("name at least one network, as NAME=FILE.keras.")
+def check(options: argparse.Namespace) -> None:
+    """Raises `UserError` if a file or a package is missing."""
     for _, file in options.models:
         if not file.is_file():
             raise UserError(f"there is no file {file}.")
@@ -107,17 +88,13 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measures, unless that was done, and writes the three files."""
-    folder, name = options.to.parent, options.to.name
-    if options.page:
-        result = common.read(folder / f"{name}.json", {})
-    else:
-        result = measure(
-            options.models, options.dataset, options.data_dir, options.samples
-        )
+    """Measures, and writes the three files."""
+    result = measure(
+        options.models, options.dataset, options.data_dir, options.samples
+    )
     text = page(result)
-    common.write(folder, name, result, text)
-    draw(result, folder / f"{name}.png")
+    write(options.to.parent, options.to.name, result, text)
+    draw(result, options.to.with_name(f"{options.to.name}.png"))
     print(text)
 
 
@@ -151,7 +128,12 @@ def measure(
     pixels, labels = images.pixels[:samples], labels[:samples]
     loaded = [(name, rem.encoder(read_model(file))) for name, file in models]
     for (_, file), (_, model) in zip(models, loaded, strict=True):
-        _check_fits(model, data, file)
+        known = [*model.inputs[0].shape[1:], model.output_shape[-1]]
+        if known != [*data.image_shape, data.num_classes]:
+            raise UserError(
+                f"{file} is for images and classes {known}; {data.name} has "
+                f"{[*data.image_shape, data.num_classes]}."
+            )
     networks: dict[str, Any] = {
         name: {
             "seeds": sum(other == name for other, _ in loaded),
@@ -164,13 +146,6 @@ def measure(
         }
         for name, model in loaded
     }
-    batch = Images(np.resize(pixels, (_BATCH, *pixels.shape[1:])))[:]
-    calls = {
-        name: partial(model.predict_on_batch, batch)
-        for name, model in reversed(loaded)  # one seed of each
-    }
-    for name, timing in interleaved("distortions", calls, _TURNS).items():
-        networks[name]["milliseconds"] = round(timing["ms"], 2)
     for key, moved in _sets(pixels):
         print(f"distortion: {key}", flush=True)
         for name, model in loaded:
@@ -178,36 +153,25 @@ def measure(
             right = float(np.mean(np.argmax(answers, axis=-1) == labels))
             networks[name]["accuracy"].setdefault(key, []).append(right)
     return {
-        "machine": common.machine(),
+        "machine": machine(),
         "dataset": dataset,
         "images": len(labels),
         "networks": networks,
     }
 
 
-def _check_fits(model: Any, data: Any, file: Path) -> None:
-    takes = tuple(model.inputs[0].shape[1:])
-    if takes != data.image_shape or model.output_shape[-1] != data.num_classes:
-        raise UserError(
-            f"{file} takes images of {list(takes)} and knows "
-            f"{model.output_shape[-1]} classes; {data.name} has "
-            f"{list(data.image_shape)} and {data.num_classes}."
-        )
-
-
-def _sets(pixels: Any) -> list[tuple[str, Any]]:
-    """Returns the test images under each distortion, always the same."""
+def _sets(pixels: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the test images under each distortion, always the same."""
     import numpy as np
 
     from training.augmentation import warped
 
-    sets = [(_NOTHING, pixels)]
+    yield _NOTHING, pixels
     for kind, _, strengths in _DISTORTIONS:
         for strength in strengths:
             draw = np.random.default_rng(0)
             places = _places(kind, strength, len(pixels), draw)
-            sets.append((_key(kind, strength), warped(pixels, *places)))
-    return sets
+            yield f"{kind} {strength}", warped(pixels, *places)
 
 
 def _places(
@@ -235,40 +199,31 @@ def _places(
     return maps, offsets
 
 
-def _key(kind: str, strength: float) -> str:
-    return f"{kind} {strength:g}"
-
-
 def page(result: Mapping[str, Any]) -> str:
     """Returns the tables of what `measure` returned."""
     networks = result["networks"]
     costs = [{"name": name, **network} for name, network in networks.items()]
-    first = next(iter(networks.values()))
+    units = {kind: unit for kind, unit, _ in _DISTORTIONS}
     rows = [("test images", *networks)]
-    for key in first["accuracy"]:
+    for key in next(iter(networks.values()))["accuracy"]:
+        kind, _, strength = key.partition(" ")
+        title = f"{kind}, {strength} {units.get(kind)}"
         rights = [network["accuracy"][key] for network in networks.values()]
-        rows.append((_described(key), *map(_percent, rights)))
+        rows.append(
+            (
+                "as they are" if key == _NOTHING else title,
+                *map(_percent, rights),
+            )
+        )
     about = result["machine"]
     return (
         "# Distorted test images\n\n"
         f"{result['images']:,} test images of {result['dataset']}, accuracy in "
-        "%; ± is the standard deviation over seeds. Milliseconds are those of "
-        f"a batch of {_BATCH} in Keras, the median of {_TURNS} turns of all "
-        "networks. Parameters are those that are not zero.\n\n"
-        f"{table(costs, _COSTS)}\n\n{markdown(rows)}\n\n"
+        "%; ± is the standard deviation over seeds. Parameters are those that "
+        f"are not zero.\n\n{table(costs, _COSTS)}\n\n{markdown(rows)}\n\n"
         f"{about['date']}, commit {about['commit']}, {about['cpu']}, "
         f"{about['cores']} cores.\n"
     )
-
-
-def _described(key: str) -> str:
-    units = {kind: unit for kind, unit, _ in _DISTORTIONS}
-    kind, _, strength = key.partition(" ")
-    if key == _NOTHING:
-        return "as they are"
-    if kind == "affine":
-        return "affine, as affNIST draws"
-    return f"{kind}, {strength} {units[kind]}"
 
 
 def _percent(rights: Sequence[float]) -> str:
@@ -282,11 +237,12 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     from tfcaps.viz.drawing import colour, figure
 
     curves = [each for each in _DISTORTIONS if each[-1][1:]]
-    page = figure(3.4 * len(curves), 3.2)
-    panels = page.subplots(1, len(curves), sharey=True)
+    page, [panels] = figure(
+        3.4 * len(curves), 3.2, 1, len(curves), grid=True, sharey=True
+    )
     for panel, (kind, unit, strengths) in zip(panels, curves, strict=True):
-        points = {_key(kind, strength): strength for strength in strengths}
-        points[_NOTHING] = 1.0 if kind == "size" else 0.0
+        points = {f"{kind} {strength}": strength for strength in strengths}
+        points[_NOTHING] = 1 if kind == "size" else 0
         places = sorted(points.items(), key=lambda point: point[1])
         for number, (name, network) in enumerate(result["networks"].items()):
             panel.plot(
@@ -298,7 +254,6 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 label=name,
             )
         panel.set_xlabel(f"{kind}, {unit}")
-        panel.grid(alpha=0.3)
     panels[0].set_ylabel("accuracy, %")
     panels[0].legend(frameon=False, fontsize="small")
     with write_atomically(path) as file:
@@ -306,4 +261,4 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(common.main(make_parser(), run, _check))
+    sys.exit(main(make_parser(), run, check))

@@ -2,9 +2,11 @@
 
 python experiments/run.py table_9 --data-dir ~/tensorflow_datasets
 
-Each run is a process of its own, `training/run.py --bare`. What is finished is
-not repeated, so the same command goes on after Ctrl-C or a crash, and ends with
-the same table. A run whose data are not at hand is shown as not run.
+Each run is a process of its own, `training/run.py --bare`, one after the other;
+on several devices give the command on each, with another `--only`. What is
+finished is not repeated, so the same command goes on after Ctrl-C or a crash,
+and ends with the same table. A run whose data are not at hand is shown as not
+run.
 
 python experiments/run.py table_9 --quick            does it work at all?
 python experiments/run.py --collect runs/table_9-short --to results/table_9
@@ -12,6 +14,7 @@ python experiments/run.py --tables results/*         from runs.jsonl alone
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +26,6 @@ if __name__ == "__main__":
 from cli import (
     Parser,
     UserError,
-    at_least_one,
     check_installed,
     number,
     run_loading,
@@ -61,7 +63,6 @@ def make_parser() -> Parser:
         metavar="FOLDER",
         help="where runs and tables go (default: one in runs/)",
     )
-    add("--jobs", type=at_least_one, default=1, help="runs at the same time")
     add(
         "--collect",
         type=Path,
@@ -113,7 +114,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _load() -> Callable[[argparse.Namespace], None]:
     start_quietly()
-    from experiments import figures, folder, jobs, table  # noqa: F401
+    from experiments import figures, job, table  # noqa: F401
 
     return work
 
@@ -141,7 +142,7 @@ def _run(options: argparse.Namespace) -> None:
     """Runs what is not finished, and writes the table."""
     from experiments import figures, table
     from experiments.folder import ExperimentFolder
-    from experiments.jobs import Jobs
+    from experiments.job import train
 
     recipe = options.recipe
     if recipe is None and options.name in TABLES_OF_THE_PAPER:
@@ -160,8 +161,21 @@ def _run(options: argparse.Namespace) -> None:
     folder.begin()
     # It compares settings, and shows what is still to be run.
     table.write(folder)
-    jobs = Jobs(wanted, options.data_dir, options.jobs)
-    jobs.run(after_each=lambda: table.write(folder))
+    # As Ctrl-C: no process is left behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    to_do = [run for run in wanted if run.record is None]
+    print(f"{len(wanted)} runs, {len(to_do)} to do", flush=True)
+    hopeless: set[str] = set()
+    for k, run in enumerate(to_do, start=1):
+        # What is wrong before the training has nothing to do with the seed.
+        if run.name not in hopeless:
+            position = f"[{k}/{len(to_do)}] {run}"
+            print(f"{position}: {run.path}/log.txt", flush=True)
+            ended = train(run, options.data_dir)
+            print(f"{position}: {ended}", flush=True)
+            if ended.startswith("not run:"):
+                hopeless.add(run.name)
+            table.write(folder)
     print(f"\n{table.write(folder)}\ntable: {folder.path}/table.md")
     for picture in figures.write(folder):
         print(f"figure: {folder.path}/{picture}")

@@ -295,6 +295,7 @@ def test_network(row, rng, kinds):
     )
     assert_equal_specs(outputs, specs)
     lengths = outputs["lengths"] if isinstance(outputs, dict) else outputs
+    assert keras.backend.standardize_dtype(lengths.dtype) == "float32"
     assert_activations(lengths)
 
 

@@ -30,12 +30,6 @@ def begin(
 ) -> None:
     """Begins the strategy of the settings.
 
-    Args:
-        model: Compiled, and not yet trained.
-        config: Settings of this training.
-        data: Images and labels; the validation images guard `iterative`.
-        batches: Those of the training.
-
     Raises:
         UserError: If the strategy needs validation images and there are none.
     """

@@ -15,14 +15,12 @@ from tests.experiment_runs import (
     command,
     row,
 )
-from training import runs_file
 
 _KEPT = sorted(
     path.parent
     for path in (Path(__file__).parents[2] / "results").glob("*/runs.jsonl")
     if (path.parent / "experiment.json").exists()
 )
-every_kept = pytest.mark.parametrize("path", _KEPT, ids=lambda p: p.name)
 
 
 def collect(tmp_path, out="out"):
@@ -44,7 +42,7 @@ def test_what_is_collected_makes_the_same_table(tmp_path, fake):
     (out / "good/seed-0/metrics.jsonl").write_text("{}\n")
     assert collect(tmp_path) == 0
     assert names(kept) == [
-        "experiment.json", "runs.jsonl", "table.csv", "table.md",
+        "experiment.json", "runs.jsonl", "table.md",
     ]  # fmt: skip
     assert [(line["name"], line["seed"]) for line in lines(tmp_path)] == [
         ("good", 0), ("good", 1), ("good", 2),
@@ -57,12 +55,11 @@ def test_what_is_collected_makes_the_same_table(tmp_path, fake):
     for part in ("environment", "seconds", "rem"):
         text = (out / f"good/seed-0/{part}.json").read_text()
         assert first[part] == json.loads(text)
-    for name in ("table.md", "table.csv"):
-        text = (kept / name).read_bytes()
-        assert text == (out / name).read_bytes()
-        (kept / name).unlink()
-        assert command("--tables", kept, tmp_path / "data") == 0
-        assert (kept / name).read_bytes() == text
+    text = (kept / "table.md").read_bytes()
+    assert text == (out / "table.md").read_bytes()
+    (kept / "table.md").unlink()
+    assert command("--tables", kept, tmp_path / "data") == 0
+    assert (kept / "table.md").read_bytes() == text
 
 
 def test_further_seeds_come_to_those_that_are_kept(tmp_path, fake):
@@ -97,7 +94,7 @@ def test_what_is_kept_must_be_of_the_experiment(tmp_path, fake, capsys):
     assert command("--tables", tmp_path / "kept") == 2
     message = capsys.readouterr().err
     assert "kept/runs.jsonl, line 1, has epochs=8" in message
-    assert "collect it anew, or remove the line." in message
+    assert "run it anew in another folder, or remove it." in message
     # A run with other settings may replace it, but not stand beside it.
     assert command("table_1", "--out", tmp_path / "b", "--seeds", 1) == 0
     assert collect(tmp_path, "b") == 2
@@ -136,32 +133,18 @@ def test_nothing_is_collected_into_run_folders(tmp_path, fake, capsys):
     assert not (tmp_path / "kept/runs.jsonl").exists()
 
 
-@every_kept
+@pytest.mark.parametrize("path", _KEPT, ids=lambda path: path.name)
 def test_tables_in_the_repository_are_those_of_its_runs(path, tmp_path):
     copy = ExperimentFolder.open(path).collect(tmp_path / "copy")
     experiment_table.write(copy)
-    for name in ("runs.jsonl", "table.md", "table.csv"):
+    # As many lines: all runs are of the experiment.
+    for name in ("runs.jsonl", "table.md"):
         assert (path / name).read_bytes() == (copy.path / name).read_bytes()
     for picture in experiment_figures.write(copy):
         data = Path(picture).with_suffix(".json")
         assert (path / data).read_bytes() == (copy.path / data).read_bytes()
 
 
-@every_kept
-def test_runs_in_the_repository_are_all_of_their_experiment(path):
-    kept = runs_file.read_file(path / "runs.jsonl")
-    runs = {(run.name, run.seed) for run in ExperimentFolder.open(path).runs()}
-    assert kept and {run.key for run in kept} <= runs
-
-
 def test_the_table_of_named_parts_is_that_of_its_runs():
     folder = _KEPT[0].parent / "named_parts"
     assert (folder / "table.md").read_text("utf-8") == named_parts.page(folder)
-
-
-def test_experiments_in_the_repository_are_in_one_file_each():
-    results = _KEPT[0].parent
-    assert [
-        p.parent for p in sorted(results.glob("*/experiment.json"))
-    ] == _KEPT
-    assert not [path for path in results.glob("*/*") if path.is_dir()]

@@ -7,7 +7,17 @@ import pytest
 from tests.backends import compiled, nightly_on_jax
 from tests.registry import LAYERS, parametrize
 from tests.tolerance import assert_all_close, assert_close
-from tfcaps.layers import CapsuleConv2D, PrimaryCaps, PrimaryMatrixCaps
+from tfcaps.layers import (
+    CapsuleConv2D,
+    Length,
+    PrimaryCaps,
+    PrimaryMatrixCaps,
+    Squash,
+)
+
+WITH_WEIGHTS = [
+    case for case in LAYERS if case.public_class not in (Length, Squash)
+]
 
 
 # XLA takes long. The variants of routed layers are compiled in
@@ -24,7 +34,6 @@ def test_compiled_outputs_are_those_of_eager_calls(case, rng):
 @parametrize(LAYERS)
 def test_rows_of_batches_of_any_size_do_not_influence_each_other(case, rng):
     model = case.model()
-    assert model.count_params() == case.num_parameters
     inputs = case.random_inputs(rng, 5)
     together = keras.tree.flatten(model(inputs))
     for value, spec in zip(together, model.outputs, strict=True):
@@ -43,7 +52,7 @@ def test_rows_of_batches_of_any_size_do_not_influence_each_other(case, rng):
         assert_close(output[0], wanted[0])
 
 
-@parametrize([case for case in LAYERS if case.num_parameters])
+@parametrize(WITH_WEIGHTS)
 def test_one_training_step_changes_every_weight(case, rng):
     model = case.model()
     # Tracing takes long.
@@ -82,7 +91,7 @@ def test_other_precisions_stay_finite_and_close(case, policy, rng):
 
 
 @nightly_on_jax
-@parametrize([case for case in LAYERS if case.num_parameters])
+@parametrize(WITH_WEIGHTS)
 def test_a_frozen_layer_is_still_frozen_once_it_is_loaded(case, tmp_path):
     model = case.model()
     for layer in model.layers:

@@ -117,7 +117,7 @@ def with_templates(
     model: keras.Model,
     images: Any = None,
     *,
-    template_size: int = 11,
+    template_size: int | None = 11,
 ) -> keras.Model:
     """Returns a network of parts with the outputs that it is trained on.
 
@@ -139,7 +139,8 @@ def with_templates(
             that has been trained: its templates become what its types stand
             for. Defaults to `None`, which draws them at random.
         template_size: Int, odd. Rows and columns of the picture of a type, in
-            pixels. Defaults to `11`.
+            pixels; or `None` for no pictures and no `reconstruction`, as of a
+            network on a backbone. Defaults to `11`.
 
     Returns:
         A functional model from images to a dict: `evidence` `[b, j]`, the
@@ -172,6 +173,8 @@ def with_templates(
 
     copy = graphs.clone_with_call(model, call)
     pixels = copy.input
+    if template_size is None:
+        return keras.Model(pixels, seen, name=model.name)
     soft = SoftParts(parts.window, parts.power)(seen["presence"])
     decoder = TemplateDecoder(
         pixels.shape[1:],

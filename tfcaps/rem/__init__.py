@@ -6,18 +6,17 @@ from tfcaps.graphs import encoder
 from tfcaps.ops import quantize
 from tfcaps.rem.compaction.compact import compact
 from tfcaps.rem.evaluation.evaluate import Evaluator as Evaluator
+from tfcaps.rem.evaluation.evaluate import Report as Report
 from tfcaps.rem.evaluation.evaluate import evaluate
 from tfcaps.rem.evaluation.faithfulness import (
     Faithfulness as Faithfulness,
 )
-from tfcaps.rem.evaluation.faithfulness import faithfulness
+from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
 from tfcaps.rem.evaluation.levels import LevelSearch as LevelSearch
 from tfcaps.rem.evaluation.levels import find_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import TreesOnParts as TreesOnParts
 from tfcaps.rem.evaluation.named_parts import named_parts, trees_on_parts
-from tfcaps.rem.evaluation.report import Report as Report
-from tfcaps.rem.evaluation.silencing import tree_lengths
 from tfcaps.rem.maps import coupling_maps, explanation
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds

@@ -18,8 +18,6 @@ from tfcaps.rem.evaluation import faithfulness as measures
 
 IMAGES = np.random.default_rng(3).random((12, 8, 8, 1), dtype=np.float32)
 LABELS = np.arange(12) % 3
-# For tests that look at the measures of all images only.
-FEW = {"random_samples": 2, "stability_samples": 1}
 
 
 def test_of_a_network_whose_tree_is_everything():
@@ -160,7 +158,7 @@ def check(model, inside, names, layer=None, **arguments):
     shape = model.input["images"] if isinstance(model.input, dict) else None
     shape = (model.input if shape is None else shape).shape[1:]
     images = np.random.default_rng(1).random((12, *shape), dtype="float32")
-    report = rem.faithfulness(model, (images, LABELS), layer=layer, **FEW)
+    report = rem.faithfulness(model, (images, LABELS), layer=layer, draws=1)
     rows = keras.Model(
         rem.encoder(model).input, model.get_layer(inside).output
     )(images)
@@ -312,7 +310,7 @@ def test_evaluate_has_faithfulness_if_asked_for():
 def test_wrong_arguments_are_errors():
     model = tiny_capsnet()
     data = IMAGES, LABELS
-    for name in ("samples", "draws", "random_samples"):
+    for name in ("samples", "draws"):
         message = f"`{name}` must be at least 1. Received: {name}=0"
         with pytest.raises(ValueError, match=message):
             rem.faithfulness(model, data, **{name: 0})

@@ -147,8 +147,8 @@ def test_a_layer_may_say_where_its_children_are(batch_size):
         ({"levels": 1}, "`levels` must be an integer of at least 2"),
         ({"levels": 257}, r"must be in \[2, 256\].* Received: levels=257"),
         ({"mode": "up"}, "`mode`"),
-        ({"images": IMAGES[:0]}, "at least one image"),
-        ({"images": []}, "at least one image"),
+        ({"images": IMAGES[:0]}, "data set has no samples"),
+        ({"images": []}, "data set has no samples"),
         ({"images": 3}, r"must be \(images, labels\) or an iterable"),
     ],
 )

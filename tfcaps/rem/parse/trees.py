@@ -14,12 +14,17 @@ from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
 from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_levels, check_mode, quantize
-from tfcaps.rem.batches import predict_batches
-from tfcaps.rem.parse.couplings import Levels, quantize_couplings, shown_outputs
+from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
+from tfcaps.rem.finite import check_weights
+from tfcaps.rem.parse.couplings import (
+    Levels,
+    quantize_couplings,
+    shown_outputs,
+    with_couplings,
+)
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
-from tfcaps.rem.parse.receptive_fields import receptive_fields
-from tfcaps.rem.parse.with_couplings import with_couplings
+from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
 
@@ -219,10 +224,7 @@ def trees(
     }
     parts = list(iter_trees(model, images, levels, **options))
     if not parts:
-        raise ValueError(
-            "The data set has no samples. A generator can be read only once; "
-            "pass arrays or a `tf.data.Dataset`."
-        )
+        raise ValueError(NO_SAMPLES)
     return Trees.joined(parts)
 
 
@@ -256,9 +258,16 @@ def iter_trees(
         if not isinstance(levels, (Sequence, Mapping)):
             check_levels(levels)
         model = quantize_couplings(model, levels, mode=mode)
-    network = _TreeNetwork(model, mode)
-    for outputs in predict_batches(network.model, images, batch_size):
-        yield network.trees(outputs, couplings)
+    model = encoder(model)
+    network = TreeNetwork(model, mode)
+    check_weights(model.weights)  # a ReLU may make zeros of what is no number
+    batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
+    for part in (part for part, _ in batches if len(part)):
+        found = network(part)
+        if not couplings:
+            none = found.couplings[..., :0].copy()
+            found = dataclasses.replace(found, couplings=none)
+        yield found
 
 
 def _joined(arrays: Sequence[Array]) -> Array:
@@ -284,23 +293,38 @@ class _Call(NamedTuple):
     couplings: Tensor
 
 
-class _TreeNetwork:
-    """A model from images to all that their trees are made of."""
+class TreeNetwork:
+    """A network from its inputs to all that their trees are made of.
 
-    def __init__(self, model: keras.Model, mode: str):
-        model = encoder(model)
-        layer = last_routed_layer(model)
-        copy, calls = connected_calls(model, layer)
+    Args:
+        network: A functional model, as `encoder` returns it, or its upper part.
+        mode: Kind of the levels of codes where its routing does not round.
+
+    Attributes:
+        model: The network from the same inputs to what trees are made of.
+        poses: What the last layer gives besides, a tensor of this network.
+        layers: Names of the fully connected layers, from input to output.
+        grid: How the children of the last one are arranged, `(h, w, t)`, or
+            `(i,)` where they have no positions.
+        num_classes: Int.
+        fields: The receptive fields of the children, or `None` where these have
+            no positions, or the input is no image of a known size.
+    """
+
+    def __init__(self, network: keras.Model, mode: str = "midtread"):
+        layer = last_routed_layer(network)
+        copy, calls = connected_calls(network, layer)
         last = calls[-1]
         shown = {"poses": last.poses, "couplings": last.couplings}
         outputs = shown_outputs(copy, shown)
-        del outputs["poses"]
+        self.poses = outputs.pop("poses")
         outputs |= _Children(layer)(last.children, last.activations)
         outputs["hidden"] = [
             [_Children(c.layer)(*c[1:3])["activations"], c.couplings]
             for c in calls[:-1]
         ]
-        self.model = keras.Model(copy.input, outputs, name=model.name)
+        self.model = keras.Model(copy.input, outputs, name=network.name)
+        self.layers = [call.layer.name for call in calls]
         self._thresholds = tuple(
             tree_threshold(call.layer.routing, call.couplings.shape[-1])
             for call in calls
@@ -313,19 +337,20 @@ class _TreeNetwork:
                 f"`levels` must be in [2, {_MOST_LEVELS}], so that a code is a "
                 f"byte. Received: levels={self._levels}."
             )
-        children = last.couplings.shape[1]
-        grid: tuple[int, ...] = (children,)
+        children, self.num_classes = last.couplings.shape[1:]
+        self.grid: tuple[int, ...] = (children,)
         if isinstance(layer, ClassCaps):
-            grid = layer.children_shape(last.children.shape)
-        self._types = np.arange(children) % grid[-1]
-        self._places = np.full((children, 2), np.nan)
-        image = tuple(copy.inputs[0].shape[1:])
-        if len(grid) == 3 and grid[0] * grid[1] > 1:
-            if len(image) == 3 and None not in image:
-                self._places = receptive_fields(model).child_centres
+            self.grid = layer.children_shape(last.children.shape)
+        self._types = np.arange(children) % self.grid[-1]
+        self.fields: ReceptiveFields | None = None
+        image = network.inputs[0].shape[1:]
+        if len(self.grid) == len(image) == 3 and None not in image:
+            if self.grid[0] * self.grid[1] > 1:
+                self.fields = receptive_fields(network)
 
-    def trees(self, outputs: dict[str, Any], couplings: bool) -> Trees:
+    def __call__(self, inputs: Any) -> Trees:
         """Returns the trees of a batch."""
+        outputs = predict(self.model, inputs)
         lengths, links = outputs["lengths"], outputs["couplings"]
         predicted = lengths.argmax(axis=-1)
         towards = np.take_along_axis(
@@ -334,11 +359,14 @@ class _TreeNetwork:
         codes = quantize(towards, self._levels, mode=self._mode)
         places = outputs.get("places")
         if places is None:
-            places = np.broadcast_to(self._places, (*towards.shape, 2))
+            places = np.full(2, np.nan)
+            if self.fields is not None:
+                places = self.fields.child_centres
+            places = np.broadcast_to(places, (*towards.shape, 2))
         return Trees(
             predicted=predicted.astype(np.int32),
             lengths=lengths,
-            couplings=links if couplings else links[..., :0].copy(),
+            couplings=links,
             towards=towards,
             codes=ops.convert_to_numpy(codes).astype(np.uint8),
             in_tree=in_tree(towards, self._thresholds[-1]),
