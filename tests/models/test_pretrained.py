@@ -106,21 +106,3 @@ def test_packing_changes_no_weight_and_makes_the_same_file_again(tmp_path):
     again = keras.saving.load_model(tmp_path / "one.keras")
     for old, new in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(np.asarray(new), np.asarray(old))
-
-
-<<<<<<< HEAD
-def test_images_are_moved_and_their_edge_is_repeated():
-    image = np.arange(9.0).reshape(1, 3, 3, 1)
-    moved = pretrained.shifted(image, 1, 0)[0, ..., 0]
-    np.testing.assert_array_equal(moved, [[0, 1, 2], [0, 1, 2], [3, 4, 5]])
-    moved = pretrained.shifted(image, 0, -2)[0, ..., 0]
-    np.testing.assert_array_equal(moved, [[2, 2, 2], [5, 5, 5], [8, 8, 8]])
-=======
-def test_a_network_goes_to_the_hub_and_comes_back(tmp_path, monkeypatch, rng):
-    hub.install(tmp_path, monkeypatch)
-    model = load_pretrained("figures")
-    keras.saving.save_model(model, "hf://somebody/figures")
-    loaded = keras.saving.load_model("hf://somebody/figures")
-    images = rng.random((2, 32, 32, 1), dtype="float32")
-    assert_close(np.asarray(loaded(images)), np.asarray(model(images)))
->>>>>>> main
