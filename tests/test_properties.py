@@ -312,7 +312,8 @@ def largest_with_gradient(chosen, dtype, is_factored):
 
     Above this the derivative, or its rounding error, may be beyond the type.
     """
-    full = getattr(chosen, "differentiates_loop", False)
+    full = getattr(chosen, "gradient", "last") == "full"
+    full = full and getattr(chosen, "iterations", 1) > 1
     if is_factored and isinstance(chosen, routing.ScaledDistanceRouting):
         # Squared poses, over lengths of 1e-19 and a mean distance of 1e-12.
         return 1e3
