@@ -64,7 +64,7 @@ class RunFolder:
             staged = Path(tempfile.mkdtemp(dir=self.path.parent, prefix=prefix))
             folder = RunFolder(staged, self.config)
             folder.write_json("config.json", dataclasses.asdict(self.config))
-            folder.write_json("environment.json", _environment())
+            folder.write_json("environment.json", environment())
             staged.chmod(0o755)  # mkdtemp makes folders private
             staged.rename(self.path)
         except OSError as error:
@@ -123,7 +123,7 @@ class RunFolder:
                 if leftover.is_file():
                     leftover.unlink()
         if not environment.exists():
-            folder.write_json("environment.json", _environment())
+            folder.write_json("environment.json", environment())
         return folder
 
     def model_path(self, name: str) -> Path:
@@ -281,7 +281,8 @@ def read_model(path: Path) -> keras.Model:
         ) from error
 
 
-def _environment() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
+    """Returns versions, devices and commit of this process, for JSON."""
     versions = {package: version_of(package) for package in _PACKAGES}
     return {
         "python": platform.python_version(),
