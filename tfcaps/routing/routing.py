@@ -125,9 +125,13 @@ class Routing(abc.ABC):
 
     @property
     def differentiates_loop(self) -> bool:
-        """True if gradients go through a loop of iterations."""
+        """True if gradients go through a loop of iterations.
+
+        The first and the last iteration stand outside, and `repeat` makes no
+        loop of a single one.
+        """
         through = getattr(self, "gradient", "last") == "full"
-        return through and getattr(self, "iterations", 1) > 1
+        return through and getattr(self, "iterations", 1) > 3
 
     @property
     def vote_passes(self) -> int:
