@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_close
@@ -23,8 +22,9 @@ def of_dots():
     classes = ConstellationCaps(2)
     lengths = classes(*parts(images), return_activations=True)[1]
     model = keras.Model(images, lengths)
-    parts.conv.set_weights([20.0 * np.eye(3)[None, None], [-10.0] * 3])
-    parts.nothing_conv.set_weights([np.zeros((1, 1, 3, 1)), [0.0]])
+    kernel, bias = 20.0 * np.eye(3)[None, None], np.full(3, -10.0)
+    parts.conv.set_weights([kernel, bias])
+    parts.nothing_conv.set_weights([np.zeros((1, 1, 3, 1)), np.zeros(1)])
     classes.blueprint.assign(BLUEPRINT / classes.side)
     return model
 
