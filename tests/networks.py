@@ -107,6 +107,16 @@ def backbone_parts_capsnet(input_shape, num_classes, **settings):
     )
 
 
+def backbone_constellation_capsnet(input_shape, num_classes, **settings):
+    """Returns `models.backbone_constellation_capsnet` on the same backbone."""
+    return models.backbone_constellation_capsnet(
+        _backbone(input_shape[-1]),
+        num_classes,
+        input_shape=input_shape,
+        **settings,
+    )
+
+
 # Every public network, by its name, for three classes.
 SMALL_NETWORKS = {
     "affine_capsnet": partial(models.affine_capsnet, (8, 8, 1), 3, **_STEM),
@@ -119,6 +129,9 @@ SMALL_NETWORKS = {
         primary_dim=4,
         primary_kernel_size=3,
         class_dim=4,
+    ),
+    "backbone_constellation_capsnet": partial(
+        backbone_constellation_capsnet, (8, 8, 1), 3
     ),
     "backbone_parts_capsnet": partial(
         backbone_parts_capsnet,
@@ -182,6 +195,7 @@ SMALL_NETWORKS = {
 _SLOW = (
     "affine_capsnet",
     "backbone_capsnet",
+    "backbone_constellation_capsnet",
     "backbone_parts_capsnet",
     "deepcaps",
     "efficient_conv_capsnet",
