@@ -21,7 +21,7 @@ PART = (
     "tests/rem/evaluation/test_evaluate.py",
     "tests/export/test_save.py",
     "tests/losses/test_losses.py",
-    "tests/models/test_models.py",
+    "tests/models/test_networks.py",
     "tests/rem/pruning/test_pruning.py",
     "tests/training/test_run.py",
     "tests/rem/pruning/test_sensitivity.py",

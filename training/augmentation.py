@@ -45,10 +45,8 @@ class Augmentation:
         if self.flip:
             mirrored = draw.random((len(images), 1, 1, 1)) < 0.5
             images = np.where(mirrored, images[:, :, ::-1], images)
-        if self.zoom:
+        if self.zoom or self.rotation:
             images = self._moved(images, draw, shift=0, flip=False)
-        elif self.rotation:
-            images = rotated(images, self.rotation, draw)
         return images
 
     def _moved(
@@ -117,16 +115,6 @@ def cropped(
         for image, (top, left) in zip(images, places, strict=True)
     ]
     return np.array(windows).reshape(-1, *sides, images.shape[3])
-
-
-def rotated(images: Pixels, limit: float, draw: np.random.Generator) -> Pixels:
-    """Turns each image by up to `limit` degrees; what comes in is 0."""
-    angles = draw.uniform(-limit, limit, len(images))
-    turned = [
-        by_pillow(image, "rotate", angle, _BILINEAR)
-        for image, angle in zip(images, angles, strict=True)
-    ]
-    return np.array(turned, images.dtype).reshape(images.shape)
 
 
 def warped(

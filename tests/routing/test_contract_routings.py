@@ -110,9 +110,10 @@ def test_levels_round_the_last_couplings_only(case, mode, rng):
 
 
 @nightly_on_jax
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @parametrize(ROUTINGS)
-def test_routing_is_in_float32_unless_votes_are_wider(case, dtype, rng):
+def test_routing_is_in_float32_unless_votes_are_wider(case, rng):
+    arguments = case.random_arguments(rng)
+
     def routed(dtype, arguments):
         votes, activations, weights = keras.tree.map_structure(
             lambda x: keras.ops.cast(x, dtype), arguments
@@ -121,12 +122,14 @@ def test_routing_is_in_float32_unless_votes_are_wider(case, dtype, rng):
             votes, activations, **weights
         )
 
-    given, actual = routed(dtype, case.random_arguments(rng))
-    _, expected = routed("float32", given)
-    is_wide = dtype == "float64"
-    for tensor, wanted in zip(actual, expected, strict=True):
-        assert tensor.dtype.name == (dtype if is_wide else "float32")
-        assert_close(tensor, wanted, atol=1e-5 if is_wide else 0.0, rtol=0.0)
+    for dtype in ("float16", "bfloat16", "float64"):
+        given, actual = routed(dtype, arguments)
+        _, expected = routed("float32", given)
+        is_wide = dtype == "float64"
+        for tensor, wanted in zip(actual, expected, strict=True):
+            assert tensor.dtype.name == (dtype if is_wide else "float32")
+            tolerance = 1e-5 if is_wide else 0.0
+            assert_close(tensor, wanted, atol=tolerance, rtol=0.0)
 
 
 def routed_with_gradients(routing, votes, activations, weights):
