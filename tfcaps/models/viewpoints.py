@@ -150,7 +150,7 @@ class Viewpoints(keras.layers.Layer):
         found = ops.concatenate(
             [pose.place, angle * (180 / np.pi), size], axis=-1
         )
-        # Upright, and where the best class stands.
+        # The image as it is: upright, at the likeliest place.
         upright = ops.concatenate(
             [found[:, :1, :2], 0 * angle[:, :1], 1 + 0 * size[:, :1]], axis=-1
         )
