@@ -12,7 +12,7 @@ GPU := $(if $(shell command -v nvidia-smi 2>/dev/null),gpu)
 # What depends on the backend. JAX compiles every operation of every shape, so
 # NIGHTLY=1 has the rest. Training on JAX is in tests/training/test_devices.py.
 ON_JAX := tests/routing tests/layers/test_contract_layers.py tests/test_ops.py \
-	tests/losses/test_margin.py tests/rem/pruning/test_sensitivity.py
+	tests/losses/test_losses.py tests/rem/pruning/test_sensitivity.py
 ifdef NIGHTLY
 ON_JAX += tests/losses tests/viz/test_viz.py \
 	$(addprefix tests/layers/test_,$(addsuffix .py, \

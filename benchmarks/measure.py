@@ -1,24 +1,45 @@
-"""Times candidates side by side, and calls functions in fresh processes."""
+"""Times candidates side by side, also in fresh processes, and writes tables."""
 
 import ctypes
+import datetime
 import importlib
 import json
 import math
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_ROOT = Path(__file__).resolve().parents[1]
+from cli import Parser, run_loading, start_quietly
+from markdown_table import table
+
+ROOT = Path(__file__).resolve().parents[1]
 # Shorter calls are repeated within a turn until it is about so long.
 _TURN_SECONDS = 0.02
+# No further turn is begun after so many seconds, but for the first three.
+_SECONDS = 60.0
 _FEWEST_ROUNDS = 3
 _STEPS = 5
 _CLEAR = Path("/proc/self/clear_refs")
+_SHOWN = ("tensorflow", "jax", "keras")
+_COLUMNS = (
+    ("part", "{part}"),
+    ("what", "{name}"),
+    ("inputs", "{inputs!x}"),
+    ("forward, ms", "{forward}"),
+    ("ratio", "{forward_ratio}"),
+    ("step, ms", "{step}"),
+    ("ratio", "{step_ratio}"),
+    ("peak, MB", "{peak_mb}"),
+    ("process, MB", "{process_mb}"),
+    ("ratio is to", "{base}"),
+)
 
 
 class Settings(NamedTuple):
@@ -55,11 +76,110 @@ class Row(NamedTuple):
     process_mb: float | None = None
 
 
+def results_parser(name: str, description: str | None) -> Parser:
+    """Returns the parser of a benchmark, which knows where results go."""
+    first = (description or "").partition("\n")[0]
+    parser = Parser(prog=f"benchmarks/{name}.py", description=first)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "results",
+        metavar="FOLDER",
+        help="where the files are (default: results/)",
+    )
+    return parser
+
+
+def main(
+    parser: Parser,
+    run: Callable[[Namespace], None],
+    check: Callable[[Namespace], None] = lambda options: None,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Checks flags, then loads TensorFlow and runs; returns the exit status."""
+
+    def load() -> Callable[[Namespace], None]:
+        start_quietly()
+        return run
+
+    return run_loading(parser, load, check, argv)
+
+
+def write(folder: Path, name: str, data: Any, text: str) -> None:
+    """Writes data and the page made of them, `name.json` and `name.md`."""
+    from tfcaps.files import write_atomically
+
+    folder.mkdir(parents=True, exist_ok=True)
+    content = json.dumps(data, indent=1) + "\n"
+    for suffix, each in (("json", content), ("md", text)):
+        with write_atomically(folder / f"{name}.{suffix}", "w") as file:
+            file.write(each)
+    print(f"written: {folder / f'{name}.md'}", flush=True)
+
+
+def machine() -> dict[str, Any]:
+    """Returns date, processor, and what a run notes of its environment."""
+    from training.folder import environment
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line for line in lines if line.startswith("model name")]
+    cpu = names[0].partition(": ")[2] if names else platform.machine()
+    today = datetime.date.today().isoformat()
+    return {"date": today, "cpu": cpu, **environment()}
+
+
+def origin(
+    machine: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> str:
+    """Returns the line that says when, where and of what something was run."""
+    packages = machine["packages"]
+    words = [
+        *machine["accelerators"],
+        f"{machine['date']}, commit {machine['commit'] or 'unknown'}",
+        f"{machine['cpu']}, {machine['cpus']} cores",
+        f"backend {machine['backend']}",
+        f"python {machine['python']}",
+        *(f"{name} {packages[name]}" for name in _SHOWN if name in packages),
+    ]
+    if settings:
+        words.append(f"at most {settings['rounds']} rounds")
+        words += ["quick"] if settings["quick"] else []
+    return f"{', '.join(words)}."
+
+
+def table_of_rows(parts: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Returns the table of rows, by the name of their part."""
+    records = [
+        _record(part, row, {each["name"]: each for each in rows})
+        for part, rows in parts.items()
+        for row in rows
+    ]
+    return table(records, _COLUMNS, left=3)
+
+
+def _record(
+    part: str, row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Returns the cells of a row as text, empty where nothing is asked for."""
+    base = rows.get(row["base"] or "", row)
+    record = {**row, "part": part}
+    for kind in ("forward", "step"):
+        known = row[kind] and row[kind]["ms"]
+        record[kind] = f"{known:,.2f}" if known else ""
+        compared = known and base is not row
+        ratio = f"{known / base[kind]['ms']:.2f}" if compared else ""
+        record[f"{kind}_ratio"] = ratio
+    for kind in ("peak_mb", "process_mb"):
+        record[kind] = "" if row[kind] is None else f"{row[kind]:,.0f}"
+    record["base"] = "" if base is row else row["base"]
+    return record
+
+
 def interleaved(
-    title: str,
-    candidates: Mapping[str, Callable[[], Any]],
-    rounds: int,
-    seconds: float = 60.0,
+    title: str, candidates: Mapping[str, Callable[[], Any]], rounds: int
 ) -> dict[str, dict[str, Any]]:
     """Calls candidates in turn, so that all meet the same load of the machine.
 
@@ -70,30 +190,31 @@ def interleaved(
         title: What is measured; the first word of the lines printed.
         candidates: Functions by name, which block until they have finished.
         rounds: Turns of each candidate.
-        seconds: No further round is begun after them, but for the first three.
-            Defaults to `60.0`.
 
     Returns:
         For each name `ms`, the median over rounds, `quartiles`, a list of two
         such times, and `rounds`.
     """
     names = list(candidates)
-    repeats = {name: _repeats(candidates[name]) for name in names}
+    repeats = {}
+    for name, candidate in candidates.items():
+        candidate()
+        once = _turn(candidate, 1)
+        repeats[name] = max(1, math.ceil(_TURN_SECONDS / once))
     turns: dict[str, list[float]] = {name: [] for name in names}
     start = time.perf_counter()
     for number in range(rounds):
-        late = time.perf_counter() - start > seconds
+        late = time.perf_counter() - start > _SECONDS
         if late and number >= _FEWEST_ROUNDS:
             break
         first = number % len(names)
         for name in names[first:] + names[:first]:
             turns[name].append(1e3 * _turn(candidates[name], repeats[name]))
+    import numpy as np  # wrong flags are answered before
+
     timings = {}
     for name, times in turns.items():
-        three = 3 * times  # of a single round
-        if times[1:]:
-            three = statistics.quantiles(times, n=4, method="inclusive")
-        low, median, high = three
+        low, median, high = np.percentile(times, (25, 50, 75)).tolist()
         timings[name] = {
             "ms": median,
             "quartiles": [low, high],
@@ -101,11 +222,6 @@ def interleaved(
         }
         print(f"{title}: {name} {median:.2f} ms", flush=True)
     return timings
-
-
-def _repeats(candidate: Callable[[], Any]) -> int:
-    candidate()
-    return max(1, math.ceil(_TURN_SECONDS / _turn(candidate, 1)))
 
 
 def _turn(candidate: Callable[[], Any], repeats: int) -> float:
@@ -116,28 +232,20 @@ def _turn(candidate: Callable[[], Any], repeats: int) -> float:
     return (time.perf_counter() - start) / repeats
 
 
-def call_elsewhere(
-    target: str,
-    /,
-    *,
-    environment: Mapping[str, str] | None = None,
-    **arguments: Any,
-) -> Any:
+def call_elsewhere(target: str, /, **arguments: Any) -> Any:
     """Calls a function in a process of its own and returns what it returns.
 
     Args:
         target: `"module:function"`.
-        environment: Environment variables besides this process' own.
         **arguments: What the function is called with, as JSON can carry it.
 
     Raises:
         RuntimeError: If the process fails, for example for lack of memory.
     """
-    job = json.dumps(arguments)
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.measure", target, job],
-        cwd=_ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})},
+        [sys.executable, "-m", __name__, target, json.dumps(arguments)],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
     )
@@ -175,25 +283,19 @@ def memory_of_step(
         over steps; and the most that the process holds over many steps, because
         the allocator keeps what steps have freed. `None` where the system does
         not tell.
-
-    Raises:
-        RuntimeError: If the process fails.
     """
-    found: tuple[float | None, float | None] = call_elsewhere(
-        "benchmarks.measure:measure_memory",
-        # Or oneDNN's pool keeps what steps have freed, and they need nothing
-        # more; processors with AVX-512 or AMX have it.
-        environment={"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"},
-        target=target,
-        arguments=arguments,
-    )
-    return found
+    measured = f"{__name__}:measure_memory"
+    peak, process = call_elsewhere(measured, target=target, arguments=arguments)
+    return peak, process
 
 
 def measure_memory(
     target: str, arguments: dict[str, Any]
 ) -> tuple[float | None, float | None]:
     """Measures a step in this process, see `memory_of_step`."""
+    # Or oneDNN's pool keeps what steps have freed, and they need nothing more;
+    # processors with AVX-512 or AMX have it. TensorFlow is not loaded yet.
+    os.environ["TF_ONEDNN_USE_SYSTEM_ALLOCATOR"] = "1"
     step = _resolve(target)(**arguments)
     step()  # so that nothing is compiled while memory is measured
     if not _CLEAR.exists():

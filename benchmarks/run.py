@@ -1,6 +1,7 @@
 """Measures time and memory of tfcaps beside other ways to compute the same.
 
 python -m benchmarks.run
+KERAS_BACKEND=jax python -m benchmarks.run --only gpu
 
 writes results/benchmarks.json and, from it alone, results/benchmarks.md. With
 --only, the other parts stay as an earlier run left them.
@@ -8,6 +9,8 @@ writes results/benchmarks.json and, from it alone, results/benchmarks.md. With
 
 import argparse
 import importlib
+import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,13 +19,23 @@ from typing import Any
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+    # One GPU is for this process and those that measure memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
-from benchmarks import common
-from benchmarks.measure import Settings
+from benchmarks.measure import (
+    Settings,
+    machine,
+    main,
+    origin,
+    results_parser,
+    table_of_rows,
+    write,
+)
 from cli import Parser, UserError, at_least_one
 
 # Modules with a function `measure`.
-PARTS = ("formulations", "models", "rem")
+PARTS = ("formulations", "models", "gpu")
 _QUICK_ROUNDS = 2
 _INTRODUCTION = """\
 # Benchmarks
@@ -35,21 +48,23 @@ before it; "process" is the most that the process holds over many steps, and
 includes what the allocator keeps. A ratio is of times, to the row that is
 named. Formulations are a class layer of 10 parents of 16 components, dynamic
 routing with 3 iterations. A floor is the same network up to the children of its
-first routed layer, with one dense layer instead of all that follows. Figures
-differ from machine to machine, and with what else it does; those marked "quick"
-are of small sizes."""
+first routed layer, with one dense layer instead of all that follows; a step of
+it and of a network is Keras' `train_on_batch`, from a batch in the host's
+memory to its loss there. On a GPU, peak memory is all that training takes in a
+process of its own, compiling included. Figures differ from machine to machine,
+and with what else it does; those marked "quick" are of small sizes."""
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = common.make_parser("run", __doc__)
+    parser = results_parser("run", __doc__)
     add = parser.add_argument
     add(
         "--only",
-        type=_parts,
-        default=PARTS,
-        metavar="PARTS",
-        help=f"some of {','.join(PARTS)}",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS[:-1],
+        help="these parts (default: all but gpu)",
     )
     add(
         "--rounds",
@@ -61,65 +76,40 @@ def make_parser() -> Parser:
     return parser
 
 
-def _parts(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in PARTS:
-            raise argparse.ArgumentTypeError(
-                f"{name!r} is no part; the parts are {', '.join(PARTS)}"
-            )
-    return names
-
-
-def _check(options: argparse.Namespace) -> None:
-    read(options.out)  # a broken file would lose what is measured
-
-
 def run(options: argparse.Namespace) -> None:
     """Runs the parts and writes the files after each of them."""
     import keras
 
-    if keras.backend.backend() != "tensorflow":
+    backend = keras.backend.backend()
+    wanted = ("tensorflow", *(["jax"] if options.only == ["gpu"] else []))
+    if backend not in wanted:
         raise UserError(
-            "the benchmarks need the TensorFlow backend, not "
-            f"{keras.backend.backend()!r}; unset KERAS_BACKEND."
+            f"the benchmarks need the backend {' or '.join(wanted)}, not "
+            f"{backend!r}; set KERAS_BACKEND."
         )
-    parts = read(options.out)
+    known = options.out / "benchmarks.json"
+    parts = json.loads(known.read_text("utf-8")) if known.exists() else {}
     rounds = _QUICK_ROUNDS if options.quick else Settings().rounds
     settings = Settings(options.rounds or rounds, options.quick)
-    described = common.machine()
     for name in options.only:
-        module = importlib.import_module(f"benchmarks.{name}")
+        rows = importlib.import_module(f"benchmarks.{name}").measure(settings)
         parts[name] = {
-            "machine": described,
+            "machine": machine(),
             "settings": settings._asdict(),
-            "rows": [row._asdict() for row in module.measure(settings)],
+            "rows": [row._asdict() for row in rows],
         }
-        common.write(options.out, "benchmarks", parts, page(parts))
-
-
-def read(folder: Path) -> dict[str, Any]:
-    """Returns the parts that earlier runs left in a folder.
-
-    Raises:
-        UserError: If its `benchmarks.json` is none.
-    """
-    path = folder / "benchmarks.json"
-    parts: dict[str, Any] = common.read(path, {})
-    if not all("rows" in part for part in parts.values()):
-        raise UserError(f"{path} must hold rows of parts; remove it.")
-    return parts
+        write(options.out, "benchmarks", parts, page(parts))
 
 
 def page(parts: Mapping[str, Any]) -> str:
     """Returns the page of all parts: one table, and its origins."""
     origins = [
-        f"- {part}: {common.origin(content['machine'], content['settings'])}"
-        for part, content in parts.items()
+        f"- {name}: {origin(part['machine'], part['settings'])}"
+        for name, part in parts.items()
     ]
-    sections = [_INTRODUCTION, common.table_of_rows(parts), "\n".join(origins)]
-    return "\n\n".join(sections) + "\n"
+    rows = table_of_rows({name: part["rows"] for name, part in parts.items()})
+    return "\n\n".join([_INTRODUCTION, rows, "\n".join(origins)]) + "\n"
 
 
 if __name__ == "__main__":
-    sys.exit(common.main(make_parser(), run, _check))
+    sys.exit(main(make_parser(), run))

@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,15 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import common
-from benchmarks.measure import interleaved
-from cli import Parser, UserError, at_least_one, named_file
+from benchmarks.measure import (
+    interleaved,
+    machine,
+    main,
+    origin,
+    results_parser,
+    write,
+)
+from cli import Parser, UserError, at_least_one
 from export.run import FORMATS, check_formats, load_model
 from markdown_table import table
 
@@ -55,12 +61,12 @@ _ROWS = (
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = common.make_parser("runtimes", __doc__)
+    parser = results_parser("runtimes", __doc__)
     add = parser.add_argument
     add(
         "models",
         nargs="+",
-        type=named_file,
+        type=_named_file,
         metavar="NAME=FILE.keras",
         help="networks, and what they are called in the table",
     )
@@ -78,83 +84,76 @@ def make_parser() -> Parser:
         default=list(FORMATS),
         help="runtimes (default: all)",
     )
-    add(
-        "--rounds",
-        type=at_least_one,
-        default=20,
-        help="turns of each network (default: 20)",
-    )
+    add("--rounds", type=at_least_one, default=20, help="turns (default: 20)")
     return parser
 
 
-def _check(options: argparse.Namespace) -> None:
-    for _, file in options.models:
+def _named_file(text: str) -> tuple[str, Path]:
+    """Returns the two parts of a flag's `NAME=FILE`; errors are argparse's."""
+    name, _, file = text.partition("=")
+    if not (name and file):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.keras")
+    return name, Path(file)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises `UserError` if a file or a package is missing."""
+    for file in (options.data, *(file for _, file in options.models)):
         if not file.is_file():
             raise UserError(f"there is no file {file}.")
-    if not options.data.is_file():
-        raise UserError(f"there is no file {options.data}.")
     check_formats(options.format, int8=True)
 
 
 def run(options: argparse.Namespace) -> None:
     """Exports, measures and writes the two files."""
+    from tfcaps import rem
+
     networks: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as work:
-        for name, model, compacted in _networks(options.models):
-            print(f"exporting and measuring {name}", flush=True)
-            to = Path(work) / f"network-{len(networks)}"
-            networks[name], of_network = _export(model, compacted, to, options)
-            rows += [{"network": name, **row} for row in of_network]
+        for name, file in options.models:
+            model = load_model(file)
+            kinds = {name: model}
+            if rem.sparsity(model):
+                kinds[f"{name}, compacted"] = rem.compact(model)
+            for title, network in kinds.items():
+                print(f"exporting and measuring {title}", flush=True)
+                to = Path(work) / f"network-{len(networks)}"
+                networks[title], found = _export(network, to, options)
+                rows += [{"network": title, **row} for row in found]
         for form in options.format:
             some = [row for row in rows if row["runtime"] == form]
             _measure(some, options.rounds)
     for row in rows:
-        del row["model"]
+        del row["model"], row["shape"]
     result = {
-        "machine": common.machine(),
+        "machine": machine(),
         "data": options.data.name,
         "rounds": options.rounds,
         "networks": networks,
         "rows": rows,
     }
-    common.write(options.out, "runtimes", result, page(result))
-
-
-def _networks(
-    models: Sequence[tuple[str, Path]],
-) -> Iterator[tuple[str, Any, bool]]:
-    """Yields names and networks, with zeros also to be compacted."""
-    from tfcaps import rem
-
-    for name, file in models:
-        model = load_model(file)
-        yield name, model, False
-        if rem.sparsity(model):
-            yield f"{name}, compacted", model, True
+    write(options.out, "runtimes", result, page(result))
 
 
 def _export(
-    model: Any, compacted: bool, to: Path, options: argparse.Namespace
+    network: Any, to: Path, options: argparse.Namespace
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Exports a network; returns Keras's measures, and a row for each file."""
     from tfcaps import export, rem
     from tfcaps.export.int8 import read_samples
     from tfcaps.export.runtimes import Model
 
-    samples = read_samples(
-        options.data, tuple(model.inputs[0].shape[1:]), "float32"
-    )
-    others = [name for name in options.format if name != "savedmodel"]
+    shape = tuple(network.inputs[0].shape[1:])
+    samples = read_samples(options.data, shape, "float32")
     folder = export.save(
-        model,
+        network,
         to,
-        compacted=compacted,
+        compacted=False,
         formats=options.format,
-        int8=samples if others else None,
+        int8=None if options.format == ["savedmodel"] else samples,
     )
     test = samples.images, samples.labels
-    network = rem.compact(model) if compacted else model
     report = rem.evaluate(network, test)
     used = rem.faithfulness(network, test)
     measured = {
@@ -181,6 +180,7 @@ def _export(
         for kind, found in kinds.items():
             model = saved._replace(int8=kind == "int8")
             row = {"runtime": form, "numbers": kind, "model": model}
+            row["shape"] = shape
             rows.append(row | {name: found[name] for name in exact})
     return measured, rows
 
@@ -191,24 +191,17 @@ def _measure(rows: list[dict[str, Any]], rounds: int) -> None:
 
     for row in rows:
         row["milliseconds"] = {}
-        row["process_mb"] = _memory(row["model"])
+        row["process_mb"] = _memory(row["model"], row["shape"])
     for batch in BATCHES:
         calls = {}
         for number, row in enumerate(rows):
-            shape = _shape(row["model"].folder)
-            images = draw_images(batch, shape, "float32")
+            images = draw_images(batch, row["shape"], "float32")
             ask = row["model"].load()
             calls[str(number)] = partial(ask, "serving_default", images)
         title = f"{rows[0]['runtime']}, batch {batch}"
         times = interleaved(title, calls, rounds)
         for row, timing in zip(rows, times.values(), strict=True):
             row["milliseconds"][str(batch)] = round(timing["ms"], 3)
-
-
-def _shape(folder: Path) -> tuple[int, ...]:
-    about = json.loads((folder / "manifest.json").read_text("utf-8"))
-    images = about["signatures"]["encode"]["inputs"]["images"]
-    return tuple(images["shape"][1:])
 
 
 # Loads and asks a model without Keras and tfcaps, and prints what it held.
@@ -223,16 +216,16 @@ print(status.partition("VmHWM:")[2].split()[0])
 """
 
 
-def _memory(model: Any) -> float | None:
+def _memory(model: Any, shape: Sequence[int]) -> float | None:
     """Returns the most megabytes that a process with one network held.
 
     It is `None` where the system does not tell.
     """
     from tfcaps.export import runtimes
 
-    shape = map(str, (BATCHES[-1], *_shape(model.folder)))
     int8 = "int8" if model.int8 else ""
-    flags = [runtimes.__file__, model.format, int8, str(model.folder), *shape]
+    flags = [runtimes.__file__, model.format, int8, str(model.folder)]
+    flags += map(str, (BATCHES[-1], *shape))
     done = subprocess.run(
         [sys.executable, "-c", _ALONE, *flags],
         stdout=subprocess.PIPE,
@@ -257,9 +250,9 @@ def page(result: Mapping[str, Any]) -> str:
         "the runtime and one network, with a batch of 32.\n\n"
         f"{table(networks, _NETWORKS)}\n\n"
         f"{table(rows, _ROWS, left=3)}\n\n"
-        f"{common.origin(result['machine'])}\n"
+        f"{origin(result['machine'])}\n"
     )
 
 
 if __name__ == "__main__":
-    sys.exit(common.main(make_parser(), run, _check))
+    sys.exit(main(make_parser(), run, check))

@@ -229,7 +229,9 @@ def _config(settings: dict[str, Any], recipe: str) -> Config:
     target = settings.pop("target", None)
     like = settings.pop("defaults", settings["dataset"])
     dataset, _, model = like.partition("/")
-    config = defaults.load(dataset, model or settings.get("model"))
+    config = defaults.load(
+        dataset, model or settings.get("model"), settings.get("backbone")
+    )
     if target is not None:
         sparsity = target / 100
         settings = _of_recipe(recipe, settings["model"], sparsity) | settings

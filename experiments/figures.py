@@ -35,9 +35,9 @@ def _point(folder: ExperimentFolder, row: Row) -> dict[str, Any]:
     group = folder.experiment.frontier
     name = next(filter(None, row.fields)).split(".")[0]
     models = [
-        run.read("rem")["models"][name]
+        run.record.parts["rem"]["models"][name]
         for run in folder.runs([row.run])
-        if run.finished
+        if run.record
     ]
     if not models:
         return {}

@@ -1,35 +1,26 @@
 """The folder of an experiment: its runs, and what is known of each.
 
-While it is run:
-
     <folder>/experiment.json     which experiment, recipe and seeds
+    <folder>/runs.jsonl          the finished runs, see `training/tables.py`
+    <folder>/table.md, *.png     made of these
     <folder>/<run>/seed-42/      a run folder, see `training/folder.py`
-    <folder>/table.md, table.csv, *.png
 
-When it is collected, for keeping:
-
-    <folder>/experiment.json
-    <folder>/runs.jsonl          the finished runs, see `training/runs_file.py`
-    <folder>/table.md, table.csv, *.png
-
-The JSON holds everything that the tables need, so that they can be made again
-without training.
+The run folders may go when their runs are finished.
 """
 
 import dataclasses
 import fnmatch
-import functools
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from cli import UserError
-from experiments.experiment import Experiment, load
+from experiments.experiment import load
 from tfcaps.files import write_atomically
-from training import runs_file
+from training import tables
 from training.configs import Config, filled_in
-from training.runs_file import FinishedRun
+from training.tables import FinishedRun
 
 # What `--quick` leaves of a run.
 QUICK_SAMPLES = 200
@@ -45,21 +36,16 @@ class Run:
         config: Its settings, with the seed. `start_from` names another run of
             the experiment, that of the same seed.
         path: Its run folder, which may not exist.
-        kept: The line of `runs.jsonl` that has it, if one does.
+        record: The line of `runs.jsonl` that has it, when it is finished.
     """
 
     name: str
     config: Config
     path: Path
-    kept: FinishedRun | None = None
+    record: FinishedRun | None = None
 
     def __str__(self) -> str:
-        return f"{self.name}, seed {self.seed}"
-
-    @property
-    def seed(self) -> int:
-        """The seed of its settings."""
-        return self.config.seed
+        return f"{self.name}, seed {self.config.seed}"
 
     @property
     def start(self) -> Path | None:
@@ -67,19 +53,6 @@ class Run:
         if self.config.start_from is None:
             return None
         return self.path.parents[1] / self.config.start_from / self.path.name
-
-    @property
-    def finished(self) -> bool:
-        """Whether all of it is there."""
-        return self.kept is not None or (self.path / "rem.json").exists()
-
-    @property
-    def record(self) -> FinishedRun:
-        """What is kept of the run when it is finished."""
-        if self.kept is not None:
-            return self.kept
-        (run,) = runs_file.read(self.path)
-        return dataclasses.replace(run, name=self.name)
 
     @property
     def seconds(self) -> float:
@@ -90,23 +63,20 @@ class Run:
     @property
     def status(self) -> str:
         """`"done"`, or why it is not."""
-        if self.finished:
+        if self.record:
             return "done"
         return (self.read("status") or {"status": "not run yet"})["status"]
 
     def read(self, part: str) -> Any:
         """Returns what a JSON file of the run holds, `None` without it."""
-        if self.kept is not None:
-            return self.kept.parts.get(part)
-        try:
-            return json.loads((self.path / f"{part}.json").read_text("utf-8"))
-        except FileNotFoundError:
-            return None
+        if self.record:
+            return self.record.parts.get(part)
+        file = self.path / f"{part}.json"
+        return json.loads(file.read_text("utf-8")) if file.exists() else None
 
     def write(self, part: str, content: Any) -> None:
-        """Writes a JSON file of the run folder, which is made if need be."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.path / f"{part}.json", content)
+        """Writes a JSON file of the run folder."""
+        _write_json(self.path / f"{part}.json", content)
 
     def begin(self, data_dir: str | None) -> None:
         """Writes the settings into the folder, for a process to resume."""
@@ -115,7 +85,6 @@ class Run:
         self.write(
             "config", settings | {"data_dir": data_dir, "start_from": start}
         )
-        (self.path / "status.json").unlink(missing_ok=True)
 
     def check(self) -> None:
         """Compares the settings in the folder with those of the experiment.
@@ -134,22 +103,15 @@ class Run:
         found = _as_json(filled_in(found))
         if (start := found["start_from"]) is not None:
             found["start_from"] = Path(start).parent.name
-        place, remedy = (
-            (self.path, "give another --out, or remove the folder")
-            if self.kept is None
-            else (
-                f"{self.kept.origin}, line {self.kept.line},",
-                "collect it anew, or remove the line",
-            )
-        )
+        where = f"{self.record.origin}," if self.record else str(self.path)
         for name, wanted in _as_json(dataclasses.asdict(self.config)).items():
             if name == "data_dir" or not self.config.uses(name):
                 continue
             if found[name] != wanted:
                 raise UserError(
-                    f"the run in {place} has {name}={found[name]!r}, but "
-                    f"the experiment's run {self.name} has {name}={wanted!r}; "
-                    f"{remedy}."
+                    f"the run in {where} has {name}={found[name]!r}, but the "
+                    f"experiment's run {self.name} has {name}={wanted!r}; give "
+                    "another --out, or remove that run."
                 )
 
 
@@ -176,11 +138,12 @@ class ExperimentFolder:
         self.name = name
         self.recipe = recipe
         self.quick = quick
-        experiment = load(name, recipe)
+        self.experiment = load(name, recipe)
         if quick:
-            experiment = experiment.reduced(QUICK_SAMPLES, QUICK_EPOCHS)
-        self.experiment: Experiment = experiment
-        self.seeds = tuple(dict.fromkeys(seeds or experiment.seeds))
+            self.experiment = self.experiment.reduced(
+                QUICK_SAMPLES, QUICK_EPOCHS
+            )
+        self.seeds = tuple(dict.fromkeys(seeds or self.experiment.seeds))
 
     @classmethod
     def open(cls, path: Path) -> "ExperimentFolder":
@@ -199,53 +162,6 @@ class ExperimentFolder:
         except (TypeError, ValueError) as error:
             raise UserError(f"{file} is not that of an experiment.") from error
 
-    def begin(self) -> None:
-        """Creates the folder, or continues it, perhaps with more seeds.
-
-        Raises:
-            UserError: If it is that of another experiment, or one for keeping.
-        """
-        self._join()
-        if (self.path / runs_file.FILE_NAME).exists():
-            raise UserError(
-                f"{self.path} is for keeping; give another --out, and "
-                "collect its runs to those that are kept."
-            )
-        self._write_about()
-
-    def _join(self) -> None:
-        """Takes over the seeds of the experiment that is there, if one is."""
-        if not (self.path / "experiment.json").exists():
-            return
-        before = ExperimentFolder.open(self.path)
-        if before._about != self._about:
-            holds, wanted = (
-                ", ".join(f"{key} {value}" for key, value in about.items())
-                for about in (before._about, self._about)
-            )
-            raise UserError(
-                f"{self.path} holds {holds}, not {wanted}; give another folder."
-            )
-        self.seeds = tuple(sorted({*before.seeds, *self.seeds}))
-
-    @functools.cached_property
-    def _kept(self) -> dict[tuple[str, int], FinishedRun]:
-        """The runs of `runs.jsonl` by name and seed, also those in no table."""
-        path = self.path / runs_file.FILE_NAME
-        runs = runs_file.read_file(path) if path.exists() else []
-        return {run.key: run for run in runs}
-
-    @property
-    def _about(self) -> dict[str, Any]:
-        return {"name": self.name, "recipe": self.recipe, "quick": self.quick}
-
-    def _write_about(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_json(
-            self.path / "experiment.json",
-            {**self._about, "seeds": list(self.seeds)},
-        )
-
     def runs(self, patterns: Iterable[str] = ("*",)) -> list[Run]:
         """Returns the runs with all seeds, done or not.
 
@@ -256,7 +172,7 @@ class ExperimentFolder:
             UserError: If no run has such a name.
         """
         configs = self.experiment.configs
-        chosen: dict[str, None] = {}
+        chosen: list[str] = []
         for pattern in patterns:
             matching = fnmatch.filter(configs, pattern)
             if not matching:
@@ -264,55 +180,50 @@ class ExperimentFolder:
                     f"{self.name} has no run {pattern!r}; it has "
                     f"{', '.join(configs)}."
                 )
-            chosen |= dict.fromkeys(matching)
+            chosen += matching
+        file = self.path / tables.FILE_NAME
+        lines = tables.read_file(file) if file.exists() else []
+        finished = {run.key: run for run in lines}
         return [
             Run(
                 name,
                 dataclasses.replace(configs[name], seed=seed),
                 self.path / name / f"seed-{seed}",
-                self._kept.get((name, seed)),
+                finished.get((name, seed)),
             )
-            for name in chosen
+            for name in dict.fromkeys(chosen)
             for seed in self.seeds
         ]
 
-    def collect(self, to: Path) -> "ExperimentFolder":
-        """Adds the finished runs to a folder for keeping.
-
-        A run replaces one with the same name and seed; all others stay. The
-        folder of the data is left out.
-
-        Args:
-            to: That folder, which is made if it is not there.
-
-        Returns:
-            The experiment in that folder.
+    def begin(self) -> None:
+        """Creates the folder, or continues it, perhaps with more seeds.
 
         Raises:
-            UserError: If nothing is finished, if that folder holds another
-                experiment or run folders, or is this one, or if a run has
-                other settings than the experiment. Then nothing is written.
+            UserError: If it is that of another experiment.
         """
-        if to.resolve() == self.path.resolve():
-            raise UserError(f"{to} cannot be collected into itself.")
-        if any(to.glob("*/seed-*/")):
-            raise UserError(f"{to} holds run folders; give another --to.")
-        finished = {str(run): run for run in self.runs() if run.finished}
-        if not finished:
-            raise UserError(f"{self.path} has no finished run.")
-        kept = ExperimentFolder(to, **self._about, seeds=self.seeds)
-        kept._join()
-        for one in kept.runs():
-            finished.get(str(one), one).check()
-        kept._write_about()
-        runs_file.add(
-            to / runs_file.FILE_NAME, [run.record for run in finished.values()]
-        )
-        return ExperimentFolder.open(to)
+        about = {"name": self.name, "recipe": self.recipe, "quick": self.quick}
+        file = self.path / "experiment.json"
+        if file.exists():
+            before = ExperimentFolder.open(self.path)
+            held = {key: getattr(before, key) for key in about}
+            if held != about:
+                raise UserError(
+                    f"{self.path} holds another experiment, {held}, not "
+                    f"{about}; give another --out."
+                )
+            self.seeds = tuple(sorted({*before.seeds, *self.seeds}))
+        self.path.mkdir(parents=True, exist_ok=True)
+        _write_json(file, {**about, "seeds": list(self.seeds)})
+
+    def add(self, run: Run) -> None:
+        """Adds a run to `runs.jsonl` if its folder says that it is finished."""
+        if (run.path / "rem.json").exists():
+            (record,) = tables.read(run.path)
+            named = dataclasses.replace(record, name=run.name)
+            tables.add(self.path / tables.FILE_NAME, [named])
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Writes a JSON file that appears complete or not at all."""
+def _write_json(path: Path, content: Any) -> None:
     with write_atomically(path, "w") as file:
         json.dump(content, file, indent=2)
         file.write("\n")

@@ -22,7 +22,7 @@ if __name__ == "__main__":
 
 from cli import Parser, UserError, run_command
 from markdown_table import markdown
-from training import runs_file
+from training import tables
 from training.tables import TITLES, Column
 
 _NETWORK = "network.json"
@@ -78,9 +78,9 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UserError: If there are no runs.
     """
-    if not (options.folder / runs_file.FILE_NAME).is_file():
+    if not (options.folder / tables.FILE_NAME).is_file():
         raise UserError(
-            f"there is no {options.folder / runs_file.FILE_NAME}: collect runs "
+            f"there is no {options.folder / tables.FILE_NAME}: collect runs "
             "with training/tables.py --to."
         )
     text = page(options.folder)
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> None:
 def page(folder: Path) -> str:
     """Returns the table of a folder, in Markdown."""
     groups: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
-    for each in runs_file.read(folder):
+    for each in tables.read(folder):
         dataset = each.parts["config"]["dataset"]
         for name, model in each.parts["rem"]["models"].items():
             groups.setdefault((dataset, TITLES[name]), {})[each.seed] = model
@@ -109,8 +109,8 @@ def page(folder: Path) -> str:
     for names, models in sorted(groups.items()):
         rows.append(line(*names, len(models), *models.values()))
         seeds += [line(*names, seed, models[seed]) for seed in sorted(models)]
-    tables = (markdown(rows, left=2), *_NOTES, markdown(seeds, left=2))
-    return "# Trees that name their parts\n\n" + "\n\n".join(tables) + "\n"
+    parts = (markdown(rows, left=2), *_NOTES, markdown(seeds, left=2))
+    return "# Trees that name their parts\n\n" + "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":

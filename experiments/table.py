@@ -1,15 +1,12 @@
-"""The table of an experiment in Markdown and CSV, from its JSON alone."""
+"""The table of an experiment in Markdown, from its JSON alone."""
 
 import collections
-import csv
-import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import mean, pstdev
-from typing import Any
 
 from cli import UserError
-from experiments.experiment import Row
+from experiments.experiment import Experiment, Row
 from experiments.folder import (
     QUICK_EPOCHS,
     QUICK_SAMPLES,
@@ -18,11 +15,10 @@ from experiments.folder import (
 )
 from markdown_table import markdown
 from tfcaps.files import write_atomically
-from training.runs_file import FinishedRun
-from training.tables import NOTHING, Column, Summary, look_up
+from training.tables import NOTHING, Column, FinishedRun, look_up
 
-# Heads, which may be the same, and what stands below.
-Cells = list[tuple[str, str]]
+# A head, which others may have too, and what stands below.
+Cell = tuple[str, str]
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6}
 _HOW = (
@@ -38,37 +34,30 @@ _HOW = (
 
 
 def write(folder: ExperimentFolder) -> str:
-    """Writes `table.md` and `table.csv`; returns the first.
+    """Writes `table.md`, and returns it.
 
     Raises:
         UserError: If a run has other settings than the experiment.
     """
+    runs: dict[str, list[Run]] = {}
     for run in folder.runs():
         run.check()
-    lines = [_line(folder, row) for row in folder.experiment.rows]
-    shown, numbers = (
-        [
-            [head for head, _ in cells[0]],
-            *([text for _, text in line] for line in cells),
-        ]
-        for cells in zip(*lines, strict=True)
-    )
-    text = _page(folder, markdown(shown, left=len(folder.experiment.labels)))
-    plain = io.StringIO()
-    csv.writer(plain, lineterminator="\n").writerows(numbers)
-    for name, content in (("md", text), ("csv", plain.getvalue())):
-        with write_atomically(folder.path / f"table.{name}", "w") as file:
-            file.write(content)
+        runs.setdefault(run.name, []).append(run)
+    experiment = folder.experiment
+    lines = [_line(experiment, row, runs[row.run]) for row in experiment.rows]
+    rows = [[text for _, text in line] for line in lines]
+    head = [title for title, _ in lines[0]]
+    left = len(experiment.labels)
+    text = _page(folder, markdown([head, *rows], left=left))
+    with write_atomically(folder.path / "table.md", "w") as file:
+        file.write(text)
     return text
 
 
-def _line(folder: ExperimentFolder, row: Row) -> tuple[Cells, Cells]:
-    """Returns a row, filled in, as Markdown and as CSV show it."""
-    experiment = folder.experiment
-    runs = folder.runs([row.run])
-    done = [run.record for run in runs if run.finished]
-    labels = list(zip(experiment.labels, row.labels, strict=True))
-    shown, numbers = labels[:], labels[:]
+def _line(experiment: Experiment, row: Row, runs: Sequence[Run]) -> list[Cell]:
+    """Returns a row, filled in."""
+    done = [run.record for run in runs if run.record]
+    cells = list(zip(experiment.labels, row.labels, strict=True))
     for column, field, has_published, printed in zip(
         experiment.columns,
         row.fields,
@@ -76,129 +65,83 @@ def _line(folder: ExperimentFolder, row: Row) -> tuple[Cells, Cells]:
         row.published,
         strict=True,
     ):
-        texts, values = _cells(column, field, has_published, printed, done)
-        shown += texts
-        numbers += [(f"{column.title}{end}", _plain(v)) for end, v in values]
-    stops = row.config.patience is not None
-    times = [run.seconds for run in runs if run.finished and run.seconds]
-    seconds = mean(times) if times else None
-    device = ", ".join(sorted({_device(run.parts) for run in done}))
-    for cells, time, no_device, status in (
-        (
-            shown,
-            NOTHING if seconds is None else f"{seconds:.0f}",
-            NOTHING,
-            _status(runs).replace("|", "/"),
-        ),
-        (numbers, _plain(seconds), "", _status(runs)),
-    ):
-        cells += [
-            ("seeds", str(len(done))),
-            ("epochs", f"{'at most ' if stops else ''}{row.config.epochs}"),
-            ("seconds", time),
-            ("device", device or no_device),
-            ("status", status),
-        ]
-    return shown, numbers
+        text, ours = _measured(column, field, done)
+        cells.append((column.title, text))
+        if has_published:
+            difference = NOTHING
+            if ours is not None and printed:
+                difference = signed(column, ours - parse(printed))
+            cells.append(("published", printed or NOTHING))
+            cells.append(("difference", difference))
+    stops = "at most " if row.config.patience is not None else ""
+    times = [run.seconds for run in runs if run.record and run.seconds]
+    devices = ", ".join(sorted(set(map(_device, done))))
+    return [
+        *cells,
+        ("seeds", str(len(done))),
+        ("epochs", f"{stops}{row.config.epochs}"),
+        ("seconds", f"{mean(times):.0f}" if times else NOTHING),
+        ("device", devices or NOTHING),
+        ("status", _status(runs).replace("|", "/")),
+    ]
 
 
-def _cells(
-    column: Column,
-    field: str | None,
-    has_published: bool,
-    printed: str | None,
-    runs: Sequence[FinishedRun],
-) -> tuple[Cells, list[tuple[str, float | None]]]:
-    """Returns texts under heads, and numbers under the ends of heads."""
+def _measured(
+    column: Column, field: str | None, runs: Sequence[FinishedRun]
+) -> tuple[str, float | None]:
+    """Returns a measure over seeds as text, and its mean or median."""
     models = [run.parts["rem"]["models"] for run in runs]
-    ours: Summary | None = None
-    over_classes = None
-    if field and models and _are_known(column, field, models, runs):
-        ours = column.summary(models, field)
-        owner, _, name = field.rpartition(".")
-        if name == "entropy_bits":
-            per_class = f"{owner}.per_class.{name}"
-            found = (look_up(model, per_class) for model in models)
-            over_classes = pstdev(map(mean, zip(*found, strict=True)))
-    value, deviation = ours or (None, None)
-    text = NOTHING if ours is None else column.text(ours)
-    if over_classes is not None:
+    if not (field and models and _are_known(column, field, runs)):
+        return NOTHING, None
+    ours = column.summary(models, field)
+    text = column.text(ours)
+    owner, _, name = field.rpartition(".")
+    if name == "entropy_bits":
+        found = (look_up(m, f"{owner}.per_class.{name}") for m in models)
+        over_classes = pstdev(map(mean, zip(*found, strict=True)))
         text += f" ({column.number(over_classes)})"
-    texts = [(column.title, text)]
-    numbers = [("", value)]
-    if column.statistic == "mean":
-        numbers.append((" deviation over seeds", deviation))
-    if column.field.endswith("entropy_bits"):
-        numbers.append((" deviation over classes", over_classes))
-    if has_published:
-        known, about = parse(printed) if printed else (None, None)
-        difference = None
-        if value is not None and known is not None:
-            difference = value - known
-        texts.append(("published", printed or NOTHING))
-        texts.append(("difference", signed(column, difference)))
-        numbers += [
-            (" published", known),
-            (" published deviation", about),
-            (" difference", difference),
-        ]
-    return texts, numbers
+    return text, ours.value
 
 
-def _are_known(
-    column: Column,
-    field: str,
-    models: Sequence[Any],
-    runs: Sequence[FinishedRun],
-) -> bool:
+def _are_known(column: Column, field: str, runs: Sequence[FinishedRun]) -> bool:
     """Tells whether all models have a measure, which only some may lack."""
-    if column.optional:
-        return all(column.is_known(model, field) for model in models)
-    for model, run in zip(models, runs, strict=True):
+    for run in runs:
+        models = run.parts["rem"]["models"]
+        if column.optional:
+            if not column.is_known(models, field):
+                return False
+            continue
         try:
-            look_up(model, field)
+            look_up(models, field)
         except (KeyError, IndexError) as error:
             raise UserError(
-                f"{run.place('rem')} has no {field}, which the table "
+                f"{run.origin}, rem has no {field}, which the table "
                 "shows; run it again with this version."
             ) from error
     return True
 
 
-def parse(text: str) -> tuple[float, float | None]:
+def parse(text: str) -> float:
     """Reads a printed number such as `99.57 ± 0.02`, `71.26` or `6.8M`.
-
-    Returns:
-        Its value, and its deviation if there is one.
 
     Raises:
         ValueError: If it is none.
     """
-    match = re.fullmatch(r"([\d.]+)([kM]?)(?: ± ([\d.]+))?", text)
+    match = re.fullmatch(r"([\d.]+)([kM]?)(?: ± [\d.]+)?", text)
     if match is None:
         raise ValueError(f"must be a printed number. Received: {text!r}.")
-    value, suffix, deviation = match.groups()
-    return (
-        float(value) * _SUFFIXES[suffix],
-        None if deviation is None else float(deviation),
-    )
+    return float(match[1]) * _SUFFIXES[match[2]]
 
 
-def signed(column: Column, difference: float | None) -> str:
+def signed(column: Column, difference: float) -> str:
     """Returns a difference with the digits of a column."""
-    if difference is None:
-        return NOTHING
     # Adding 0 makes -0 a 0.
     return f"{round(difference, column.digits) + 0.0:+,.{column.digits}f}"
 
 
-def _plain(number: float | None) -> str:
-    return "" if number is None else f"{round(number, 6) + 0.0:.10g}"
-
-
-def _device(parts: Mapping[str, Any]) -> str:
+def _device(run: FinishedRun) -> str:
     """Returns what a run was trained on, from its `environment.json`."""
-    environment = parts.get("environment", {})
+    environment = run.parts.get("environment", {})
     names = collections.Counter(environment.get("accelerators", []))
     if names:
         return ", ".join(f"{count} × {name}" for name, count in names.items())
@@ -207,19 +150,16 @@ def _device(parts: Mapping[str, Any]) -> str:
 
 def _status(runs: Sequence[Run]) -> str:
     """Returns `"done"`, or what is missing and why."""
-    states: dict[str, list[int]] = {}
+    seeds: dict[str, list[str]] = {}
     for run in runs:
-        states.setdefault(run.status, []).append(run.seed)
-    reasons = [state for state in states if state.startswith("not run:")]
-    if reasons and "done" not in states:
-        return reasons[0]
-    if len(states) == 1:
-        return next(iter(states))
-    states.pop("done", None)
+        seeds.setdefault(run.status, []).append(str(run.config.seed))
+    reason = next((s for s in seeds if s.startswith("not run:")), None)
+    if len(seeds) == 1 or (reason and "done" not in seeds):
+        return reason or next(iter(seeds))
     return "; ".join(
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))} "
-        f"{state}"
-        for state, seeds in states.items()
+        f"seed{'s' if some[1:] else ''} {', '.join(some)} {state}"
+        for state, some in seeds.items()
+        if state != "done"
     )
 
 

@@ -7,7 +7,7 @@ import threading
 
 from experiments import experiment
 from experiments import folder as experiment_folder
-from experiments import jobs as experiment_jobs
+from experiments import job as experiment_job
 from experiments import run as experiments
 from experiments.experiment import Experiment, Row
 from tests.commands import status_of
@@ -101,8 +101,7 @@ def install(tmp_path, monkeypatch):
     """
     script = tmp_path / "fake.py"
     script.write_text(FAKE)
-    monkeypatch.setattr(experiment_jobs, "_COMMAND", script)
-    monkeypatch.setattr(experiment_jobs, "_POLL", 0.01)
+    monkeypatch.setattr(experiment_job, "_COMMAND", script)
     (tmp_path / "data").mkdir()
     rows = [
         row("good", "+Q", ("82.00 ± 0.50", "3.25 ± 0.10", None)),
@@ -173,11 +172,11 @@ def terminate():
 def remember_processes(monkeypatch):
     """Returns a list to which every process of an experiment is added."""
     processes = []
-    popen = experiment_jobs.subprocess.Popen
+    popen = experiment_job.subprocess.Popen
 
     def remember(*args, **kwargs):
         processes.append(popen(*args, **kwargs))
         return processes[-1]
 
-    monkeypatch.setattr(experiment_jobs.subprocess, "Popen", remember)
+    monkeypatch.setattr(experiment_job.subprocess, "Popen", remember)
     return processes

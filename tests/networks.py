@@ -75,107 +75,54 @@ def outputs_of(model, inputs):
     return keras.tree.map_structure(np.asarray, model(inputs))
 
 
-def _backbone(channels):
-    """Returns a backbone for 9x9 pixels."""
-    return keras.Sequential(
+def on_backbone(make, input_shape, num_classes, **settings):
+    """Returns a network on a backbone for 9x9 pixels."""
+    backbone = keras.Sequential(
         [
-            keras.Input((9, 9, channels)),
+            keras.Input((9, 9, input_shape[-1])),
             keras.layers.Conv2D(4, 3, data_format="channels_last"),
             keras.layers.BatchNormalization(),
         ],
         name="backbone",
     )
+    return make(backbone, num_classes, input_shape=input_shape, **settings)
 
 
-def backbone_capsnet(input_shape, num_classes, **settings):
-    """Returns `models.backbone_capsnet` on a backbone for 9x9 pixels."""
-    return models.backbone_capsnet(
-        _backbone(input_shape[-1]),
-        num_classes,
-        input_shape=input_shape,
-        **settings,
-    )
+backbone_capsnet = partial(on_backbone, models.backbone_capsnet)
+backbone_parts_capsnet = partial(on_backbone, models.backbone_parts_capsnet)
 
-
-def backbone_parts_capsnet(input_shape, num_classes, **settings):
-    """Returns `models.backbone_parts_capsnet` on the same backbone."""
-    return models.backbone_parts_capsnet(
-        _backbone(input_shape[-1]),
-        num_classes,
-        input_shape=input_shape,
-        **settings,
-    )
-
-
-# Every public network, by its name, for three classes.
+_CAPSULES = {"primary_dim": 4, "class_dim": 4}
+_PRIMARY = {"primary_types": 2, "primary_kernel_size": 3, **_CAPSULES}
+# Every public network, by its name: side of the images, and settings.
+_SETTINGS = {
+    "affine_capsnet": (8, _STEM),
+    "backbone_capsnet": (8, {"padding": 1, **_PRIMARY}),
+    "backbone_parts_capsnet": (8, {"primary_types": 4, **_CAPSULES}),
+    "constellation_capsnet": (
+        12,
+        {"part_types": 3, "filters": (4,), "kernel_size": 3, "window": 3},
+    ),
+    "deepcaps": (8, {"class_dim": 4}),
+    "dr_capsnet": (8, _STEM),
+    "efficient_capsnet": (12, {}),
+    "efficient_conv_capsnet": (36, {}),
+    "em_capsnet": (
+        13,
+        {"filters": 4, "primary_types": 2, "conv_types": (2, 3)},
+    ),
+    "gamma_capsnet": (8, {"hidden_capsules": 4, "hidden_dim": 4, **_STEM}),
+    "multilayer_capsnet": (8, {"capsules": (4, 3), "dim": 4, "kernel_size": 3}),
+    "parts_capsnet": (8, {"filters": (4, 4), "primary_types": 2, **_CAPSULES}),
+}
+# The networks for three classes.
 SMALL_NETWORKS = {
-    "affine_capsnet": partial(models.affine_capsnet, (8, 8, 1), 3, **_STEM),
-    "backbone_capsnet": partial(
-        backbone_capsnet,
-        (8, 8, 1),
+    name: partial(
+        globals().get(name) or getattr(models, name),
+        (side, side, 1),
         3,
-        padding=1,
-        primary_types=2,
-        primary_dim=4,
-        primary_kernel_size=3,
-        class_dim=4,
-    ),
-    "backbone_parts_capsnet": partial(
-        backbone_parts_capsnet,
-        (8, 8, 1),
-        3,
-        primary_types=4,
-        primary_dim=4,
-        class_dim=4,
-    ),
-    "constellation_capsnet": partial(
-        models.constellation_capsnet,
-        (12, 12, 1),
-        3,
-        part_types=3,
-        filters=(4,),
-        kernel_size=3,
-        window=3,
-    ),
-    "deepcaps": partial(models.deepcaps, (8, 8, 1), 3, class_dim=4),
-    "dr_capsnet": partial(models.dr_capsnet, (8, 8, 1), 3, **_STEM),
-    "efficient_capsnet": partial(models.efficient_capsnet, (12, 12, 1), 3),
-    "efficient_conv_capsnet": partial(
-        models.efficient_conv_capsnet, (36, 36, 1), 3
-    ),
-    "em_capsnet": partial(
-        models.em_capsnet,
-        (13, 13, 1),
-        3,
-        filters=4,
-        primary_types=2,
-        conv_types=(2, 3),
-    ),
-    "gamma_capsnet": partial(
-        models.gamma_capsnet,
-        (8, 8, 1),
-        3,
-        hidden_capsules=4,
-        hidden_dim=4,
-        **_STEM,
-    ),
-    "multilayer_capsnet": partial(
-        models.multilayer_capsnet,
-        (8, 8, 1),
-        3,
-        capsules=(4, 3),
-        dim=4,
-        kernel_size=3,
-    ),
-    "parts_capsnet": partial(
-        models.parts_capsnet,
-        (8, 8, 1),
-        3,
-        filters=(4, 4),
-        primary_types=2,
-        primary_dim=4,
-        class_dim=4,
-    ),
+        **settings,
+    )
+    for name, (side, settings) in _SETTINGS.items()
 }
 
 # Those of many layers, or of the same as others, are left to the slow tests.

@@ -1,262 +1,255 @@
-"""The definitions written as loops in NumPy, as slow and plain as they read."""
+"""The definitions written in NumPy, as slow and plain as they read.
+
+`route` does what any public routing does, with the settings of that routing.
+"""
+
+from types import SimpleNamespace
 
 import numpy as np
 
-
-def squash(vector, epsilon=1e-7):
-    square = np.sum(vector * vector)
-    return square / (1 + square) * vector / np.sqrt(square + epsilon)
+from tfcaps import routing as routings
 
 
-def efficient_squash(vector):
-    norm = np.sqrt(np.sum(vector * vector))
-    return (1 - np.exp(-norm)) / norm * vector if norm else 0 * vector
+def squash(vectors, epsilon=1e-7):
+    square = np.sum(vectors * vectors, axis=-1, keepdims=True)
+    return square / (1 + square) * vectors / np.sqrt(square + epsilon)
 
 
-def softmax(logits):
-    exponentials = np.exp(logits - np.max(logits))
-    return exponentials / np.sum(exponentials)
+def efficient_squash(vectors):
+    norm = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (1 - np.exp(-norm)) * vectors / np.maximum(norm, 1e-30)
 
 
-def dynamic_routing(
-    votes,
-    bias,
-    iterations,
-    epsilon=1e-7,
-    leaky=False,
-    sharpness=1.0,
-    orphan=0.0,
-):
-    """Returns the poses `[b, j, d]` and the couplings `[b, i, j]`."""
+def softmax(logits, axis=-1):
+    exponentials = np.exp(logits - logits.max(axis=axis, keepdims=True))
+    return exponentials / exponentials.sum(axis=axis, keepdims=True)
+
+
+def rounded(couplings, settings):
+    """Returns couplings at their levels; what is half way goes down."""
+    levels = settings.levels
+    if levels is None:
+        return couplings
+    if settings.levels_mode == "midtread":
+        codes = np.ceil(couplings * (levels - 1) - 0.5)
+        return np.clip(codes, 0, levels - 1) / (levels - 1)
+    codes = np.ceil(couplings * levels) - 1
+    return (np.clip(codes, 0, levels - 1) + 0.5) / levels
+
+
+def weighted_sum(couplings, votes):
+    return np.einsum("bij,bijd->bjd", couplings, votes)
+
+
+def with_lengths(poses, couplings):
+    return poses, np.linalg.norm(poses, axis=-1), couplings
+
+
+def route(routing, votes, activations=None, **weights):
+    """Returns poses `[b, j, d]`, activations `[b, j]`, couplings `[b, i, j]`.
+
+    Args:
+        routing: A routing, or its name for the default one.
+        votes: Votes `[b, i, j, d]`.
+        activations: Those of children `[b, i]`.
+        **weights: Weights of the routing by their names.
+    """
+    routing = routings.get(routing)
+    settings = SimpleNamespace(**routing.get_config())
+    votes = np.asarray(votes, "float64")
+    if activations is not None:
+        activations = np.asarray(activations, "float64")
+    return _ROUTINGS[type(routing)](settings, votes, activations, **weights)
+
+
+def _uniform(settings, votes, activations, bias=0.0):
+    parents = votes.shape[2] + settings.silent_parents
+    couplings = rounded(np.full(votes.shape[:3], 1 / parents), settings)
+    return with_lengths(
+        squash(weighted_sum(couplings, votes) + bias), couplings
+    )
+
+
+def _dynamic(settings, votes, activations, bias=0.0):
+    *shape, parents, _ = votes.shape
+    logits = np.zeros((*shape, parents))
+    for step in range(settings.iterations):
+        rivals = [logits, np.zeros((*shape, settings.silent_parents))]
+        if settings.leaky:  # at first the orphan is one of equals
+            orphan = settings.orphan if step else 0.0
+            rivals.append(np.full((*shape, 1), orphan))
+        rivals = settings.sharpness * np.concatenate(rivals, axis=-1)
+        couplings = softmax(rivals)[..., :parents]
+        if step == settings.iterations - 1:
+            couplings = rounded(couplings, settings)
+        poses = squash(weighted_sum(couplings, votes) + bias)
+        logits = logits + np.einsum("bijd,bjd->bij", votes, poses)
+    return with_lengths(poses, couplings)
+
+
+def _scaled_distance(settings, votes, activations, bias=0.0):
+    if activations is not None:  # no vote is longer than its child is active
+        lengths = np.linalg.norm(votes, axis=-1)
+        shorter = np.minimum(activations[..., None], lengths)
+        votes = votes * (shorter / np.maximum(lengths, 1e-30))[..., None]
+    scale = {"capsule": 2, "sample": (1, 2), "batch": (0, 1, 2)}
+    logits = np.zeros(votes.shape[:3])
+    for step in range(settings.iterations):
+        couplings = softmax(logits)
+        if step == settings.iterations - 1:
+            couplings = rounded(couplings, settings)
+        poses = squash(weighted_sum(couplings, votes) + bias)
+        distances = np.linalg.norm(poses[:, None] - votes, axis=-1)
+        axes = scale[settings.distance_scale]
+        mean = distances.mean(axis=axes, keepdims=True)
+        odds = np.log(0.9 * max(votes.shape[2] - 1, 1) / 0.1)
+        logits = odds / (0.5 * mean - mean) * distances
+    return with_lengths(poses, couplings)
+
+
+def _self_attention(settings, votes, activations, bias=0.0):
+    """By way of all pairs of children."""
+    dim = votes.shape[-1]
+    parents = votes.shape[2]
+    pairs = np.einsum("bijd,bkjd->bjik", votes, votes) / np.sqrt(dim)
+    agreements = settings.sharpness * pairs.sum(axis=-1).swapaxes(1, 2)
+    silent = np.zeros((*votes.shape[:2], settings.silent_parents))
+    couplings = softmax(np.concatenate([agreements, silent], axis=-1))
+    couplings = rounded(couplings[..., :parents], settings)
+    poses = efficient_squash(weighted_sum(couplings + bias, votes))
+    return with_lengths(poses, couplings)
+
+
+def _regularized(settings, votes, activations, coefficients, bias=0.0):
+    couplings = rounded(np.asarray(coefficients, "float64"), settings)
+    couplings = np.broadcast_to(couplings, votes.shape[:3])
+    return with_lengths(
+        squash(weighted_sum(couplings, votes) + bias), couplings
+    )
+
+
+def _em(settings, votes, activations, beta_u, beta_a, bias=0.0, inside=None):
+    """`inside` `[i, j]` is 1 where a child may have a parent."""
     batch, children, parents, dim = votes.shape
-    poses = np.zeros((batch, parents, dim))
-    couplings = np.zeros((batch, children, parents))
-    for b in range(batch):
-        logits = np.zeros((children, parents))
-        for iteration in range(iterations):
-            for i in range(children):
-                rivals = logits[i]
-                if leaky:  # at first, the orphan is one of equals
-                    rivals = np.append(rivals, orphan if iteration else 0.0)
-                couplings[b, i] = softmax(sharpness * rivals)[:parents]
-            for j in range(parents):
-                total = np.array(bias[j], "float64")
-                for i in range(children):
-                    total += couplings[b, i, j] * votes[b, i, j]
-                poses[b, j] = squash(total, epsilon)
-            if iteration < iterations - 1:
-                for i in range(children):
-                    for j in range(parents):
-                        logits[i, j] += votes[b, i, j] @ poses[b, j]
-    return poses, couplings
+    inside = np.ones((children, parents)) if inside is None else inside
+    is_paper = settings.variant == "paper"
+    least, freshness = (1e-9, 1.0) if is_paper else (1e-5, 0.9)
+    shares = inside / np.maximum(inside.sum(axis=1, keepdims=True), 1)
+    shares = np.tile(shares, (batch, 1, 1))
+    means = 0.0
+    for step in range(1, settings.iterations + 1):
+        if step == settings.iterations:
+            shares = rounded(shares, settings)
+        weights = shares * activations[..., None]
+        mass = weights.sum(axis=1)
+        weights = weights / (mass[:, None] + least)
+        fresh = weighted_sum(weights, votes)
+        means = freshness * fresh + (1 - freshness) * means
+        squares = (votes - means[:, None]) ** 2
+        variances = weighted_sum(weights, squares) + settings.epsilon
+        if is_paper:
+            cost = np.sum(beta_u[:, None] + 0.5 * np.log(variances), axis=-1)
+            odds = beta_a - cost * mass
+        else:
+            room = dim * (np.log(2 * np.pi) + 1) * beta_u
+            odds = -mass * (np.log(variances).sum(axis=-1) + room)
+            odds = odds - 5000 * beta_a
+        odds = settings.inverse_temperature * (1 - 0.95**step) * odds
+        active = 1 / (1 + np.exp(-odds))
+        density = squares / variances[:, None]
+        density = density + np.log(2 * np.pi * variances[:, None])
+        logits = np.log(active + 1e-9)[:, None] - 0.5 * density.sum(axis=-1)
+        before = shares
+        shares = softmax(np.where(inside > 0, logits, -1e30)) * inside
+    return means + bias, active, before
 
 
-def shortened(votes, activations):
-    """Returns votes no longer than the activation of the child."""
-    result = np.array(votes, "float64")
-    for b, i, j in np.ndindex(votes.shape[:3]):
-        length = np.sqrt(np.sum(result[b, i, j] ** 2))
-        if length > activations[b, i]:
-            result[b, i, j] *= activations[b, i] / length
-    return result
+def _mean_shift(settings, votes, activations, **weights):
+    return mean_shift(settings, votes, activations, **weights)[:3]
 
 
-def scaled_distance_routing(votes, activations, bias, iterations, scale):
-    """Returns the poses `[b, j, d]` and the couplings `[b, i, j]`."""
-    votes = shortened(votes, activations)
-    batch, children, parents, dim = votes.shape
-    poses = np.zeros((batch, parents, dim))
-    couplings = np.zeros((batch, children, parents))
-    logits = np.zeros((batch, children, parents))
-    distances = np.zeros((batch, children, parents))
-    for iteration in range(iterations):
-        for b, i in np.ndindex(batch, children):
-            couplings[b, i] = softmax(logits[b, i])
-        for b, j in np.ndindex(batch, parents):
-            total = np.array(bias[j], "float64")
-            for i in range(children):
-                total += couplings[b, i, j] * votes[b, i, j]
-            poses[b, j] = squash(total)
-        if iteration == iterations - 1:
-            break
-        for b, i, j in np.ndindex(batch, children, parents):
-            difference = poses[b, j] - votes[b, i, j]
-            distances[b, i, j] = np.sqrt(difference @ difference)
-        for b, i in np.ndindex(batch, children):
-            mean = {
-                "capsule": distances[b, i],
-                "sample": distances[b],
-                "batch": distances,
-            }[scale].mean()
-            likelihood = np.log(0.9 * (parents - 1)) - np.log(0.1)
-            factor = likelihood / (0.5 * mean - mean)
-            logits[b, i] = factor * distances[b, i]
-    return poses, couplings
-
-
-def em_routing(
-    votes, activations, beta_u, beta_a, iterations, final, epsilon=1e-9
-):
-    """Returns means `[b, j, d]`, activations `[b, j]`, shares `[b, i, j]`."""
-    batch, children, parents, dim = votes.shape
-    means = np.zeros((batch, parents, dim))
-    variances = np.zeros((batch, parents, dim))
-    active = np.zeros((batch, parents))
-    shares = np.full((batch, children, parents), 1 / parents)
-    for b, t in np.ndindex(batch, iterations):
-        if t > 0:
-            for i in range(children):
-                logits = np.log(active[b] + 1e-9)
-                for j, d in np.ndindex(parents, dim):
-                    square = (votes[b, i, j, d] - means[b, j, d]) ** 2
-                    logits[j] -= square / (2 * variances[b, j, d])
-                    logits[j] -= 0.5 * np.log(2 * np.pi * variances[b, j, d])
-                shares[b, i] = softmax(logits)
-        for j in range(parents):
-            weights = shares[b, :, j] * activations[b]
-            mass = np.sum(weights)
-            cost = 0.0
-            for d in range(dim):
-                mean = np.sum(weights * votes[b, :, j, d]) / (mass + 1e-9)
-                squares = (votes[b, :, j, d] - mean) ** 2
-                variance = np.sum(weights * squares) / (mass + 1e-9)
-                variance += epsilon
-                cost += (beta_u[j] + 0.5 * np.log(variance)) * mass
-                means[b, j, d], variances[b, j, d] = mean, variance
-            temperature = final * (1 - 0.95 ** (t + 1))
-            active[b, j] = 1 / (1 + np.exp(-temperature * (beta_a[j] - cost)))
-    return means, active, shares
-
-
-def self_attention_routing(votes, bias, sharpness=1.0):
-    """Returns poses and couplings by way of all pairs of children."""
-    batch, children, parents, dim = votes.shape
-    poses = np.zeros((batch, parents, dim))
-    couplings = np.zeros((batch, children, parents))
-    for b in range(batch):
-        attention = np.zeros((parents, children, children))
-        for j, i, k in np.ndindex(attention.shape):
-            product = votes[b, i, j] @ votes[b, k, j]
-            attention[j, i, k] = product / np.sqrt(dim)
-        for i in range(children):
-            agreements = np.sum(attention[:, i], axis=1)
-            couplings[b, i] = softmax(sharpness * agreements)
-        for j in range(parents):
-            total = np.zeros(dim)
-            for i in range(children):
-                share = couplings[b, i, j] + bias[i, j]
-                total += share * votes[b, i, j]
-            poses[b, j] = efficient_squash(total)
-    return poses, couplings
-
-
-def mean_shift_routing(
+def mean_shift(
+    settings,
     votes,
     activations,
     slots,
-    *,
+    log_width=None,
     anchors=None,
     scanned=None,
-    width=2.0,
-    steps=3,
-    epsilon=0.02,
-    orphan=0.2,
 ):
-    """Returns poses, activations, couplings and the evidence of each parent.
+    """Returns what `route` does, and the evidence of each parent `[b, j]`.
 
     `slots` are `[t, j]`; child `i` has type `i % t`. `anchors` `[x, d]` are the
     places that are tried, for all parents, and `scanned` the votes as they are
     for these; by default the votes for each parent, and these votes.
     """
     batch, children, parents, dim = votes.shape
-    types = len(slots)
+    width = settings.width if log_width is None else np.exp(log_width)
+    epsilon, types = settings.epsilon, len(slots)
     scanned = votes if scanned is None else scanned
     poses = np.zeros((batch, parents, dim))
     evidence = np.zeros((batch, parents))
     found = np.zeros((batch, children, parents))
+    of_type = np.arange(children) % types == np.arange(types)[:, None]  # [t, i]
 
     def ratio(mass):
-        share = epsilon + (1.0 - epsilon) * min(mass, 1.0)
-        return np.log(share) + 0.5 * np.log(1.0 / epsilon)
+        share = epsilon + (1.0 - epsilon) * np.minimum(mass, 1.0)
+        return np.log(share) - 0.5 * np.log(epsilon)
 
-    def near(vote, place):
-        return np.exp(-np.sum((vote - place) ** 2) / (2.0 * width**2))
+    def near(votes, place):
+        apart = np.sum((votes - place) ** 2, axis=-1)
+        return np.exp(-apart / (2.0 * width**2))
 
-    def mean_of(weights, b, j, before):
+    def mean_of(weights, b, j):
         if weights.sum() <= 0.1:
-            return before
+            return poses[b, j]
         return weights @ votes[b, :, j] / weights.sum()
 
     for b, j in np.ndindex(batch, parents):
         tried = votes[b, :, j] if anchors is None else anchors
-        logs = np.zeros(len(tried))
-        for x, place in enumerate(tried):
-            for t in range(types):
-                mass = sum(
-                    activations[b, i] * near(scanned[b, i, j], place)
-                    for i in range(t, children, types)
-                )
-                logs[x] += slots[t, j] * ratio(mass)
+        mass = [
+            of_type @ (activations[b] * near(scanned[b, :, j], place))
+            for place in tried
+        ]
+        logs = ratio(np.array(mass)) @ slots[:, j]
         evidence[b, j] = np.log(np.sum(np.exp(logs)))
         poses[b, j] = tried[np.argmax(logs)]
-        for step in range(steps):
-            amounts = np.array(
-                [
-                    activations[b, i]
-                    * near(votes[b, i, j], poses[b, j])
-                    * slots[i % types, j]
-                    for i in range(children)
-                ]
-            )
-            for t in range(types):
-                amounts[t::types] *= amounts[t::types] / (
-                    amounts[t::types].sum() + 1e-9
-                )
-            if step < steps - 1:
-                poses[b, j] = mean_of(amounts, b, j, poses[b, j])
+        for step in range(settings.steps):
+            amounts = activations[b] * near(votes[b, :, j], poses[b, j])
+            amounts = amounts * (slots[:, j] @ of_type)
+            amounts *= amounts / ((of_type @ amounts) @ of_type + 1e-9)
+            if step < settings.steps - 1:
+                poses[b, j] = mean_of(amounts, b, j)
         found[b, :, j] = amounts
-    couplings = (1.0 + orphan) * found / (found + orphan)
-    active = np.zeros((batch, parents))
-    most = max(slots.sum(axis=0).max(), 1.0)
-    for b in range(batch):
-        couplings[b] *= softmax(evidence[b])
-        for j in range(parents):
-            poses[b, j] = mean_of(couplings[b, :, j], b, j, poses[b, j])
-            total = sum(
-                slots[t, j] * ratio(couplings[b, t::types, j].sum())
-                for t in range(types)
-            )
-            active[b, j] = 0.5 + total / (most * np.log(1.0 / epsilon))
-    return poses, np.clip(active, 0.0, 1.0), couplings, evidence
-
-
-def regularized_routing(votes, coefficients, bias):
-    """Returns the poses of all samples, coupled alike."""
-    batch, children, parents, dim = votes.shape
-    poses = np.zeros((batch, parents, dim))
+    orphan = settings.orphan
+    belongs = (1.0 + orphan) * found / (found + orphan)
+    couplings = rounded(softmax(evidence)[:, None] * belongs, settings)
     for b, j in np.ndindex(batch, parents):
-        total = np.array(bias[j], "float64")
-        for i in range(children):
-            total += coefficients[i, j] * votes[b, i, j]
-        poses[b, j] = squash(total)
-    return poses
+        poses[b, j] = mean_of(couplings[b, :, j], b, j)
+    complete = np.sum(slots * ratio(of_type @ couplings), axis=1)
+    most = max(slots.sum(axis=0).max(), 1.0)
+    active = np.clip(0.5 - complete / (most * np.log(epsilon)), 0.0, 1.0)
+    return poses, active, couplings, evidence
+
+
+_ROUTINGS = {
+    routings.DynamicRouting: _dynamic,
+    routings.EMRouting: _em,
+    routings.MeanShiftRouting: _mean_shift,
+    routings.RegularizedRouting: _regularized,
+    routings.ScaledDistanceRouting: _scaled_distance,
+    routings.SelfAttentionRouting: _self_attention,
+    routings.UniformRouting: _uniform,
+}
 
 
 def regularized_objective(votes, coefficients, targets, penalty, strength):
     """Returns what the coefficients climb."""
-    batch, children, parents, dim = votes.shape
-    objective = 0.0
-    for j in range(parents):
-        for b in range(batch):
-            total = np.zeros(dim)
-            for i in range(children):
-                total += coefficients[i, j] * votes[b, i, j]
-            sign = 1 if targets[b, j] else -1
-            objective += sign * (total @ total) / batch
-        for i in range(children):
-            size = abs(coefficients[i, j])
-            objective -= strength * (size if penalty == "l1" else size**2)
-    return objective
+    totals = np.einsum("ij,bijd->bjd", coefficients, votes)
+    signs = np.where(targets, 1, -1)
+    objective = np.sum(signs * np.sum(totals**2, axis=-1)) / len(votes)
+    sizes = abs(coefficients) if penalty == "l1" else coefficients**2
+    return objective - strength * np.sum(sizes)
 
 
 def votes(poses, transformation, share):
@@ -267,29 +260,87 @@ def votes(poses, transformation, share):
     """
     types, components = poses.shape[3:]
     children = poses.reshape(len(poses), -1, components)
-    result = np.zeros((*children.shape[:2], *transformation.shape[-3::2]))
-    for b, i, j in np.ndindex(result.shape[:3]):
-        which = {None: i, "type": i % types, "all": ()}[share]
-        result[b, i, j] = children[b, i] @ transformation[which][j]
-    return result
+    number = children.shape[1]
+    which = {
+        None: transformation,
+        "type": np.tile(transformation, (number // types, 1, 1, 1)),
+        "all": np.broadcast_to(transformation, (number, *transformation.shape)),
+    }[share]
+    return np.einsum("bik,ijkd->bijd", children, which)
 
 
-def spread_loss(targets, activations, margin):
-    """Returns the loss of each sample, summed over its present classes."""
-    losses = np.zeros(len(activations))
-    for b, (present, row) in enumerate(zip(targets, activations, strict=True)):
-        for t, j in np.ndindex(len(row), len(row)):
-            if present[t] and not present[j]:
-                losses[b] += max(0.0, margin - (row[t] - row[j])) ** 2
-    return losses
+def children_of_windows(sides, kernel, strides, padding):
+    """Returns the children `[h', w', p, q]` of windows, -1 outside of the map.
+
+    `same` padding is TensorFlow's: as many windows as steps, and the odd row or
+    column of padding after the map.
+    """
+    places = []
+    for side, window, step in zip(sides, kernel, strides, strict=True):
+        count, before = (side - window) // step + 1, 0
+        if padding == "same":
+            count = -(-side // step)
+            before = max((count - 1) * step + window - side, 0) // 2
+        at = step * np.arange(count)[:, None] + np.arange(window) - before
+        places.append(np.where((at >= 0) & (at < side), at, -1))
+    rows, columns = places[0][:, None, :, None], places[1][None, :, None]
+    inside = (rows >= 0) & (columns >= 0)
+    return np.where(inside, rows * sides[1] + columns, -1)
 
 
-def reconstruction_loss(images, reconstructions, weight):
-    """Returns the loss of each sample."""
-    losses = np.zeros(len(images))
-    for b, (image, other) in enumerate(
-        zip(images, reconstructions, strict=True)
-    ):
-        for value, wanted in zip(other.flat, image.flat, strict=True):
-            losses[b] += weight * (value - wanted) ** 2
-    return losses
+def window_votes(poses, transformation, windows):
+    """Returns the votes `[b, h', w', p, q, t, j, d]` of children in windows.
+
+    Those outside of the map vote zero. Matrices are `[p, q, t, j, k, d]`, and
+    poses have as many rows as these take.
+    """
+    batch, *_, types, components = poses.shape
+    *_, inner, columns = transformation.shape
+    children = poses.reshape(batch, -1, types, components // inner, inner)
+    children = np.pad(children, [(0, 0), (0, 1), *[(0, 0)] * 3])
+    votes = np.einsum(
+        "bhwpqtrk,pqtjkd->bhwpqtjrd", children[:, windows], transformation
+    )
+    return votes.reshape(*votes.shape[:-2], -1)
+
+
+def route_windows(routing, votes, **weights):
+    """Routes each window alone."""
+    *outer, rows, columns, types, parents, dim = votes.shape
+    poses, _, couplings = route(
+        routing,
+        votes.reshape(-1, rows * columns * types, parents, dim),
+        **weights,
+    )
+    shape = (*outer, rows, columns, types, parents)
+    return poses.reshape(*outer, parents, dim), couplings.reshape(shape)
+
+
+def em_windows(routing, votes, activations, windows, **betas):
+    """EM routing in which all parents of a child compete for it.
+
+    Returns:
+        Means `[b, h', w', j, d]`, activations `[b, h', w', j]` and shares
+        `[b, h', w', p, q, t, j]`, which are zero outside of the map.
+    """
+    batch, *outer, _, _, types, parents, dim = votes.shape
+    number = activations[0].size // types
+    every = np.zeros((batch, number + 1, types, *outer, parents, dim))
+    inside = np.zeros((number + 1, types, *outer, parents))
+    for y, x, p, q in np.ndindex(windows.shape):
+        every[:, windows[y, x, p, q], :, y, x] = votes[:, y, x, p, q]
+        inside[windows[y, x, p, q], :, y, x] = 1
+    children = number * types
+    every = every[:, :-1].reshape(batch, children, -1, dim)
+    inside = inside[:-1].reshape(children, -1)
+    betas = {k: np.tile(beta, outer[0] * outer[1]) for k, beta in betas.items()}
+    means, active, shares = route(
+        routing, every, activations.reshape(batch, -1), inside=inside, **betas
+    )
+    shares = shares.reshape(batch, number, types, *outer, parents)
+    found = np.zeros(votes.shape[:-1])
+    for y, x, p, q in np.ndindex(windows.shape):
+        if windows[y, x, p, q] >= 0:
+            found[:, y, x, p, q] = shares[:, windows[y, x, p, q], :, y, x]
+    shape = (batch, *outer, parents)
+    return means.reshape(*shape, dim), active.reshape(shape), found

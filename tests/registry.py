@@ -13,39 +13,7 @@ import numpy as np
 import pytest
 
 from tests.nightly import NIGHTLY, nightly
-from tfcaps.layers import (
-    CapsuleConv2D,
-    ClassCaps,
-    CompactCaps,
-    ConstellationCaps,
-    ConvCaps,
-    ConvCaps3D,
-    Decoder,
-    Length,
-    PartCaps,
-    PrimaryCaps,
-    PrimaryMatrixCaps,
-    Squash,
-    TemplateDecoder,
-)
-from tfcaps.losses import (
-    CounterfactualLoss,
-    CouplingLoss,
-    EvidenceLoss,
-    MarginLoss,
-    PresenceLoss,
-    ReconstructionLoss,
-    SpreadLoss,
-)
-from tfcaps.routing import (
-    DynamicRouting,
-    EMRouting,
-    MeanShiftRouting,
-    RegularizedRouting,
-    ScaledDistanceRouting,
-    SelfAttentionRouting,
-    UniformRouting,
-)
+from tfcaps import layers, losses, routing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +30,13 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class LayerCase(Case):
-    """A layer, the shapes it takes (without batch) and its size.
+    """A layer, and the shapes it takes, without batch.
 
     A list of two shapes is that of poses and of activations.
     """
 
     inputs: Any
-    num_parameters: int
-    call: dict[str, Any] = dataclasses.field(default_factory=dict)
+    call: dict[str, Any]
 
     def apply(self, layer, inputs):
         """Calls the layer as the row says."""
@@ -101,14 +68,14 @@ class LayerCase(Case):
 class RoutingCase(Case):
     """A routing."""
 
-    def random_arguments(self, rng, batch=2, children=6, parents=3):
+    def random_arguments(self, rng, batch=2, children=6, parents=3, dim=4):
         """Returns votes, child activations and the weights by their names."""
 
         def normal(*shape):
             return rng.normal(size=shape).astype("float32")
 
-        votes = normal(batch, children, parents, 4)
-        declared = self.make().weights(children, parents, 4)
+        votes = normal(batch, children, parents, dim)
+        declared = self.make().weights(children, parents, dim)
         weights = {name: normal(*w.shape) for name, w in declared.items()}
         if "slots" in weights:  # shares of what a parent has
             weights["slots"] = 1.0 / (1.0 + np.exp(-weights["slots"]))
@@ -125,7 +92,7 @@ class LossCase(Case):
     Those of routing take three axes.
     """
 
-    of: str = "classes"
+    of: str
 
 
 def parametrize(cases, slow=(), late=()):
@@ -152,357 +119,162 @@ def parametrize(cases, slow=(), late=()):
     return pytest.mark.parametrize("case", marked)
 
 
-CHILDREN = (5, 6)
-GRID = (2, 2, 3, 4)
-MATRICES = [(2, 3, 2, 16), (2, 3, 2)]
-# A map of capsules that windows of 2x2 and 3x2 fit into.
-MAP = (4, 3, 2, 4)
-MAP_OF_MATRICES = [(4, 4, 2, 4), (4, 4, 2)]
 ALL = {"return_activations": True, "return_couplings": True}
-
-CLASS_CAPS = 5 * 3 * 6 * 4
-CONV_CAPS = 2 * 2 * 2 * 3 * 4 * 5
-# A decoder's second and third layer, for images of 30 values.
-DENSE = 512 * 1024 + 1024 + 1024 * 30 + 30
-
-
-def _class_caps(name, size, *, inputs=CHILDREN, call=None, **settings):
-    make = partial(ClassCaps, 3, settings.pop("dim", 4), **settings)
-    return LayerCase(f"class_caps{name}", make, inputs, size, call or {})
-
-
-def _compact_caps(name, size, *, inputs=CHILDREN, call=None, **settings):
-    """Two of the children, or types, vote."""
-    voting = {"grid": (9,), "sources": [3, 0], "origins": [1, 7], **settings}
-    make = partial(CompactCaps, 3, 4, **voting)
-    return LayerCase(f"compact_caps{name}", make, inputs, size, call or {})
-
-
-def _conv_caps(name, size, window=2, *, inputs=MAP, call=None, **settings):
-    make = partial(ConvCaps, 3, settings.pop("dim", 5), window, **settings)
-    return LayerCase(f"conv_caps{name}", make, inputs, size, call or {})
+_NAMES = {
+    **vars(layers),
+    **vars(losses),
+    **vars(routing),
+    "partial": partial,
+    "ALL": ALL,
+    "COUPLINGS": {"return_couplings": True},
+    "CHILDREN": (5, 6),
+    "GRID": (2, 2, 3, 4),
+    # A map of capsules that windows of 2x2 and 3x2 fit into.
+    "MAP": (4, 3, 2, 4),
+    "PARTS": [(3, 4, 2, 2), (3, 4, 2)],
+    "OWN": keras.saving.serialize_keras_object(
+        keras.Sequential([keras.layers.Dense(30)])
+    ),
+}
 
 
-def _conv_caps_3d(name, size, call=None, **settings):
-    make = partial(ConvCaps3D, 3, 5, **settings)
-    return LayerCase(f"conv_caps_3d{name}", make, MAP, size, call or {})
+def _cases(kind, table):
+    """Makes a case of each line: its name, what it takes, and the object.
+
+    Lines go on where they are indented.
+    """
+    cases = []
+    for line in table.strip().replace("\n ", " ").splitlines():
+        name, *more, call = line.split(" | ")
+        make = eval(f"partial({call.replace('(', ', ', 1)}", _NAMES)
+        rest = (eval(value, _NAMES) for value in more)
+        cases.append(kind(name.strip(), make, *rest))
+    return cases
 
 
-def _decoder(name, size, *arguments, inputs=(3, 4), **settings):
-    make = partial(Decoder, *arguments, **settings)
-    return LayerCase(f"decoder{name}", make, inputs, size)
+# Names, shapes, arguments of the call, and layers.
+LAYERS = _cases(
+    LayerCase,
+    """
+class_caps | CHILDREN | {} | ClassCaps(3, 4)
+class_caps-couplings | GRID | COUPLINGS | ClassCaps(3, 4)
+class_caps-no_bias | CHILDREN | {} | ClassCaps(3, 4, 1, use_bias=False)
+class_caps-share_type | GRID | {} | ClassCaps(3, 4, share="type")
+class_caps-share_all | CHILDREN | ALL | ClassCaps(3, 4, share="all")
+class_caps-regularized | CHILDREN | {} | ClassCaps(3, 4, "regularized")
+class_caps-scaled_distance | CHILDREN | {} | ClassCaps(3, 4, "scaled_distance")
+class_caps-self_attention | CHILDREN | {} | ClassCaps(3, 4, "self_attention")
+class_caps-matrix | GRID | {} | ClassCaps(3, 4, matrix=True)
+class_caps-matrix_em | [(2, 3, 2, 16), (2, 3, 2)] | ALL
+    | ClassCaps(3, 16, EMRouting(2), matrix=True, coordinates=True,
+      share="type")
+compact_caps | CHILDREN | {}
+    | CompactCaps(3, 4, grid=(9,), sources=[3, 0], origins=[1, 7])
+compact_caps-grid | GRID | COUPLINGS
+    | CompactCaps(3, 4, grid=(2, 2, 4), sources=[4, 9], origins=[5, 13])
+compact_caps-share_type | GRID | ALL
+    | CompactCaps(3, 4, grid=(2, 2, 5), sources=[0, 2], origins=[1, 4],
+      share="type")
+compact_caps-self_attention | GRID | ALL
+    | CompactCaps(3, 4, "self_attention", grid=(2, 2, 3), sources=[0, 2],
+      origins=[0, 2], share="type")
+conv_caps | MAP | {} | ConvCaps(3, 5, 2)
+conv_caps-same | MAP | COUPLINGS | ConvCaps(3, 5, (3, 2), (2, 1), "same")
+conv_caps-share_types | MAP | {}
+    | ConvCaps(3, 5, 2, share_types=True, use_bias=False)
+conv_caps-self_attention | MAP | {}
+    | ConvCaps(3, 5, 2, routing="self_attention")
+conv_caps-matrix_em | [(4, 4, 2, 4), (4, 4, 2)] | ALL
+    | ConvCaps(3, 4, 3, 2, "same", EMRouting(2, 0.1), matrix=True)
+conv_caps_3d | MAP | {} | ConvCaps3D(3, 5)
+conv_caps_3d-map | MAP | COUPLINGS | ConvCaps3D(3, 5, squash="map")
+conv_caps_3d-votes_bias | MAP | {} | ConvCaps3D(3, 5, bias="votes", depth=3)
+conv_caps_3d-no_bias | MAP | {}
+    | ConvCaps3D(3, 5, (3, 2), "valid", "uniform", bias=None)
+capsule_conv | MAP | {} | CapsuleConv2D(3, 5)
+capsule_conv-strides | MAP | {}
+    | CapsuleConv2D(3, 5, (2, 3), 2, "valid", use_bias=True,
+      squash="efficient")
+constellation_caps | PARTS | ALL
+    | ConstellationCaps(3, stride=1, repulsion=0.1)
+constellation_caps-evidence | PARTS | {"return_evidence": True}
+    | ConstellationCaps(3, MeanShiftRouting(steps=1, width=1.0, levels=11),
+      stride=2, offset=(1, 0))
+part_caps | (5, 4, 3) | {} | PartCaps(2, 3)
+part_caps-presence | (5, 4, 3) | {"return_presence": True}
+    | PartCaps(2, stride=2, offset=(1, 1), power=2)
+template_decoder | (3, 2, 3) | {} | TemplateDecoder((5, 4, 2), 3, (1, 0))
+length | (3, 4) | {} | Length()
+squash | (3, 4) | {} | Squash()
+squash-efficient | GRID | {} | Squash("efficient")
+primary_caps | (5, 5, 3) | {} | PrimaryCaps(2, 4, kernel_size=3)
+primary_caps-same | (5, 4, 3) | {}
+    | PrimaryCaps(2, 4, (3, 1), strides=2, padding="same", use_bias=False)
+primary_caps-depthwise | (5, 5, 8) | {}
+    | PrimaryCaps(2, 4, 3, depthwise=True, squash="efficient")
+primary_matrix_caps | (3, 4, 5) | {} | PrimaryMatrixCaps(2)
+primary_matrix_caps-strides | (5, 4, 3) | {}
+    | PrimaryMatrixCaps(2, 4, 3, 2, "same")
+decoder | (3, 4) | {} | Decoder((5, 3, 2))
+decoder-class_independent | [(3, 4), (3,)] | {}
+    | Decoder((5, 3, 2), class_independent=True)
+decoder-deconvolution | (3, 4) | {} | Decoder((8, 8, 1), "deconvolution")
+decoder-upsampling | (3, 4) | {} | Decoder((24, 24, 1), "upsampling")
+decoder-own_network | (3, 4) | {} | Decoder((5, 3, 2), OWN)
+""",
+)
 
+ROUTINGS = _cases(
+    RoutingCase,
+    """
+dynamic | DynamicRouting()
+dynamic-full | DynamicRouting(gradient="full")
+dynamic-levels | DynamicRouting(levels=5)
+dynamic-midrise | DynamicRouting(levels=4, levels_mode="midrise")
+dynamic-leaky | DynamicRouting(leaky=True)
+dynamic-sharp | DynamicRouting(sharpness=2.0)
+dynamic-abstaining | DynamicRouting(leaky=True, sharpness=2.0, orphan=0.1)
+dynamic-silent | DynamicRouting(silent_parents=2)
+em | EMRouting()
+em-code | EMRouting(variant="code")
+em-levels | EMRouting(inverse_temperature=0.1, epsilon=1e-6, gradient="last",
+    levels=11, levels_mode="midrise")
+mean_shift | MeanShiftRouting()
+mean_shift-types | MeanShiftRouting(types=2, steps=2, width=1.0, levels=11)
+regularized | RegularizedRouting()
+regularized-l1 | RegularizedRouting("l1", 0.1, 0.01, levels=5)
+scaled_distance | ScaledDistanceRouting()
+scaled_distance-sample
+    | ScaledDistanceRouting(distance_scale="sample", gradient="full")
+scaled_distance-levels | ScaledDistanceRouting(levels=5)
+self_attention | SelfAttentionRouting()
+self_attention-sharp | SelfAttentionRouting(sharpness=5.0)
+self_attention-levels | SelfAttentionRouting(gradient="last", levels=5)
+uniform | UniformRouting()
+uniform-levels | UniformRouting(levels=5)
+""",
+)
 
-LAYERS = [
-    _class_caps("", CLASS_CAPS + 12),
-    _class_caps(
-        "-couplings",
-        12 * 3 * 4 * 4 + 12,
-        inputs=GRID,
-        call={"return_couplings": True},
-    ),
-    _class_caps("-no_bias", CLASS_CAPS, routing=1, use_bias=False),
-    _class_caps("-share_type", 3 * 3 * 4 * 4 + 12, inputs=GRID, share="type"),
-    _class_caps("-share_all", 3 * 6 * 4 + 12, share="all", call=ALL),
-    _class_caps("-regularized", CLASS_CAPS + 12 + 5 * 3, routing="regularized"),
-    _class_caps("-scaled_distance", CLASS_CAPS + 12, routing="scaled_distance"),
-    _class_caps(
-        "-self_attention", CLASS_CAPS + 5 * 3, routing="self_attention"
-    ),
-    _class_caps("-matrix", 12 * 3 * 2 * 2 + 12, inputs=GRID, matrix=True),
-    _class_caps(
-        "-matrix_em",
-        2 * 3 * 4 * 4 + 6,
-        inputs=MATRICES,
-        call=ALL,
-        dim=16,
-        routing=EMRouting(2),
-        matrix=True,
-        coordinates=True,
-        share="type",
-    ),
-    _compact_caps("", 2 * 3 * 6 * 4 + 12),
-    _compact_caps(
-        "-grid",
-        2 * 3 * 4 * 4 + 12,
-        inputs=GRID,
-        call={"return_couplings": True},
-        grid=(2, 2, 4),
-        sources=[4, 9],
-        origins=[5, 13],
-    ),
-    _compact_caps(
-        "-share_type",
-        2 * 3 * 4 * 4 + 12,
-        inputs=GRID,
-        call=ALL,
-        grid=(2, 2, 5),
-        sources=[0, 2],
-        origins=[1, 4],
-        share="type",
-    ),
-    _compact_caps(
-        "-self_attention",
-        2 * 3 * 4 * 4 + 8 * 3,
-        inputs=GRID,
-        call=ALL,
-        grid=(2, 2, 3),
-        sources=[0, 2],
-        origins=[0, 2],
-        share="type",
-        routing="self_attention",
-    ),
-    _conv_caps("", CONV_CAPS + 15),
-    _conv_caps(
-        "-same",
-        3 * 2 * 2 * 3 * 4 * 5 + 15,
-        (3, 2),
-        strides=(2, 1),
-        padding="same",
-        call={"return_couplings": True},
-    ),
-    _conv_caps(
-        "-share_types", CONV_CAPS // 2, share_types=True, use_bias=False
-    ),
-    _conv_caps("-self_attention", CONV_CAPS + 8 * 3, routing="self_attention"),
-    _conv_caps(
-        "-matrix_em",
-        9 * 2 * 3 * 2 * 2 + 6,
-        3,
-        inputs=MAP_OF_MATRICES,
-        call=ALL,
-        dim=4,
-        strides=2,
-        padding="same",
-        routing=EMRouting(2, inverse_temperature=0.1),
-        matrix=True,
-    ),
-    _conv_caps_3d("", 9 * 4 * 15 + 15),
-    _conv_caps_3d(
-        "-map", 9 * 4 * 15 + 15, {"return_couplings": True}, squash="map"
-    ),
-    _conv_caps_3d("-votes_bias", 9 * 3 * 15 + 15, bias="votes", depth=3),
-    _conv_caps_3d(
-        "-no_bias",
-        6 * 4 * 15,
-        kernel_size=(3, 2),
-        padding="valid",
-        routing="uniform",
-        bias=None,
-    ),
-    LayerCase("capsule_conv", partial(CapsuleConv2D, 3, 5), MAP, 9 * 8 * 15),
-    LayerCase(
-        "capsule_conv-strides",
-        partial(
-            CapsuleConv2D,
-            3,
-            5,
-            (2, 3),
-            2,
-            "valid",
-            use_bias=True,
-            squash="efficient",
-        ),
-        MAP,
-        6 * 8 * 15 + 15,
-    ),
-    LayerCase(
-        "constellation_caps",
-        partial(ConstellationCaps, 3, stride=1, repulsion=0.1),
-        [(3, 4, 2, 2), (3, 4, 2)],
-        2 * 3 * 2 + 1 + 2 * 3,
-        ALL,
-    ),
-    LayerCase(
-        "constellation_caps-evidence",
-        partial(
-            ConstellationCaps,
-            3,
-            MeanShiftRouting(steps=1, width=1.0, levels=11),
-            stride=2,
-            offset=(1, 0),
-        ),
-        [(3, 4, 2, 2), (3, 4, 2)],
-        2 * 3 * 2 + 1 + 2 * 3,
-        {"return_evidence": True},
-    ),
-    LayerCase("part_caps", partial(PartCaps, 2, 3), (5, 4, 3), 3 * 3 + 3 + 1),
-    LayerCase(
-        "part_caps-presence",
-        partial(PartCaps, 2, stride=2, offset=(1, 1), power=2),
-        (5, 4, 3),
-        3 * 3 + 3 + 1,
-        {"return_presence": True},
-    ),
-    LayerCase(
-        "template_decoder",
-        partial(TemplateDecoder, (5, 4, 2), 3, (1, 0)),
-        (3, 2, 3),
-        3 * 3 * 2 * 3 + 2,
-    ),
-    LayerCase("length", partial(Length), (3, 4), 0),
-    LayerCase("squash", partial(Squash), (3, 4), 0),
-    LayerCase("squash-efficient", partial(Squash, "efficient"), GRID, 0),
-    LayerCase(
-        "primary_caps",
-        partial(PrimaryCaps, 2, 4, kernel_size=3),
-        (5, 5, 3),
-        3 * 3 * 3 * 8 + 8,
-    ),
-    LayerCase(
-        "primary_caps-same",
-        partial(
-            PrimaryCaps, 2, 4, (3, 1), strides=2, padding="same", use_bias=False
-        ),
-        (5, 4, 3),
-        3 * 1 * 3 * 8,
-    ),
-    LayerCase(
-        "primary_caps-depthwise",
-        partial(PrimaryCaps, 2, 4, 3, depthwise=True, squash="efficient"),
-        (5, 5, 8),
-        3 * 3 * 8 + 8,
-    ),
-    LayerCase(
-        "primary_matrix_caps",
-        partial(PrimaryMatrixCaps, 2),
-        (3, 4, 5),
-        5 * 32 + 32 + 5 * 2 + 2,
-    ),
-    LayerCase(
-        "primary_matrix_caps-strides",
-        partial(PrimaryMatrixCaps, 2, 4, 3, 2, "same"),
-        (5, 4, 3),
-        27 * 8 + 8 + 27 * 2 + 2,
-    ),
-    _decoder("", 12 * 512 + 512 + DENSE, (5, 3, 2)),
-    _decoder(
-        "-class_independent",
-        4 * 512 + 512 + DENSE,
-        (5, 3, 2),
-        class_independent=True,
-        inputs=[(3, 4), (3,)],
-    ),
-    _decoder(
-        "-deconvolution",
-        12 * 64 + 64 + 4 * 16 + 9280 + 18464 + 4624 + 145,
-        (8, 8, 1),
-        "deconvolution",
-    ),
-    _decoder(
-        "-upsampling",
-        12 * 25 + 25 + 640 + 73856 + 147584 + 1153,
-        (24, 24, 1),
-        "upsampling",
-    ),
-    _decoder(
-        "-own_network",
-        12 * 30 + 30,
-        (5, 3, 2),
-        keras.saving.serialize_keras_object(
-            keras.Sequential([keras.layers.Dense(30)])
-        ),
-    ),
-]
-
-
-def _routing(name, routing, /, *arguments, **settings):
-    return RoutingCase(name, partial(routing, *arguments, **settings))
-
-
-ROUTINGS = [
-    _routing("dynamic", DynamicRouting),
-    _routing("dynamic-full", DynamicRouting, gradient="full"),
-    _routing("dynamic-levels", DynamicRouting, levels=5),
-    _routing(
-        "dynamic-midrise", DynamicRouting, levels=4, levels_mode="midrise"
-    ),
-    _routing("dynamic-leaky", DynamicRouting, leaky=True),
-    _routing("dynamic-sharp", DynamicRouting, sharpness=2.0),
-    _routing(
-        "dynamic-abstaining",
-        DynamicRouting,
-        leaky=True,
-        sharpness=2.0,
-        orphan=0.1,
-    ),
-    _routing("dynamic-silent", DynamicRouting, silent_parents=2),
-    _routing("em", EMRouting),
-    _routing("em-code", EMRouting, variant="code"),
-    _routing(
-        "em-levels",
-        EMRouting,
-        inverse_temperature=0.1,
-        epsilon=1e-6,
-        gradient="last",
-        levels=11,
-        levels_mode="midrise",
-    ),
-    _routing("mean_shift", MeanShiftRouting),
-    _routing(
-        "mean_shift-types",
-        MeanShiftRouting,
-        types=2,
-        steps=2,
-        width=1.0,
-        levels=11,
-    ),
-    _routing("regularized", RegularizedRouting),
-    _routing(
-        "regularized-l1",
-        RegularizedRouting,
-        "l1",
-        0.1,
-        0.01,
-        levels=5,
-    ),
-    _routing("scaled_distance", ScaledDistanceRouting),
-    _routing(
-        "scaled_distance-sample",
-        ScaledDistanceRouting,
-        distance_scale="sample",
-        gradient="full",
-    ),
-    _routing("scaled_distance-levels", ScaledDistanceRouting, levels=5),
-    _routing("self_attention", SelfAttentionRouting),
-    _routing("self_attention-sharp", SelfAttentionRouting, sharpness=5.0),
-    _routing(
-        "self_attention-levels", SelfAttentionRouting, gradient="last", levels=5
-    ),
-    _routing("uniform", UniformRouting),
-    _routing("uniform-levels", UniformRouting, levels=5),
-]
-
-CUSTOM = {"reduction": "sum", "name": "custom"}
-
-LOSSES = [
-    LossCase("margin", partial(MarginLoss)),
-    LossCase("margin-custom", partial(MarginLoss, 0.8, 0.2, 0.3, **CUSTOM)),
-    LossCase("spread", partial(SpreadLoss)),
-    LossCase("spread-custom", partial(SpreadLoss, 0.7, **CUSTOM)),
-    LossCase("evidence", partial(EvidenceLoss)),
-    LossCase("evidence-custom", partial(EvidenceLoss, 0.0, **CUSTOM)),
-    LossCase("coupling", partial(CouplingLoss), "routing"),
-    LossCase(
-        "coupling-custom",
-        partial(
-            CouplingLoss, 0.5, 0.7, 3.0, share=0.2, places=4, name="custom"
-        ),
-        "routing",
-    ),
-    LossCase("counterfactual", partial(CounterfactualLoss), "routing"),
-    LossCase(
-        "counterfactual-custom",
-        partial(
-            CounterfactualLoss, 2.0, 0.5, m_plus=0.8, margin=0.3, name="custom"
-        ),
-        "routing",
-    ),
-    LossCase("presence", partial(PresenceLoss), "routing"),
-    LossCase("reconstruction", partial(ReconstructionLoss), "images"),
-    LossCase(
-        "reconstruction-custom",
-        partial(ReconstructionLoss, 0.1, **CUSTOM),
-        "images",
-    ),
-]
+# Names, of what they are, and losses.
+LOSSES = _cases(
+    LossCase,
+    """
+margin | "classes" | MarginLoss()
+margin-custom | "classes"
+    | MarginLoss(0.8, 0.2, 0.3, reduction="sum", name="custom")
+spread | "classes" | SpreadLoss()
+spread-custom | "classes" | SpreadLoss(0.7, reduction="sum", name="custom")
+evidence | "classes" | EvidenceLoss()
+evidence-custom | "classes" | EvidenceLoss(0.0, reduction="sum", name="custom")
+coupling | "routing" | CouplingLoss()
+coupling-custom | "routing"
+    | CouplingLoss(0.5, 0.7, 3.0, share=0.2, places=4, name="custom")
+counterfactual | "routing" | CounterfactualLoss()
+counterfactual-custom | "routing"
+    | CounterfactualLoss(2.0, 0.5, m_plus=0.8, margin=0.3, name="custom")
+presence | "routing" | PresenceLoss()
+reconstruction | "images" | ReconstructionLoss()
+reconstruction-custom | "images"
+    | ReconstructionLoss(0.1, reduction="sum", name="custom")
+""",
+)

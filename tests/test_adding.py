@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[1]
-
-_DATA_SET = '''
+_ROUTING = (_ROOT / "tfcaps/routing/uniform.py").read_text("utf-8")
+_NEW_FILES = {
+    "training/datasets/stripes.py": '''
 """Stripes across and upright, made here."""
 
 import numpy as np
@@ -29,65 +30,52 @@ def make(data_dir: str | None, validation: float) -> Data:
     train, test = (images[:48], labels[:48]), (images[48:], labels[48:])
     data = checked("stripes", train, test, ["across", "upright"])
     return data.with_validation(validation)
-'''
-_STRATEGY = """
-def _few(
-    model: keras.Model, config: Config, data: Data, batches: Batches
-) -> None:
-    sparsity = 1.0 - 1.0 / config.keep_one_of
-    rem.prune_low_magnitude(model, lambda step: sparsity)
-
-
-"""
-_SETTING = """
+''',
+    "tfcaps/routing/fading.py": _ROUTING.replace("Uniform", "Fading"),
+}
+# File, what stands in it, and what is added below that.
+_ADDED = (
+    (
+        "training/sources.py",
+        "SOURCES = {",
+        '    "stripes": Source("stripes, made here", "stripes:make"),',
+    ),
+    (
+        "training/configs.py",
+        '    "none": "nothing",',
+        '    "few": "all but the largest weights, see --keep-one-of",',
+    ),
+    (
+        "training/configs.py",
+        '    mode: str = "midtread"',
+        """\
     keep_one_of: int = setting(
         2,
         "of so many weights `few` keeps one",
         limits=(2, 9),
         before=3,
-    )
-"""
-_ROUTING = (
-    (_ROOT / "tfcaps/routing/uniform.py")
-    .read_text("utf-8")
-    .replace("UniformRouting", "FadingRouting")
-)
-_NEW_FILES = {
-    "training/datasets/stripes.py": _DATA_SET,
-    "tfcaps/routing/fading.py": _ROUTING,
-}
-# File, what is added to it, and what stands before that.
-_ADDED = (
-    (
-        "training/sources.py",
-        '    "stripes": Source("stripes, made here", "stripes:make"),\n',
-        "SOURCES = {\n",
-    ),
-    (
-        "training/configs.py",
-        '    "few": "all but the largest weights, see --keep-one-of",\n',
-        '    "none": "nothing",\n',
-    ),
-    (
-        "training/configs.py",
-        _SETTING.lstrip("\n"),
-        '        choices=("midtread", "midrise"),\n    )\n',
+    )""",
     ),
     (
         "training/pruning.py",
-        _STRATEGY.lstrip("\n"),
-        "        max_sparsity=config.final_sparsity,\n    )\n\n\n",
+        "        max_sparsity=config.final_sparsity,\n    )",
+        """
+
+def _few(
+    model: keras.Model, config: Config, data: Data, batches: Batches
+) -> None:
+    sparsity = 1.0 - 1.0 / config.keep_one_of
+    rem.prune_low_magnitude(model, lambda step: sparsity)""",
     ),
     (
         "training/pruning.py",
-        '    "few": _few,\n',
-        '    "none": lambda *unused: None,\n',
+        '    "none": lambda *unused: None,',
+        '    "few": _few,',
     ),
     (
         "tfcaps/routing/__init__.py",
-        "from tfcaps.routing.fading import FadingRouting as FadingRouting\n",
-        "from tfcaps.routing.factored_votes import materialize_votes as "
-        "materialize_votes\n",
+        "import materialize_votes as materialize_votes",
+        "from tfcaps.routing.fading import FadingRouting as FadingRouting",
     ),
 )
 
@@ -103,52 +91,37 @@ def copy(tmp_path_factory):
         shutil.copy(_ROOT / name, copy)
     for name, text in _NEW_FILES.items():
         (copy / name).write_text(text.lstrip("\n"), "utf-8")
-    for name, added, before in _ADDED:
+    for name, before, added in _ADDED:
         text = (copy / name).read_text("utf-8")
-        assert text.count(before) == 1
-        (copy / name).write_text(text.replace(before, before + added), "utf-8")
+        assert text.count(f"{before}\n") == 1
+        text = text.replace(f"{before}\n", f"{before}\n{added}\n")
+        (copy / name).write_text(text, "utf-8")
     return copy
 
 
 def python(copy, *arguments):
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=copy,
-        capture_output=True,
-        text=True,
-    )
+    arguments = [sys.executable, *map(str, arguments)]
+    return subprocess.run(arguments, cwd=copy, capture_output=True, text=True)
 
 
-def main_job(copy, *flags):
-    return python(copy, "training/run.py", *flags)
-
-
-def test_what_is_added_is_tidy(copy):
+def test_what_is_added_is_tidy_and_known_before_tensorflow_is_loaded(copy):
     changed = [*_NEW_FILES, *{name for name, *_ in _ADDED}]
     for check in (["check"], ["format", "--check"]):
         linted = python(copy, "-m", "ruff", *check, "--no-cache", *changed)
         assert linted.returncode == 0, linted.stdout
-
-
-def test_commands_know_new_things_before_tensorflow_is_loaded(copy):
-    sources = main_job(copy, "--list-datasets").stdout.splitlines()
-    assert ["stripes", "stripes, made here"] in [
-        line.split(maxsplit=1) for line in sources
-    ]
-    described = " ".join(main_job(copy, "--help").stdout.split())
-    assert "of so many weights `few` keeps one" in described
+    sources = python(copy, "training/run.py", "--list-datasets").stdout
+    assert "stripes, made here" in sources
     for flags, message in (
-        (["--keep-one-of", "1"], "1 is not a whole number from 2 to 9"),
         (["--keep-one-of", "10"], "10 is not a whole number from 2 to 9"),
         (["--pruning", "many"], "iterative, none, few)"),
-        (["--routing", "many"], "dynamic, em, fading, mean_shift, regularized"),
+        (
+            ["--dataset", "digits", "--routing", "many"],
+            "dynamic, em, fading, mean_shift, regularized",
+        ),
     ):
-        refused = main_job(copy, *flags)
+        refused = python(copy, "training/run.py", *flags)
         assert refused.returncode == 2
         assert message in refused.stderr.replace("'", "")
-
-
-def test_saved_settings_have_the_new_one_within_its_limits(copy):
     program = """
 import dataclasses, json, sys
 from training.configs import Config, config_from
@@ -165,10 +138,10 @@ config_from({"dataset": "x", "keep_one_of": 10})
 
 @pytest.mark.slow  # a training
 def test_the_main_job_trains_with_all_of_them(copy):
-    ended = main_job(
-        copy, "--rem", "--no-baseline", "--bare", "--dataset", "stripes",
-        "--pruning", "few", "--keep-one-of", 4, "--routing", "fading",
-        "--epochs", 1, "--batch-size", 8, "--out", "run",
+    ended = python(
+        copy, "training/run.py", "--rem", "--no-baseline", "--bare",
+        "--dataset", "stripes", "--pruning", "few", "--keep-one-of", 4,
+        "--routing", "fading", "--epochs", 1, "--batch-size", 8, "--out", "run",
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     settings = json.loads((copy / "run/config.json").read_text("utf-8"))

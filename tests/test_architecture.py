@@ -11,66 +11,13 @@ import tfcaps
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
     path.relative_to(ROOT)
-    for folder in (
-        "tfcaps",
-        "training",
-        "export",
-        "benchmarks",
-        "experiments",
-    )  # fmt: skip
+    for folder in ("tfcaps", "training", "export", "benchmarks", "experiments")
     for path in (ROOT / folder).rglob("*.py")
 )
 TREES = {path: ast.parse((ROOT / path).read_text("utf-8")) for path in FILES}
 
-# The parts of tfcaps that each part may import, besides itself and the helpers.
-PARTS = {
-    "memory": set(),
-    "ops": set(),
-    "routing": {"ops"},
-    "layers": {"ops", "routing"},
-    "graphs": {"ops", "routing", "layers"},
-    "models": {"ops", "routing", "layers", "graphs"},
-    "losses": {"ops"},
-    "split_merge": set(),
-    "callbacks": {"layers", "split_merge"},
-    "rem": {"ops", "routing", "layers", "graphs"},
-    "viz": {"ops", "rem"},
-    "export": {"ops", "routing", "graphs", "rem"},
-}
-# The same of the parts of `tfcaps.rem`, from the lowest to the highest.
-PARTS_OF_REM = {
-    "finite": set(),
-    "labels": set(),
-    "results": set(),
-    "sharpness": set(),
-    "batches": {"finite"},
-    "parse": {"batches"},
-    "multiply_adds": {"parse"},
-    "compaction": {"finite"},
-    "pruning": {
-        *("batches", "compaction", "finite", "labels", "multiply_adds", "parse")
-    },
-    "maps": {"batches", "finite", "labels", "parse", "results"},
-    "evaluation": {
-        *("batches", "finite", "labels", "maps", "multiply_adds", "parse"),
-        *("pruning", "results"),
-    },
-    "deprecated": set(),
-}
-HELPERS = {"files", "versions"}
-PACKAGES = {
-    "tfcaps": {"tfcaps"},
-    "training": {"tfcaps", "training", "export"},
-    "export": {"tfcaps", "export"},
-    "benchmarks": {"tfcaps", "training", "export", "benchmarks"},
-    "experiments": {
-        "tfcaps",
-        "training",
-        "export",
-        "benchmarks",
-        "experiments",
-    },  # fmt: skip
-}
+# Each may import itself and those before it.
+PACKAGES = ("tfcaps", "export", "training", "benchmarks", "experiments")
 TENSORFLOW = {
     "tfcaps/routing/execution.py",
     "tfcaps/routing/loop.py",
@@ -114,52 +61,47 @@ def imported(names, *parts):
     return {name[depth] for name in below if name[:depth] == parts}
 
 
-def part_of(path, depth):
-    """Returns `rem` for `tfcaps/rem/batches.py`, `ops` for `tfcaps/ops.py`."""
-    return Path(path.parts[depth]).stem
-
-
-def test_every_part_has_a_rule():
-    found = {part_of(path, 1) for path, _ in under("tfcaps")}
-    assert found == {*PARTS, *HELPERS, "__init__"}
-
-
 def test_packages_import_only_what_lies_below_them():
     for path, names in IMPORTS.items():
         own = imported(names) & set(PACKAGES)
-        assert own <= PACKAGES[path.parts[0]], path
+        number = PACKAGES.index(path.parts[0])
+        assert own <= set(PACKAGES[: number + 1]), path
 
 
-def test_parts_of_tfcaps_import_only_what_lies_below_them():
-    for path, names in under("tfcaps"):
-        part = part_of(path, 1)
-        if part in PARTS:
-            below = PARTS[part] | {part} | HELPERS
-            assert imported(names, "tfcaps") <= below, path
-        elif part in HELPERS:
-            assert not imported(names, "tfcaps"), path
-
-
-def test_parts_of_rem_import_only_what_lies_below_them():
-    for path, names in under("tfcaps", "rem"):
-        part = part_of(path, 2)
-        own = imported(names, "tfcaps", "rem")
-        if part != "__init__":
-            assert own <= PARTS_OF_REM[part] | {part}, path
+def assert_one_way(below):
+    """Checks that there is no circle; `below` are the imports of each."""
+    while lowest := {m for m in below if not below[m] & below.keys()}:
+        below = {m: own for m, own in below.items() if m not in lowest}
+    assert not below
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
 def test_no_files_of_a_package_import_each_other_in_a_circle(package):
-    below = {
-        ".".join(path.with_suffix("").parts): {
-            part for name in names for part in (name, name.rpartition(".")[0])
+    assert_one_way(
+        {
+            ".".join(path.with_suffix("").parts): {
+                part
+                for name in names
+                for part in (name, name.rpartition(".")[0])
+            }
+            for path, names in under(package)
+            if path.stem != "__init__"
         }
-        for path, names in under(package)
-        if path.stem != "__init__"
-    }
-    while lowest := {m for m in below if not below[m] & below.keys()}:
-        below = {m: own for m, own in below.items() if m not in lowest}
-    assert not below
+    )
+
+
+@pytest.mark.parametrize("parts", [("tfcaps",), ("tfcaps", "rem")], ids=str)
+def test_no_parts_import_each_other_in_a_circle(parts):
+    """Such as `ops` or `rem` of tfcaps, and `parse` of `tfcaps.rem`."""
+    below = {}
+    for path, names in under(*parts):
+        part = Path(path.parts[len(parts)]).stem
+        if part != "__init__":
+            found = imported(names, *parts) - {part}
+            below[part] = below.get(part, set()) | found
+    assert {"ops", "losses"} <= below.keys() or parts[1:]
+    assert not below.get("ops") and below.get("losses", {"ops"}) == {"ops"}
+    assert_one_way(below)
 
 
 def test_only_public_keras_3_is_used():
@@ -179,14 +121,10 @@ def test_tensorflow_stands_where_it_must_and_loads_late():
         assert "tensorflow" not in imported(loaded), path
 
 
-def test_the_pruning_toolkit_is_imported_in_one_place():
+def test_the_pruning_toolkit_is_imported_nowhere():
     """Importing it turns `tf.keras` into Keras 2."""
-    found = {
-        path.as_posix()
-        for path, names in IMPORTS.items()
-        if "tensorflow_model_optimization" in imported(names)
-    }
-    assert found == {"training/pruning.py"}
+    for path, names in IMPORTS.items():
+        assert "tensorflow_model_optimization" not in imported(names), path
 
 
 def test_module_docstrings_begin_with_one_sentence():

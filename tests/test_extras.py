@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import UserError, check_installed
+from cli import UserError
 from training import datasets
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +42,6 @@ def without(modules, command, **more):
         ("training/run.py --bare --tensorboard", "tensorboard", "tensorboard"),
         ("training/run.py --bare", "tensorflow", "tensorflow"),
         ("training/explain.py --run run picture", "matplotlib", "viz"),
-        ("training/pretrained.py run", "PIL", "data"),
         ("export/run.py --run model.keras --to s", "tensorflow", "tensorflow"),
         ("export/run.py --run model.keras --to s --format onnx",
          "tensorflow,onnx", "tensorflow,onnx"),
@@ -69,21 +68,39 @@ def test_commands_say_at_once_what_is_missing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_python_without_keras_is_the_wrong_one(tmp_path):
-    done = without("keras", "training/run.py --rem", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("command", "missing", "said", "variables"),
+    [
+        (
+            "training/run.py --rem",
+            "keras",
+            "error: Keras is not installed in this Python, "
+            f"{sys.executable}. Use .venv/bin/python, or first: source "
+            ".venv/bin/activate\n",
+            {},
+        ),
+        # What it does not need it does not miss.
+        (
+            "training/run.py --bare --resume --out nowhere",
+            "matplotlib,tensorboard",
+            "there is no run in nowhere",
+            {},
+        ),
+        (
+            "benchmarks/gpu.py",
+            "jax",
+            "error: this needs jax, not installed here.",
+            {"KERAS_BACKEND": "jax"},
+        ),
+    ],
+)
+def test_other_things_that_are_missing(
+    command, missing, said, variables, tmp_path
+):
+    env = {**os.environ, **variables}
+    done = without(missing, command, cwd=tmp_path, env=env)
     assert done.returncode == 2
-    assert done.stderr == (
-        "training/run.py: error: Keras is not installed in this Python, "
-        f"{sys.executable}. Use .venv/bin/python, or first: source "
-        ".venv/bin/activate\n"
-    )
-
-
-def test_a_bare_run_needs_nothing_to_draw_and_export():
-    hidden = "matplotlib,tensorboard"
-    command = "training/run.py --bare --resume --out nowhere"
-    done = without(hidden, command)
-    assert "there is no run in nowhere" in done.stderr
+    assert said in done.stderr
 
 
 def test_training_and_measuring_load_nothing_to_draw(monkeypatch):
@@ -93,6 +110,8 @@ def test_training_and_measuring_load_nothing_to_draw(monkeypatch):
             monkeypatch.delitem(sys.modules, name)
     for name in ("training.train", "training.results"):
         importlib.import_module(name)
+    with pytest.raises(ImportError, match=r'Run: pip install "tfcaps\[viz\]"'):
+        import tfcaps.viz  # noqa: F401
 
 
 @pytest.mark.parametrize(
@@ -107,18 +126,6 @@ def test_data_sets_say_what_they_lack(dataset, module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf'{module}, .* "\.\[{extra}\]"'):
         datasets.load(dataset)
-
-
-def test_what_is_installed_is_not_missed():
-    check_installed(data="PIL sklearn", viz="matplotlib")
-
-
-def test_figures_of_the_package_say_what_they_lack(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for name in [n for n in sys.modules if n.startswith("tfcaps.viz")]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ImportError, match=r'Run: pip install "tfcaps\[viz\]"'):
-        import tfcaps.viz  # noqa: F401
 
 
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])
@@ -136,17 +143,6 @@ def test_a_missing_backend_is_named(backend, tmp_path):
         f"ImportError: The backend {backend} is not installed. Run: pip "
         f'install "tfcaps[{backend}]"\n'
     )
-
-
-def test_without_jax_commands_say_so(tmp_path):
-    done = without(
-        "jax",
-        "benchmarks/gpu.py",
-        env={**os.environ, "KERAS_BACKEND": "jax"},
-    )
-    assert done.returncode == 2
-    assert "this needs jax, not installed here." in done.stderr
-    assert '".[jax]"' in done.stderr
 
 
 @pytest.mark.slow

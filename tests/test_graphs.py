@@ -33,11 +33,12 @@ def loaded(tmp_path):
     return give
 
 
-def predicted(model, images):
+def outputs_of(model, images):
+    """Returns the outputs of a model by their names."""
     inputs = images
     if isinstance(model.input, dict):
         inputs = {"images": images, "labels": None}
-    outputs = model.predict(inputs, verbose=0)
+    outputs = model(inputs)
     return outputs if isinstance(outputs, dict) else {"lengths": outputs}
 
 
@@ -47,24 +48,31 @@ TRAINING = {
     "decoder": lambda m: rem.add_couplings(with_decoder(m)),
     "shown": lambda m: rem.capsule_outputs(m),
 }
-every_training_model = pytest.mark.parametrize("kind", TRAINING)
 
 
-@every_training_model
-def test_the_encoder_of_a_training_model_is_the_network(kind, loaded, images):
+@pytest.mark.parametrize("kind", TRAINING)
+def test_a_training_model_is_taken_for_its_network(kind, loaded, images):
     model = network()
+    lengths = model(images)
     training = TRAINING[kind](model)
     for again in (training, loaded(training)):
         found = rem.encoder(again)
         assert found.output.shape == (None, 3)
-        np.testing.assert_allclose(found(images), model(images), atol=SUMS)
+        np.testing.assert_allclose(found(images), lengths, atol=SUMS)
         assert len(graphs.routed_layers(found)) == 1
+    for make in (lambda m: rem.quantize_couplings(m, 5), rem.compact):
+        found = outputs_of(make(again), images)
+        assert not found.keys() & {"couplings", "counterfactual"}
+        expected = make(model)(images)
+        np.testing.assert_allclose(found["lengths"], expected, atol=SUMS)
+    if kind == "couplings":
+        found = outputs_of(with_decoder(again), images)
+        assert found.keys() == {"lengths", "reconstruction"}
+        np.testing.assert_allclose(found["lengths"], lengths, atol=SUMS)
 
 
 FUNCTIONS = {
     "evaluate": lambda m, x: rem.evaluate(m, (x, LABELS), 5).to_dict(),
-    "faithfulness": lambda m, x: rem.faithfulness(m, x).to_dict(),
-    "find_levels": lambda m, x: rem.find_levels(m, (x, LABELS), (3,)).to_dict(),
     "trees": lambda m, x: rem.trees(m, x, 11).codes.tolist(),
     "parse_tree": lambda m, x: rem.trees(m, x).parse_tree().to_dict(),
     "maps": lambda m, x: rem.coupling_maps(m, x).tolist(),
@@ -72,38 +80,23 @@ FUNCTIONS = {
     "multiply_adds": lambda m, x: rem.multiply_adds(m).per_layer,
     "compact": lambda m, x: rem.compact(m).count_params(),
 }
+SLOW = {
+    "faithfulness": lambda m, x: rem.faithfulness(m, x).to_dict(),
+    "find_levels": lambda m, x: rem.find_levels(m, (x, LABELS), (3,)).to_dict(),
+}
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_take_a_training_model_as_the_network(name, images):
+@pytest.mark.parametrize(
+    "functions", [FUNCTIONS, pytest.param(SLOW, marks=pytest.mark.slow)]
+)
+def test_functions_take_a_training_model_as_the_network(functions, images):
     model = network()
     kernel = model.get_layer("conv").kernel
     kernel.assign(np.asarray(kernel) * [1, 0, 1, 1])
     training = rem.add_couplings(model, counterfactual=True)
-    found = FUNCTIONS[name](training, images)
-    assert repr(found) == repr(FUNCTIONS[name](model, images))
-
-
-@every_training_model
-def test_copies_of_a_training_model_are_those_of_the_network(
-    kind, loaded, images
-):
-    model = network()
-    training = loaded(TRAINING[kind](model))
-    for make in (lambda m: rem.quantize_couplings(m, 5), rem.compact):
-        found = predicted(make(training), images)
-        assert not found.keys() & {"couplings", "counterfactual"}
-        np.testing.assert_allclose(
-            found["lengths"], make(model)(images), atol=SUMS
-        )
-
-
-def test_a_training_model_gets_a_decoder(loaded, images):
-    model = network()
-    found = with_decoder(loaded(rem.add_couplings(model)))
-    outputs = predicted(found, images)
-    assert outputs.keys() == {"lengths", "reconstruction"}
-    np.testing.assert_allclose(outputs["lengths"], model(images), atol=SUMS)
+    for name, function in functions.items():
+        found = function(training, images)
+        assert repr(found) == repr(function(model, images)), name
 
 
 COPIES = {
@@ -121,10 +114,9 @@ def test_inputs_of_copies_stay_optional(name, kind, loaded, images):
     model = network(routing="regularized" if kind != "decoder" else "dynamic")
     if kind == "decoder":
         model = with_decoder(model)
-    copy = loaded(COPIES[name](loaded(model)))
+    copy = loaded(COPIES[name](model))
     copy.set_weights(model.get_weights())
-    found = copy.predict({"images": images, "labels": None}, verbose=0)
-    expected = model.predict({"images": images, "labels": None}, verbose=0)
+    found, expected = outputs_of(copy, images), outputs_of(model, images)
     tolerance = 0.05 if name == "quantize_couplings" else 1e-6
     np.testing.assert_allclose(
         found["lengths"], expected["lengths"], atol=tolerance
@@ -184,13 +176,18 @@ def test_a_class_of_ones_own_is_kept_or_refused(name):
             make(model)
 
 
-def test_measuring_asks_for_layers_and_not_for_the_training():
+def test_measuring_asks_for_layers_and_not_for_the_training(images):
     plain = network()
-    settings = Settings(plain.input, plain.output, share=0.1)
+    ends = plain.input, plain.output
+    settings = Settings(*ends, share=0.1)
     assert rem.encoder(settings).output.shape == (None, 3)
     for use in (rem.encoder, rem.multiply_adds):
         with pytest.raises(ValueError, match="must do what its layers do"):
-            use(Bright(plain.input, plain.output))
+            use(Bright(*ends))
+    # Saliencies are those of the own loss.
+    settings.compile("adam", tfcaps.losses.MarginLoss())
+    with pytest.raises(ValueError, match="own `compute_loss`"):
+        rem.prune_single_shot(settings, [(images, LABELS)], 0.5)
 
 
 def test_the_kept_training_is_that_of_the_class(images):
@@ -198,14 +195,6 @@ def test_the_kept_training_is_that_of_the_class(images):
     plain = network()
     for kind in (keras.Model, Halved):
         model = rem.compact(kind(plain.input, plain.output))
-        model.compile("adam", tfcaps.losses.MarginLoss())
+        model.compile("adam", tfcaps.losses.MarginLoss(), run_eagerly=True)
         losses.append(model.evaluate(images, LABELS, verbose=0))
     assert losses[1] == pytest.approx(0.5 * losses[0])
-
-
-def test_saliencies_are_those_of_the_own_loss(images):
-    plain = network()
-    model = Settings(plain.input, plain.output, share=0.1)
-    model.compile("adam", tfcaps.losses.MarginLoss())
-    with pytest.raises(ValueError, match="own `compute_loss`"):
-        rem.prune_single_shot(model, [(images, LABELS)], 0.5)

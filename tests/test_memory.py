@@ -14,7 +14,6 @@ GLIBC = sys.platform == "linux" and hasattr(
     ctypes.CDLL(None), "gnu_get_libc_version"
 )
 # Page faults of ten buffers of 80 MB, one after the other, in a new thread.
-# TensorFlow, which takes long to import, has no part in it.
 _FAULTS = """
 import ctypes, resource, runpy, sys, threading
 c = ctypes.CDLL(None)

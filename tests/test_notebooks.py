@@ -57,17 +57,12 @@ def test_notebook_is_small_and_shows_a_picture(path):
 
 
 @each_notebook
-def test_links_of_a_notebook_lead_somewhere(path):
-    links = re.findall(
-        r"\]\(([^)\s]+)\)", "\n".join(cells_of(path, "markdown"))
-    )
-    assert links
-    for link in links:
-        assert (FOLDER / link).exists(), link
-
-
-@each_notebook
-def test_every_cell_of_code_was_run_in_order(path):
+def test_cells_were_run_in_order_and_their_links_lead_somewhere(path):
     cells = json.loads(path.read_text("utf-8"))["cells"]
     counts = [c["execution_count"] for c in cells if c["cell_type"] == "code"]
     assert counts == list(range(1, len(counts) + 1))
+    text = "\n".join(cells_of(path, "markdown"))
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert links
+    for link in links:
+        assert (FOLDER / link).exists(), link

@@ -21,21 +21,22 @@ from tests.registry import ALL, LAYERS, LOSSES, ROUTINGS
 from tfcaps import layers, losses, routing
 from training.devices import dtype_policy
 
-# The largest value by type. Squared lengths of float32 end at 3e38, and a sum
-# of a hundred votes of 1e15 has one of 1e34. In float16 numbers end at 65,504:
-# sums of six values of 1e4.
-LARGEST = {"float32": 1e15, "bfloat16": 1e15, "float16": 1e4}
-# Layers of float16 sum up more than six products.
-LARGEST_IN_LAYERS = {**LARGEST, "float16": 500.0}
-# Squares of float16, summed over a small image.
-LARGEST_IN_LOSSES = {**LARGEST, "float16": 40.0}
-# Networks multiply layer by layer; raw pixels are the largest images there are.
-LARGEST_IMAGE = 255.0
+# The largest value by type, and the largest of which gradients are demanded:
+# above, a derivative or its rounding error may be beyond the type. Squared
+# lengths of float32 end at 3e38. In float16 numbers end at 65,504, and layers
+# sum up products of two.
+LARGEST = {
+    "float32": (1e15, 1e2),
+    "bfloat16": (1e15, 1e2),
+    "float16": (500.0, 40.0),
+}
 POLICIES = {
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
 }
+# Networks multiply layer by layer; raw pixels are the largest images there are.
+LARGEST_IMAGE = 255.0
 # How far above one a length or a sum of shares may come out.
 ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 1e-3}
 
@@ -43,15 +44,16 @@ ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 1e-3}
 ORDINARY = ("zero", "tiny", "random", "equal", "pruned", "ladder")
 LARGE = ("large", "equal_large", "mixed")
 KINDS = ORDINARY + LARGE
-PAIRS = [(one, other) for one in ORDINARY for other in KINDS] + [
-    (one, other) for one in LARGE for other in ORDINARY
+PAIRS = [
+    (one, other)
+    for one in KINDS
+    for other in KINDS
+    if one in ORDINARY or other in ORDINARY
 ]
 # Tried with every row: all that pruning leaves may be zero.
 ZEROS = [
-    ("zero", "random"),
-    ("random", "zero"),
-    ("pruned", "pruned"),
-    ("zero", "zero"),
+    *(("zero", "random"), ("random", "zero")),
+    *(("pruned", "pruned"), ("zero", "zero")),
 ]
 
 
@@ -116,19 +118,25 @@ def filled_activations(shape, rng, largest=1.0):
     return np.abs(filled(kind, shape, rng, largest))
 
 
+def limit(chosen, dtype, rng):
+    """Draws how large values may be, and whether there is a gradient."""
+    # By the activations of dead children EM's is votes times 1e9.
+    of_em = isinstance(chosen, routing.EMRouting) and dtype == "float16"
+    differentiated = bool(rng.integers(2)) and not of_em
+    return LARGEST[dtype][differentiated], differentiated
+
+
 @tried(ROUTINGS, 10, 200)
 def test_routing(row, rng, kinds):
     chosen, dtype = row.make(), one_of(rng, LARGEST)
     batch, children, parents, dim, components = sizes(rng, 5)
     children *= getattr(chosen, "types", 1)
     is_factored = chosen.vote_free and rng.integers(2)
-    largest, differentiated = limit(chosen, dtype, LARGEST, is_factored, rng)
+    largest, differentiated = limit(chosen, dtype, rng)
     shapes = [(batch, children, parents, dim)]
     if is_factored:
-        shapes = [
-            (batch, 1, children, components),
-            (children, parents, components, dim),
-        ]
+        maps = (children, parents, components, dim)
+        shapes = [(batch, 1, children, components), maps]
     factors = [
         ops.cast(filled(kind, shape, rng, largest), dtype)
         for kind, shape in zip(kinds, shapes, strict=False)
@@ -136,10 +144,9 @@ def test_routing(row, rng, kinds):
     others = {}
     if rng.integers(2):
         # Lengths may be anything, but for what is no length.
-        longest = 1.0 if chosen.explicit_activations else largest
-        others["activations"] = filled_activations(
-            (batch, children), rng, longest
-        )
+        most = 1.0 if chosen.explicit_activations else largest
+        active = filled_activations((batch, children), rng, most)
+        others["activations"] = active
     if rng.integers(2):
         kind = "random" if is_factored else kinds[1]
         for name, weight in chosen.weights(children, parents, dim).items():
@@ -151,16 +158,17 @@ def test_routing(row, rng, kinds):
             votes = routing.FactoredVotes([routing.Block(*factors)])
         return tuple(chosen(votes, **others))
 
-    specs = (
-        keras.KerasTensor((batch, parents, dim)),
-        keras.KerasTensor((batch, parents)),
-        keras.KerasTensor((batch, children, parents)),
+    of_parents = (batch, parents)
+    shapes = (*of_parents, dim), of_parents, (batch, children, parents)
+    poses, activations, couplings = computed(
+        route,
+        [others, factors],
+        tuple(map(keras.KerasTensor, shapes)),
+        rng,
+        dtype,
+        differentiated,
     )
-    upstream = upstream_of(specs, dtype, rng, chosen)
-    outputs = computed(route, [others, factors], upstream, differentiated)
-    assert_equal_specs(outputs, specs)
-    poses, activations, couplings = outputs
-    assert_activations(activations)
+    assert_in_range(activations)
     if not chosen.explicit_activations:
         assert_lengths(poses, "float32")
     assert_couplings(couplings, chosen)
@@ -177,35 +185,27 @@ def test_layer(row, rng, kinds):
         of_maps = isinstance(layer, layers.ConvCaps3D)
         call = {"return_couplings": True} if of_maps else ALL
         row = dataclasses.replace(row, call=call)
-    # So few votes are made, unless children share matrices.
-    is_factored = getattr(layer, "share", None) or getattr(
-        layer, "share_types", False
-    )
-    largest, differentiated = limit(
-        chosen, dtype, LARGEST_IN_LAYERS, is_factored, rng
-    )
+    largest, differentiated = limit(chosen, dtype, rng)
     kind, weight_kind = kinds
     (batch,) = sizes(rng, 1)
-    with_activations = isinstance(row.inputs, list)
-    first, *more = row.inputs if with_activations else [row.inputs]
-    inputs = ops.cast(
-        filled(kind, (batch, *first), rng, largest), layer.compute_dtype
-    )
-    if with_activations:
+    first, *more = row.inputs if isinstance(row.inputs, list) else [row.inputs]
+    inputs = filled(kind, (batch, *first), rng, largest)
+    inputs = ops.cast(inputs, layer.compute_dtype)
+    if more:
         inputs = [inputs, filled_activations((batch, *more[0]), rng)]
     row.apply(layer, inputs)
     spoil(layer, weight_kind, rng, largest)
-    specs = row.apply(layer.compute_output_spec, specs_of(inputs))
     weights = layer.trainable_variables
     outputs = computed(
         with_weights(lambda x: row.apply(layer, x), weights),
         [[weight.value for weight in weights], inputs],
-        upstream_of(specs, dtype, rng, chosen),
+        row.apply(layer.compute_output_spec, specs_of(inputs)),
+        rng,
+        dtype,
         differentiated,
     )
-    assert_equal_specs(outputs, specs)
     if isinstance(layer, layers.PrimaryMatrixCaps):
-        assert_activations(outputs[1])
+        assert_in_range(outputs[1])
     if chosen is not None:
         assert_routed(layer, chosen, outputs, dtype)
     elif hasattr(layer, "squash"):
@@ -215,14 +215,12 @@ def test_layer(row, rng, kinds):
 @tried(LOSSES, 10, 200)
 def test_loss(row, rng, kinds):
     dtype = one_of(rng, LARGEST)
-    loss, largest = row.make(dtype=dtype), LARGEST_IN_LOSSES[dtype]
+    loss, largest = row.make(dtype=dtype), LARGEST[dtype][dtype == "float16"]
     batch, *shape, classes = sizes(rng, 2)
     if row.of == "images" or row.public_class is losses.PresenceLoss:
         shape = sizes(rng, 2)
-    elif row.public_class is losses.CouplingLoss:
-        shape = [4]
-    elif row.public_class is losses.CounterfactualLoss:
-        shape = [3]
+    of_routing = {losses.CouplingLoss: [4], losses.CounterfactualLoss: [3]}
+    shape = of_routing.get(row.public_class, shape)
     if row.public_class in (losses.CounterfactualLoss, losses.SpreadLoss):
         classes = max(classes, 2)  # one has none to be compared with
     shape = (batch, *shape, classes)
@@ -234,16 +232,19 @@ def test_loss(row, rng, kinds):
         predictions[:, :2] = stands_for * longest[:, None]
     if row.public_class is losses.PresenceLoss:
         predictions = np.clip(np.abs(predictions), 0.0, 1.0)
+    # Also none of the classes, or several.
+    targets = rng.integers(0, 2, size=(batch, classes))
     if row.of == "images":
         targets = filled(one_of(rng, KINDS), shape, rng, largest)
     elif rng.integers(2):
-        # Also none of the classes.
         targets = rng.integers(-1, classes + 1, size=batch)
-    else:
-        # Also none of them, or several.
-        targets = rng.integers(0, 2, size=(batch, classes))
-    value = computed(lambda x: loss(targets, x), [predictions], None, True)
-    assert value.shape == () and value.dtype.name == dtype
+    value = computed(
+        lambda x: loss(targets, x),
+        [predictions],
+        keras.KerasTensor((), dtype),
+        rng,
+        dtype,
+    )
     # Of couplings above one, which there may be, the entropy is negative, and
     # evidence has no bound.
     unbounded = losses.CouplingLoss, losses.EvidenceLoss
@@ -281,21 +282,20 @@ def test_network(row, rng, kinds):
     )
 
     def run(images):
-        if not labels:
-            return model(images, training=training)
-        named = {"images": images, "labels": labels[0]}
-        return model(named, training=training)
+        given = {"images": images, "labels": labels[0]} if labels else images
+        return model(given, training=training)
 
     weights = model.trainable_variables
     outputs = computed(
         with_weights(run, weights),
         [[weight.value for weight in weights], images],
-        upstream_of(specs, dtype, rng),
-        True,
+        specs,
+        rng,
+        dtype,
     )
-    assert_equal_specs(outputs, specs)
     lengths = outputs["lengths"] if isinstance(outputs, dict) else outputs
-    assert_activations(lengths)
+    assert keras.backend.standardize_dtype(lengths.dtype) == "float32"
+    assert_in_range(lengths)
 
 
 def reads_stale_memory(layer, dtype):
@@ -307,40 +307,20 @@ def reads_stale_memory(layer, dtype):
     )
 
 
-def largest_with_gradient(chosen, dtype, is_factored):
-    """Returns the largest votes of which a routing's gradient is demanded.
+def computed(function, values, specs, rng, dtype, differentiated=True):
+    """Returns outputs, which are finite and as announced, as are gradients.
 
-    Above this the derivative, or its rounding error, may be beyond the type.
+    In float16 a loss is scaled, here down to the size of the largest values.
+    Couplings of scaled distances, float32, have a derivative of up to 1e12.
     """
-    full = getattr(chosen, "gradient", "last") == "full"
-    full = full and getattr(chosen, "iterations", 1) > 1
-    if is_factored and isinstance(chosen, routing.ScaledDistanceRouting):
-        # Squared poses, over lengths of 1e-19 and a mean distance of 1e-12.
-        return 1e3
-    if isinstance(chosen, routing.EMRouting):
-        # By the activations of dead children it is votes times 1e9, which is
-        # one over the least mass, and squared votes over variances; a loop
-        # multiplies them.
+
+    def upstream_of(spec):
+        scale = 1.0
         if dtype == "float16":
-            return 0.0
-        return 1e2 if full else 1e12
-    if isinstance(chosen, routing.DynamicRouting) and full:
-        # Each iteration may multiply it by a vote.
-        room = 1e8 if dtype == "float16" else 1e25
-        return room ** (1.0 / chosen.iterations)
-    return np.inf
+            scale = 1e-4 if spec.dtype == "float16" else 1e-16
+        return ops.cast(scale * rng.normal(size=spec.shape), spec.dtype)
 
-
-def limit(chosen, dtype, largest, is_factored, rng):
-    """Draws how large values may be, and whether there is a gradient."""
-    smaller = largest_with_gradient(chosen, dtype, is_factored)
-    if smaller >= largest[dtype] or (smaller and rng.integers(2)):
-        return min(smaller, largest[dtype]), True
-    return largest[dtype], False
-
-
-def computed(function, values, upstream, differentiated):
-    """Returns what a function returns; it and its gradients are finite."""
+    upstream = keras.tree.map_structure(upstream_of, specs)
     if differentiated:
         outputs, gradients = value_and_gradients(
             function, *values, upstream=upstream
@@ -349,26 +329,12 @@ def computed(function, values, upstream, differentiated):
     else:
         outputs = function(*values)
     assert_finite(outputs)
+    keras.tree.assert_same_structure(specs_of(outputs), specs)
+    for got, wanted in zip(
+        *map(keras.tree.flatten, (specs_of(outputs), specs)), strict=True
+    ):
+        assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
     return outputs
-
-
-def upstream_of(specs, dtype, rng, chosen=None):
-    """Returns random gradients of outputs.
-
-    In float16 a loss is scaled, here down to the size of the largest values.
-    Couplings of scaled distances are float32 and have a derivative of up to
-    1e12, one over a distance.
-    """
-    is_scaled = isinstance(chosen, routing.ScaledDistanceRouting)
-
-    def one(spec):
-        scale = 1.0
-        if dtype == "float16":
-            steep = is_scaled and spec.dtype == "float32"
-            scale = 1e-16 if steep else 1e-4
-        return ops.cast(scale * rng.normal(size=spec.shape), spec.dtype)
-
-    return keras.tree.map_structure(one, specs)
 
 
 def specs_of(structure):
@@ -409,39 +375,30 @@ def assert_finite(structure):
         assert np.all(np.isfinite(numpy(tensor))), tensor
 
 
-def assert_equal_specs(outputs, specs):
-    keras.tree.assert_same_structure(specs_of(outputs), specs)
-    for got, wanted in zip(
-        *map(keras.tree.flatten, (specs_of(outputs), specs)), strict=True
-    ):
-        assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
-
-
 def assert_lengths(poses, dtype):
     lengths = np.linalg.norm(numpy(poses).astype("float64"), axis=-1)
     assert np.all(lengths <= 1.0 + ROUNDING[dtype]), lengths
 
 
-def assert_activations(activations):
-    activations = numpy(activations)
-    assert np.all(activations >= 0.0), activations
-    assert np.all(activations <= 1.0 + ROUNDING["float32"]), activations
+def assert_in_range(shares):
+    """Checks activations or couplings."""
+    shares = numpy(shares)
+    assert np.all(shares >= 0.0), shares
+    assert np.all(shares <= 1.0 + ROUNDING["float32"]), shares
 
 
 def assert_routed(layer, chosen, outputs, dtype):
     """Checks what a routed layer returns."""
     poses, *activations, couplings = outputs
     for tensor in activations:
-        assert_activations(tensor)
-    of_windows = isinstance(layer, layers.ConvCaps)
+        assert_in_range(tensor)
     if not chosen.explicit_activations:
         assert_lengths(poses, dtype)
-    elif of_windows:
+    elif isinstance(layer, layers.ConvCaps):
         # A child's shares are spread over the windows that hold it.
-        assert_activations(couplings)
-        return
+        return assert_in_range(couplings)
     of_maps = isinstance(layer, layers.ConvCaps3D)
-    assert_couplings(couplings, chosen, (1, 2, 4) if of_maps else -1)
+    return assert_couplings(couplings, chosen, (1, 2, 4) if of_maps else -1)
 
 
 def assert_couplings(couplings, chosen, axis=-1):
@@ -450,7 +407,7 @@ def assert_couplings(couplings, chosen, axis=-1):
     learnt = isinstance(chosen, routing.RegularizedRouting)
     if learnt and not chosen.levels:
         return
-    assert_activations(couplings)
+    assert_in_range(couplings)
     if learnt or chosen.levels:
         return
     sums = couplings.sum(axis=axis)

@@ -91,6 +91,9 @@ def test_a_type_is_split_if_two_places_show_different_things(rng, kinds):
     split = split_merge.two_kinds(found, 0, slots, pictures, features)
     if kinds == 1:
         assert split is None or split.clarity < 0.5
+        other = found_parts(rng, [((0,), (2,)), ((2,), (1,))])  # at one place
+        slots = split_merge.slots_of(other.shares(2), 0, 0.4, 2.0)
+        assert split_merge.two_kinds(other, 0, slots, None, None) is None
         return
     assert split.clarity > 0.9
     assert split.second[0] == split.second[3] != split.second[1]
@@ -103,26 +106,20 @@ def test_a_type_is_split_if_two_places_show_different_things(rng, kinds):
     assert np.quantile(np.abs(logits), 0.98) < 2.5
 
 
-def test_nothing_is_split_that_is_at_one_place(rng):
-    found = found_parts(rng, [((0,), (2,)), ((2,), (1,))])
-    slots = split_merge.slots_of(found.shares(2), 0, 0.4, 2.0)
-    assert split_merge.two_kinds(found, 0, slots, None, None) is None
-
-
-def of_twins():
-    """Returns a network whose types 0 and 1 look the same, and its schedule."""
+@pytest.fixture
+def twins():
+    """A network whose types 0 and 1 look the same, and its schedule."""
     images, labels, _ = images_of(64)
     network = constellation_capsnet((16, 16, 1), 2, 3, window=3, filters=(4,))
-    training = with_templates(network)
-    schedule = begun(training, images, labels)
+    schedule = begun(with_templates(network), images, labels)
     kernel, bias, templates = schedule._type_weights()
     kernel[..., 1], templates[..., 1] = kernel[..., 0], templates[..., 0]
     schedule._set_type_weights(kernel, bias, templates)
     return network, schedule, images, labels
 
 
-def test_of_merged_types_one_is_left():
-    network, schedule, images, labels = of_twins()
+def test_of_merged_types_one_is_left(twins):
+    network, schedule, images, labels = twins
     found, _ = schedule._look(images, labels)
     kernel = schedule._type_weights()[0]
     active = np.zeros_like(found.active)
@@ -153,8 +150,8 @@ def test_of_merged_types_one_is_left():
     assert without_spare_types(smaller) is smaller
 
 
-def test_a_type_of_two_kinds_becomes_two_of_one(rng):
-    network, schedule, images, labels = of_twins()
+def test_a_type_of_two_kinds_becomes_two_of_one(twins, rng):
+    network, schedule, images, labels = twins
     kernel, bias, templates = schedule._type_weights()
     kernel[..., 1], bias[1] = 0.0, -1e4
     schedule._set_type_weights(kernel, bias, templates)

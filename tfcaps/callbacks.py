@@ -17,6 +17,13 @@ Array = NDArray[Any]
 _Split = tuple[int, Slots]
 
 _BATCH = 250
+# How many of the images are looked at, drawn anew each time.
+_SAMPLES = 1500
+# The share of the epochs in which the width of the routing narrows.
+_NARROWING = 0.6
+# The share of the images of a class in which it has a part, pixels between two
+# types of a class, and how clear two kinds must be for a type to be split.
+_LEAST, _APART, _CLEAR = 0.4, 4.0, 0.66
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP = 3.0
@@ -46,33 +53,23 @@ class BlueprintEstimation(keras.callbacks.Callback):
     of each class moves to the place, relative to the class, at which it is
     found most often (gradients move it only by tenths of a pixel, and cannot
     exchange two). From the second epoch on a class keeps a slot for those types
-    only that are found at their place in more than `least` of its images.
+    only that are found at their place in more than two fifths of its images.
 
     It also narrows the width of the routing from epoch to epoch, from
-    `widths[0]` to `widths[1]` during the share `narrowing` of the epochs, and
-    makes the competition of places hard for the share `hard` of them at the
-    end.
+    `widths[0]` to `widths[1]` during three fifths of the epochs, and makes the
+    competition of places hard for the share `hard` of them at the end.
 
     Args:
         images: Training images `[n, h, w, c]`, as the model takes them: an
             array, or what gives one for an array of indices.
         labels: Their class indices `[n]`.
         epochs: Int. Epochs of the whole training.
-        samples: Int. How many of the images are looked at, drawn anew each
-            time. Defaults to `1500`.
         widths: Two floats, in pixels, or `None` for the width as it is.
             Defaults to `(6.0, 2.0)`.
-        narrowing: Float in (0, 1]. Defaults to `0.6`.
         hard: Float in [0, 1]. Defaults to `0.35`.
-        least: Float. Defaults to `0.4`.
-        move: Bool. Move and take slots; else only the width and the competition
-            are set. Defaults to `True`.
-        apart: Float. Pixels between two types of a class. Defaults to `4.0`.
         merge: Float or `None`. Cosine between 0 and 1 of where two types are
             found, from which on they are one. `None` leaves the types as they
             are. Defaults to `0.5`.
-        split: Float between 0 and 1. How clear two kinds must be for a type to
-            be split, see `tfcaps.split_merge.Split`. Defaults to `0.66`.
         seed: Int. Seed of what is drawn. Defaults to `0`.
 
     If no type is active in any of the images, it says so when training ends.
@@ -88,32 +85,19 @@ class BlueprintEstimation(keras.callbacks.Callback):
         labels: Array,
         epochs: int,
         *,
-        samples: int = 1500,
         widths: tuple[float, float] | None = (6.0, 2.0),
-        narrowing: float = 0.6,
         hard: float = 0.35,
-        least: float = 0.4,
-        move: bool = True,
-        apart: float = 4.0,
         merge: float | None = 0.5,
-        split: float = 0.66,
         seed: int = 0,
     ):
         super().__init__()
         self.images = images
         self.labels = np.asarray(labels)
         self.epochs = epochs
-        self.samples = samples
         self.widths = widths
-        self.narrowing = narrowing
         self.hard = hard
-        self.least = least
-        self.move = move
-        self.apart = apart
         self.merge = merge
-        self.split = split
         self.seed = seed
-        self.moved: list[int] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._parts, self._classes = (
@@ -125,21 +109,19 @@ class BlueprintEstimation(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self.widths is not None:
             first, last = self.widths
-            done = epoch / max(1.0, self.narrowing * (self.epochs - 1))
+            done = epoch / max(1.0, _NARROWING * (self.epochs - 1))
             width = first * (last / first) ** min(1.0, done)
             self._classes.log_width.assign(math.log(width))
         is_hard = epoch >= round((1.0 - self.hard) * self.epochs)
         self._parts.hardness.assign(float(is_hard))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if not self.move:
-            return
         self._keep_spare()
         if epoch >= self.epochs - 1:
             return
         # Of a training that is resumed, the same as of one that was not.
         draw = np.random.default_rng([self.seed, epoch])
-        some = np.sort(draw.permutation(len(self.labels))[: self.samples])
+        some = np.sort(draw.permutation(len(self.labels))[:_SAMPLES])
         images, labels = self.images[some], self.labels[some]
         found, seen = self._look(images, labels)
         self._most_active = float(found.active.max())
@@ -151,7 +133,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             found = self._merge_types(found, self.merge)
             if epoch == 1:
                 splits = self._split_types(found, images, seen)
-        self.moved.append(self._move(found))
+        self._move(found)
         if epoch >= 1:
             self._keep_slots(found)
         for split in splits:
@@ -239,7 +221,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             (
                 int(t),
                 int(t),
-                slots_of(shares, int(t), self.least, self.apart / layer.stride),
+                slots_of(shares, int(t), _LEAST, _APART / layer.stride),
             )
             for t in np.flatnonzero(~_are_spare(bias))
         ]
@@ -247,7 +229,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             # Occurrences of what was split off are those of the type it was.
             t, was, slots = todo.pop()
             kinds = two_kinds(found, was, slots, pictures, seen.features)
-            if kinds is None or kinds.clarity < self.split:
+            if kinds is None or kinds.clarity < _CLEAR:
                 continue
             new = int(spare.pop(0))
             half, more = kinds.kernel / 2, kinds.bias / 2
@@ -341,14 +323,8 @@ class BlueprintEstimation(keras.callbacks.Callback):
         self._parts.conv.set_weights([kernel, bias])
         _layer(self.model, TemplateDecoder).templates.assign(templates)
 
-    def _move(self, found: Found) -> int:
-        """Moves types to where they are found most.
-
-        Returns:
-            How many of those moved that are found in more than `least` of the
-            images of the class: of types that a class has not, the place means
-            nothing.
-        """
+    def _move(self, found: Found) -> None:
+        """Moves types to where they are found most."""
         layer = self._classes
         rows, columns, types = found.active.shape[1:]
         shares = found.shares(layer.num_capsules)
@@ -360,7 +336,6 @@ class BlueprintEstimation(keras.callbacks.Callback):
             return np.hypot(down[:, None] - place[0], right - place[1])
 
         shifts = np.array(ops.convert_to_numpy(layer.shifts))
-        moved = 0
         self._known = np.arange(len(shifts))[:, None] < types
         self._known = np.tile(self._known, (1, layer.num_capsules))
         for j in np.unique(found.labels):
@@ -368,9 +343,9 @@ class BlueprintEstimation(keras.callbacks.Callback):
             for instance in range(layer.instances):
                 share = shares[j].copy()
                 for place in had:
-                    share[away(place) <= self.apart] = 0.0
+                    share[away(place) <= _APART] = 0.0
                 # The one that is found most often first, until none is left.
-                while (often := share.max()) > (self.least if instance else 0):
+                while (often := share.max()) > (_LEAST if instance else 0):
                     row, column, t = np.unravel_index(
                         share.argmax(), share.shape
                     )
@@ -380,13 +355,11 @@ class BlueprintEstimation(keras.callbacks.Callback):
                     far = np.linalg.norm(place - shifts[number, j]) > _JUMP
                     if far and often > _LEAST_SHARE:
                         shifts[number, j] = place
-                        moved += bool(often > self.least)
-                    if often > self.least:
+                    if often > _LEAST:
                         had.append(place)
-                    share[away(place) <= self.apart] = 0.0
+                    share[away(place) <= _APART] = 0.0
                     share[..., t] = 0.0
         layer.blueprint.assign(shifts / layer.side)
-        return moved
 
     def _keep_slots(self, found: Found) -> None:
         """Leaves a class the types that are found in it often enough."""
@@ -414,8 +387,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
             sums[:, label] += np.minimum(near.sum(axis=(0, 1)), 1.0)
         counts = np.bincount(found.labels, minlength=layer.num_capsules)
         rates = sums / np.maximum(counts, 1)
-        self.rates = rates
-        has = (rates > self.least) & self._known
+        has = (rates > _LEAST) & self._known
         layer.slots.assign(has.astype("float32"))
 
 

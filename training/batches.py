@@ -127,15 +127,6 @@ def training_batches(
 ) -> Batches:
     """Returns batches of the inputs and targets that a model has.
 
-    Args:
-        model: What is trained.
-        data: Images and labels.
-        config: Settings of the run.
-        shards: As in `Batches`.
-        process: As in `Batches`.
-        make: Called for the batches. Defaults to `Batches`, of images that are
-            changed at random.
-
     Raises:
         UserError: If the size of a batch does not fit the devices, or the
             labels do not fit the model.

@@ -14,27 +14,23 @@ from cli import UserError
 from tfcaps import rem
 from tfcaps.files import put_in_place, write_atomically
 from training import devices
-from training.activity import Activity
 from training.batches import Batches
 from training.folder import RunFolder
 from training.image_data import Split
 
 _BACKUP = "epoch-{}.weights.h5"
-# Back-ups of a long training.
-_MOST = 100
 # The curves have about this many points, each of this many test images at most.
 _CURVE_POINTS = 40
 _CURVE_SAMPLES = 1000
-# Capsule layers are looked at on so many of these.
-_ACTIVE_SAMPLES = 128
+# What they show of a report, besides accuracies.
+_MEASURES = (
+    "majority_share learnt entropy_bits type_entropy_bits ceiling_bits "
+    "median_keys nonuniform_share whole_share t_score sparsity"
+).split()
 
 
 class BackUp(keras.callbacks.Callback):
-    """Keeps weights and optimiser of a whole epoch, about a hundred times.
-
-    Trainings of up to a hundred epochs are kept after each one; of others,
-    whose epochs may be shorter than it takes to write, a hundredth may have to
-    be trained again.
+    """Keeps weights and optimiser of the last whole epoch.
 
     Keras' own `BackupAndRestore` writes weights and epoch one after the other;
     stopped in between, it repeats an epoch, and stopped while it deletes its
@@ -42,9 +38,6 @@ class BackUp(keras.callbacks.Callback):
     in its name appears complete, and nothing is deleted before.
 
     It is written by the first process and read by all.
-
-    Args:
-        folder: Where the file goes.
     """
 
     def __init__(self, folder: Path):
@@ -76,12 +69,9 @@ class BackUp(keras.callbacks.Callback):
             ) from error
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        epochs, done = self.params["epochs"], epoch + 1
-        is_over = done == epochs or self.model.stop_training
-        is_due = is_over or done % max(epochs // _MOST, 1) == 0
-        if devices.process() > 0 or not is_due:
+        if devices.process() > 0:
             return
-        name = _BACKUP.format(done)
+        name = _BACKUP.format(epoch + 1)
         before = [path for path in self._files() if path.name != name]
         self.folder.mkdir(exist_ok=True)
         save_weights(self.model, self.folder / name)
@@ -218,8 +208,6 @@ class Measure(keras.callbacks.Callback):
         epochs: Int. Those of the training.
         folder: Where the measures go, and the settings.
 
-    Attributes:
-        row: The latest line, or `None`.
     """
 
     def __init__(
@@ -238,7 +226,6 @@ class Measure(keras.callbacks.Callback):
         self.test = Batches(*test.take(rows), batch_size=256)
         self.epochs = epochs
         self.folder = folder
-        self.row: dict[str, Any] | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.local = devices.Local(self.network)
@@ -247,7 +234,6 @@ class Measure(keras.callbacks.Callback):
             self.evaluator = rem.Evaluator(
                 self.local.model, config.levels, mode=config.mode
             )
-            self.activity = Activity(self.local.model)
         self.step_seconds: list[float] = []
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -266,8 +252,8 @@ class Measure(keras.callbacks.Callback):
         self.local.update()
         with devices.alone():
             report = self.evaluator.run(self.test)
-            layers = self.activity.measure(self.test.images[:_ACTIVE_SAMPLES])
-        # Keras shows what is added to the logs beside its progress bar.
+        # Keras shows what is added to the logs beside its progress bar, and
+        # TensorBoard has a curve of it.
         logs["entropy_bits"] = report.entropy_bits
         if devices.process() > 0:
             return
@@ -275,27 +261,17 @@ class Measure(keras.callbacks.Callback):
         kept = {measured[k] for k in (0, last // 4, last // 2, last)}
         if epoch in kept or self.model.stop_training:
             self.folder.save_epoch(self.name, epoch, report.dictionary)
-        self.row = {
+        row = {
             "model": self.name,
             "epoch": epoch,
             **{_short(k): float(v) for k, v in logs.items()},
             "test_accuracy": report.accuracy,
             "test_accuracy_quantized": report.accuracy_quantized,
-            "majority_share": report.majority_share,
-            "learnt": report.learnt,
-            "entropy_bits": report.entropy_bits,
-            "type_entropy_bits": report.type_entropy_bits,
-            "ceiling_bits": report.ceiling_bits,
-            "median_keys": report.median_keys,
-            "nonuniform_share": report.nonuniform_share,
-            "whole_share": report.whole_share,
-            "t_score": report.t_score,
-            "sparsity": report.sparsity,
-            "layers": layers,
+            **{measure: getattr(report, measure) for measure in _MEASURES},
             # The median leaves out the first step, which is compiled.
             "seconds_per_step": statistics.median(self.step_seconds),
         }
-        self.folder.append_metrics(self.row)
+        self.folder.append_metrics(row)
 
 
 def _measured_epochs(epochs: int) -> list[int]:
@@ -309,20 +285,3 @@ def _short(name: str) -> str:
     if name == "evidence_accuracy":
         return "accuracy"
     return name if name == "lengths_loss" else name.removeprefix("lengths_")
-
-
-class TensorBoard(keras.callbacks.TensorBoard):
-    """Keras' own callback, also of what `measure`, called before, measures."""
-
-    def __init__(self, folder: Path, measure: Measure):
-        super().__init__(str(folder / measure.name), write_graph=False)
-        self.measure = measure
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        row = self.measure.row
-        measured = {}
-        if row is not None and row["epoch"] == epoch:
-            measured = {k: v for k, v in row.items() if isinstance(v, float)}
-            for layer, values in row["layers"].items():
-                measured |= {f"{layer}/{k}": v for k, v in values.items()}
-        super().on_epoch_end(epoch, {**(logs or {}), **measured})

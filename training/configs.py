@@ -3,11 +3,9 @@
 import argparse
 import dataclasses
 import functools
-import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import cli
@@ -24,7 +22,6 @@ STRATEGIES = {
     "iterative": "after each epoch what the validation loss does not need",
     "none": "nothing",
 }
-TARGETS = ("transformations", "kernels")
 # What older versions could set, and the value that is still meant. A network
 # that was trained with another is read; such a training does not go on.
 GONE = {
@@ -41,10 +38,8 @@ GONE = {
     "dense_head_on": "features",
     "fine_tune_epochs": 0,
     "pruning_units": ["filters", "types"],
+    "pruning_criterion": "magnitude",
 }
-# A routing called `name` is the class in `tfcaps/routing/name.py`.
-_ROUTINGS = Path(__file__).parents[1] / "tfcaps" / "routing"
-_ROUTING = re.compile(r"^class \w+Routing\(", re.MULTILINE)
 # A training image is zoomed by so much at most.
 _SMALLEST, _LARGEST = 0.1, 10.0
 _SHARE = (0.0, 1.0)
@@ -57,10 +52,9 @@ class Setting:
     """All that is known of a setting besides its name, type and default.
 
     Attributes:
-        about: What it is; the help of its flag, if it has one.
+        about: What it is; the help of its flag. Without there is no flag.
         limits: Least and greatest value, the latter `None` for any.
         choices: The values it may have; none for any.
-        flag: Whether it has a flag, of its name.
         metavar: Stands for the value in `--help`. Defaults to one for its type.
         read: Function from the flag's text to the value. Defaults to the one
             for its type, within the limits.
@@ -68,45 +62,24 @@ class Setting:
             default: the one of a saved file that predates it.
     """
 
-    about: str
+    about: str = ""
     limits: tuple[float, float | None] | None = None
     choices: tuple[str, ...] = ()
-    flag: bool = True
     metavar: str | None = None
     read: Callable[[str], Any] | None = None
     before: Any = None
 
 
 def setting(default: Any, about: str, *limits: Any, **more: Any) -> Any:
-    """Returns the dataclass field of a setting, see `Setting`."""
+    """Returns the dataclass field of a setting that has a flag, see `Setting`.
+
+    Others are set by `training/presets.py` alone, and are plain fields.
+    """
     known = Setting(about, *limits, **more)
     return dataclasses.field(default=default, metadata={"setting": known})
 
 
-unflagged = functools.partial(setting, flag=False)
-
-
 # ------------------------------------------------------ what flags are read by
-
-
-def names_of_routings() -> list[str]:
-    """Returns the names that `tfcaps.routing.get` takes, without loading it."""
-    return sorted(
-        path.stem
-        for path in _ROUTINGS.glob("*.py")
-        if _ROUTING.search(path.read_text("utf-8"))
-    )
-
-
-def _routing(text: str) -> str:
-    """Reads the name of a routing, or a number of iterations."""
-    known = names_of_routings()
-    if text in known or (text.isdigit() and int(text) > 0):
-        return text
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is neither a number of iterations nor one of "
-        f"{', '.join(known)}"
-    )
 
 
 def _factors(text: str) -> tuple[float, ...]:
@@ -181,21 +154,17 @@ class DataSettings:
         "leave out pictures that cannot be read or have two classes, and list "
         "them",
     )
-    mean: tuple[float, ...] = unflagged(
-        (), "mean of each channel, subtracted inside the network; none for 0"
-    )
-    std: tuple[float, ...] = unflagged(
-        (), "standard deviation of each channel", (1e-12, None)
-    )
-    measured: bool = unflagged(
-        False, "take mean and deviation from the training images instead"
-    )
+    # Mean of each channel, subtracted inside the network; none for 0.
+    mean: tuple[float, ...] = ()
+    # Standard deviation of each channel.
+    std: tuple[float, ...] = ()
+    # Take mean and deviation from the training images instead.
+    measured: bool = False
     shift: int = setting(
         2, "largest random shift of a training image, in pixels", _FROM_0
     )
-    crop: int | None = unflagged(
-        None, "side of a random part; the middle is tested", _FROM_1
-    )
+    # Side of a random part; the middle is tested.
+    crop: int | None = None
     rotation: float = setting(
         0.0,
         "largest random rotation of a training image, in degrees",
@@ -209,21 +178,16 @@ class DataSettings:
         read=_factors,
         metavar="LOW,HIGH",
     )
-    fill: str = unflagged(
-        "black", "comes in from outside an image", choices=("black", "edge")
-    )
-    brightness: tuple[float, ...] = unflagged(
-        (), "lowest and highest factor of an image", _FROM_0
-    )
-    brightness_delta: float = unflagged(
-        0.0, "most that is added to an image or subtracted", _FROM_0
-    )
-    contrast: tuple[float, ...] = unflagged(
-        (), "the same of the distance from its mean", _FROM_0
-    )
-    pairs: bool = unflagged(
-        False, "merge each training image with one of another class"
-    )
+    # Comes in from outside an image: "black", or "edge", the nearest pixel.
+    fill: str = "black"
+    # Lowest and highest factor of an image.
+    brightness: tuple[float, ...] = ()
+    # Most that is added to an image or subtracted.
+    brightness_delta: float = 0.0
+    # Lowest and highest factor of the distance from its mean.
+    contrast: tuple[float, ...] = ()
+    # Merge each training image with one of another class.
+    pairs: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -233,16 +197,15 @@ class NetworkSettings:
     model: str = setting("dr_capsnet_small", "one of --list-models")
     backbone: str | None = setting(
         None,
-        "a network of keras.applications, such as MobileNetV3Small, or a "
-        ".keras file without its top (in --data-dir or a path), on whose "
-        "feature map --model parts_capsnet, one of its kind, or dr_capsnet "
-        "then stands",
+        "efficientnet_lite0, a network of keras.applications, such as "
+        "MobileNetV3Small, or a .keras file without its top (in --data-dir or "
+        "a path), on whose feature map --model constellation_capsnet, "
+        "parts_capsnet, one of its kind, or dr_capsnet then stands",
     )
     routing: str | None = setting(
         None,
         "a routing such as dynamic or em, or a number of iterations of "
         "dynamic routing (default: the model's own)",
-        read=_routing,
     )
     part_types: int | None = setting(
         None,
@@ -250,12 +213,9 @@ class NetworkSettings:
         "the model's own)",
         _FROM_1,
     )
-    width_start: float | None = unflagged(
-        6.0,
-        "pixels by which votes for a part may differ in the first epoch; null "
-        "for as many as in the last one",
-        (0.1, None),
-    )
+    # Pixels by which votes for a part may differ in the first epoch; null for
+    # as many as in the last one.
+    width_start: float | None = 6.0
     dense_head: bool = setting(
         False,
         "train the network with a dense layer in the place of its capsules "
@@ -283,22 +243,14 @@ class TrainingSettings:
         128, "images in a step, over all replicas", _FROM_1
     )
     learning_rate: float = setting(2e-3, "of Adam at first", (0.0, 1e3))
-    learning_rate_decay: float | None = unflagged(
-        None, "its factor from epoch to epoch; or a cosine to 0", _SHARE
-    )
-    patience: int | None = unflagged(
-        None,
-        "epochs without a lower validation loss that end a training; the "
-        "baseline is then that of the lowest, REM that of the last, as in the "
-        "paper",
-        _FROM_1,
-    )
-    sharpness_start: float | None = unflagged(
-        None,
-        "sharpness of the routing in the first epoch, from which it grows to "
-        "that of the network, if it is scheduled, at 60 % of the training",
-        (1e-3, 1e6),
-    )
+    # Factor of the rate from epoch to epoch; or a cosine to 0.
+    learning_rate_decay: float | None = None
+    # Epochs without a lower validation loss that end a training; the baseline
+    # is then that of the lowest, REM that of the last, as in the paper.
+    patience: int | None = None
+    # Sharpness of the routing in the first epoch, from which it grows to that
+    # of the network, if it is scheduled, at 60 % of the training.
+    sharpness_start: float | None = None
     seed: int = setting(
         0, "seed of weights, order and augmentation", (0, 2**32 - 1)
     )
@@ -336,11 +288,9 @@ class RemSettings:
         read=_levels,
         metavar="N",
     )
-    mode: str = unflagged(
-        "midtread",
-        "rounding of the couplings, see `tfcaps.rem.quantize`",
-        choices=("midtread", "midrise"),
-    )
+    # Rounding of the couplings, "midtread" or "midrise", see
+    # `tfcaps.rem.quantize`.
+    mode: str = "midtread"
     rem_epochs: int | None = setting(
         None, "passes of REM over the images (default: as --epochs)", _FROM_1
     )
@@ -368,35 +318,23 @@ class RemSettings:
         "more, but may prune less; structured removes it of the multiply-adds",
         (0.0, 0.999),
     )
-    pruning_begin: float = unflagged(
-        0.0, "share of the training at which pruning begins", _SHARE
-    )
-    pruning_end: float = unflagged(
-        0.6, "and ends; one_shot is half way between", _SHARE
-    )
-    max_searches: int = unflagged(
-        12, "passes over the validation images an epoch", _FROM_1
-    )
-    min_accuracy: float = unflagged(
-        0.0, "validation accuracy below which it prunes nothing", _SHARE
-    )
-    pruning_criterion: str = setting(
-        "magnitude",
-        "what ranks units in structured pruning",
-        choices=("magnitude", "taylor", "random"),
-    )
+    # Share of the training at which pruning begins.
+    pruning_begin: float = 0.0
+    # Share at which it ends; one_shot is half way between.
+    pruning_end: float = 0.6
+    # Passes over the validation images an epoch.
+    max_searches: int = 12
+    # Validation accuracy below which it prunes nothing.
+    min_accuracy: float = 0.0
     decay: float = setting(
         0.0, "rate of the paper's sensitivity-gated decay; 0 for none", _SHARE
     )
-    decay_power: float = unflagged(
-        2.0, "of its polynomial to 0; 0 keeps the rate", _FROM_0
-    )
-    decay_factor: float | None = unflagged(
-        None, "the decay's factor from epoch to epoch instead", _SHARE
-    )
-    decay_targets: tuple[str, ...] = unflagged(
-        ("transformations",), "groups of weights that decay"
-    )
+    # Power of its polynomial to 0; 0 keeps the rate.
+    decay_power: float = 2.0
+    # The decay's factor from epoch to epoch instead.
+    decay_factor: float | None = None
+    # Groups of weights that decay.
+    decay_targets: tuple[str, ...] = ("transformations",)
     coupling_spread: float = setting(
         1.0,
         "weight of the loss for different couplings in images of one class, "
@@ -509,17 +447,19 @@ class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
 def settings_of(config: type = Config) -> dict[str, Setting]:
     """Returns the settings of a dataclass by name."""
     return {
-        field.name: field.metadata["setting"]
+        field.name: field.metadata.get("setting", Setting())
         for field in dataclasses.fields(config)
     }
 
 
 def filled_in(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Fills in what a saved file predates, and leaves out what is gone."""
+    known = settings_of()
     before = {
-        field.name: field.default if (old := known.before) is None else old
+        field.name: field.default
+        if (old := known[field.name].before) is None
+        else old
         for field in dataclasses.fields(Config)
-        for known in [field.metadata["setting"]]
     }
     return {**before, **{k: v for k, v in settings.items() if k not in GONE}}
 
@@ -535,79 +475,65 @@ def config_from(settings: Any) -> Config:
     """
     if not isinstance(settings, dict) or "dataset" not in settings:
         raise ValueError("it must be a dict of settings, `dataset` among them")
-    declared = settings_of()
-    if unknown := settings.keys() - declared.keys() - GONE.keys():
+    known = settings_of()
+    if unknown := settings.keys() - known.keys() - GONE.keys():
         raise ValueError(
             f"it has the settings {', '.join(sorted(unknown))}, which this "
             "version does not know; it may be of a newer one"
         )
-    kinds = typing.get_type_hints(Config)
-    right = {
-        name: _checked(name, value, kinds[name], declared[name])
-        for name, value in filled_in(settings).items()
-    }
-    if right["pruning_begin"] > right["pruning_end"]:
-        raise ValueError("pruning_begin is after pruning_end")
-    targets = right["decay_targets"]
-    if not targets or not set(targets) <= set(TARGETS):
-        raise ValueError(
-            f"decay_targets is {targets!r}; `targets` must name groups out of "
-            f"{', '.join(TARGETS)}"
-        )
-    return Config(**right)
+    types_of = typing.get_type_hints(Config)
+    return Config(
+        **{
+            name: _checked(name, value, _kinds(types_of[name]), known[name])
+            for name, value in filled_in(settings).items()
+        }
+    )
 
 
-def _checked(name: str, value: Any, declared: Any, known: Setting) -> Any:
+def _checked(
+    name: str, value: Any, kinds: tuple[type, ...], known: Setting
+) -> Any:
     """Returns a value from JSON in its declared type, and within its limits.
 
     JSON has no tuples, and writes some floats as whole numbers.
     """
-    kinds = _kinds(declared)
     if isinstance(value, list):
         value = tuple(value)
     if type(value) is int and float in kinds:
         value = float(value)
-    # A bool is an int to Python.
-    is_wrong_bool = isinstance(value, bool) and bool not in kinds
-    if not isinstance(value, kinds) or is_wrong_bool:
+    if type(value) not in kinds:
         raise ValueError(f"{name} is {value!r}, of another type")
     if known.choices and value not in known.choices:
         raise ValueError(
             f"{name} is {value!r}; it must be one of {', '.join(known.choices)}"
         )
     for number in value if isinstance(value, tuple) else (value,):
-        if known.limits is None or number is None:
-            continue
-        try:
-            cli.number(str(number), float, *known.limits)
-        except argparse.ArgumentTypeError as error:
-            raise ValueError(f"{name}: {error}") from error
+        if known.limits is not None and number is not None:
+            try:
+                cli.number(str(number), float, *known.limits)
+            except argparse.ArgumentTypeError as error:
+                raise ValueError(f"{name}: {error}") from error
     return value
 
 
 def add_flags(group: str, add: Callable[..., argparse.Action]) -> None:
     """Adds the flags of a group; one that is not given is `None`."""
-    declared = typing.get_type_hints(GROUPS[group])
+    types_of = typing.get_type_hints(GROUPS[group])
     for name, known in settings_of(GROUPS[group]).items():
-        if known.flag:
-            add(
-                f"--{name.replace('_', '-')}",
-                help=known.about,
-                **_action(known, declared[name]),
-            )
-
-
-def _action(known: Setting, declared: Any) -> dict[str, Any]:
-    """Returns the arguments of `add_argument` for the value of a flag."""
-    if declared is bool:
-        return {"action": argparse.BooleanOptionalAction}
-    if known.choices:
-        return {"choices": known.choices}
-    (kind,) = set(_kinds(declared)) - {types.NoneType, tuple} or {tuple}
-    read: Callable[[str], Any] = known.read or str
-    if known.read is None and known.limits is not None:
-        read = functools.partial(_number, kind, *known.limits)
-    return {"type": read, "metavar": known.metavar or _METAVARS.get(kind)}
+        if not known.about:
+            continue
+        kind = next((k for k in _kinds(types_of[name]) if k in _METAVARS), str)
+        how: dict[str, Any] = {
+            "type": known.read or str,
+            "metavar": known.metavar or _METAVARS[kind],
+        }
+        if bool in _kinds(types_of[name]):
+            how = {"action": argparse.BooleanOptionalAction}
+        elif known.choices:
+            how = {"choices": known.choices}
+        elif known.read is None and known.limits is not None:
+            how["type"] = functools.partial(_number, kind, *known.limits)
+        add(f"--{name.replace('_', '-')}", help=known.about, **how)
 
 
 def _number(kind: type, low: float, high: float | None, text: str) -> Any:

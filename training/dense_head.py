@@ -85,9 +85,6 @@ def build(network: keras.Model) -> keras.Model:
     The features are averaged over windows that are just large enough for the
     model to have no more parameters than the network. Without layers below the
     capsules it takes the pixels.
-
-    Returns:
-        A model from images to logits.
     """
     network = rem.encoder(network)
     below = itertools.takewhile(

@@ -98,16 +98,6 @@ def dtype_policy(name: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-def in_float32(model: keras.Model) -> keras.Model:
-    """Returns a network of another dtype policy in float32.
-
-    Its weights are float32 as they are.
-    """
-    copy = type(model).from_config(_in_float32(model.get_config()))
-    copy.set_weights(model.get_weights())
-    return copy
-
-
 def num_shards(strategy: Strategy | None) -> int:
     """Returns into how many equal parts JAX cuts a batch."""
     if isinstance(strategy, keras.distribution.DataParallel):
@@ -149,12 +139,6 @@ class Local:
     """A model on the devices of this process alone, to be measured there.
 
     Without data parallelism it is the model itself.
-
-    Args:
-        model: A functional model of one input.
-
-    Attributes:
-        model: The copy.
     """
 
     def __init__(self, model: keras.Model):
@@ -181,17 +165,6 @@ def alone() -> Iterator[None]:
         yield
     finally:
         keras.distribution.set_distribution(distribution)
-
-
-def _in_float32(config: Any) -> Any:
-    """Returns a config with `"float32"` for every dtype policy in it."""
-    if isinstance(config, (list, tuple)):
-        return type(config)(map(_in_float32, config))
-    if not isinstance(config, dict):
-        return config
-    if config.get("class_name") == "DTypePolicy":
-        return {**config, "config": {**config["config"], "name": "float32"}}
-    return {key: _in_float32(value) for key, value in config.items()}
 
 
 def _is_on_jax() -> bool:

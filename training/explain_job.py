@@ -1,12 +1,12 @@
 """Asks the model of a run about pictures: what `training/explain.py` does."""
 
 import argparse
+import collections
 import csv
 import dataclasses
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -17,22 +17,36 @@ from tfcaps import rem, viz
 from tfcaps.files import write_atomically
 from tfcaps.graphs import last_routed_layer
 from tfcaps.rem.parse.in_tree import codes_in_tree
-from training import named_trees, own_pictures
-from training.figures import TEXTS, explained
+from training import images as pixels
+from training.batches import Batches
+from training.figures import (
+    TEXTS,
+    draw_named_trees,
+    explained,
+    names_by_hand,
+)
 from training.folder import RunFolder
-from training.image_data import Array, Floats
+from training.image_data import Array, Images
 
 # Panels in a figure; more would be too small to read.
 PANELS = 12
-# Most numbers in a batch of images, 64 MB, and most images.
-_BATCH_SIZE, _BATCH = 2**24, 256
 # Pictures that are named in a sentence.
 _NAMED = 10
 # Characters in a line of a title.
 _WIDE = 24
+_MODES = {1: "L", 3: "RGB"}
 
 Sentences = list[tuple[str, bool]]  # each with whether it is a warning
-Files = list[tuple[str, str, Path]]  # name, number in words, PNG file
+Figures = list[tuple[Path, str, str]]  # PNG file, heading, caption
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A file: a name that no other has, and its class if that is known."""
+
+    path: Path
+    name: str
+    truth: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +60,7 @@ class Answer:
         same: How many test images share its tree, in words.
     """
 
-    picture: own_pictures.Picture
+    picture: Picture
     classes: tuple[str, str]
     lengths: tuple[float, float]
     same: str
@@ -67,54 +81,155 @@ class Answer:
 def explain(options: argparse.Namespace) -> None:
     """Says what pictures are taken for, and draws their trees."""
     folder = RunFolder.open(options.run)
-    named_trees.names_by_hand(folder)  # a mistake is told before the work
-    pictures = own_pictures.find(options.images, folder.class_names())
+    names_by_hand(folder)  # a mistake is told before the work
+    pictures = find(options.images, folder.class_names())
     model = rem.encoder(folder.load_model(folder.config.model_names[-1]))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
-    reader = own_pictures.Reader(shape, options.invert, options.skip_broken)
-    answers = ask(folder, model, reader, pictures)
-    if not answers:
-        raise UserError(
-            f"none of the {len(pictures):,} pictures can be read; the first: "
-            f"{reader.left_out[0]}"
-        )
+    pictures, images, sentences = read(
+        pictures, shape, invert=options.invert, skip_broken=options.skip_broken
+    )
+    answers = ask(folder, model, pictures, images)
     few = len(answers) <= PANELS
-    for notes in (reader.resized, reader.dark):
-        more = f" (and {len(notes) - 1:,} more)" if len(notes) > 1 else ""
-        for note in notes if few else [f"{note}{more}" for note in notes[:1]]:
-            print(note)
     for a in answers if few else ():
         named, length = a.classes[0], a.lengths[0]
         print(f"{a.picture.path}: {named} (length {length:.2f}); {a.same}")
-    sentences = _sentences(answers, reader)
+    sentences = [*_right_and_wrong(answers), *sentences]
     for sentence, _ in sentences:
         print(sentence)
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
-    table, page = out / "predictions.csv", out / "index.html"
-    _write_table(table, answers)
     # In their order, wrong ones if not all.
     places = sorted(range(len(answers)), key=lambda k: not answers[k].is_wrong)
-    drawn = [answers[k] for k in sorted(places[: options.draw])]
-    if len(drawn) < len(answers):
+    places = sorted(places[: options.draw])
+    if len(places) < len(answers):
         told = (
-            f"{len(drawn):,} of the {len(answers):,} pictures are drawn, wrong "
-            "ones first; --draw changes how many."
+            f"{len(places):,} of the {len(answers):,} pictures are drawn, "
+            "wrong ones first; --draw changes how many."
         )
         sentences.append((told, False))
-    files = _draw(folder, model, reader, drawn, out)
-    _write_page(page, folder, answers, files, sentences)
-    for file in [*(path for *_, path in files if few), table, page]:
+    drawn = [answers[k] for k in places]
+    figures = _draw(folder, model, images.take(np.array(places)), drawn, out)
+    written = _write(out, folder, answers, figures, sentences)
+    for file in [*(path for path, *_ in figures if few), *written]:
         print(file)
+
+
+# ----------------------------------------------------------------- the pictures
+
+
+def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
+    """Returns the pictures in files and folders, and folders in these.
+
+    Args:
+        paths: Files and folders.
+        classes: Names of the classes. A picture in a folder of such a name,
+            inside one of `paths`, is known to be of this class; where the name
+            has a slash, the folder's has a hyphen.
+
+    Raises:
+        UserError: If there is no such file, or a folder has no picture.
+    """
+    found: dict[Path, Picture] = {}
+    of_folders = {name.replace("/", "-"): name for name in classes}
+    for path in paths:
+        if not path.is_dir():
+            if not path.exists():
+                raise UserError(f"there is no file {path}.")
+            found.setdefault(path, Picture(path, path.name))
+            continue
+        folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
+        inside = [file for one in folders for file in pixels.files_in(one)]
+        if not inside:
+            raise UserError(f"there is no picture in the folder {path}.")
+        for file in inside:
+            name = file.relative_to(path).as_posix()
+            inner = file.parent.name if file.parent != path else ""
+            truth = of_folders.get(inner)
+            found.setdefault(file, Picture(file, name, truth))
+    names = collections.Counter(picture.name for picture in found.values())
+    return [
+        picture
+        if names[picture.name] == 1
+        else dataclasses.replace(picture, name=picture.path.as_posix())
+        for picture in found.values()
+    ]
+
+
+def read(
+    pictures: Sequence[Picture],
+    shape: tuple[int, int, int],
+    *,
+    invert: bool = False,
+    skip_broken: bool = False,
+) -> tuple[list[Picture], Images, Sentences]:
+    """Reads pictures as a network takes them, and prints what was changed.
+
+    Raises:
+        UserError: If a picture, or each of them, cannot be read.
+    """
+    rows, columns, channels = shape
+    if channels not in _MODES:
+        raise UserError(
+            f"the network takes images of {channels} channels, which no "
+            "picture file has."
+        )
+    readable: list[Picture] = []
+    images = np.empty((len(pictures), *shape), np.uint8)
+    resized, dark, left_out = [], [], []
+    border = np.ones(shape, bool)
+    border[1:-1, 1:-1] = False
+    for picture in pictures:
+        path = picture.path
+        try:
+            image = pixels.read(path, _MODES[channels])
+        except UserError as error:
+            if not skip_broken:
+                raise UserError(
+                    f"{error} To leave such files out, add --skip-broken."
+                ) from error
+            left_out.append(str(error))
+            continue
+        height, width = image.shape[:2]
+        if (height, width) != (rows, columns):
+            resized.append(
+                f"{path} is resized from {width}x{height} to {columns}x{rows} "
+                "pixels, width by height"
+            )
+        image = image.reshape(1, height, width, channels)
+        image = pixels.resize(image, (rows, columns))[0]
+        image = 255 - image if invert else image
+        if channels == 1 and image[border].mean() > max(127, image.mean()):
+            flag = "without --invert" if invert else "--invert"
+            dark.append(
+                f"{path} is dark on a bright ground now; if the network was "
+                f"trained on bright on dark, try {flag}"
+            )
+        images[len(readable)] = image
+        readable.append(picture)
+    if not readable:
+        raise UserError(
+            f"none of the {len(pictures):,} pictures can be read; the first: "
+            f"{left_out[0]}"
+        )
+    for notes in (resized, dark):
+        if len(readable) > PANELS and len(notes) > 1:
+            notes = [f"{notes[0]} (and {len(notes) - 1:,} more)"]
+        for note in notes:
+            print(note)
+    sentences = [(f"left out: {text}", True) for text in left_out]
+    return readable, Images(images[: len(readable)]), sentences
+
+
+# ------------------------------------------------------------------ the answers
 
 
 def ask(
     folder: RunFolder,
     model: keras.Model,
-    reader: own_pictures.Reader,
-    pictures: Sequence[own_pictures.Picture],
+    pictures: Sequence[Picture],
+    images: Images,
 ) -> list[Answer]:
-    """Returns the answers to all pictures, of which few are in memory."""
+    """Returns the answers to pictures, and how many test images agree."""
     config, names = folder.config, folder.class_names()
     threshold = last_routed_layer(model).routing.tree_threshold(len(names))
 
@@ -126,138 +241,116 @@ def ask(
         )
         return found
 
-    trees, types = folder.dictionary(), folder.type_dictionary()
-    size = int(np.clip(_BATCH_SIZE // np.prod(reader.shape), 1, _BATCH))
-    answers: list[Answer] = []
-    for start in range(0, len(pictures), size):
-        readable, images = reader.read(pictures[start : start + size])
-        if readable:
-            found = rem.trees(
-                model,
-                images[:],
-                config.levels,
-                mode=config.mode,
-                couplings=False,
+    def same(known: rem.CouplingDictionary, j: int, key: Array) -> list[str]:
+        """Counts the samples of a class, those with a key's lines, and its own.
+
+        A line of the drawings means that a child is in the tree.
+        """
+        keys, counts = known.keys(j), np.asarray(known.counts(j), int)
+        lines = np.all(inside(keys) == inside(key), axis=-1)
+        equal = np.all(keys == key, axis=-1)
+        total = known.num_samples[j], counts[lines].sum(), counts[equal].sum()
+        return [f"{int(count):,}" for count in total]
+
+    trees = rem.trees(
+        model,
+        Batches(images, np.zeros(len(images), int), batch_size=256),
+        config.levels,
+        mode=config.mode,
+        couplings=False,
+    )
+    of_children, of_types = folder.dictionary(), folder.type_dictionary()
+    order = np.argsort(-trees.lengths, axis=-1, kind="stable")[:, :2]
+    answers = []
+    for k, (picture, best) in enumerate(zip(pictures, order, strict=True)):
+        j = int(best[0])
+        total, lines, equal = same(of_children, j, trees.codes[k])
+        told = (
+            f"of {total} test images of this class {lines} have lines to the "
+            f"same children, {equal} the very same tree"
+        )
+        if of_types is not None:
+            _, lines, equal = same(of_types, j, trees.type_codes[k])
+            told += (
+                f"; wherever they are, {lines} have lines to the same types of "
+                f"children, {equal} the very same tree of types"
             )
-            order = np.argsort(-found.lengths, axis=-1, kind="stable")
-            for k, (picture, best) in enumerate(
-                zip(readable, order[:, :2].tolist(), strict=True)
-            ):
-                lengths = found.lengths[k, best].tolist()
-                classes = [names[j] for j in best]
-                count, lines, same = _same(
-                    trees, best[0], found.codes[k], inside
-                )
-                told = (
-                    f"of {count:,} test images of this class {lines:,} have "
-                    f"lines to the same children, {same:,} the very same tree"
-                )
-                if types is not None:
-                    _, lines, same = _same(
-                        types, best[0], found.type_codes[k], inside
-                    )
-                    told += (
-                        f"; wherever they are, {lines:,} have lines to the "
-                        f"same types of children, {same:,} the very same tree "
-                        "of types"
-                    )
-                answers.append(
-                    Answer(picture, tuple(classes), tuple(lengths), told)
-                )
-        if len(pictures) > size:
-            done = min(start + size, len(pictures))
-            print(f"{done:,} of {len(pictures):,} pictures", flush=True)
+        lengths = trees.lengths[k, best].tolist()
+        classes = (names[j], names[best[1]])
+        answers.append(Answer(picture, classes, tuple(lengths), told))
     return answers
 
 
-def _same(
-    known: rem.CouplingDictionary, j: int, key: Array, inside: Any
-) -> tuple[int, int, int]:
-    """Counts the samples of a class, those with a key's lines, and its own.
-
-    Args:
-        known: The dictionary of the test images.
-        j: The class.
-        key: The key of a picture.
-        inside: Function from codes to whether children are in the tree, which
-            is what a line of the drawings means.
-    """
-    keys, counts = known.keys(j), np.asarray(known.counts(j), int)
-    lines = np.all(inside(keys) == inside(key), axis=-1)
-    same = np.all(keys == key, axis=-1)
-    total = int(known.num_samples[j])
-    return total, int(counts[lines].sum()), int(counts[same].sum())
-
-
-def _sentences(
-    answers: Sequence[Answer], reader: own_pictures.Reader
-) -> Sentences:
-    """Returns the sentences about all pictures."""
+def _right_and_wrong(answers: Sequence[Answer]) -> Sentences:
+    """Returns a sentence on the pictures whose class is known, if any is."""
     known = [a for a in answers if a.picture.truth is not None]
     wrong = [a for a in known if a.is_wrong]
-    sentences = [(f"left out: {text}", True) for text in reader.left_out]
-    if known:
-        told = (
-            f"{len(known) - len(wrong):,} of the {len(known):,} pictures in "
-            "folders named like classes are right"
+    if not known:
+        return []
+    told = (
+        f"{len(known) - len(wrong):,} of the {len(known):,} pictures in "
+        "folders named like classes are right"
+    )
+    if wrong:
+        told += "; wrong: " + ", ".join(
+            f"{a.picture.name} taken for {a.classes[0]}" for a in wrong[:_NAMED]
         )
-        if wrong:
-            told += "; wrong: " + ", ".join(
-                f"{a.picture.name} taken for {a.classes[0]}"
-                for a in wrong[:_NAMED]
-            )
-        if len(wrong) > _NAMED:
-            told += f" and {len(wrong) - _NAMED:,} more"
-        sentences.insert(0, (f"{told}.", bool(wrong)))
-    return sentences
+    if len(wrong) > _NAMED:
+        told += f" and {len(wrong) - _NAMED:,} more"
+    return [(f"{told}.", bool(wrong))]
+
+
+# ----------------------------------------------------- drawings, page and table
 
 
 def _draw(
     folder: RunFolder,
     model: keras.Model,
-    reader: own_pictures.Reader,
+    images: Images,
     answers: Sequence[Answer],
     out: Path,
-) -> Files:
+) -> Figures:
     """Draws some at a time, each picture of the first page by itself too."""
-    files: Files = []
+    files: Figures = []
+    numbers: collections.Counter[str] = collections.Counter()
     starts = range(0, len(answers), PANELS)
-    for page, start in enumerate(starts, 1):
+    for start in starts:
         if len(starts) > 1:
-            print(f"drawing {page} of {len(starts)} pages", flush=True)
-        some = answers[start : start + PANELS]
-        _, images = reader.read([answer.picture for answer in some])
-        drawings = _drawings(folder, model, images[:], some, page == 1)
-        for name, drawing in drawings:
-            own = name == "named_tree"
-            number = 1 + sum(known == name for known, *_ in files)
-            suffix = f"-{number}" if len(answers if own else starts) > 1 else ""
+            page = f"{start // PANELS + 1} of {len(starts)}"
+            print(f"drawing {page} pages", flush=True)
+        part = slice(start, start + PANELS)
+        for name, drawing in _drawings(
+            folder, model, images[part], answers[part], each=not start
+        ):
+            word, count = "page", len(starts)
+            if name == "named_tree":
+                word, count = "picture", len(answers)
+            numbers[name] += 1
+            several = count > 1
+            suffix = f"-{numbers[name]}" if several else ""
+            texts = {**TEXTS[name], **TEXTS["explain"][name]}
+            heading = texts["heading"]
+            if several:
+                heading += f", {word} {numbers[name]}"
             path = drawing.save(out / f"{name}{suffix}")
-            word = f", {'picture' if own else 'page'} {number}"
-            files.append((name, word if suffix else "", path))
+            files.append((path, heading, texts["caption"].strip()))
     return files
 
 
 def _drawings(
     folder: RunFolder,
     model: keras.Model,
-    images: Floats,
+    images: Array,
     answers: Sequence[Answer],
+    *,
     each: bool,
 ) -> Iterator[tuple[str, viz.Drawing]]:
-    """Yields the drawings of a page, first those of each picture, by name."""
+    """Yields the drawings of a page by name, if wanted first each picture's."""
     config, names = folder.config, folder.class_names()
     if each:
         known = {name: j for j, name in enumerate(names)}
         labels = [known.get(a.picture.truth or "") for a in answers]
-        for drawing in named_trees.draw(
-            folder,
-            model,
-            images,
-            classes=names,
-            parts=folder.parts(),
-            labels=labels,
-        ):
+        for drawing in draw_named_trees(folder, model, images, names, labels):
             yield "named_tree", drawing
     trees = rem.trees(model, images, config.levels, mode=config.mode)
     titles = [
@@ -266,88 +359,60 @@ def _drawings(
         f"{a.classes[1]} {a.lengths[1]:.2f}"
         for a in answers
     ]
-    fields = rem.receptive_fields(model)
-    yield (
-        "tree_fields",
-        viz.tree_fields(
-            images, trees, fields, titles=titles, class_names=names
-        ),
+    drawing = viz.tree_fields(
+        images,
+        trees,
+        rem.receptive_fields(model),
+        titles=titles,
+        class_names=names,
     )
+    yield "tree_fields", drawing
     by_title = {
         textwrap.fill(f"{a.picture.name}: {a.classes[0]}", _WIDE): trees[
             k : k + 1
         ].parse_tree()
         for k, a in enumerate(answers)
     }
-    yield (
-        "parse_trees",
-        viz.parse_tree(by_title, images=images, class_names=names),
-    )
+    drawing = viz.parse_tree(by_title, images=images, class_names=names)
+    yield "parse_trees", drawing
     if trees.has_places:
         maps = {config.model: explained(model, trees)}
         yield "saliency", viz.saliency(images, maps, class_names=names)
 
 
-def _write_page(
-    path: Path,
+def _write(
+    out: Path,
     folder: RunFolder,
     answers: Sequence[Answer],
-    files: Files,
+    figures: Figures,
     sentences: Sentences,
-) -> None:
-    """Writes a page that holds everything it shows."""
-    config = folder.config
-    figures: dict[bool, list[Any]] = {True: [], False: []}
-    for name, number, file in files:
-        texts = {**TEXTS[name], **TEXTS["explain"][name]}
-        caption = texts["caption"].strip()
-        shown = (file, f"{texts['heading']}{number}", caption)
-        figures[name == "named_tree"].append(shown)
-    named, others = figures[True], figures[False]
+) -> list[Path]:
+    """Writes `predictions.csv`, and a page that holds everything it shows."""
     with_truth = any(a.picture.truth for a in answers)
-    head = ["picture", "recognised as", "length", "runner-up", "its length"]
-    head += ["right"] * with_truth + ["test images with such a tree"]
-    rows = [
-        [
-            a.picture.name,
-            a.classes[0],
-            f"{a.lengths[0]:.2f}",
-            a.classes[1],
-            f"{a.lengths[1]:.2f}",
-            *[a.mark] * with_truth,
-            a.same,
-        ]
-        for a in answers
-    ]
-    settings = [
-        ("run", str(folder.path)),
-        ("network", config.model),
-        ("data", config.dataset),
-        ("levels of the couplings", str(config.levels)),
-    ]
-    first = viz.Section(
+    shown = [["picture", "recognised as", "length", "runner-up", "its length"]]
+    shown[0] += ["right"] * with_truth + ["test images with such a tree"]
+    kept = [["file", "class", "length", "runner_up", "runner_up_length"]]
+    kept[0] += ["true_class"] * with_truth
+    for a in answers:
+        path, truth = str(a.picture.path), a.picture.truth or ""
+        (first, second), lengths = a.classes, a.lengths
+        one, two = (f"{length:.2f}" for length in lengths)
+        marks = [a.mark] * with_truth
+        shown.append([a.picture.name, first, one, second, two, *marks, a.same])
+        one, two = (f"{length:.4f}" for length in lengths)
+        kept.append([path, first, one, second, two, *[truth] * with_truth])
+    table, page = out / "predictions.csv", out / "index.html"
+    with write_atomically(table, "w") as file:
+        csv.writer(file, lineterminator="\n").writerows(kept)
+    section = viz.Section(
         "Explained pictures",
         sentences=sentences,
-        figures=named or others,
-        table=(head, rows),
-        note=f"{len(answers):,} pictures, seen by the network of "
-        f"{folder.path}. A length is between 0 and 1: how sure the network is "
-        "of a class. The runner-up is the second longest class.",
+        figures=figures,
+        table=(shown[0], shown[1:]),
+        note=f"{len(answers):,} pictures, seen by the network "
+        f"{folder.config.model} of {folder.path}. A length is between 0 and 1: "
+        "how sure the network is of a class. The runner-up is the second "
+        "longest class.",
     )
-    more = [viz.Section("More drawings", figures=others)] if named else []
-    table = (("setting", "value"), settings)
-    viz.write_report(path, first, [*more, viz.Section("Settings", table=table)])
-
-
-def _write_table(path: Path, answers: Sequence[Answer]) -> None:
-    """Writes a CSV file with a row for each picture."""
-    head = ["file", "class", "length", "runner_up", "runner_up_length"]
-    with_truth = any(a.picture.truth for a in answers)
-    with write_atomically(path, "w") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow([*head, *["true_class"] * with_truth])
-        for a in answers:
-            cells = [str(a.picture.path)]
-            for name, length in zip(a.classes, a.lengths, strict=True):
-                cells += [name, f"{length:.4f}"]
-            rows.writerow([*cells, *[a.picture.truth] * with_truth])
+    viz.write_report(page, section, [])
+    return [table, page]

@@ -6,7 +6,6 @@ changed at random as it would be in an epoch of its own, and those of the
 validation and test images. All models of a run share them.
 """
 
-import math
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +28,7 @@ from training.progress import progress
 # Copies of each training image that are changed at random, at most.
 COPIES = 4
 _DTYPE = np.float16
+BYTES = 2
 
 
 class CachedFeatures(NamedTuple):
@@ -85,13 +85,6 @@ def obstacle(model: keras.Model, config: Config) -> str | None:
     return None
 
 
-def num_copies(config: Config) -> int:
-    """Returns how many copies of a training image are kept."""
-    if augmentation(config) == Augmentation():
-        return 1
-    return min(COPIES, config.epochs)
-
-
 def cache_features(
     model: keras.Model,
     data: Data,
@@ -120,43 +113,30 @@ def cache_features(
             print(f"The backbone runs in each step, because {why}.")
         return CachedFeatures(model, data, Batches)
     front, head = graphs.split(model, layer)
-    sources = _sources(data, config)
+    sources = images_of(data, config)
     if kept is None:
         zero, shape = np.zeros((), _DTYPE), front.output_shape[1:]
-        maps = {
+        kept = {
             name: np.broadcast_to(zero, (len(batches.labels), *shape))
             for name, batches in sources.items()
         }
-    else:
-        if not kept:
-            kept.update(_computed(front, sources))
-        maps = kept
+    elif not kept:
+        kept.update(_computed(front, sources))
     # The maps stay on disk as float16; taken, they are float32 as images are.
-    images = {name: Images(array) for name, array in maps.items()}
-    copies = [images[name] for name in images if name.startswith("train")]
+    maps = {name: Images(array) for name, array in kept.items()}
+    copies = [maps[name] for name in maps if name.startswith("train")]
     seen = Data(
         data.name,
         Split(copies[0], data.train.labels),
-        Split(images["validation"], data.validation.labels),
-        Split(images["test"], data.test.labels),
+        Split(maps["validation"], data.validation.labels),
+        Split(maps["test"], data.test.labels),
         data.class_names,
     )
     return CachedFeatures(head, seen, partial(FeatureBatches, copies))
 
 
-def size(model: keras.Model, data: Data, config: Config) -> tuple[int, int]:
-    """Returns how many maps are kept, and their bytes."""
-    layer = backbone_of(model)
-    if layer is None:
-        return 0, 0
-    sources = _sources(data, config).values()
-    count = sum(len(batches.labels) for batches in sources)
-    each = math.prod(layer.model.output_shape[1:])
-    return count, count * each * np.dtype(_DTYPE).itemsize
-
-
-def _sources(data: Data, config: Config) -> dict[str, Batches]:
-    """Returns the images of each file, with their numbers as labels.
+def images_of(data: Data, config: Config) -> dict[str, Batches]:
+    """Returns the images whose maps are kept, with their numbers as labels.
 
     Training images are changed as a training would do it in this epoch.
     """
@@ -166,8 +146,9 @@ def _sources(data: Data, config: Config) -> dict[str, Batches]:
         return Batches(split.images, numbers, config.batch_size, **settings)
 
     augment = augmentation(config)
+    changes = augment != Augmentation()
     sources = {}
-    for copy in range(num_copies(config)):
+    for copy in range(min(COPIES, config.epochs) if changes else 1):
         batches = numbered(data.train, seed=config.seed, augment=augment)
         batches.start_epoch(copy)
         sources[f"train-{copy}"] = batches
@@ -199,8 +180,8 @@ def _computed(
     except OSError as error:
         raise UserError(
             f"the features cannot be kept in {tempfile.gettempdir()}: {error}. "
-            "They need space; see the plan of --dry-run, and name another "
-            "folder by the environment variable TMPDIR."
+            "They need space; name another folder by the environment variable "
+            "TMPDIR."
         ) from error
     return maps
 

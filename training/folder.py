@@ -1,5 +1,6 @@
 """The run folder: what a run leaves, and how each file is written."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -8,9 +9,9 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from zipfile import BadZipFile
 
 import keras
@@ -31,7 +32,6 @@ _PACKAGES = (
     "tensorflow-datasets",
     "jax",
 )
-_T = TypeVar("_T")
 # What Keras raises for a broken file.
 _UNREADABLE = (ValueError, OSError, KeyError, TypeError, BadZipFile)
 # What `write_atomically`, `save_model` and an export were writing.
@@ -39,12 +39,7 @@ _LEFTOVER = re.compile(r"\.(.+\.\w+-[a-z0-9_]{8}|staged-.+|publish-.+)")
 
 
 class RunFolder:
-    """`runs/<name>/`.
-
-    Args:
-        path: The folder.
-        config: Settings of the run.
-    """
+    """`runs/<name>/`."""
 
     def __init__(self, path: Path, config: Config):
         self.path = path
@@ -65,20 +60,15 @@ class RunFolder:
             )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            path = tempfile.mkdtemp(
-                dir=self.path.parent, prefix=f".{self.path.name}-"
-            )
+            prefix = f".{self.path.name}-"
+            staged = Path(tempfile.mkdtemp(dir=self.path.parent, prefix=prefix))
+            folder = RunFolder(staged, self.config)
+            folder.write_json("config.json", dataclasses.asdict(self.config))
+            folder.write_json("environment.json", environment())
+            staged.chmod(0o755)  # mkdtemp makes folders private
+            staged.rename(self.path)
         except OSError as error:
             raise UserError(f"{self.path} cannot be made: {error}.") from error
-        staged = RunFolder(Path(path), self.config)
-        try:
-            staged.write_json("config.json", dataclasses.asdict(self.config))
-            staged.write_json("environment.json", _environment())
-            staged.path.chmod(0o755)  # mkdtemp makes folders private
-            staged.path.rename(self.path)
-        except BaseException:
-            shutil.rmtree(staged.path)
-            raise
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -104,30 +94,36 @@ class RunFolder:
         """Returns the folder of a run to go on with.
 
         Raises:
-            UserError: If there is no such run, or it was begun on another
-                backend or with settings that are gone.
+            UserError: If there is no such run, or it is not finished and was
+                begun on another backend or with settings that are gone.
         """
         folder = cls.open(path)
-        is_finished = (path / "rem.json").exists()
         environment = path / "environment.json"
-        settings = json.loads((path / "config.json").read_text("utf-8"))
-        for name in settings.keys() & GONE.keys():
-            if settings[name] != GONE[name] and not is_finished:
-                raise UserError(
-                    f"the run in {path} has {name}={settings[name]!r}, and "
-                    f"this version trains with nothing but {GONE[name]!r}; use "
-                    "the version that environment.json names."
-                )
-        if environment.exists() and not is_finished:
-            begun = json.loads(environment.read_text("utf-8"))["backend"]
+        if not (path / "rem.json").exists():
+            settings = json.loads((path / "config.json").read_text("utf-8"))
+            for name in settings.keys() & GONE.keys():
+                if settings[name] != GONE[name]:
+                    raise UserError(
+                        f"the run in {path} has {name}={settings[name]!r}, and "
+                        f"this version trains with nothing but {GONE[name]!r}; "
+                        "use the version that environment.json names."
+                    )
+            begun = keras.backend.backend()
+            if environment.exists():
+                begun = json.loads(environment.read_text("utf-8"))["backend"]
             if begun != keras.backend.backend():
                 raise UserError(
                     f"the run in {path} was begun on {begun}, where random "
                     f"numbers differ; set KERAS_BACKEND={begun}."
                 )
-        _remove_leftovers(path)
+        # What a killed process was writing, wherever in the run.
+        for leftover in list(path.rglob(".*-*")):
+            if _LEFTOVER.fullmatch(leftover.name):
+                shutil.rmtree(leftover, ignore_errors=True)
+                if leftover.is_file():
+                    leftover.unlink()
         if not environment.exists():
-            folder.write_json("environment.json", _environment())
+            folder.write_json("environment.json", environment())
         return folder
 
     def model_path(self, name: str) -> Path:
@@ -141,10 +137,6 @@ class RunFolder:
 
     def backup_path(self, name: str) -> Path:
         return self.path / f"backup-{name}"
-
-    def backups(self, name: str) -> list[Path]:
-        """Returns all back-ups of a model, those of its stages too."""
-        return list(self.path.glob(f"backup-{name}*"))
 
     def save_model(self, name: str, model: keras.Model) -> None:
         """Writes a model without its optimiser, complete or not at all."""
@@ -170,24 +162,18 @@ class RunFolder:
 
     def class_names(self) -> list[str]:
         """Returns what `save_data` wrote."""
-
-        def read(path: Path) -> list[str]:
+        with self._reading("data.json") as path:
             return list(json.loads(path.read_text("utf-8"))["classes"])
 
-        return self._read("data.json", read)
-
-    def dictionary(self, name: str = "dictionary.npz") -> CouplingDictionary:
-        """Returns the parse trees of the last model on the test images.
-
-        Args:
-            name: Name of the file. Defaults to that of the trees of children.
-        """
-        return self._read(name, CouplingDictionary.load)
+    def dictionary(self) -> CouplingDictionary:
+        """Returns the parse trees of the last model on the test images."""
+        with self._reading("dictionary.npz") as path:
+            return CouplingDictionary.load(path)
 
     def type_dictionary(self) -> CouplingDictionary | None:
         """Returns its trees of types, if there are any."""
-        name = "dictionary_types.npz"
-        return self.dictionary(name) if (self.path / name).exists() else None
+        with self._reading("dictionary_types.npz") as path:
+            return CouplingDictionary.load(path) if path.exists() else None
 
     def save_parts(self, pictures: NDArray[Any]) -> None:
         """Writes `parts.npz`: what the last model's types look like."""
@@ -196,31 +182,28 @@ class RunFolder:
 
     def parts(self) -> NDArray[Any] | None:
         """Returns what `save_parts` wrote, or `None` if it is not there."""
-
-        def read(path: Path) -> NDArray[Any]:
+        with self._reading("parts.npz") as path:
+            if not path.exists():
+                return None
             with np.load(path) as arrays:
                 return arrays["pictures"]
 
-        if not (self.path / "parts.npz").exists():
-            return None
-        return self._read("parts.npz", read)
-
-    def _read(self, name: str, read: Callable[[Path], _T]) -> _T:
-        """Reads a file of the run.
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[Path]:
+        """Gives the path of a file of the run to what reads it.
 
         Raises:
             UserError: If it is not there, or damaged.
         """
+        path = self.path / name
         try:
-            return read(self.path / name)
+            yield path
         except FileNotFoundError as error:
             raise UserError(
                 f"{self.path} has no {name} yet; the run is not finished."
             ) from error
         except _UNREADABLE as error:
-            raise UserError(
-                f"{self.path / name} cannot be read: {error}."
-            ) from error
+            raise UserError(f"{path} cannot be read: {error}.") from error
 
     def save_reports(
         self,
@@ -230,13 +213,12 @@ class RunFolder:
     ) -> None:
         """Writes `rem.json`, and the dictionaries of each model.
 
-        A run that was finished before keeps its `seconds`.
-
         Args:
             reports: One for each model, on the test images.
             tests: For each model what was measured besides, by the name of the
                 test set.
-            seconds: What training and measuring took, if that is known.
+            seconds: What training and measuring took. Defaults to what the file
+                says, if it is there.
         """
         result = self.path / "rem.json"
         if seconds is None and result.exists():
@@ -244,13 +226,11 @@ class RunFolder:
         models = {}
         for name, report in reports.items():
             models[name] = {**report.to_dict(), "tests": tests[name]}
-        main = self.config.model_names[-1]
-        for name, report in reports.items():
-            prefix = "" if name == main else f"{name}_"
-            path = self.path / f"{prefix}dictionary.npz"
-            report.dictionary.save(path)
+            is_main = name == self.config.model_names[-1]
+            prefix = "" if is_main else f"{name}_"
+            report.dictionary.save(self.path / f"{prefix}dictionary.npz")
             if report.type_dictionary is not None:
-                types = path.with_stem(f"{path.stem}_types")
+                types = self.path / f"{prefix}dictionary_types.npz"
                 report.type_dictionary.save(types)
         # The last file: where it is, everything is.
         self.write_json("rem.json", {"seconds": seconds, "models": models})
@@ -271,11 +251,7 @@ class RunFolder:
             file.write(before + json.dumps(row) + "\n")
 
     def read_metrics(self, model: str | None = None) -> list[dict[str, Any]]:
-        """Returns one row for each model and epoch, the last one written.
-
-        Args:
-            model: Only the rows of this model. Defaults to all.
-        """
+        """Returns one row for each model and epoch, the last one written."""
         lines = (self.path / "metrics.jsonl").read_text("utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
         latest = {
@@ -305,18 +281,8 @@ def read_model(path: Path) -> keras.Model:
         ) from error
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Removes what a killed process was writing, wherever in the run."""
-    for leftover in list(path.rglob(".*-*")):
-        if not _LEFTOVER.fullmatch(leftover.name):
-            continue
-        if leftover.is_dir():
-            shutil.rmtree(leftover)
-        else:
-            leftover.unlink(missing_ok=True)  # its folder may be gone already
-
-
-def _environment() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
+    """Returns versions, devices and commit of this process, for JSON."""
     versions = {package: version_of(package) for package in _PACKAGES}
     return {
         "python": platform.python_version(),

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from cli import UserError
 from training.image_data import Array, Pixels
 
 _BILINEAR = Image.Resampling.BILINEAR
-_CHUNK = 64  # images that are worked on at a time
 # What Pillow raises for files that are no images, or broken ones.
 _UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError)
 _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
@@ -178,24 +177,13 @@ def centred(images: Pixels, size: int) -> Pixels:
 def channel_statistics(
     images: Pixels,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns mean and standard deviation of each channel, as in [0, 1].
-
-    Both are computed in float64.
-    """
-    scale = np.float64(255.0 if images.dtype == np.uint8 else 1.0)
-
-    def mean_of(change: Callable[[Array], Array]) -> Array:
-        # A few at a time: float64 of a whole data set would be large. All axes
-        # at once would be several times as slow.
-        starts = range(0, len(images), _CHUNK)
-        rows = (
-            change(images[k : k + _CHUNK] / scale).sum(axis=(0, 1))
-            for k in starts
-        )
-        return sum(row.sum(axis=0) for row in rows) / images[..., 0].size
-
-    means = mean_of(lambda chunk: chunk)
-    stds = np.sqrt(mean_of(lambda chunk: (chunk - means) ** 2))
+    """Returns mean and standard deviation of each channel, as in [0, 1]."""
+    whole = images[..., 0].size * (255.0 if images.dtype == np.uint8 else 1.0)
+    # In float64, which a whole data set is never cast to at once.
+    means = images.sum(axis=(0, 1, 2), dtype=np.float64) / whole
+    squares = np.einsum("nhwc,nhwc->c", images, images, dtype=np.float64)
+    squares *= images[..., 0].size / whole**2
+    stds = np.sqrt(np.maximum(squares - means**2, 0.0))
     return tuple(means.tolist()), tuple(stds.tolist())
 
 

@@ -1,7 +1,6 @@
 """Measures trees of a run: whether they are used, and lie on known parts."""
 
 import dataclasses
-import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps import rem
-from tfcaps.graphs import routed_layers
-from tfcaps.layers import ClassCaps
 from tfcaps.rem.evaluation.named_parts import part_stability
 from tfcaps.rem.maps import pointing, relevance_mass, tree_maps
 from training import summary
@@ -52,10 +49,6 @@ def measure(model: keras.Model, data: Data) -> OnParts:
     they are; a child counts with its coupling times its activation. In images
     of several objects the parts are those of the predicted class, and the other
     objects are loose; images with no object of that class are left out.
-
-    Args:
-        model: The network.
-        data: Its images, with masks or without.
 
     Returns:
         `named` of the types alone if the data have no masks or no image a part,
@@ -157,46 +150,11 @@ def _of_class(
     return np.where(of_class, own, nothing), together
 
 
-def used(
-    name: str, model: keras.Model, split: Split
-) -> tuple[rem.Faithfulness, dict[str, dict[str, Any]]]:
-    """Measures whether the model uses its trees, on 2,000 images at most.
-
-    Returns:
-        What holds of trees of the class capsules and their children; and, of a
-        network with several fully connected layers, what holds of trees that
-        go on to the children of each of the others, by its name.
-    """
+def used(name: str, model: keras.Model, split: Split) -> rem.Faithfulness:
+    """Measures whether the model uses its trees, on 2,000 images at most."""
     print(f"\n{TITLES[name]}: what it does without its trees", flush=True)
-    of_classes = _faithfulness(model, split)
-    deeper = {}
-    for layer in _layers_below(model):
-        print(
-            f"\n{TITLES[name]}: the same of trees down to the children of "
-            f"{layer}",
-            flush=True,
-        )
-        deeper[layer] = _faithfulness(model, split, layer).to_dict()
-    return of_classes, deeper
-
-
-def _faithfulness(
-    model: keras.Model, split: Split, layer: str | None = None
-) -> rem.Faithfulness:
     # Drawn, as images may come class by class.
     batches = Batches(*split, batch_size=256, seed=0)
-    used = rem.faithfulness(model, batches, layer=layer, verbose=progress() % 2)
+    used = rem.faithfulness(model, batches, verbose=progress() % 2)
     print(summary.wrapped(used.verdict), flush=True)
     return used
-
-
-def _layers_below(model: keras.Model) -> list[str]:
-    """Returns the fully connected layers below the class capsules, downwards.
-
-    Trees cannot go on below windows, whose children differ from place to place.
-    """
-    connected = itertools.takewhile(
-        lambda layer: isinstance(layer, ClassCaps),
-        reversed(routed_layers(model)[:-1]),
-    )
-    return [layer.name for layer in connected]

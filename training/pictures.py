@@ -64,15 +64,19 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
         `None` if it has no pictures, or such that are too small for parts.
     """
     found = own.survey(Path(dataset))
-    if found is None or found.shorter_side < _SMALLEST:
+    if found is None:
+        return None
+    # The median over images.
+    side = int(np.median([min(size) for size in found.sizes]))
+    if side < _SMALLEST:
         return None
     batch_size = next(b for most, b in _BATCHES if len(found.training) < most)
     counts = _counts(found)
     balanced = bool(counts.max() > _UNBALANCED * counts.min())
     steps = _steps(found, balanced, batch_size)
-    large = found.shorter_side >= _LARGE_FROM
+    large = side >= _LARGE_FROM
     own_model = _PHOTOS if large else MODEL
-    fits = found.is_square and found.shorter_side <= _LARGEST
+    fits = set(found.sizes) == {(side, side)} and side <= _LARGEST
     size = presets.PHOTO_SIDE if large else None if fits else _SIDE
     harmless = unchanged_by(found.training)
     settings: dict[str, Any] = {
@@ -82,7 +86,7 @@ def get_config(dataset: str, model: str | None = None) -> Config | None:
         "balanced": balanced,
         "dense_head": True,
         "resize": size,
-        "shift": round(_SHIFT * (size or found.shorter_side)),
+        "shift": round(_SHIFT * (size or side)),
         "flip": harmless["flip"],
         "rotation": 15.0,
         "recolour": _RECOLOURED if harmless["recolour"] else 0.0,

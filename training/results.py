@@ -3,9 +3,10 @@
 import contextlib
 import dataclasses
 import io
+import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from cli import UserError
 from export import run as export_command
 from tfcaps import rem
-from training import dense_head, learnt, parts, summary
+from training import dense_head, parts, summary
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
@@ -54,6 +55,37 @@ class Results:
         return sentences
 
 
+def check_learnt(
+    rows: Sequence[Mapping[str, Any]], compared: float | None = None
+) -> None:
+    """Ends a run whose baseline has learnt nothing, before REM is trained.
+
+    Raises:
+        UserError: If its last row says so.
+    """
+    if rows and rows[-1].get("learnt") is False:
+        raise UserError(
+            f"{rows[-1]['test_accuracy_quantized']:.1%} of the test images are "
+            "right, and always naming the most frequent class would be right "
+            f"for {rows[-1]['majority_share']:.1%}: the baseline has learnt "
+            f"nothing, so REM is not trained. {_advice(compared)} To go on all "
+            "the same, add --force."
+        )
+
+
+def _advice(compared: float | None) -> str:
+    text = (
+        "What to try: more --epochs, another --learning-rate, --model or "
+        "--resize; and look whether the labels can be told from the images."
+    )
+    if compared is not None:
+        text += (
+            f" With a dense head in the place of the capsules {compared:.1%} "
+            "are right."
+        )
+    return text
+
+
 def measure(
     config: Config,
     data: Data,
@@ -62,8 +94,7 @@ def measure(
     """Measures each model on the test images, and on the other test sets.
 
     Of images of two digits, `pairs` has the accuracies for both, and whether
-    the map of each lies on it; of several fully connected layers,
-    `trees_down_to` whether the trees below the class layer's are used.
+    the map of each lies on it.
     """
     reports: Reports = {}
     tests: dict[str, dict[str, Any]] = {name: {} for name in models}
@@ -79,9 +110,7 @@ def measure(
             if test:
                 tests[name][test] = measured.to_dict()
                 continue
-            used, deeper = parts.used(name, model, split)
-            if deeper:
-                tests[name]["trees_down_to"] = deeper
+            used = parts.used(name, model, split)
             on_parts = parts.measure(model, data)
             for told in (on_parts.trees, on_parts.named):
                 if told is not None:
@@ -111,16 +140,7 @@ def show(
     measured: Results,
     decoded: keras.Model | None,
 ) -> None:
-    """Searches the levels, exports, and draws the figures of the report.
-
-    Args:
-        folder: The run.
-        data: Images and labels.
-        measured: What was trained and measured.
-        decoded: The last model with its decoder, if there is one.
-    """
-    from training import report  # it needs matplotlib
-
+    """Searches the levels, exports, and draws the figures of the report."""
     config = folder.config
     main = config.model_names[-1]
     model = measured.models[main]
@@ -135,16 +155,77 @@ def show(
         print("\nexporting, and checking what is exported", flush=True)
         export(folder.path, folder.served)
     print("\ndrawing the figures of the report", flush=True)
-    report.write(
-        folder,
-        data,
-        measured.reports,
-        decoded,
-        measured.models,
-        measured.sentences,
-        measured.compared,
-    )
+    write_report(folder, data, measured, decoded)
     print(f"\nmodel for TensorFlow Serving: {served}")
+
+
+def write_report(
+    folder: RunFolder,
+    data: Data,
+    measured: Results,
+    decoded: keras.Model | None = None,
+) -> Path:
+    """Draws the figures and writes `report.html`; returns its path.
+
+    Each figure is `figures/<name>.png`, and its data `figures/<name>.json`.
+    """
+    from tfcaps import viz  # it needs matplotlib
+    from training import figures
+
+    folder.figures.mkdir(exist_ok=True)
+    config, models, reports = folder.config, measured.models, measured.reports
+    last = list(reports.values())[-1]
+    first = figures.named_trees(models, folder, data)
+    others = figures.of_dictionaries(folder, data, reports)
+    others |= figures.of_models(models, config, data)
+    if not first:
+        first["tree_fields"] = others.pop("tree_fields")
+    if decoded is not None:
+        others |= figures.of_decoder(decoded, data)
+    drawn, more = (
+        [
+            (one.drawing.save(folder.figures / name), one.heading, one.caption)
+            for name, one in some.items()
+        ]
+        for some in (first, others)
+    )
+    head, *rows = summary.cells(reports, measured.compared)
+    text = (folder.path / "environment.json").read_text("utf-8")
+    settings = {**dataclasses.asdict(config), **json.loads(text)}
+    page = folder.path / "report.html"
+    viz.write_report(
+        page,
+        viz.Section(
+            f"tfcaps: {config.model} on {data.name}",
+            sentences=[(summary.sentence(last), summary.is_warning(last))],
+            figures=drawn,
+            table=(head, rows),
+            note=summary.note(reports),
+        ),
+        [
+            viz.Section(
+                "All measures",
+                sentences=[(text, False) for text in measured.sentences],
+                texts={
+                    TITLES[name]: "\n\n".join(
+                        str(part)
+                        for part in (one, one.parts, one.named_parts)
+                        if part is not None
+                    )
+                    for name, one in reports.items()
+                },
+            ),
+            viz.Section("All figures", figures=more),
+            viz.Section(
+                "Settings",
+                table=(
+                    ("setting", "value"),
+                    [(name, str(value)) for name, value in settings.items()],
+                ),
+            ),
+        ],
+    )
+    return page
 
 
 def export(run: Path, to: Path) -> None:
@@ -166,28 +247,14 @@ def export(run: Path, to: Path) -> None:
         export_command.export(options)
 
 
-def tell(
-    folder: RunFolder, data: Data, measured: Results, *, has_report: bool
-) -> None:
+def tell(folder: RunFolder, measured: Results, *, has_report: bool) -> None:
     """Prints the sentence, the table, where the report is, and what to try.
 
-    Args:
-        folder: The run.
-        data: Images and labels.
-        measured: What was trained and measured.
-        has_report: Whether there is a report; without, verdicts and sentences
-            are printed.
+    Without a report, verdicts and sentences are printed too.
     """
     paragraphs = [summary.text(measured.reports, measured.compared)]
-    for name, found in measured.reports.items():
-        if found.learnt is False:
-            advice = learnt.advice(
-                folder.config,
-                len(data.train.labels),
-                folder.read_metrics(name),
-                measured.compared,
-            )
-            paragraphs.append(summary.wrapped(f"{TITLES[name]}: {advice}"))
+    if any(found.learnt is False for found in measured.reports.values()):
+        paragraphs.append(summary.wrapped(_advice(measured.compared)))
     if not has_report:
         verdicts = [
             f"{TITLES[name]}: {found.verdict}"

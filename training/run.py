@@ -177,7 +177,7 @@ def train_and_measure(
 
     When it has `started` is `None` if a part of it was done before.
     """
-    from training import dense_head, devices, learnt, results, train
+    from training import dense_head, devices, results, train
     from training.tables import TITLES
 
     config = folder.config
@@ -197,8 +197,7 @@ def train_and_measure(
             kept=kept,
         )
         if name == "baseline" and config.rem and not options.force:
-            rows = folder.read_metrics(name)
-            learnt.check(config, len(data.train.labels), rows, compared)
+            results.check_learnt(folder.read_metrics(name), compared)
     kept.clear()
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
@@ -214,7 +213,7 @@ def train_and_measure(
                 model, data, folder, None if alone else strategy
             )
             results.show(folder, data, measured, decoded)
-        results.tell(folder, data, measured, has_report=not options.bare)
+        results.tell(folder, measured, has_report=not options.bare)
     devices.wait()
 
 

@@ -105,12 +105,7 @@ SOURCES = {
 
 
 def check(name: str, data_dir: str | None) -> None:
-    """Raises `UserError` if a data set or a folder is named that is not there.
-
-    Args:
-        name: What `--dataset` names.
-        data_dir: What `--data-dir` names, or `None`.
-    """
+    """Raises `UserError` if there is no such data set or folder."""
     if data_dir is not None and not Path(data_dir).is_dir():
         raise UserError(f"--data-dir {data_dir!r} is not a folder.")
     if name in SOURCES:

@@ -48,7 +48,9 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
         config = settings(options.start_from)
     else:
         config = defaults.load(
-            given.get("dataset", configs.DEFAULT_DATASET), given.get("model")
+            given.get("dataset", configs.DEFAULT_DATASET),
+            given.get("model"),
+            given.get("backbone"),
         )
     if options.recipe == "paper":
         own = config.final_sparsity
@@ -107,7 +109,7 @@ def check_fit(data: Data, config: Config) -> None:
         check(start, data, Path(str(config.start_from)))
         joint = config.decoder == "joint"
         model = networks.build_for(data, config, decoder=joint)
-        model = begin_with(model, start, config)
+        model = begin_with(model, start)
     try:
         rem.quantize_couplings(model, config.levels, mode=config.mode)
     except ValueError as error:
@@ -180,9 +182,7 @@ def check(model: keras.Model, data: Data, run: Path) -> None:
         )
 
 
-def begin_with(
-    model: keras.Model, start: keras.Model, config: Config
-) -> keras.Model:
+def begin_with(model: keras.Model, start: keras.Model) -> keras.Model:
     """Returns a network with the weights of a trained one.
 
     If that one is smaller, since its filters or types of capsules were pruned
@@ -198,12 +198,8 @@ def begin_with(
     if shapes == wanted:
         model.set_weights(start.get_weights())
         return model
-    is_same = config.start_from is None or all(
-        getattr(_finished(config.start_from).config, name)
-        == getattr(config, name)
-        for name in ("model", "routing", "decoder")
-    )
-    if not is_same:
+    is_smaller = start.count_params() < model.count_params()
+    if start.name != model.name or not is_smaller:
         raise UserError(
             f"a trained {start.name} of {start.count_params():,} parameters "
             f"does not fit {model.name} of {model.count_params():,}; leave out "

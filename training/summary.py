@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from markdown_table import markdown
-from tfcaps.rem import Faithfulness, Report
+from tfcaps.rem import Report
 from training.tables import NOTHING, TITLES, Column
 
 # Characters in a line of the terminal.
@@ -26,11 +26,7 @@ _PRUNED = Column("pruned, %", "sparsity", 1, 100)
 
 
 def sentence(report: Report) -> str:
-    """Returns one sentence: is the network right, and do its trees say why?
-
-    Args:
-        report: What was measured of a model.
-    """
+    """Returns one sentence: is the network right, and do its trees say why?"""
     right = f"{_percent(report.accuracy)} of new images rightly"
     if report.learnt is False:
         return (
@@ -62,7 +58,8 @@ def sentence(report: Report) -> str:
     if named is None:
         return f"{text}; they are of capsules without places."
     if named.named is False:
-        return f"{text}, but they do not name parts: {_reason(named.verdict)}"
+        why = named.verdict.partition(": ")[2]
+        return f"{text}, but they do not name parts: {why}"
     return f"{text}; whether they name parts is not known without masks."
 
 
@@ -77,18 +74,10 @@ def _why_not(report: Report) -> str:
         return ""
     if used.empty_trees > 0.5:
         return f"{_percent(used.empty_trees)} of them have no part at all"
-    if _keeps_its_class(used):
+    if min(used.necessity.values()) < 0.5:
         same = _percent(used.same_without_tree["zero"])
         return f"without them it names {same} of the images the same"
     return "it loses the class as often without other capsules"
-
-
-def _keeps_its_class(used: Faithfulness) -> bool:
-    return min(used.necessity.values()) < 0.5
-
-
-def _reason(verdict: str) -> str:
-    return verdict.partition(": ")[2]
 
 
 def is_warning(report: Report) -> bool:
@@ -99,12 +88,7 @@ def is_warning(report: Report) -> bool:
 def cells(
     reports: Mapping[str, Report], compared: float | None = None
 ) -> list[list[str]]:
-    """Returns head and rows of the table, seven columns.
-
-    Args:
-        reports: One for each model.
-        compared: Accuracy with a dense head. Defaults to `None`, not measured.
-    """
+    """Returns head and rows of the table, seven columns."""
     bits = _SLOTS if _have_slots(reports) else _KEYS
     columns = (*_FIRST, _NEEDED, bits, _PRUNED)
     rows = [["model", *(column.title for column in columns)]]
@@ -137,12 +121,7 @@ def note(reports: Mapping[str, Report]) -> str:
 
 
 def text(reports: Mapping[str, Report], compared: float | None = None) -> str:
-    """Returns the sentence on the last model, and the table, for a terminal.
-
-    Args:
-        reports: One for each model.
-        compared: As in `cells`.
-    """
+    """Returns the sentence on the last model, and the table, for a terminal."""
     last = list(reports.values())[-1]
     table = markdown(cells(reports, compared))
     return f"{wrapped(sentence(last))}\n\n{table}\n{wrapped(note(reports))}"
@@ -175,9 +154,6 @@ _TESTS = {
     "maps": "{relevance_mass:.1%} of a map is on the object (of the whole "
     "image {relevance_mass_uniform:.1%}), and the highest pixel of "
     "{pointing:.1%}",
-    "layer": "a tree down to the children of {layer} has {size:.1%} of them; "
-    "without it {necessity[zero]:.1%} of the images lose their class, without "
-    "as many random ones {necessity_random[zero]:.1%}",
     "": "{test} images: {accuracy:.2%} right, {accuracy_quantized:.2%} "
     "quantised, {entropy_bits:.2f} bits",
 }
@@ -186,24 +162,13 @@ _TESTS = {
 def sentences(
     measured: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> list[str]:
-    """Returns a sentence for each measurement of `tests` of each model.
-
-    Args:
-        measured: For each model what `measure` of `training/results.py` returns
-            besides its report.
-    """
+    """Returns a sentence for each measurement of `tests` of each model."""
     texts = []
     for name, tests in measured.items():
         for test, values in tests.items():
-            if test == "trees_down_to":
-                text = "; ".join(
-                    _TESTS["layer"].format(**{**used, "layer": layer})
-                    for layer, used in values.items()
-                )
-            else:
-                form = _TESTS.get(test, _TESTS[""])
-                if test == "pairs" and "pointing" in values:
-                    form += _TESTS["pointing"]
-                text = form.format(**{**values, "test": test})
+            form = _TESTS.get(test, _TESTS[""])
+            if test == "pairs" and "pointing" in values:
+                form += _TESTS["pointing"]
+            text = form.format(**{**values, "test": test})
             texts.append(f"{TITLES[name]}, {text}.")
     return texts

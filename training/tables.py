@@ -1,11 +1,19 @@
-"""Prints a Markdown table of finished runs, averaged over seeds.
+"""Finished runs: kept in one file, and shown as a table averaged over seeds.
 
 python training/tables.py runs/digits-* results/data_sets
 
-They are run folders, or lines of a `runs.jsonl`, which is given by its name or
-that of its folder. Such a file is made, and added to, by
+prints a Markdown table of run folders, or of lines of a `runs.jsonl`, which is
+given by its name or that of its folder. Such a file is made, and added to, by
 
 python training/tables.py runs/digits-* --to results/mine/runs.jsonl
+
+A line of it is a JSON object: the `name` of the run, its `seed`, and under the
+name of each JSON file of its run folder what that file holds:
+
+    {"name": "digits", "seed": 0, "config": {...}, "environment": {...},
+     "seconds": {...}, "rem": {"seconds": 133.6, "models": {...}}}
+
+Lines are sorted by name and seed. No two have both the same.
 """
 
 import argparse
@@ -23,9 +31,15 @@ if __name__ == "__main__":
 
 from cli import Parser, UserError, run_command, start_quietly
 from markdown_table import markdown
-from training import runs_file
-from training.runs_file import FinishedRun
 
+FILE_NAME = "runs.jsonl"
+# The JSON files of a run folder that are kept, without their suffix.
+PARTS = ("config", "environment", "seconds", "rem")
+# What a run cannot lack, and what each of these must hold.
+_NEEDED = {
+    "config": ("dataset", "seed", "epochs", "decay"),
+    "rem": ("models", "seconds"),
+}
 TITLES = {"baseline": "Baseline", "rem": "REM"}
 # Losses of REM, and the settings that are their weights.
 _LOSSES = {
@@ -40,6 +54,146 @@ _LOSSES = {
     ),
 }
 NOTHING = "–"
+
+# --------------------------------------------------------------- finished runs
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """A finished run, read from its folder or from a line of a file.
+
+    Attributes:
+        name: Its name, which runs with other seeds share.
+        seed: Its seed.
+        parts: What its JSON files hold, by their names without suffix.
+        origin: The run folder, or the file and its line, for messages.
+    """
+
+    name: str
+    seed: int
+    parts: Mapping[str, Any]
+    origin: str
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Name and seed, which tell runs apart."""
+        return self.name, self.seed
+
+    def check(self) -> None:
+        """Raises `UserError` if settings or numbers are missing."""
+        for part, names in _NEEDED.items():
+            content = self.parts.get(part)
+            if not isinstance(content, dict):
+                raise UserError(f"{self.origin}, {part} must be an object.")
+            if missing := [name for name in names if name not in content]:
+                raise UserError(
+                    f"{self.origin}, {part} is not that of a run: it has no "
+                    f"{missing[0]}."
+                )
+
+
+def read(path: Path) -> list[FinishedRun]:
+    """Returns the finished runs that a path leads to.
+
+    Raises:
+        UserError: If there is no finished run, or a file is broken.
+    """
+    for file in (path, path / FILE_NAME):
+        if file.is_file():
+            return read_file(file)
+    parts = {}
+    for part in PARTS:
+        file = path / f"{part}.json"
+        if file.exists():
+            parts[part] = _parsed(file.read_bytes(), str(file))
+        elif part in _NEEDED:
+            raise UserError(
+                f"{path} is no finished run: it has no {file.name}."
+            )
+    run = FinishedRun(path.name, 0, parts, str(path))
+    run.check()
+    return [dataclasses.replace(run, seed=parts["config"]["seed"])]
+
+
+def read_file(path: Path) -> list[FinishedRun]:
+    """Returns the runs of a `runs.jsonl`, in the order of its lines.
+
+    Raises:
+        UserError: If there is no such file, a line is not that of a run, or
+            two have the same name and seed. It says which line.
+    """
+    if not path.is_file():
+        raise UserError(f"there is no {path}.")
+    runs: dict[tuple[str, int], FinishedRun] = {}
+    for number, text in enumerate(path.read_bytes().splitlines(), 1):
+        where = f"{path}, line {number}"
+        content = _parsed(text, where)
+        if not isinstance(content, dict):
+            raise UserError(f"{where} must be an object with name and seed.")
+        name, seed = content.pop("name", None), content.pop("seed", None)
+        if not isinstance(name, str) or type(seed) is not int:
+            raise UserError(
+                f"{where} must have a name, a string, and a seed, a whole "
+                f"number. Received: name={name!r}, seed={seed!r}."
+            )
+        run = FinishedRun(name, seed, content, where)
+        run.check()
+        if run.key in runs:
+            raise UserError(
+                f"{where}: {name} with seed {seed} is in "
+                f"{runs[run.key].origin} already."
+            )
+        runs[run.key] = run
+    return list(runs.values())
+
+
+def _parsed(text: bytes, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{where} is not JSON: {error}.") from error
+
+
+def add(path: Path, runs: Iterable[FinishedRun]) -> None:
+    """Adds runs to a `runs.jsonl`, which is made if it is not there.
+
+    A run takes the place of one with the same name and seed; all others stay.
+    Where the data lay is left out. The file appears complete or not at all.
+
+    Raises:
+        UserError: If the file that is there is broken, or two of the runs have
+            the same name and seed.
+    """
+    before = read_file(path) if path.exists() else []
+    new: dict[tuple[str, int], FinishedRun] = {}
+    for run in runs:
+        if run.key in new:
+            raise UserError(
+                f"{run.origin} and {new[run.key].origin} are both {run.name} "
+                f"with seed {run.seed}."
+            )
+        new[run.key] = run
+    merged = {run.key: run for run in before} | new
+    # Who only reads such files need not wait for TensorFlow.
+    from tfcaps.files import write_atomically
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(path, "w") as file:
+        file.writelines(_line(merged[key]) for key in sorted(merged))
+
+
+def _line(run: FinishedRun) -> str:
+    config = {**run.parts["config"], "data_dir": None}
+    if config.get("start_from") is not None:
+        # Its name and seed, wherever it was.
+        config["start_from"] = "/".join(Path(config["start_from"]).parts[-2:])
+    parts = {**run.parts, "config": config}
+    # First what is known, in the order of `PARTS`.
+    order = {name: parts[name] for name in PARTS if name in parts} | parts
+    return json.dumps({"name": run.name, "seed": run.seed, **order}) + "\n"
+
+
+# -------------------------------------------------------------------- the table
 
 
 class Summary(NamedTuple):
@@ -148,14 +302,13 @@ def table(paths: Iterable[Path]) -> str:
     evaluation, figures and export.
 
     Args:
-        paths: Run folders, and files of runs, or folders with such a file; see
-            `training/runs_file.py`.
+        paths: Run folders, and files of runs, or folders with such a file.
 
     Raises:
         UserError: If one of them is broken, or no finished run.
     """
     groups: dict[str, list[FinishedRun]] = {}
-    for run in (run for path in sorted(paths) for run in runs_file.read(path)):
+    for run in (run for path in sorted(paths) for run in read(path)):
         for model in run.parts["rem"]["models"].values():
             _check_measures(model, run)
         # Where the data lay and which seed was used do not make a setting.
@@ -194,7 +347,7 @@ def _check_measures(model: Mapping[str, Any], run: FinishedRun) -> None:
                 look_up(model, column.field)
     except (KeyError, TypeError) as error:
         raise UserError(
-            f"{run.place('rem')} has no {error}; it may be of an older version."
+            f"{run.origin}, rem has no {error}; it may be of an older version."
         ) from error
 
 
@@ -240,34 +393,11 @@ def main(options: argparse.Namespace) -> None:
     text = table(options.runs)
     if options.to is not None:
         start_quietly()
-        keep(options.runs, options.to, options.name)
+        runs = [run for path in options.runs for run in read(path)]
+        if options.name is not None:
+            runs = [dataclasses.replace(r, name=options.name) for r in runs]
+        add(options.to, runs)
     print(text)
-
-
-def keep(paths: Iterable[Path], to: Path, name: str | None = None) -> None:
-    """Adds finished runs to a `runs.jsonl`, which is made if it is not there.
-
-    Args:
-        paths: As for `table`.
-        to: The file.
-        name: What all of the runs are called. Defaults to the names they have:
-            in a file, or those of their folders.
-
-    Raises:
-        UserError: If a path or the file is broken, or two of the runs have
-            the same name and seed.
-    """
-    runs: dict[tuple[str, int], FinishedRun] = {}
-    for run in (run for path in paths for run in runs_file.read(path)):
-        named = dataclasses.replace(run, name=name or run.name)
-        if named.key in runs:
-            raise UserError(
-                f"{run.origin} and {runs[named.key].origin} are both "
-                f"{named.name} with seed {named.seed}."
-            )
-        runs[named.key] = named
-    to.parent.mkdir(parents=True, exist_ok=True)
-    runs_file.add(to, runs.values())
 
 
 if __name__ == "__main__":

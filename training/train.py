@@ -28,7 +28,6 @@ from training.callbacks import (
     Measure,
     StopIfNotFinite,
     StopOnValidation,
-    TensorBoard,
 )
 from training.configs import Config
 from training.datasets import Data
@@ -125,7 +124,8 @@ def train_model(
         measure = Measure(name, encoder, setup.data.test, epochs, folder)
         logs = []
         if tensorboard and devices.process() == 0:
-            logs.append(TensorBoard(folder.path / "tensorboard", measure))
+            to = str(folder.path / "tensorboard" / name)
+            logs.append(keras.callbacks.TensorBoard(to, write_graph=False))
         callbacks = [
             *stops,  # before the epoch's pruning, as in the paper
             *schedules_of(setup),
@@ -140,14 +140,18 @@ def train_model(
             stop.restore(setup.trained)
         model = setup.model
         if config.dtype_policy != "float32":
-            model = devices.in_float32(model)
+            # Its weights are float32 as they are.
+            joint = config.decoder == "joint"
+            plain = networks.build_for(data, config, decoder=joint)
+            model = starting.begin_with(plain, model)
         if name == "rem" and config.pruning == "structured":
             model = rem.compact(model)
         if models.network(config.model).loss == "evidence":
             model = tfcaps.models.without_spare_types(model)
     if devices.process() == 0:
         folder.save_model(name, model)
-        for backed_up in folder.backups(name):
+        # Those of its starts too.
+        for backed_up in list(folder.path.glob(f"backup-{name}*")):
             shutil.rmtree(backed_up, ignore_errors=True)
         folder.best_path(name).unlink(missing_ok=True)
     devices.wait()
@@ -184,7 +188,7 @@ def prepare(
             data, config, decoder=config.decoder == "joint"
         )
     if start is not None:
-        model = starting.begin_with(model, start, config)
+        model = starting.begin_with(model, start)
     cached = features.cache_features(model, data, config, kept)
     trained = objectives.with_outputs(cached.head, name, config, cached.data)
     batches = training_batches(

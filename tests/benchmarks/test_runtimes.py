@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import runtimes
-from benchmarks.common import main
+from benchmarks.measure import main
 from tests.exports import pruned_capsnet
 from tests.networks import tiny_capsnet
 from tests.nightly import NIGHTLY, nightly
@@ -15,7 +15,7 @@ from tests.nightly import NIGHTLY, nightly
 def command(*arguments):
     flags = list(map(str, arguments))
     parser = runtimes.make_parser()
-    return main(parser, runtimes.run, runtimes._check, flags)
+    return main(parser, runtimes.run, runtimes.check, flags)
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments import jobs as experiment_jobs
-from experiments.folder import ExperimentFolder
 from tests.experiment_runs import (
     call,
     cells,
@@ -22,15 +20,61 @@ from tests.experiment_runs import (
 )
 
 
+def lines(tmp_path):
+    text = (tmp_path / "out" / "runs.jsonl").read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def test_seeds_add_up_and_finished_runs_are_not_repeated(
     tmp_path, fake, capsys
 ):
+    out = tmp_path / "out"
     assert call(tmp_path, "--seeds", 1, 0, 1) == 0
     assert "2 runs, 2 to do" in capsys.readouterr().out
-    assert call(tmp_path, "--jobs", 3) == 0
+    before = lines(tmp_path)
+    assert call(tmp_path) == 0
     assert "3 runs, 1 to do" in capsys.readouterr().out
     assert set(starts(tmp_path).values()) == {1} and len(starts(tmp_path)) == 3
     assert cells(tmp_path)[2][11] == "3"
+    about = json.loads((out / "experiment.json").read_text())
+    assert about["seeds"] == [0, 1, 2]
+    # What is kept makes the same table without the run folders.
+    assert lines(tmp_path)[:2] == before
+    first = before[0]
+    assert list(first) == [
+        "name", "seed", "config", "environment", "seconds", "rem",
+    ]  # fmt: skip
+    assert first["config"]["data_dir"] is None
+    for part in ("environment", "seconds", "rem"):
+        text = (out / f"good/seed-0/{part}.json").read_text()
+        assert first[part] == json.loads(text)
+    table = (out / "table.md").read_bytes()
+    shutil.rmtree(out / "good")
+    (out / "table.md").unlink()
+    assert command("--tables", out, tmp_path / "data") == 0
+    assert (out / "table.md").read_bytes() == table
+    assert call(tmp_path) == 0 and not starts(tmp_path)
+
+
+def test_a_run_that_ended_unseen_is_kept(tmp_path, fake):
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    (tmp_path / "out/runs.jsonl").unlink()
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    assert len(lines(tmp_path)) == 2 and set(starts(tmp_path).values()) == {1}
+
+
+def test_a_broken_line_is_named(tmp_path, fake, capsys):
+    assert call(tmp_path, "--seeds", 0) == 0
+    path = tmp_path / "out/runs.jsonl"
+    good = path.read_text("utf-8")
+    path.write_text(good + "<<<<<<< HEAD\n")
+    for again in (("--tables", path.parent), ("table_1", "--out", path.parent)):
+        assert command(*again) == 2
+        assert "runs.jsonl, line 2 is not JSON" in capsys.readouterr().err
+    path.write_text(good.replace('"sparsity"', '"scarcity"'))
+    assert command("--tables", path.parent) == 2
+    message = capsys.readouterr().err
+    assert "runs.jsonl, line 1, rem has no baseline.sparsity" in message
 
 
 def test_what_has_no_data_is_shown_and_the_others_go_on(tmp_path, fake):
@@ -68,9 +112,10 @@ def test_a_crash_loses_no_other_run(tmp_path, fake, capsys, dataset, reason):
 
 def test_a_row_says_which_seeds_it_lacks(tmp_path, fake):
     assert call(tmp_path) == 0
-    (tmp_path / "out/good/seed-0/rem.json").unlink()
-    (tmp_path / "out/good/seed-1/rem.json").unlink()
+    path = tmp_path / "out/runs.jsonl"
+    path.write_text(path.read_text("utf-8").splitlines()[2] + "\n", "utf-8")
     (tmp_path / "out/good/seed-1/status.json").write_text('{"status": "bad"}')
+    (tmp_path / "out/good/seed-0/status.json").unlink()
     assert command("--tables", tmp_path / "out") == 0
     assert cells(tmp_path)[2][-1] == "seed 0 not run yet; seed 1 bad"
     assert cells(tmp_path)[2][2] == "82.00"
@@ -87,7 +132,7 @@ def test_a_run_with_other_settings_is_an_error(tmp_path, fake, capsys):
     fake[:] = [row("good", epochs=9)]
     assert call(tmp_path, "--seeds", 0) == 2
     message = capsys.readouterr().err
-    assert "out/good/seed-0 has epochs=8" in message
+    assert "out/runs.jsonl, line 1, has epochs=8" in message
     assert "run good has epochs=9" in message
 
 
@@ -98,7 +143,7 @@ def test_settings_of_rem_do_not_matter_without_it(tmp_path, fake, capsys):
     assert call(tmp_path, "--seeds", 0) == 0
     fake[:] = [row("good", rem=True, baseline=True, coupling_spread=9.0)]
     assert call(tmp_path, "--seeds", 0) == 2
-    assert "good/seed-0 has rem=False" in capsys.readouterr().err
+    assert "line 1, has rem=False" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -110,13 +155,12 @@ def test_a_setting_that_is_newer_than_a_run_was_as_before(
     tmp_path, fake, capsys, setting, before, wanted
 ):
     assert call(tmp_path, "--seeds", 0) == 0
-    path = tmp_path / "out/good/seed-0/config.json"
-    config = json.loads(path.read_text())
-    del config[setting]
-    path.write_text(json.dumps({**config, "data_dir": "elsewhere"}))
+    (line,) = lines(tmp_path)
+    del line["config"][setting]
+    (tmp_path / "out/runs.jsonl").write_text(json.dumps(line) + "\n")
     fake[:] = [row("good", **{setting: wanted})]
     assert call(tmp_path, "--seeds", 0) == 2
-    assert f"seed-0 has {setting}={before!r}" in capsys.readouterr().err
+    assert f"line 1, has {setting}={before!r}" in capsys.readouterr().err
     fake[:] = [row("good", **{setting: before})]
     assert call(tmp_path, "--seeds", 0) == 0
 
@@ -124,10 +168,11 @@ def test_a_setting_that_is_newer_than_a_run_was_as_before(
 def test_a_folder_of_another_experiment_is_an_error(tmp_path, fake, capsys):
     assert call(tmp_path) == 0
     assert call(tmp_path, "--recipe", "paper") == 2
-    held = "holds name table_1, recipe short, quick False, not"
-    assert held in capsys.readouterr().err
+    assert (
+        "holds another experiment, {'name': 'table" in capsys.readouterr().err
+    )
     assert call(tmp_path, "--quick") == 2
-    assert "recipe short, quick True; give" in capsys.readouterr().err
+    assert "'quick': True}; give another --out" in capsys.readouterr().err
 
 
 def test_quick_is_reduced_and_says_so(tmp_path, fake, monkeypatch):
@@ -149,60 +194,41 @@ def test_patterns_choose_runs(tmp_path, fake, capsys):
     assert "no run 'nope'; it has good, gone, other" in capsys.readouterr().err
 
 
-def test_a_run_that_another_process_trains_is_waited_for(tmp_path, fake):
-    mine, other = (tmp_path / "out" / "good" / f"seed-{k}" for k in (0, 1))
-    mine.mkdir(parents=True)
-    lock = open(mine / ".lock", "w")  # noqa: SIM115
-    fcntl.flock(lock, fcntl.LOCK_EX)
-
-    def finish():
-        config = json.loads((other / "config.json").read_text())
-        (mine / "config.json").write_text(json.dumps({**config, "seed": 0}))
-        shutil.copyfile(other / "rem.json", mine / "rem.json")
-        lock.close()
-
-    with once((other / "rem.json").exists, finish):
+def test_a_run_that_another_process_trains_is_left_to_it(
+    tmp_path, fake, capsys
+):
+    folder = tmp_path / "out" / "good" / "seed-0"
+    folder.mkdir(parents=True)
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         assert call(tmp_path, "--seeds", 0, 1) == 0
+    assert "seed 0: another process trains it" in capsys.readouterr().out
     assert starts(tmp_path) == {"good/seed-1": 1}
 
 
 def test_a_run_begins_when_that_which_it_starts_from_is_done(
     tmp_path, fake, capsys
 ):
-    fake[:] = [row("later", start_from="good"), row("good", rem=False)]
-    assert call(tmp_path, "--seeds", 0, 1, "--jobs", 3) == 0
+    fake[:] = [row("good", rem=False), row("later", start_from="good")]
+    assert call(tmp_path, "--seeds", 0, 1) == 0
     assert [line[-1] for line in cells(tmp_path)[2:]] == ["done", "done"]
     config = json.loads((tmp_path / "out/later/seed-1/config.json").read_text())
     assert config["start_from"] == str(tmp_path / "out/good/seed-1")
     # The settings are those of the experiment, wherever the folder is.
-    kept = tmp_path / "kept"
-    assert command("--collect", tmp_path / "out", "--to", kept) == 0
-    assert command("--tables", kept) == 0
-    fake[0] = row("later", start_from="other")
+    assert command("--tables", tmp_path / "out") == 0
+    fake[1] = row("later", start_from="other")
     capsys.readouterr()
-    assert command("--tables", kept) == 2
+    assert command("--tables", tmp_path / "out") == 2
     assert "start_from='good'" in capsys.readouterr().err
 
 
 def test_a_run_without_that_which_it_starts_from_is_left_out(tmp_path, fake):
-    fake[:] = [row("later", start_from="broken"), row("broken"), row("good")]
+    fake[:] = [row("broken"), row("later", start_from="broken"), row("good")]
     assert call(tmp_path, "--seeds", 0) == 2
-    later, broken, good = (line[-1] for line in cells(tmp_path)[2:])
-    assert later == "not run: broken is not finished"
+    broken, later, good = (line[-1] for line in cells(tmp_path)[2:])
+    assert later == "not run: broken is not finished here"
     assert broken.startswith("failed") and good == "done"
     assert "later/seed-0" not in starts(tmp_path)
-
-
-def test_a_process_holds_the_lock_when_its_command_is_gone(tmp_path, fake):
-    fake[:] = [row("slow")]
-    folder = ExperimentFolder(tmp_path / "out", "x", None, False, [0])
-    (run,) = folder.runs()
-    job = experiment_jobs._Job.start(run, None)
-    assert experiment_jobs._Job.start(run, None) is None
-    job._process.kill()
-    job._process.wait()
-    again = experiment_jobs._Job.start(run, None)
-    again.stop()
 
 
 def test_stopping_leaves_no_process_and_keeps_the_time(
@@ -214,10 +240,8 @@ def test_stopping_leaves_no_process_and_keeps_the_time(
     # That it failed once is not said when it was begun again.
     (run / "status.json").write_text('{"status": "failed: once"}')
     processes = remember_processes(monkeypatch)
-    before = signal.getsignal(signal.SIGTERM)
     with once((run / "slow").exists, terminate):
         assert call(tmp_path, "--seeds", 0) == 130
-    assert signal.getsignal(signal.SIGTERM) == before
     assert [process.returncode for process in processes] == [-signal.SIGTERM]
     (run / "seconds.json").write_text('{"seconds": 1000}')
     assert command("--tables", tmp_path / "out") == 0
@@ -242,10 +266,8 @@ def test_a_process_that_is_killed_is_said_to_be(tmp_path, fake, monkeypatch):
     ("flags", "message"),
     [
         (["table_1", "--tables", "x"], "give one of"),
-        (["--collect", "kept", "--to", "y"], "kept has no finished run"),
         (["--tables", "odd"], "is not that of an experiment"),
         (["--tables", "broken"], "is not that of an experiment"),
-        (["--collect", "kept", "--to", "kept"], "cannot be collected into"),
         (["--tables", "old"], "unknown experiment 'table_99'"),
         (["strategies", "--recipe", "short"], "has settings of its own"),
         (["table_10", "--only", "a"], "no run 'a'; it has tiny_imagenet"),

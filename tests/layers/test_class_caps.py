@@ -1,4 +1,4 @@
-"""ClassCaps, Length, and weights that are drawn at random."""
+"""ClassCaps, of vectors and of matrices, and weights drawn at random."""
 
 import itertools
 
@@ -6,69 +6,108 @@ import keras
 import numpy as np
 import pytest
 
-import tfcaps
 from tests import reference
 from tests.golden import assert_golden, load
-from tests.gradients import value_and_gradients
+from tests.gradients import value_and_gradients, with_weights
 from tests.networks import SMALL_NETWORKS, built
 from tests.tolerance import assert_close
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryMatrixCaps
-from tfcaps.routing import EMRouting
+from tfcaps.routing import DynamicRouting, EMRouting, ScaledDistanceRouting
+
+# File, routing, names of outputs and of gradients.
+PUBLIC = [
+    ("06_dense_capsules", 3, "{}_iter3", None),
+    *(
+        (
+            "02_dense_dynamic_autograd",
+            DynamicRouting(n, gradient="full"),
+            f"{{}}_iter{n}",
+            f"grad_{{}}_through_iter{n}",
+        )
+        for n in (1, 3)
+    ),
+    *(
+        (
+            "04_sda_gamma_repo",
+            ScaledDistanceRouting(n, "batch"),
+            f"{{}}_iter{n}",
+            f"grad_{{}}_through_iter{n}",
+        )
+        for n in (1, 2, 3)
+    ),
+    ("05_self_attention_fccaps", "self_attention", "{}", "grad_{}"),
+]
 
 
-@pytest.mark.parametrize(
-    "shape", [(24, 4), (2, 3, 4, 4)], ids=["flat", "spatial"]
-)
-def test_class_caps_equals_the_public_implementation(shape):
-    golden = load("06_dense_capsules")
-    children = golden["input_poses"].reshape(-1, *shape)
-    weights = [golden["weights"], golden["bias"]]
-    layer = built(ClassCaps(6, 8), children.shape, weights)
+@pytest.mark.parametrize(("file", "routing", "outputs", "gradients"), PUBLIC)
+def test_class_caps_equals_the_public_implementation(
+    file, routing, outputs, gradients
+):
+    golden = load(file)
+    children, weights = golden["input_poses"], golden["weights"]
+    layer = ClassCaps(weights.shape[1], weights.shape[3], routing)
+    built(layer, children.shape, [weights, golden["bias"]])
     poses, couplings = layer(children, return_couplings=True)
-    assert_golden(golden, "{}_iter3", poses=poses, couplings=couplings)
-    assert_golden(golden, "{}_iter3", poses=layer(children))
-    assert_golden(golden, "{}_iter3", activations=Length()(poses))
+    assert_golden(golden, outputs, poses=poses)
+    name = "couplings"
+    if routing == "self_attention":
+        name = "couplings_before_bias"
+    assert_golden(golden, outputs, **{name: couplings})
+    if gradients:
+        _, ((matrices, bias), children) = value_and_gradients(
+            with_weights(layer, layer.trainable_variables),
+            [weights, golden["bias"]],
+            children,
+            upstream=golden["upstream"],
+        )
+        found = {"input": children, "weights": matrices, "bias": bias}
+        assert_golden(golden, gradients, 2e-4, **found)
+        return
+    children = children.reshape(-1, 2, 3, 4, 4)  # where they stand is the same
+    spatial = built(ClassCaps(6, 8), children.shape, layer.get_weights())
+    assert_golden(golden, outputs, poses=spatial(children))
+    assert_golden(golden, outputs, activations=Length()(poses))
 
 
-@pytest.mark.parametrize("iterations", [1, 3])
-def test_gradients_of_class_caps_equal_the_public_implementation(iterations):
-    golden, at = load("02_dense_dynamic_autograd"), f"iter{iterations}"
-    weights = [golden["weights"], golden["bias"]]
-    routing = tfcaps.routing.DynamicRouting(iterations, gradient="full")
-    layer = built(ClassCaps(6, 8, routing), (None, 16, 4), weights)
-
-    def poses_of(children, weights):
-        others = layer.non_trainable_variables
-        return layer.stateless_call(weights, others, children)[0]
-
-    poses, (children, (matrices, bias)) = value_and_gradients(
-        poses_of, golden["input_poses"], weights, upstream=golden["upstream"]
-    )
-    _, couplings = layer(golden["input_poses"], return_couplings=True)
-    assert_golden(golden, f"{{}}_{at}", poses=poses, couplings=couplings)
-    gradients = {"input": children, "weights": matrices, "bias": bias}
-    assert_golden(golden, f"grad_{{}}_through_{at}", 1e-4, **gradients)
+@pytest.mark.parametrize("matrix", [False, True], ids=["vector", "matrix"])
+@pytest.mark.parametrize("share", [None, "type", "all"], ids=str)
+def test_class_caps_equals_the_reference(share, matrix, rng):
+    children = rng.normal(size=(2, 2, 3, 2, 4)).astype("float32")
+    layer = ClassCaps(6, 4, routing=2, share=share, matrix=matrix)
+    built(layer, children.shape, rng)
+    transformation, bias = layer.get_weights()
+    if matrix:  # as vectors: a block for each row
+        transformation = np.kron(np.eye(2), transformation)
+    votes = reference.votes(children, transformation, share)
+    outputs = layer(children, return_activations=True, return_couplings=True)
+    expected = reference.route(layer.routing, votes, bias=bias)
+    for output, wanted in zip(outputs, expected, strict=True):
+        assert_close(output, wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [None, "type", "all"], ids=str)
-def test_class_caps_equals_the_loops(share, rng):
-    children = rng.normal(size=(2, 2, 3, 2, 4)).astype("float32")
-    matrices = {None: (12,), "type": (2,), "all": ()}[share]
-    transformation = rng.normal(size=(*matrices, 6, 4, 8)).astype("float32")
-    bias = rng.normal(size=(6, 8)).astype("float32")
-    layer = ClassCaps(6, 8, routing=2, share=share)
-    built(layer, children.shape, [transformation, bias])
-    poses, couplings = layer(children, return_couplings=True)
-    expected = reference.dynamic_routing(
-        reference.votes(children, transformation, share), bias, iterations=2
+def test_coordinates_are_added_to_the_last_column(share, rng):
+    """With no transformation the mean of votes is that of the coordinates."""
+    rows, columns = 2, 3
+    poses = rng.normal(size=(1, rows, columns, 2, 9)).astype("float32")
+    activations = rng.uniform(size=(1, rows, columns, 2)).astype("float32")
+    settings = {"matrix": True, "routing": EMRouting(1), "share": share}
+    layer, plain = (
+        ClassCaps(2, 9, coordinates=with_them, **settings)
+        for with_them in (True, False)
     )
-    assert_close(poses, expected[0], atol=1e-5)
-    assert_close(couplings, expected[1], atol=1e-5)
+    built(layer, poses.shape, None)
+    built(plain, poses.shape, layer.get_weights())
+    added = np.asarray(layer(poses, activations) - plain(poses, activations))
+    shares = activations[0].sum(axis=-1) / activations.sum()
+    across = shares.sum(axis=0) @ (np.arange(columns) + 0.5) / columns
+    down = shares.sum(axis=1) @ (np.arange(rows) + 0.5) / rows
+    expected = [0, 0, across, 0, 0, down, 0, 0, 0]
+    assert_close(added, [[expected] * 2], atol=1e-5)
 
 
 def test_initial_weights_are_the_published_ones():
-    layer = ClassCaps(10, 16)
-    layer.build((None, 100, 8))
+    layer = built(ClassCaps(10, 16), (None, 100, 8), None)
     transformation = layer.transformation.numpy()
     assert np.std(transformation) == pytest.approx(0.1, rel=0.02)
     # Not truncated at two standard deviations.
@@ -76,7 +115,7 @@ def test_initial_weights_are_the_published_ones():
     np.testing.assert_allclose(layer.bias, 0.1)
 
 
-def test_transformation_can_be_initialized_and_regularized():
+def test_weights_can_be_initialized_regularized_and_left_out():
     layer = ClassCaps(
         2,
         3,
@@ -87,16 +126,6 @@ def test_transformation_can_be_initialized_and_regularized():
     layer(np.ones((1, 4, 5), "float32"))
     assert float(layer.losses[0]) == pytest.approx(0.5 * 4 * 2 * 5 * 3)
     assert not np.any(layer.bias)
-
-
-@pytest.mark.parametrize("shape", [(2, 3), (2, 2, 3, 4)], ids=str)
-def test_length_is_the_norm_over_the_last_axis(shape, rng):
-    poses = rng.normal(size=(5, *shape)).astype("float32")
-    expected = np.linalg.norm(poses, axis=-1)
-    assert_close(Length()(poses), expected)
-
-
-def test_without_a_bias_it_is_none():
     for layer, children in (
         (ClassCaps(3, 4, use_bias=False), (2, 5, 4)),
         (ConvCaps(3, 4, 3, use_bias=False), (2, 3, 3, 2, 4)),
@@ -106,20 +135,19 @@ def test_without_a_bias_it_is_none():
         assert layer.bias is None
 
 
-def weights_of(model, name, *layers):
-    return [getattr(model.get_layer(layer), name) for layer in layers]
-
-
 def test_no_weights_that_are_drawn_are_the_same_numbers():
     em = SMALL_NETWORKS["em_capsnet"](
         conv_types=(8, 8), routing=EMRouting(beta_a_initializer="random_normal")
     )
-    layers = ("conv_caps1", "conv_caps2", "class_caps")
+    layers = [
+        em.get_layer(name)
+        for name in ("conv_caps1", "conv_caps2", "class_caps")
+    ]
     deepcaps = SMALL_NETWORKS["deepcaps"](variant="rem").get_layer("class_caps")
     matrix = built(PrimaryMatrixCaps(4), (None, 6, 6, 8), None)
     for weights in (
-        weights_of(em, "transformation", *layers),
-        weights_of(em, "beta_a", *layers[:2]),
+        [layer.transformation for layer in layers],
+        [layer.beta_a for layer in layers[:2]],
         [deepcaps.transformation, deepcaps.bias],
         [matrix.pose_conv.kernel, matrix.activation_conv.kernel],
     ):
@@ -128,9 +156,7 @@ def test_no_weights_that_are_drawn_are_the_same_numbers():
             common = min(len(one), len(other))
             likeness = np.corrcoef(one[:common], other[:common])[0, 1]
             assert abs(likeness) < 0.99
-
-
-def test_a_seed_is_kept():
+    # A seed of one's own is kept.
     initializer = keras.initializers.RandomNormal(seed=7)
     one, other = (
         built(

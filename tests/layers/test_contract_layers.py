@@ -7,7 +7,17 @@ import pytest
 from tests.backends import compiled, nightly_on_jax
 from tests.registry import LAYERS, parametrize
 from tests.tolerance import assert_all_close, assert_close
-from tfcaps.layers import CapsuleConv2D, PrimaryCaps, PrimaryMatrixCaps
+from tfcaps.layers import (
+    CapsuleConv2D,
+    Length,
+    PrimaryCaps,
+    PrimaryMatrixCaps,
+    Squash,
+)
+
+WITH_WEIGHTS = [
+    case for case in LAYERS if case.public_class not in (Length, Squash)
+]
 
 
 # XLA takes long. The variants of routed layers are compiled in
@@ -24,7 +34,6 @@ def test_compiled_outputs_are_those_of_eager_calls(case, rng):
 @parametrize(LAYERS)
 def test_rows_of_batches_of_any_size_do_not_influence_each_other(case, rng):
     model = case.model()
-    assert model.count_params() == case.num_parameters
     inputs = case.random_inputs(rng, 5)
     together = keras.tree.flatten(model(inputs))
     for value, spec in zip(together, model.outputs, strict=True):
@@ -43,7 +52,7 @@ def test_rows_of_batches_of_any_size_do_not_influence_each_other(case, rng):
         assert_close(output[0], wanted[0])
 
 
-@parametrize([case for case in LAYERS if case.num_parameters])
+@parametrize(WITH_WEIGHTS)
 def test_one_training_step_changes_every_weight(case, rng):
     model = case.model()
     # Tracing takes long.
@@ -62,27 +71,26 @@ def test_one_training_step_changes_every_weight(case, rng):
 
 
 @nightly_on_jax
-@pytest.mark.parametrize(
-    "policy", ["mixed_float16", "mixed_bfloat16", "float64"]
-)
 @parametrize(LAYERS)
-def test_other_precisions_stay_finite_and_close(case, policy, rng):
-    layer, other = case.make(), case.make(dtype=policy)
+def test_other_precisions_stay_finite_and_close(case, rng):
+    layer = case.make()
     inputs = case.random_inputs(rng, 2)
     outputs = keras.tree.flatten(case.apply(layer, inputs))
-    symbolic = keras.tree.flatten(case.apply(other, case.symbolic_inputs()))
-    other.set_weights(layer.get_weights())
-    converted = keras.tree.flatten(case.apply(other, inputs))
-    for output, wanted, spec in zip(converted, outputs, symbolic, strict=True):
-        assert output.dtype.name == spec.dtype
-        # bfloat16 keeps 8 bits of a number.
-        assert_close(
-            np.asarray(output, "float32"), wanted, atol=3e-2, rtol=3e-2
-        )
+    for policy in ("mixed_float16", "mixed_bfloat16", "float64"):
+        other = case.make(dtype=policy)
+        specs = keras.tree.flatten(case.apply(other, case.symbolic_inputs()))
+        other.set_weights(layer.get_weights())
+        converted = keras.tree.flatten(case.apply(other, inputs))
+        for output, wanted, spec in zip(converted, outputs, specs, strict=True):
+            assert output.dtype.name == spec.dtype
+            # bfloat16 keeps 8 bits of a number.
+            assert_close(
+                np.asarray(output, "float32"), wanted, atol=3e-2, rtol=3e-2
+            )
 
 
 @nightly_on_jax
-@parametrize([case for case in LAYERS if case.num_parameters])
+@parametrize(WITH_WEIGHTS)
 def test_a_frozen_layer_is_still_frozen_once_it_is_loaded(case, tmp_path):
     model = case.model()
     for layer in model.layers:

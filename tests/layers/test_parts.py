@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests import reference
+from tests.networks import built
 from tests.tolerance import assert_all_close, assert_close
 from tfcaps.layers import (
     ClassCaps,
@@ -24,15 +25,13 @@ def outputs_for(presence, **settings):
     same = np.eye(types + 1)[None, None]
     layer.conv.set_weights([same[..., :-1], np.zeros(types)])
     layer.nothing_conv.set_weights([same[..., -1:], np.zeros(1)])
-    return layer, layer(np.log(np.maximum(presence, 1e-12)))
+    return layer(np.log(np.maximum(presence, 1e-12)))
 
 
-def one_part(row, column, of_type=0, share=0.9, size=7, types=2):
-    presence = np.zeros((size, size, types + 1))
+def one_part(row, column, share=0.9):
+    presence = np.zeros((7, 7, 3))
     presence[..., -1] = 1.0
-    presence[row, column] = 0.0
-    presence[row, column, of_type] = share
-    presence[row, column, -1] = 1.0 - share
+    presence[row, column] = share, 0.0, 1.0 - share
     return presence
 
 
@@ -40,28 +39,26 @@ def test_only_the_strongest_of_a_window_stays_active():
     presence = one_part(3, 3)
     presence[3, 5] = [0.2, 0.4, 0.4]  # less is present here
     presence[6, 0] = [0.0, 0.3, 0.7]  # alone in its window
-    _, (_, active) = outputs_for(presence)
-    active = np.asarray(active[0])
-    assert_close(active[3, 3], [0.9, 0.0])
-    np.testing.assert_allclose(active[3, 5], 0.0)
-    assert_close(active[6, 0], [0.0, 0.3])
+    _, (active,) = outputs_for(presence)
+    expected = np.zeros((7, 7, 2))
+    expected[3, 3, 0], expected[6, 0, 1] = 0.9, 0.3
+    assert_close(active, expected)
 
 
 def test_pose_is_the_place_and_the_same_for_all_types():
     presence = one_part(2, 4)
-    layer, (poses, _) = outputs_for(presence, stride=2, offset=(1, 0))
+    poses, _ = outputs_for(presence, stride=2, offset=(1, 0))
     assert_close(poses[0, 2, 4, 0], [5.0, 8.0], atol=1e-4)
     np.testing.assert_allclose(poses[0, :, :, 0], poses[0, :, :, 1])
     presence[2, 5] = presence[2, 4]  # as much is present beside it
-    _, (poses, _) = outputs_for(presence, stride=2, offset=(1, 0))
+    poses, _ = outputs_for(presence, stride=2, offset=(1, 0))
     assert_close(poses[0, 2, 4, 0], [5.0, 9.0], atol=1e-4)
 
 
 def test_training_is_soft_until_it_is_hard(rng):
     features = rng.normal(size=(2, 6, 6, 3)).astype("float32")
     layer = PartCaps(2)
-    _, at_inference = layer(features)
-    _, _, presence = layer(features, return_presence=True)
+    _, at_inference, presence = layer(features, return_presence=True)
     _, soft = layer(features, training=True)
     assert_close(soft, compete(presence, 5, 4.0))
     assert np.max(np.abs(np.asarray(soft) - at_inference)) > 0.01
@@ -70,47 +67,45 @@ def test_training_is_soft_until_it_is_hard(rng):
     assert_close(hard, at_inference)
 
 
-def test_soft_competition_equals_loops(rng):
+def test_soft_competition_is_a_share_of_the_window(rng):
     presence = rng.dirichlet([1.0, 1.0, 1.0], size=(1, 5, 4)).astype("float32")
-    soft = np.asarray(compete(presence, 3, 2.0))
-    present = 1.0 - presence[0, ..., -1]
-    for row, column in np.ndindex(5, 4):
-        around = present[
-            max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2
-        ]
-        share = present[row, column] ** 2 / (np.sum(around**2) + 1e-3)
-        expected = presence[0, row, column, :-1] * share
-        np.testing.assert_allclose(soft[0, row, column], expected, rtol=1e-4)
+    squares = (1.0 - presence[0, ..., -1]) ** 2
+    around = np.lib.stride_tricks.sliding_window_view(
+        np.pad(squares, 1), (3, 3)
+    ).sum(axis=(-2, -1))
+    shares = squares / (around + 1e-3)
+    expected = presence[0, ..., :-1] * shares[..., None]
+    found = compete(presence, 3, 2.0)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 ROWS, COLUMNS, TYPES, CLASSES = 8, 9, 2, 3
+SHAPE = (None, ROWS, COLUMNS, TYPES, 2)
 
 
-def random_parts(rng):
-    grid = np.stack(
-        np.meshgrid(2.0 * np.arange(ROWS) + 1, 2.0 * np.arange(COLUMNS)), -1
-    ).transpose(1, 0, 2)
-    places = np.broadcast_to(grid[None, :, :, None], (2, ROWS, COLUMNS, 2, 2))
-    places = places + rng.uniform(-1, 1, size=places.shape)
-    active = rng.uniform(size=(2, ROWS, COLUMNS, TYPES)) ** 4
+@pytest.fixture
+def parts(rng):
+    """Places and activations of parts, and the centres of their cells."""
+    grid = 2.0 * np.moveaxis(np.indices((ROWS, COLUMNS)), 0, -1) + [1, 0]
+    places = grid[:, :, None] + rng.uniform(-1, 1, size=(2, *SHAPE[1:]))
+    active = rng.uniform(size=(2, *SHAPE[1:-1])) ** 4
     return places.astype("float32"), active.astype("float32"), grid
 
 
 def constellation(**settings):
     layer = ConstellationCaps(CLASSES, stride=2, offset=(1, 0), **settings)
-    layer.build((None, ROWS, COLUMNS, TYPES, 2))
-    return layer
+    return built(layer, SHAPE, None)
 
 
 SLOTS = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 0], [0, 1, 1]], "float32")
 
 
 @pytest.mark.parametrize("instances", [1, 2])
-def test_layer_equals_loops(rng, instances):
-    places, active, grid = random_parts(rng)
+def test_layer_equals_the_reference(instances, parts):
+    places, active, grid = parts
     layer = constellation(spread=4.0, instances=instances)
     layer.slots.assign(SLOTS[: instances * TYPES])
-    poses, activations, couplings, evidence = layer(
+    found = layer(
         places,
         active,
         return_activations=True,
@@ -120,11 +115,11 @@ def test_layer_equals_loops(rng, instances):
     # Each child once more for each instance of its type, of types of their own.
     places = np.tile(places, (1, 1, 1, instances, 1))
     active = np.tile(active, instances)
-    types = instances * TYPES
     shifts = np.asarray(layer.shifts)
     votes = (places[..., None, :] - shifts).reshape(2, -1, CLASSES, 2)
     scanned = (grid[:, :, None, None] - shifts).reshape(1, -1, CLASSES, 2)
-    *expected, every, logs = reference.mean_shift_routing(
+    *expected, every, logs = reference.mean_shift(
+        layer.routing,
         votes,
         active.reshape(2, -1),
         np.asarray(layer.slots),
@@ -132,38 +127,33 @@ def test_layer_equals_loops(rng, instances):
         anchors=grid[1:-1, 1:-1].reshape(-1, 2),
         scanned=np.repeat(scanned, 2, axis=0),
     )
-    assert types == len(shifts)
     every = np.reshape(every, (2, -1, instances, TYPES, CLASSES)).sum(axis=2)
     expected += [np.minimum(every.reshape(2, -1, CLASSES), 1.0), logs]
-    found = [poses, activations, couplings, evidence]
     assert_all_close(found, expected, atol=1e-4)
 
 
 def test_a_class_may_have_a_type_twice():
     """Two children of one type are in a tree only with two instances."""
-    places = np.zeros((1, 10, 10, 1, 2), "float32")
-    places[0, ..., 0, :] = 2.0 * np.moveaxis(np.indices((10, 10)), 0, -1)
+    places = 2.0 * np.moveaxis(np.indices((10, 10), "float32"), 0, -1)
+    places = places[None, :, :, None]
     active = np.zeros((1, 10, 10, 1), "float32")
     active[0, 4, 2], active[0, 4, 7] = 1.0, 1.0
     in_tree = []
     for instances in (1, 2):
         layer = ConstellationCaps(1, stride=2, instances=instances)
         layer.build(places.shape)
-        np.testing.assert_array_equal(
-            np.asarray(layer.slots)[:, 0], [1.0, 0.0][:instances]
-        )
+        first = np.asarray(layer.slots)[:, 0]
+        np.testing.assert_array_equal(first, [1.0, 0.0][:instances])
         shifts = np.array([[[0.0, -5.0]], [[0.0, 5.0]]])[:instances]
         layer.blueprint.assign(shifts / layer.side)
         layer.slots.assign(np.ones((instances, 1)))
         _, couplings = layer(places, active, return_couplings=True)
         in_tree.append(int(np.sum(np.asarray(couplings) > 0.5)))
-        voting = np.asarray(layer.voting_activations(places, active))
-        np.testing.assert_array_equal(voting, active.reshape(1, -1))
     assert in_tree == [1, 2]
 
 
-def test_it_is_a_class_caps_whose_children_say_where_they_are(rng):
-    places, active, _ = random_parts(rng)
+def test_it_is_a_class_caps_whose_children_say_where_they_are(parts):
+    places, active, _ = parts
     layer = constellation()
     assert isinstance(layer, ClassCaps)
     found = np.asarray(layer.child_places(places))
@@ -171,8 +161,9 @@ def test_it_is_a_class_caps_whose_children_say_where_they_are(rng):
     layer.slots.assign([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     voting = np.asarray(layer.voting_activations(places, active))
     voting = voting.reshape(active.shape)
-    np.testing.assert_allclose(voting[..., 0], 0.0)
-    np.testing.assert_allclose(voting[..., 1], active[..., 1])
+    np.testing.assert_allclose(voting, active * [0.0, 1.0])
+    with pytest.raises(ValueError, match="need the `activations` of the parts"):
+        layer(places)
 
 
 def test_repulsion_counts_types_of_a_class_that_are_near():
@@ -188,26 +179,13 @@ def test_repulsion_counts_types_of_a_class_that_are_near():
     np.testing.assert_allclose(layer.losses[0], expected, rtol=1e-5)
 
 
-def test_half_precision_keeps_pixels(rng):
-    places, active, _ = random_parts(rng)
-    layer = constellation()
-    half = ConstellationCaps(
-        CLASSES, stride=2, offset=(1, 0), dtype="mixed_float16"
-    )
-    half.build((None, ROWS, COLUMNS, TYPES, 2))
+def test_half_precision_keeps_pixels(parts):
+    places, active, _ = parts
+    layer = constellation(routing=MeanShiftRouting(types=7))
+    assert layer.routing.types == TYPES
+    half = constellation(dtype="mixed_float16")
     half.set_weights(layer.get_weights())
     assert_close(half(places, active), layer(places, active), atol=1e-5)
-
-
-def test_types_of_the_routing_are_those_of_the_input():
-    assert (
-        constellation(routing=MeanShiftRouting(types=7)).routing.types == TYPES
-    )
-
-
-def test_places_need_activations(rng):
-    with pytest.raises(ValueError, match="need the `activations` of the parts"):
-        constellation()(random_parts(rng)[0])
 
 
 @pytest.mark.parametrize("offset", [(0, 0), (1, 0)])
@@ -215,28 +193,22 @@ def test_a_template_is_drawn_around_its_place(offset):
     decoder = TemplateDecoder((8, 7, 1), 3, offset)
     found = np.zeros((1, 4, 4, 2), "float32")
     decoder.build(found.shape)
+    plain = np.asarray(decoder.templates)
+    fading = np.asarray(decoder.pictures) / np.where(plain == 0, 1, plain)
     template = np.zeros((3, 3, 1, 2), "float32")
     template[1, 1, 0, 1] = 1.0
     template[0, 1, 0, 1] = 0.5
-    decoder.templates.assign(template / np.maximum(fading(decoder), 1e-6))
+    decoder.templates.assign(template / np.maximum(fading, 1e-6))
     decoder.ground.assign([0.25])
     found[0, 2, 1, 1] = 1.0
-    image = np.asarray(decoder(found))[0, ..., 0] - 0.25
     row, column = 4 + offset[0], 2 + offset[1]
-    assert image.shape == (8, 7)
-    assert_close(image[row, column], 1.0, atol=1e-5)
-    assert_close(image[row - 1, column], 0.5, atol=1e-5)
-    assert_close(np.abs(image).sum(), 1.5, atol=1e-5)
+    expected = np.full((8, 7), 0.25)
+    expected[row, column], expected[row - 1, column] = 1.25, 0.75
+    assert_close(decoder(found)[0, ..., 0], expected, atol=1e-5)
 
 
-def fading(decoder):
-    plain = np.asarray(decoder.templates)
-    return np.asarray(decoder.pictures) / np.where(plain == 0, 1, plain)
-
-
-def test_templates_become_what_is_seen_where_a_type_was_found(rng):
-    decoder = TemplateDecoder((8, 8, 1), 3)
-    decoder.build((None, 4, 4, 2))
+def test_templates_become_what_is_seen_where_a_type_was_found():
+    decoder = built(TemplateDecoder((8, 8, 1), 3), (None, 4, 4, 2), None)
     before = np.array(decoder.templates)
     images = np.zeros((5, 8, 8, 1), "float32")
     images[:, 4, 2] = 1.0

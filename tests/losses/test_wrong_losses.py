@@ -1,80 +1,68 @@
 """Errors of losses: wrong settings, and shapes that do not fit."""
 
-import re
-from functools import partial
-
 import numpy as np
-import pytest
 
-from tfcaps.losses import (
-    CounterfactualLoss,
-    CouplingLoss,
-    EvidenceLoss,
-    HardenMargin,
-    IncreaseMargin,
-    MarginLoss,
-    PresenceLoss,
-    ReconstructionLoss,
-    SpreadLoss,
+from tests.refusals import assert_refused, refusals
+from tfcaps import losses
+
+
+@refusals(
+    """
+CounterfactualLoss(-1)
+    `necessity` must not be negative. Received: necessity=-1.
+CounterfactualLoss(1.0, -2)
+    `sufficiency` must not be negative. Received: sufficiency=-2.
+CouplingLoss(-1)
+    `spread` must not be negative. Received: spread=-1.
+CouplingLoss(1.0, -2)
+    `polarization` must not be negative. Received: polarization=-2.
+CouplingLoss(crowding=-3)
+    `crowding` must not be negative. Received: crowding=-3.
+EvidenceLoss(-1.0)
+PresenceLoss(-1.0)
+ReconstructionLoss(-1)
+    must not be negative. Received:
+SpreadLoss(0.0)
+    `margin` must be in (0, 1]. Received: margin=0.0.
+SpreadLoss(1.1)
+    `margin` must be in (0, 1]. Received: margin=1.1.
+IncreaseMargin(SpreadLoss(), 0)
+    `steps` must be positive. Received: steps=0.
+HardenMargin(SpreadLoss())
+    `loss` must be a `MarginLoss`. Received: loss=
+HardenMargin(MarginLoss(), epoch=-1)
+    `epoch` must not be negative. Received: epoch=-1.
+MarginLoss()(zeros(2, 4), zeros(2, 3))
+    Targets must be [batch, classes], or class indices [batch] or [batch, 1].
+    Received: targets (2, 4) for 3 classes.
+MarginLoss()(zeros(2, 3, 1), zeros(2, 3))
+MarginLoss()(zeros(), zeros(2, 3))
+SpreadLoss()(zeros(2, 4), zeros(2, 3))
+    Targets must be [batch, classes], or class indices [batch] or [batch, 1].
+MarginLoss()(zeros(3), zeros(3))
+MarginLoss()(zeros(3), zeros(2, 3, 3, 2))
+SpreadLoss()(zeros(3), zeros(3))
+SpreadLoss()(zeros(3), zeros(2, 3, 3, 2))
+    Loss takes predictions [batch, classes]. Received: predictions of the shape
+MarginLoss()(zeros(3), zeros(3, 3, 3))
+    MarginLoss takes predictions [batch, classes]. Received: predictions of the
+    shape (3, 3, 3). Of poses [batch, classes, components] take the lengths: add
+    the layer `tfcaps.layers.Length()` to the model.
+SpreadLoss()(zeros(3, 3), zeros(3, 3, 3))
+    add the layer `tfcaps.layers.Length()` to the model.
+CouplingLoss()(zeros(3), zeros(3, 3))
+    CouplingLoss takes predictions [batch, children, classes].
+CounterfactualLoss()(zeros(3), zeros(3, 3))
+    CounterfactualLoss takes predictions [batch, 3, classes].
+SpreadLoss()(zeros(2), zeros(2, 1))
+CounterfactualLoss(margin=0.5)(zeros(2), zeros(2, 3, 1))
+    compares classes, of which there must be at least two. Received:
+ReconstructionLoss()(zeros(2, 4, 4, 1), zeros(2, 4, 4, 3))
+    Images and reconstructions must have as many values. Received: images (2, 4,
+    4, 1), reconstructions (2, 4, 4, 3).
+""",
+    **vars(losses),
+    zeros=lambda *shape: np.zeros(shape, "float32"),
 )
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (partial(CounterfactualLoss, -1), "Received: necessity=-1"),
-        (partial(CounterfactualLoss, 1.0, -2), "Received: sufficiency=-2"),
-        (partial(CouplingLoss, -1), "Received: spread=-1"),
-        (partial(CouplingLoss, 1.0, -2), "Received: polarization=-2"),
-        (partial(CouplingLoss, crowding=-3), "Received: crowding=-3"),
-        (partial(EvidenceLoss, -1.0), "must not be negative"),
-        (partial(PresenceLoss, -1.0), "must not be negative"),
-        (partial(ReconstructionLoss, -1), "negative. Received: weight=-1."),
-        (partial(SpreadLoss, 0.0), "must be in (0, 1]. Received: margin=0.0."),
-        (partial(SpreadLoss, 1.1), "must be in (0, 1]. Received: margin=1.1."),
-        (partial(IncreaseMargin, SpreadLoss(), 0), "positive. Received: steps"),
-        (partial(HardenMargin, SpreadLoss()), "must be a `MarginLoss`. Receiv"),
-        (partial(HardenMargin, MarginLoss(), epoch=-1), "Received: epoch=-1"),
-    ],
-)
-def test_wrong_settings_are_refused(make, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("loss", "targets", "predictions", "said"),
-    [
-        *(
-            (
-                MarginLoss(),
-                targets,
-                (2, 3),
-                "Targets must be [batch, classes], or class indices [batch] or "
-                f"[batch, 1]. Received: targets {targets} for 3 classes.",
-            )
-            for targets in ((2, 4), (2, 3, 1), ())
-        ),
-        (SpreadLoss(), (2, 4), (2, 3), "Received: targets (2, 4) for 3"),
-        *(
-            (loss, (3,), shape, "Received: predictions of the shape")
-            for loss in (MarginLoss(), SpreadLoss())
-            for shape in ((3,), (2, 3, 3, 2))
-        ),
-        (CouplingLoss(), (3,), (3, 3), "CouplingLoss takes predictions [b"),
-        (CounterfactualLoss(), (3,), (3, 3), "takes predictions [batch, 3, "),
-        # One class has nothing to be compared with.
-        (SpreadLoss(), (2,), (2, 1), "must be at least two. Rece"),
-        (CounterfactualLoss(margin=0.5), (2,), (2, 3, 1), "at least two. Rece"),
-        (
-            ReconstructionLoss(),
-            (2, 4, 4, 1),
-            (2, 4, 4, 3),
-            "Images and reconstructions must have as many values. Received: "
-            "images (2, 4, 4, 1), reconstructions (2, 4, 4, 3).",
-        ),
-    ],
-)
-def test_shapes_that_do_not_fit_are_refused(loss, targets, predictions, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        loss(np.zeros(targets), np.zeros(predictions, "float32"))
+def test_wrong_calls_are_refused(call, said):
+    assert_refused(call, said)

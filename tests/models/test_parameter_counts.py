@@ -9,8 +9,7 @@ from tfcaps import models
 
 COUNTS = all_parameter_counts()
 
-CIFAR_24 = {"shape": (24, 24, 3), "primary_types": 64}
-CIFAR_32 = {"shape": (32, 32, 3)}
+CIFAR = {"shape": (32, 32, 3)}
 SMALLNORB = {"shape": (48, 48, 2), "classes": 5, "variant": "smallnorb"}
 
 
@@ -19,37 +18,33 @@ def of(network, shape=(28, 28, 1), classes=10, **settings):
     return partial(getattr(models, network), shape, classes, **settings)
 
 
+dr, gamma, deep, efficient = map(
+    partial(partial, of),
+    ("dr_capsnet", "gamma_capsnet", "deepcaps", "efficient_capsnet"),
+)
+CIFAR_24 = partial(dr, (24, 24, 3), primary_types=64)
+CIFAR_32 = partial(dr, **CIFAR, primary_types=64, kernel_size=3)
 # What the golden file counts -> our network, or its decoder.
 NETWORKS = {
-    "DR-CapsNet MNIST (no decoder)": of("dr_capsnet"),
-    "DR-CapsNet MNIST (FC decoder)": of("dr_capsnet", decoder=True),
-    "DR-CapsNet MNIST (Keras, FC decoder)": of(
-        "dr_capsnet", use_bias=False, decoder=True
-    ),
-    "DR-CapsNet affNIST": of("dr_capsnet", (40, 40, 1)),
-    "DR-CapsNet CIFAR-10 24x24 (no decoder)": of("dr_capsnet", **CIFAR_24),
-    "DR-CapsNet CIFAR-10 24x24 (FC decoder)": of(
-        "dr_capsnet", **CIFAR_24, decoder=True
-    ),
-    "DR-CapsNet CIFAR-10 32x32 (no decoder)": of(
-        "dr_capsnet",
-        **CIFAR_32,
-        primary_types=64,
-        kernel_size=3,
-        primary_kernel_size=3,
-    ),
-    "gamma-CapsNet MNIST": of("gamma_capsnet"),
-    "gamma-CapsNet MNIST (original)": of("gamma_capsnet", decoder=True),
-    "gamma-CapsNet CIFAR-10": of("gamma_capsnet", **CIFAR_32),
-    "DeepCaps 28x28x1 (original)": of("deepcaps", decoder=True),
-    "DeepCaps 64x64x3 (original)": of("deepcaps", (64, 64, 3), decoder=True),
-    "DeepCaps MNIST": of("deepcaps", variant="rem"),
-    "DeepCaps CIFAR-10": of("deepcaps", **CIFAR_32, variant="rem"),
-    "Efficient-CapsNet MNIST encoder": of("efficient_capsnet"),
-    "Efficient-CapsNet MNIST generator": of("efficient_capsnet", decoder=True),
-    "Efficient-CapsNet smallNORB encoder": of("efficient_capsnet", **SMALLNORB),
-    "Efficient-CapsNet smallNORB generator": of(
-        "efficient_capsnet", **SMALLNORB, decoder=True
+    "DR-CapsNet MNIST (no decoder)": dr(),
+    "DR-CapsNet MNIST (FC decoder)": dr(decoder=True),
+    "DR-CapsNet MNIST (Keras, FC decoder)": dr(use_bias=False, decoder=True),
+    "DR-CapsNet affNIST": dr((40, 40, 1)),
+    "DR-CapsNet CIFAR-10 24x24 (no decoder)": CIFAR_24(),
+    "DR-CapsNet CIFAR-10 24x24 (FC decoder)": CIFAR_24(decoder=True),
+    "DR-CapsNet CIFAR-10 32x32 (no decoder)": CIFAR_32(primary_kernel_size=3),
+    "gamma-CapsNet MNIST": gamma(),
+    "gamma-CapsNet MNIST (original)": gamma(decoder=True),
+    "gamma-CapsNet CIFAR-10": gamma(**CIFAR),
+    "DeepCaps 28x28x1 (original)": deep(decoder=True),
+    "DeepCaps 64x64x3 (original)": deep((64, 64, 3), decoder=True),
+    "DeepCaps MNIST": deep(variant="rem"),
+    "DeepCaps CIFAR-10": deep(**CIFAR, variant="rem"),
+    "Efficient-CapsNet MNIST encoder": efficient(),
+    "Efficient-CapsNet MNIST generator": efficient(decoder=True),
+    "Efficient-CapsNet smallNORB encoder": efficient(**SMALLNORB),
+    "Efficient-CapsNet smallNORB generator": efficient(
+        **SMALLNORB, decoder=True
     ),
 }
 EM_OF_PAPER = {"filters": 32, "primary_types": 32, "conv_types": (32, 32)}
@@ -89,10 +84,10 @@ def test_network_has_the_published_size(name):
 @pytest.mark.parametrize(
     ("network", "trainable"),
     [
-        (of("efficient_capsnet", **CIFAR_32), 168_544),
-        (of("efficient_capsnet", **MULTIMNIST), 154_656),
-        (of("efficient_capsnet"), 161_824),
-        (of("deepcaps"), 8_441_920),
+        (efficient(**CIFAR), 168_544),
+        (efficient(**MULTIMNIST), 154_656),
+        (efficient(), 161_824),
+        (deep(), 8_441_920),
         (of("em_capsnet", (32, 32, 1), 5, **EM_OF_PAPER), 316_394),
         (of("em_capsnet", (32, 32, 1), 5), 67_154),
         # Not published, counted by hand.

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests import hub
-from tests.tolerance import SUMS, assert_close
+from tests.tolerance import SUMS
 from tfcaps.models import load_pretrained
 from training import datasets, pretrained
 
@@ -60,15 +59,6 @@ def test_network_is_small_float32_and_what_its_card_says(name):
     assert report == pytest.approx(facts["measured"]["sparsity"], abs=SUMS)
 
 
-@each_name
-def test_card_shows_the_numbers_beside_the_network(name):
-    facts = facts_of(name)
-    card = (FOLDER / f"{name}.md").read_text("utf-8")
-    assert pretrained.numbers(facts) in card and facts["verdict"] in card
-    measured, packed = facts["measured"], facts["packed"]
-    assert packed["accuracy"] == pytest.approx(measured["accuracy"], abs=SUMS)
-
-
 @pytest.mark.slow
 @each_name
 def test_network_is_as_good_as_its_card_says(name):
@@ -79,30 +69,22 @@ def test_network_is_as_good_as_its_card_says(name):
     assert list(data.class_names) == facts_of(name)["classes"]
     images, labels = data.test.images[:], data.test.labels
     model = load_pretrained(name)
-    packed = facts_of(name)["packed"]
-    right = pretrained.accuracy(model, images, labels)
-    assert right == pytest.approx(packed["accuracy"], abs=_ROUNDING)
-    inverted = pretrained.accuracy(model, 1.0 - images, labels)
-    assert inverted == pytest.approx(packed["inverted"], abs=_ROUNDING)
+    named = model.predict(images, batch_size=256, verbose=0).argmax(-1)
+    measured = facts_of(name)["measured"]["accuracy"]
+    assert (named == labels).mean() == pytest.approx(measured, abs=_ROUNDING)
 
 
-def test_an_unknown_name_lists_those_there_are():
+def test_what_cannot_be_loaded_is_named(copied):
     names = "'fashion_mnist', 'figures', 'mnist'"
     with pytest.raises(ValueError, match=f"one of {names}. Received: 'cifar'"):
         load_pretrained("cifar")
     with pytest.raises(ValueError, match="must be one of"):
         load_pretrained("../pretrained/mnist")
-
-
-def test_a_file_that_was_changed_is_refused(copied):
     path = copied / "mnist.keras"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(ValueError, match="SHA-256 is .* Install tfcaps again"):
         load_pretrained("mnist")
-
-
-def test_a_missing_file_is_named(copied):
-    (copied / "mnist.keras").unlink()
+    path.unlink()
     with pytest.raises(FileNotFoundError, match="mnist.keras is missing"):
         load_pretrained("mnist")
 
@@ -118,20 +100,3 @@ def test_packing_changes_no_weight_and_makes_the_same_file_again(tmp_path):
     again = keras.saving.load_model(tmp_path / "one.keras")
     for old, new in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(np.asarray(new), np.asarray(old))
-
-
-def test_images_are_moved_and_their_edge_is_repeated():
-    image = np.arange(9.0).reshape(1, 3, 3, 1)
-    moved = pretrained.shifted(image, 1, 0)[0, ..., 0]
-    np.testing.assert_array_equal(moved, [[0, 1, 2], [0, 1, 2], [3, 4, 5]])
-    moved = pretrained.shifted(image, 0, -2)[0, ..., 0]
-    np.testing.assert_array_equal(moved, [[2, 2, 2], [5, 5, 5], [8, 8, 8]])
-
-
-def test_a_network_goes_to_the_hub_and_comes_back(tmp_path, monkeypatch, rng):
-    hub.install(tmp_path, monkeypatch)
-    model = load_pretrained("figures")
-    keras.saving.save_model(model, "hf://somebody/figures")
-    loaded = keras.saving.load_model("hf://somebody/figures")
-    images = rng.random((2, 32, 32, 1), dtype="float32")
-    assert_close(np.asarray(loaded(images)), np.asarray(model(images)))

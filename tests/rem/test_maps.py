@@ -35,14 +35,6 @@ def towards_predicted(model, images):
     return classes, couplings[np.arange(len(classes)), :, classes]
 
 
-def enlarged(grid, side):
-    """Returns `[b, 2, 2]` as `[b, side, side]`."""
-    centres = (np.arange(side) + 0.5) * 2.0 / side - 0.5
-    second = np.clip(centres, 0.0, 1.0)
-    rows = np.stack([1.0 - second, second], axis=1)
-    return rows @ grid @ rows.T
-
-
 def mean_over_types(model, images, layer="primary_caps", silent=()):
     """Returns activation times coupling with the predicted class, `[b, h, w]`.
 
@@ -102,12 +94,6 @@ def test_children_are_drawn_at_the_centres_of_their_fields(rng):
     expected = tents(grid, centres, (8, 9))
     np.testing.assert_allclose(saliency, expected, atol=SUMS)
     np.testing.assert_array_equal(saliency[:, 7], 0)
-    stretched = saliency_map(
-        activations, couplings, (8, 9), centres=centres, align="grid"
-    )
-    np.testing.assert_array_equal(
-        stretched, saliency_map(activations, couplings, (8, 9))
-    )
 
 
 def test_one_row_of_children_is_drawn_over_all_rows(rng):
@@ -121,28 +107,12 @@ def test_one_row_of_children_is_drawn_over_all_rows(rng):
         np.testing.assert_allclose(saliency[:, y, 2:6:2], between, atol=SUMS)
 
 
-def test_explanation_knows_the_centres_of_the_fields(model):
-    images = images_of(model, 5)
-    places = np.array([2.0, 4.0])  # of 5x5 pixels in steps of two
-    centres = np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1)
-    expected = tents(mean_over_types(model, images), centres, (8, 8))
-    saliency = rem.explanation(model)(images)["saliency"]
-    np.testing.assert_allclose(saliency, expected, atol=SUMS)
-    assert expected[:, 1].any() and not expected[:, [0, 6, 7]].any()
-
-
 def test_centres_that_are_no_grid_are_an_error(model):
     halves = np.full((1, 2, 2, 3), 0.5)
     down = np.array([[[1, 1], [1, 3]], [[3, 1], [3, 3]]])
     for wrong in (down[:, ::-1], down[:1], down + [[[0], [1]], [[0], [0]]]):
         with pytest.raises(ValueError, match=r"`centres` must be \[2, 2, 2\]"):
             saliency_map(halves, halves, (5, 5), centres=wrong)
-    for explain in (
-        lambda: saliency_map(halves, halves, (5, 5), align="image"),
-        lambda: rem.explanation(model, align="image"),
-    ):
-        with pytest.raises(ValueError, match="one of .* align='image'"):
-            explain()
 
 
 def test_classes_are_the_longest_and_couplings_those_towards_them(model):
@@ -178,9 +148,13 @@ def test_saliency_is_that_of_the_children_that_vote(share, zero, silent):
     matrices[list(zero)] = 0.0
     weight.assign(matrices)
     images = images_of(model, 5)
+    places = np.array([2.0, 4.0])  # of 5x5 pixels in steps of two
+    centres = np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1)
     grid = mean_over_types(model, images, silent=silent)
-    saliency = rem.explanation(model, align="grid")(images)["saliency"]
-    np.testing.assert_allclose(saliency, enlarged(grid, 8), atol=SUMS)
+    saliency = rem.explanation(model)(images)["saliency"]
+    np.testing.assert_allclose(
+        saliency, tents(grid, centres, (8, 8)), atol=SUMS
+    )
 
 
 def test_rows_and_columns_are_not_exchanged():
@@ -204,11 +178,13 @@ def test_em_counts_activations_of_every_child():
     weight.assign(np.where(np.eye(3)[1, :, None, None, None], 0, weight))
     images = images_of(em_model, 5)
     classes, couplings = towards_predicted(em_model, images)
-    shown = rem.explanation(em_model, align="grid")(images)
+    shown = rem.explanation(em_model)(images)
     _, activations = shown_by(em_model, "conv_caps2", images)
     np.testing.assert_array_equal(shown["classes"], classes)
     grid = np.mean(couplings.reshape(-1, 2, 2, 3) * activations, axis=-1)
-    np.testing.assert_allclose(shown["saliency"], enlarged(grid, 17), atol=1e-5)
+    centres = rem.receptive_fields(em_model).centres
+    expected = tents(grid, centres, (17, 17))
+    np.testing.assert_allclose(shown["saliency"], expected, atol=1e-5)
     rest = rem.capsule_outputs(em_model, couplings=False)(images)
     assert list(rest) == ["lengths", "poses"]
     poses, activations = shown_by(em_model, "class_caps", images)
@@ -237,15 +213,6 @@ def test_half_precision_is_explained_in_float32():
     np.testing.assert_allclose(shown["couplings"], couplings, atol=SUMS)
 
 
-def test_without_couplings_the_rest_is_the_same(model):
-    images = images_of(model, 5)
-    shown = rem.capsule_outputs(model)(images)
-    rest = rem.capsule_outputs(model, couplings=False)(images)
-    assert list(rest) == ["lengths", "poses"]
-    for name, output in rest.items():
-        np.testing.assert_allclose(output, shown[name], atol=SUMS)
-
-
 def test_network_without_class_capsules_is_an_error():
     images = keras.Input((8, 8, 1))
     children = PrimaryCaps(2, 4, 4, strides=2)(images)
@@ -266,12 +233,9 @@ def test_maps_of_any_class_are_those_of_its_couplings(model):
     towards = np.asarray(shown["couplings"])[np.arange(5), :, classes]
     given = activations, towards.reshape(activations.shape), (8, 8)
     centres = rem.receptive_fields(model).centres
-    for align in ("field", "grid"):
-        maps = rem.coupling_maps(
-            model, images, classes, align=align, batch_size=2
-        )
-        expected = saliency_map(*given, centres=centres, align=align)
-        np.testing.assert_allclose(maps, expected, atol=SUMS)
+    maps = rem.coupling_maps(model, images, classes, batch_size=2)
+    expected = saliency_map(*given, centres=centres)
+    np.testing.assert_allclose(maps, expected, atol=SUMS)
 
 
 def test_maps_of_the_predicted_class_are_the_explanation(model):

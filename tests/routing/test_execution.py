@@ -9,7 +9,7 @@ from tests.networks import of_capsules
 from tests.registry import LAYERS, parametrize
 from tests.tolerance import assert_all_close
 from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D
-from tfcaps.routing import Block, DynamicRouting, execution
+from tfcaps.routing import DynamicRouting, execution
 
 ROUTED = [case for case in LAYERS if hasattr(case.make(), "routing")]
 CHILDREN = np.zeros((2, 6, 4), "float32")
@@ -84,20 +84,6 @@ def test_xla_is_in_steps_and_in_no_exported_signature(
     model.export(tmp_path / "exported", verbose=0)
     served = tf.saved_model.load(tmp_path / "exported")
     assert not has_xla(served.signatures["serving_default"], inputs)
-
-
-@pytest.mark.parametrize(
-    ("components", "dim", "votes", "factored"),
-    [(4, 6, 2**20, True), (4, 6, 2**10, False), (6, 4, 2**20, False)],
-)
-def test_many_votes_stay_factored_unless_children_have_more_components(
-    components, dim, votes, factored
-):
-    block = Block(
-        np.zeros((1, 1, 2, components)), np.zeros((2, 3, components, dim))
-    )
-    stays = execution.stay_factored(DynamicRouting(), [block], votes)
-    assert stays is factored
 
 
 def test_few_votes_are_not_compiled():

@@ -4,8 +4,6 @@ Those of a column and a row write beyond oneDNN's buffers when several
 operations run at once. A training may then crash, rarely, and anywhere.
 """
 
-import contextlib
-
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
@@ -14,9 +12,8 @@ from tests.registry import LAYERS, ROUTINGS, parametrize
 from tfcaps.routing import MeanShiftRouting, UniformRouting
 
 
-@contextlib.contextmanager
-def products():
-    """Yields a list that gets the shapes `[..., m, k]` of left factors."""
+def products(function, *values):
+    """Returns the shapes `[..., m, k]` of left factors in a gradient."""
     shapes = []
 
     def note(op_type, inputs, attrs, outputs, op_name=None, graph=None):
@@ -30,14 +27,12 @@ def products():
 
     op_callbacks.add_op_callback(note)
     try:
-        yield shapes
+        value_and_gradients(function, *values)
     finally:
         op_callbacks.remove_op_callback(note)
-
-
-def assert_sums(shapes):
-    """Asserts that each product has something to sum up."""
+    # Each has something to sum up.
     assert all(common > 1 for *_, common in shapes), shapes
+    return shapes
 
 
 @parametrize(LAYERS)
@@ -46,21 +41,17 @@ def test_no_gradient_of_a_layer_multiplies_columns_by_rows(case, rng):
     inputs = case.random_inputs(rng, 2)
     case.apply(layer, inputs)
     weights = layer.trainable_variables
-    with products() as shapes:
-        value_and_gradients(
-            with_weights(lambda x: case.apply(layer, x), weights),
-            [weight.value for weight in weights],
-            inputs,
-        )
-    assert_sums(shapes)
+    products(
+        with_weights(lambda x: case.apply(layer, x), weights),
+        [weight.value for weight in weights],
+        inputs,
+    )
 
 
 @parametrize(ROUTINGS)
 def test_no_gradient_of_a_routing_multiplies_columns_by_rows(case, rng):
     votes, activations, weights = case.random_arguments(rng)
-    with products() as shapes:
-        value_and_gradients(
-            lambda x: case.make()(x, activations, **weights)._asdict(), votes
-        )
+    shapes = products(
+        lambda x: case.make()(x, activations, **weights)._asdict(), votes
+    )
     assert shapes or case.public_class in (MeanShiftRouting, UniformRouting)
-    assert_sums(shapes)

@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 from cli import UserError
-from training import callbacks
 from training.batches import Batches
 from training.callbacks import BackUp, StopIfNotFinite, StopOnValidation
 from training.image_data import Images
@@ -67,20 +66,6 @@ def test_a_training_goes_on_after_its_last_whole_epoch(tmp_path):
     again, trained = train(tmp_path / "cut", 5)
     assert trained == []
     assert_equal(again, whole)
-
-
-def test_long_trainings_are_not_kept_after_every_epoch(tmp_path, monkeypatch):
-    assert callbacks._MOST == 100
-    monkeypatch.setattr(callbacks, "_MOST", 5)
-    whole, _ = train(tmp_path / "whole", 11)
-    assert names(tmp_path / "whole") == ["epoch-11.weights.h5"]
-    with pytest.raises(Stop):
-        train(tmp_path / "cut", 11, stop_after=8)
-    # Every second epoch.
-    assert names(tmp_path / "cut") == ["epoch-8.weights.h5"]
-    cut, trained = train(tmp_path / "cut", 11)
-    assert trained == [8, 9, 10]
-    assert_equal(cut, whole)
 
 
 def test_a_back_up_that_was_being_written_does_not_count(tmp_path, monkeypatch):

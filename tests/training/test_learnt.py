@@ -1,16 +1,14 @@
 """Whether a network has learnt anything, and what a run then does."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
 
+from cli import UserError
 from tests.rem.evaluation.test_evaluate import report_of
 from tests.training.test_run import command, metrics
 from tfcaps import rem
-from training import learnt
-from training.configs import Config
+from training import results
 
 
 def report_with(counts, accuracy):
@@ -60,39 +58,20 @@ ROWS = [
 ]
 
 
-def test_advice_is_of_what_was_seen():
-    config = Config(epochs=8, batch_size=128)
-    text = learnt.advice(config, 300, ROWS)
-    assert "24 steps are few" in text
-    assert "the loss hardly fell" in text
-    fallen = [ROWS[0], {**ROWS[1], "loss": 0.5}]
-    config = dataclasses.replace(config, epochs=500)
-    assert learnt.advice(config, 300, fallen) == (
-        "What to try: look whether the labels can be told from the images."
-    )
-
-
-@pytest.mark.parametrize(
-    ("compared", "expected"),
-    [
-        (0.66, "is right for 66.0% too, so look whether the labels"),
-        (0.68, "is right for 68.0%, so the labels can be told"),
-    ],
-)
-def test_advice_looks_at_what_a_dense_head_learns(compared, expected):
-    assert expected in learnt.advice(Config(), 300, ROWS, compared)
-    with pytest.raises(learnt.UserError, match=expected):
-        learnt.check(Config(), 300, ROWS, compared)
-
-
 def test_only_a_baseline_that_has_learnt_nothing_ends_a_run():
-    config = Config()
-    learnt.check(config, 300, [])
-    learnt.check(config, 300, ROWS[:1])
-    learnt.check(config, 300, [{"loss": 1.0}])  # of an older version
-    learnt.check(config, 300, [*ROWS, {**ROWS[1], "learnt": True}])
-    with pytest.raises(learnt.UserError, match=r"48\.0% .* 50\.0%.*--force"):
-        learnt.check(config, 300, ROWS)
+    for rows in (
+        [],
+        ROWS[:1],
+        [{"loss": 1.0}],  # of an older version
+        [*ROWS, {**ROWS[1], "learnt": True}],
+    ):
+        results.check_learnt(rows)
+    for compared, expected in (
+        (None, r"48\.0% .* 50\.0%.*--epochs.*--force"),
+        (0.66, r"dense head .* 66\.0% are right"),
+    ):
+        with pytest.raises(UserError, match=expected):
+            results.check_learnt(ROWS, compared)
 
 
 @pytest.fixture
@@ -121,5 +100,5 @@ def test_rem_is_not_trained_after_a_baseline_that_has_learnt_nothing(
     keras.utils.clear_session()
     assert command("--resume", "--out", out, "--bare", "--force") == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "REM: " in printed and "steps are few" in printed
+    assert "What to try: " in printed
     assert printed.count("the network has learnt nothing") == 2

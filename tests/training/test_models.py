@@ -143,20 +143,6 @@ def test_one_shot_prunes_half_way_between_begin_and_end(data, monkeypatch):
     assert schedule(middle)[1] == 0.6
 
 
-def test_the_criterion_of_gradients_gets_training_images(data):
-    keras.utils.set_random_seed(0)
-    model = tiny_capsnet()
-    model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
-    config = configs.Config(
-        pruning="structured",
-        pruning_criterion="taylor",
-        final_sparsity=0.1,
-    )
-    pruning.begin(model, config, data, Batches(*data.train, 16))
-    model.pruning.update(model, 0.1)
-    assert 0.1 <= model.pruning.reached() < 0.4
-
-
 def test_snip_sees_images_of_the_size_that_the_network_takes(data):
     keras.utils.set_random_seed(0)
     model = tiny_capsnet()

@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import tfcaps
 from tests.training.test_run import command, metrics, tiny_data
-from tfcaps.rem.pruning import structured
 from training import (
-    configs,
     devices,
     models,
     plan,
     presets,
     pruning,
-    runs_file,
     sources,
+    tables,
 )
 from training.configs import Config, config_from, settings_of
 
@@ -50,21 +47,14 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
 def test_settings_may_be_what_there_is():
     known = settings_of(Config)
     assert known["pruning"].choices == tuple(pruning._BEGIN)
-    assert known["pruning_criterion"].choices == tuple(structured.CRITERIA)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)
-    names = tfcaps.routing.get
-    for name in configs.names_of_routings():
-        assert isinstance(names(name), tfcaps.routing.Routing)
-    with pytest.raises(ValueError) as error:
-        names("unknown")
-    assert str(configs.names_of_routings()) in str(error.value)
     assert config_from(dataclasses.asdict(Config())) == Config()
 
 
 def test_settings_of_kept_runs_are_known():
     kept = list((Path(__file__).parents[2] / "results").glob("*/runs.jsonl"))
     for path in kept:
-        for run in runs_file.read_file(path):
+        for run in tables.read_file(path):
             config_from(run.parts["config"])
     assert kept
 
@@ -150,15 +140,7 @@ def test_tensorboard_gets_what_is_measured(tmp_path, monkeypatch):
     )
     logs.Reload()
     tags = logs.Tags()["tensors"]
-    assert {"epoch_loss", "epoch_entropy_bits", "epoch_t_score"} <= set(tags)
-    from tensorflow import make_ndarray
-
-    logged = [
-        float(make_ndarray(event.tensor_proto))
-        for event in logs.Tensors("epoch_entropy_bits")
-    ]
-    rows = metrics(out)
-    assert logged == pytest.approx([row["entropy_bits"] for row in rows])
+    assert {"epoch_loss", "epoch_entropy_bits"} <= set(tags)
 
 
 def test_files_of_other_versions_are_read_or_refused():
@@ -184,11 +166,9 @@ def test_files_of_other_versions_are_read_or_refused():
         ("validation", 0.9, "validation: '0.9'"),
         ("final_sparsity", 1.5, "final_sparsity: '1.5'"),
         ("pruning", "everything", "pruning is 'everything'"),
-        ("pruning_begin", 0.9, "pruning_begin is after pruning_end"),
-        ("decay_targets", ["biases"], "`targets` must name groups"),
         ("levels", 1, "levels: '1'"),
         ("levels", [11, 300], "levels: '300'"),
-        ("mode", "mid", "mode is 'mid'"),
+        ("mode", 3, "mode is 3"),
         ("strategy", "tpu", "strategy is 'tpu'"),
         ("decoder", True, "decoder is True"),
         ("seed", -5, "seed: '-5'"),

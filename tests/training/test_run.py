@@ -50,7 +50,7 @@ def test_a_run_leaves_everything_it_promises(finished):
     assert not [n for n in names if n.startswith((".", "backup"))]
     figures = {p.name for p in (finished / "figures").iterdir()}
     names = {
-        "curves", "layer_curves", "tradeoff_epoch", "tradeoff_sparsity",
+        "curves", "tradeoff_epoch", "tradeoff_sparsity",
         "keys_per_class",
         "tradeoff_levels", "coupling_histograms", "parse_trees",
         "epochs_baseline", "epochs_rem", "parse_tree_images",

@@ -189,12 +189,3 @@ def test_regularized_routing_learns_its_coefficients(tmp_path):
     layer = keras.models.load_model(out / "model.keras").get_layer("class_caps")
     coefficients = np.asarray(layer.coefficients)
     assert np.any(coefficients != coefficients[0, 0])
-
-
-def test_samples_limits_training_and_test_images(tmp_path):
-    data = tiny_data(tmp_path / "tiny.npz")
-    out = tmp_path / "run"
-    flags = ("--bare", "--dataset", data, "--epochs", 1, "--out", out)
-    assert command(*flags, "--samples", 5) == 0
-    report = json.loads((out / "rem.json").read_text())["models"]["baseline"]
-    assert report["num_samples"] == 5

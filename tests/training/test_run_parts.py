@@ -66,7 +66,7 @@ def test_trees_and_maps_lie_on_parts_of_the_predicted_class(model, pairs):
     found = parts.measure(model, data)
     expected = rem.trees_on_parts(trees[there], own[there], loose[there])
     assert found.trees == expected
-    assert found.trees.samples == there.sum() and (there.sum() < 12) == pairs
+    assert (there.sum() < 12) == pairs
     assert abs(found.trees.own - found.trees.own_of_active) > 0.005
     objects = own.any(axis=1) if pairs else data.masks.object
     maps = np.asarray(rem.coupling_maps(model, floats(data)))
@@ -136,9 +136,9 @@ def test_parts_are_named_as_the_trees_say(model, pairs):
     images = floats(data)[there]
     stability = part_stability(model, images, own[there])
     assert found == dataclasses.replace(expected, stability=stability)
-    assert (found.samples < 12) == pairs and 0 < found.found
+    assert (len(images) < 12) == pairs and found.own > 0
     bare = parts.measure(model, data).named  # only masks tell where parts are
-    assert bare.found is not None and bare.information is None
+    assert bare.own is not None and bare.information is None
     alone = parts.measure(model, dataclasses.replace(data, masks=None))
     assert alone == parts.OnParts(named=rem.named_parts(trees))
 
@@ -162,8 +162,8 @@ def test_nothing_is_measured_without_masks_places_or_parts(model):
 def test_a_run_measures_parts_and_shows_them(
     model, tmp_path, capsys, monkeypatch
 ):
-    nothing = (None, {})  # as it is slow
-    monkeypatch.setattr(parts, "used", lambda *args: nothing)
+    # As it is slow.
+    monkeypatch.setattr(parts, "used", lambda *args: None)
     data = data_of(pairs=True)
     config = Config(pairs=True, rem=True, baseline=False)
     reports, tests = results.measure(config, data, {"rem": model})

@@ -1,6 +1,5 @@
 """REM that begins with the baseline, or with the network of another run."""
 
-import dataclasses
 import json
 
 import keras
@@ -109,13 +108,9 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
     rem = RunFolder.open(out).load_model("rem")
     assert rem.count_params() == smaller.count_params()
     # And so is what was trained on.
-    again = starting.begin_with(
-        networks.build_for(
-            datasets.load(data), RunFolder.open(out).config, decoder=False
-        ),
-        rem,
-        dataclasses.replace(RunFolder.open(out).config, start_from=str(out)),
-    )
+    data, config = datasets.load(data), RunFolder.open(out).config
+    again = networks.build_for(data, config, decoder=False)
+    again = starting.begin_with(again, rem)
     assert again is rem
     # As the networks differ in size, it cannot stand for another one.
     flags = (*flags, "--model", "parts_capsnet", "--out", tmp_path / "other")

@@ -22,16 +22,13 @@ USED = Faithfulness(
     stability=None,
     silent_capsules={},
     samples=100,
-    layer="class_caps",
     sufficiency_longest=_BOTH,
     necessity_active={"zero": 0.0, "mean": 0.0},
 )
 KINDS = ((50, 0), (0, 50))
 NAMED = NamedParts(
-    samples=100, empty_trees=0.0, leaves=2.0, leaves_deviation=0.0, types=2,
-    types_used=2, type_bits=1.0, top_type=0,
-    top_type_share=0.5, slot_bits=0.25, distinct_trees=1, found=1.0,
-    found_once=0.997, information=1.0, table=KINDS,
+    leaves=2.0, types=2, types_used=2, top_type=0, top_type_share=0.5,
+    slot_bits=0.25, found_once=0.997, information=1.0, table=KINDS,
     kind_names=("bar", "disc"), names=("bar", "disc"),
 )  # fmt: skip
 
@@ -53,7 +50,6 @@ def report():
         zero_layers=[],
         sparsity=0.7,
         sparsity_paper=0.7,
-        sparsity_all=0.7,
         nonzero_parameters=10,
         total_parameters=20,
         dictionary=trees,

@@ -7,7 +7,7 @@ import pytest
 from matplotlib import colormaps
 
 from tfcaps import viz
-from tfcaps.rem.parse.parse_tree import parse_tree
+from tfcaps.rem.parse.trees import parse_tree
 
 
 def tree_of(children=3, roots=(1,)):

@@ -22,9 +22,8 @@ def fields_of(boxes, image_shape=(6, 6), grid=(2, 2, 2), size=(3, 3)):
     """Returns fields of which the middles are those of the boxes."""
     boxes = np.asarray(boxes)
     middles = (boxes[:, :2] + boxes[:, 2:] - 1) / 2
-    return ReceptiveFields(
-        image_shape, grid, np.zeros((*grid[:2], 2)), size, boxes, middles, ()
-    )
+    centres = middles.reshape(*grid, 2)[:, :, 0]
+    return ReceptiveFields(image_shape, grid, centres, size, boxes, ())
 
 
 # Two types at the corners of a 6x6 image; the last place lies beyond it.
@@ -32,7 +31,7 @@ FIELDS = fields_of(
     np.repeat([[0, 0, 3, 3], [0, 3, 3, 6], [3, 0, 6, 3], [4, 4, 6, 6]], 2, 0)
 )
 # The middle of what the child at the border would see of a larger image.
-FIELDS.child_centres[6:] = 5.0
+FIELDS.centres[1, 1] = 5.0
 WHOLE = fields_of([[0, 0, 6, 6]] * 8, size=(6, 6))
 
 
@@ -163,7 +162,7 @@ def test_a_title_stands_over_its_tree():
 
 def test_a_part_that_is_cut_by_the_first_row_lies_at_the_lower_right():
     fields = fields_of([[0, 0, 2, 1], [2, 3, 5, 6]], grid=(1, 2, 1))
-    fields.child_centres[0] = [0, -1]
+    fields.centres[0, 0] = [0, -1]
     _, right, _ = drawn([0], [0.9], fields)
     (part,) = right.images
     assert part.get_array().shape == (2, 1)

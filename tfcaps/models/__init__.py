@@ -1,6 +1,10 @@
 """Capsule networks as Keras functional models, and some that are trained."""
 
-from tfcaps.models.backbone import backbone_capsnet, backbone_parts_capsnet
+from tfcaps.models.backbone import (
+    backbone_capsnet,
+    backbone_constellation_capsnet,
+    backbone_parts_capsnet,
+)
 from tfcaps.models.constellation_capsnet import (
     constellation_capsnet,
     with_templates,
@@ -21,6 +25,7 @@ from tfcaps.models.with_decoder import with_decoder
 __all__ = [
     "affine_capsnet",
     "backbone_capsnet",
+    "backbone_constellation_capsnet",
     "backbone_parts_capsnet",
     "constellation_capsnet",
     "deepcaps",

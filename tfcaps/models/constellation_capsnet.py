@@ -41,10 +41,11 @@ def constellation_capsnet(
     Train `tfcaps.models.with_templates(model)`, which also draws the image from
     its parts, with the callback `tfcaps.callbacks.BlueprintEstimation`.
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
         input_shape: Rows, columns and channels of an image. A part is about
             seven pixels large.
-        num_classes: Int. Number of classes.
         part_types: Int. Most types of parts there may be; those that training
             does not need are left without a kernel. Defaults to `16`.
         filters: Ints. Channels of the convolutions, of which the last one has a
@@ -59,7 +60,6 @@ def constellation_capsnet(
             Defaults to `None`.
         decoder: Bool. Add the dense decoder of class poses, see `with_decoder`.
             Defaults to `False`.
-        name: String. Name of the model. Defaults to `"constellation_capsnet"`.
 
     Returns:
         As `dr_capsnet`, with activations as its lengths.
@@ -117,7 +117,7 @@ def with_templates(
     model: keras.Model,
     images: Any = None,
     *,
-    template_size: int = 11,
+    template_size: int | None = 11,
 ) -> keras.Model:
     """Returns a network of parts with the outputs that it is trained on.
 
@@ -139,7 +139,8 @@ def with_templates(
             that has been trained: its templates become what its types stand
             for. Defaults to `None`, which draws them at random.
         template_size: Int, odd. Rows and columns of the picture of a type, in
-            pixels. Defaults to `11`.
+            pixels; or `None` for no pictures and no `reconstruction`, as of a
+            network on a backbone. Defaults to `11`.
 
     Returns:
         A functional model from images to a dict: `evidence` `[b, j]`, the
@@ -172,6 +173,8 @@ def with_templates(
 
     copy = graphs.clone_with_call(model, call)
     pixels = copy.input
+    if template_size is None:
+        return keras.Model(pixels, seen, name=model.name)
     soft = SoftParts(parts.window, parts.power)(seen["presence"])
     decoder = TemplateDecoder(
         pixels.shape[1:],

@@ -43,16 +43,15 @@ def deepcaps(
     On 28x28x1 and ten classes they have 8,442,176 (8,441,920 trainable; with
     the decoder 8,500,625) and 8,433,984 (8,433,728 trainable) parameters.
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
-        input_shape: Rows, columns and channels of an image.
-        num_classes: Int. Number of classes.
         variant: `"corrected"` or `"rem"`. Defaults to `"corrected"`.
         class_dim: Int. Components of a class capsule. Defaults to `32`.
         routing: Routing of the 3-D layer and the class capsules, one that
             `ConvCaps3D` takes. Defaults to `3`.
         decoder: Bool. Add the class-independent deconvolution decoder, see
             `with_decoder`; sides must be divisible by 4. Defaults to `False`.
-        name: String. Defaults to `"deepcaps"`.
 
     Returns:
         As `dr_capsnet`.

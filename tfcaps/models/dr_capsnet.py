@@ -111,10 +111,9 @@ def affine_capsnet(
     children. It generalises better from MNIST to affNIST than DR-CapsNet does,
     and is the baseline for any routing.
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
-        input_shape: Rows, columns and channels of an image.
-        num_classes: Int. Number of classes.
-        name: String. Defaults to `"affine_capsnet"`.
         **settings: Other arguments of `dr_capsnet`.
 
     Returns:
@@ -158,17 +157,14 @@ def gamma_capsnet(
     28x28x1 images and ten classes, and 9,141,680 with the decoder. (The
     published decoder sees all class capsules, ours only one, as elsewhere.)
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
-        input_shape: Rows, columns and channels of an image.
-        num_classes: Int. Number of classes.
         hidden_capsules: Int. Capsules of the hidden layer. Defaults to `32`.
         hidden_dim: Int. Components of a hidden capsule. Defaults to `8`.
         class_dim: Int. Components of a class capsule. Defaults to `16`.
         routing: Routing of both layers, see `tfcaps.routing.get`. Defaults to
             `"scaled_distance"`.
-        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
-            `False`.
-        name: String. Defaults to `"gamma_capsnet"`.
         **stem: `filters`, `kernel_size`, `primary_types`, `primary_dim`,
             `primary_kernel_size` and `primary_strides` of `dr_capsnet`.
 

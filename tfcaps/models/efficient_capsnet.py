@@ -66,9 +66,9 @@ def efficient_capsnet(
     (SVHN, CIFAR-10), 154,656 for `"multimnist"` on 36x36x1, 151,664 for
     `"smallnorb"` on 48x48x2 and five classes.
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
-        input_shape: Rows, columns and channels of an image.
-        num_classes: Int. Number of classes.
         variant: `"mnist"`, `"multimnist"` or `"smallnorb"`. Defaults to
             `"mnist"`.
         primary_capsules: Int. Primary capsules at each position, of which most
@@ -81,7 +81,6 @@ def efficient_capsnet(
             Defaults to `"self_attention"`.
         decoder: Bool. Add the published decoder, see `with_decoder`: the dense
             one, for `"smallnorb"` the upsampling one. Defaults to `False`.
-        name: String. Defaults to `"efficient_capsnet"`.
 
     Returns:
         As `dr_capsnet`.
@@ -140,16 +139,15 @@ def efficient_conv_capsnet(
     and 2,304 convolutional capsules. The authors' code is not published; ReLU,
     batch normalisation and matrices shared by type are our choice.
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
-        input_shape: Rows, columns and channels of an image.
-        num_classes: Int. Number of classes.
         routing: Routing of both layers, see `tfcaps.routing.get`. Defaults to
             `3`.
         share: Sharing of the class capsules' matrices, see `ClassCaps`.
             Defaults to `"type"`.
         decoder: Bool. Add the deconvolution decoder, see `with_decoder`.
             Defaults to `False`.
-        name: String. Defaults to `"efficient_conv_capsnet"`.
 
     Returns:
         As `dr_capsnet`.

@@ -32,9 +32,9 @@ def em_capsnet(
     re-implementation; the paper has `filters=32`, `primary_types=32` and
     `conv_types=(32, 32)`, and 32x32 crops of smallNORB.
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
-        input_shape: Rows, columns and channels of an image.
-        num_classes: Int. Number of classes.
         filters: Int. Channels of the first convolution. Defaults to `64`.
         primary_types: Int. Primary capsule types. Defaults to `8`.
         conv_types: Two ints. Types of the two ConvCaps. Defaults to `(16, 16)`.
@@ -42,9 +42,6 @@ def em_capsnet(
             `EMRouting(2, inverse_temperature=0.03, epsilon=0.01)`: with three
             iterations, or the least variance of the paper's form, 1e-9, it
             hardly learns in a short training.
-        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
-            `False`.
-        name: String. Defaults to `"em_capsnet"`.
 
     Returns:
         As `dr_capsnet`, with activations as its lengths.

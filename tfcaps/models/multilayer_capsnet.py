@@ -37,9 +37,9 @@ def multilayer_capsnet(
     published; here they are a convolution of `16 * 8` channels and depthwise
     PrimaryCaps that see the whole map.
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
-        input_shape: Rows, columns and channels of an image.
-        num_classes: Int. Number of classes.
         capsules: Ints. Capsules of the primary and the hidden layers. Defaults
             to `(16, 16, 16, 16)`.
         dim: Int. Components of every capsule. Defaults to `8`.
@@ -47,9 +47,6 @@ def multilayer_capsnet(
         routing: Routing of all layers, see `tfcaps.routing.get`. Defaults to
             `DynamicRouting(gradient="full")`: layers upon layers learn less if
             couplings are constants of the backward pass.
-        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
-            `False`.
-        name: String. Defaults to `"multilayer_capsnet"`.
 
     Returns:
         As `dr_capsnet`.

@@ -41,10 +41,11 @@ def parts_capsnet(
     only the few that agree with a class are in its tree.
     `tfcaps.rem.receptive_fields` returns where they look.
 
+    Arguments that are not listed are those of `dr_capsnet`.
+
     Args:
         input_shape: Rows, columns and channels of an image; at least 16x16
             leaves a grid of 4x4.
-        num_classes: Int. Number of classes.
         filters: Ints. Channels of the convolutions. Defaults to `(16, 32)`.
         strides: Ints. Their steps, as many. Defaults to `1` for the first one,
             which keeps the size of the image, and `2` for the others.
@@ -58,9 +59,6 @@ def parts_capsnet(
             orphan of 0.055.
         share: Sharing of transformations, see `ClassCaps`. Defaults to
             `"type"`.
-        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
-            `False`.
-        name: String. Name of the model. Defaults to `"parts_capsnet"`.
 
     Returns:
         As `dr_capsnet`.

@@ -6,18 +6,17 @@ from tfcaps.graphs import encoder
 from tfcaps.ops import quantize
 from tfcaps.rem.compaction.compact import compact
 from tfcaps.rem.evaluation.evaluate import Evaluator as Evaluator
+from tfcaps.rem.evaluation.evaluate import Report as Report
 from tfcaps.rem.evaluation.evaluate import evaluate
 from tfcaps.rem.evaluation.faithfulness import (
     Faithfulness as Faithfulness,
 )
-from tfcaps.rem.evaluation.faithfulness import faithfulness
+from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
 from tfcaps.rem.evaluation.levels import LevelSearch as LevelSearch
 from tfcaps.rem.evaluation.levels import find_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import TreesOnParts as TreesOnParts
 from tfcaps.rem.evaluation.named_parts import named_parts, trees_on_parts
-from tfcaps.rem.evaluation.report import Report as Report
-from tfcaps.rem.evaluation.silencing import tree_lengths
 from tfcaps.rem.maps import coupling_maps, explanation
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
@@ -27,11 +26,11 @@ from tfcaps.rem.parse.couplings import (
     quantize_couplings,
 )
 from tfcaps.rem.parse.dictionary import CouplingDictionary
-from tfcaps.rem.parse.parse_tree import Edge as Edge
-from tfcaps.rem.parse.parse_tree import ParseTree as ParseTree
 from tfcaps.rem.parse.parts import blueprints, part_pictures
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields as ReceptiveFields
 from tfcaps.rem.parse.receptive_fields import receptive_fields
+from tfcaps.rem.parse.trees import Edge as Edge
+from tfcaps.rem.parse.trees import ParseTree as ParseTree
 from tfcaps.rem.parse.trees import Trees, iter_trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.low_magnitude import prune_low_magnitude

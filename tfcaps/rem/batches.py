@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.rem.finite import check_finite, check_images, check_weights
+from tfcaps.rem.finite import check_finite, check_images
 
 Array = NDArray[Any]
 
@@ -103,48 +103,6 @@ def labelled_batches(
         _check_shape(whole.shape, shape)
     batches, count = batches_of(dataset, batch_size)
     return _pairs(batches, shape, need_labels), count
-
-
-def images_of(data: Any, model: keras.Model, batch_size: int = 256) -> Array:
-    """Returns all images of data as one array.
-
-    Args:
-        data: As in `batches_of`; labels are not looked at.
-        model: The network that they are for.
-        batch_size: As in `batches_of`.
-    """
-    pairs, _ = labelled_batches(data, batch_size, model, need_labels=False)
-    parts = [images for images, _ in pairs]
-    if not parts:
-        raise ValueError(NO_SAMPLES)
-    return np.concatenate(parts)
-
-
-def predict_batches(
-    model: keras.Model, data: Any, batch_size: int
-) -> Iterator[Any]:
-    """Yields a model's outputs for each batch of images.
-
-    Args:
-        model: A functional model of one input.
-        data: Images as in `batches_of`.
-        batch_size: Int, at least 1. Most images in a batch cut from arrays.
-
-    Raises:
-        ValueError: If there are no images, the batch size is below 1, or an
-            output is not finite.
-    """
-    check_weights(model.weights)  # a ReLU may make zeros of what is no number
-    empty = True
-    pairs, _ = labelled_batches(data, batch_size, model, need_labels=False)
-    for images, _ in pairs:
-        if len(images):
-            empty = False
-            yield predict(model, images)
-    if empty:
-        raise ValueError(
-            "There must be at least one image. Received: 0 images."
-        )
 
 
 def predict(model: keras.Model, inputs: Any) -> Any:

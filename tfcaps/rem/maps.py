@@ -1,6 +1,5 @@
 """Maps of where a class looks, by the couplings with it, and their quality."""
 
-import math
 from typing import Any
 
 import keras
@@ -9,18 +8,13 @@ from keras import ops
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
-from tfcaps.layers import ClassCaps
+from tfcaps.graphs import encoder
 from tfcaps.ops import Tensor, longest, towards_class
-from tfcaps.rem.batches import images_of
 from tfcaps.rem.labels import chosen_classes
-from tfcaps.rem.parse.couplings import show_last, shown_outputs
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
-from tfcaps.rem.parse.trees import Trees, iter_trees
+from tfcaps.rem.parse.trees import TreeNetwork, Trees, trees
 
 Array = NDArray[Any]
-
-_ALIGN = ("field", "grid")
 
 
 def saliency_map(
@@ -29,19 +23,18 @@ def saliency_map(
     image_shape: tuple[int, int],
     *,
     centres: ArrayLike | None = None,
-    align: str = "field",
 ) -> Tensor:
     """Returns a map of the places of the children of a class.
 
     `E_mn = mean_t a_mnt c_mnt`, enlarged to the image bilinearly.
 
-    With `align="field"` the value `E_mn` is drawn at the centre of what these
-    children see, and pixels between centres are interpolated. Beyond the
-    outermost centres the map falls to 0 within one step of the grid, so that a
-    child there counts no more than one in the middle. (Along an axis of one
-    position the map is constant.)
+    The value `E_mn` is drawn at the centre of what these children see, and
+    pixels between centres are interpolated. Beyond the outermost centres the
+    map falls to 0 within one step of the grid, so that a child there counts no
+    more than one in the middle. (Along an axis of one position the map is
+    constant.)
 
-    `align="grid"` is the paper's: the grid is stretched over the whole image,
+    Without centres the grid is stretched over the whole image, as in the paper,
     so that the first child lies in the corner, wherever it looks. After
     convolutions without padding this is off by some pixels: the cells of a
     window of 17 pixels that moves by 2 are at pixels 8, 10, ..., 18 of 28, but
@@ -55,16 +48,13 @@ def saliency_map(
         centres: Row and column `[h, w, 2]` in the image of each position, in
             pixels, the first of which is at 0; as in `receptive_fields`.
             Rows must depend on rows alone, columns on columns, and both
-            increase. Defaults to `None`, not known, for which the grid is
-            stretched.
-        align: `"field"` or `"grid"`. Defaults to `"field"`.
+            increase. Defaults to `None`, for which the grid is stretched.
 
     Returns:
         Tensor `[b, rows, columns]`.
 
     Raises:
-        ValueError: If `align` is unknown, or `centres` are not those of such a
-            grid.
+        ValueError: If `centres` are not those of such a grid.
 
     Example:
 
@@ -77,9 +67,8 @@ def saliency_map(
     References:
         - "Capsule Networks Do Not Need to Model Everything", eq. 16
     """
-    _check_align(align)
     grid = ops.mean(activations * couplings, axis=-1, keepdims=True)
-    if align == "field" and centres is not None:
+    if centres is not None:
         places = _places(centres, tuple(grid.shape[1:3]))
         rows, columns = (
             ops.convert_to_tensor(_weights(along, side), grid.dtype)
@@ -96,14 +85,6 @@ def saliency_map(
     return ops.squeeze(enlarged, axis=-1)
 
 
-def _check_align(align: str) -> None:
-    """Raises `ValueError` if `align` is unknown."""
-    if align not in _ALIGN:
-        raise ValueError(
-            f"`align` must be one of {_ALIGN}. Received: align={align!r}."
-        )
-
-
 def _places(
     centres: ArrayLike, grid: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -118,8 +99,7 @@ def _places(
     raise ValueError(
         f"`centres` must be [{grid[0]}, {grid[1]}, 2], rows and columns of a "
         "grid that run downwards and to the right. Received: centres of shape "
-        f"{centres.shape}. Use those of `tfcaps.rem.receptive_fields`, or "
-        '`align="grid"`.'
+        f"{centres.shape}. Use those of `tfcaps.rem.receptive_fields`."
     )
 
 
@@ -134,7 +114,7 @@ def _weights(places: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     return np.stack([np.interp(pixels, around, one) for one in each], axis=-1)
 
 
-def explanation(model: keras.Model, *, align: str = "field") -> keras.Model:
+def explanation(model: keras.Model) -> keras.Model:
     """Returns a model that shows why a class was predicted.
 
     It shares the layers, and so the weights, of `model`. The saliency map
@@ -144,9 +124,6 @@ def explanation(model: keras.Model, *, align: str = "field") -> keras.Model:
 
     Args:
         model: As in `capsule_outputs`.
-        align: `"field"` draws each child where it looks, see
-            `receptive_fields`; `"grid"` stretches the grid of children over the
-            image, as in the paper. See `saliency_map`. Defaults to `"field"`.
 
     Returns:
         A functional model from images to a dict: `lengths` `[b, j]`, `classes`
@@ -157,75 +134,42 @@ def explanation(model: keras.Model, *, align: str = "field") -> keras.Model:
         position.
 
     Raises:
-        ValueError: If the model has no routed layer, the last one does not make
-            classes, or `align` is unknown.
+        ValueError: If the model has no routed layer, or the last one does not
+            make classes.
     """
-    _check_align(align)
     model = encoder(model)
-    layer = last_routed_layer(model)
-    shown: dict[str, Tensor] = {}
-    copy = clone_with_call(model, show_last(model, shown))
-    outputs = shown_outputs(copy, shown)
-    if len(outputs["couplings"].shape) != 3:
-        raise ValueError(
-            f"The last routed layer of {model.name!r} is a "
-            f"{type(layer).__name__}, whose children differ from window to "
-            "window. An explanation needs class capsules, such as "
-            "`tfcaps.layers.ClassCaps`, at the end."
+    network = TreeNetwork(model)
+    known = network.model.output
+    classes = longest(known["lengths"])
+    towards = towards_class(known["couplings"], classes)
+    towards = ops.cast(towards, "float32")
+    outputs = {
+        "lengths": known["lengths"],
+        "classes": classes,
+        "couplings": towards,
+        "poses": network.poses,
+    }
+    if network.fields is not None:
+        outputs["saliency"] = Saliency(network.fields)(
+            known["activations"], towards
         )
-    towards = TowardsClass(name="towards_class", dtype="float32")
-    classes, couplings = towards(outputs["lengths"], outputs["couplings"])
-    outputs |= {"classes": classes, "couplings": couplings}
-    children = shown["children"]
-    grid: tuple[int, ...] = ()
-    if isinstance(layer, ClassCaps):
-        grid = layer.children_shape(children.shape)
-    if math.prod(grid[:-1]) > 1 and len(model.inputs[0].shape) == 4:
-        centres = None
-        if align == "field":
-            centres = receptive_fields(model).centres
-        saliency = Saliency(layer, copy.inputs[0].shape[1:3], centres)
-        outputs["saliency"] = saliency(
-            couplings, children, shown.get("activations")
-        )
-    return keras.Model(copy.input, outputs, name=model.name)
-
-
-class TowardsClass(keras.layers.Layer):
-    """Picks each sample's couplings towards the longest class."""
-
-    def call(self, lengths: Tensor, couplings: Tensor) -> tuple[Tensor, Tensor]:
-        classes = ops.cast(longest(lengths), "int32")
-        return classes, towards_class(couplings, classes)
+    return keras.Model(network.model.input, outputs, name=model.name)
 
 
 class Saliency(keras.layers.Layer):
-    """Draws the saliency map of the children of a `ClassCaps`."""
+    """Draws `saliency_map` inside of a model, with constants of its own."""
 
-    def __init__(
-        self,
-        layer: Any,
-        image_shape: tuple[int, int],
-        centres: NDArray[Any] | None,
-    ):
+    def __init__(self, fields: ReceptiveFields):
         super().__init__(name="saliency", dtype="float32")
-        self.layer = layer
-        self.image_shape = image_shape
-        self.centres = centres
+        self.fields = fields
 
-    def call(
-        self,
-        couplings: Tensor,
-        children: Tensor,
-        activations: Tensor | None = None,
-    ) -> Tensor:
-        voting = self.layer.voting_activations(children, activations)
-        grid = (-1, *self.layer.children_shape(children.shape))
+    def call(self, activations: Tensor, couplings: Tensor) -> Tensor:
+        grid = (-1, *self.fields.grid)
         return saliency_map(
-            ops.reshape(voting, grid),
+            ops.reshape(activations, grid),
             ops.reshape(couplings, grid),
-            self.image_shape,
-            centres=self.centres,
+            self.fields.image_shape,
+            centres=self.fields.centres,
         )
 
 
@@ -234,7 +178,6 @@ def coupling_maps(
     images: Array,
     classes: ArrayLike | None = None,
     *,
-    align: str = "field",
     batch_size: int = 256,
 ) -> Array:
     """Returns maps of where a class looks, by the couplings towards it.
@@ -248,7 +191,6 @@ def coupling_maps(
             `tfcaps.rem.evaluate`, whose labels are not looked at.
         classes: Class of each image, `[n]` or one-hot. Defaults to the
             predicted one.
-        align: As in `explanation`. Defaults to `"field"`.
         batch_size: Int. Most images in a batch. Defaults to `256`.
 
     Returns:
@@ -266,7 +208,6 @@ def coupling_maps(
     >>> coupling_maps(model, np.zeros((2, 12, 12, 1), "float32"), [0, 2]).shape
     (2, 12, 12)
     """
-    _check_align(align)
     fields = receptive_fields(model)
     if fields.grid[:2] == (1, 1):
         raise ValueError(
@@ -274,28 +215,19 @@ def coupling_maps(
             f"position in them. Received: {model.name!r}, where they have "
             "none."
         )
-    chosen = None
-    if classes is not None:
-        network = encoder(model)
-        images = images_of(images, network)
-        number = int(network.output.shape[1])
-        chosen = chosen_classes(classes, len(images), number)
-    maps, start = [], 0
-    for part in iter_trees(model, images, batch_size=batch_size):
-        of_part = chosen
-        if chosen is not None:
-            of_part = chosen[start : start + len(part)]
-        maps.append(tree_maps(part, fields, of_part, align=align))
-        start += len(part)
-    return np.concatenate(maps)
+    found = trees(
+        model, images, couplings=classes is not None, batch_size=batch_size
+    )
+    if classes is None:
+        return tree_maps(found, fields)
+    chosen = chosen_classes(classes, *found.lengths.shape)
+    return tree_maps(found, fields, chosen)
 
 
 def tree_maps(
     trees: Trees,
     fields: ReceptiveFields,
     classes: Array | None = None,
-    *,
-    align: str = "field",
 ) -> Array:
     """Returns `coupling_maps` from the trees of the images.
 
@@ -303,7 +235,6 @@ def tree_maps(
         trees: Trees of `n` images.
         fields: The receptive fields of the children.
         classes: As in `coupling_maps`, `[n]`.
-        align: As in `coupling_maps`.
     """
     couplings = trees.towards
     if classes is not None:
@@ -315,7 +246,6 @@ def tree_maps(
         ops.convert_to_tensor(couplings.reshape(grid)),
         fields.image_shape,
         centres=fields.centres,
-        align=align,
     )
     return ops.convert_to_numpy(maps)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.graphs import clone_with_call, functional, without_couplings
+from tfcaps.graphs import calls_of, functional, without_couplings
 from tfcaps.layers import (
     ClassCaps,
     CompactCaps,
@@ -19,7 +19,7 @@ from tfcaps.layers import (
     PrimaryCaps,
     PrimaryMatrixCaps,
 )
-from tfcaps.rem.parse.with_couplings import WithCouplings
+from tfcaps.rem.parse.couplings import WithCouplings
 
 # Of one image: the batch comes first.
 Shape = tuple[int | None, ...]
@@ -84,27 +84,14 @@ def multiply_adds(model: keras.Model) -> MultiplyAdds:
     """
     per_layer: dict[str, int] = {}
     uncounted: list[str] = []
-    for layer, shapes in called(functional(without_couplings(model))):
-        count = of_layer(layer, shapes[0]) if shapes else 0
+    _, calls = calls_of(functional(without_couplings(model)))
+    for layer, inputs, *_ in calls:
+        count = of_layer(layer, tuple(inputs[0].shape)) if inputs else 0
         if count is None:
             uncounted.append(layer.name)
         elif count:
             per_layer[layer.name] = per_layer.get(layer.name, 0) + count
     return MultiplyAdds(per_layer, tuple(dict.fromkeys(uncounted)))
-
-
-def called(model: keras.Model) -> list[tuple[Any, list[Shape]]]:
-    """Returns each layer that a model calls, and the shapes of its inputs."""
-    calls: list[tuple[Any, list[Shape]]] = []
-
-    def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = keras.tree.flatten((args, kwargs))
-        given = [x for x in tensors if isinstance(x, keras.KerasTensor)]
-        calls.append((layer, [tuple(tensor.shape) for tensor in given]))
-        return layer(*args, **kwargs)
-
-    clone_with_call(model, record)
-    return calls
 
 
 def of_layer(layer: Any, shape: Shape) -> int | None:
@@ -131,35 +118,18 @@ def of_layer(layer: Any, shape: Shape) -> int | None:
     return count(layer, (1, *shape[1:]))
 
 
-def _positions(layer: Any, shape: Shape) -> int:
-    """Returns at how many positions the windows of a convolution stand."""
-    output = layer.compute_output_shape(shape)
-    is_last = layer.data_format == "channels_last"
-    return _product(output[1:-1] if is_last else output[2:])
-
-
 def _product(sizes: Sequence[int | None]) -> int:
     return math.prod(size or 0 for size in sizes)
 
 
-def _convolution(layer: Any, shape: Shape) -> int:
-    return _positions(layer, shape) * _product(layer.kernel.shape)
-
-
-def _transposed(layer: Any, shape: Shape) -> int:
-    is_last = layer.data_format == "channels_last"
-    inputs = shape[1:-1] if is_last else shape[2:]
-    return _product(inputs) * _product(layer.kernel.shape)
-
-
-def _separable(layer: Any, shape: Shape) -> int:
-    kernels = layer.depthwise_kernel, layer.pointwise_kernel
-    each = sum(_product(kernel.shape) for kernel in kernels)
-    return _positions(layer, shape) * each
-
-
-def _dense(layer: Any, shape: Shape) -> int:
-    return _product(shape[1:-1]) * _product(layer.kernel.shape)
+def _kernels(layer: Any, shape: Shape) -> int:
+    """Counts layers whose weights are used anew at each position."""
+    if not isinstance(layer, (keras.layers.Dense, *_TRANSPOSED)):
+        shape = layer.compute_output_shape(shape)
+    is_last = getattr(layer, "data_format", "channels_last") == "channels_last"
+    positions = _product(shape[1:-1] if is_last else shape[2:])
+    kernels = [w for w in layer.weights if len(w.shape) > 1]
+    return positions * sum(_product(kernel.shape) for kernel in kernels)
 
 
 def _primary(layer: Any, shape: Shape) -> int:
@@ -172,7 +142,7 @@ def _primary(layer: Any, shape: Shape) -> int:
 def _of_two(first: str, second: str) -> "_Count":
     """Returns a function that counts two convolutions inside a layer."""
     return lambda layer, shape: sum(
-        _convolution(getattr(layer, name), shape) for name in (first, second)
+        _kernels(getattr(layer, name), shape) for name in (first, second)
     )
 
 
@@ -210,7 +180,7 @@ def _conv_caps(layer: Any, shape: Shape) -> int:
 def _conv_caps_3d(layer: Any, shape: Shape) -> int:
     batch, rows, columns, types, components = shape
     depth = (batch, rows, columns, layer.depth or components)
-    votes = _product((types, _convolution(layer.conv, depth)))
+    votes = _product((types, _kernels(layer.conv, depth)))
     *grid, num_types, dim = layer.compute_output_shape(shape)
     parents = _product((*grid, num_types, dim))
     return votes + (types or 0) * parents * int(layer.routing.vote_passes)
@@ -227,7 +197,14 @@ def _of_any(layer: Any, shape: Shape) -> int:
 
 
 _Count = Callable[[Any, Shape], int]
-_keras = keras.layers
+_TRANSPOSED = tuple(
+    getattr(keras.layers, f"Conv{axes}DTranspose") for axes in (1, 2, 3)
+)
+_OF_KERNELS = tuple(
+    getattr(keras.layers, name)
+    for name in "Dense Conv1D Conv2D Conv3D DepthwiseConv1D DepthwiseConv2D "
+    "SeparableConv1D SeparableConv2D".split()
+)
 
 # The first that fits; subclasses stand before their bases.
 _COUNTS: tuple[tuple[Any, _Count], ...] = (
@@ -242,24 +219,5 @@ _COUNTS: tuple[tuple[Any, _Count], ...] = (
     # Without what is asked beside its outputs.
     (WithCouplings, lambda layer, shape: _of_any(layer.layer, shape)),
     (keras.Model, lambda model, _: multiply_adds(model).total),
-    ((_keras.SeparableConv1D, _keras.SeparableConv2D), _separable),
-    (
-        (
-            _keras.Conv1DTranspose,
-            _keras.Conv2DTranspose,
-            _keras.Conv3DTranspose,
-        ),
-        _transposed,
-    ),
-    (
-        (
-            _keras.Conv1D,
-            _keras.Conv2D,
-            _keras.Conv3D,
-            _keras.DepthwiseConv1D,
-            _keras.DepthwiseConv2D,
-        ),
-        _convolution,
-    ),
-    (_keras.Dense, _dense),
+    ((*_OF_KERNELS, *_TRANSPOSED), _kernels),
 )

@@ -32,11 +32,6 @@ _SCALES = (0.8, 1.2)  # drawn for rows and for columns
 def load(mnist: Data, data_dir: str | None, validation: float) -> Data:
     """Loads affNIST's test set, with expanded MNIST for training.
 
-    Args:
-        mnist: MNIST, nothing held out.
-        data_dir: Folder with `test.mat` of the transformed digits.
-        validation: Not 0 to have a validation set.
-
     Raises:
         UserError: If there is no such file or it is something else.
     """

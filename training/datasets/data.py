@@ -27,7 +27,6 @@ class Data:
         others: Further test sets by name, such as `familiar` viewpoints.
         masks: What the pixels of the test images belong to, or `None` if that
             is not known.
-        validation_masks: The same of the validation images.
         left_out: A sentence for each file that could not be read.
     """
 
@@ -38,7 +37,6 @@ class Data:
     class_names: tuple[str, ...]
     others: Mapping[str, Split] = dataclasses.field(default_factory=dict)
     masks: Masks | None = None
-    validation_masks: Masks | None = None
     left_out: tuple[str, ...] = ()
 
     @property
@@ -68,12 +66,8 @@ class Data:
             for split in self._splits()
         }
         few = self._each(lambda split: split.take(rows[id(split)]))
-        return dataclasses.replace(
-            few,
-            masks=self.masks and self.masks[rows[id(self.test)]],
-            validation_masks=self.validation_masks
-            and self.validation_masks[rows[id(self.validation)]],
-        )
+        masks = self.masks and self.masks[rows[id(self.test)]]
+        return dataclasses.replace(few, masks=masks)
 
     def resized(self, size: int) -> "Data":
         """Returns the images with so many rows and columns, bilinear.
@@ -109,7 +103,6 @@ class Data:
             validation=change(self.validation),
             others={k: change(split) for k, split in self.others.items()},
             masks=None,
-            validation_masks=None,
         )
 
 

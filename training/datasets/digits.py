@@ -9,11 +9,7 @@ _TEST_SHARE = 0.5  # 90 samples a class: entropies up to 6.5 bits
 
 
 def load(data_dir: str | None = None, validation: float = 0.0) -> Data:
-    """Reads them; half of each class is for testing.
-
-    Returns:
-        Images `[n, 8, 8, 1]`, float in [0, 1].
-    """
+    """Reads them; half of each class is for testing."""
     check_installed(data="sklearn")
     from sklearn.datasets import load_digits
 

@@ -9,8 +9,7 @@ stands anywhere. One to three loose parts of the same kinds lie around it, at
 least `LOOSE_GAP` pixels away; they mean nothing.
 
 Images are drawn by a fixed seed, the same on every machine. Masks of the
-figure, of its parts and of the loose parts come with the images for validation
-and test.
+figure, of its parts and of the loose parts come with the test images.
 
 `figures_of_four` are others: four slots and six kinds, of which every class has
 four. What was chosen on `figures` is tried on them. In `figures_repeated` every
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.datasets.data import Arrays, Data, checked, held_out
+from training.datasets.data import Arrays, Data, checked
 from training.datasets.masks import Masks
 
 Array = NDArray[Any]
@@ -133,21 +132,13 @@ def generate(
 ) -> Data:
     """Makes the data set.
 
-    Args:
-        data_dir: Not used.
-        validation: Share of the training images that is held out.
-        design: Name of the set of figures.
-        seed: Draws other images of the same figures.
-        train: Number of training images, those held out among them.
-        test: Number of test images.
-
     Returns:
         Images `[n, 32, 32, 1]`, uint8, with masks, kinds and centres of the
         parts. A class is called by its upper row and its lower one, such as
         `bar disc / triangle ring square`.
     """
     seeds = {part: first + _APART * seed for part, first in _SEEDS.items()}
-    seen, masks = draw(train, seeds["train"], design)
+    seen, _ = draw(train, seeds["train"], design)
     unseen, test_masks = draw(test, seeds["test"], design)
     names = [
         " / ".join(
@@ -157,12 +148,7 @@ def generate(
     ]
     data = checked(design, seen, unseen, names)
     data = dataclasses.replace(data, masks=test_masks)
-    if not validation:
-        return data
-    _, held = held_out(data.train.labels, validation)
-    return dataclasses.replace(
-        data.with_validation(validation), validation_masks=masks[held]
-    )
+    return data.with_validation(validation)
 
 
 def draw(

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from cli import UserError
-from training.datasets.data import Arrays, Data, checked, held_out
+from training.datasets.data import Arrays, Data, checked
 from training.datasets.masks import Masks
 
 Array = NDArray[Any]
@@ -147,17 +147,12 @@ def generate(
         UserError: If the package `kanjivg` is not installed.
     """
     seeds = {part: first + _APART * seed for part, first in _SEEDS.items()}
-    seen, masks = draw(train, seeds["train"])
+    seen, _ = draw(train, seeds["train"])
     tested, test_masks = draw(test, seeds["test"])
     names = [read(character).name for character in CHARACTERS]
     data = checked("kanji", seen, tested, names)
     data = dataclasses.replace(data, masks=test_masks)
-    if not validation:
-        return data
-    _, held = held_out(data.train.labels, validation)
-    return dataclasses.replace(
-        data.with_validation(validation), validation_masks=masks[held]
-    )
+    return data.with_validation(validation)
 
 
 def unseen(seed: int = 0, count: int = 1000) -> tuple[Arrays, Masks]:

@@ -28,12 +28,6 @@ _VALIDATION_SEED = 43
 def generate(mnist: Data, data_dir: str | None, validation: float) -> Data:
     """Makes MultiMNIST.
 
-    Args:
-        mnist: MNIST, nothing held out.
-        data_dir: Not used.
-        validation: Share of the training digits that make the validation
-            images, one for each.
-
     Returns:
         Images `[n, 36, 36, 1]`. The training part has single digits and their
         labels `[n]`; the labels of the others are two-hot, `[n, 10]`, and the
@@ -57,7 +51,7 @@ def generate(mnist: Data, data_dir: str | None, validation: float) -> Data:
         images, labels = pairs.merged(shown, classes)
         return Split(Images(images), labels), masks
 
-    seen, held_masks = paired(held, _VALIDATION_SEED)
+    seen, _ = paired(held, _VALIDATION_SEED)
     tested, masks = paired(test, _TEST_SEED)
     return dataclasses.replace(
         split,
@@ -66,5 +60,4 @@ def generate(mnist: Data, data_dir: str | None, validation: float) -> Data:
         validation=seen,
         test=tested,
         masks=masks,
-        validation_masks=held_masks,
     )

@@ -12,9 +12,8 @@ import csv
 import dataclasses
 import hashlib
 import os
-import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -30,10 +29,7 @@ from training.progress import progress
 PARTS = ("train", "validation", "test")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _FEWEST_SHOWN = 1000  # pictures whose reading has a progress bar
-_SEPARATORS = ";|"  # between several labels of a picture
 _ONE_CLASS = "picture has one class; several labels for one are not supported."
-
-# ---------------------------------------------------------------------- arrays
 
 
 def npz(path: Path) -> Data:
@@ -48,22 +44,19 @@ def npz(path: Path) -> Data:
                     f"{path} must have the arrays {', '.join(_ARRAYS)}; "
                     f"it has {', '.join(names) or 'none'}."
                 )
-            parts = [arrays[name] for name in _ARRAYS]
+            x_train, y_train, x_test, y_test = (arrays[n] for n in _ARRAYS)
+            return checked(
+                path.stem, (x_train, y_train), (x_test, y_test), None
+            )
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
-    except MemoryError as error:
-        raise UserError(
-            f"{path} says that its arrays need more memory than there is: "
-            f"{error}."
-        ) from error
-    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
+    except (
+        *(AttributeError, OSError, ValueError, EOFError, MemoryError),
+        *(BadZipFile, zlib.error),
+    ) as error:
         raise UserError(f"{path} is not a readable .npz file: {error}.") from (
             error
         )
-    if not all(isinstance(part, np.ndarray) for part in parts):
-        raise UserError(f"{path} has members that are no arrays.")
-    x_train, y_train, x_test, y_test = parts
-    return checked(path.stem, (x_train, y_train), (x_test, y_test), None)
 
 
 # ----------------------------------------------------- which pictures there are
@@ -148,21 +141,27 @@ def list_pictures(path: Path) -> Listing:
             a folder nothing is refused here.
     """
     if not path.is_dir():
-        return _of_csv(path)
-    folders = sorted(
-        p for p in path.iterdir() if p.is_dir() and not _is_hidden(p.name)
-    )
-    pictures, left_out = [], []
+        pictures = tuple(_of_csv(path))
+        return Listing(
+            path, pictures, tuple(sorted({p.label for p in pictures}))
+        )
+    folders = [p for p in sorted(path.iterdir()) if p.is_dir()]
+    folders = [p for p in folders if not _is_hidden(p.name)]
+    found: list[Picture] = []
+    left_out = []
     for folder in folders:
-        files = pixels.files_in(folder)
-        pictures += [Picture(file, folder.name) for file in files]
-        left_out += [
-            f"{deeper} and what else is in {deeper.parent}: pictures must "
-            f"stand in {folder} itself."
-            for deeper in (_deeper(folder) if files else ())
-        ]
+        for deeper, inside, _ in os.walk(folder):
+            inside[:] = sorted(n for n in inside if not _is_hidden(n))
+            files = pixels.files_in(Path(deeper))
+            if Path(deeper) == folder:
+                found += [Picture(file, folder.name) for file in files]
+            elif files:
+                left_out.append(
+                    f"{files[0]} and what else is in {deeper}: pictures must "
+                    f"stand in {folder} itself, or be listed in a CSV file."
+                )
     names = tuple(p.name for p in folders)
-    return Listing(path, tuple(pictures), names, tuple(left_out))
+    return Listing(path, tuple(found), names, tuple(left_out))
 
 
 def _is_hidden(name: str) -> bool:
@@ -170,18 +169,25 @@ def _is_hidden(name: str) -> bool:
     return name[0] == "." or name == "__MACOSX"
 
 
-def _deeper(folder: Path) -> Iterator[Path]:
-    """Yields the first picture of each folder inside a class folder."""
-    for path, folders, _ in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _is_hidden(name))
-        if Path(path) != folder:
-            yield from pixels.files_in(Path(path))[:1]
-
-
-def _of_csv(path: Path) -> Listing:
+def _of_csv(path: Path) -> Iterator[Picture]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            pictures = tuple(_rows(path, file))
+            rows = csv.reader(file, strict=True)
+            columns = [name.strip() for name in next(rows, [])]
+            if not {"file", "label"} <= set(columns):
+                raise UserError(
+                    f"{path} must have the columns file and label, named in "
+                    "its first line and separated by commas; it has "
+                    f"{', '.join(columns)}."
+                )
+            for row in filter(None, rows):
+                where = f"{path}, line {rows.line_num}"
+                if len(row) != len(columns):
+                    raise UserError(
+                        f"{where} must have {len(columns)} cells, as the first "
+                        "line has; put a name with a comma into quotes."
+                    )
+                yield _of_row(dict(zip(columns, row, strict=True)), path, where)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
     except UnicodeDecodeError as error:
@@ -192,40 +198,22 @@ def _of_csv(path: Path) -> Listing:
         raise UserError(f"{path} is not a readable CSV file: {error}.") from (
             error
         )
-    names = sorted({picture.label for picture in pictures})
-    return Listing(path, pictures, tuple(names))
 
 
-def _rows(path: Path, lines: Iterable[str]) -> Iterator[Picture]:
-    rows = csv.DictReader(lines, strict=True)
-    columns = [name.strip() for name in rows.fieldnames or ()]
-    if not {"file", "label"} <= set(columns):
+def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
+    cells = {"split": "train"} | {k: v.strip() for k, v in cells.items()}
+    for name in ("file", "label", "split"):
+        if not cells[name]:
+            raise UserError(f"{where} has no {name}.")
+    label, part = cells["label"], cells["split"]
+    if ";" in label or "|" in label:
+        raise UserError(f"{where} has the labels {label!r}; a {_ONE_CLASS}")
+    if part not in PARTS:
         raise UserError(
-            f"{path} must have the columns file and label, named in its first "
-            f"line and separated by commas; it has {', '.join(columns)}."
+            f"{where} has the split {part!r}; it must be one of "
+            f"{', '.join(PARTS)}."
         )
-    rows.fieldnames = columns
-    for row in rows:
-        where = f"{path}, line {rows.line_num}"
-        # Too many cells are under `None`, those that are missing are `None`.
-        if None in row or None in row.values():
-            raise UserError(
-                f"{where} must have {len(columns)} cells, as the first line "
-                "has; put a name with a comma into quotes."
-            )
-        cells = {name: cell.strip() for name, cell in row.items()}
-        for name in {"file", "label", "split"} & set(columns):
-            if not cells[name]:
-                raise UserError(f"{where} has no {name}.")
-        label, part = cells["label"], cells.get("split", "train")
-        if any(separator in label for separator in _SEPARATORS):
-            raise UserError(f"{where} has the labels {label!r}; a {_ONE_CLASS}")
-        if part not in PARTS:
-            raise UserError(
-                f"{where} has the split {part!r}; it must be one of "
-                f"{', '.join(PARTS)}."
-            )
-        yield Picture(path.parent / cells["file"], label, part, where)
+    return Picture(path.parent / cells["file"], label, part, where)
 
 
 def _check(found: Listing) -> None:
@@ -244,19 +232,12 @@ def _check(found: Listing) -> None:
     for name in found.class_names:
         place = f"{source}: the class {name!r}"
         if counts[name] < 2:
-            folder = source / name
             why = f" ({', '.join(pixels.SUFFIXES)})."
-            if folder.is_dir() and (deeper := next(_deeper(folder), None)):
-                why = (
-                    ". There are some in folders inside it, such as "
-                    f"{deeper}, which are not looked at: put them into "
-                    f"{folder}, or list them in a CSV file."
-                )
-            elif found.left_out:
+            if found.left_out:
                 why = f" besides those left out: {found.left_out[-1]}"
             raise UserError(
-                f"{folder if is_folder else place} must have at least two "
-                f"images; it has {counts[name]}{why}"
+                f"{source / name if is_folder else place} must have at least "
+                f"two images; it has {counts[name]}{why}"
             )
         if name not in training:
             raise UserError(
@@ -265,7 +246,7 @@ def _check(found: Listing) -> None:
 
 
 def _unique(found: Listing, *, skip_broken: bool) -> Listing:
-    """Returns the listing with each picture once.
+    """Returns the listing with each picture once, by the bytes of its file.
 
     The second of a class would stand in training and test images.
 
@@ -273,8 +254,15 @@ def _unique(found: Listing, *, skip_broken: bool) -> Listing:
         UserError: If the same picture is of several classes, unless such
             pictures are to be left out.
     """
+    by_bytes = collections.defaultdict(list)
+    for picture in found.pictures:
+        with contextlib.suppress(OSError):
+            digest = hashlib.blake2b(picture.file.read_bytes()).digest()
+            by_bytes[digest].append(picture)
     sentences = {}
-    for first, *copies in _alike(found.pictures):
+    for first, *copies in by_bytes.values():
+        if not copies or pixels.header(first.file) is None:
+            continue
         strangers = [p for p in copies if p.label != first.label]
         if not strangers:
             for copy in copies:
@@ -288,18 +276,6 @@ def _unique(found: Listing, *, skip_broken: bool) -> Listing:
             raise UserError(f"{text} Leave one out, or both by --skip-broken.")
         sentences.update(dict.fromkeys((first, *copies), text))
     return found.without(sentences)
-
-
-def _alike(pictures: Iterable[Picture]) -> Iterator[list[Picture]]:
-    """Yields pictures whose files have the same bytes, where some have."""
-    by_bytes = collections.defaultdict(list)
-    for picture in pictures:
-        with contextlib.suppress(OSError):
-            digest = hashlib.blake2b(picture.file.read_bytes()).digest()
-            by_bytes[digest].append(picture)
-    for same in by_bytes.values():
-        if len(same) > 1 and pixels.header(same[0].file) is not None:
-            yield same
 
 
 # -------------------------------------------------------------- what they show
@@ -320,16 +296,6 @@ class Survey:
     pictures: tuple[Picture, ...]
     training: tuple[Picture, ...]
 
-    @property
-    def shorter_side(self) -> int:
-        """The median over images of the shorter side, in pixels."""
-        return int(np.median([min(size) for size in self.sizes]))
-
-    @property
-    def is_square(self) -> bool:
-        """Whether all images have one size, as many rows as columns."""
-        return len(set(self.sizes)) == len(set(self.sizes[0])) == 1
-
 
 def survey(path: Path) -> Survey | None:
     """Reads the headers of pictures, or returns `None` without any.
@@ -349,11 +315,7 @@ def survey(path: Path) -> Survey | None:
 
 
 def pictures(
-    path: Path,
-    size: int | None,
-    validation: float,
-    *,
-    skip_broken: bool = False,
+    path: Path, size: int | None, validation: float, *, skip_broken: bool
 ) -> Data:
     """Loads the pictures of a folder of class folders, or of a CSV file.
 
@@ -363,7 +325,6 @@ def pictures(
             one size.
         validation: Share of the training images that is held out.
         skip_broken: Leave out files that cannot be read, see `Data.left_out`.
-            Defaults to `False`, which refuses them.
     """
     found = list_pictures(path)
     _check(found)
@@ -380,46 +341,26 @@ def read(
     *,
     skip_broken: bool = False,
 ) -> Data:
-    """Reads the pictures of a listing, see `pictures`.
-
-    They lie in a temporary file, and not in memory.
-    """
-    lost = True
-    while lost:
-        _check(found)
-        rows = found.split(validation)
-        order = [found.pictures[k] for k in np.concatenate(rows)]
-        images, broken = _decode(order, size, skip=skip_broken)
-        labels = found.labels()
-        good = np.array([p not in broken for p in found.pictures])
-        left = [part[good[part]] for part in rows]
-        found = found.without(broken)
-        # A class may have lost all its pictures of a part: split without those.
-        lost = any(
-            set(labels[part]) != set(labels[whole])
-            for part, whole in zip(left, rows, strict=True)
-        )
-    ends = np.cumsum([len(part) for part in left])[:-1]
-    train, held, test = np.split(images, ends)
-    known, validated, tested = (labels[part] for part in left)
-    names = list(found.class_names)
+    """Reads the pictures of a listing, see `pictures`."""
+    _check(found)
+    images, broken = _decode(found.pictures, size, skip=skip_broken)
+    found = found.without(broken)
+    _check(found)
+    labels = found.labels()
+    train, held, test = (
+        (images[rows], labels[rows]) for rows in found.split(validation)
+    )
     return dataclasses.replace(
-        checked(name, (train, known), (test, tested), names),
-        validation=Split(Images(held), validated),
+        checked(name, train, test, list(found.class_names)),
+        validation=Split(Images(held[0]), held[1]),
         left_out=found.left_out,
     )
 
 
 def _decode(
-    order: Sequence[Picture], size: int | None, *, skip: bool
+    pictures: Sequence[Picture], size: int | None, *, skip: bool
 ) -> tuple[Array, dict[Picture, str]]:
-    """Decodes pictures one after another, into a temporary file.
-
-    Args:
-        order: The pictures.
-        size: Rows and columns that they get, or `None` where they have one
-            size.
-        skip: Leave out files that cannot be read, instead of an error.
+    """Decodes pictures one after another.
 
     Returns:
         Images `[n, h, w, c]`, with one channel if all are grey; and a sentence
@@ -427,57 +368,30 @@ def _decode(
     """
     import keras
 
-    shown = progress() if len(order) >= _FEWEST_SHOWN else 0
-    bar = keras.utils.Progbar(len(order), verbose=shown, unit_name="picture")
-    headers = [pixels.header(picture.file) for picture in order]
+    headers = [pixels.header(picture.file) for picture in pictures]
     grey = all(header.is_grey for header in headers if header is not None)
     broken: dict[Picture, str] = {}
-    first, size_text, shape, count = None, "", (1, 1, 1), 0
-    with contextlib.ExitStack() as stack:
+    images: list[Array] = []
+    shown = progress() if len(pictures) >= _FEWEST_SHOWN else 0
+    bar = keras.utils.Progbar(len(pictures), verbose=shown)
+    for picture in pictures:
+        bar.add(1)
         try:
-            file = stack.enter_context(tempfile.TemporaryFile())
-            for picture in order:
-                bar.add(1)
-                image = _read(picture, "L" if grey else "RGB", size, broken)
-                if picture in broken and not skip:
-                    raise UserError(
-                        f"{broken[picture]} To leave such files out, add "
-                        "--skip-broken."
-                    )
-                if image is None:
-                    continue
-                if first is None:
-                    first, size_text = picture, pixels.size(image)
-                    shape = image.reshape(*image.shape[:2], -1).shape
-                elif pixels.size(image) != size_text:
-                    raise UserError(
-                        f"all images must have one size: {picture} is "
-                        f"{pixels.size(image)}, {first} is {size_text}. Choose "
-                        "a size by --resize."
-                    )
-                file.write(image.tobytes())
-                count += 1
-            file.flush()
-            if not count:
-                return np.empty((0, *shape), np.uint8), broken
-            array = np.memmap(file, np.uint8, "r", shape=(count, *shape))
-        except OSError as error:
-            whole = len(order) * int(np.prod(shape)) / 2**30
+            image = pixels.read(picture.file, "L" if grey else "RGB", size)
+        except UserError as error:
+            where = f"{picture.where}: " if picture.where else ""
+            broken[picture] = f"{where}{error}"
+            if not skip:
+                raise UserError(
+                    f"{broken[picture]} To leave such files out, add "
+                    "--skip-broken."
+                ) from error
+            continue
+        images.append(image.reshape(*image.shape[:2], -1))
+        if images[-1].shape != images[0].shape:
             raise UserError(
-                f"decoded pictures need {whole:.1f} GiB in "
-                f"{tempfile.gettempdir()}: {error}. Name another folder by the "
-                "environment variable TMPDIR."
-            ) from error
-    return array, broken
-
-
-def _read(
-    picture: Picture, mode: str, size: int | None, broken: dict[Picture, str]
-) -> Array | None:
-    """Returns an image, or notes that it cannot be read."""
-    try:
-        return pixels.read(picture.file, mode, size)
-    except UserError as error:
-        where = f"{picture.where}: " if picture.where else ""
-        broken[picture] = f"{where}{error}"
-        return None
+                f"all images must have one size: {picture} is "
+                f"{pixels.size(images[-1])}, others are "
+                f"{pixels.size(images[0])}. Choose a size by --resize."
+            )
+    return np.array(images, np.uint8), broken

@@ -9,7 +9,7 @@ from tests.networks import of_capsules
 from tfcaps import rem
 from tfcaps.layers import ClassCaps
 from tfcaps.models import load_pretrained
-from tfcaps.rem.evaluation.faithfulness import _Study
+from tfcaps.rem.evaluation.faithfulness import Silencer
 from training.datasets import figures
 
 
@@ -36,13 +36,13 @@ def silenced(monkeypatch, lengths, draws=30):
     and those of the trees `[n, i]`.
     """
     model, data = of_pairs(lengths)
-    asked = []
+    asked, silence = [], Silencer.silence
 
-    def without(self, name, images, silenced):
+    def noted(self, taken, silenced, values):
         asked.append(silenced)
-        return 1.0, 1.0
+        return silence(self, taken, silenced, values)
 
-    monkeypatch.setattr(_Study, "without", without)
+    monkeypatch.setattr(Silencer, "silence", noted)
     rem.faithfulness(model, data, draws=draws)
     trees, _, _, _, others, longest, *_ = asked
     return others.reshape(len(lengths), draws, 12), longest, trees

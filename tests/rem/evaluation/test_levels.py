@@ -18,8 +18,6 @@ from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
 
 CANDIDATES = (11, 2, 5)
-# What is not looked at here.
-FEW = {"random_samples": 1, "stability_samples": 1}
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +41,9 @@ def search(model, data):
     return rem.find_levels(model, data, CANDIDATES, batch_size=25)
 
 
-def necessity(model, data, **few):
-    """Returns that of trees, silenced by zeros."""
-    return rem.faithfulness(model, data, **{**FEW, **few}).necessity["zero"]
+def empty_trees(model, data, *levels, **settings):
+    """Returns the share of images without a child in their tree."""
+    return np.mean(rem.trees(model, data, *levels, **settings).leaves == 0)
 
 
 @pytest.mark.slow
@@ -56,11 +54,10 @@ def test_rows_are_those_of_evaluate(model, data, search):
         report = rem.evaluate(model, data, row["levels"], batch_size=25)
         expected = report.to_dict()
         expected["t_score"] = pytest.approx(report.t_score, abs=SUMS)
-        rounded = rem.quantize_couplings(model, row["levels"])
-        expected["necessity"] = necessity(rounded, data)
+        expected["empty_trees"] = empty_trees(model, data, row["levels"])
         assert row == {name: expected[name] for name in row}
         assert set(row) == {
-            "necessity",
+            "empty_trees",
             "levels",
             "accuracy_quantized",
             "entropy_bits",
@@ -71,8 +68,7 @@ def test_rows_are_those_of_evaluate(model, data, search):
             "t_score",
             "zero_layers",
         }
-    assert search.necessity == necessity(model, data)
-    assert 0.5 < search.necessity < 1.0
+    assert search.empty_trees == empty_trees(model, data)
 
 
 @pytest.mark.parametrize(
@@ -131,19 +127,6 @@ def test_levels_may_be_midrise_and_data_read_once(model, data):
     assert search.rows[0]["accuracy_quantized"] == report.accuracy_quantized
 
 
-def test_what_is_not_rounded_is_computed_once(model):
-    evaluator = rem.Evaluator(model, 5)
-    before, plain = evaluator.below, evaluator.plain
-    rounded = evaluator.rounded
-    names = [
-        {layer.name for layer in part.layers} for part in (before, rounded)
-    ]
-    for name in ("conv", "primary_caps"):
-        assert name in names[0] and name not in names[1]
-    assert not any(name.startswith("class_caps") for name in names[0])
-    assert "conv" not in {layer.name for layer in plain.layers}
-
-
 def test_every_routed_layer_is_rounded(rng):
     model = draw_weights(
         SMALL_NETWORKS["multilayer_capsnet"](),
@@ -157,9 +140,8 @@ def test_every_routed_layer_is_rounded(rng):
     expected = rem.evaluate(model, data, (3, 3)).to_dict()
     (row,) = search.rows
     expected["t_score"] = pytest.approx(expected["t_score"], abs=SUMS)
-    expected["necessity"] = necessity(rem.quantize_couplings(model, 3), data)
+    expected["empty_trees"] = empty_trees(model, data, 3)
     assert row == {name: expected[name] for name in row}
-    assert 0.0 < row["necessity"] < 1.0
     assert expected["levels_per_layer"] == {"hidden_caps1": 3, "class_caps": 3}
 
 
@@ -177,14 +159,12 @@ def test_levels_with_which_trees_are_empty_are_not_chosen():
     # Of two levels, 1/4 and 3/4, the lower one is that of all children.
     search = rem.find_levels(model, (poses, classes), (2, 21), mode="midrise")
     assert [row["accuracy_quantized"] for row in search.rows] == [1.0, 1.0]
-    assert [row["necessity"] for row in search.rows] == [0.0, 1.0]
-    assert (search.levels, search.necessity) == (21, 1.0)
-    assert str(search).endswith("points; trees are empty with 2 levels.")
+    assert [row["empty_trees"] for row in search.rows] == [1.0, 0.0]
+    assert (search.levels, search.empty_trees) == (21, 0.0)
     # Trees that are empty anyway keep nothing from being chosen.
     layer.transformation.assign(np.zeros_like(maps))
     search = rem.find_levels(model, (poses, classes), (2, 21), mode="midrise")
-    assert (search.levels, search.necessity) == (2, 0.0)
-    assert str(search).endswith("points, with trees that are empty anyway.")
+    assert (search.levels, search.empty_trees) == (2, 1.0)
 
 
 def test_levels_that_make_all_couplings_zero_are_named():

@@ -59,8 +59,8 @@ RIGHT = [[(5, 5, 0), (6, 15, 1)], [(5, 6, 1), (5, 15, 0)]]
 
 def test_trees_that_name_their_parts():
     found = rem.named_parts(trees_of(RIGHT), **GIVEN)
-    assert (found.leaves, found.leaves_deviation) == (2.0, 0.0)
-    assert found.found == found.found_once == found.perfect == found.own == 1.0
+    assert found.leaves == 2.0
+    assert found.found_once == found.perfect == found.own == 1.0
     assert found.information == found.purity == 1.0
     assert found.table == ((2, 0, 0), (0, 2, 0), (0, 0, 0), (0, 0, 0))
     assert found.names == ("bar", "disc", None, None)
@@ -69,7 +69,7 @@ def test_trees_that_name_their_parts():
         "The trees name parts: 100.0 % of the parts have exactly one leaf, and "
         "its type says what is under it (NMI 1.00)."
     )
-    assert "             0       2       0       0" in str(found)
+    assert "             0         2         0         0" in str(found)
 
 
 def test_trees_of_one_type_do_not():
@@ -83,28 +83,27 @@ def test_trees_of_one_type_do_not():
         "of type 3."
     )
     unknown = rem.named_parts(trees_of(leaves))
-    assert unknown.named is False and unknown.found is None
+    assert unknown.named is False and unknown.found_once is None
     assert "parts: 100.0 % of their leaves are of type 3." in unknown.verdict
 
 
 @pytest.mark.parametrize(
-    ("leaves", "changes", "found", "once", "told"),
+    ("leaves", "changes", "once", "told"),
     [
-        ([[(5, 5, 0)], [(5, 5, 1)]], {}, 0.5, 0.5, "50.0 % of the parts have"),
-        ([each * 3 for each in RIGHT], {}, 1.0, 0.0, "0.0 % of the parts have"),
+        ([[(5, 5, 0)], [(5, 5, 1)]], {}, 0.5, "50.0 % of the parts have"),
+        ([each * 3 for each in RIGHT], {}, 0.0, "0.0 % of the parts have"),
         (
             [[(r, c, 0) for r, c, _ in each] for each in RIGHT],
             {"kinds": np.zeros((2, 2), int), "loose_kinds": None},
-            1.0,
             1.0,
             "there are leaves on parts of one kind only",
         ),
     ],
     ids=["few leaves", "many on each part", "one kind"],
 )
-def test_clear_types_are_not_enough(leaves, changes, found, once, told):
+def test_clear_types_are_not_enough(leaves, changes, once, told):
     measured = rem.named_parts(trees_of(leaves), **{**GIVEN, **changes})
-    assert (measured.found, measured.found_once) == (found, once)
+    assert measured.found_once == once
     assert measured.information == 1.0 and measured.named is False
     assert f"The trees do not name parts: {told}" in measured.verdict
 
@@ -116,13 +115,13 @@ def test_what_is_not_known_is_not_said():
     assert found.named is None
     assert "not known without kinds of the parts" in found.verdict
     alone = rem.named_parts(trees)
-    assert alone.found is None and alone.named is None
+    assert alone.found_once is None and alone.named is None
     assert alone.verdict == (
         "Whether the trees name parts is not known without masks: their leaves "
         "are of 2 of 4 types, 50.0 % of type 0."
     )
     empty = rem.named_parts(trees_of([[], []]), **GIVEN)
-    assert (empty.leaves, empty.found, empty.empty_trees) == (0.0, 0.0, 1.0)
+    assert (empty.leaves, empty.found_once) == (0.0, 0.0)
     assert empty.verdict == "The trees do not name parts: they have no leaf."
 
 
@@ -135,10 +134,7 @@ def test_types_are_measured_without_parts():
     ]
     trees = trees_of(leaves, predicted=np.array([0, 0, 0, 1]))
     found = rem.named_parts(trees)
-    assert (found.types, found.types_used, found.distinct_trees) == (4, 3, 2)
-    shares = np.array([3, 2, 2]) / 7
-    bits = -np.sum(shares * np.log2(shares))
-    assert found.type_bits == pytest.approx(bits)
+    assert (found.types, found.types_used) == (4, 3)
     assert found.top_type_share == pytest.approx(3 / 7)
     # Class 0 has {0, 1} twice and {2}, class 1 has {2}.
     of_class_0 = np.log2(3) - 2 / 3
@@ -149,7 +145,7 @@ def test_rare_types_are_not_used():
     leaves = [[(0, 0, 0)] * 12 for _ in range(10)]
     leaves[0] = [(0, 0, 0)] * 11 + [(0, 0, 1)]
     found = rem.named_parts(trees_of(leaves))
-    assert found.types_used == 1 and found.distinct_trees == 2
+    assert found.types_used == 1
 
 
 def test_all_measures_are_those_of_a_loop(rng):
@@ -197,14 +193,11 @@ def test_all_measures_are_those_of_a_loop(rng):
         centres[:, 4:],
         kinds[:, :4],
         kinds[:, 4:],
-        reach=reach,
-        on=on,
     )
     hits = np.array(hits)
-    assert found.found == np.mean(hits > 0)
     assert found.found_once == np.mean(hits == 1)
-    places = found.own, found.loose, found.nothing
-    np.testing.assert_allclose(places, where / where.sum())
+    places = found.own, found.loose
+    np.testing.assert_allclose(places, where[:2] / where.sum())
     assert found.table == tuple(map(tuple, table.tolist()))
     assert found.perfect == perfect / images > 0
     assert found.purity == pytest.approx(table.max(axis=1).sum() / where.sum())
@@ -232,23 +225,14 @@ def test_masks_have_centres_and_are_widened():
     given = {**GIVEN, "parts": masks, "loose": None, "loose_kinds": None}
     given["kinds"] = np.array([[0, 1, -1], [0, 1, -1]])
     found = rem.named_parts(trees_of(leaves), **given)
-    assert found.found == 0.25  # the first leaf only
-    assert (found.own, found.nothing) == (1.0, 0.0)
+    assert found.found_once == 0.25  # the first leaf only
+    assert found.own == 1.0
     assert found.table[:2] == ((2, 0, 0), (0, 2, 0))
     beside = [[(9.4, 5, 0)], [(9.6, 5, 0)]]  # rows 9 and 10, masks end at 7
     assert rem.named_parts(trees_of(beside), masks).own == 0.5
     outside = [[(-3, 5, 0)], [(0, 22, 1)]]
-    assert rem.named_parts(trees_of(outside), masks).nothing == 1.0
-
-
-def test_measures_are_saved_as_json(tmp_path):
-    found = rem.named_parts(trees_of(RIGHT), **GIVEN)
-    found = dataclasses.replace(found, stability=0.5)
-    found.save(tmp_path / "named.json")
-    saved = json.loads((tmp_path / "named.json").read_text())
-    assert saved["verdict"] == found.verdict and saved["named"] is True
-    assert saved["table"][0] == [2, 0, 0] and saved["stability"] == 0.5
-    assert "hit parts stable under noise    50.0 %" in str(found)
+    outside = rem.named_parts(trees_of(outside), masks)
+    assert outside.own == outside.loose == 0.0
 
 
 @pytest.mark.parametrize(
@@ -263,8 +247,6 @@ def test_measures_are_saved_as_json(tmp_path):
         ({"kinds": np.zeros((2, 2))}, "Received: float64"),
         ({"kinds": np.full((2, 2), -1)}, "at least 0 for each part"),
         ({"kind_names": ["bar"]}, "1 names and the kind 2"),
-        ({"reach": 0}, "`reach` must be above 0 and at most `on`"),
-        ({"on": 2}, "reach=2.5, on=2"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes, message):
@@ -336,8 +318,7 @@ def test_shares_of_a_tree_that_is_made_by_hand():
     assert (found.own_of_all, found.loose_of_all) == (0.5, 0.25)
     assert found.own_of_active == pytest.approx(1.5 / 3.5)
     assert found.loose_of_active == pytest.approx(1 / 3.5)
-    assert (found.parts_found, found.samples) == (1.0, 1)
-    assert found.empty_trees == 0.0
+    assert found.parts_found == 1.0
     assert "all activations on the object's parts  42.9 %" in str(found)
     assert json.loads(json.dumps(found.to_dict()))["own"] == found.own
 
@@ -345,7 +326,7 @@ def test_shares_of_a_tree_that_is_made_by_hand():
 def test_a_tree_without_children_has_no_share_and_finds_nothing():
     trees = weighted([[0.5, 0, 0, 0], [0, 0, 0, 0]], FOUR)
     found = rem.trees_on_parts(trees, UPPER.repeat(2, axis=0))
-    assert (found.own, found.empty_trees) == (1.0, 0.5)
+    assert found.own == 1.0
     assert found.parts_found == 0.25
     none = rem.trees_on_parts(trees[1:], UPPER)
     assert none.own is none.loose is none.nothing is None

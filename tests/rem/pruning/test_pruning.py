@@ -96,14 +96,6 @@ def test_pruned_weights_stay_zero_under_momentum(images, jit_compile):
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
 
-def test_targets_choose_what_is_pruned(images):
-    model = compiled(tiny_capsnet())
-    rem.prune_low_magnitude(model, lambda s: 0.9, targets="transformations")
-    fit(model, images)
-    assert rem.sparsity(model, targets="transformations") > 0.85
-    assert rem.sparsity(model, targets="kernels") == 0.0
-
-
 def test_global_scope_prunes_across_weights(images):
     model = compiled(tiny_capsnet())
     kernel = model.get_layer("conv").kernel
@@ -114,16 +106,16 @@ def test_global_scope_prunes_across_weights(images):
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
 
-def test_keras_schedules_and_frequency_work(images):
+def test_keras_schedules_are_followed_until_they_end(images):
     model = compiled(tiny_capsnet())
     schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 4, 0.8, power=3)
-    rem.prune_low_magnitude(model, schedule, frequency=2)
+    rem.prune_low_magnitude(model, schedule)
     pruning = model.pruning
     targets = [pruning._target(step) for step in range(1, 8)]
     assert [target is not None for target in targets] == [
-        True, False, True, False, True, False, False,
+        True, True, True, True, False, False, False,
     ]  # fmt: skip
-    assert targets[4] == pytest.approx(0.8)
+    assert targets[3] == pytest.approx(0.8)
 
 
 def test_masks_move_to_a_new_optimizer(images):
@@ -228,10 +220,8 @@ def without_weights():
     ("make", "schedule", "settings", "said"),
     [
         (tiny_capsnet, 0.5, {}, "`pruning_schedule` must be a function"),
-        (tiny_capsnet, None, {"targets": "biases"}, "`targets` must name gro"),
         (tiny_capsnet, None, {"scope": "layer"}, "`scope` must be one of"),
-        (tiny_capsnet, None, {"frequency": 0}, "`frequency` must be at least"),
-        (without_weights, None, {}, "no trainable variable in the groups"),
+        (without_weights, None, {}, "no trainable kernel and no transf"),
     ],
 )
 def test_wrong_arguments_are_errors(make, schedule, settings, said):

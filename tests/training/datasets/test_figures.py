@@ -112,7 +112,7 @@ def test_one_to_three_loose_parts_lie_off_the_figure(drawn):
     assert np.median(gaps) >= figures.LOOSE_GAP
 
 
-def test_figures_are_loaded_with_masks_of_test_and_validation():
+def test_figures_are_loaded_with_masks_of_test_images():
     data = figures.generate(None, 0.25, train=80, test=40)
     assert data.image_shape == (32, 32, 1)
     assert data.class_names[0] == "bar disc / triangle ring square"
@@ -121,16 +121,13 @@ def test_figures_are_loaded_with_masks_of_test_and_validation():
         60,
         20,
     ]
-    for part, masks in (
-        (data.test, data.masks),
-        (data.validation, data.validation_masks),
-    ):
-        assert len(masks.object) == len(masks.centres) == len(part.labels)
-        bright = part.images.pixels[..., 0] >= 0.3 * 255
-        shown = masks.object | masks.loose.any(axis=1)
-        assert (bright == shown).mean() > 0.97
+    part, masks = data.test, data.masks
+    assert len(masks.object) == len(masks.centres) == len(part.labels)
+    bright = part.images.pixels[..., 0] >= 0.3 * 255
+    shown = masks.object | masks.loose.any(axis=1)
+    assert (bright == shown).mean() > 0.97
     whole = figures.generate(None, 0.0, train=80, test=40)
-    assert len(whole.train.labels) == 80 and whole.validation_masks is None
+    assert len(whole.train.labels) == 80
     np.testing.assert_array_equal(
         whole.test.images.pixels, data.test.images.pixels
     )

@@ -222,22 +222,19 @@ def test_strokes_are_bright_whole_and_within_their_masks(drawn, characters):
     assert inked.sum(axis=(2, 3))[there].min() >= 10
 
 
-def test_kanji_are_loaded_with_masks_of_test_and_validation(package):
+def test_kanji_are_loaded_with_masks_of_test_images(package):
     data = kanji.generate(None, 0.25, train=800, test=100)
     assert data.image_shape == (48, 48, 1)
     assert data.class_names[:2] == ("person child", "person cow")
     assert len(data.train.labels) == 600
-    for part, masks in (
-        (data.test, data.masks),
-        (data.validation, data.validation_masks),
-    ):
-        assert len(masks.parts) == len(masks.kinds) == len(part.labels)
-        assert masks.loose.shape[1] == masks.loose_kinds.shape[1] == 0
-        assert masks.kind_names == tuple(kanji.COMPONENTS.values())
-        bright = part.images.pixels[..., 0] >= 0.35 * 255
-        assert (bright & ~masks.object).mean() < 0.001
+    part, masks = data.test, data.masks
+    assert len(masks.parts) == len(masks.kinds) == len(part.labels)
+    assert masks.loose.shape[1] == masks.loose_kinds.shape[1] == 0
+    assert masks.kind_names == tuple(kanji.COMPONENTS.values())
+    bright = part.images.pixels[..., 0] >= 0.35 * 255
+    assert (bright & ~masks.object).mean() < 0.001
     whole = kanji.generate(None, 0.0, train=100, test=100)
-    assert len(whole.train.labels) == 100 and whole.validation_masks is None
+    assert len(whole.train.labels) == 100
     np.testing.assert_array_equal(
         whole.test.images.pixels, data.test.images.pixels
     )

@@ -6,7 +6,6 @@ import pytest
 from cli import UserError
 from tests.training.datasets.test_datasets import write_image
 from tests.training.datasets.test_own import counts, load
-from tests.training.test_run import command
 from training import defaults
 from training.datasets import own
 
@@ -67,18 +66,6 @@ def test_a_split_decides(table):
     assert counts(data) == [12, 2, 6]
     only_train = [(*row, "train") for row in ROWS]
     assert counts(load(table(only_train, "file,label,split"))) == [14, 2, 4]
-
-
-@pytest.mark.slow
-def test_settings_and_plan_are_those_of_pictures(table, capsys, tmp_path):
-    path = table(ROWS)
-    config = defaults.load(str(path))
-    assert (config.batch_size, config.epochs, config.resize) == (16, 2200, 32)
-    flags = ("--dataset", path, "--dry-run", "--epochs", 3)
-    assert command(*flags, "--out", tmp_path / "run") == 0
-    printed = capsys.readouterr().out
-    assert "pictures  20, sides of 30 to 40 pixels, resized to 32x32" in printed
-    assert "images of 32x32x3, 2 classes" in printed
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ def data():
         ("a", "b"),
         {"more": every},
         masks=masks_of(kinds),
-        validation_masks=masks_of(kinds[:4]),
     )
 
 
@@ -57,13 +56,12 @@ def test_masks_are_reduced_with_their_images(data):
     few = data.reduced(7)
     assert few.masks.object.shape == (7, 6, 6)
     assert_same(few.masks, masks_of(few.test.images.pixels))
-    assert_same(few.validation_masks, masks_of(few.validation.images.pixels))
 
 
 def test_masks_are_of_images_as_they_are(data):
-    bare = dataclasses.replace(data, masks=None, validation_masks=None)
+    bare = dataclasses.replace(data, masks=None)
     for changed in (bare.reduced(3), data.resized(3), data.centre_cropped(2)):
-        assert changed.masks is None and changed.validation_masks is None
+        assert changed.masks is None
         assert len(changed.others["more"].labels) == len(changed.test.labels)
 
 

@@ -179,22 +179,18 @@ def test_multimnist_has_fixed_pairs_for_validation_and_test(mnist):
 
 def test_multimnist_knows_the_pixels_of_each_digit(mnist):
     data = multimnist.generate(mnist, None, 0.2)
-    for (images, labels), masks in (
-        (data.test, data.masks),
-        (data.validation, data.validation_masks),
+    images, labels, masks = *data.test, data.masks
+    assert masks.parts.shape == (12, 2, 36, 36)
+    assert masks.loose.shape == (12, 0, 36, 36)
+    for digits, classes, label in zip(
+        masks.parts, masks.of_classes, labels, strict=True
     ):
-        count = len(labels)
-        assert masks.parts.shape == (count, 2, 36, 36)
-        assert masks.loose.shape == (count, 0, 36, 36)
-        for digits, classes, label in zip(
-            masks.parts, masks.of_classes, labels, strict=True
-        ):
-            assert sorted(classes) == np.flatnonzero(label).tolist()
-            for digit, kind in zip(digits, classes, strict=True):
-                assert shape_of(digit) == shape_of(drawn(kind))
-        shown = images.pixels[..., 0] > 0
-        np.testing.assert_array_equal(masks.object, shown)
-        np.testing.assert_array_equal(masks.parts.any(axis=1), shown)
+        assert sorted(classes) == np.flatnonzero(label).tolist()
+        for digit, kind in zip(digits, classes, strict=True):
+            assert shape_of(digit) == shape_of(drawn(kind))
+    shown = images.pixels[..., 0] > 0
+    np.testing.assert_array_equal(masks.object, shown)
+    np.testing.assert_array_equal(masks.parts.any(axis=1), shown)
 
 
 def drawn(kind):

@@ -1,8 +1,6 @@
 """A user's folder of pictures: what counts, and what is told of the rest."""
 
-import mmap
 import shutil
-import tempfile
 
 import numpy as np
 import pytest
@@ -43,10 +41,7 @@ def test_empty_and_nested_folders_get_a_sentence(photos):
     with pytest.raises(UserError) as refused:
         load(photos)
     inside = photos / "emus" / "small" / "0.png"
-    assert (
-        f"it has 0. There are some in folders inside it, such as {inside}"
-        in (str(refused.value))
-    )
+    assert f"it has 0 besides those left out: {inside}" in str(refused.value)
 
 
 def test_few_folders_and_different_sizes_get_a_sentence(photos):
@@ -147,32 +142,6 @@ def test_parts_are_those_of_a_split_after_reading(photos):
     ):
         np.testing.assert_array_equal(found.images.pixels, part[0])
         np.testing.assert_array_equal(found.labels, part[1])
-
-
-def is_on_disk(array):
-    while isinstance(array, np.ndarray):
-        array = array.base
-    return isinstance(array, mmap.mmap)
-
-
-def test_pictures_are_on_disk(photos):
-    shutil.copy(photos / "cats" / "1.png", photos / "cats" / "x.png")
-    (photos / "cats" / "2.png").write_bytes(b"broken")
-    data = load(photos, resize=4, skip_broken=True)
-    assert sum(counts(data)) == 19
-    for part in (data.train, data.validation, data.test):
-        assert is_on_disk(part.images.pixels)
-        assert part.images.shape[1:] == (4, 4, 3)
-        assert not is_on_disk(part.images[:])
-
-
-def test_a_disk_that_is_full_is_told(photos, monkeypatch):
-    def full():
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    with pytest.raises(UserError, match="0.0 GiB in .*space left.*TMPDIR"):
-        load(photos)
 
 
 def test_many_pictures_have_a_progress_bar(photos, monkeypatch, capsys):

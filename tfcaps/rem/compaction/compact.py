@@ -11,7 +11,7 @@ from tfcaps.graphs import (
     of_same_kind,
     without_couplings,
 )
-from tfcaps.rem.compaction.graph import Call, Graph
+from tfcaps.rem.compaction.graph import Call, Units
 from tfcaps.rem.compaction.units import Mask, Values
 from tfcaps.rem.finite import check_weights
 
@@ -63,11 +63,11 @@ def compact(model: keras.Model) -> keras.Model:
     check_weights(model.weights)
     given = without_couplings(model)
     model = functional(given)
-    graph = Graph(model)
-    constants = graph.constants()
-    masks = graph.masks(constants)
+    units = Units(model)
+    values = units.constants()
+    keep = units.needed(values)[units.groups]
     rebuilt = {
-        id(call.layer): _rebuilt(call, constants, masks) for call in graph.calls
+        id(call.layer): _rebuilt(call, keep, values) for call in units.calls
     }
     copy = clone_with_call(
         model,
@@ -79,17 +79,21 @@ def compact(model: keras.Model) -> keras.Model:
     return of_same_kind(given, copy.input, copy.output)
 
 
-def _rebuilt(
-    call: Call, constants: dict[int, Values], masks: dict[int, Mask]
-) -> tuple[Any, list[Any]]:
-    """Returns a layer for what is left of a call, and its weights."""
+def _rebuilt(call: Call, keep: Mask, values: Values) -> tuple[Any, list[Any]]:
+    """Returns a layer for what is left of a call, and its weights.
+
+    Args:
+        call: The call.
+        keep: Which units are left.
+        values: The constants.
+    """
     layer = call.layer
     if not isinstance(layer, keras.Layer):
         return layer, []  # an operation without weights
     if call.rule is None:
         return type(layer).from_config(layer.get_config()), layer.get_weights()
     return call.rule.rebuild(
-        [masks[id(tensor)] for tensor in call.inputs],
-        [masks[id(tensor)] for tensor in call.outputs],
-        [constants[id(tensor)] for tensor in call.inputs],
+        keep[call.inputs[0]],
+        keep[call.outputs[0]],
+        [values[ids] for ids in call.inputs],
     )

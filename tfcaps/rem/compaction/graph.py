@@ -1,104 +1,132 @@
-"""The calls of a model, and the units of the tensors between them."""
+"""The calls of a model, and the groups of units that only leave together."""
 
 from collections import Counter
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from tfcaps.graphs import calls_of
 from tfcaps.rem.compaction.rules import rule_for
-from tfcaps.rem.compaction.units import Mask, Rule, Shape, Values
+from tfcaps.rem.compaction.units import Ids, Rule, Shape, Values
 
 
 class Call(NamedTuple):
-    """A layer, the tensors it takes and gives, and its rule if it has one."""
+    """A call of a layer.
+
+    Attributes:
+        layer: The layer, or an operation.
+        shape: Of its first input, if it has one.
+        inputs: Numbers of the units of each input.
+        outputs: Those of each output.
+        rule: Its rule, if it has one.
+    """
 
     layer: Any
-    inputs: list[Any]
-    outputs: list[Any]
+    shape: Shape
+    inputs: list[Ids]
+    outputs: list[Ids]
     rule: Rule | None
 
 
-class Graph:
-    """The calls of a functional model, in the order in which they happen.
+class Units:
+    """The units of a functional model, numbered, and their groups.
 
     Args:
         model: The model.
+        frozen_stay: Bool. Whether layers that are not trained keep their units.
+            Defaults to `False`.
 
     Attributes:
-        calls: The calls.
-        inputs: Tensors that the model takes.
-        outputs: Tensors that it returns.
+        calls: The calls, in the order in which they happen.
+        groups: Group of each unit.
+        pinned: Whether each group stays, whatever its weights.
     """
 
-    def __init__(self, model: keras.Model):
+    def __init__(self, model: keras.Model, frozen_stay: bool = False):
         copy, calls = calls_of(model)
-        self.inputs, self.outputs = copy.inputs, copy.outputs
+        self._numbers: dict[int, Ids] = {}
+        total = 0
         times = Counter(id(call.layer) for call in calls)
-        in_training = {id(call.layer) for call in calls if call.training}
+
+        def numbers(tensor: Any) -> Ids:
+            nonlocal total
+            if id(tensor) not in self._numbers:
+                start, total = total, total + num_units(tensor)
+                self._numbers[id(tensor)] = np.arange(start, total)
+            return self._numbers[id(tensor)]
+
+        pinned = [numbers(tensor) for tensor in (*copy.inputs, *copy.outputs)]
+        ties: list[tuple[Ids, Ids]] = []
         self.calls = []
-        for layer, inputs, outputs, _ in calls:
+        for layer, taken, given, in_training in calls:
+            is_known = times[id(layer)] == 1 and not in_training
+            if frozen_stay and not getattr(layer, "trainable", True):
+                is_known = False
+            shapes = [tuple(tensor.shape) for tensor in taken]
             rule = None
-            if times[id(layer)] == 1 and id(layer) not in in_training:
-                rule = rule_for(layer, _shapes(inputs), _shapes(outputs))
-            self.calls.append(Call(layer, inputs, outputs, rule))
+            if is_known:
+                rule = rule_for(layer, shapes, tuple(given[0].shape))
+            inputs, outputs = (list(map(numbers, x)) for x in (taken, given))
+            if rule is None or rule.stays(len(outputs)):
+                pinned += outputs
+            if rule is None:
+                pinned += inputs
+            else:
+                ties += rule.tied_units(inputs, outputs)
+            shape = shapes[0] if shapes else ()
+            self.calls.append(Call(layer, shape, inputs, outputs, rule))
+        no_ids = np.zeros(0, int)
+        one, other = (
+            np.concatenate([no_ids, *ids])
+            for ids in ([t[0] for t in ties], [t[1] for t in ties])
+        )
+        edges = np.ones(len(one)), (one, other)
+        count, self.groups = connected_components(
+            coo_array(edges, (total, total)), directed=False
+        )
+        self.pinned = np.zeros(count, bool)
+        self.pinned[self.groups[np.concatenate([no_ids, *pinned])]] = True
 
-    def constants(self) -> dict[int, Values]:
-        """Returns the values of units that no image changes, NaN for others."""
-        constants = {
-            id(tensor): self._varying(tensor) for tensor in self.inputs
-        }
+    def constants(self) -> Values:
+        """Returns the value of each unit, NaN if images change it."""
+        values = np.full(len(self.groups), np.nan)
         for call in self.calls:
-            for tensor in (*call.inputs, *call.outputs):
-                constants.setdefault(id(tensor), self._varying(tensor))
-            if call.rule is None:
-                continue
-            known = call.rule.constants([constants[id(t)] for t in call.inputs])
-            for tensor, values in zip(call.outputs, known, strict=False):
-                if values is not None:
-                    constants[id(tensor)] = values
-        return constants
+            if call.rule is not None:
+                known = call.rule.constants([values[k] for k in call.inputs])
+                for ids, of_output in zip(call.outputs, known, strict=False):
+                    values[ids] = of_output
+        return values
 
-    def masks(self, constants: dict[int, Values]) -> dict[int, Mask]:
-        """Returns masks of the units that something depends on, by tensor."""
-        masks = {key: np.zeros(len(v), bool) for key, v in constants.items()}
-        for tensor in (*self.inputs, *self.outputs):
-            masks[id(tensor)][:] = True
-        while self._grow(masks, constants):
-            pass
-        for mask in masks.values():
-            if len(mask) and not mask.any():
-                mask[0] = True  # no layer without units
-                while self._grow(masks, constants):
-                    pass
-        return masks
+    def needed(self, values: Values) -> Values:
+        """Returns a mask of the groups that something depends on.
 
-    def _varying(self, tensor: Any) -> Values:
-        return np.full(num_units(tensor), np.nan)
+        Args:
+            values: The constants.
+        """
+        keep = self.pinned.copy()
+        for call in self.calls:
+            if call.rule is not None and call.rule.competes:
+                keep[self.groups[call.outputs[0]][~call.rule.silent()]] = True
+        self._grow(keep, values)
+        for ids in self._numbers.values():
+            if len(ids) and not keep[self.groups[ids]].any():
+                keep[self.groups[ids[0]]] = True  # no layer without units
+                self._grow(keep, values)
+        return keep
 
-    def _grow(
-        self, masks: dict[int, Mask], constants: dict[int, Values]
-    ) -> bool:
-        """Adds to masks what calls need; returns whether there was any."""
-        before = sum(mask.sum() for mask in masks.values())
-        for call in reversed(self.calls):
-            taken = [masks[id(tensor)] for tensor in call.inputs]
-            given = [masks[id(tensor)] for tensor in call.outputs]
-            if call.rule is None:
-                for mask in (*taken, *given):
-                    mask[:] = True
-                continue
-            stays = call.rule.always_kept([len(mask) for mask in given])
-            _add(given, stays)
-            values = [constants[id(tensor)] for tensor in call.inputs]
-            _add(taken, call.rule.required_inputs(given, values))
-            _add(given, call.rule.forced_outputs(taken, given))
-        return bool(sum(mask.sum() for mask in masks.values()) > before)
-
-
-def _shapes(tensors: list[Any]) -> list[Shape]:
-    return [tuple(tensor.shape) for tensor in tensors]
+    def _grow(self, keep: Values, values: Values) -> None:
+        """Adds the groups that those which are kept depend on."""
+        before = -1
+        while before < (before := keep.sum()):
+            for call in reversed(self.calls):
+                if call.rule is not None:
+                    wanted = keep[self.groups[call.outputs[0]]]
+                    inputs = [values[ids] for ids in call.inputs]
+                    used = call.rule.used(wanted, inputs)
+                    keep[self.groups[call.inputs[0]][used]] = True
 
 
 def num_units(tensor: Any) -> int:
@@ -106,8 +134,3 @@ def num_units(tensor: Any) -> int:
     axes = len(tensor.shape)
     axis = {3: 1, 4: 3, 5: 3}.get(axes)
     return 0 if axis is None else int(tensor.shape[axis] or 0)
-
-
-def _add(masks: list[Mask], more: list[Mask]) -> None:
-    for mask, added in zip(masks, more, strict=False):
-        mask |= added

@@ -30,6 +30,7 @@ from tfcaps.routing import EMRouting
 class RoutedLayerRule(Rule):
     """A layer of children and parents."""
 
+    competes = True
     # At how many places a type is a parent for the same children.
     places = 1
 
@@ -38,42 +39,29 @@ class RoutedLayerRule(Rule):
         self.is_em = isinstance(layer.routing, EMRouting)
         self.loses_parents = hasattr(layer.routing, "silent_parents")
 
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
+    def stays(self, outputs: int) -> bool:
+        # Couplings, the output after these, have a place for each parent.
+        return not self.loses_parents or outputs != 1 + self.is_em
+
+    def constants(self, inputs: list[Values]) -> list[Values]:
         if not self.loses_parents:
             return []
-        silent = np.where(self._silent(), 0.0, np.nan)
-        return [None, silent] if self.is_em else [silent]
+        silent = np.where(self.silent(), 0.0, np.nan)
+        return (
+            [np.full_like(silent, np.nan), silent] if self.is_em else [silent]
+        )
 
-    def required_inputs(
-        self, wanted: list[Mask], inputs: list[Values]
-    ) -> list[Mask]:
-        needed, *more = super().required_inputs(wanted, inputs)
-        if self.is_em:
-            needed = needed | (inputs[1] != 0)
-        return [needed] * (1 + len(more))
-
-    def forced_outputs(
-        self, taken: list[Mask], wanted: list[Mask]
-    ) -> list[Mask]:
-        if self._may_lose(wanted):
-            return [np.logical_or.reduce(wanted)] * len(wanted)
-        return wanted
+    def used(self, wanted: Mask, inputs: list[Values]) -> Mask:
+        used = super().used(wanted, inputs)
+        return used | (inputs[1] != 0) if self.is_em else used
 
     def tied_units(
         self, inputs: list[Ids], outputs: list[Ids]
     ) -> list[tuple[Ids, Ids]]:
         tied = [(inputs[0], ids) for ids in inputs[1:]]
-        if self._may_lose(outputs):
+        if not self.stays(len(outputs)):
             tied += [(outputs[0], ids) for ids in outputs[1:]]
         return tied
-
-    def always_kept(self, sizes: list[int]) -> list[Mask]:
-        if self._may_lose(sizes):
-            return [~self._silent()] * len(sizes)
-        return [np.ones(size, bool) for size in sizes]
-
-    def unprunable(self, sizes: list[int]) -> list[Mask]:
-        return [np.full(size, not self._may_lose(sizes)) for size in sizes]
 
     def producer_slices(self) -> list[Slice]:
         weight = self.layer.transformation
@@ -88,10 +76,6 @@ class RoutedLayerRule(Rule):
                     Slice(variable, axis, parents, fill, not mark.per_child)
                 )
         return slices
-
-    def _may_lose(self, outputs: list[Any]) -> bool:
-        """Tells whether parents may leave; couplings have a place for each."""
-        return self.loses_parents and len(outputs) == 1 + self.is_em
 
     def _routing_weights(self) -> dict[str, Any]:
         """Returns the routing's weights, -2 for their axis of parents."""
@@ -135,18 +119,18 @@ class ClassChildren(RoutedLayerRule):
         self.grid = layer.children_shape(shape)
 
     def rebuild(
-        self, taken: list[Mask], wanted: list[Mask], inputs: list[Values]
+        self, taken: Mask, wanted: Mask, inputs: list[Values]
     ) -> tuple[Any, list[Any]]:
         votes = self._votes(inputs)
-        if votes.all() and taken[0].all():
+        if votes.all() and taken.all():
             return super().rebuild(taken, wanted, inputs)
         if not votes.any():
-            votes[0, np.argmax(taken[0])] = True
+            votes[0, np.argmax(taken)] = True
         config = {
             **self.layer.get_config(),
-            **self._settings(wanted[0]),
+            **self._settings(wanted),
             "grid": self.grid,
-            "sources": np.flatnonzero(votes[:, taken[0]]).tolist(),
+            "sources": np.flatnonzero(votes[:, taken]).tolist(),
             "origins": np.flatnonzero(votes).tolist(),
         }
         children = np.arange(math.prod(self.grid))
@@ -154,7 +138,7 @@ class ClassChildren(RoutedLayerRule):
         if self.layer.share == "all":
             slices = slices[1:]  # the matrix is everybody's
         weights = self._left(
-            (self.producer_slices(), wanted[0]),
+            (self.producer_slices(), wanted),
             (slices, np.resize(votes, len(children))),
         )
         return CompactCaps.from_config(config), weights
@@ -164,14 +148,6 @@ class ClassChildren(RoutedLayerRule):
             return []
         types = self.grid[-1]
         return self._of_children(np.arange(math.prod(self.grid)) % types)
-
-    def local_slices(self) -> list[Slice]:
-        if self.layer.share is not None or self.is_em:
-            return []
-        return self._of_children(np.arange(math.prod(self.grid)))
-
-    def units_of_children(self, units: Ids) -> Ids:
-        return np.tile(units, math.prod(self.grid) // len(units))
 
     def _votes(self, inputs: list[Values]) -> Mask:
         """Returns a mask of the children that vote, `[positions, children]`.

@@ -1,6 +1,6 @@
 """Rules by which layers are made smaller."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -59,14 +59,16 @@ class Part(NamedTuple):
 class Convolution(Rule):
     """Conv2D, and capsule layers that are one or two of them inside."""
 
-    def __init__(self, layer: Any, parts: list[Part], num_units: str, of: int):
+    def __init__(
+        self, layer: Any, parts: list[Part], num_units: str = "", of: int = 1
+    ):
         """`of` is the number of channels of an input unit."""
         super().__init__(layer)
         self.parts = parts
         self.num_units = num_units
         self.of = of
 
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
+    def constants(self, inputs: list[Values]) -> list[Values]:
         [(conv, unit, _)] = self.parts
         units = np.repeat(inputs[0], self.of)
         kernel = self._array(conv.kernel)
@@ -84,33 +86,31 @@ class Convolution(Rule):
         whole = silent.reshape(-1, unit).all(axis=1)
         return [np.where(whole, 0.0, np.nan)]
 
-    def required_inputs(
-        self, wanted: list[Mask], inputs: list[Values]
-    ) -> list[Mask]:
-        [needed] = super().required_inputs(wanted, inputs)
+    def used(self, wanted: Mask, inputs: list[Values]) -> Mask:
+        used = super().used(wanted, inputs)
         # In half precision the bias would be rounded otherwise than the sum.
         if self.layer.compute_dtype == "float32" and all(
             part.conv.padding == "valid" for part in self.parts
         ):
-            needed &= np.isnan(inputs[0])  # constants become a bias
-        return [needed]
+            used &= np.isnan(inputs[0])  # constants become a bias
+        return used
 
     def rebuild(
-        self, taken: list[Mask], wanted: list[Mask], inputs: list[Values]
+        self, taken: Mask, wanted: Mask, inputs: list[Values]
     ) -> tuple[Any, list[Any]]:
         layer, weights = super().rebuild(taken, wanted, inputs)
         places = {id(v): k for k, v in enumerate(self.layer.weights)}
-        left_out = np.where(taken[0], 0.0, np.nan_to_num(inputs[0]))
+        left_out = np.where(taken, 0.0, np.nan_to_num(inputs[0]))
         for conv, unit, _ in self.parts:
             kernel = self._array(conv.kernel)
             bias = np.repeat(left_out, self.of) @ kernel.sum(axis=(0, 1))
             if unit:
-                bias = bias[np.repeat(wanted[0], unit)]
+                bias = bias[np.repeat(wanted, unit)]
             if conv.use_bias:
                 place = places[id(conv.bias)]
                 weights[place] = (weights[place] + bias).astype(kernel.dtype)
             elif bias.any():
-                settings = self._settings(wanted[0])
+                settings = self._settings(wanted)
                 layer = self._changed(**settings, use_bias=True)
                 weights.append(bias.astype(kernel.dtype))
         return layer, weights
@@ -136,13 +136,9 @@ class Convolution(Rule):
 class WithActivations(Convolution):
     """PrimaryMatrixCaps: a type has poses and an activation."""
 
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
-        return [None, np.where(self._silent(), 0.0, np.nan)]
-
-    def forced_outputs(
-        self, taken: list[Mask], wanted: list[Mask]
-    ) -> list[Mask]:
-        return [wanted[0] | wanted[1]] * 2
+    def constants(self, inputs: list[Values]) -> list[Values]:
+        silent = np.where(self.silent(), 0.0, np.nan)
+        return [np.full_like(silent, np.nan), silent]
 
     def tied_units(
         self, inputs: list[Ids], outputs: list[Ids]
@@ -153,18 +149,15 @@ class WithActivations(Convolution):
 class Parts(Convolution):
     """PartCaps, whose types stay: they compete, also if no class has them."""
 
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
+    def stays(self, outputs: int) -> bool:
+        return True
+
+    def constants(self, inputs: list[Values]) -> list[Values]:
         return []
-
-    def always_kept(self, sizes: list[int]) -> list[Mask]:
-        return [np.ones(size, bool) for size in sizes]
-
-    def unprunable(self, sizes: list[int]) -> list[Mask]:
-        return self.always_kept(sizes)
 
 
 class Tied(Rule):
-    """A layer each of whose output units is made of certain input units.
+    """A layer each of whose output units is made of a certain input unit.
 
     By default of the same unit of each input.
     """
@@ -174,30 +167,8 @@ class Tied(Rule):
     ) -> list[tuple[Ids, Ids]]:
         return [(ids, outputs[0]) for ids in inputs]
 
-    def required_inputs(
-        self, wanted: list[Mask], inputs: list[Values]
-    ) -> list[Mask]:
-        needed = np.zeros(sum(map(len, inputs)), bool)
-        for ids, outputs in self._local(inputs, wanted):
-            np.logical_or.at(needed, ids, wanted[0][outputs])
-        return np.split(needed, np.cumsum([len(v) for v in inputs])[:-1])
-
-    def forced_outputs(
-        self, taken: list[Mask], wanted: list[Mask]
-    ) -> list[Mask]:
-        given = wanted[0].copy()
-        joined = np.concatenate(taken)
-        for ids, outputs in self._local(taken, wanted):
-            np.logical_or.at(given, outputs, joined[ids])
-        return [given]
-
-    def _local(
-        self, inputs: Sequence[Any], outputs: Sequence[Mask]
-    ) -> list[tuple[Ids, Ids]]:
-        """Returns the ties as places in all inputs, and in the output."""
-        ends = np.cumsum([len(mask) for mask in inputs])
-        ids = np.split(np.arange(ends[-1]), ends[:-1])
-        return self.tied_units(ids, [np.arange(len(outputs[0]))])
+    def used(self, wanted: Mask, inputs: list[Values]) -> Mask:
+        return np.zeros(len(inputs[0]), bool)  # but those that are tied
 
 
 class Depthwise(Tied):
@@ -205,7 +176,7 @@ class Depthwise(Tied):
 
     num_units = "num_types"
 
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
+    def constants(self, inputs: list[Values]) -> list[Values]:
         conv = self.layer.conv
         silent = ~any_at(self._array(conv.kernel) != 0, 2) | (inputs[0] == 0)
         if conv.use_bias:
@@ -236,7 +207,7 @@ class EachUnit(Tied):
         self.shape = shape
         self.changes = changes
 
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
+    def constants(self, inputs: list[Values]) -> list[Values]:
         values = inputs[0]
         if len(self.shape) == 4:
             outputs = apply(self._call, values)
@@ -263,155 +234,61 @@ class EachUnit(Tied):
 class Sum(Tied):
     """Add: a unit of the sum is made of the same unit of each input."""
 
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
+    def constants(self, inputs: list[Values]) -> list[Values]:
         return [np.sum(inputs, axis=0)]
 
 
-class Joined(Tied):
-    """Concatenate along the axis of units."""
+class Rearranged(Tied):
+    """A layer whose output has the inputs' units in another order or shape.
 
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
-        return [np.concatenate(inputs)]
+    Args:
+        layer: The layer.
+        arrange: Function from an array for each input to that of the output.
+        target_shape: Function from the number of units to the new setting, of
+            a `Reshape`.
+    """
 
-    def tied_units(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
-        return [(np.concatenate(inputs), outputs[0])]
-
-
-class Flattened(Tied):
-    """Reshape of a capsule map `[b, h, w, t, k]` to capsules `[b, i, k]`."""
-
-    def __init__(self, layer: Any, shape: Shape):
+    def __init__(
+        self,
+        layer: Any,
+        arrange: Callable[[list[Any]], Any],
+        target_shape: Callable[[int], Shape] | None = None,
+    ):
         super().__init__(layer)
-        self.positions = (shape[1] or 1) * (shape[2] or 1)
+        self.arrange = arrange
+        self.target_shape = target_shape
 
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
-        return [np.tile(inputs[0], self.positions)]
+    def constants(self, inputs: list[Values]) -> list[Values]:
+        return [self.arrange(inputs)]
 
     def tied_units(
         self, inputs: list[Ids], outputs: list[Ids]
     ) -> list[tuple[Ids, Ids]]:
-        return [(np.tile(inputs[0], self.positions), outputs[0])]
+        return [(self.arrange(inputs), outputs[0])]
 
     def _settings(self, wanted: Mask) -> dict[str, Any]:
-        return {"target_shape": (-1, self.layer.target_shape[-1])}
+        if self.target_shape is None:
+            return {}
+        return {"target_shape": self.target_shape(int(wanted.sum()))}
 
 
-class AsCapsules(Tied):
-    """Reshape of a map `[b, h, w, c]` to capsules of one component."""
-
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
-        return [np.where(inputs[0] == 0, 0.0, np.nan)]
-
-    def _settings(self, wanted: Mask) -> dict[str, Any]:
-        rows, columns, *_ = self.layer.target_shape
-        return {"target_shape": (rows, columns, int(wanted.sum()), 1)}
-
-
-def rule_for(
-    layer: Any, inputs: list[Shape], outputs: list[Shape]
-) -> Rule | None:
+def rule_for(layer: Any, inputs: list[Shape], output: Shape) -> Rule | None:
     """Returns the rule of a layer, or `None` if it may need everything.
 
     Args:
         layer: A layer, or an operation.
         inputs: Shapes of the tensors that it takes.
-        outputs: Shapes of those that it gives.
+        output: Shape of the first one that it gives.
     """
-    if (make_joined := _JOINING.get(type(layer))) is not None:
+    kind = type(layer)  # exactly: a subclass may do anything
+    if (make_joined := _JOINING.get(kind)) is not None:
         return make_joined(layer, inputs)
-    if isinstance(getattr(layer, "routing", None), EMRouting):
-        return _em(layer, inputs)
-    if type(layer) is keras.layers.Reshape:
-        return _reshape(layer, inputs[0], outputs[0])
-    make = _RULES.get(type(layer))
-    if make is None or len(inputs) != 1:
-        return None
-    return make(layer, inputs[0])
-
-
-def _conv2d(layer: Any, shape: Shape) -> Rule | None:
-    known = layer.groups == 1 and layer.data_format == "channels_last"
-    if known and _is_elementwise(layer.activation):
-        return Convolution(layer, [Part(layer, 1)], "filters", 1)
+    if kind is keras.layers.Reshape:
+        return _reshape(layer, inputs[0], output)
+    is_known, make = _RULES.get(kind, (_never, EachUnit))
+    if len(inputs) == 1 and is_known(layer, inputs[0]):
+        return make(layer, inputs[0])
     return None
-
-
-def _primary(layer: Any, shape: Shape) -> Rule:
-    if layer.depthwise:
-        return Depthwise(layer)
-    return Convolution(layer, [Part(layer.conv, layer.dim)], "num_types", 1)
-
-
-def _capsule_conv(layer: Any, shape: Shape) -> Rule | None:
-    if layer.depthwise:
-        return None
-    part = Part(layer.conv, layer.dim)
-    return Convolution(layer, [part], "num_types", int(shape[-1] or 0))
-
-
-def _primary_matrix(layer: Any, shape: Shape) -> Rule:
-    parts = [
-        Part(layer.pose_conv, layer.dim),
-        Part(layer.activation_conv, 1, _NEVER),
-    ]
-    return WithActivations(layer, parts, "num_types", 1)
-
-
-def _parts(layer: Any, shape: Shape) -> Rule:
-    parts = [Part(layer.conv, 0), Part(layer.nothing_conv, 0)]
-    return Parts(layer, parts, "", 1)
-
-
-def _squash(layer: Any, shape: Shape) -> Rule | None:
-    # The channels of a map are the components of one capsule.
-    return EachUnit(layer, shape) if len(shape) == 5 else None
-
-
-def _activation(layer: Any, shape: Shape) -> Rule | None:
-    known = _is_elementwise(layer.activation)
-    return EachUnit(layer, shape) if known else None
-
-
-def _batch_norm(layer: Any, shape: Shape) -> Rule | None:
-    is_map = len(shape) == 4 and layer.axis in (-1, 3)
-    return EachUnit(layer, shape) if is_map else None
-
-
-def _group_norm(layer: Any, shape: Shape) -> Rule | None:
-    is_map = len(shape) == 4 and layer.axis in (-1, 3)
-    if is_map and layer.groups in (-1, shape[-1]):
-        return EachUnit(layer, shape, groups=-1)
-    return None
-
-
-def _padding_3d(layer: Any, shape: Shape) -> Rule | None:
-    is_map = tuple(layer.padding[-1]) == (0, 0)
-    known = is_map and layer.data_format == "channels_last"
-    return EachUnit(layer, shape) if known else None
-
-
-def _class_caps(layer: Any, shape: Shape) -> Rule | None:
-    return ClassChildren(layer, shape) if layer.can_be_silent else None
-
-
-def _conv_caps(layer: Any, shape: Shape) -> Rule | None:
-    return WindowChildren(layer) if layer.routing.ignores_silent else None
-
-
-def _em(layer: Any, inputs: list[Shape]) -> Rule | None:
-    """Returns the rule of capsules with activations of their own."""
-    if len(inputs) != 2 or len(inputs[0]) != 5 or inputs[1] != inputs[0][:-1]:
-        return None
-    if type(layer) is ClassCaps:
-        return ClassChildren(layer, inputs[0])
-    return WindowChildren(layer) if type(layer) is ConvCaps else None
-
-
-def _conv_caps_3d(layer: Any, shape: Shape) -> Rule | None:
-    known = layer.routing.ignores_silent and layer.bias_kind != "votes"
-    return WholeMaps(layer, shape) if known else None
 
 
 def _add(layer: Any, inputs: list[Shape]) -> Rule | None:
@@ -425,50 +302,138 @@ def _concatenate(layer: Any, inputs: list[Shape]) -> Rule | None:
     if axis is None or layer.axis % axes != axis:
         return None
     known = all(shape[axis] is not None for shape in inputs)
-    return Joined(layer) if known else None
+    return Rearranged(layer, np.concatenate) if known else None
 
 
-def _reshape(layer: Any, shape: Shape, target: Shape) -> Rule | None:
-    if None in shape[1:]:
+def _routed(layer: Any, inputs: list[Shape]) -> Rule | None:
+    shape = inputs[0]
+    is_class = type(layer) is ClassCaps
+    if isinstance(layer.routing, EMRouting):
+        # Its capsules have activations of their own.
+        known = len(shape) == 5 and inputs[1:] == [shape[:-1]]
+    else:
+        ignores = (
+            layer.can_be_silent if is_class else layer.routing.ignores_silent
+        )
+        known = len(inputs) == 1 and ignores
+    if not known:
         return None
-    if len(shape) == 5 and len(target) == 3 and shape[-1] == target[-1]:
-        return Flattened(layer, shape)
-    if len(shape) == 4 and target[1:] == (*shape[1:], 1):
-        return AsCapsules(layer)
-    return None
+    return ClassChildren(layer, shape) if is_class else WindowChildren(layer)
 
-
-# By exact type: a subclass may do anything.
-_RULES: dict[type, Callable[[Any, Shape], Rule | None]] = {
-    CapsuleConv2D: _capsule_conv,
-    ClassCaps: _class_caps,
-    ConvCaps: _conv_caps,
-    ConvCaps3D: _conv_caps_3d,
-    PartCaps: _parts,
-    PrimaryCaps: _primary,
-    PrimaryMatrixCaps: _primary_matrix,
-    Squash: _squash,
-    keras.layers.Activation: _activation,
-    keras.layers.BatchNormalization: _batch_norm,
-    keras.layers.Conv2D: _conv2d,
-    keras.layers.Dropout: EachUnit,
-    keras.layers.ELU: EachUnit,
-    keras.layers.GroupNormalization: _group_norm,
-    keras.layers.Identity: EachUnit,
-    keras.layers.LeakyReLU: EachUnit,
-    keras.layers.ReLU: EachUnit,
-    keras.layers.ZeroPadding3D: _padding_3d,
-}
 
 # Layers of several inputs.
 _JOINING: dict[type, Callable[[Any, list[Shape]], Rule | None]] = {
+    ClassCaps: _routed,
+    ConvCaps: _routed,
     keras.layers.Add: _add,
     keras.layers.Concatenate: _concatenate,
 }
 
 
-def _is_elementwise(activation: Any) -> bool:
-    return getattr(activation, "__name__", "") in _ELEMENTWISE
+def _reshape(layer: Any, shape: Shape, target: Shape) -> Rule | None:
+    if None in shape[1:]:
+        return None
+    _, rows, columns, *_ = (size or 0 for size in shape)
+    if len(shape) == 5 and len(target) == 3 and shape[-1] == target[-1]:
+        # A capsule map [b, h, w, t, k] to capsules [b, i, k].
+        return Rearranged(
+            layer,
+            lambda inputs: np.tile(inputs[0], rows * columns),
+            lambda count: (-1, target[-1]),
+        )
+    if len(shape) == 4 and target[1:] == (*shape[1:], 1):
+        # A map [b, h, w, c] to capsules of one component.
+        return Rearranged(
+            layer,
+            lambda inputs: inputs[0],
+            lambda count: (rows, columns, count, 1),
+        )
+    return None
+
+
+def _always(layer: Any, shape: Shape) -> bool:
+    return True
+
+
+def _never(layer: Any, shape: Shape) -> bool:
+    return False
+
+
+def _is_elementwise(layer: Any, shape: Shape) -> bool:
+    return getattr(layer.activation, "__name__", "") in _ELEMENTWISE
+
+
+def _is_plain(layer: Any, shape: Shape) -> bool:
+    known = layer.groups == 1 and layer.data_format == "channels_last"
+    return known and _is_elementwise(layer, shape)
+
+
+def _is_of_channels(layer: Any, shape: Shape) -> bool:
+    if getattr(layer, "groups", -1) not in (-1, shape[-1]):
+        return False  # a group normalisation of several channels
+    return len(shape) == 4 and layer.axis in (-1, 3)
+
+
+def _pads_no_types(layer: Any, shape: Shape) -> bool:
+    is_map = tuple(layer.padding[-1]) == (0, 0)
+    return is_map and layer.data_format == "channels_last"
+
+
+def _primary(layer: Any, shape: Shape) -> Rule:
+    if layer.depthwise:
+        return Depthwise(layer)
+    return Convolution(layer, [Part(layer.conv, layer.dim)], "num_types")
+
+
+def _primary_matrix(layer: Any, shape: Shape) -> Rule:
+    poses = Part(layer.pose_conv, layer.dim)
+    activations = Part(layer.activation_conv, 1, _NEVER)
+    return WithActivations(layer, [poses, activations], "num_types")
+
+
+def _group_norm(layer: Any, shape: Shape) -> Rule:
+    return EachUnit(layer, shape, groups=-1)
+
+
+_Make = Callable[[Any, Shape], Rule]
+# When a rule holds for a layer, and the rule.
+_RULES: dict[type, tuple[Callable[[Any, Shape], bool], _Make]] = {
+    CapsuleConv2D: (
+        lambda layer, shape: not layer.depthwise,
+        lambda layer, shape: Convolution(
+            layer, [Part(layer.conv, layer.dim)], "num_types", shape[-1] or 0
+        ),
+    ),
+    ConvCaps3D: (
+        lambda layer, shape: (
+            layer.routing.ignores_silent and layer.bias_kind != "votes"
+        ),
+        WholeMaps,
+    ),
+    PartCaps: (
+        _always,
+        lambda layer, shape: Parts(
+            layer, [Part(layer.conv, 0), Part(layer.nothing_conv, 0)]
+        ),
+    ),
+    PrimaryCaps: (_always, _primary),
+    PrimaryMatrixCaps: (_always, _primary_matrix),
+    # The channels of a map are the components of one capsule.
+    Squash: (lambda layer, shape: len(shape) == 5, EachUnit),
+    keras.layers.Activation: (_is_elementwise, EachUnit),
+    keras.layers.BatchNormalization: (_is_of_channels, EachUnit),
+    keras.layers.Conv2D: (
+        _is_plain,
+        lambda layer, shape: Convolution(layer, [Part(layer, 1)], "filters"),
+    ),
+    keras.layers.Dropout: (_always, EachUnit),
+    keras.layers.ELU: (_always, EachUnit),
+    keras.layers.GroupNormalization: (_is_of_channels, _group_norm),
+    keras.layers.Identity: (_always, EachUnit),
+    keras.layers.LeakyReLU: (_always, EachUnit),
+    keras.layers.ReLU: (_always, EachUnit),
+    keras.layers.ZeroPadding3D: (_pads_no_types, EachUnit),
+}
 
 
 def apply(function: Callable[[Any], Any], units: Values) -> Values:

@@ -42,13 +42,15 @@ class Slice(NamedTuple):
 class Rule:
     """How units of a layer's outputs depend on units of its inputs.
 
-    Masks, values and numbers of units come as lists, one for each input or
-    output of the layer's only call. Most of it follows from the weights of
-    each unit.
+    Values and numbers of units come as lists, one for each input or output of
+    the layer's only call, masks as those of the first. Most of it follows from
+    the weights of each unit.
     """
 
     # Name of the setting that counts the units of an output.
     num_units = ""
+    # Whether output units that are not silent stay, also if nothing reads them.
+    competes = False
 
     def __init__(self, layer: Any):
         self.layer = layer
@@ -61,71 +63,43 @@ class Rule:
         """Returns the weights that read each unit of the first input."""
         return []
 
-    def local_slices(self) -> list[Slice]:
-        """Returns the weights of units that concern this layer alone."""
-        return []
-
-    def units_of_children(self, units: Ids) -> Ids:
-        """Returns the unit of each child, which may be a local one too.
-
-        Args:
-            units: Numbers of the first input's units.
-        """
-        return units
-
     def tied_units(
         self, inputs: list[Ids], outputs: list[Ids]
     ) -> list[tuple[Ids, Ids]]:
         """Returns pairs of units that only leave together."""
         return []
 
-    def unprunable(self, sizes: list[int]) -> list[Mask]:
-        """Returns a mask of the output units that pruning cannot take away.
+    def stays(self, outputs: int) -> bool:
+        """Tells whether no unit of so many outputs can be left out."""
+        return False
 
-        Args:
-            sizes: How many units each output has.
-        """
-        return [np.zeros(size, bool) for size in sizes]
-
-    def always_kept(self, sizes: list[int]) -> list[Mask]:
-        """Returns a mask of the output units that cannot be left out."""
-        return [np.zeros(size, bool) for size in sizes]
-
-    def constants(self, inputs: list[Values]) -> list[Values | None]:
+    def constants(self, inputs: list[Values]) -> list[Values]:
         """Returns the values of constant output units, NaN for the others.
 
-        `None`, or a shorter list, where none is known to be constant.
+        The list is shorter, or empty, where none is known to be constant.
         """
         return []
 
-    def required_inputs(
-        self, wanted: list[Mask], inputs: list[Values]
-    ) -> list[Mask]:
-        """Returns the input units that `wanted` output units depend on."""
+    def used(self, wanted: Mask, inputs: list[Values]) -> Mask:
+        """Returns the input units that the `wanted` output units depend on."""
         slices = [s for s in self.consumer_slices() if s.counts]
-        needed = np.full(len(inputs[0]), not slices)
+        used = np.full(len(inputs[0]), not slices)
         for s in slices:
-            used = self._array(s.variable) != 0
+            array = self._array(s.variable) != 0
             for made in self.producer_slices():
                 if made.variable is s.variable:
-                    kept = wanted[0][made.units]
-                    used = np.compress(kept, used, axis=made.axis)
-            np.logical_or.at(needed, s.units, any_at(used, s.axis))
-        return [needed & (inputs[0] != 0)] * len(inputs)
-
-    def forced_outputs(
-        self, taken: list[Mask], wanted: list[Mask]
-    ) -> list[Mask]:
-        """Returns the output units that come with `taken` input units."""
-        return wanted
+                    kept = wanted[made.units]
+                    array = np.compress(kept, array, axis=made.axis)
+            np.logical_or.at(used, s.units, any_at(array, s.axis))
+        return used & (inputs[0] != 0)
 
     def rebuild(
-        self, taken: list[Mask], wanted: list[Mask], inputs: list[Values]
+        self, taken: Mask, wanted: Mask, inputs: list[Values]
     ) -> tuple[Any, list[Any]]:
         """Returns a layer for the units that are left, and its weights."""
-        return self._changed(**self._settings(wanted[0])), self._left(
-            (self.producer_slices(), wanted[0]),
-            (self.consumer_slices(), taken[0]),
+        return self._changed(**self._settings(wanted)), self._left(
+            (self.producer_slices(), wanted),
+            (self.consumer_slices(), taken),
         )
 
     def _settings(self, wanted: Mask) -> dict[str, Any]:
@@ -147,7 +121,7 @@ class Rule:
                 arrays[id(s.variable)] = array
         return list(arrays.values())
 
-    def _silent(self) -> Mask:
+    def silent(self) -> Mask:
         """Returns the units of which every weight is as if they had left."""
         slices = [s for s in self.producer_slices() if s.counts]
         silent = np.ones(max(s.units.max() for s in slices) + 1, bool)

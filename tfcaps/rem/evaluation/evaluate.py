@@ -1,6 +1,7 @@
 """Measures a capsule network: accuracy, parse trees, entropy, sparsity."""
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -9,52 +10,331 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import (
-    clone_with_call,
-    cut,
-    encoder,
-    is_routed,
-    keep_pruned,
-    last_routed_layer,
-    routed_layers,
-)
+from tfcaps.graphs import cut, encoder, keep_pruned, routed_layers
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import (
-    Tensor,
-    as_float32,
-    check_mode,
-    longest,
-    quantize,
-    towards_class,
-)
+from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
+from tfcaps.rem.evaluation.faithfulness import Faithfulness
 from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
 )
-from tfcaps.rem.evaluation.report import Report
+from tfcaps.rem.evaluation.named_parts import NamedParts, TreesOnParts
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import NO_CLASS, class_of_each, rightly_told
 from tfcaps.rem.multiply_adds import multiply_adds
-from tfcaps.rem.parse.couplings import (
-    Levels,
-    layer_levels,
-    quantize_couplings,
-    show_last,
-    shown_outputs,
+from tfcaps.rem.parse.couplings import Levels, layer_levels, quantize_couplings
+from tfcaps.rem.parse.dictionary import (
+    CouplingDictionary,
+    Grid,
+    type_dictionary,
 )
-from tfcaps.rem.parse.dictionary import CouplingDictionary, Grid
-from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
-from tfcaps.rem.parse.with_couplings import (
-    LostWithoutTree,
-    voting_children,
-    with_couplings,
-)
+from tfcaps.rem.parse.trees import TreeNetwork, Trees
 from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
+from tfcaps.rem.results import Result, lines_of, percent
 
 Array = NDArray[Any]
 
 # Keys are bytes.
 _MOST_LEVELS = 256
+# Below either, couplings are uniform but for noise, and trees say nothing. Too
+# strong a decay leaves 0.1 % of the codes off the uniform coupling.
+TRIVIAL_SHARE = 0.01
+TRIVIAL_T_SCORE = 0.01
+# Above it, most trees have every child: they repeat the class. That is where a
+# reward of clear couplings alone ends.
+TRIVIAL_WHOLE_SHARE = 0.5
+# Fewer samples cannot tell whether a network has learnt anything.
+_FEWEST_SAMPLES = 30
+# Standard deviations above the most frequent class; by chance it is 1 in 100.
+_CLEARLY = 2.33
+# More classes have no rows in the table.
+_MOST_ROWS = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Report(Result):
+    """The result of `tfcaps.rem.evaluate`.
+
+    Never read entropy alone: it cannot exceed the ceiling, log2 of the number
+    of samples, and it is 0 for a network that does not route at all.
+
+    Attributes:
+        levels: Levels of the last routed layer's couplings.
+        levels_per_layer: Levels of each layer whose couplings were rounded, by
+            its name.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
+        accuracy: Share of right predictions, couplings as they are.
+        accuracy_quantized: The same with quantised couplings.
+        nonuniform_share: Share of the keys' codes that differ from the code of
+            the uniform coupling 1/J.
+        strong_share: Share of the children that are in a sample's tree, that of
+            the predicted class with couplings as they are.
+        whole_share: Share of samples whose tree has every child and so only
+            repeats the class.
+        t_score: Mean T-score of the unquantised couplings, see `t_score`.
+        zero_layers: Names of the fully connected layers whose couplings were
+            all rounded to 0, for every sample.
+        sparsity: Share of zeros among transformations and kernels.
+        sparsity_paper: The same with the biases of these layers, see
+            `tfcaps.rem.sparsity`.
+        nonzero_parameters: Parameters that are not zero.
+        total_parameters: All parameters.
+        majority_share: Share of the most frequent class: accuracy of always
+            naming it.
+        dictionary: The parse trees of each predicted class.
+        grid: Rows, columns and types of the children, or `None` where they have
+            no positions. Without, there are no trees of types either.
+        faithfulness: Whether the network uses its trees, or `None` where that
+            was not measured.
+        parts: How much of the trees lies on true parts of objects, or `None`
+            where that was not measured, see `tfcaps.rem.trees_on_parts`.
+        named_parts: Whether the types of leaves name parts, or `None` where
+            that was not measured, see `tfcaps.rem.named_parts`.
+        multiply_adds: Multiply-adds for one image, see
+            `tfcaps.rem.multiply_adds`, or `None` where the size of images is
+            not known.
+        t_score_voting: The T-score over the children that are active in some
+            image. The others, such as those that pruning has left no vote,
+            choose no parent, so that the T-score of a network with few children
+            left is low, however clearly these choose.
+        voting_children: How many children these are.
+        tree_threshold: The coupling that a child must exceed to be in a tree,
+            see `tfcaps.routing.Routing.tree_threshold`.
+        without_class: How many images were of no class. They are in no other
+            number, but for the accuracy of a network with one class, which is
+            whether that is there.
+    """
+
+    levels: int
+    levels_per_layer: dict[str, int]
+    mode: str
+    accuracy: float
+    accuracy_quantized: float
+    nonuniform_share: float
+    strong_share: float
+    whole_share: float
+    t_score: float
+    zero_layers: list[str]
+    sparsity: float
+    sparsity_paper: float
+    nonzero_parameters: int
+    total_parameters: int
+    majority_share: float
+    dictionary: CouplingDictionary = dataclasses.field(repr=False)
+    grid: Grid | None = None
+    faithfulness: Faithfulness | None = None
+    parts: TreesOnParts | None = None
+    named_parts: NamedParts | None = None
+    multiply_adds: int | None = None
+    t_score_voting: float | None = None
+    voting_children: int | None = None
+    tree_threshold: float | None = None
+    without_class: int = 0
+
+    @property
+    def entropy_bits(self) -> float:
+        """Mean over classes of the entropy in bits."""
+        return float(np.mean(self.dictionary.entropy_bits))
+
+    @property
+    def ceiling_bits(self) -> float:
+        """Mean over classes of the highest possible entropy in bits."""
+        return float(np.mean(self.dictionary.ceiling_bits))
+
+    @property
+    def median_keys(self) -> float:
+        """Median over classes of the number of distinct keys."""
+        return float(np.median(self.dictionary.num_keys))
+
+    @functools.cached_property
+    def type_dictionary(self) -> CouplingDictionary | None:
+        """The trees of types of each predicted class, see `dictionary`."""
+        if self.grid is None:
+            return None
+        return type_dictionary(self.dictionary, self.grid)
+
+    @property
+    def type_entropy_bits(self) -> float | None:
+        """Mean over classes of the entropy of keys of types, in bits."""
+        trees = self.type_dictionary
+        return None if trees is None else float(np.mean(trees.entropy_bits))
+
+    @property
+    def learnt(self) -> bool | None:
+        """Whether the accuracy is clearly above `majority_share`.
+
+        By 2.33 standard deviations of a constant answer's accuracy. `None` of
+        fewer than 30 samples, and of samples of one class.
+        """
+        count = int(np.sum(self.dictionary.num_samples))
+        share = self.majority_share
+        if count < _FEWEST_SAMPLES or share == 1.0:
+            return None
+        deviation = np.sqrt(share * (1.0 - share) / count)
+        return bool(self.accuracy_quantized > share + _CLEARLY * deviation)
+
+    @property
+    def trivial(self) -> bool:
+        """Whether the trees say no more than the class.
+
+        The couplings are uniform but for noise, or all zero, or most trees have
+        every child.
+        """
+        return bool(self._why_trivial)
+
+    @property
+    def _why_trivial(self) -> str:
+        if [*self.levels_per_layer][-1] in self.zero_layers:
+            return (
+                f"all couplings are rounded to 0, {self.levels} levels are too "
+                "few"
+            )
+        # Children without a vote choose no parent, however clear the others.
+        clear = self.t_score_voting
+        clear = self.t_score if clear is None else clear
+        if self.nonuniform_share < TRIVIAL_SHARE or clear < TRIVIAL_T_SCORE:
+            return (
+                f"{self._routing}, so that there is hardly any routing and the "
+                "entropy says nothing"
+            )
+        if self.whole_share > TRIVIAL_WHOLE_SHARE:
+            return (
+                f"{self._whole}, so that they repeat the class and the entropy "
+                "says nothing"
+            )
+        return ""
+
+    @property
+    def _routing(self) -> str:
+        return (
+            f"{percent(self.nonuniform_share)} of the codes differ from the "
+            f"uniform coupling, T-score {self.t_score:.3f}"
+        )
+
+    @property
+    def _whole(self) -> str:
+        return (
+            f"{percent(self.whole_share)} of the samples couple every child "
+            "with their class"
+        )
+
+    @property
+    def empty(self) -> bool | None:
+        """Whether the network does not use its trees, see `Faithfulness`.
+
+        `None` where that was not measured.
+        """
+        return None if self.faithfulness is None else self.faithfulness.empty
+
+    @property
+    def verdict(self) -> str:
+        """Whether the trees say anything, are used, and name parts.
+
+        The trees of a network that has learnt nothing are not judged.
+        """
+        if self.learnt is False:
+            return (
+                f"{self.accuracy_quantized:.1%} of the samples are right, and "
+                "always naming the most frequent class would be right for "
+                f"{self.majority_share:.1%}: the network has learnt nothing, "
+                "and its trees mean nothing."
+            )
+        sentences = [f"The trees are trivial: {self._why_trivial}."]
+        if not self.trivial:
+            sentences = [
+                f"The trees are not trivial: {self._routing}; {self._whole}."
+            ]
+        if self.faithfulness is not None:
+            sentences.append(self.faithfulness.verdict)
+        elif not self.trivial:
+            sentences.append("Whether the network uses them was not measured.")
+        if self.named_parts is not None:
+            sentences.append(self.named_parts.verdict)
+        return " ".join(sentences)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything but the keys themselves, ready for JSON."""
+        measures = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("dictionary", "faithfulness")
+        }
+        if self.faithfulness is not None:
+            measures |= self.faithfulness.to_dict()
+        types = self.type_dictionary
+        return {
+            **measures,
+            "parts": self.parts and self.parts.to_dict(),
+            "named_parts": self.named_parts and self.named_parts.to_dict(),
+            **self.dictionary.summary(),
+            "learnt": self.learnt,
+            "trivial": self.trivial,
+            "empty": self.empty,
+            "verdict": self.verdict,
+            "type_entropy_bits": self.type_entropy_bits,
+            "type_ceiling_bits": None if types is None else self.ceiling_bits,
+            "type_median_keys": types and float(np.median(types.num_keys)),
+        }
+
+    def __str__(self) -> str:
+        empty_classes = int(np.sum(self.dictionary.num_samples == 0))
+        ceiling = f"of at most {self.ceiling_bits:.2f} bits"
+        types = self.type_entropy_bits
+        left = self.t_score_voting
+        rows: list[tuple[str, str | None]] = [
+            ("accuracy", percent(self.accuracy, 2)),
+            ("accuracy, quantised", percent(self.accuracy_quantized, 2)),
+            ("most frequent class", percent(self.majority_share, 2)),
+            ("entropy", f"{self.entropy_bits:.2f} {ceiling}"),
+            ("keys per class, median", f"{self.median_keys:g}"),
+            (
+                "entropy of types",
+                None if types is None else f"{types:.2f} {ceiling}",
+            ),
+            (
+                "classes never predicted",
+                f"{empty_classes} of {self.dictionary.num_classes}",
+            ),
+            ("codes off uniform", percent(self.nonuniform_share)),
+            ("children in a tree", percent(self.strong_share)),
+            ("trees of every child", percent(self.whole_share)),
+            ("T-score", f"{self.t_score:.3f}"),
+            (
+                f"T-score of the {self.voting_children} children left",
+                None if left in (None, self.t_score) else f"{left:.3f}",
+            ),
+            (
+                "images of no class",
+                f"{self.without_class:,}" if self.without_class else None,
+            ),
+            ("sparsity", percent(self.sparsity)),
+            (
+                "parameters, non-zero",
+                f"{self.nonzero_parameters:,} of {self.total_parameters:,}",
+            ),
+            (
+                "multiply-adds",
+                f"{self.multiply_adds:,}" if self.multiply_adds else None,
+            ),
+        ]
+        if self.faithfulness is not None:
+            rows += self.faithfulness.rows()
+        lines = lines_of(rows)
+        if self.dictionary.num_classes <= _MOST_ROWS:
+            lines += ["", *_class_table(self.dictionary)]
+        return "\n".join([*lines, "", self.verdict])
+
+
+def _class_table(trees: CouplingDictionary) -> list[str]:
+    """Returns a line about the trees of each class."""
+    columns = (
+        *(trees.num_samples, trees.num_keys),
+        *(trees.entropy_bits, trees.ceiling_bits),
+    )
+    return ["class  samples  keys  entropy  ceiling (bits)"] + [
+        f"{j:>5}  {n:>7}  {keys:>4}  {bits:>7.2f}  {top:>7.2f}"
+        for j, (n, keys, bits, top) in enumerate(zip(*columns, strict=True))
+    ]
 
 
 def evaluate(
@@ -132,9 +412,9 @@ class Evaluator:
         levels_per_layer: Levels of each layer that is rounded, by its name.
         mode: As given.
         below: The network from images to the list of all tensors that do not
-            depend on the rounding of couplings.
-        plain: From this list to the measures without rounding.
-        rounded: From this list to those with it. `Counts` takes both together.
+            depend on the rounding of couplings, and so are computed once.
+        plain: The network from these to trees, couplings as they are.
+        rounded: The same with rounded couplings.
         grid: Rows, columns and types of the children, or `None` where they have
             no positions.
     """
@@ -164,24 +444,15 @@ class Evaluator:
         self._rounding = quantize_couplings(
             self._above, self.levels_per_layer, mode=mode
         )
-        shown, _ = self._shown(self._above)
-        if len(shown["couplings"].shape) != 3:
-            raise ValueError(
-                f"The last routed layer of {self.model.name!r} is a "
-                f"{type(self.last).__name__}, whose children differ from "
-                "window to window. Parse trees need class capsules, such as "
-                "`tfcaps.layers.ClassCaps`, at the end."
-            )
-        self._children, self.num_classes = shown["couplings"].shape[1:]
-        self._inputs = shown["children"].shape
-        self.grid = _grid(self.last, self._inputs)
-        self.plain = self._plain_measures(shown)
-        self.rounded = self._rounded_measures(*self._shown(self._rounding))
-        images = self.model.inputs[0]
-        taken = keras.tree.flatten(self.below(images))
-        measures = {**self.plain(taken), **self.rounded(taken)}
-        del measures["lost"], measures["lost_rounded"]
-        self._network = _compiled(images, measures)
+        self.plain = TreeNetwork(self._above, mode)
+        self.rounded = TreeNetwork(self._rounding, mode)
+        for part in (self.below, self.plain.model, self.rounded.model):
+            part.compile()
+        self.grid: Grid | None = None
+        if isinstance(self.last, ClassCaps) and len(self.plain.grid) == 3:
+            rows, columns, types = self.plain.grid
+            if rows * columns > 1:
+                self.grid = rows, columns, types
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
@@ -192,7 +463,8 @@ class Evaluator:
         batches, count = labelled_batches(dataset, batch_size, self.model)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
         for images, labels in batches:
-            counts.add(predict(self._network, images), labels)
+            taken = keras.tree.flatten(predict(self.below, images))
+            counts.add(self.plain(taken), self.rounded(taken), labels)
             bar.add(1)
         return self.report(counts)
 
@@ -209,9 +481,6 @@ class Evaluator:
     def report(self, counts: "Counts") -> Report:
         """Returns the report of the counts, with the sizes of the model."""
         nonzero, total = count_parameters(self.model.weights)
-        voting = np.ones(self._children, bool)
-        if isinstance(self.last, ClassCaps):
-            voting = voting_children(self.last, self._inputs, self._children)
         try:
             products: int | None = multiply_adds(self.model).total
         except ValueError:  # images of any size
@@ -222,166 +491,82 @@ class Evaluator:
             mode=self.mode,
             sparsity=sparsity(self.model),
             sparsity_paper=sparsity(self.model, scope="paper"),
-            sparsity_all=1.0 - nonzero / total,
             nonzero_parameters=nonzero,
             total_parameters=total,
             grid=self.grid,
-            tree_threshold=self.last.routing.tree_threshold(self.num_classes),
+            tree_threshold=self.last.routing.tree_threshold(
+                counts.dictionary.num_classes
+            ),
             multiply_adds=products,
-            **counts.measures(voting),
+            **counts.measures(),
         )
-
-    def _shown(
-        self, model: keras.Model
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Returns what the last routed layer does, and couplings by layer."""
-        shown: dict[str, Any] = {}
-        couplings: dict[str, Tensor] = {}
-        last = last_routed_layer(model)
-        call_last = show_last(model, shown)
-
-        def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            if layer is last or not is_routed(layer):
-                return call_last(layer, *args, **kwargs)
-            outputs, couplings[layer.name] = with_couplings(layer, args, kwargs)
-            return outputs
-
-        copy = clone_with_call(model, call)
-        couplings[last.name] = shown["couplings"]
-        shown |= shown_outputs(copy, shown)
-        return {**shown, "inputs": copy.inputs, "layer": last}, couplings
-
-    def _plain_measures(self, shown: dict[str, Any]) -> keras.Model:
-        """Returns a model of the measures with couplings as they are.
-
-        `lengths` `[b, j]`, `t_scores` `[b, i]`, `leaves` `[b]`, how many
-        children are in the tree of the predicted class, and `lost` `[b]`,
-        whether the class is lost without its tree.
-        """
-        lengths, couplings = shown["lengths"], shown["couplings"]
-        inside = in_tree(
-            as_float32(towards_class(couplings, longest(lengths))),
-            tree_threshold(self.last.routing, self.num_classes),
-        )
-        measures = {
-            "lengths": lengths,
-            "t_scores": t_scores_of_children(couplings),
-            "leaves": ops.sum(ops.cast(inside, "int32"), axis=-1),
-            "lost": _lost(shown),
-        }
-        return _compiled(shown["inputs"], measures)
-
-    def _rounded_measures(
-        self, shown: dict[str, Any], couplings: dict[str, Tensor]
-    ) -> keras.Model:
-        """Returns a model of the measures with quantised couplings.
-
-        `lengths_rounded` `[b, j]`, `keys` `[b, i]` (uint8) towards the
-        predicted class, `largest` `[b, layers]`, the largest rounded coupling
-        of each layer, and `lost_rounded` `[b]`.
-        """
-        lengths = shown["lengths"]
-        towards = towards_class(shown["couplings"], ops.argmax(lengths, -1))
-        largest = [
-            ops.max(each, axis=tuple(range(1, len(each.shape))))
-            for each in (couplings[name] for name in self.levels_per_layer)
-        ]
-        keys = quantize(towards, self.levels, mode=self.mode)
-        measures = {
-            "lengths_rounded": lengths,
-            "keys": ops.cast(keys, "uint8"),
-            "largest": ops.stack(largest, axis=-1),
-            "lost_rounded": _lost(shown),
-        }
-        return _compiled(shown["inputs"], measures)
-
-
-def _lost(shown: dict[str, Any]) -> Tensor:
-    """Tells whether classes are lost without their trees, bool `[b]`."""
-    layer, couplings = shown["layer"], shown["couplings"]
-    return LostWithoutTree(layer, int(couplings.shape[-1]))(
-        shown["children"],
-        shown["lengths"],
-        couplings,
-        shown.get("activations"),
-    )
-
-
-def _compiled(inputs: Any, outputs: Any) -> keras.Model:
-    model = keras.Model(inputs, outputs)
-    model.compile()
-    return model
-
-
-def _grid(layer: Any, input_shape: Any) -> Grid | None:
-    """Returns rows, columns and types of children, `None` without places."""
-    if not isinstance(layer, ClassCaps):
-        return None
-    grid = layer.children_shape(input_shape)
-    if len(grid) != 3 or grid[0] * grid[1] == 1:
-        return None
-    rows, columns, types = grid
-    return rows, columns, types
 
 
 class Counts:
-    """Adds up the measures of batches, as an `Evaluator` makes them.
+    """Adds up the measures of batches of trees, for an `Evaluator`.
 
     Attributes:
+        dictionary: The parse trees of each predicted class.
         known: Int. How many images were of a class.
+        empty_trees: How many of their trees had no child, without and with
+            rounded couplings.
     """
 
     def __init__(self, evaluator: Evaluator):
-        classes = evaluator.num_classes
-        self._uniform = int(
-            quantize(1.0 / classes, evaluator.levels, mode=evaluator.mode)
-        )
-        self._layers = list(evaluator.levels_per_layer)
-        self._trees = CouplingDictionary(classes)
+        self._evaluator = evaluator
+        classes = evaluator.plain.num_classes
+        self.dictionary = CouplingDictionary(classes)
         self._of_class = np.zeros(classes, int)
         self._without_class = 0
-        self._told = np.zeros(2, int)  # right, also with quantised couplings
-        self._sums: dict[str, Any] = dict.fromkeys(
-            ("off_uniform", "leaves", "whole", "codes", "t_scores"), 0
-        )
-        self._largest = np.zeros(len(self._layers))
+        self._told = np.zeros(2)  # right, also with quantised couplings
+        self.empty_trees = np.zeros(2)
+        # Codes that are not uniform, leaves, codes; and trees of every child.
+        self._sums = np.zeros(4)
+        self._t_scores: Any = 0.0
+        self._votes: Any = False
+        self._largest: dict[str, float] = {}
 
     @property
     def known(self) -> int:
         return int(self._of_class.sum())
 
-    def add(self, batch: dict[str, Array], labels: Any) -> Array:
-        """Adds the measures of a batch; returns which images are of a class.
-
-        Images of no class are counted and left out.
-        """
-        num_classes = len(self._of_class)
-        classes = class_of_each(labels, num_classes, batch["lengths"])
-        for k, name in enumerate(("lengths", "lengths_rounded")):
-            self._told[k] += np.sum(rightly_told(classes, batch[name]))
-        known = classes != NO_CLASS
-        self._without_class += int(np.sum(~known))
-        self._of_class += np.bincount(classes[known], minlength=num_classes)
-        batch = {name: array[known] for name, array in batch.items()}
-        keys, leaves = batch["keys"], batch["leaves"]
-        self._trees.update(keys, batch["lengths_rounded"].argmax(axis=-1))
-        for name, number in (
-            ("off_uniform", np.sum(keys != self._uniform)),
-            ("leaves", np.sum(leaves)),
-            ("whole", np.sum(leaves == keys.shape[-1])),
-            ("codes", keys.size),
-            ("t_scores", np.sum(batch["t_scores"], axis=0, dtype="float64")),
-        ):
-            self._sums[name] = self._sums[name] + number
-        largest = np.max(batch["largest"], axis=0, initial=0.0)
-        self._largest = np.maximum(self._largest, largest)
-        return known
-
-    def measures(self, voting: Array) -> dict[str, Any]:
-        """Returns fields of `Report`.
+    def add(self, plain: Trees, rounded: Trees, labels: Any) -> None:
+        """Adds a batch, whose images of no class are counted and left out.
 
         Args:
-            voting: Which children pruning has left a vote, bool `[i]`.
+            plain: Its trees.
+            rounded: Those with rounded couplings.
+            labels: As in `evaluate`.
+        """
+        each, count = (plain, rounded), len(self._of_class)
+        classes = class_of_each(labels, count, plain.lengths)
+        self._told += [rightly_told(classes, t.lengths).sum() for t in each]
+        known = classes != NO_CLASS
+        self._without_class += int(np.sum(~known))
+        self._of_class += np.bincount(classes[known], minlength=count)
+        if not known.all():
+            each = plain, rounded = plain[known], rounded[known]
+        self.dictionary.update(rounded.codes, rounded.predicted)
+        self.empty_trees += [np.sum(trees.leaves == 0) for trees in each]
+        uniform = quantize(
+            1.0 / count, self._evaluator.levels, mode=self._evaluator.mode
+        )
+        codes, children = rounded.codes, rounded.codes.shape[1]
+        self._sums += (
+            *(np.sum(codes != int(uniform)), plain.leaves.sum(), codes.size),
+            np.sum(plain.leaves == children),
+        )
+        scores = ops.convert_to_numpy(t_scores_of_children(plain.couplings))
+        self._t_scores = self._t_scores + scores.sum(axis=0, dtype="float64")
+        self._votes = self._votes | plain.activations.any(axis=0)
+        links = (*(of for _, of in rounded.hidden), rounded.couplings)
+        names = self._evaluator.rounded.layers
+        for name, couplings in zip(names, links, strict=True):
+            largest = float(couplings.max(initial=0.0))
+            self._largest[name] = max(self._largest.get(name, 0.0), largest)
+
+    def measures(self) -> dict[str, Any]:
+        """Returns fields of `Report`.
 
         Raises:
             ValueError: If there was no sample.
@@ -395,29 +580,26 @@ class Counts:
             raise ValueError(NO_SAMPLES)
         alone = len(self._of_class) == 1
         told = self._told / (self.known + alone * self._without_class)
-        t_scores = self._sums["t_scores"] / self.known
-        left = t_scores[voting]
+        off_uniform, leaves, codes, whole = self._sums.tolist()
+        t_scores = self._t_scores / self.known
+        left = t_scores[self._votes]
         return {
             "accuracy": float(told[0]),
             "accuracy_quantized": float(told[1]),
             "majority_share": int(self._of_class.max()) / self.known,
             "without_class": self._without_class,
-            "nonuniform_share": float(
-                self._sums["off_uniform"] / self._sums["codes"]
-            ),
-            "strong_share": float(self._sums["leaves"] / self._sums["codes"]),
-            "whole_share": float(self._sums["whole"] / self.known),
+            "nonuniform_share": off_uniform / codes,
+            "strong_share": leaves / codes,
+            "whole_share": whole / self.known,
             "t_score": float(np.mean(t_scores)),
             "t_score_voting": float(np.mean(left)) if left.size else 0.0,
-            "voting_children": int(np.sum(voting)),
+            "voting_children": int(np.sum(self._votes)),
             "zero_layers": [
                 name
-                for name, largest in zip(
-                    self._layers, self._largest, strict=True
-                )
-                if largest == 0
+                for name, largest in self._largest.items()
+                if largest == 0 and name in self._evaluator.levels_per_layer
             ],
-            "dictionary": self._trees,
+            "dictionary": self.dictionary,
         }
 
 

@@ -1,19 +1,28 @@
-"""Measures whether a network uses its parse trees."""
+"""Measures whether a network uses its parse trees, by silencing them."""
 
 import collections
 import dataclasses
-import functools
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
-from tfcaps.rem.evaluation.silencing import Silencer
-from tfcaps.rem.parse.in_tree import in_tree
-from tfcaps.rem.parse.trees import iter_trees
+from tfcaps.graphs import (
+    clone_with_call,
+    cut,
+    encoder,
+    is_routed,
+    last_routed_layer,
+    routed_layers,
+)
+from tfcaps.layers import Length, PartCaps, PrimaryCaps, PrimaryMatrixCaps
+from tfcaps.ops import Tensor, length
+from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
+from tfcaps.rem.finite import check_weights
+from tfcaps.rem.parse.couplings import taken_children
+from tfcaps.rem.parse.trees import Trees, connected_calls
+from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result, lines_of, percent
 
 Array = NDArray[Any]
@@ -22,6 +31,8 @@ Array = NDArray[Any]
 _SILENT = 0.01
 # Children are active if they exceed this share of the image's most active one.
 _ACTIVE = 0.1
+# Images for which random and active children are silenced, and shifted images.
+_CONTROLS, _SHIFTED = 400, 256
 # By rows and columns.
 _SHIFTS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 # Activations that differ less are the same but for rounding.
@@ -32,6 +43,14 @@ _NO_VARIANCE = 1e-14
 EMPTY_NECESSITY = 0.5
 # Necessity must be above that of other children by this much.
 EMPTY_MARGIN = 0.05
+# Rows of a step have at most about so many votes (numbers), unless the batches
+# of the user are larger: 64 MiB in float32.
+_VOTES_PER_STEP = 2**24
+_MOST_ROWS = 2048
+# Layers that make capsules, besides those that route.
+_CAPSULES = (PartCaps, PrimaryCaps, PrimaryMatrixCaps)
+# How a sentence about silenced children says what took their place.
+_IN_PLACE = {"zero": "", "mean": " (its children at their mean poses)"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +82,6 @@ class Faithfulness(Result):
         silent_capsules: For each capsule layer, the share of capsules that are
             shorter than 0.01 for every image.
         samples: How many images were used.
-        layer: Name of the layer whose children were silenced.
         necessity_active: Necessity of as many active children that are not in
             the tree, drawn at random; of all of them where there are fewer. A
             child is active if its activation is more than a tenth of that of
@@ -84,7 +102,6 @@ class Faithfulness(Result):
     stability: float | None
     silent_capsules: dict[str, float]
     samples: int
-    layer: str
     necessity_active: dict[str, float]
     sufficiency_longest: dict[str, float]
 
@@ -156,26 +173,28 @@ class Faithfulness(Result):
             f"{percent(share)} of {name}"
             for name, share in self.silent_capsules.items()
         ]
+        kept = [
+            (
+                f"sufficiency, {name}",
+                f"{percent(share)}, of random children "
+                f"{percent(self.sufficiency_random[name])}, of the most "
+                f"active ones {percent(self.sufficiency_longest[name])}",
+            )
+            for name, share in self.sufficiency.items()
+        ]
+        lost = [
+            (
+                f"necessity, {name}",
+                f"{percent(share)}, of random children "
+                f"{percent(self.necessity_random[name])}, of other active "
+                f"children {percent(self.necessity_active[name])}",
+            )
+            for name, share in self.necessity.items()
+        ]
         return [
             ("images measured", f"{self.samples:,}"),
-            *(
-                (
-                    f"sufficiency, {name}",
-                    f"{percent(self.sufficiency[name])}, of random children "
-                    f"{percent(self.sufficiency_random[name])}, of the most "
-                    f"active ones {percent(self.sufficiency_longest[name])}",
-                )
-                for name in self.sufficiency
-            ),
-            *(
-                (
-                    f"necessity, {name}",
-                    f"{percent(self.necessity[name])}, of random children "
-                    f"{percent(self.necessity_random[name])}, of other active "
-                    f"children {percent(self.necessity_active[name])}",
-                )
-                for name in self.necessity
-            ),
+            *kept,
+            *lost,
             (
                 "same class without the tree",
                 f"{percent(self.same_without_tree['zero'])} zero, "
@@ -196,11 +215,8 @@ def faithfulness(
     model: keras.Model,
     dataset: Any,
     *,
-    layer: str | None = None,
     samples: int = 2000,
     draws: int = 5,
-    random_samples: int = 400,
-    stability_samples: int = 256,
     seed: int = 0,
     batch_size: int = 256,
     verbose: int = 0,
@@ -209,36 +225,28 @@ def faithfulness(
 
     The tree of an image has the children whose coupling with the predicted
     class exceeds the uniform one, 1/J, or its rounded value if the model's
-    routing has levels. Couplings are those of the model as it is. With `layer`,
-    the tree continues downwards: a child belongs to it if its coupling with
-    some capsule of the tree exceeds that value.
+    routing has levels. Couplings are those of the model as it is.
 
     Silenced children get pose and activation 0 (`"zero"`), or their means over
     the images (`"mean"`), and the routed layers above run again. In an image
     whose tree is empty there is nothing to silence: its class is not lost.
 
-    The network runs twice for each image, and once for each of the four shifts
-    of the `stability_samples`; the routed layers above run another four times,
-    and `6 draws + 2` times for the `random_samples`. The images stay in memory,
-    and so do the inputs of the routed layers, `4 * i * k` bytes for each image.
+    The network runs three times for each image, and once for each of the four
+    shifts of at most 256 of them, whose border pixels are repeated; the routed
+    layers above run another four times, and for at most 400 images, evenly
+    spaced, `6 draws + 2` times with random and with active children silenced.
+    The images stay in memory, and so do the inputs of the routed layers, `4 * i
+    * k` bytes for each image.
 
     Args:
         model: A functional or sequential model with a routed layer, from images
             to class lengths or poses. Decoders and inputs `labels` do not
             matter.
         dataset: As in `evaluate`; labels are not looked at.
-        layer: Name of the `ClassCaps` whose children are silenced, if not the
-            last one. Its capsules must be the children of the next `ClassCaps`,
-            and so on up to the last routed layer. Defaults to `None`, the last
-            routed layer.
         samples: Int. Measure at most this many images, the first ones, so
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
             drawn for each image. Defaults to `5`.
-        random_samples: Int. Random and active children are silenced for at most
-            this many images, evenly spaced. Defaults to `400`.
-        stability_samples: Int. The same for shifted images, whose border pixels
-            are repeated. Defaults to `256`.
         seed: Int. Seed of all that is random. Defaults to `0`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
@@ -248,8 +256,7 @@ def faithfulness(
 
     Raises:
         ValueError: If the model has no routed layer or makes no class capsules,
-            `layer` is none of its layers, the data set is empty, or a number is
-            below 1.
+            the data set is empty, or a number is below 1.
 
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429 (sufficiency,
@@ -257,58 +264,202 @@ def faithfulness(
         - Mitterreiter, Koch, Giesen, Laue, 2023,
           https://arxiv.org/abs/2301.01583 (silent capsules)
     """
-    numbers = {
-        "samples": samples,
-        "draws": draws,
-        "random_samples": random_samples,
-        "stability_samples": stability_samples,
-    }
-    for name, number in numbers.items():
+    for name, number in {"samples": samples, "draws": draws}.items():
         if number < 1:
             raise ValueError(
                 f"`{name}` must be at least 1. Received: {name}={number}."
             )
-    silencer = Silencer(model, layer)
+    silencer = Silencer(model)
     images = _first_images(dataset, silencer.model, samples, batch_size)
-    every = np.arange(len(images))
-    some = _evenly(len(images), random_samples)
-    few = _evenly(len(images), stability_samples)
+    few = _evenly(len(images), _SHIFTED)
     moved = [_shifted(images[few], *by) for by in _SHIFTS if images.ndim == 4]
     batches = (
         array[start : start + batch_size]
         for array in (images, *moved)
         for start in range(0, len(array), batch_size)
     )
-    traced = _traced(silencer, batches)
-    inside = traced.inside[every]
-    rows = 4 * len(every) + (6 * draws + 2) * len(some)
-    bar = keras.utils.Progbar(rows, verbose=verbose, unit_name="routing")
-    study = _Study(silencer, images, traced, batch_size, bar)
-
-    random, other, longest = study.other_children(some, draws, seed)
+    trees = trees_of(silencer.model, batches, couplings=False)
+    of_moved, trees = trees.in_tree[len(images) :], trees[: len(images)]
+    inside = trees.in_tree
+    before = of_class(trees.lengths, trees.predicted)
+    every, some = np.arange(len(images)), _evenly(len(images), _CONTROLS)
     drawn = np.repeat(some, draws)
+    random, other, longest = _other_children(trees, some, draws, seed)
+    taken = silencer.taken(images, batch_size)
+    # Means in float64, whose result no batch size changes.
+    means = [x.mean(axis=0, dtype="float64").astype("float32") for x in taken]
+    total = 4 * len(every) + (6 * draws + 2) * len(some)
+    bar = keras.utils.Progbar(total, verbose=verbose, unit_name="routing")
+    step = max(batch_size, silencer.most_rows)
+
+    def without(name: str, rows: Array, silenced: Array) -> tuple[float, float]:
+        """Returns the shares of images of the same class, and of a lost one."""
+        values = means if name == "mean" else None
+        parts = []
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            children = [x[rows[part]] for x in taken]
+            parts.append(silencer.silence(children, silenced[part], values))
+            bar.add(len(parts[-1]))
+        lengths, classes = np.concatenate(parts), trees.predicted[rows]
+        same = lengths.argmax(axis=-1) == classes
+        gone = lost(lengths, classes, before[rows])
+        return float(np.mean(same)), float(np.mean(gone))
+
     shares: dict[str, dict[str, float]] = collections.defaultdict(dict)
     for name in ("zero", "mean"):
-        without = functools.partial(study.without, name)
-        same, gone = without(every, inside)
+        same, gone = without(name, every, inside)
         shares["same_without_tree"][name] = same
         shares["necessity"][name] = gone
-        shares["sufficiency"][name], _ = without(every, ~inside)
-        shares["sufficiency_random"][name], _ = without(drawn, ~random)
-        _, shares["necessity_random"][name] = without(drawn, random)
-        _, shares["necessity_active"][name] = without(drawn, other)
-        shares["sufficiency_longest"][name], _ = without(some, ~longest)
-    before, after = np.tile(inside[few], (4, 1)), traced.inside[len(every) :]
+        shares["sufficiency"][name], _ = without(name, every, ~inside)
+        shares["sufficiency_random"][name], _ = without(name, drawn, ~random)
+        _, shares["necessity_random"][name] = without(name, drawn, random)
+        _, shares["necessity_active"][name] = without(name, drawn, other)
+        shares["sufficiency_longest"][name], _ = without(name, some, ~longest)
+    stability = None
+    if moved:
+        stability = jaccard(np.tile(inside[few], (4, 1)), of_moved)
     return Faithfulness(
         **shares,
         size=float(np.mean(inside)),
         empty_trees=float(np.mean(~np.any(inside, axis=-1))),
-        class_share=class_share(traced.towards[every], traced.classes[every]),
-        stability=jaccard(before, after) if moved else None,
-        silent_capsules=study.silent,
+        class_share=class_share(trees.towards, trees.predicted),
+        stability=stability,
+        silent_capsules=_silent_capsules(silencer.model, images, batch_size),
         samples=len(images),
-        layer=silencer.layer.name,
     )
+
+
+def tree_lengths(
+    model: keras.Model,
+    images: ArrayLike,
+    trees: Trees,
+    *,
+    batch_size: int = 256,
+) -> NDArray[np.float32]:
+    """Returns the lengths of all classes when parts of a network are silenced.
+
+    Children that are silenced have pose and activation 0, as in
+    `tfcaps.rem.faithfulness`.
+
+    Args:
+        model: As in `tfcaps.rem.trees`.
+        images: Its input `[n, ...]`.
+        trees: What `tfcaps.rem.trees` returns for them.
+        batch_size: Int. Images in a batch. Defaults to `256`.
+
+    Returns:
+        Array `[n, 3, j]`, float32: the lengths as they are, those with the tree
+        silenced, and those with all but the tree silenced.
+
+    Raises:
+        ValueError: If there is not one tree for each image, or as in
+            `tfcaps.rem.trees`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from tfcaps.models import dr_capsnet
+    >>> from tfcaps.rem import trees
+    >>> network = dr_capsnet((20, 20, 1), 10, filters=4, primary_types=2)
+    >>> images = np.zeros((3, 20, 20, 1), "float32")
+    >>> tree_lengths(network, images, trees(network, images)).shape
+    (3, 3, 10)
+    """
+    images = np.asarray(images)
+    if len(images) != len(trees):
+        raise ValueError(
+            "There must be one tree for each image. Received: "
+            f"{len(images)} images and {len(trees)} trees."
+        )
+    silencer = Silencer(model)
+    found = []
+    for start in range(0, len(images), batch_size):
+        part = slice(start, start + batch_size)
+        taken = silencer.taken(images[part], batch_size)
+        inside = trees.in_tree[part]
+        each = [
+            trees.lengths[part],
+            silencer.silence(taken, inside, None),
+            silencer.silence(taken, ~inside, None),
+        ]
+        found.append(np.stack(each, axis=1))
+    classes = trees.lengths.shape[1]
+    return np.concatenate([np.zeros((0, 3, classes), "float32"), *found])
+
+
+class Silencer:
+    """Runs a network once up to the children, and routes these repeatedly.
+
+    It shares the layers, and so the weights, of the model. The inputs of the
+    last routed layer are called `taken`, a list of arrays: poses, activations
+    if they are an input, and other tensors that are taken from below.
+
+    Args:
+        model: As in `capsule_outputs`.
+
+    Attributes:
+        model: The network from images to lengths.
+        most_rows: Int. Rows that may be routed in a step.
+
+    Raises:
+        ValueError: If the model has no routed layer, or its last one makes no
+            class capsules.
+    """
+
+    def __init__(self, model: keras.Model):
+        routed_layers(model)  # their absence is the clearer error
+        self.model = encoder(model)
+        check_weights(self.model.weights)
+        layer = last_routed_layer(self.model)
+        _, (*_, call) = connected_calls(self.model, layer)
+        self._below, above = cut(self.model, layer)
+        self._has_activations = call.activations is not None
+        self._shape = tuple(above.inputs[0].shape)
+        children, parents = map(int, call.couplings.shape[1:])
+        # One more child, which is never silenced: see `taken_children`.
+        self._taken_children = taken_children(layer, self._shape, children)
+        lengths = above.outputs[0]
+        if len(lengths.shape) != 2:
+            lengths = Length(dtype="float32")(lengths)
+        self._lengths = keras.Model(above.inputs, lengths)
+        numbers = children * parents * int(call.poses.shape[-1])
+        self.most_rows = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
+
+    def taken(self, images: Array, batch_size: int) -> list[Array]:
+        """Returns what the routed layers take of images."""
+        parts = [
+            keras.tree.flatten(
+                predict(self._below, images[start : start + batch_size])
+            )
+            for start in range(0, len(images), batch_size)
+        ]
+        return [
+            np.concatenate(each).astype("float32")
+            for each in zip(*parts, strict=True)
+        ]
+
+    def silence(
+        self, taken: list[Array], silenced: Array, values: list[Array] | None
+    ) -> Array:
+        """Returns the lengths `[b, j]` without some of the children.
+
+        Args:
+            taken: What the routed layers take of `b` images.
+            silenced: Which children, bool `[b, i]`.
+            values: What takes their place, `taken` without the axis of the
+                batch: the mean over images. `None` for 0.
+        """
+        shape = (len(silenced), *self._shape[1:-1])
+        silenced = np.pad(silenced, ((0, 0), (0, 1)))
+        silenced = silenced[:, self._taken_children].reshape(shape)
+        replaced = list(taken)
+        for k in range(1 + self._has_activations):
+            value = 0.0 if values is None else values[k]
+            where = silenced[..., None] if k == 0 else silenced
+            replaced[k] = np.where(where, value, taken[k]).astype("float32")
+        lengths: Array = predict(self._lengths, replaced)
+        return lengths.astype("float32")
 
 
 def _first_images(
@@ -341,141 +492,55 @@ def _evenly(count: int, most: int) -> Array:
     return np.arange(min(count, most)) * count // min(count, most)
 
 
-class _Traced(NamedTuple):
-    """The trees of images, down to the children of a layer.
+def _other_children(
+    trees: Trees, some: Array, draws: int, seed: int
+) -> tuple[Array, Array, Array]:
+    """Returns as many other children of some images as are in the tree.
 
-    Attributes:
-        classes: Predicted classes, `[n]`.
-        lengths: Lengths of these classes, `[n]`.
-        towards: The couplings that count, `[n, i]`: those of the children
-            towards the predicted class, or, with routed layers in between, the
-            largest towards a capsule that is in the tree.
-        inside: Which children are in the tree, bool `[n, i]`.
-        active: How active the children are, `[n, i]`.
+    Returns:
+        Random children, `[some * draws, i]`; random ones among the active
+        children that are not in the tree, or all of them where there are
+        fewer; and the most active ones, `[some, i]`.
     """
-
-    classes: Array
-    lengths: Array
-    towards: Array
-    inside: Array
-    active: Array
-
-
-def _traced(silencer: Silencer, batches: Iterable[Array]) -> _Traced:
-    """Follows couplings above the uniform one down from the class."""
-    parts = []
-    for trees in iter_trees(silencer.model, batches, couplings=False):
-        towards, inside = trees.towards, trees.in_tree
-        active = trees.activations
-        layers = zip(trees.hidden, trees.thresholds[:-1], strict=True)
-        for (below, links), least in [*layers][::-1][: silencer.depth]:
-            # Couplings may be negative; those to other capsules do not count.
-            to_tree = np.where(inside[:, None], links, -np.inf).max(axis=-1)
-            inside = in_tree(to_tree, least)
-            towards = np.where(np.isfinite(to_tree), to_tree, 0.0)
-            active = below
-        lengths = of_class(trees.lengths, trees.predicted)
-        parts.append((trees.predicted, lengths, towards, inside, active))
-    return _Traced(*map(np.concatenate, zip(*parts, strict=True)))
+    count, children = trees.in_tree.shape
+    inside, active = trees.in_tree[some], trees.activations[some]
+    sizes = np.sum(inside, axis=-1)[:, None]
+    # They are drawn among those that pruning has left an influence. To
+    # silence others changes nothing, and any tree would look necessary.
+    scores = np.random.default_rng(seed).random((count, draws, children))
+    scores += ~trees.activations.any(axis=0)
+    random = _places(scores[some]) < sizes[:, None]
+    least = _ACTIVE * active.max(axis=-1, keepdims=True)
+    others = ((active > least) & ~inside)[:, None]
+    scores = np.random.default_rng(seed).random(random.shape)
+    other = (_places(scores + ~others) < sizes[:, None]) & others
+    longest = _places(-np.round(active, _DECIMALS)) < sizes
+    random, other = (x.reshape(-1, children) for x in (random, other))
+    return random, other, longest
 
 
-class _Study:
-    """Silences children of images, and says how many lose their class.
+def _silent_capsules(
+    model: keras.Model, images: Array, batch_size: int
+) -> dict[str, float]:
+    """Returns the share of silent capsules of each capsule layer."""
+    active: dict[str, Tensor] = {}
 
-    Attributes:
-        silent: For each capsule layer, the share of silent capsules.
-    """
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs = layer(*args, **kwargs)
+        if is_routed(layer) or isinstance(layer, _CAPSULES):
+            both = isinstance(outputs, (tuple, list))
+            active[layer.name] = outputs[1] if both else length(outputs)
+        return outputs
 
-    def __init__(
-        self,
-        silencer: Silencer,
-        images: Array,
-        traced: _Traced,
-        batch_size: int,
-        bar: keras.utils.Progbar,
-    ):
-        self._silencer = silencer
-        self._traced = traced
-        self._rows = max(batch_size, silencer.most_rows)
-        self._bar = bar
-        parts = []
-        most: dict[str, Array] = {}
-        for start in range(0, len(images), batch_size):
-            part, active = silencer.below(images[start : start + batch_size])
-            parts.append(part)
-            for name, values in (active | silencer.above(part)).items():
-                largest = values.max(axis=0)
-                most[name] = np.maximum(most.get(name, largest), largest)
-        self.silent = {
-            layer.name: float(np.mean(most[layer.name] < _SILENT))
-            for layer in silencer.model.layers
-            if layer.name in most
-        }
-        self._taken = [np.concatenate(x) for x in zip(*parts, strict=True)]
-        # Means in float64, whose result no batch size changes.
-        self._means = [
-            np.mean(x, axis=0, dtype="float64").astype("float32")
-            for x in self._taken
-        ]
-
-    def other_children(
-        self, some: Array, draws: int, seed: int
-    ) -> tuple[Array, Array, Array]:
-        """Returns as many other children of some images as are in the tree.
-
-        Returns:
-            Random children, `[some * draws, i]`; random ones among the active
-            children that are not in the tree, or all of them where there are
-            fewer; and the most active ones, `[some, i]`.
-        """
-        count = len(self._taken[0])
-        inside, active = (
-            self._traced.inside[:count],
-            self._traced.active[:count],
-        )
-        shape = (count, draws, inside.shape[1])
-        sizes = np.sum(inside[some], axis=-1)[:, None]
-        # They are drawn among those that pruning has left an influence. To
-        # silence others changes nothing, and any tree would look necessary.
-        scores = np.random.default_rng(seed).random(shape)
-        scores += ~active.any(axis=0)
-        random = _places(scores[some]) < sizes[:, None]
-
-        inside, active = inside[some], active[some]
-        least = _ACTIVE * active.max(axis=-1, keepdims=True)
-        others = ((active > least) & ~inside)[:, None]
-        scores = np.random.default_rng(seed).random((len(some), *shape[1:]))
-        other = (_places(scores + ~others) < sizes[:, None]) & others
-        longest = _places(-np.round(active, _DECIMALS)) < sizes
-        flat = (len(some) * draws, shape[2])
-        return random.reshape(flat), other.reshape(flat), longest
-
-    def without(
-        self, name: str, images: Array, silenced: Array
-    ) -> tuple[float, float]:
-        """Silences some of the children.
-
-        Args:
-            name: What they are replaced by: `"zero"` or `"mean"`.
-            images: Which images, `[r]`.
-            silenced: Their children, bool `[r, i]`.
-
-        Returns:
-            The share of images that are taken for the same class, and the share
-            of those whose class is lost.
-        """
-        values = {"zero": None, "mean": self._means}[name]
-        parts = []
-        for start in range(0, len(images), self._rows):
-            part = slice(start, start + self._rows)
-            taken = [x[images[part]] for x in self._taken]
-            parts.append(self._silencer.silence(taken, silenced[part], values))
-            self._bar.add(len(parts[-1]))
-        lengths = np.concatenate(parts)
-        classes = self._traced.classes[images]
-        gone = lost(lengths, classes, self._traced.lengths[images])
-        same = lengths.argmax(axis=-1) == classes
-        return float(np.mean(same)), float(np.mean(gone))
+    copy = clone_with_call(model, call)
+    network = keras.Model(copy.input, active)
+    most: dict[str, Array] = {}
+    for start in range(0, len(images), batch_size):
+        batch = images[start : start + batch_size]
+        for name, values in predict(network, batch).items():
+            largest = values.max(axis=0)
+            most[name] = np.maximum(most.get(name, largest), largest)
+    return {name: float(np.mean(most[name] < _SILENT)) for name in active}
 
 
 def _places(scores: Array) -> Array:
@@ -525,7 +590,3 @@ def class_share(values: Array, classes: Array) -> float:
         own = centred[classes == j]
         between += len(own) * float(np.sum(np.mean(own, axis=0) ** 2))
     return min(between / total, 1.0)
-
-
-# How a sentence about silenced children says what took their place.
-_IN_PLACE = {"zero": "", "mean": " (its children at their mean poses)"}

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from tfcaps.rem.batches import labelled_batches, predict
 from tfcaps.rem.evaluation.evaluate import Counts, Evaluator
-from tfcaps.rem.evaluation.faithfulness import EMPTY_NECESSITY
 from tfcaps.rem.results import Result
 
 # Those of the paper's networks, and some around.
@@ -28,8 +26,10 @@ _COLUMNS = (
     "zero_layers",
 )
 
+# Above it, most trees have no child.
+_EMPTY = 0.5
 # Accuracies are ratios; their difference is not exact.
-_ROUNDING_ERROR = 1e-9
+_ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +43,11 @@ class LevelSearch(Result):
         rows: Measures of each number of levels, from few to many, by the names
             of `Report`; `zero_layers` are the layers whose couplings were all
             rounded to 0. The T-score is that of couplings as they are.
-            `necessity` is the share of images that lose their class when the
-            children whose rounded coupling is above the uniform one get pose
-            and activation 0, see `tfcaps.rem.faithfulness`.
+            `empty_trees` is the share of images of whose children none has a
+            rounded coupling above the uniform one.
         tolerance: How much accuracy might be lost.
         mode: Kind of levels.
-        necessity: The same share with couplings as they are.
+        empty_trees: The same share with couplings as they are.
     """
 
     levels: int | None
@@ -56,12 +55,12 @@ class LevelSearch(Result):
     rows: list[dict[str, Any]] = dataclasses.field(repr=False)
     tolerance: float
     mode: str
-    necessity: float
+    empty_trees: float
 
     def __str__(self) -> str:
         lines = [
             "levels  accuracy %  entropy (bits)  keys  off uniform %  "
-            "necessity %"
+            "empty trees %"
         ]
         of_types = any(
             row["type_entropy_bits"] is not None for row in self.rows
@@ -74,35 +73,19 @@ class LevelSearch(Result):
                 f"{row['levels']:>6}  {100 * row['accuracy_quantized']:>10.2f}"
                 f"  {row['entropy_bits']:>14.2f}  {row['median_keys']:>4g}"
                 f"  {100 * row['nonuniform_share']:>13.1f}"
-                f"  {100 * row['necessity']:>11.1f}"
+                f"  {100 * row['empty_trees']:>13.1f}"
                 + (f"  {row['type_entropy_bits']:>16.2f}" if of_types else "")
                 + (f"  all couplings zero: {zero}" if zero else "")
             )
         found = f"{self.levels} levels keep"
         if self.levels is None:
             found = "No number of levels keeps"
-        return "\n".join(
-            [
-                *lines,
-                "",
-                f"{found} the accuracy of {100 * self.accuracy:.2f} % but for "
-                f"{100 * self.tolerance:g} points{self._use}.",
-            ]
-        )
-
-    @property
-    def _use(self) -> str:
-        """Returns the end of the last sentence, about empty trees."""
-        if self.necessity < EMPTY_NECESSITY:
-            return ", with trees that are empty anyway"
-        empty = [
-            str(row["levels"])
-            for row in self.rows
-            if row["necessity"] < EMPTY_NECESSITY
+        lines += [
+            "",
+            f"{found} the accuracy of {100 * self.accuracy:.2f} % but for "
+            f"{100 * self.tolerance:g} points.",
         ]
-        if not empty:
-            return ""
-        return f"; trees are empty with {', '.join(empty)} levels"
+        return "\n".join(lines)
 
 
 def find_levels(
@@ -126,9 +109,9 @@ def find_levels(
     layer passes on only its bias. (Mid-rise levels are never 0; if there are
     few, the layer passes on far too much.) Entropy is then low but meaningless.
     Accuracy usually reveals it, but not if routing adds a bias to couplings;
-    see `zero_layers` and `nonuniform_share`. Levels with which less
-    than half of the images lose their class without their tree are not chosen,
-    unless that is so with couplings as they are.
+    see `zero_layers` and `nonuniform_share`. Levels with which more than half
+    of the images have no child in their tree are not chosen, unless that is so
+    with couplings as they are.
 
     Args:
         model: As in `evaluate`.
@@ -166,41 +149,28 @@ def find_levels(
     all_counts = [Counts(evaluator) for evaluator in evaluators]
     batches, count = labelled_batches(dataset, batch_size, first.model)
     bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
-    lost = np.zeros(1 + len(evaluators))  # first with couplings as they are
     for images, labels in batches:
-        taken = predict(first.below, images)
-        taken = keras.tree.flatten(taken)
-        plain = predict(first.plain, taken)
-        for k, evaluator in enumerate(evaluators):
-            rounded = predict(evaluator.rounded, taken)
-            known = all_counts[k].add({**plain, **rounded}, labels)
-            lost[1 + k] += np.sum(rounded["lost_rounded"][known])
-        lost[0] += np.sum(plain["lost"][known])
+        taken = keras.tree.flatten(predict(first.below, images))
+        plain = first.plain(taken)
+        for evaluator, counts in zip(evaluators, all_counts, strict=True):
+            counts.add(plain, evaluator.rounded(taken), labels)
         bar.add(1)
-    reports = [
-        evaluator.report(counts)
-        for evaluator, counts in zip(evaluators, all_counts, strict=True)
-    ]
-    own, *necessity = (lost / all_counts[0].known).tolist()
-    accuracy = reports[0].accuracy
-    least = accuracy - tolerance - _ROUNDING_ERROR
-    fitting = [
-        report.levels
-        for report, share in zip(reports, necessity, strict=True)
-        if report.accuracy_quantized >= least
-        and (share >= EMPTY_NECESSITY or own < EMPTY_NECESSITY)
-    ]
-    rows = [
-        {**{name: row[name] for name in _COLUMNS}, "necessity": share}
-        for row, share in zip(
-            (report.to_dict() for report in reports), necessity, strict=True
+    rows, fitting, own, accuracy = [], [], 0.0, 0.0
+    for evaluator, counts in zip(evaluators, all_counts, strict=True):
+        report = evaluator.report(counts)
+        own, empty = (counts.empty_trees / counts.known).tolist()
+        accuracy, known = report.accuracy, report.to_dict()
+        rows.append(
+            {**{name: known[name] for name in _COLUMNS}, "empty_trees": empty}
         )
-    ]
+        kept = report.accuracy_quantized >= accuracy - tolerance - _ROUNDING
+        if kept and (empty <= _EMPTY or own > _EMPTY):
+            fitting.append(report.levels)
     return LevelSearch(
         levels=min(fitting, default=None),
         accuracy=accuracy,
         rows=rows,
-        necessity=own,
+        empty_trees=own,
         tolerance=tolerance,
         mode=mode,
     )

@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem.maps import widened
+from tfcaps.rem.parse.dictionary import entropy
 from tfcaps.rem.parse.trees import Trees, trees
 from tfcaps.rem.results import Result, lines_of, percent
 
@@ -23,6 +24,7 @@ ONE_TYPE = 0.95
 _USED_SHARE = 0.01  # a type of fewer leaves is not used
 _CHUNK = 100  # images that are looked at together
 _MARGIN = 2  # pixels by which masks are widened in every direction
+_REACH = 2.5  # pixels from a centre at which a leaf finds its part
 _ON = 3.7  # pixels around a centre that are on its part, without masks
 
 
@@ -30,28 +32,22 @@ _ON = 3.7  # pixels around a centre that are on its part, without masks
 class NamedParts(Result):
     """The result of `tfcaps.rem.named_parts`.
 
-    Leaves are the children in a tree. Measures from `found` on are `None` where
-    parts are not known, and from `information` on where their kinds are not.
+    Leaves are the children in a tree. Measures from `found_once` on are `None`
+    where parts are not known, and from `information` on where their kinds are
+    not.
 
     Attributes:
-        samples: How many images were used.
-        empty_trees: Share of images whose tree has no leaf.
         leaves: Mean number of leaves of a tree.
-        leaves_deviation: Its standard deviation over images.
         types: How many types of children there are.
         types_used: How many have more than 1 % of the leaves.
-        type_bits: Entropy of the leaves' types in bits.
         top_type: The most frequent type of the leaves, or `None` without any.
         top_type_share: Share of the leaves that are of it.
         slot_bits: Mean over predicted classes of the entropy in bits of
             `Trees.slots`, the set of types in a tree.
-        distinct_trees: How many such sets there are.
-        found: Share of the objects' parts with a leaf at most `reach` pixels
-            from their centre.
-        found_once: Share with exactly one.
+        found_once: Share of the objects' parts with exactly one leaf at most
+            2.5 pixels from their centre.
         own: Share of the leaves on the object's own parts.
         loose: Share on loose parts, which belong to no object.
-        nothing: Share on neither.
         perfect: Share of images with as many leaves as parts and exactly one on
             each.
         information: Normalised mutual information (NMI) of a leaf's type and
@@ -63,34 +59,25 @@ class NamedParts(Result):
         kind_names: What the kinds are called.
         names: For each type the kind on which most of its leaves lie, or `None`
             if none does.
-        reach: As given, in pixels.
         stability: What `part_stability` returned, or `None` where
             that was not measured.
     """
 
-    samples: int
-    empty_trees: float
     leaves: float
-    leaves_deviation: float
     types: int
     types_used: int
-    type_bits: float
     top_type: int | None
     top_type_share: float
     slot_bits: float
-    distinct_trees: int
-    found: float | None = None
     found_once: float | None = None
     own: float | None = None
     loose: float | None = None
-    nothing: float | None = None
     perfect: float | None = None
     information: float | None = None
     purity: float | None = None
     table: tuple[tuple[int, ...], ...] | None = None
     kind_names: tuple[str, ...] | None = None
     names: tuple[str | None, ...] | None = None
-    reach: float | None = None
     stability: float | None = None
 
     @property
@@ -144,7 +131,7 @@ class NamedParts(Result):
                 "parts have exactly one leaf, and its type says what is under "
                 f"it (NMI {self.information:.2f})."
             )
-        missing = "masks" if self.found is None else "kinds of the parts"
+        missing = "masks" if self.found_once is None else "kinds of the parts"
         return (
             f"Whether the trees name parts is not known without {missing}: "
             f"their leaves are of {self.types_used} of {self.types} types, "
@@ -159,48 +146,32 @@ class NamedParts(Result):
             "verdict": self.verdict,
         }
 
-    def rows(self) -> list[tuple[str, str | None]]:
-        """Returns the names of measures, and what they are as text."""
-        nmi = None if self.information is None else f"{self.information:.2f}"
-        return [
-            (
-                "leaves of a tree",
-                f"{self.leaves:.1f} ± {self.leaves_deviation:.1f}",
-            ),
-            (
-                "types of leaves",
-                f"{self.types_used} of {self.types}, {self.type_bits:.2f} bits",
-            ),
-            ("most frequent type", percent(self.top_type_share)),
-            (
-                "sets of types",
-                f"{self.distinct_trees}, {self.slot_bits:.2f} bits in a class",
-            ),
-            ("parts with a leaf", percent(self.found)),
-            ("parts with exactly one leaf", percent(self.found_once)),
-            ("leaves on the object's parts", percent(self.own)),
-            ("leaves on loose parts", percent(self.loose)),
-            ("leaves on nothing", percent(self.nothing)),
-            ("trees of one leaf on each part", percent(self.perfect)),
-            ("purity of types", percent(self.purity)),
-            ("hit parts stable under noise", percent(self.stability)),
-            ("NMI of type and kind", nmi),
-        ]
-
     def __str__(self) -> str:
-        lines = lines_of(self.rows())
-        if self.table is not None and self.kind_names is not None:
-            widths = [max(len(name), 6) for name in self.kind_names]
-            cells = [("leaves of type", *self.kind_names)] + [
-                (str(number), *map(str, row))
-                for number, row in enumerate(self.table)
-                if any(row)
+        nmi = None if self.information is None else f"{self.information:.2f}"
+        lines = lines_of(
+            [
+                ("leaves of a tree", f"{self.leaves:.1f}"),
+                ("types of leaves", f"{self.types_used} of {self.types}"),
+                ("most frequent type", percent(self.top_type_share)),
+                ("sets of types in a class", f"{self.slot_bits:.2f} bits"),
+                ("parts with exactly one leaf", percent(self.found_once)),
+                ("leaves on the object's parts", percent(self.own)),
+                ("leaves on loose parts", percent(self.loose)),
+                ("trees of one leaf on each part", percent(self.perfect)),
+                ("purity of types", percent(self.purity)),
+                ("hit parts stable under noise", percent(self.stability)),
+                ("NMI of type and kind", nmi),
             ]
-            lines.append("")
-            for first, *rest in cells:
-                columns = zip(rest, widths, strict=True)
-                texts = [f"  {text:>{width}}" for text, width in columns]
-                lines.append(f"{first:>14}" + "".join(texts))
+        )
+        if self.table is not None and self.kind_names is not None:
+            rows = [("leaves of type", *self.kind_names)]
+            for number, row in enumerate(self.table):
+                if any(row):
+                    rows.append((str(number), *map(str, row)))
+            lines += [""] + [
+                f"{first:>14}" + "".join(f"  {text:>8}" for text in rest)
+                for first, *rest in rows
+            ]
         return "\n".join([*lines, "", self.verdict])
 
 
@@ -225,8 +196,6 @@ class TreesOnParts(Result):
         loose_of_active: The same of `loose`.
         parts_found: Share of the objects' parts, over all images, on which at
             least one child of the tree lies. A tree without a child finds none.
-        samples: How many images were used.
-        empty_trees: Share of images whose tree has no child.
     """
 
     own: float | None
@@ -237,8 +206,6 @@ class TreesOnParts(Result):
     own_of_active: float | None
     loose_of_active: float | None
     parts_found: float
-    samples: int
-    empty_trees: float
 
     def __str__(self) -> str:
         shares = {
@@ -250,7 +217,6 @@ class TreesOnParts(Result):
             "all activations on the object's parts": self.own_of_active,
             "all activations on loose parts": self.loose_of_active,
             "parts with a child of the tree": self.parts_found,
-            "empty trees": self.empty_trees,
         }
         return "\n".join(
             lines_of((name, percent(n) or "–") for name, n in shares.items())
@@ -265,13 +231,11 @@ def named_parts(
     loose_kinds: ArrayLike | None = None,
     *,
     kind_names: Sequence[str] | None = None,
-    reach: float = 2.5,
-    on: float = _ON,
 ) -> NamedParts:
     """Measures how well the types of leaves name the parts under them.
 
-    A leaf finds a part if it is at most `reach` pixels from its centre. It lies
-    on a part if it is at most `on` pixels from its centre or, where masks are
+    A leaf finds a part if it is at most 2.5 pixels from its centre. It lies on
+    a part if it is at most 3.7 pixels from its centre or, where masks are
     given, on the mask or at most two pixels beside it; of several on the one
     whose centre is nearest.
 
@@ -290,8 +254,6 @@ def named_parts(
         loose_kinds: Those of `loose`. Defaults to `None`, not known; then
             leaves on loose parts tell nothing about types.
         kind_names: What the kinds are called. Defaults to their numbers.
-        reach: Float, above 0, in pixels. Defaults to `2.5`.
-        on: Float, at least `reach`, in pixels. Defaults to `3.7`.
 
     Returns:
         `NamedParts`, which prints as a table and saves as JSON.
@@ -308,7 +270,8 @@ def named_parts(
     >>> network = dr_capsnet((20, 20, 1), 10, filters=4, primary_types=2)
     >>> trees = rem.trees(network, np.zeros((3, 20, 20, 1), "float32"))
     >>> centres = np.full((3, 1, 2), 8.0)  # a part in each image
-    >>> named_parts(trees, centres, kinds=np.zeros((3, 1), int)).found
+    >>> kinds = np.zeros((3, 1), int)
+    >>> named_parts(trees, centres, kinds=kinds).found_once
     0.0
 
     References:
@@ -322,11 +285,39 @@ def named_parts(
             if values is not None:
                 raise ValueError(f"`{name}` needs `parts`. Received: None.")
         return of_types
-    known = KnownParts(trees, parts, loose, reach, on)
-    found = _of_places(trees, known)
+    known = _KnownParts(trees, parts, loose)
+    own_parts = known.there[:, : known.num_own]
+    hits = np.zeros(own_parts.shape, int)
+    each = []
+    for image, child, near, _, nearest in known.placed(trees, trees.in_tree):
+        np.add.at(hits, image, near[:, : known.num_own].astype(int))
+        each.append((image, trees.types[child], nearest))
+    image, of_type, under = map(np.concatenate, zip(*each, strict=True))
+    on_some, count = under >= 0, max(len(under), 1)
+    whole = np.all((hits == 1) | ~own_parts, axis=1) & own_parts.any(axis=1)
+    whole &= trees.leaves == own_parts.sum(axis=1)
+    measures: dict[str, Any] = {
+        "found_once": float(np.mean(hits[own_parts] == 1)),
+        "own": float(np.sum(on_some & (under < known.num_own)) / count),
+        "loose": float(np.sum(under >= known.num_own) / count),
+        "perfect": float(np.mean(whole)),
+    }
     if kinds is not None:
-        found |= _of_kinds(trees, known, kinds, loose_kinds, kind_names)
-    return dataclasses.replace(of_types, **found, reach=float(reach))
+        of_each, names = _kinds(known, kinds, loose_kinds, kind_names)
+        table = np.zeros((trees.num_types, len(names)), np.int64)
+        kind = np.where(on_some, of_each[image, under], -1)
+        np.add.at(table, (of_type[kind >= 0], kind[kind >= 0]), 1)
+        measures |= {
+            "information": mutual_information(table) if table.any() else 0.0,
+            "purity": float(table.max(axis=1).sum() / count),
+            "table": tuple(tuple(row) for row in table.tolist()),
+            "kind_names": names,
+            "names": tuple(
+                names[int(np.argmax(row))] if row.any() else None
+                for row in table
+            ),
+        }
+    return dataclasses.replace(of_types, **measures)
 
 
 def _of_types(trees: Trees) -> NamedParts:
@@ -336,69 +327,38 @@ def _of_types(trees: Trees) -> NamedParts:
     )
     shares = leaves / max(leaves.sum(), 1.0)
     _, sets = np.unique(trees.slots, axis=0, return_inverse=True)
-    sets = sets.ravel()
+    bits = [
+        entropy(np.bincount(sets.ravel()[trees.predicted == j]))
+        for j in np.unique(trees.predicted)
+    ]
     return NamedParts(
-        samples=len(trees),
-        empty_trees=float(np.mean(trees.leaves == 0)),
         leaves=float(np.mean(trees.leaves)),
-        leaves_deviation=float(np.std(trees.leaves)),
         types=trees.num_types,
         types_used=int(np.sum(shares > _USED_SHARE)),
-        type_bits=entropy(leaves),
         top_type=int(np.argmax(leaves)) if leaves.any() else None,
         top_type_share=float(np.max(shares)),
-        slot_bits=float(
-            np.mean(
-                [
-                    entropy(np.bincount(sets[trees.predicted == j]))
-                    for j in np.unique(trees.predicted)
-                ]
-            )
-        ),
-        distinct_trees=int(sets.max()) + 1,
+        slot_bits=float(np.mean(bits)),
     )
 
 
-def _of_places(trees: Trees, known: "KnownParts") -> dict[str, Any]:
-    """Returns the measures of where leaves are."""
-    hits = known.hits(trees)
-    places = np.zeros(3)  # own, loose, nothing
-    for leaves in known.leaves_of(trees):
-        nearest, on_some = leaves.nearest
-        where = np.where(nearest < known.num_own, 0, 1)
-        places += np.bincount(np.where(on_some, where, 2), minlength=3)
-    there = known.there[:, : known.num_own]
-    whole = np.all((hits == 1) | ~there, axis=1) & there.any(axis=1)
-    own, loose, nothing = (places / max(places.sum(), 1.0)).tolist()
-    return {
-        "found": float(np.mean(hits[there] > 0)),
-        "found_once": float(np.mean(hits[there] == 1)),
-        "own": own,
-        "loose": loose,
-        "nothing": nothing,
-        "perfect": float(np.mean(whole & (trees.leaves == there.sum(axis=1)))),
-    }
-
-
-def _of_kinds(
-    trees: Trees,
-    known: "KnownParts",
+def _kinds(
+    known: "_KnownParts",
     kinds: ArrayLike,
     loose_kinds: ArrayLike | None,
     names: Sequence[str] | None,
-) -> dict[str, Any]:
-    """Returns the measures of types and kinds."""
-    number, own = known.there.shape[1], known.num_own
+) -> tuple[Array, tuple[str, ...]]:
+    """Returns the kind of each part, -1 of none, and names of kinds."""
+    (images, number), own = known.there.shape, known.num_own
     if loose_kinds is None:
-        loose_kinds = np.full((len(trees), number - own), -1)
+        loose_kinds = np.full((images, number - own), -1)
     given = [np.asarray(kinds), np.asarray(loose_kinds)]
     for name, values, count in zip(
         ("kinds", "loose_kinds"), given, (own, number - own), strict=True
     ):
-        if values.shape != (len(trees), count) or values.dtype.kind not in "iu":
+        if values.shape != (images, count) or values.dtype.kind not in "iu":
             raise ValueError(
-                f"`{name}` must be ints of the shape {(len(trees), count)}, "
-                f"one for each part. Received: {values.dtype} of the shape "
+                f"`{name}` must be ints of the shape {(images, count)}, one "
+                f"for each part. Received: {values.dtype} of the shape "
                 f"{values.shape}."
             )
     if np.any(given[0][known.there[:, :own]] < 0):
@@ -408,29 +368,13 @@ def _of_kinds(
         )
     every = np.where(known.there, np.concatenate(given, axis=1), -1)
     most = int(every.max())
-    names = list(map(str, range(most + 1))) if names is None else names
+    names = tuple(map(str, range(most + 1))) if names is None else tuple(names)
     if len(names) <= most:
         raise ValueError(
             "`kind_names` must have a name for each kind. Received: "
             f"{len(names)} names and the kind {most}."
         )
-    table = np.zeros((trees.num_types, len(names)), np.int64)
-    leaf_count = 0
-    for leaves in known.leaves_of(trees):
-        nearest, on_some = leaves.nearest
-        under = every[leaves.images][leaves.image, nearest]
-        told = on_some & (under >= 0)
-        np.add.at(table, (trees.types[leaves.child][told], under[told]), 1)
-        leaf_count += len(nearest)
-    return {
-        "information": mutual_information(table) if table.any() else 0.0,
-        "purity": float(table.max(axis=1).sum() / max(leaf_count, 1)),
-        "table": tuple(tuple(row) for row in table.tolist()),
-        "kind_names": tuple(names),
-        "names": tuple(
-            names[int(np.argmax(row))] if row.any() else None for row in table
-        ),
-    }
+    return every, names
 
 
 def trees_on_parts(
@@ -467,33 +411,33 @@ def trees_on_parts(
     >>> trees_on_parts(trees, masks).own_of_all
     1.0
     """
-    known = KnownParts(trees, parts, loose, _ON, _ON)
+    known = _KnownParts(trees, parts, loose)
     weights = trees.towards * trees.activations * trees.in_tree
-    own, other = np.zeros((2, *weights.shape), bool)
-    found = 0
-    for children in known.children_of(trees):
-        some = children.images
-        on = children.on.reshape(*weights[some].shape, -1)
-        on_own, on_loose = np.split(on, [known.num_own], axis=-1)
-        own[some] = on_own.any(axis=-1)
-        other[some] = on_loose.any(axis=-1) & ~own[some]
-        in_tree = weights[some] > 0.0
-        found += int((on_own & in_tree[..., np.newaxis]).any(axis=1).sum())
-    on_parts, on_others = _shares(weights, own), _shares(weights, other)
+    on_own, on_loose = np.zeros((2, *weights.shape), bool)
+    own_parts = known.there[:, : known.num_own]
+    found = np.zeros_like(own_parts)
+    every = np.ones_like(trees.in_tree)
+    for image, child, _, on, _ in known.placed(trees, every):
+        own, other = np.split(on, [known.num_own], axis=1)
+        on_own[image, child] = own.any(axis=1)
+        on_loose[image, child] = other.any(axis=1) & ~own.any(axis=1)
+        leaf = weights[image, child] > 0.0
+        np.logical_or.at(found, image[leaf], own[leaf])
+    of_own, of_loose = _shares(weights, on_own), _shares(weights, on_loose)
     nothing = None
-    if on_parts is not None and on_others is not None:
-        nothing = max(0.0, 1.0 - on_parts - on_others)
+    if of_own is not None and of_loose is not None:
+        nothing = max(0.0, 1.0 - of_own - of_loose)
     return TreesOnParts(
-        own=on_parts,
-        loose=on_others,
+        own=of_own,
+        loose=of_loose,
         nothing=nothing,
-        own_of_all=float(np.mean(own)),
-        loose_of_all=float(np.mean(other)),
-        own_of_active=_shares(trees.activations, own),
-        loose_of_active=_shares(trees.activations, other),
-        parts_found=found / int(known.there[:, : known.num_own].sum()),
-        samples=len(trees),
-        empty_trees=float(np.mean(~np.any(weights > 0.0, axis=1))),
+        own_of_all=float(np.mean(on_own)),
+        loose_of_all=float(np.mean(on_loose)),
+        own_of_active=_shares(trees.activations, on_own),
+        loose_of_active=_shares(trees.activations, on_loose),
+        parts_found=float(
+            np.sum(found) / known.there[:, : known.num_own].sum()
+        ),
     )
 
 
@@ -510,33 +454,7 @@ def _shares(weights: Array, on: Array) -> float | None:
     return float(np.mean((weights * on).sum(axis=1)[some] / total[some]))
 
 
-class _Placed(NamedTuple):
-    """Children `l` of some images, and the parts near them.
-
-    Attributes:
-        images: The images, a slice.
-        image: Which of them each child is of, `[l]`.
-        child: Which child it is, `[l]`.
-        distances: To the centres of all parts, `[l, parts]`; NaN to those that
-            are not there.
-        on: Which parts it lies on, bool `[l, parts]`.
-    """
-
-    images: slice
-    image: Array
-    child: Array
-    distances: Array
-    on: Array
-
-    @property
-    def nearest(self) -> tuple[Array, Any]:
-        """The nearest of the parts that it lies on, and whether it does."""
-        distances = np.where(self.on, self.distances, np.inf)
-        on_some = self.on.any(axis=1)
-        return distances.argmin(axis=1), on_some
-
-
-class KnownParts:
+class _KnownParts:
     """The places of the parts of images, the object's before the loose ones.
 
     Attributes:
@@ -552,8 +470,7 @@ class KnownParts:
         trees: Trees,
         parts: ArrayLike,
         loose: ArrayLike | None,
-        reach: float,
-        on: float,
+        reach: float = _REACH,
     ):
         own = np.asarray(parts)
         others = own[:, :0] if loose is None else np.asarray(loose)
@@ -577,15 +494,10 @@ class KnownParts:
                     "and `loose` of the same form as `parts`. Received: "
                     f"{values.dtype} of the shape {values.shape}."
                 )
-        if not 0 < reach <= on:
-            raise ValueError(
-                "`reach` must be above 0 and at most `on`. Received: "
-                f"reach={reach}, on={on}."
-            )
         both = np.concatenate([own, others], axis=1)
         self._masks = both if both.ndim == 4 else None
         self._centres = _centroids(both) if both.ndim == 4 else both
-        self._reach, self._on = reach, on
+        self._reach = reach
         self.num_own = own.shape[1]
         self.there: Array = np.isfinite(self._centres[..., 0])
         if not self.there[:, : self.num_own].any():
@@ -594,33 +506,40 @@ class KnownParts:
                 "none."
             )
 
-    def leaves_of(self, trees: Trees) -> Iterator[_Placed]:
-        """Yields the leaves of the trees of the same images, in parts."""
-        return self._placed(trees, trees.in_tree)
+    def placed(
+        self, trees: Trees, among: Array
+    ) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
+        """Yields some children of the same images, many at a time.
 
-    def children_of(self, trees: Trees) -> Iterator[_Placed]:
-        """Yields all children of the same images, in parts."""
-        return self._placed(trees, np.ones_like(trees.in_tree))
+        Args:
+            trees: The trees of the images.
+            among: Which children, bool `[n, i]`.
 
-    def hits(self, trees: Trees) -> Array:
-        """Counts the leaves that find each of the object's parts, `[n, p]`."""
-        found = np.zeros_like(self.there[:, : self.num_own], int)
-        for leaves in self.leaves_of(trees):
-            near = leaves.distances[:, : self.num_own] <= self._reach
-            np.add.at(found[leaves.images], leaves.image, near.astype(int))
-        return found
-
-    def _placed(self, trees: Trees, among: Array) -> Iterator[_Placed]:
+        Yields:
+            The image `[l]` and the number `[l]` of each; to which parts it is
+            near, and on which it lies, bool `[l, parts]`; and of the latter the
+            nearest one, `[l]`, or -1.
+        """
         for start in range(0, len(trees), _CHUNK):
-            some = slice(start, start + _CHUNK)
-            image, child = np.nonzero(among[some])
-            places = trees.places[some][image, child]
-            apart = places[:, np.newaxis] - self._centres[some][image]
+            image, child = np.nonzero(among[start : start + _CHUNK])
+            image += start
+            places = trees.places[image, child]
+            apart = places[:, np.newaxis] - self._centres[image]
             distances = np.linalg.norm(apart, axis=-1)
-            on = distances <= self._on
+            on = distances <= _ON
             if self._masks is not None:
-                on = _lie_on(self._masks[some], image, places)
-            yield _Placed(some, image, child, distances, on)
+                masks = self._masks[start : start + _CHUNK]
+                on = _lie_on(masks, image - start, places)
+            nearest = np.where(on, distances, np.inf).argmin(axis=1)
+            nearest[~on.any(axis=1)] = -1
+            yield image, child, distances <= self._reach, on, nearest
+
+    def found(self, trees: Trees) -> Array:
+        """Tells which of the object's parts leaves find, bool `[n, p]`."""
+        found = np.zeros_like(self.there[:, : self.num_own])
+        for image, _, near, _, _ in self.placed(trees, trees.in_tree):
+            np.logical_or.at(found, image, near[:, : self.num_own])
+        return found
 
 
 def part_stability(
@@ -666,8 +585,8 @@ def part_stability(
     before = trees(model, images, batch_size=batch_size)
     noisy = (images + added).astype(np.float32)
     after = trees(model, noisy, batch_size=batch_size)
-    known = KnownParts(before, parts, None, reach, reach)
-    same = (known.hits(before) > 0) == (known.hits(after) > 0)
+    known = _KnownParts(before, parts, None, reach)
+    same = known.found(before) == known.found(after)
     return float(np.mean(np.all(same, axis=1)))
 
 
@@ -698,25 +617,11 @@ def _lie_on(masks: Array, image: Array, places: Array) -> Array:
     return on
 
 
-def entropy(counts: ArrayLike) -> float:
-    """Returns the entropy of counts in bits, 0 of none."""
-    counts = np.asarray(counts, np.float64).ravel()
-    shares = counts[counts > 0] / max(counts.sum(), 1.0)
-    return float(max(0.0, -np.sum(shares * np.log2(shares))))
-
-
 def mutual_information(table: ArrayLike) -> float:
     """Returns the normalised mutual information of rows and columns.
 
-    That is the mutual information over the mean of both entropies, the
-    "arithmetic" one of scikit-learn's `normalized_mutual_info_score`; 1 where
-    neither rows nor columns differ.
-
-    Args:
-        table: How many things are of a row and a column, `[rows, columns]`.
-
-    Returns:
-        Float in [0, 1].
+    That is the mutual information over the mean of both entropies, as in
+    scikit-learn; 1 where neither rows nor columns of the table differ.
 
     References:
         - Strehl, Ghosh, 2002, "Cluster ensembles"

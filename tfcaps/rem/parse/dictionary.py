@@ -83,24 +83,6 @@ class CouplingDictionary:
         for key, j in zip(keys, classes.tolist(), strict=True):
             self._counters[j][key.tobytes()] += 1
 
-    def merge(self, other: "CouplingDictionary") -> None:
-        """Adds all samples of another dictionary.
-
-        Raises:
-            ValueError: If the two differ in classes or in the length of keys.
-        """
-        lengths = {self._key_length, other._key_length} - {None}
-        if self.num_classes != other.num_classes or len(lengths) > 1:
-            raise ValueError(
-                "Only dictionaries with the same number of classes and the "
-                "same key length can be merged. Received: "
-                f"{self.num_classes} and {other.num_classes} classes, "
-                f"{self._key_length} and {other._key_length} codes in a key."
-            )
-        self._key_length = self._key_length or other._key_length
-        for mine, theirs in zip(self._counters, other._counters, strict=True):
-            mine.update(theirs)
-
     @property
     def key_length(self) -> int:
         """Codes in a key, one for each child; 0 before the first sample."""
@@ -119,7 +101,7 @@ class CouplingDictionary:
     @property
     def entropy_bits(self) -> NDArray[np.float64]:
         """Entropy of each class's keys in bits, `[j]`; 0 for no samples."""
-        return np.array([_entropy_bits(self.counts(j)) for j in self._classes])
+        return np.array([entropy(self.counts(j)) for j in self._classes])
 
     @property
     def ceiling_bits(self) -> NDArray[np.float64]:
@@ -283,10 +265,10 @@ class CouplingDictionary:
         return np.ascontiguousarray(codes, np.uint8)
 
 
-def _entropy_bits(counts: list[int]) -> float:
-    if not counts:
-        return 0.0
-    shares = np.array(counts, np.float64) / sum(counts)
+def entropy(counts: ArrayLike) -> float:
+    """Returns the entropy of counts in bits, 0 of none."""
+    counts = np.asarray(counts, np.float64).ravel()
+    shares = counts[counts > 0] / max(counts.sum(), 1.0)
     return float(abs(np.sum(shares * np.log2(shares))))
 
 

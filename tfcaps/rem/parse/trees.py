@@ -8,18 +8,22 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
 from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_levels, check_mode, quantize
-from tfcaps.rem.batches import predict_batches
-from tfcaps.rem.parse.couplings import Levels, quantize_couplings, shown_outputs
+from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
+from tfcaps.rem.finite import check_weights
+from tfcaps.rem.parse.couplings import (
+    Levels,
+    quantize_couplings,
+    shown_outputs,
+    with_couplings,
+)
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
-from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
-from tfcaps.rem.parse.receptive_fields import receptive_fields
-from tfcaps.rem.parse.with_couplings import with_couplings
+from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
 
@@ -27,6 +31,55 @@ Array = NDArray[Any]
 _LEVELS, _MOST_LEVELS = 11, 256
 # Those that all images share.
 _SHARED = ("types", "thresholds")
+
+
+class Edge(NamedTuple):
+    """A connection of a parse tree.
+
+    Attributes:
+        layer: The child's capsule layer, from 0, that of the primary capsules.
+        child: Its number in this layer.
+        parent: The parent's number in the next layer.
+        coupling: How strongly they are coupled.
+    """
+
+    layer: int
+    child: int
+    parent: int
+    coupling: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ParseTree:
+    """The capsules of a network that remain when classes are traced back.
+
+    Attributes:
+        activations: For each capsule layer the activations `[n]` of its
+            capsules; the last layer is that of the classes.
+        roots: The classes that were traced back.
+        edges: The connections, layer by layer from the first one.
+    """
+
+    activations: tuple[Array, ...]
+    roots: tuple[int, ...]
+    edges: tuple[Edge, ...]
+
+    @property
+    def reached(self) -> tuple[NDArray[np.bool_], ...]:
+        """For each layer which of its capsules `[n]` are in the tree."""
+        reached = tuple(np.zeros(len(a), bool) for a in self.activations)
+        reached[-1][list(self.roots)] = True
+        for edge in self.edges:
+            reached[edge.layer][edge.child] = True
+        return reached
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything, ready for JSON."""
+        return {
+            "activations": [a.tolist() for a in self.activations],
+            "roots": list(self.roots),
+            "edges": [edge._asdict() for edge in self.edges],
+        }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -219,10 +272,7 @@ def trees(
     }
     parts = list(iter_trees(model, images, levels, **options))
     if not parts:
-        raise ValueError(
-            "The data set has no samples. A generator can be read only once; "
-            "pass arrays or a `tf.data.Dataset`."
-        )
+        raise ValueError(NO_SAMPLES)
     return Trees.joined(parts)
 
 
@@ -256,9 +306,109 @@ def iter_trees(
         if not isinstance(levels, (Sequence, Mapping)):
             check_levels(levels)
         model = quantize_couplings(model, levels, mode=mode)
-    network = _TreeNetwork(model, mode)
-    for outputs in predict_batches(network.model, images, batch_size):
-        yield network.trees(outputs, couplings)
+    model = encoder(model)
+    network = TreeNetwork(model, mode)
+    check_weights(model.weights)  # a ReLU may make zeros of what is no number
+    batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
+    for part in (part for part, _ in batches if len(part)):
+        found = network(part)
+        if not couplings:
+            none = found.couplings[..., :0].copy()
+            found = dataclasses.replace(found, couplings=none)
+        yield found
+
+
+def parse_tree(
+    activations: Sequence[ArrayLike],
+    couplings: Sequence[ArrayLike],
+    roots: Iterable[int],
+    *,
+    threshold: float | Sequence[float] | None = None,
+) -> ParseTree:
+    """Traces classes back to the capsules that they are made of.
+
+    From the classes in `roots` down, an edge is followed to each child
+
+    - whose coupling exceeds the threshold, which is the uniform coupling 1/J of
+      a layer of J parents unless given, and
+    - which is itself a parent of at least one such edge (the in-degree rule),
+      or in the first layer.
+
+    Where all couplings are uniform, there are no edges.
+
+    Args:
+        activations: For each capsule layer its activations `[n]`.
+        couplings: For each but the last one its couplings `[n, m]` with the
+            next layer.
+        roots: Classes to trace back.
+        threshold: Float, or one for each of `couplings`. What couplings must
+            exceed. Defaults to 1/J.
+
+    Raises:
+        ValueError: If the shapes do not fit, or there is no such class.
+
+    Example:
+
+    >>> couplings = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
+    >>> tree = parse_tree([[1.0, 0.2, 0.8], [0.1, 0.9]], [couplings], [1])
+    >>> tree.edges
+    (Edge(layer=0, child=2, parent=1, coupling=0.7),)
+
+    References:
+        - "Capsule Networks Do Not Need to Model Everything", section 3.2
+        - Mitterreiter, Koch, Giesen, Laue, 2023, "Why capsule neural networks
+          do not scale"
+    """
+    layers = tuple(np.asarray(a, np.float64) for a in activations)
+    between = [np.asarray(c, np.float64) for c in couplings]
+    start = tuple(sorted({int(root) for root in roots}))
+    _check(layers, between, start)
+    least: Any = [1.0 / c.shape[1] for c in between]
+    if threshold is not None:
+        least = np.broadcast_to(threshold, len(between))
+    strong = [
+        in_tree(c, bound) for c, bound in zip(between, least, strict=True)
+    ]
+    edges: list[Edge] = []
+    parents = np.array(start, int)
+    for layer in reversed(range(len(between))):
+        followed = np.zeros_like(strong[layer])
+        followed[:, parents] = strong[layer][:, parents]
+        if layer:
+            followed &= strong[layer - 1].any(axis=0)[:, None]
+        pairs = np.argwhere(followed).tolist()
+        edges[:0] = [
+            Edge(layer, i, j, float(between[layer][i, j])) for i, j in pairs
+        ]
+        parents = np.flatnonzero(followed.any(axis=1))
+    return ParseTree(layers, start, tuple(edges))
+
+
+def _check(
+    activations: Sequence[Array],
+    couplings: Sequence[Array],
+    roots: Sequence[int],
+) -> None:
+    sizes = [a.shape for a in activations]
+    expected = [(*i, *j) for i, j in zip(sizes, sizes[1:], strict=False)]
+    shapes = [c.shape for c in couplings]
+    if not couplings or shapes != expected:
+        raise ValueError(
+            "There must be activations [n] of two or more layers, and "
+            "couplings [n, m] between each and the next. Received: "
+            f"activations of shapes {sizes}, couplings of shapes {shapes}."
+        )
+    if not all(np.isfinite(a).all() for a in (*activations, *couplings)):
+        raise ValueError(
+            "Activations and couplings must be finite. Received: NaN or "
+            "infinity. Look at the weights of the network, and at its images."
+        )
+    classes = len(activations[-1])
+    if not roots or not 0 <= roots[0] <= roots[-1] < classes:
+        raise ValueError(
+            f"`roots` must be classes from 0 to {classes - 1}. Received: "
+            f"{list(roots)}."
+        )
 
 
 def _joined(arrays: Sequence[Array]) -> Array:
@@ -284,23 +434,38 @@ class _Call(NamedTuple):
     couplings: Tensor
 
 
-class _TreeNetwork:
-    """A model from images to all that their trees are made of."""
+class TreeNetwork:
+    """A network from its inputs to all that their trees are made of.
 
-    def __init__(self, model: keras.Model, mode: str):
-        model = encoder(model)
-        layer = last_routed_layer(model)
-        copy, calls = connected_calls(model, layer)
+    Args:
+        network: A functional model, as `encoder` returns it, or its upper part.
+        mode: Kind of the levels of codes where its routing does not round.
+
+    Attributes:
+        model: The network from the same inputs to what trees are made of.
+        poses: What the last layer gives besides, a tensor of this network.
+        layers: Names of the fully connected layers, from input to output.
+        grid: How the children of the last one are arranged, `(h, w, t)`, or
+            `(i,)` where they have no positions.
+        num_classes: Int.
+        fields: The receptive fields of the children, or `None` where these have
+            no positions, or the input is no image of a known size.
+    """
+
+    def __init__(self, network: keras.Model, mode: str = "midtread"):
+        layer = last_routed_layer(network)
+        copy, calls = connected_calls(network, layer)
         last = calls[-1]
         shown = {"poses": last.poses, "couplings": last.couplings}
         outputs = shown_outputs(copy, shown)
-        del outputs["poses"]
+        self.poses = outputs.pop("poses")
         outputs |= _Children(layer)(last.children, last.activations)
         outputs["hidden"] = [
             [_Children(c.layer)(*c[1:3])["activations"], c.couplings]
             for c in calls[:-1]
         ]
-        self.model = keras.Model(copy.input, outputs, name=model.name)
+        self.model = keras.Model(copy.input, outputs, name=network.name)
+        self.layers = [call.layer.name for call in calls]
         self._thresholds = tuple(
             tree_threshold(call.layer.routing, call.couplings.shape[-1])
             for call in calls
@@ -313,19 +478,20 @@ class _TreeNetwork:
                 f"`levels` must be in [2, {_MOST_LEVELS}], so that a code is a "
                 f"byte. Received: levels={self._levels}."
             )
-        children = last.couplings.shape[1]
-        grid: tuple[int, ...] = (children,)
+        children, self.num_classes = last.couplings.shape[1:]
+        self.grid: tuple[int, ...] = (children,)
         if isinstance(layer, ClassCaps):
-            grid = layer.children_shape(last.children.shape)
-        self._types = np.arange(children) % grid[-1]
-        self._places = np.full((children, 2), np.nan)
-        image = tuple(copy.inputs[0].shape[1:])
-        if len(grid) == 3 and grid[0] * grid[1] > 1:
-            if len(image) == 3 and None not in image:
-                self._places = receptive_fields(model).child_centres
+            self.grid = layer.children_shape(last.children.shape)
+        self._types = np.arange(children) % self.grid[-1]
+        self.fields: ReceptiveFields | None = None
+        image = network.inputs[0].shape[1:]
+        if len(self.grid) == len(image) == 3 and None not in image:
+            if self.grid[0] * self.grid[1] > 1:
+                self.fields = receptive_fields(network)
 
-    def trees(self, outputs: dict[str, Any], couplings: bool) -> Trees:
+    def __call__(self, inputs: Any) -> Trees:
         """Returns the trees of a batch."""
+        outputs = predict(self.model, inputs)
         lengths, links = outputs["lengths"], outputs["couplings"]
         predicted = lengths.argmax(axis=-1)
         towards = np.take_along_axis(
@@ -334,11 +500,14 @@ class _TreeNetwork:
         codes = quantize(towards, self._levels, mode=self._mode)
         places = outputs.get("places")
         if places is None:
-            places = np.broadcast_to(self._places, (*towards.shape, 2))
+            places = np.full(2, np.nan)
+            if self.fields is not None:
+                places = self.fields.child_centres
+            places = np.broadcast_to(places, (*towards.shape, 2))
         return Trees(
             predicted=predicted.astype(np.int32),
             lengths=lengths,
-            couplings=links if couplings else links[..., :0].copy(),
+            couplings=links,
             towards=towards,
             codes=ops.convert_to_numpy(codes).astype(np.uint8),
             in_tree=in_tree(towards, self._thresholds[-1]),

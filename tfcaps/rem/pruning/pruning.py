@@ -140,8 +140,6 @@ class Pruning:
 
     Args:
         variables: The weights that can be pruned.
-        masks: Boolean arrays to begin with, in the order of the weights.
-            Defaults to all ones.
         fills: What a weight is where it is pruned. Defaults to zeros.
     """
 
@@ -151,16 +149,11 @@ class Pruning:
     def __init__(
         self,
         variables: Sequence[Any],
-        masks: Sequence[Array] | None = None,
         fills: Sequence[float] | None = None,
     ):
         self.variables = list(variables)
         self._weights = [
-            _Masked(
-                variable,
-                masks[k] if masks else np.ones(variable.shape, bool),
-                fills[k] if fills else 0.0,
-            )
+            _Masked(variable, fills[k] if fills else 0.0)
             for k, variable in enumerate(self.variables)
         ]
         self._optimizer: Any = None
@@ -249,20 +242,15 @@ def begin(model: keras.Model, pruning: Pruning) -> keras.Model:
     Raises:
         ValueError: If the model is being pruned already.
     """
-    check_unpruned(model)
-    model.pruning = pruning
-    if getattr(model, "optimizer", None) is not None:
-        pruning.attach(model)
-    return model
-
-
-def check_unpruned(model: keras.Model) -> None:
-    """Raises `ValueError` if a model is being pruned already."""
     if getattr(model, "pruning", None) is not None:
         raise ValueError(
             f"The model {model.name!r} is being pruned already. Call "
             "`strip_pruning` first."
         )
+    model.pruning = pruning
+    if getattr(model, "optimizer", None) is not None:
+        pruning.attach(model)
+    return model
 
 
 def _retrace(model: keras.Model) -> None:
@@ -278,10 +266,10 @@ class _Masked(keras.constraints.Constraint):
     variable of an optimiser.
     """
 
-    def __init__(self, variable: Any, mask: Any, fill: float):
+    def __init__(self, variable: Any, fill: float):
         self.variable = variable
         self.own = variable.constraint
-        self.mask = mask
+        self.mask: Any = np.ones(variable.shape, bool)
         self.fill = fill
 
     def __call__(self, weight: Tensor) -> Tensor:
@@ -312,20 +300,6 @@ class _Masked(keras.constraints.Constraint):
         return changed, int(np.sum(pruned))
 
 
-def check_schedule(schedule: Any, frequency: int) -> None:
-    """Raises `ValueError` unless a schedule and a frequency are such."""
-    if not callable(schedule):
-        raise ValueError(
-            "`pruning_schedule` must be a function from the step to the "
-            "sparsity, such as tfmot's PolynomialDecay. Received: "
-            f"pruning_schedule={schedule!r}."
-        )
-    if frequency < 1:
-        raise ValueError(
-            f"`frequency` must be at least 1. Received: frequency={frequency}."
-        )
-
-
 class Scheduled(Pruning, abc.ABC):
     """Rewrites the masks when a schedule says so.
 
@@ -333,8 +307,6 @@ class Scheduled(Pruning, abc.ABC):
         variables: The weights that can be pruned.
         schedule: From the step, counted from 1, to the share that is pruned,
             or as tfmot's to whether it is time and that share.
-        frequency: Int. Steps between two updates, for schedules that do not
-            decide this themselves.
         fills: As in `Pruning`.
     """
 
@@ -342,25 +314,32 @@ class Scheduled(Pruning, abc.ABC):
         self,
         variables: Sequence[Any],
         schedule: Schedule,
-        frequency: int,
         fills: Sequence[float] | None = None,
     ):
+        if not callable(schedule):
+            raise ValueError(
+                "`pruning_schedule` must be a function from the step to the "
+                "sparsity, such as tfmot's PolynomialDecay. Received: "
+                f"pruning_schedule={schedule!r}."
+            )
         super().__init__(variables, fills=fills)
         self.schedule = schedule
-        self.frequency = frequency
         self._last_sparsity: float | None = None
         for name in _GOALS:
             self.goal = float(getattr(schedule, name, None) or self.goal)
 
     @abc.abstractmethod
-    def update(self, model: keras.Model, target: float) -> None:
-        """Prunes so much that a share of `target` is pruned."""
+    def masks_for(
+        self, weights: Sequence[Array], target: float
+    ) -> Sequence[Array]:
+        """Returns the masks with which a share of `target` is pruned."""
 
     def begin_step(self, model: keras.Model, step: int) -> None:
         steps = range(step, step + (model.steps_per_execution or 1))
         due = [t for t in map(self._target, steps) if t is not None]
         if due:
-            self.update(model, due[-1])
+            weights = self.weights(model)
+            self.prune(weights, self.masks_for(weights, due[-1]))
 
     def _target(self, step: int) -> float | None:
         """Returns the sparsity to reach now, or None if nothing changes."""
@@ -368,8 +347,6 @@ class Scheduled(Pruning, abc.ABC):
         if isinstance(value, tuple):  # tfmot: (is it time, sparsity)
             is_time, value = value
             return float(value) if bool(is_time) else None
-        if (step - 1) % self.frequency:
-            return None
         value = float(value)
         if value == self._last_sparsity:
             return None

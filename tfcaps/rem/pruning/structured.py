@@ -1,44 +1,32 @@
-"""Structured pruning: units of the lowest scores leave, on a schedule."""
+"""Structured pruning: units of the smallest weights leave, on a schedule."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.rem.compaction.units import Mask
-from tfcaps.rem.pruning.pruning import (
-    Schedule,
-    Scheduled,
-    begin,
-    check_schedule,
-    check_unpruned,
-)
-from tfcaps.rem.pruning.single_shot import Gradients
-from tfcaps.rem.pruning.unit_groups import (
-    KINDS,
-    Array,
-    GroupSlice,
-    UnitGroups,
-)
+from tfcaps.graphs import encoder
+from tfcaps.rem.compaction.graph import Call, Units
+from tfcaps.rem.compaction.rules import Tied
+from tfcaps.rem.compaction.units import Ids, Mask, Slice, any_at
+from tfcaps.rem.multiply_adds import of_layer
+from tfcaps.rem.pruning.pruning import Schedule, Scheduled, begin
 
-Scores = NDArray[np.floating]
+Array = NDArray[Any]
+
+# The share of its units that each layer keeps at least.
+_LEAST = 0.05
 
 
 def prune_structured(
-    model: keras.Model,
-    pruning_schedule: Schedule,
-    *,
-    units: str | Sequence[str] = ("filters", "types"),
-    criterion: str = "magnitude",
-    min_share: float = 0.05,
-    frequency: int = 1,
-    batches: Any = None,
-    seed: int = 0,
+    model: keras.Model, pruning_schedule: Schedule
 ) -> keras.Model:
     """Prepares a model for pruning of whole units during `fit`.
 
+    Units are channels of convolutions, types of capsules and hidden capsules.
     A unit that leaves is masked together with all that makes it (kernel, bias,
     scale and shift of a normalisation) and all that reads it, so that the
     network does exactly what it does without: `tfcaps.rem.compact` removes the
@@ -49,80 +37,147 @@ def prune_structured(
     `EMRouting` leave it too, and those of `ScaledDistanceRouting`, to which a
     parent of no votes is the nearest, stay.
 
-    Each layer loses the same share of its units. Train with the callback
-    `UpdatePruningStep()`, then call `strip_pruning`, then `tfcaps.rem.compact`.
-    The masks live in the optimiser, as those of `prune_low_magnitude`. What has
-    left never comes back.
+    Each layer loses the same share of its units, those of the smallest norm of
+    all weights that make or read them, and keeps a twentieth. Train with the
+    callback `UpdatePruningStep()`, then call `strip_pruning`, then
+    `tfcaps.rem.compact`. The masks live in the optimiser, as those of
+    `prune_low_magnitude`. What has left never comes back.
 
     Args:
         model: A built `keras.Model`. It is changed in place.
         pruning_schedule: As in `prune_low_magnitude`, but its sparsity is the
             share of the multiply-adds, without a decoder's, that is removed.
-        units: What may leave: `"filters"`, channels of convolutions;
-            `"types"`, types of capsules and hidden capsules; `"children"`,
-            single children of class capsules, which leave the parse trees; or
-            several of these. Defaults to filters and types.
-        criterion: What ranks the units of a layer: `"magnitude"`, the norm of
-            all weights of a unit; `"taylor"`, how much the loss changes without
-            it, to first order; `"random"`, to compare. Defaults to
-            `"magnitude"`.
-        min_share: Float in (0, 1]. Share of its units that each layer keeps at
-            least. Defaults to `0.05`.
-        frequency: As in `prune_low_magnitude`.
-        batches: Data that `fit` takes, arrays `(x, y)` or an iterable of
-            batches, which `"taylor"` reads at each update. Defaults to `None`.
-        seed: Int. Of the random numbers of `"random"`. Defaults to `0`.
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: If an argument is out of range, no unit of these kinds may
-            leave, the schedule's final share cannot be reached, `batches` are
-            missing, or the model is pruned already.
+        ValueError: If no unit may leave, the schedule's final share cannot be
+            reached, or the model is pruned already.
 
     References:
-        - Molchanov et al., 2019, https://arxiv.org/abs/1906.10771 (`"taylor"`)
         - PrunedCaps, 2025, https://arxiv.org/abs/2512.06003, which removes
           primary capsules
     """
-    check_schedule(pruning_schedule, frequency)
-    kinds = (units,) if isinstance(units, str) else tuple(units)
-    if not kinds or not set(kinds) <= set(KINDS):
-        raise ValueError(
-            f"`units` must be of {tuple(KINDS)}. Received: units={kinds}."
-        )
-    if criterion not in CRITERIA:
-        raise ValueError(
-            f"`criterion` must be one of {tuple(CRITERIA)}. Received: "
-            f"criterion={criterion!r}."
-        )
-    if not 0.0 < min_share <= 1.0:
-        raise ValueError(
-            f"`min_share` must be in (0, 1]. Received: min_share={min_share}."
-        )
-    if criterion == "taylor" and batches is None:
-        raise ValueError(
-            '`criterion="taylor"` takes gradients of the loss: give `batches`, '
-            "pairs of inputs and targets."
-        )
-    check_unpruned(model)
-    groups = UnitGroups(model, kinds)
+    groups = UnitGroups(model)
     if not len(groups):
         raise ValueError(
-            f"The model has no {' or '.join(kinds)} that may leave. Choose "
-            "other `units`."
+            f"The model {model.name!r} has no filters and no types of capsules "
+            "that may leave."
         )
-    scheduled = _Structured(
-        groups,
-        pruning_schedule,
-        frequency,
-        min_share,
-        CRITERIA[criterion],
-        batches,
-        seed,
-    )
-    return begin(model, scheduled)
+    return begin(model, _Structured(groups, pruning_schedule))
+
+
+class UnitGroups:
+    """The groups of units of a model that may leave, their weights and cost.
+
+    What a unit is, which units are tied and which weights are theirs say the
+    rules of `tfcaps.rem.compaction`, so that what is pruned here is what
+    `compact` removes.
+
+    Args:
+        model: A functional or sequential model; without its decoder.
+
+    Attributes:
+        sites: Number of the place of each group: those that the same layer
+            makes have one place.
+        variables: The trainable weights that belong to groups.
+        fills: What each of them is where a unit was left out.
+    """
+
+    def __init__(self, model: keras.Model):
+        units = Units(encoder(model), frozen_stay=True)
+        chosen = ~units.pinned
+        # Of each unit, -1 for those that stay.
+        groups = np.where(chosen, np.cumsum(chosen) - 1, -1)[units.groups]
+        self.sites = np.full(int(chosen.sum()), -1)
+        self._made: list[Slice] = []
+        self._read: list[Slice] = []
+        for call in units.calls:
+            if (rule := call.rule) is not None:
+                of_outputs, of_inputs = (
+                    groups[ids[0]] for ids in (call.outputs, call.inputs)
+                )
+                self._add(rule.producer_slices(), of_outputs, self._made)
+                self._add(rule.consumer_slices(), of_inputs, self._read)
+        self._costs = [_cost(c, groups) for c in units.calls if c.inputs]
+        known: dict[int, tuple[Any, float]] = {}
+        for s in self._made + self._read:
+            if s.variable.trainable:
+                _, fill = known.get(id(s.variable), (None, 0.0))
+                known[id(s.variable)] = s.variable, fill or s.fill
+        self.variables = [variable for variable, _ in known.values()]
+        self.fills = [fill for _, fill in known.values()]
+
+    def __len__(self) -> int:
+        return len(self.sites)
+
+    def multiply_adds(self, keep: Mask) -> float:
+        """Returns the multiply-adds with the groups that are kept."""
+        keep = np.append(keep, True)  # what belongs to no group, at -1
+        return sum(
+            each * math.prod(float(keep[axis].mean()) for axis in axes)
+            for each, axes in self._costs
+        )
+
+    def masks(self, keep: Mask) -> list[Array]:
+        """Returns the mask of each of `variables`, True where it is kept."""
+        keep = np.append(keep, True)
+        masks = {id(v): np.ones(v.shape, bool) for v in self.variables}
+        for s in self._made + self._read:
+            if (mask := masks.get(id(s.variable))) is not None:
+                shape = [1] * mask.ndim
+                shape[s.axis] = -1
+                mask &= keep[s.units].reshape(shape)
+        return list(masks.values())
+
+    def kept(self, masks: Sequence[Array]) -> Mask:
+        """Returns the groups that the masks of `variables` keep."""
+        by_variable = dict(zip(map(id, self.variables), masks, strict=True))
+        keep = np.zeros(len(self) + 1, bool)
+        for s in self._made:
+            if (mask := by_variable.get(id(s.variable))) is not None:
+                np.logical_or.at(keep, s.units, any_at(mask, s.axis))
+        return keep[:-1]
+
+    def norms(self, weights: Sequence[Array]) -> Array:
+        """Returns the norm of all weights of each group, of `variables`."""
+        by_variable = dict(zip(map(id, self.variables), weights, strict=True))
+        squares = np.zeros(len(self) + 1)
+        for s in self._made + self._read:
+            if (array := by_variable.get(id(s.variable))) is not None:
+                others = tuple(k for k in range(array.ndim) if k != s.axis)
+                each = np.square(array, dtype=np.float64).sum(axis=others)
+                np.add.at(squares, s.units, each)
+        return np.asarray(np.sqrt(squares[:-1]))
+
+    def _add(
+        self, slices: list[Slice], groups: Ids, known: list[Slice]
+    ) -> None:
+        """Adds slices of groups, and the place of those that are new."""
+        for s in slices:
+            s = s._replace(units=groups[s.units])
+            members = np.unique(s.units[s.units >= 0])
+            if not len(members):
+                continue
+            known.append(s)
+            new = members[self.sites[members] < 0]
+            if known is self._made and len(new):
+                self.sites[new] = self.sites.max() + 1
+
+
+def _cost(call: Call, groups: Ids) -> tuple[int, list[Ids]]:
+    """Returns the multiply-adds of a call, and the groups of its axes.
+
+    It has as large a share of them as it has of both axes.
+    """
+    count = of_layer(call.layer, call.shape) or 0
+    if call.rule is None:
+        return count, []
+    tensors = [call.outputs[0]]
+    if not isinstance(call.rule, Tied):
+        tensors.append(call.inputs[0])
+    return count, [groups[ids] for ids in tensors if len(ids)]
 
 
 class _Structured(Scheduled):
@@ -130,34 +185,19 @@ class _Structured(Scheduled):
 
     counted = "multiply-adds"
 
-    def __init__(
-        self,
-        groups: UnitGroups,
-        schedule: Schedule,
-        frequency: int,
-        min_share: float,
-        criterion: Callable[..., Scores],
-        batches: Any,
-        seed: int,
-    ):
-        super().__init__(groups.variables, schedule, frequency, groups.fills)
+    def __init__(self, groups: UnitGroups, schedule: Schedule):
+        super().__init__(groups.variables, schedule, groups.fills)
         self.groups = groups
-        self.draw = np.random.default_rng(seed)
-        self._min_share = min_share
-        self._criterion = criterion
-        self._batches = batches
-        self._gradients: Gradients | None = None
         most = self._removed(self._without(self._order(np.zeros(len(groups)))))
         if self.goal > most:
             raise ValueError(
-                f"At most {most:.1%} of the multiply-adds can be removed with "
-                f"min_share={min_share} and these `units`. Received: a "
+                f"At most {most:.1%} of the multiply-adds can be removed, as "
+                "each layer keeps a twentieth of its units. Received: a "
                 f"schedule that ends at {self.goal:.1%}."
             )
 
-    def update(self, model: keras.Model, target: float) -> None:
-        weights = self.weights(model)
-        scores = self._criterion(self, model, weights)
+    def masks_for(self, weights: Sequence[Array], target: float) -> list[Array]:
+        scores = self.groups.norms(weights)
         # What has left is at the bottom, whatever it scores.
         left = ~self.groups.kept(self.masks())
         order = self._order(np.where(left, -np.inf, scores))
@@ -168,17 +208,10 @@ class _Structured(Scheduled):
                 high = middle
             else:
                 low = middle + 1
-        keep = self._without(order[:low])
-        self.prune(weights, self.groups.masks(keep))
+        return self.groups.masks(self._without(order[:low]))
 
     def reached(self) -> float:
         return self._removed(self.groups.kept(self.masks()))
-
-    def gradients(self, model: keras.Model) -> Any:
-        """Yields the gradients towards the weights for each batch."""
-        if self._gradients is None:
-            self._gradients = Gradients(model)
-        return self._gradients.towards(self.variables, self._batches)
 
     def _removed(self, keep: Mask) -> float:
         """Returns the share of the multiply-adds that is removed."""
@@ -190,75 +223,15 @@ class _Structured(Scheduled):
         keep[left] = False
         return keep
 
-    def _order(self, scores: Scores) -> NDArray[np.integer]:
+    def _order(self, scores: Array) -> NDArray[np.integer]:
         """Returns the groups that may leave, the first to leave first."""
         ranks = np.empty(len(scores))
         may_leave = np.ones(len(scores), bool)
         for site in np.unique(self.groups.sites):
             members = np.flatnonzero(self.groups.sites == site)
             members = members[np.argsort(scores[members], kind="stable")]
-            stay = max(round(self._min_share * len(members)), 1)
+            stay = max(round(_LEAST * len(members)), 1)
             may_leave[members[len(members) - stay :]] = False
             ranks[members] = np.arange(len(members)) / len(members)
         order = np.argsort(ranks, kind="stable")
         return order[may_leave[order]]
-
-
-def magnitude(
-    pruning: _Structured, model: keras.Model, weights: Sequence[Array]
-) -> Scores:
-    """Returns the Euclidean norm of all weights of each group."""
-    squares = np.zeros(len(pruning.groups))
-    for s, array in _of_slices(pruning.groups, weights):
-        squares += pruning.groups.sums(s, np.square(array, dtype=np.float64))
-    return np.asarray(np.sqrt(squares))
-
-
-def taylor(
-    pruning: _Structured, model: keras.Model, weights: Sequence[Array]
-) -> Scores:
-    """Returns the change of the loss without each group, to first order.
-
-    For each batch the square of the sum of weight times gradient over the
-    weights that make the units (Molchanov et al., 2019,
-    https://arxiv.org/abs/1906.10771).
-    """
-    scores = np.zeros(len(pruning.groups))
-    for gradients in pruning.gradients(model):
-        products = [w * g for w, g in zip(weights, gradients, strict=True)]
-        change = np.zeros(len(scores))
-        for s, array in _of_slices(pruning.groups, products):
-            if s.side == "made":
-                change += pruning.groups.sums(s, array.astype(np.float64))
-        scores += np.square(change)
-    return scores
-
-
-def at_random(
-    pruning: _Structured, model: keras.Model, weights: Sequence[Array]
-) -> Scores:
-    """Returns random numbers: what another criterion has to beat."""
-    return pruning.draw.random(len(pruning.groups))
-
-
-# What `criterion` may be.
-CRITERIA: dict[str, Callable[..., Scores]] = {
-    "magnitude": magnitude,
-    "taylor": taylor,
-    "random": at_random,
-}
-
-
-def _of_slices(
-    groups: UnitGroups, values: Sequence[Array]
-) -> list[tuple[GroupSlice, Any]]:
-    """Returns the slices of trained weights with the values of these."""
-    known = {
-        id(variable): array
-        for variable, array in zip(groups.variables, values, strict=True)
-    }
-    return [
-        (s, known[id(s.variable)])
-        for s in groups.slices
-        if id(s.variable) in known
-    ]

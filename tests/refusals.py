@@ -1,0 +1,36 @@
+"""Tables of calls that are refused, and of what their errors say."""
+
+import re
+from functools import partial
+
+import pytest
+
+
+def refusals(table, **names):
+    """Returns what gives a test the calls of a table, and what they must say.
+
+    Args:
+        table: Lines of calls. Below one or more of them, indented, stands what
+            the error of each of them must say.
+        **names: What the calls may name.
+    """
+    rows, calls, said = [], [], []
+    for line in [*table.strip().splitlines(), "the end"]:
+        if line.startswith(" "):
+            said.append(line.strip())
+            continue
+        if said:
+            text = " ".join(said)
+            rows += [
+                pytest.param(partial(eval, call, names), text, id=call)
+                for call in calls
+            ]
+            calls, said = [], []
+        calls.append(line)
+    return pytest.mark.parametrize(("call", "said"), rows)
+
+
+def assert_refused(call, said):
+    """Checks that a call ends in a `ValueError` that says so."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        call()

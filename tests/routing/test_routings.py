@@ -1,0 +1,222 @@
+"""What single routings have: learnt settings, steps, absent parents, places."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests import reference
+from tests.gradients import value_and_gradients
+from tests.networks import of_capsules
+from tests.tolerance import assert_all_close, assert_close
+from tfcaps import rem
+from tfcaps.layers import ClassCaps
+from tfcaps.losses import MarginLoss
+from tfcaps.ops import efficient_squash
+from tfcaps.routing import (
+    Block,
+    DynamicRouting,
+    EMRouting,
+    FactoredVotes,
+    MeanShiftRouting,
+    RegularizedRouting,
+    SelfAttentionRouting,
+    Votes,
+)
+from tfcaps.routing.translated_votes import TranslatedVotes
+
+
+@pytest.fixture
+def votes(rng):
+    return rng.normal(size=(2, 5, 3, 4)).astype("float32")
+
+
+def test_learnt_settings_are_weights_that_begin_where_they_are_told():
+    start = {"leaky": True, "sharpness": 20.0, "orphan": 0.1}
+    modes = {"sharpness_mode": "learned", "orphan_mode": "learned"}
+    layer = ClassCaps(3, 4, routing=DynamicRouting(**start, **modes))
+    children = np.ones((2, 5, 4), "float32")
+    couplings = layer(children, return_couplings=True)[1]
+    assert float(layer.log_sharpness) == pytest.approx(math.log(20.0))
+    assert float(layer.orphan_agreement) == pytest.approx(0.1)
+    assert len(layer.trainable_weights) == 4
+    votes = ops.einsum("bik,ijkd->bijd", children, layer.transformation)
+    expected = DynamicRouting(**start)(votes, bias=layer.bias)
+    assert_close(couplings, expected.couplings)
+
+
+@pytest.mark.parametrize("gradient", ["last", "full"])
+def test_a_loss_of_couplings_reaches_sharpness_and_orphan(gradient, votes):
+    routing = DynamicRouting(gradient=gradient, leaky=True)
+
+    def couplings(at):
+        weights = {"log_sharpness": at[0], "orphan_agreement": at[1]}
+        return routing(votes, **weights).couplings[..., 0]
+
+    at = np.array([0.5, 0.1], "float32")
+    _, (slopes,) = value_and_gradients(couplings, at)
+    assert np.all(np.isfinite(slopes)) and np.all(np.abs(slopes) > 1e-3)
+    if gradient == "full":
+        for slope, step in zip(
+            slopes, 1e-2 * np.eye(2, dtype="f"), strict=True
+        ):
+            total = [np.sum(couplings(x)) for x in (at + step, at - step)]
+            measured = (total[0] - total[1]) / 2e-2
+            assert float(slope) == pytest.approx(measured, rel=0.02)
+
+
+def test_a_scheduled_sharpness_is_set_saved_and_loaded(tmp_path, rng):
+    routing = DynamicRouting(sharpness=2.0, sharpness_mode="scheduled")
+    model = of_capsules(ClassCaps(3, 4, routing=routing, name="caps"), 5, 4)
+    training = rem.add_couplings(model)
+    training.compile("sgd", {"lengths": MarginLoss()}, run_eagerly=True)
+    images = rng.random((8, 5, 4), dtype=np.float32)
+    targets = dict.fromkeys(training.output, np.arange(8) % 3)
+    schedule = rem.SharpnessSchedule(lambda epoch: 10.0 * (epoch + 1))
+    training.fit(images, targets, 8, 2, verbose=0, callbacks=[schedule])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(images), model(images))
+    for other in (loaded, rem.quantize_couplings(model, 11)):
+        weight = other.get_layer("caps").log_sharpness
+        assert float(weight) == pytest.approx(math.log(20))
+        assert not weight.trainable
+
+
+def test_a_schedule_for_nothing_or_to_nothing_is_an_error():
+    schedule = rem.SharpnessSchedule(lambda epoch: 0.0)
+    schedule.set_model(of_capsules(ClassCaps(3, 4), 5, 4))
+    with pytest.raises(ValueError, match='sharpness_mode="scheduled"'):
+        schedule.on_train_begin()
+    with pytest.raises(ValueError, match="above 0. Received: 0.0 for epoch 3"):
+        schedule.on_epoch_begin(3)
+
+
+def test_silent_parents_of_factored_votes(rng):
+    poses = rng.normal(size=(2, 3, 2, 4)).astype("float32")
+    maps = rng.normal(size=(2, 5, 4, 6)).astype("float32")
+    maps[:, 3:] = 0.0
+    whole = DynamicRouting()(FactoredVotes([Block(poses, maps)]))
+    votes = FactoredVotes([Block(poses, maps[:, :3])])
+    left = DynamicRouting(silent_parents=2)(votes)
+    assert_close(left.couplings, whole.couplings[..., :3])
+    assert_close(left.poses, whole.poses[:, :3])
+
+
+@pytest.mark.parametrize("variant", ["paper", "code"])
+def test_absent_parents_of_em_are_as_if_they_were_not_there(variant, rng):
+    routing = EMRouting(3, 0.1, 0.01, variant=variant)
+    votes = rng.normal(size=(2, 6, 4, 9)).astype("float32")
+    beta_u, beta_a = rng.normal(size=(2, 4)).astype("float32")
+    beta_a[[0, 2]] = routing.absent
+    acts = rng.uniform(size=(2, 6)).astype("float32")
+    whole = routing(votes, acts, beta_u=beta_u, beta_a=beta_a)
+    left = routing(
+        votes[:, :, 1::2], acts, beta_u=beta_u[1::2], beta_a=beta_a[1::2]
+    )
+    assert_close(whole.poses[:, 1::2], left.poses, atol=1e-5)
+    assert_close(whole.couplings[..., 1::2], left.couplings)
+    assert_close(whole.activations[:, 1::2], left.activations)
+    assert not np.any(whole.couplings[..., ::2])
+    assert not np.any(whole.activations[:, ::2])
+
+
+def test_last_gradient_of_self_attention_takes_couplings_for_constants(
+    votes, rng
+):
+    bias = rng.normal(size=(5, 3)).astype("float32")
+    routing = SelfAttentionRouting(gradient="last")
+    couplings = routing(votes).couplings
+
+    def with_constants(votes, bias):
+        total = ops.einsum("bij,bijd->bjd", couplings + bias, votes)
+        return efficient_squash(total)
+
+    _, gradients = value_and_gradients(
+        lambda votes, bias: routing(votes, bias=bias).poses, votes, bias
+    )
+    _, constant = value_and_gradients(with_constants, votes, bias)
+    assert_all_close(gradients, constant, atol=1e-5)
+
+
+@pytest.mark.parametrize("strength", [0.001, 10.0])
+@pytest.mark.parametrize("penalty", ["l1", "l2"])
+def test_a_step_of_coefficients_climbs_the_objective(
+    penalty, strength, votes, rng
+):
+    coefficients = rng.normal(size=(5, 3)).astype("float32")
+    # An image of two classes, and one of none.
+    targets = np.array([[1, 1, 0], [0, 0, 0]], "float32")
+    routing = RegularizedRouting(penalty, strength, rate=1e-3)
+    stepped = np.asarray(routing.step(votes, coefficients, targets))
+    slopes = np.zeros((5, 3))
+    for index in np.ndindex(slopes.shape):
+        nudge = np.zeros_like(slopes)
+        nudge[index] = 1e-6
+        up, down = (
+            reference.regularized_objective(
+                votes.astype("float64"), values, targets, penalty, strength
+            )
+            for values in (coefficients + nudge, coefficients - nudge)
+        )
+        slopes[index] = (up - down) / 2e-6
+    assert_close(stepped - coefficients, 1e-3 * slopes)
+    assert not np.any(routing.step(votes, 0 * coefficients, targets))
+    _, (gradient,) = value_and_gradients(
+        lambda votes: routing.step(votes, coefficients, targets), votes
+    )
+    assert not np.any(gradient)
+
+
+@pytest.mark.parametrize("slot", [1.0, 0.0])
+def test_votes_from_a_grid_are_counted_at_the_centres_of_cells(slot, rng):
+    rows, columns, types, parents = 3, 4, 2, 3
+    cells = [np.arange(n, dtype="float32") * 2.0 + 1.0 for n in (rows, columns)]
+    grid = np.stack(np.meshgrid(*cells, indexing="ij"), axis=-1)
+    anchors = grid.reshape(-1, 2)
+    grid = np.repeat(grid[None, :, :, None], types, axis=3)
+    places = grid + rng.uniform(-1, 1, size=(2, rows, columns, types, 2))
+    shifts = rng.normal(size=(types, parents, 2)).astype("float32")
+    active = rng.uniform(size=(2, rows * columns * types)).astype("float32")
+    slots = np.ones((types, parents), "float32")
+    slots[1, 2] = slot
+    votes = TranslatedVotes(places.astype("float32"), shifts, cells, cells)
+    routing = MeanShiftRouting(types=types)
+    cast = (places[..., None, :] - shifts).reshape(2, -1, parents, 2)
+    scanned = (grid[..., None, :] - shifts).reshape(1, -1, parents, 2)
+    *expected, evidence = reference.mean_shift(
+        routing,
+        cast,
+        active,
+        slots,
+        anchors=anchors,
+        scanned=np.repeat(scanned, 2, axis=0),
+    )
+    assert_close(votes.tensor[:, 1], cast[:, :, 1])
+    assert_all_close(routing(votes, active, slots=slots), expected, atol=5e-5)
+    found, (of_active,) = value_and_gradients(
+        lambda active: routing.mode(votes, active, slots=slots).evidence, active
+    )
+    assert_close(found, evidence, atol=5e-5)
+    assert np.all(np.isfinite(of_active)) and np.any(of_active != 0)
+
+
+def test_a_complete_parent_is_active_and_a_part_it_has_not_is_not_missed():
+    votes = np.full((1, 4, 1, 2), 50.0, "float32")
+    votes[0, :2] = 0.0  # both types are at the first place
+    routing = MeanShiftRouting(types=2)
+    active = np.array([[1, 1, 0, 0]], "float32")
+    routed = routing(votes, active)
+    assert routed.activations[0, 0] > 0.99
+    assert_close(routed.couplings[0, :2, 0], 1.0, atol=0.03)
+    active[0, 1] = 0.0
+    asked = routing(votes, active).activations
+    spared = routing(votes, active, slots=np.array([[1.0], [0.0]])).activations
+    assert spared[0, 0] > asked[0, 0] + 0.2
+    assert_close(routing(votes, 0 * active).activations, 0.0)
+    _, (of_votes,) = value_and_gradients(
+        lambda v: routing.mode(Votes(v), active).evidence, votes + 0.5
+    )
+    assert np.all(np.isfinite(of_votes))
