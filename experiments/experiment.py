@@ -24,21 +24,8 @@ from training.configs import Config
 from training.tables import Column
 
 _ROWS = Path(__file__).parent / "rows"
-TABLES_OF_THE_PAPER = tuple(
-    f"table_{number}" for number in (1, 2, 3, 5, 6, 7, 9, 10, 11, 12)
-)
-NAMES = (
-    *TABLES_OF_THE_PAPER,
-    "efficient_capsnet",
-    "dr_capsnet",
-    "strategies",
-    "ablation",
-    "faithfulness",
-    "photos",
-    "pretrained",
-    "structured",
-    "hidden_capsules",
-)
+NAMES = tuple(sorted({p.stem for p in _ROWS.glob("*.toml")} - {"shared"}))
+TABLES_OF_THE_PAPER = tuple(n for n in NAMES if n.startswith("table_"))
 # How the runs of a table of the paper are trained; the first unless another is
 # asked for. The released settings have no target for the sparsity.
 RECIPES: dict[str, dict[str, Any]] = {

@@ -34,11 +34,13 @@ def train(run: Run, data_dir: str | None) -> str:
         if not (run.path / "rem.json").exists():
             run.write("status", {"status": "not run yet"})
             ended = _train(run, data_dir, lock.fileno())
-            run.write("status", {"status": ended})
+            if ended != "done":
+                run.write("status", {"status": ended})
     return ended
 
 
 def _train(run: Run, data_dir: str | None, lock: int) -> str:
+    """Waits for the process; returns `"done"`, or why it is not."""
     if run.start and not (run.start / "rem.json").exists():
         return f"not run: {run.config.start_from} is not finished here"
     run.begin(data_dir)

@@ -63,7 +63,7 @@ def test_shares_are_one_where_a_part_always_is(rng):
     assert found.mass == pytest.approx([1, 0, 1, 0])
 
 
-@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("kinds", [1, 2, "one slot"])
 def test_a_type_is_split_if_two_places_show_different_things(rng, kinds):
     """A part that a class has twice is none of two kinds."""
     found = found_parts(rng, [((0,), (0,)), ((0,), (0,))])
@@ -74,6 +74,8 @@ def test_a_type_is_split_if_two_places_show_different_things(rng, kinds):
     ):
         for k, place in enumerate((UPPER, LOWER)):
             kind = (label + k) % 2 if kinds == 2 else 0
+            if kinds == "one slot":  # of the other kind, which is too few
+                kind = int(label == k == 0)
             row, column = cell + place
             window = (n, slice(row - 1, row + 2), slice(column - 1, column + 2))
             images[window] += PARTS[kind][..., None]
@@ -89,6 +91,9 @@ def test_a_type_is_split_if_two_places_show_different_things(rng, kinds):
     slots = split_merge.slots_of(found.shares(2), 0, 0.4, 2.0)
     np.testing.assert_array_equal(slots.classes, [0, 0, 1, 1])
     split = split_merge.two_kinds(found, 0, slots, pictures, features)
+    if kinds == "one slot":
+        assert split is None
+        return
     if kinds == 1:
         assert split is None or split.clarity < 0.5
         other = found_parts(rng, [((0,), (2,)), ((2,), (1,))])  # at one place
@@ -121,16 +126,21 @@ def twins():
 def test_of_merged_types_one_is_left(twins):
     network, schedule, images, labels = twins
     found, _ = schedule._look(images, labels)
-    kernel = schedule._type_weights()[0]
+    kernel, bias, templates = schedule._type_weights()
+    schedule._set_type_weights(kernel, bias + [0.0, 1.0, 0.0], templates)
     active = np.zeros_like(found.active)
-    active[::2, 2, 2, 0] = active[1::2, 2, 2, 1] = active[:, 6, 6, 2] = 1.0
+    active[:, 2, 2, 0] = active[:, 6, 6, 2] = 1.0
+    active[::4, 2, 2] = [0.0, 1.0, 0.0]
     # Each class has both, so that one of the twins is as good as the other.
-    labels = np.arange(64) // 2 % 2
+    labels = np.arange(64) // 4 % 2
     made = Found(active, np.full((64, 2), 4), labels)
     merged = schedule._merge_types(made, 0.5)
     assert merged.mass == pytest.approx([1, 0, 1])
+    first = bias[0]
     after, bias, _ = schedule._type_weights()
     assert_close(after[..., 0], kernel[..., 0], atol=1e-6)
+    # The weight of each is its share of what was found.
+    assert bias[0] == pytest.approx(first + 0.25, abs=1e-5)
     assert not after[..., 1].any() and bias[1] < -5000
     # Momentum moves it on, and it is taken back.
     moved = schedule._parts.conv.kernel + np.full_like(after, 0.01)

@@ -98,7 +98,7 @@ class RunFolder:
                 begun on another backend or with settings that are gone.
         """
         folder = cls.open(path)
-        environment = path / "environment.json"
+        about = path / "environment.json"
         if not (path / "rem.json").exists():
             settings = json.loads((path / "config.json").read_text("utf-8"))
             for name in settings.keys() & GONE.keys():
@@ -109,8 +109,8 @@ class RunFolder:
                         "use the version that environment.json names."
                     )
             begun = keras.backend.backend()
-            if environment.exists():
-                begun = json.loads(environment.read_text("utf-8"))["backend"]
+            if about.exists():
+                begun = json.loads(about.read_text("utf-8"))["backend"]
             if begun != keras.backend.backend():
                 raise UserError(
                     f"the run in {path} was begun on {begun}, where random "
@@ -122,7 +122,7 @@ class RunFolder:
                 shutil.rmtree(leftover, ignore_errors=True)
                 if leftover.is_file():
                     leftover.unlink()
-        if not environment.exists():
+        if not about.exists():
             folder.write_json("environment.json", environment())
         return folder
 

@@ -73,9 +73,9 @@ def test_types_become_parts_that_no_label_names():
     assert np.mean(found.predicted == labels) > 0.97
     # Parts are six pixels apart, and children stand on every second pixel.
     named = tfcaps.rem.named_parts(
-        found, places, kinds=np.tile([0, 1], (len(images), 1)), reach=3.5
+        found, places, kinds=np.tile([0, 1], (len(images), 1))
     )
-    assert named.information > 0.9 and named.found > 0.9
+    assert named.information > 0.9 and named.own > 0.9
 
 
 def test_outputs_are_what_is_trained():

@@ -71,10 +71,6 @@ def test_trivial_points_are_hollow_and_settings_have_looks_of_their_own():
     legend = [text.get_text() for text in drawing.legends[0].get_texts()]
     assert legend[:3] == ["x", "y", "trivial"]
     assert legend[-1] == "Pareto front"
-    forty = [{**POINTS[0], "strategy": f"s{k}"} for k in range(40)]
-    dots = dots_of(viz.frontier(forty).figure)
-    looks = {(to_hex(c.get_edgecolor()[0]), str(c.get_paths())) for c in dots}
-    assert len(looks) == 40
 
 
 def test_a_trivial_point_far_below_does_not_squeeze_the_others():
@@ -124,5 +120,3 @@ def test_mistakes_are_explained():
         viz.frontier([])
     with pytest.raises(ValueError, match="'accuracy_quantized' or 'accuracy'"):
         viz.frontier([{"name": "a", "entropy_bits": 1.0}])
-    with pytest.raises(AttributeError, match="same numbers into `table.md`"):
-        viz.comparison([{"name": "a"}])

@@ -76,7 +76,10 @@ def test_trees_of_a_network_are_drawn_the_strongest_first():
     rng = np.random.default_rng(1)
     images = rng.random((4, *model.input_shape[1:]), dtype=np.float32)
     trees, fields = rem.trees(model, images), rem.receptive_fields(model)
-    data = viz.tree_fields(images, trees, fields).data
+    drawing, data = viz.tree_fields(images, trees, fields, titles=[*"abcd"])
+    assert [panel.get_title("left") for panel in drawing.axes[1::2]] == [
+        *"abcd"
+    ]
     for k, tree in enumerate(data["images"]):
         strength = trees.towards[k] * trees.activations[k]
         inside = np.flatnonzero(trees.in_tree[k])
@@ -145,29 +148,6 @@ def test_parts_are_cut_out_and_tied_to_the_class():
         "and 1\nmore",
         "4 of 8 children are in the tree; each sees 3x3 of 6x6 pixels",
     ]  # fmt: skip
-
-
-def test_a_title_stands_over_its_tree():
-    tree, fields = tree_of([2], [0.9])
-    drawing, data = viz.tree_fields(
-        np.zeros((2, 6, 6, 1)),
-        Trees.joined([tree, tree]),
-        fields,
-        titles=["one", "other"],
-    )
-    above = [drawing.axes[k].get_title("left") for k in (1, 3)]
-    assert above == ["one", "other"]
-    assert [part["title"] for part in data["images"]] == above
-
-
-def test_a_part_that_is_cut_by_the_first_row_lies_at_the_lower_right():
-    fields = fields_of([[0, 0, 2, 1], [2, 3, 5, 6]], grid=(1, 2, 1))
-    fields.centres[0, 0] = [0, -1]
-    _, right, _ = drawn([0], [0.9], fields)
-    (part,) = right.images
-    assert part.get_array().shape == (2, 1)
-    expected = [2 / 3, 1, 0, 2 / 3]
-    np.testing.assert_allclose(part.get_extent(), expected, atol=1e-9)
 
 
 def test_equal_outlines_have_one_sign():

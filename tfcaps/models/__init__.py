@@ -20,6 +20,7 @@ from tfcaps.models.em_capsnet import em_capsnet
 from tfcaps.models.load_pretrained import load_pretrained
 from tfcaps.models.multilayer_capsnet import multilayer_capsnet
 from tfcaps.models.parts_capsnet import parts_capsnet
+from tfcaps.models.viewpoints import with_viewpoints
 from tfcaps.models.with_decoder import with_decoder
 
 __all__ = [
@@ -39,5 +40,6 @@ __all__ = [
     "parts_capsnet",
     "with_decoder",
     "with_templates",
+    "with_viewpoints",
     "without_spare_types",
 ]

@@ -152,8 +152,8 @@ def with_templates(
         ValueError: If the model has not one of each of these layers.
     """
     model = graphs.encoder(model)
-    parts = _only(model, PartCaps)
-    classes = _only(model, ConstellationCaps)
+    parts = only_layer(model, PartCaps)
+    classes = only_layer(model, ConstellationCaps)
     seen: dict[str, Any] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -208,7 +208,7 @@ def without_spare_types(model: keras.Model) -> keras.Model:
             types are spare.
     """
     parts, classes = (
-        _only(model, kind) for kind in (PartCaps, ConstellationCaps)
+        only_layer(model, kind) for kind in (PartCaps, ConstellationCaps)
     )
     kept = ops.convert_to_numpy(parts.conv.bias) > 0.5 * SPARE_BIAS
     if not kept.any():
@@ -305,7 +305,7 @@ class SoftParts(keras.layers.Layer):
         return {**super().get_config(), **config}
 
 
-def _only(model: keras.Model, kind: type) -> Any:
+def only_layer(model: keras.Model, kind: type) -> Any:
     found = [layer for layer in model.layers if isinstance(layer, kind)]
     if len(found) != 1:
         raise ValueError(

@@ -197,6 +197,7 @@ class EMRouting(Routing):
                 votes.zero_poses(),
             ),
             self.iterations - 1,
+            differentiated=self.gradient == "full",
         )
         if self.gradient == "last":
             shares, means = ops.stop_gradient(shares), ops.stop_gradient(means)

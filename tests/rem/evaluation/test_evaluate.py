@@ -8,7 +8,7 @@ import pytest
 
 import tfcaps
 from tests.golden import load
-from tests.networks import outputs_of, sharpened, tiny_capsnet
+from tests.networks import draw_weights, outputs_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.ops import quantize
@@ -189,10 +189,7 @@ def test_layer_with_couplings_of_zero_is_named(model, images):
 )
 def test_keys_of_images_make_the_dictionary_of_the_report(levels, mode):
     images = np.random.default_rng(3).random((7, 8, 8, 1), dtype=np.float32)
-    model = sharpened(tiny_capsnet())
-    bias = model.get_layer("class_caps").bias
-    # No ties between classes that get nothing else.
-    bias.assign(np.array([[0.1], [0.2], [0.15]]) + np.zeros(bias.shape))
+    model = draw_weights(tiny_capsnet(), 2, class_caps=3.0)
     report = rem.evaluate(model, (images, np.zeros(7, int)), levels, mode=mode)
     found = rem.trees(model, images, levels, mode=mode, batch_size=3)
     keys, predicted = found.codes, found.predicted

@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 from tfcaps.graphs import calls_of
 from tfcaps.rem.compaction.rules import rule_for
-from tfcaps.rem.compaction.units import Ids, Rule, Shape, Values
+from tfcaps.rem.compaction.units import Ids, Mask, Rule, Shape, Values
 
 
 class Call(NamedTuple):
@@ -100,7 +100,7 @@ class Units:
                     values[ids] = of_output
         return values
 
-    def needed(self, values: Values) -> Values:
+    def needed(self, values: Values) -> Mask:
         """Returns a mask of the groups that something depends on.
 
         Args:
@@ -117,7 +117,7 @@ class Units:
                 self._grow(keep, values)
         return keep
 
-    def _grow(self, keep: Values, values: Values) -> None:
+    def _grow(self, keep: Mask, values: Values) -> None:
         """Adds the groups that those which are kept depend on."""
         before = -1
         while before < (before := keep.sum()):
