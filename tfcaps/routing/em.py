@@ -147,7 +147,7 @@ class EMRouting(Routing):
 
     @property
     def differentiates_loop(self) -> bool:
-        # Its first iteration is in the loop.
+        # Its votes are held anyway, and two iterations make no loop.
         return self.gradient == "full" and self.iterations > 2
 
     @property
