@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 # `run.py: error: ...` and this exit status, as argparse does for wrong flags.
@@ -151,14 +150,6 @@ def at_least_one(text: str) -> int:
     """Returns the whole number that a flag's text is, at least 1."""
     count: int = number(text, int, 1, None)
     return count
-
-
-def named_file(text: str) -> tuple[str, Path]:
-    """Returns the two parts of a flag's `NAME=FILE`; errors are argparse's."""
-    name, _, file = text.partition("=")
-    if not (name and file):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.keras")
-    return name, Path(file)
 
 
 def start_quietly(backend: str | None = None) -> None:

@@ -1,11 +1,10 @@
 """Whole steps on one GPU, beside their floor; no TensorFlow on JAX."""
 
-from typing import Any
-
 import keras
 
 from benchmarks import models
 from benchmarks.measure import Row, Settings, call_elsewhere
+from training.devices import accelerators
 
 NETWORKS = (
     "dr_capsnet",
@@ -31,23 +30,6 @@ def measure(settings: Settings) -> list[Row]:
     return rows
 
 
-def described() -> dict[str, Any]:
-    """Returns backend and name of the first GPU, `None` where there is none."""
-    backend, name = keras.backend.backend(), None
-    if backend == "jax":
-        import jax
-
-        device = jax.devices()[0]
-        name = None if device.platform == "cpu" else device.device_kind
-    else:
-        import tensorflow as tf
-
-        for device in tf.config.list_physical_devices("GPU")[:1]:
-            details = tf.config.experimental.get_device_details(device)
-            name = details.get("device_name", device.name)
-    return {"backend": backend, "gpu": name}
-
-
 def peak_of_training(name: str, batch: int) -> float | None:
     """Returns the most megabytes on the GPU in two steps of this process.
 
@@ -56,10 +38,9 @@ def peak_of_training(name: str, batch: int) -> float | None:
     step = models.make_training_step(name, batch)
     step()
     step()
-    about = described()
-    if about["gpu"] is None:
+    if not accelerators():
         return None
-    if about["backend"] == "jax":
+    if keras.backend.backend() == "jax":
         import jax
 
         return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 1e6

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cli import Parser, run_loading, start_quietly, version_of
+from cli import Parser, run_loading, start_quietly
 from markdown_table import table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +27,7 @@ _SECONDS = 60.0
 _FEWEST_ROUNDS = 3
 _STEPS = 5
 _CLEAR = Path("/proc/self/clear_refs")
+_SHOWN = ("tensorflow", "jax", "keras")
 _COLUMNS = (
     ("part", "{part}"),
     ("what", "{name}"),
@@ -75,7 +76,7 @@ class Row(NamedTuple):
     process_mb: float | None = None
 
 
-def make_parser(name: str, description: str | None) -> Parser:
+def results_parser(name: str, description: str | None) -> Parser:
     """Returns the parser of a benchmark, which knows where results go."""
     first = (description or "").partition("\n")[0]
     parser = Parser(prog=f"benchmarks/{name}.py", description=first)
@@ -117,50 +118,31 @@ def write(folder: Path, name: str, data: Any, text: str) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Returns date, commit, processor, cores and versions of packages."""
-    found = {name: version_of(name) for name in ("tensorflow", "jax", "keras")}
-    versions = {name: version for name, version in found.items() if version}
+    """Returns date, processor, and what a run notes of its environment."""
+    from training.folder import environment
+
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
         lines = []
     names = [line for line in lines if line.startswith("model name")]
     cpu = names[0].partition(": ")[2] if names else platform.machine()
-    return {
-        "date": datetime.date.today().isoformat(),
-        "commit": _commit(),
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "versions": {"python": platform.python_version(), **versions},
-    }
-
-
-def _commit() -> str | None:
-    """Returns the commit; `-dirty` if files other than results differ."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(ROOT), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--", ".", ":!results")
-        commit = git("rev-parse", "HEAD")
-    except OSError:
-        return None
-    return f"{commit}-dirty" if commit and changed else commit or None
+    today = datetime.date.today().isoformat()
+    return {"date": today, "cpu": cpu, **environment()}
 
 
 def origin(
     machine: Mapping[str, Any], settings: Mapping[str, Any] | None = None
 ) -> str:
     """Returns the line that says when, where and of what something was run."""
-    gpu = machine.get("gpu")
+    packages = machine["packages"]
     words = [
-        *([f"{gpu} on {machine['backend']}"] if gpu else []),
+        *machine["accelerators"],
         f"{machine['date']}, commit {machine['commit'] or 'unknown'}",
-        f"{machine['cpu']}, {machine['cores']} cores",
-        *(f"{name} {version}" for name, version in machine["versions"].items()),
+        f"{machine['cpu']}, {machine['cpus']} cores",
+        f"backend {machine['backend']}",
+        f"python {machine['python']}",
+        *(f"{name} {packages[name]}" for name in _SHOWN if name in packages),
     ]
     if settings:
         words.append(f"at most {settings['rounds']} rounds")

@@ -27,15 +27,15 @@ from benchmarks.measure import (
     Settings,
     machine,
     main,
-    make_parser,
     origin,
+    results_parser,
     table_of_rows,
     write,
 )
 from cli import Parser, UserError, at_least_one
 
 # Modules with a function `measure`.
-PARTS = ("formulations", "models", "rem", "gpu")
+PARTS = ("formulations", "models", "gpu")
 _QUICK_ROUNDS = 2
 _INTRODUCTION = """\
 # Benchmarks
@@ -55,9 +55,9 @@ process of its own, compiling included. Figures differ from machine to machine,
 and with what else it does; those marked "quick" are of small sizes."""
 
 
-def parser() -> Parser:
+def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = make_parser("run", __doc__)
+    parser = results_parser("run", __doc__)
     add = parser.add_argument
     add(
         "--only",
@@ -92,11 +92,9 @@ def run(options: argparse.Namespace) -> None:
     rounds = _QUICK_ROUNDS if options.quick else Settings().rounds
     settings = Settings(options.rounds or rounds, options.quick)
     for name in options.only:
-        part = importlib.import_module(f"benchmarks.{name}")
-        rows = part.measure(settings)
-        more = part.described() if name == "gpu" else {}
+        rows = importlib.import_module(f"benchmarks.{name}").measure(settings)
         parts[name] = {
-            "machine": {**machine(), **more},
+            "machine": machine(),
             "settings": settings._asdict(),
             "rows": [row._asdict() for row in rows],
         }
@@ -114,4 +112,4 @@ def page(parts: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(parser(), run))
+    sys.exit(main(make_parser(), run))

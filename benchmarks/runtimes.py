@@ -26,11 +26,11 @@ from benchmarks.measure import (
     interleaved,
     machine,
     main,
-    make_parser,
     origin,
+    results_parser,
     write,
 )
-from cli import Parser, UserError, at_least_one, named_file
+from cli import Parser, UserError, at_least_one
 from export.run import FORMATS, check_formats, load_model
 from markdown_table import table
 
@@ -59,14 +59,14 @@ _ROWS = (
 )
 
 
-def parser() -> Parser:
+def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = make_parser("runtimes", __doc__)
+    parser = results_parser("runtimes", __doc__)
     add = parser.add_argument
     add(
         "models",
         nargs="+",
-        type=named_file,
+        type=_named_file,
         metavar="NAME=FILE.keras",
         help="networks, and what they are called in the table",
     )
@@ -86,6 +86,14 @@ def parser() -> Parser:
     )
     add("--rounds", type=at_least_one, default=20, help="turns (default: 20)")
     return parser
+
+
+def _named_file(text: str) -> tuple[str, Path]:
+    """Returns the two parts of a flag's `NAME=FILE`; errors are argparse's."""
+    name, _, file = text.partition("=")
+    if not (name and file):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.keras")
+    return name, Path(file)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -247,4 +255,4 @@ def page(result: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(parser(), run, check))
+    sys.exit(main(make_parser(), run, check))

@@ -24,21 +24,8 @@ from training.configs import Config
 from training.tables import Column
 
 _ROWS = Path(__file__).parent / "rows"
-TABLES_OF_THE_PAPER = tuple(
-    f"table_{number}" for number in (1, 2, 3, 5, 6, 7, 9, 10, 11, 12)
-)
-NAMES = (
-    *TABLES_OF_THE_PAPER,
-    "efficient_capsnet",
-    "dr_capsnet",
-    "strategies",
-    "ablation",
-    "faithfulness",
-    "photos",
-    "pretrained",
-    "structured",
-    "hidden_capsules",
-)
+NAMES = tuple(sorted({p.stem for p in _ROWS.glob("*.toml")} - {"shared"}))
+TABLES_OF_THE_PAPER = tuple(n for n in NAMES if n.startswith("table_"))
 # How the runs of a table of the paper are trained; the first unless another is
 # asked for. The released settings have no target for the sparsity.
 RECIPES: dict[str, dict[str, Any]] = {
@@ -229,7 +216,9 @@ def _config(settings: dict[str, Any], recipe: str) -> Config:
     target = settings.pop("target", None)
     like = settings.pop("defaults", settings["dataset"])
     dataset, _, model = like.partition("/")
-    config = defaults.load(dataset, model or settings.get("model"))
+    config = defaults.load(
+        dataset, model or settings.get("model"), settings.get("backbone")
+    )
     if target is not None:
         sparsity = target / 100
         settings = _of_recipe(recipe, settings["model"], sparsity) | settings

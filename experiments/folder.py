@@ -1,13 +1,11 @@
 """The folder of an experiment: its runs, and what is known of each.
 
-While it is run:
-
     <folder>/experiment.json     which experiment, recipe and seeds
+    <folder>/runs.jsonl          the finished runs, see `training/tables.py`
+    <folder>/table.md, *.png     made of these
     <folder>/<run>/seed-42/      a run folder, see `training/folder.py`
-    <folder>/table.md, *.png
 
-When it is collected, for keeping, `runs.jsonl` has the finished runs instead of
-their folders, see `training/tables.py`.
+The run folders may go when their runs are finished.
 """
 
 import dataclasses
@@ -38,13 +36,13 @@ class Run:
         config: Its settings, with the seed. `start_from` names another run of
             the experiment, that of the same seed.
         path: Its run folder, which may not exist.
-        kept: The line of `runs.jsonl` that has it, if one does.
+        record: The line of `runs.jsonl` that has it, when it is finished.
     """
 
     name: str
     config: Config
     path: Path
-    kept: FinishedRun | None = None
+    record: FinishedRun | None = None
 
     def __str__(self) -> str:
         return f"{self.name}, seed {self.config.seed}"
@@ -55,14 +53,6 @@ class Run:
         if self.config.start_from is None:
             return None
         return self.path.parents[1] / self.config.start_from / self.path.name
-
-    @property
-    def record(self) -> FinishedRun | None:
-        """What is kept of the run, `None` if it is not finished."""
-        if self.kept or not (self.path / "rem.json").exists():
-            return self.kept
-        (run,) = tables.read(self.path)
-        return dataclasses.replace(run, name=self.name)
 
     @property
     def seconds(self) -> float:
@@ -79,8 +69,8 @@ class Run:
 
     def read(self, part: str) -> Any:
         """Returns what a JSON file of the run holds, `None` without it."""
-        if self.kept:
-            return self.kept.parts.get(part)
+        if self.record:
+            return self.record.parts.get(part)
         file = self.path / f"{part}.json"
         return json.loads(file.read_text("utf-8")) if file.exists() else None
 
@@ -113,15 +103,15 @@ class Run:
         found = _as_json(filled_in(found))
         if (start := found["start_from"]) is not None:
             found["start_from"] = Path(start).parent.name
-        where = f"{self.kept.origin}," if self.kept else str(self.path)
+        where = f"{self.record.origin}," if self.record else str(self.path)
         for name, wanted in _as_json(dataclasses.asdict(self.config)).items():
             if name == "data_dir" or not self.config.uses(name):
                 continue
             if found[name] != wanted:
                 raise UserError(
                     f"the run in {where} has {name}={found[name]!r}, but the "
-                    f"experiment's run {self.name} has {name}={wanted!r}; run "
-                    "it anew in another folder, or remove it."
+                    f"experiment's run {self.name} has {name}={wanted!r}; give "
+                    "another --out, or remove that run."
                 )
 
 
@@ -193,13 +183,13 @@ class ExperimentFolder:
             chosen += matching
         file = self.path / tables.FILE_NAME
         lines = tables.read_file(file) if file.exists() else []
-        kept = {run.key: run for run in lines}
+        finished = {run.key: run for run in lines}
         return [
             Run(
                 name,
                 dataclasses.replace(configs[name], seed=seed),
                 self.path / name / f"seed-{seed}",
-                kept.get((name, seed)),
+                finished.get((name, seed)),
             )
             for name in dict.fromkeys(chosen)
             for seed in self.seeds
@@ -209,64 +199,28 @@ class ExperimentFolder:
         """Creates the folder, or continues it, perhaps with more seeds.
 
         Raises:
-            UserError: If it is that of another experiment, or one for keeping.
+            UserError: If it is that of another experiment.
         """
-        if (self.path / tables.FILE_NAME).exists():
-            raise UserError(
-                f"{self.path} is for keeping; give another --out, and "
-                "collect its runs to those that are kept."
-            )
-        self._join()
-        self._write_about()
-
-    def collect(self, to: Path) -> "ExperimentFolder":
-        """Adds the finished runs to a folder for keeping, and returns it.
-
-        A run replaces one with the same name and seed; all others stay. The
-        folder of the data is left out.
-
-        Args:
-            to: That folder, which is made if it is not there.
-
-        Raises:
-            UserError: If nothing is finished, if that folder holds another
-                experiment or run folders, or if a run has other settings than
-                the experiment. Then nothing is written.
-        """
-        if any(to.glob("*/seed-*/")):
-            raise UserError(f"{to} holds run folders; give another --to.")
-        finished = {str(run): run for run in self.runs() if run.record}
-        if not finished:
-            raise UserError(f"{self.path} has no finished run.")
-        kept = ExperimentFolder(to, **self._about, seeds=self.seeds)
-        kept._join()
-        for run in kept.runs():
-            finished.get(str(run), run).check()
-        kept._write_about()
-        records = [run.record for run in finished.values() if run.record]
-        tables.add(to / tables.FILE_NAME, records)
-        return kept
-
-    @property
-    def _about(self) -> dict[str, Any]:
-        return {"name": self.name, "recipe": self.recipe, "quick": self.quick}
-
-    def _join(self) -> None:
-        """Takes over the seeds of the experiment that is there, if one is."""
-        if not (self.path / "experiment.json").exists():
-            return
-        before = ExperimentFolder.open(self.path)
-        if before._about != self._about:
-            raise UserError(
-                f"{self.path} holds another experiment, {before._about}, not "
-                f"{self._about}; give another folder."
-            )
-        self.seeds = tuple(sorted({*before.seeds, *self.seeds}))
-
-    def _write_about(self) -> None:
+        about = {"name": self.name, "recipe": self.recipe, "quick": self.quick}
+        file = self.path / "experiment.json"
+        if file.exists():
+            before = ExperimentFolder.open(self.path)
+            held = {key: getattr(before, key) for key in about}
+            if held != about:
+                raise UserError(
+                    f"{self.path} holds another experiment, {held}, not "
+                    f"{about}; give another --out."
+                )
+            self.seeds = tuple(sorted({*before.seeds, *self.seeds}))
         self.path.mkdir(parents=True, exist_ok=True)
-        about = {**self._about, "seeds": list(self.seeds)}
-        _write_json(self.path / "experiment.json", about)
+        _write_json(file, {**about, "seeds": list(self.seeds)})
+
+    def add(self, run: Run) -> None:
+        """Adds a run to `runs.jsonl` if its folder says that it is finished."""
+        if (run.path / "rem.json").exists():
+            (record,) = tables.read(run.path)
+            named = dataclasses.replace(record, name=run.name)
+            tables.add(self.path / tables.FILE_NAME, [named])
 
 
 def _write_json(path: Path, content: Any) -> None:

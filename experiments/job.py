@@ -30,17 +30,19 @@ def train(run: Run, data_dir: str | None) -> str:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return "another process trains it"
-        if run.record is None:
+        ended = "done"
+        if not (run.path / "rem.json").exists():
             run.write("status", {"status": "not run yet"})
-            if reason := _train(run, data_dir, lock.fileno()):
-                run.write("status", {"status": reason})
-    return run.status
+            ended = _train(run, data_dir, lock.fileno())
+            if ended != "done":
+                run.write("status", {"status": ended})
+    return ended
 
 
 def _train(run: Run, data_dir: str | None, lock: int) -> str:
-    """Returns why the run is not done, nothing if it is."""
+    """Waits for the process; returns `"done"`, or why it is not."""
     if run.start and not (run.start / "rem.json").exists():
-        return f"not run: {run.config.start_from} is not finished"
+        return f"not run: {run.config.start_from} is not finished here"
     run.begin(data_dir)
     flags = ["--resume", "--bare", "--force", "--out", str(run.path)]
     log = run.path / "log.txt"
@@ -61,7 +63,7 @@ def _train(run: Run, data_dir: str | None, lock: int) -> str:
         seconds = before + time.monotonic() - started
         run.write("seconds", {"seconds": round(seconds, 1)})
     if not status:
-        return ""
+        return "done"
     if status < 0:
         return f"failed: stopped by signal {-status}"
     lines = log.read_text("utf-8", errors="replace").split("\n")

@@ -4,12 +4,12 @@ python experiments/run.py table_9 --data-dir ~/tensorflow_datasets
 
 Each run is a process of its own, `training/run.py --bare`, one after the other;
 on several devices give the command on each, with another `--only`. What is
-finished is not repeated, so the same command goes on after Ctrl-C or a crash,
-and ends with the same table. A run whose data are not at hand is shown as not
-run.
+finished stands in `runs.jsonl` of the folder and is not repeated, so the same
+command goes on after Ctrl-C or a crash, and ends with the same table. A run
+whose data are not at hand is shown as not run.
 
 python experiments/run.py table_9 --quick            does it work at all?
-python experiments/run.py --collect runs/table_9-short --to results/table_9
+python experiments/run.py ablation --out results/ablation --seeds 7 8
 python experiments/run.py --tables results/*         from runs.jsonl alone
 """
 
@@ -64,15 +64,6 @@ def make_parser() -> Parser:
         help="where runs and tables go (default: one in runs/)",
     )
     add(
-        "--collect",
-        type=Path,
-        metavar="FOLDER",
-        help="add the finished runs of that experiment to runs.jsonl in --to, "
-        "in the place of those with the same name and seed, and write its "
-        "tables and figures there",
-    )
-    add("--to", type=Path, metavar="FOLDER", help="where --collect writes to")
-    add(
         "--tables",
         nargs="+",
         type=Path,
@@ -88,20 +79,12 @@ def _seed(text: str) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Raises `UserError` where nothing need be read to see a mistake."""
-    asked = [options.name, options.collect, options.tables]
-    if sum(thing is not None for thing in asked) != 1:
-        raise UserError("give one of: an experiment, --collect, --tables.")
-    if (options.collect is None) != (options.to is None):
-        raise UserError("--collect and --to need each other.")
+    tables = options.tables
+    if (options.name is None) == (tables is None):
+        raise UserError("give one of: an experiment, --tables.")
     data_dir = options.data_dir
     if data_dir is not None and not Path(data_dir).is_dir():
         raise UserError(f"--data-dir {data_dir!r} is not a folder.")
-    collected = options.collect
-    if collected and not (collected / "experiment.json").is_file():
-        raise UserError(
-            f"{collected} is no experiment: it has no experiment.json."
-        )
-    tables = options.tables
     if tables and not any(
         (path / "experiment.json").exists() for path in tables
     ):
@@ -120,16 +103,12 @@ def _load() -> Callable[[argparse.Namespace], None]:
 
 
 def work(options: argparse.Namespace) -> None:
-    """Does the one of the three things that the flags ask for."""
+    """Does the one of the two things that the flags ask for."""
     from experiments import figures, table
     from experiments.folder import ExperimentFolder
 
     if options.name is not None:
         _run(options)
-    elif options.collect is not None:
-        folder = ExperimentFolder.open(options.collect).collect(options.to)
-        print(table.write(folder))
-        figures.write(folder)
     for path in options.tables or ():
         if (path / "experiment.json").exists():
             folder = ExperimentFolder.open(path)
@@ -157,12 +136,16 @@ def _run(options: argparse.Namespace) -> None:
         options.seeds,
     )
     # Before anything is written: a wrong name is an error.
-    wanted = folder.runs(options.only)
+    folder.runs(options.only)
     folder.begin()
+    for run in folder.runs(options.only):
+        if run.record is None:  # it may have ended unseen
+            folder.add(run)
     # It compares settings, and shows what is still to be run.
     table.write(folder)
     # As Ctrl-C: no process is left behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    wanted = folder.runs(options.only)
     to_do = [run for run in wanted if run.record is None]
     print(f"{len(wanted)} runs, {len(to_do)} to do", flush=True)
     hopeless: set[str] = set()
@@ -175,14 +158,16 @@ def _run(options: argparse.Namespace) -> None:
             print(f"{position}: {ended}", flush=True)
             if ended.startswith("not run:"):
                 hopeless.add(run.name)
+            folder.add(run)
             table.write(folder)
     print(f"\n{table.write(folder)}\ntable: {folder.path}/table.md")
     for picture in figures.write(folder):
         print(f"figure: {folder.path}/{picture}")
-    failed = [one for one in wanted if one.status.startswith("failed")]
+    ends = [run.status for run in folder.runs(options.only)]
+    failed = sum(end.startswith("failed") for end in ends)
     if failed:
         raise UserError(
-            f"{len(failed)} of {len(wanted)} runs failed; the table says why."
+            f"{failed} of {len(ends)} runs failed; the table says why."
         )
 
 

@@ -13,9 +13,7 @@ from tfcaps.rem.pruning.masks import target_variables
 
 def with_dead_units(model, rng, share=0.4):
     """Sets whole channels and capsules of a model to zero; returns it."""
-    for variable in target_variables(
-        model.variables, ("kernels", "transformations")
-    ):
+    for variable in target_variables(model.variables):
         array = np.array(variable)
         if variable.name == "transformation":
             alive = rng.random(array.shape[:-3]) >= share

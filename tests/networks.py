@@ -89,6 +89,9 @@ def on_backbone(make, input_shape, num_classes, **settings):
 
 
 backbone_capsnet = partial(on_backbone, models.backbone_capsnet)
+backbone_constellation_capsnet = partial(
+    on_backbone, models.backbone_constellation_capsnet
+)
 backbone_parts_capsnet = partial(on_backbone, models.backbone_parts_capsnet)
 
 _CAPSULES = {"primary_dim": 4, "class_dim": 4}
@@ -97,6 +100,7 @@ _PRIMARY = {"primary_types": 2, "primary_kernel_size": 3, **_CAPSULES}
 _SETTINGS = {
     "affine_capsnet": (8, _STEM),
     "backbone_capsnet": (8, {"padding": 1, **_PRIMARY}),
+    "backbone_constellation_capsnet": (8, {}),
     "backbone_parts_capsnet": (8, {"primary_types": 4, **_CAPSULES}),
     "constellation_capsnet": (
         12,
@@ -129,6 +133,7 @@ SMALL_NETWORKS = {
 _SLOW = (
     "affine_capsnet",
     "backbone_capsnet",
+    "backbone_constellation_capsnet",
     "backbone_parts_capsnet",
     "deepcaps",
     "efficient_conv_capsnet",

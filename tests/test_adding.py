@@ -114,7 +114,10 @@ def test_what_is_added_is_tidy_and_known_before_tensorflow_is_loaded(copy):
     for flags, message in (
         (["--keep-one-of", "10"], "10 is not a whole number from 2 to 9"),
         (["--pruning", "many"], "iterative, none, few)"),
-        (["--routing", "many"], "dynamic, em, fading, mean_shift, regularized"),
+        (
+            ["--dataset", "digits", "--routing", "many"],
+            "dynamic, em, fading, mean_shift, regularized",
+        ),
     ):
         refused = python(copy, "training/run.py", *flags)
         assert refused.returncode == 2

@@ -18,22 +18,12 @@ except ModuleNotFoundError as error:
 # As in setup.cfg: from the first on, before the second.
 KERAS = ("3.12", "4")
 
-
-def check(version: str) -> None:
-    """Raises `ImportError` if a version of Keras is not supported."""
-    first, end = KERAS
-    if not _numbers(first) <= _numbers(version) < _numbers(end):
-        raise ImportError(
-            f"tfcaps works with keras >= {first}, < {end}. Found: keras "
-            f'{version}. Run: pip install "keras>={first},<{end}"'
-        )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Returns `(3, 12)` of `3.12.0rc1`; a pre-release counts as its release."""
-    parts = version.split(".")[:2]
-    digits = ["".join(c for c in part if c.isdigit()) for part in parts]
-    return tuple(int(number or 0) for number in digits)
-
-
-check(keras.__version__)
+_first, _end, _found = (
+    tuple(int(number) for number in version.split(".")[:2])
+    for version in (*KERAS, keras.__version__)
+)
+if not _first <= _found < _end:
+    raise ImportError(
+        f"tfcaps works with keras >= {KERAS[0]}, < {KERAS[1]}. Found: keras "
+        f'{keras.__version__}. Run: pip install "keras>={KERAS[0]},<{KERAS[1]}"'
+    )

@@ -16,23 +16,8 @@ _BILINEAR = Image.Resampling.BILINEAR
 class Augmentation:
     """What may happen to a training image; by default nothing.
 
-    Attributes:
-        shift: Largest shift in pixels, to each side.
-        crop: Rows and columns that are cut out at a random place, or `None`.
-        flip: Exchange left and right of half of the images, at random.
-        rotation: Largest rotation in degrees, to each side; bilinear.
-        zoom: Least and largest factor of the size, or `()`.
-        fill: What comes in by a shift, a rotation or a zoom: `"black"`, or
-            `"edge"`, the nearest pixels of the image.
-        brightness: Least and largest factor of all pixels, or `()`.
-        brightness_delta: Most that is added to all pixels, or subtracted, where
-            white is 1.
-        contrast: Least and largest factor of how far the pixels are from the
-            mean of their image, or `()`.
-        recolour: Share of the images whose channels are exchanged at random;
-            half as many become negatives.
-        pairs: Add a digit of another class to each image, see
-            `training/pairs.py`.
+    The attributes are the settings of these names, see `training/configs.py`.
+    With `pairs` a digit of another class is added, see `training/pairs.py`.
     """
 
     shift: int = 0
@@ -60,10 +45,8 @@ class Augmentation:
         if self.flip:
             mirrored = draw.random((len(images), 1, 1, 1)) < 0.5
             images = np.where(mirrored, images[:, :, ::-1], images)
-        if self.zoom:
+        if self.zoom or self.rotation:
             images = self._moved(images, draw, shift=0, flip=False)
-        elif self.rotation:
-            images = rotated(images, self.rotation, draw)
         return images
 
     def _moved(
@@ -132,16 +115,6 @@ def cropped(
         for image, (top, left) in zip(images, places, strict=True)
     ]
     return np.array(windows).reshape(-1, *sides, images.shape[3])
-
-
-def rotated(images: Pixels, limit: float, draw: np.random.Generator) -> Pixels:
-    """Turns each image by up to `limit` degrees; what comes in is 0."""
-    angles = draw.uniform(-limit, limit, len(images))
-    turned = [
-        by_pillow(image, "rotate", angle, _BILINEAR)
-        for image, angle in zip(images, angles, strict=True)
-    ]
-    return np.array(turned, images.dtype).reshape(images.shape)
 
 
 def warped(

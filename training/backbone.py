@@ -1,8 +1,8 @@
 """The trained network that `--backbone` names, a file or one by its name.
 
-Those of `keras.applications` are trained on ImageNet. They take images in
-[0, 1], grey or in colours, as all networks here do: what each expects of its
-images is a part of it.
+Those of `keras.applications`, and one whose weights a package carries, are
+trained on ImageNet. They take images in [0, 1], grey or in colours, as all
+networks here do: what each expects of its images is a part of it.
 """
 
 import re
@@ -15,6 +15,7 @@ import numpy as np
 
 from cli import UserError
 from tfcaps.models.backbone import ReverseChannels
+from training import efficientnet_lite0
 from training.folder import read_model
 
 Shape = tuple[int, int, int]
@@ -38,8 +39,8 @@ def load(name: str, folder: str | None, shape: Shape) -> keras.Model:
     """Loads a trained network without its top.
 
     Args:
-        name: Of `keras.applications`; or a `.keras` file, as its name in the
-            folder or as its path.
+        name: Of `keras.applications`, or `efficientnet_lite0`; or a `.keras`
+            file, as its name in the folder or as its path.
         folder: The folder, or `None`.
         shape: Rows, columns and channels of an image.
 
@@ -54,13 +55,14 @@ def load(name: str, folder: str | None, shape: Shape) -> keras.Model:
     raise UserError(
         f"there is no backbone {name!r}, neither as a path nor in the folder "
         "of --data-dir; give a .keras file of a trained network without its "
-        "top, or a name of keras.applications, such as MobileNetV3Small."
+        "top, a name of keras.applications, such as MobileNetV3Small, or "
+        f"{efficientnet_lite0.NAME}."
     )
 
 
 def is_application(name: str | None) -> bool:
-    """Tells whether it is of `keras.applications`, which scale images."""
-    return name in NAMES
+    """Tells whether it has a name; such networks scale images themselves."""
+    return name in (efficientnet_lite0.NAME, *NAMES)
 
 
 def application(name: str, shape: Shape) -> keras.Model:
@@ -103,6 +105,8 @@ def preprocessed(name: str, images: Any) -> Any:
     `preprocess_input` of its family says how, for black and for each colour; it
     scales channels, adds to them, and may exchange them.
     """
+    if name == efficientnet_lite0.NAME:
+        return images
     black_and_colours = 255.0 * np.eye(4, 3, k=-1, dtype=np.float32)
     family = getattr(keras.applications, name).__module__.rpartition(".")[-1]
     module = getattr(keras.applications, family)
@@ -160,12 +164,14 @@ def _has_positions(tensor: Any, sides: tuple[int, int]) -> bool:
 def build(
     name: str, shape: Shape, weights: str | None = "imagenet"
 ) -> keras.Model:
-    """Returns a network of `keras.applications` without its top.
+    """Returns a network that has a name, without its top.
 
     Raises:
         UserError: If the weights cannot be had.
         ValueError: If the images are too small.
     """
+    if name == efficientnet_lite0.NAME:
+        return efficientnet_lite0.build(shape)
     make = getattr(keras.applications, name)
     with warnings.catch_warnings():
         # It means that the weights are those for 224 pixels.

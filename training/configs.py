@@ -3,11 +3,9 @@
 import argparse
 import dataclasses
 import functools
-import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import cli
@@ -42,9 +40,6 @@ GONE = {
     "pruning_units": ["filters", "types"],
     "pruning_criterion": "magnitude",
 }
-# A routing called `name` is the class in `tfcaps/routing/name.py`.
-_ROUTINGS = Path(__file__).parents[1] / "tfcaps" / "routing"
-_ROUTING = re.compile(r"^class \w+Routing\(", re.MULTILINE)
 # A training image is zoomed by so much at most.
 _SMALLEST, _LARGEST = 0.1, 10.0
 _SHARE = (0.0, 1.0)
@@ -85,26 +80,6 @@ def setting(default: Any, about: str, *limits: Any, **more: Any) -> Any:
 
 
 # ------------------------------------------------------ what flags are read by
-
-
-def names_of_routings() -> list[str]:
-    """Returns the names that `tfcaps.routing.get` takes, without loading it."""
-    return sorted(
-        path.stem
-        for path in _ROUTINGS.glob("*.py")
-        if _ROUTING.search(path.read_text("utf-8"))
-    )
-
-
-def _routing(text: str) -> str:
-    """Reads the name of a routing, or a number of iterations."""
-    known = names_of_routings()
-    if text in known or (text.isdigit() and int(text) > 0):
-        return text
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is neither a number of iterations nor one of "
-        f"{', '.join(known)}"
-    )
 
 
 def _factors(text: str) -> tuple[float, ...]:
@@ -222,16 +197,15 @@ class NetworkSettings:
     model: str = setting("dr_capsnet_small", "one of --list-models")
     backbone: str | None = setting(
         None,
-        "a network of keras.applications, such as MobileNetV3Small, or a "
-        ".keras file without its top (in --data-dir or a path), on whose "
-        "feature map --model parts_capsnet, one of its kind, or dr_capsnet "
-        "then stands",
+        "efficientnet_lite0, a network of keras.applications, such as "
+        "MobileNetV3Small, or a .keras file without its top (in --data-dir or "
+        "a path), on whose feature map --model constellation_capsnet, "
+        "parts_capsnet, one of its kind, or dr_capsnet then stands",
     )
     routing: str | None = setting(
         None,
         "a routing such as dynamic or em, or a number of iterations of "
         "dynamic routing (default: the model's own)",
-        read=_routing,
     )
     part_types: int | None = setting(
         None,

@@ -6,11 +6,15 @@ from training import pictures, presets
 from training.configs import Config
 
 
-def load(dataset: str, model: str | None = None) -> Config:
+def load(
+    dataset: str, model: str | None = None, backbone: str | None = None
+) -> Config:
     """Returns the settings of a data set: its own, or the defaults.
 
     Preparation and augmentation are those of the data set's protocol.
     """
+    if backbone is not None and model in (None, presets.CONSTELLATION):
+        return presets.on_backbone(load(dataset))
     if dataset in presets.PARTS:
         config = dataclasses.replace(presets.figures(), dataset=dataset)
         is_default = model in (None, presets.CONSTELLATION)

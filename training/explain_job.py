@@ -18,9 +18,13 @@ from tfcaps.files import write_atomically
 from tfcaps.graphs import last_routed_layer
 from tfcaps.rem.parse.in_tree import codes_in_tree
 from training import images as pixels
-from training import named_trees
 from training.batches import Batches
-from training.figures import TEXTS, explained
+from training.figures import (
+    TEXTS,
+    draw_named_trees,
+    explained,
+    names_by_hand,
+)
 from training.folder import RunFolder
 from training.image_data import Array, Images
 
@@ -77,7 +81,7 @@ class Answer:
 def explain(options: argparse.Namespace) -> None:
     """Says what pictures are taken for, and draws their trees."""
     folder = RunFolder.open(options.run)
-    named_trees.names_by_hand(folder)  # a mistake is told before the work
+    names_by_hand(folder)  # a mistake is told before the work
     pictures = find(options.images, folder.class_names())
     model = rem.encoder(folder.load_model(folder.config.model_names[-1]))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
@@ -346,7 +350,7 @@ def _drawings(
     if each:
         known = {name: j for j, name in enumerate(names)}
         labels = [known.get(a.picture.truth or "") for a in answers]
-        for drawing in named_trees.draw(folder, model, images, names, labels):
+        for drawing in draw_named_trees(folder, model, images, names, labels):
             yield "named_tree", drawing
     trees = rem.trees(model, images, config.levels, mode=config.mode)
     titles = [

@@ -64,7 +64,7 @@ class RunFolder:
             staged = Path(tempfile.mkdtemp(dir=self.path.parent, prefix=prefix))
             folder = RunFolder(staged, self.config)
             folder.write_json("config.json", dataclasses.asdict(self.config))
-            folder.write_json("environment.json", _environment())
+            folder.write_json("environment.json", environment())
             staged.chmod(0o755)  # mkdtemp makes folders private
             staged.rename(self.path)
         except OSError as error:
@@ -98,7 +98,7 @@ class RunFolder:
                 begun on another backend or with settings that are gone.
         """
         folder = cls.open(path)
-        environment = path / "environment.json"
+        about = path / "environment.json"
         if not (path / "rem.json").exists():
             settings = json.loads((path / "config.json").read_text("utf-8"))
             for name in settings.keys() & GONE.keys():
@@ -109,8 +109,8 @@ class RunFolder:
                         "use the version that environment.json names."
                     )
             begun = keras.backend.backend()
-            if environment.exists():
-                begun = json.loads(environment.read_text("utf-8"))["backend"]
+            if about.exists():
+                begun = json.loads(about.read_text("utf-8"))["backend"]
             if begun != keras.backend.backend():
                 raise UserError(
                     f"the run in {path} was begun on {begun}, where random "
@@ -122,8 +122,8 @@ class RunFolder:
                 shutil.rmtree(leftover, ignore_errors=True)
                 if leftover.is_file():
                     leftover.unlink()
-        if not environment.exists():
-            folder.write_json("environment.json", _environment())
+        if not about.exists():
+            folder.write_json("environment.json", environment())
         return folder
 
     def model_path(self, name: str) -> Path:
@@ -281,7 +281,8 @@ def read_model(path: Path) -> keras.Model:
         ) from error
 
 
-def _environment() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
+    """Returns versions, devices and commit of this process, for JSON."""
     versions = {package: version_of(package) for package in _PACKAGES}
     return {
         "python": platform.python_version(),

@@ -102,6 +102,7 @@ MODELS: dict[str, Network] = {
         "tfcaps.models:constellation_capsnet",
         "parts with names and places; trees can be read, see --part-types",
         loss="evidence",
+        backbone_builder="tfcaps.models:backbone_constellation_capsnet",
     ),
     "parts_capsnet": Network(
         "tfcaps.models:parts_capsnet",

@@ -23,6 +23,8 @@ _TEMPLATE_SAMPLES = 500
 RECONSTRUCTION = 5e-4
 # Share of the training at which the routing has its own sharpness.
 _SHARP_AT = 0.6
+# Share of the training with hard competition of parts on a backbone.
+_HARD_ON_BACKBONE = 0.5
 
 
 def with_outputs(
@@ -30,6 +32,8 @@ def with_outputs(
 ) -> keras.Model:
     """Returns a network with the outputs that it is trained on."""
     if models.network(config.model).loss == "evidence":
+        if config.backbone is not None:
+            return tfcaps.models.with_templates(network, template_size=None)
         if config.width_start is not None:
             return tfcaps.models.with_templates(network)
         draw = np.random.default_rng(config.seed)
@@ -85,7 +89,11 @@ def losses(
     if not isinstance(model.output, dict):
         return lengths
     if "evidence" in model.output:
-        return tfcaps.losses.constellation_losses()
+        if "reconstruction" in model.output:
+            return tfcaps.losses.constellation_losses()
+        # Nothing but these keeps the parts of photos few and of one type.
+        every = tfcaps.losses.constellation_losses(sparsity=0.05, ambiguity=0.1)
+        return {name: every[name] for name in model.output}
     every = {
         "lengths": lengths,
         "reconstruction": tfcaps.losses.ReconstructionLoss(RECONSTRUCTION),
@@ -185,6 +193,10 @@ def schedules(
                 settings = {"widths": (width, 2.0)}
             if width is None or config.part_types is not None:
                 settings["merge"] = None
+            if config.backbone is not None:
+                # Types are of one class each, and may stand far away.
+                start = 1.0 if width is None else _HARD_ON_BACKBONE
+                settings = {"widths": None, "move": False, "hard": start}
             blueprints = tfcaps.callbacks.BlueprintEstimation(
                 batches.images,
                 batches.labels,

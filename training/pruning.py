@@ -6,7 +6,6 @@ line in `_BEGIN`, and its name in `training/configs.py`.
 """
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import keras
@@ -114,43 +113,35 @@ _BEGIN: dict[str, Callable[..., None]] = {
 }
 
 
-def polynomial_schedule(config: Config, steps_per_epoch: int) -> Any:
-    """Returns tfmot's polynomial decay over a part of the training.
+def polynomial_schedule(
+    config: Config, steps_per_epoch: int
+) -> "PolynomialDecay":
+    """Returns the schedule of the settings, over a part of the training.
 
-    That is the configured one. There are about a hundred updates, the last of
-    them at its end. On JAX, or without tfmot, it is computed here.
+    There are about a hundred updates, the last of them at its end.
     """
     steps = config.epochs * steps_per_epoch
     begin = round(config.pruning_begin * steps)
     end = max(round(config.pruning_end * steps), begin + 1)
     every = max((end - begin) // 100, 1)
     end = begin + (end - begin) // every * every
-    if keras.backend.backend() == "jax" or not find_spec(
-        "tensorflow_model_optimization"
-    ):
-        return WithoutTfmot(config.final_sparsity, begin, end, every)
-    # Here and nowhere else: importing tfmot turns `tf.keras` into Keras 2.
-    import tensorflow_model_optimization as tfmot
-
-    return tfmot.sparsity.keras.PolynomialDecay(
-        0.0, config.final_sparsity, begin, end, frequency=every
-    )
+    return PolynomialDecay(config.final_sparsity, begin, end, every)
 
 
-class WithoutTfmot:
-    """tfmot's polynomial decay from 0, without tfmot."""
+class PolynomialDecay:
+    """tfmot's schedule from a sparsity of 0, without tfmot."""
 
     def __init__(self, final: float, begin: int, end: int, every: int):
         self.final_sparsity = final
-        self._begin, self._end, self._every = begin, end, every
+        self.begin, self.end, self.every = begin, end, every
         self._polynomial = keras.optimizers.schedules.PolynomialDecay(
             0.0, end - begin, final, power=3.0
         )
 
     def __call__(self, step: int) -> tuple[bool, float]:
         """Returns whether it is time to prune, and the sparsity."""
-        done = step - self._begin
-        is_time = self._begin <= step <= self._end and not done % self._every
+        done = step - self.begin
+        is_time = self.begin <= step <= self.end and not done % self.every
         return is_time, float(self._polynomial(max(done, 0)))
 
 

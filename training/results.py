@@ -170,12 +170,12 @@ def write_report(
     Each figure is `figures/<name>.png`, and its data `figures/<name>.json`.
     """
     from tfcaps import viz  # it needs matplotlib
-    from training import figures, named_trees
+    from training import figures
 
     folder.figures.mkdir(exist_ok=True)
     config, models, reports = folder.config, measured.models, measured.reports
     last = list(reports.values())[-1]
-    first = named_trees.of_test_images(models, folder, data)
+    first = figures.named_trees(models, folder, data)
     others = figures.of_dictionaries(folder, data, reports)
     others |= figures.of_models(models, config, data)
     if not first:

@@ -48,7 +48,9 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
         config = settings(options.start_from)
     else:
         config = defaults.load(
-            given.get("dataset", configs.DEFAULT_DATASET), given.get("model")
+            given.get("dataset", configs.DEFAULT_DATASET),
+            given.get("model"),
+            given.get("backbone"),
         )
     if options.recipe == "paper":
         own = config.final_sparsity

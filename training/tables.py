@@ -105,7 +105,7 @@ def read(path: Path) -> list[FinishedRun]:
     for part in PARTS:
         file = path / f"{part}.json"
         if file.exists():
-            parts[part] = _parsed(file.read_text("utf-8"), str(file))
+            parts[part] = _parsed(file.read_bytes(), str(file))
         elif part in _NEEDED:
             raise UserError(
                 f"{path} is no finished run: it has no {file.name}."
@@ -125,7 +125,7 @@ def read_file(path: Path) -> list[FinishedRun]:
     if not path.is_file():
         raise UserError(f"there is no {path}.")
     runs: dict[tuple[str, int], FinishedRun] = {}
-    for number, text in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, text in enumerate(path.read_bytes().splitlines(), 1):
         where = f"{path}, line {number}"
         content = _parsed(text, where)
         if not isinstance(content, dict):
@@ -147,7 +147,7 @@ def read_file(path: Path) -> list[FinishedRun]:
     return list(runs.values())
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parsed(text: bytes, where: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:

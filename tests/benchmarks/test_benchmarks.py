@@ -6,21 +6,23 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import formulations, gpu, here, measure, models, rem, run
+from benchmarks import formulations, gpu, measure, models, run
 from benchmarks.formulations import CANDIDATES, Size
 from benchmarks.measure import ROOT, Row, interleaved, memory_of_step
 from tests.commands import status_of
 from tests.networks import SMALL_NETWORKS
 from tests.nightly import nightly
 from tfcaps.graphs import is_routed
-from tfcaps.rem import CouplingDictionary
 
 MACHINE = {
     "date": "2026-01-02",
     "commit": "abc",
     "cpu": "a CPU",
-    "cores": 2,
-    "versions": {"python": "3.11.1", "tensorflow": "2.21.0"},
+    "cpus": 2,
+    "backend": "jax",
+    "accelerators": ["a GPU"],
+    "python": "3.11.1",
+    "packages": {"numpy": "2.3.0", "keras": "3.15.1"},
 }
 ROWS = [
     Row("tiled", [64, 8], {"ms": 90.0}, {"ms": 1800.0}, "ours"),
@@ -30,8 +32,9 @@ SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)
 
 
 def command(*flags):
+    parser = run.make_parser()
     return status_of(
-        lambda given: measure.main(run.parser(), run.run, argv=given), *flags
+        lambda given: measure.main(parser, run.run, argv=given), *flags
     )
 
 
@@ -119,29 +122,17 @@ def test_all_weights_of_the_floor_are_trained():
         assert np.any(before != after)
 
 
-def test_strings_count_what_the_dictionary_counts():
-    codes, predicted = rem.draw_codes(50)
-    trees = CouplingDictionary(10)
-    trees.update(codes, predicted)
-    counters = rem.count_strings(codes, predicted)
-    assert [len(c) for c in counters] == trees.num_keys.tolist()
-    assert sum(c.total() for c in counters) == 50
-
-
 def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
     tmp_path, monkeypatch
 ):
-    for module in (formulations, rem, gpu):
+    for module in (formulations, models, gpu):
         monkeypatch.setattr(module, "measure", lambda _: ROWS)
-    monkeypatch.setattr(
-        gpu, "described", lambda: {"gpu": "a GPU", "backend": "jax"}
-    )
     monkeypatch.setattr(run, "machine", lambda: MACHINE)
     out = ("--out", tmp_path / "new")
     assert command("--only", "formulations", "--rounds", 3, *out) == 0
-    assert command("--only", "rem", "gpu", "--quick", *out) == 0
+    assert command("--only", "models", "gpu", "--quick", *out) == 0
     page = (tmp_path / "new" / "benchmarks.md").read_text("utf-8")
-    for part in ("formulations", "rem", "gpu"):
+    for part in ("formulations", "models", "gpu"):
         assert cells(page, part) == [
             [part, "tiled", "64x8", "90.00", "9.00", "1,800.00", "4.50", "",
              "", "ours"],
@@ -149,12 +140,13 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
              ""],
         ]  # fmt: skip
     line = (
-        "2026-01-02, commit abc, a CPU, 2 cores, python 3.11.1, tensorflow "
-        "2.21.0, at most"
+        "a GPU, 2026-01-02, commit abc, a CPU, 2 cores, backend jax, python "
+        "3.11.1, keras 3.15.1, at most"
     )
     assert page.endswith(
-        f"\n- formulations: {line} 3 rounds.\n- rem: {line} 2 rounds, quick.\n"
-        f"- gpu: a GPU on jax, {line} 2 rounds, quick.\n"
+        f"\n- formulations: {line} 3 rounds.\n"
+        f"- models: {line} 2 rounds, quick.\n"
+        f"- gpu: {line} 2 rounds, quick.\n"
     )
 
 
@@ -183,22 +175,3 @@ def test_the_page_in_results_is_made_of_its_data():
     folder = ROOT / "results"
     parts = json.loads((folder / "benchmarks.json").read_text("utf-8"))
     assert (folder / "benchmarks.md").read_text("utf-8") == run.page(parts)
-
-
-def test_known_machines_stand_below_this_one(monkeypatch, capsys):
-    cost = {"ms": 80.0, "user_ms": 100.0, "system_ms": 4.0, "faults": 1_234.0}
-    monkeypatch.setattr(here, "call_elsewhere", lambda _, name: cost)
-    here.run(None)
-    this, *others = cells(capsys.readouterr().out, "parts_capsnet")
-    assert this[1:] == ["this one", "80", "1,234", "4.0 %"]
-    assert [other[1] for other in others] == [
-        "AMD EPYC, 2 cores, AVX-512",
-        "AMD EPYC, 2 cores, as without AVX-512",
-    ]
-
-
-@pytest.mark.slow
-def test_a_network_is_measured_in_a_process_of_its_own():
-    flags = {"name": "dr_capsnet_small", "batch": 2, "seconds": 0.0}
-    cost = measure.call_elsewhere("benchmarks.here:measure", **flags)
-    assert cost["ms"] > 0 and cost["user_ms"] > 0

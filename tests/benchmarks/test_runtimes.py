@@ -14,7 +14,7 @@ from tests.nightly import NIGHTLY, nightly
 
 def command(*arguments):
     flags = list(map(str, arguments))
-    parser = runtimes.parser()
+    parser = runtimes.make_parser()
     return main(parser, runtimes.run, runtimes.check, flags)
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -19,15 +20,61 @@ from tests.experiment_runs import (
 )
 
 
+def lines(tmp_path):
+    text = (tmp_path / "out" / "runs.jsonl").read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def test_seeds_add_up_and_finished_runs_are_not_repeated(
     tmp_path, fake, capsys
 ):
+    out = tmp_path / "out"
     assert call(tmp_path, "--seeds", 1, 0, 1) == 0
     assert "2 runs, 2 to do" in capsys.readouterr().out
+    before = lines(tmp_path)
     assert call(tmp_path) == 0
     assert "3 runs, 1 to do" in capsys.readouterr().out
     assert set(starts(tmp_path).values()) == {1} and len(starts(tmp_path)) == 3
     assert cells(tmp_path)[2][11] == "3"
+    about = json.loads((out / "experiment.json").read_text())
+    assert about["seeds"] == [0, 1, 2]
+    # What is kept makes the same table without the run folders.
+    assert lines(tmp_path)[:2] == before
+    first = before[0]
+    assert list(first) == [
+        "name", "seed", "config", "environment", "seconds", "rem",
+    ]  # fmt: skip
+    assert first["config"]["data_dir"] is None
+    for part in ("environment", "seconds", "rem"):
+        text = (out / f"good/seed-0/{part}.json").read_text()
+        assert first[part] == json.loads(text)
+    table = (out / "table.md").read_bytes()
+    shutil.rmtree(out / "good")
+    (out / "table.md").unlink()
+    assert command("--tables", out, tmp_path / "data") == 0
+    assert (out / "table.md").read_bytes() == table
+    assert call(tmp_path) == 0 and not starts(tmp_path)
+
+
+def test_a_run_that_ended_unseen_is_kept(tmp_path, fake):
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    (tmp_path / "out/runs.jsonl").unlink()
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    assert len(lines(tmp_path)) == 2 and set(starts(tmp_path).values()) == {1}
+
+
+def test_a_broken_line_is_named(tmp_path, fake, capsys):
+    assert call(tmp_path, "--seeds", 0) == 0
+    path = tmp_path / "out/runs.jsonl"
+    good = path.read_text("utf-8")
+    path.write_text(good + "<<<<<<< HEAD\n")
+    for again in (("--tables", path.parent), ("table_1", "--out", path.parent)):
+        assert command(*again) == 2
+        assert "runs.jsonl, line 2 is not JSON" in capsys.readouterr().err
+    path.write_text(good.replace('"sparsity"', '"scarcity"'))
+    assert command("--tables", path.parent) == 2
+    message = capsys.readouterr().err
+    assert "runs.jsonl, line 1, rem has no baseline.sparsity" in message
 
 
 def test_what_has_no_data_is_shown_and_the_others_go_on(tmp_path, fake):
@@ -65,8 +112,8 @@ def test_a_crash_loses_no_other_run(tmp_path, fake, capsys, dataset, reason):
 
 def test_a_row_says_which_seeds_it_lacks(tmp_path, fake):
     assert call(tmp_path) == 0
-    (tmp_path / "out/good/seed-0/rem.json").unlink()
-    (tmp_path / "out/good/seed-1/rem.json").unlink()
+    path = tmp_path / "out/runs.jsonl"
+    path.write_text(path.read_text("utf-8").splitlines()[2] + "\n", "utf-8")
     (tmp_path / "out/good/seed-1/status.json").write_text('{"status": "bad"}')
     assert command("--tables", tmp_path / "out") == 0
     assert cells(tmp_path)[2][-1] == "seed 0 not run yet; seed 1 bad"
@@ -84,7 +131,7 @@ def test_a_run_with_other_settings_is_an_error(tmp_path, fake, capsys):
     fake[:] = [row("good", epochs=9)]
     assert call(tmp_path, "--seeds", 0) == 2
     message = capsys.readouterr().err
-    assert "out/good/seed-0 has epochs=8" in message
+    assert "out/runs.jsonl, line 1, has epochs=8" in message
     assert "run good has epochs=9" in message
 
 
@@ -95,7 +142,7 @@ def test_settings_of_rem_do_not_matter_without_it(tmp_path, fake, capsys):
     assert call(tmp_path, "--seeds", 0) == 0
     fake[:] = [row("good", rem=True, baseline=True, coupling_spread=9.0)]
     assert call(tmp_path, "--seeds", 0) == 2
-    assert "good/seed-0 has rem=False" in capsys.readouterr().err
+    assert "line 1, has rem=False" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -107,13 +154,12 @@ def test_a_setting_that_is_newer_than_a_run_was_as_before(
     tmp_path, fake, capsys, setting, before, wanted
 ):
     assert call(tmp_path, "--seeds", 0) == 0
-    path = tmp_path / "out/good/seed-0/config.json"
-    config = json.loads(path.read_text())
-    del config[setting]
-    path.write_text(json.dumps({**config, "data_dir": "elsewhere"}))
+    (line,) = lines(tmp_path)
+    del line["config"][setting]
+    (tmp_path / "out/runs.jsonl").write_text(json.dumps(line) + "\n")
     fake[:] = [row("good", **{setting: wanted})]
     assert call(tmp_path, "--seeds", 0) == 2
-    assert f"seed-0 has {setting}={before!r}" in capsys.readouterr().err
+    assert f"line 1, has {setting}={before!r}" in capsys.readouterr().err
     fake[:] = [row("good", **{setting: before})]
     assert call(tmp_path, "--seeds", 0) == 0
 
@@ -125,7 +171,7 @@ def test_a_folder_of_another_experiment_is_an_error(tmp_path, fake, capsys):
         "holds another experiment, {'name': 'table" in capsys.readouterr().err
     )
     assert call(tmp_path, "--quick") == 2
-    assert "'quick': True}; give another folder" in capsys.readouterr().err
+    assert "'quick': True}; give another --out" in capsys.readouterr().err
 
 
 def test_quick_is_reduced_and_says_so(tmp_path, fake, monkeypatch):
@@ -168,12 +214,10 @@ def test_a_run_begins_when_that_which_it_starts_from_is_done(
     config = json.loads((tmp_path / "out/later/seed-1/config.json").read_text())
     assert config["start_from"] == str(tmp_path / "out/good/seed-1")
     # The settings are those of the experiment, wherever the folder is.
-    kept = tmp_path / "kept"
-    assert command("--collect", tmp_path / "out", "--to", kept) == 0
-    assert command("--tables", kept) == 0
+    assert command("--tables", tmp_path / "out") == 0
     fake[1] = row("later", start_from="other")
     capsys.readouterr()
-    assert command("--tables", kept) == 2
+    assert command("--tables", tmp_path / "out") == 2
     assert "start_from='good'" in capsys.readouterr().err
 
 
@@ -181,7 +225,7 @@ def test_a_run_without_that_which_it_starts_from_is_left_out(tmp_path, fake):
     fake[:] = [row("broken"), row("later", start_from="broken"), row("good")]
     assert call(tmp_path, "--seeds", 0) == 2
     broken, later, good = (line[-1] for line in cells(tmp_path)[2:])
-    assert later == "not run: broken is not finished"
+    assert later == "not run: broken is not finished here"
     assert broken.startswith("failed") and good == "done"
     assert "later/seed-0" not in starts(tmp_path)
 
@@ -221,7 +265,6 @@ def test_a_process_that_is_killed_is_said_to_be(tmp_path, fake, monkeypatch):
     ("flags", "message"),
     [
         (["table_1", "--tables", "x"], "give one of"),
-        (["--collect", "kept", "--to", "y"], "kept has no finished run"),
         (["--tables", "odd"], "is not that of an experiment"),
         (["--tables", "broken"], "is not that of an experiment"),
         (["--tables", "old"], "unknown experiment 'table_99'"),

@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from cli import UserError
-from experiments import experiment
+from experiments import experiment, named_parts
+from experiments import figures as experiment_figures
 from experiments import table as experiment_table
 from experiments.folder import ExperimentFolder
 from tests.experiment_runs import ALL, call, cells, row
@@ -15,7 +18,10 @@ from tfcaps import rem
 from training import datasets, networks, results
 from training.configs import Config
 from training.folder import RunFolder
-from training.tables import Column, look_up
+from training.tables import Column, look_up, read_file
+
+RESULTS = Path(__file__).parents[2] / "results"
+KEPT = sorted(path.parent for path in RESULTS.glob("*/experiment.json"))
 
 
 def test_a_table_has_ours_published_and_the_difference(tmp_path, fake):
@@ -48,6 +54,7 @@ def test_the_table_names_the_gpus(tmp_path, fake):
     for path in tmp_path.rglob("seed-1/environment.json"):
         gpus = ["NVIDIA H100 80GB HBM3"] * 2
         path.write_text(json.dumps({"cpus": 8, "accelerators": gpus}))
+    (tmp_path / "out/runs.jsonl").unlink()
     assert call(tmp_path, "--seeds", 0, 1) == 0
     device = "2 CPU cores, 2 × NVIDIA H100 80GB HBM3"
     assert {line[14] for line in cells(tmp_path)[2:]} == {device}
@@ -188,3 +195,21 @@ def test_what_tables_show_is_what_runs_leave(measured, name, recipe):
         for field in filter(None, shown.fields):
             known = {**model, **classes} if "num_keys" in field else model
             look_up({"baseline": known, "rem": known}, field)
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
+def test_tables_in_the_repository_are_those_of_its_runs(path, tmp_path):
+    for name in ("experiment.json", "runs.jsonl"):
+        shutil.copy(path / name, tmp_path)
+    folder = ExperimentFolder.open(tmp_path)
+    experiment_table.write(folder)
+    for file in ("table.md", *experiment_figures.write(folder)):
+        data = file.replace(".png", ".json")
+        assert (path / data).read_bytes() == (tmp_path / data).read_bytes()
+    runs = {(run.name, run.config.seed) for run in folder.runs()}
+    assert {run.key for run in read_file(path / "runs.jsonl")} <= runs
+
+
+def test_the_table_of_named_parts_is_that_of_its_runs():
+    folder = RESULTS / "named_parts"
+    assert (folder / "table.md").read_text("utf-8") == named_parts.page(folder)

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.exports import copied, pruned_capsnet, signed_again
 from tests.networks import tiny_capsnet
@@ -163,37 +162,6 @@ def test_what_no_server_can_run_is_not_exported(tmp_path, function, message):
     with pytest.raises(export.ExportError, match=f"^graph: .* {message}"):
         export.save(model, tmp_path / "served" / "m", compacted=False)
     assert not (tmp_path / "served").exists()
-
-
-def functions_forget(graph):
-    for function in graph.library.function:
-        function.attr.pop("_XlaMustCompile", None)
-
-
-def nodes_forget(graph):
-    for holder in (graph, *graph.library.function):
-        for node in getattr(holder, "node_def", None) or holder.node:
-            node.attr.pop("_XlaMustCompile", None)
-
-
-def only_launch(graph):
-    functions_forget(graph)
-    nodes_forget(graph)
-    graph.node.add(name="compiled", op="XlaLaunch")
-
-
-@pytest.mark.parametrize(
-    "change", [functions_forget, nodes_forget, only_launch]
-)
-def test_every_sign_of_xla_is_enough(tmp_path, change):
-    traced = tf.function(by_xla, [tf.TensorSpec((None, 2), name="images")])
-    tf.saved_model.save(tf.Module(), str(tmp_path), {"encode": traced})
-    path = tmp_path / "saved_model.pb"
-    content = saved_model_pb2.SavedModel.FromString(path.read_bytes())
-    change(content.meta_graphs[0].graph_def)
-    path.write_bytes(content.SerializeToString())
-    with pytest.raises(export.ExportError, match="^graph: .* compiled by XLA"):
-        checking.check_graph(tmp_path)
 
 
 # ------------------------------------------------------------------ the answers

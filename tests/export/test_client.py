@@ -2,7 +2,6 @@
 
 import json
 import socket
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -88,18 +87,15 @@ def asked(capsys, model, url, *arguments):
 
 @pytest.mark.parametrize("model", ["grey", "bytes"])
 def test_classes_are_those_of_the_network(networks, url, work, capsys, model):
-    wanted = line(networks[model, 3 if model == "grey" else 1])
-    assert asked(capsys, model, url) == wanted
+    network = networks[model, 3 if model == "grey" else 1]
+    assert asked(capsys, model, url) == line(network)
+    manifest = work / "manifest.json"
+    manifest.write_text(json.dumps({"classes": CLASSES}))
+    told = asked(capsys, model, url, "--manifest", str(manifest))
+    assert told == line(network, CLASSES)
+    wanted = line(network)
     Image.fromarray(255 - digit()[0, ..., 0]).save("digit.png")
     assert asked(capsys, model, f"{url}/", "--invert") == wanted
-
-
-def test_classes_have_names(networks, url, work, capsys):
-    manifest = work / "manifest.json"
-    for classes, names in ((CLASSES, CLASSES), (None, range(4))):
-        manifest.write_text(json.dumps({"classes": classes}))
-        told = asked(capsys, "grey", url, "--manifest", str(manifest))
-        assert told == line(networks["grey", 3], names)
 
 
 def test_other_signatures_are_told(networks, url, work, capsys):
@@ -157,26 +153,9 @@ def test_mistakes_are_one_line_and_status_2(
     assert printed.err.count("\n") == 1
 
 
-def test_a_server_that_does_not_run_or_is_another(monkeypatch):
-    monkeypatch.setattr(client, "_TIMEOUT", 0.2)
-    answers = {"silent": None, "another": b"HTTP/1.0 200 OK\r\n\r\n<html>"}
-    for answer in answers.values():
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            url = f"http://127.0.0.1:{server.getsockname()[1]}/v1/models/m"
-
-            def reply(server=server, answer=answer):
-                connection, _ = server.accept()
-                with connection:
-                    connection.recv(4096)
-                    connection.sendall(answer)
-
-            thread = threading.Thread(target=reply)
-            if answer:
-                thread.start()
-            with pytest.raises(UserError, match="not answer as a server of m"):
-                client.predict(url, np.zeros((1, 8, 8, 1)), "encode")
-            if answer:
-                thread.join()
+def test_a_server_that_does_not_run_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1/models/m"
     with pytest.raises(UserError, match="not answer as a server of models; st"):
         client.predict(url, np.zeros((1, 8, 8, 1)), "encode")
 

@@ -90,15 +90,7 @@ def broken_copies(model, tmp_path):
     for file in model.files:
         content = file.read_bytes()
         half = content[: len(content) // 2]
-        noise = np.random.default_rng(0).bytes(len(content))
-        for kind, broken in (
-            ("missing", None),
-            ("empty", b""),
-            ("half", half),
-            ("foreign", noise),
-        ):
-            if (file.name, kind) == ("model.bin", "foreign"):
-                continue  # weights like others: the manifest's SHA-256 tells
+        for kind, broken in (("missing", None), ("empty", b""), ("half", half)):
             copy = copied(model.folder, tmp_path / f"{file.name}-{kind}")
             (copy / file.name).unlink()
             if broken is not None:
@@ -114,18 +106,6 @@ def test_a_broken_file_is_one_sentence(exported, tmp_path):
             list(export.check(copy))
         message = str(error.value)
         assert "export the model anew" in message and "\n" not in message
-
-
-@pytest.mark.slow
-def test_a_file_of_another_network_is_one_sentence(exported, tmp_path):
-    form, folder = exported
-    other = export.save(tiny_capsnet(5), tmp_path / "other", formats=[form])
-    copy = copied(folder, tmp_path)
-    for file in runtimes.Model(other, form).files:
-        (copy / file.name).write_bytes(file.read_bytes())
-    match = f"^{form}: .* other names, types or shapes"
-    with pytest.raises(export.ExportError, match=match):
-        list(export.check(signed_again(copy)))
 
 
 def test_a_missing_runtime_is_not_called_a_broken_file(tmp_path, monkeypatch):

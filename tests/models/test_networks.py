@@ -21,6 +21,7 @@ def test_every_network_is_tried():
     others = {
         "with_decoder",
         "with_templates",
+        "with_viewpoints",
         "without_spare_types",
         "load_pretrained",
     }

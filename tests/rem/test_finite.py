@@ -7,7 +7,7 @@ import pytest
 import tfcaps
 from tests.networks import tiny_capsnet
 from tfcaps import rem
-from tfcaps.rem.parse.parse_tree import parse_tree
+from tfcaps.rem.parse.trees import parse_tree
 from tfcaps.routing import UniformRouting
 
 LABELS = np.arange(6) % 3

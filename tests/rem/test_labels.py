@@ -108,15 +108,6 @@ def test_images_of_no_class_are_not_told_right_or_wrong():
     assert presence.tolist() == [True, False, True]
 
 
-def test_soft_labels_measure_what_hard_ones_do(model, images):
-    hard = np.arange(20) % 4
-    expected = rem.evaluate(model, (images, hard))
-    assert 0 < expected.accuracy < 1
-    one_hot = np.eye(4, dtype="float32")[hard]
-    found = rem.evaluate(model, (images, 0.9 * one_hot + 0.025))
-    assert found.to_dict() == expected.to_dict()
-
-
 def test_images_of_no_class_are_left_out_and_said(model, images):
     labels = np.arange(20) % 4
     expected = rem.evaluate(model, (images[5:], labels[5:]))
@@ -152,19 +143,6 @@ def test_one_capsule_learns_whether_its_class_is_there(rng):
         report = evaluator.run((children, labels))
         assert report.accuracy == np.mean((lengths > 0.5) == there) > 0.8
         assert report.without_class == 10
-
-
-def test_pruning_reads_labels_in_the_same_way(model, images):
-    labels = np.arange(20) % 4
-    accuracies = []
-    model.compile("adam", MarginLoss())
-    for given in (labels, 0.9 * np.eye(4, dtype="float32")[labels] + 0.025):
-        rem.prune_iteratively(model, (images, given))
-        accuracies.append(model.pruning._measure(model)[1])
-        rem.strip_pruning(model)
-    assert accuracies[0] == accuracies[1] > 0
-    with pytest.raises(ValueError, match="Labels must be numbers"):
-        rem.prune_iteratively(model, (images, ["a"] * 20))
 
 
 def test_figures_name_the_class_of_a_label(rng):

@@ -91,10 +91,10 @@ def test_trees_on_a_gated_network_have_places_all_over_the_image():
     features = backbone.application("MobileNetV3Small", (128, 128, 3))
     model = models.backbone_parts_capsnet(features, 3)
     fields = rem.receptive_fields(model)
-    assert fields.exact and fields.grid == (8, 8, 16)
+    assert fields.grid == (8, 8, 16)
     rows = fields.centres[:, 0, 0]
     np.testing.assert_array_equal(np.diff(rows), 16)
-    assert not fields.is_local and fields.cells.is_local
+    assert not fields.is_local
 
 
 def test_no_other_scale_is_put_before_it():
@@ -135,6 +135,6 @@ def test_weights_that_cannot_be_had_are_one_sentence(
 
 
 def test_a_wrong_name_is_refused():
-    with pytest.raises(UserError, match=r"such as MobileNetV3Small\."):
+    with pytest.raises(UserError, match="such as MobileNetV3Small, or"):
         backbone.load("mobilenetv3smal", None, (32, 32, 3))
     assert len(backbone.NAMES) > 30

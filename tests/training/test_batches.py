@@ -7,7 +7,7 @@ import pytest
 from tests.backends import on_tensorflow
 from tests.tolerance import SUMS
 from training import presets, train
-from training.augmentation import Augmentation, recoloured, rotated, warped
+from training.augmentation import Augmentation, recoloured, warped
 from training.batches import Batches, stream
 from training.configs import Config
 from training.image_data import Images
@@ -122,7 +122,8 @@ def test_half_of_the_images_are_mirrored():
 def test_rotations_turn_around_the_middle_within_the_limit(channels):
     images = np.zeros((100, 21, 21, channels), np.uint8)
     images[:, 10, 10:] = 255  # from the middle to the right
-    turned = rotated(images, 30.0, np.random.default_rng(0))
+    augment = Augmentation(rotation=30.0)
+    turned = augment.move(images, np.random.default_rng(0))
     rows, columns = np.mgrid[:21, :21] - 10
     ink = turned[..., 0].astype(float)
     np.testing.assert_array_equal(ink, turned[..., -1])
@@ -131,7 +132,7 @@ def test_rotations_turn_around_the_middle_within_the_limit(channels):
     )
     assert np.abs(angles).max() < 31.0
     assert angles.min() < -25.0 and angles.max() > 25.0
-    floats = rotated(to_float(images), 30.0, np.random.default_rng(0))
+    floats = augment.move(to_float(images), np.random.default_rng(0))
     np.testing.assert_allclose(255 * floats, turned, atol=1.0)
 
 

@@ -10,7 +10,7 @@ from cli import UserError
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
-from training import explain_job, named_trees
+from training import explain_job, figures
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
@@ -41,7 +41,7 @@ def test_two_right_images_of_two_classes_are_shown(folder):
     write(folder, {"0": "ear"})
     measured = {"named_parts": {"names": [None, "paw"]}}
     folder.write_json("rem.json", {"models": {"rem": measured}})
-    shown = named_trees.of_test_images({"rem": model}, folder, data)
+    shown = figures.named_trees({"rem": model}, folder, data)
     drawn = [one.drawing.data for one in shown.values()]
     assert list(shown) == ["named_tree_1", "named_tree_2"]
     assert shown["named_tree_2"].caption == "As above."
@@ -64,7 +64,7 @@ def test_two_right_images_of_two_classes_are_shown(folder):
 
 def test_a_blueprint_is_that_of_the_predicted_class(folder):
     network = models.constellation_capsnet((16, 16, 1), 3, part_types=2)
-    [drawing] = named_trees.draw(
+    [drawing] = figures.draw_named_trees(
         folder,
         network,
         np.zeros((1, 16, 16, 1), "float32"),
@@ -77,13 +77,13 @@ def test_a_blueprint_is_that_of_the_predicted_class(folder):
 
 def test_nothing_is_drawn_of_children_without_places(folder):
     flat = {"rem": SMALL_NETWORKS["multilayer_capsnet"]()}
-    assert named_trees.of_test_images(flat, folder, data_of(3)) == {}
+    assert figures.named_trees(flat, folder, data_of(3)) == {}
     assert folder.parts() is None
 
 
 def test_names_are_by_hand_else_kinds_else_numbers(folder):
     def names(*arguments):
-        return named_trees.names_of_types(folder, *arguments)
+        return figures.names_of_types(folder, *arguments)
 
     assert names(2) == ["type 0", "type 1"]
     # Older runs know no kinds.
@@ -115,4 +115,4 @@ def test_there_must_be_such_a_type(folder):
     write(folder, {"3": "wheel"})
     message = "names type 3, and the types are 0 to 2"
     with pytest.raises(UserError, match=message):
-        named_trees.names_of_types(folder, 3)
+        figures.names_of_types(folder, 3)

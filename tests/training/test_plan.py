@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import tfcaps
 from tests.training.test_run import command, metrics, tiny_data
 from training import (
-    configs,
     devices,
     models,
     plan,
@@ -50,12 +48,6 @@ def test_settings_may_be_what_there_is():
     known = settings_of(Config)
     assert known["pruning"].choices == tuple(pruning._BEGIN)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)
-    names = tfcaps.routing.get
-    for name in configs.names_of_routings():
-        assert isinstance(names(name), tfcaps.routing.Routing)
-    with pytest.raises(ValueError) as error:
-        names("unknown")
-    assert str(configs.names_of_routings()) in str(error.value)
     assert config_from(dataclasses.asdict(Config())) == Config()
 
 

@@ -22,7 +22,6 @@ USED = Faithfulness(
     stability=None,
     silent_capsules={},
     samples=100,
-    layer="class_caps",
     sufficiency_longest=_BOTH,
     necessity_active={"zero": 0.0, "mean": 0.0},
 )

@@ -62,14 +62,13 @@ def test_layer_curves_have_a_line_for_each_layer_that_has_the_measure():
 def test_entropy_is_left_and_red_accuracy_right_blue_and_dashed():
     drawing, data = viz.tradeoff(rows(4))
     left, right = drawing.axes
-    points, line = left.lines
-    assert (points.get_marker(), points.get_linestyle()) == (".", "None")
+    (line,) = left.lines
     np.testing.assert_allclose(line.get_xdata(), [0, 1, 2, 3])
     np.testing.assert_allclose(line.get_ydata(), [4, 2, 4, 2])
     assert line.get_linestyle() == "-"
     red, _, blue = (int(line.get_color()[k : k + 2], 16) for k in (1, 3, 5))
     assert red > blue
-    line = right.lines[1]
+    (line,) = right.lines
     percent = [90, 90.01, 90.02, 90.03]
     np.testing.assert_allclose(line.get_ydata(), percent)
     assert line.get_linestyle() == "--"
@@ -89,33 +88,6 @@ def test_epochs_count_from_one_and_models_have_panels():
         assert len({one.get_ylim() for one in axes}) == 1
 
 
-def lines_of(records):
-    """Returns the drawn entropy, and the measured one."""
-    data = viz.tradeoff(records).data["models"][""]
-    return data["lines"]["entropy_bits"], data["entropy_bits"]
-
-
-def test_lines_through_many_points_are_smoothed_by_local_cubics():
-    smooth, raw = lines_of(rows(240))
-    fit = np.polyfit(np.arange(51) - 25, raw[4:55], 3)
-    assert smooth[29] == pytest.approx(fit[-1])
-    assert np.ptp(smooth[26:34]) < 0.2 < np.ptp(raw)
-    # A quarter of fewer points; of fewer still each point counts.
-    smooth, raw = lines_of(rows(60))
-    fit = np.polyfit(np.arange(15) - 7, raw[:15], 3)
-    assert smooth[7] == pytest.approx(fit[-1])
-    smooth, raw = lines_of(rows(59))
-    assert smooth == raw
-    # Lines stay among the points, and a cubic stays what it is.
-    steps = [{**r, "entropy_bits": float(r["epoch"] > 29)} for r in rows(60)]
-    smooth, _ = lines_of(steps)
-    assert (min(smooth), max(smooth)) == (0.0, 1.0)
-    cubic = [
-        {**r, "entropy_bits": 5 + 1e-4 * r["epoch"] ** 3} for r in rows(80)
-    ]
-    np.testing.assert_allclose(*lines_of(cubic), rtol=1e-6)
-
-
 def test_levels_are_joined_on_a_logarithmic_axis_with_the_choice_marked():
     records = [
         {"levels": k, "accuracy_quantized": 0.5 + k / 1000, "entropy_bits": b}
@@ -125,8 +97,8 @@ def test_levels_are_joined_on_a_logarithmic_axis_with_the_choice_marked():
     left = drawing.axes[0]
     assert left.get_xscale() == "log"
     assert data["models"][""]["levels"] == list(range(2, 15))
-    np.testing.assert_allclose(left.lines[1].get_ydata(), [1, 5] * 6 + [1])
-    assert left.lines[2].get_xdata() == [11, 11]
+    np.testing.assert_allclose(left.lines[0].get_ydata(), [1, 5] * 6 + [1])
+    assert left.lines[1].get_xdata() == [11, 11]
     drawing.draw_without_rendering()
     ticks = [text.get_text() for text in left.get_xticklabels()]
     assert ticks[:3] == ["2", "3", "4"]

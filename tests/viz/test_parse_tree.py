@@ -7,7 +7,7 @@ import pytest
 from matplotlib import colormaps
 
 from tfcaps import viz
-from tfcaps.rem.parse.parse_tree import parse_tree
+from tfcaps.rem.parse.trees import parse_tree
 
 
 def tree_of(children=3, roots=(1,)):
@@ -54,16 +54,6 @@ def test_of_many_capsules_only_those_in_the_tree_are_drawn():
     panel = viz.parse_tree(tree_of(1152, (0, 1))).figure.axes[0]
     assert [len(part) for part in dots_of(panel)] == [2, 0, 2]
     assert [text.get_text() for text in panel.texts] == ["0", "1"]
-
-
-def test_many_lines_are_thinner():
-    few = viz.parse_tree(tree_of()).figure
-    rows = np.tile([0.1, 0.9], (300, 1))
-    tree = parse_tree([np.ones(300), np.ones(2)], [rows], [1])
-    many = viz.parse_tree(tree).figure
-    strongest = lines_of(few.axes[0]).get_linewidths()[-1]
-    widths = lines_of(many.axes[0]).get_linewidths()
-    assert len(widths) == 300 and max(widths) < 0.4 * strongest
 
 
 def test_several_trees_have_titles_and_images(rng):

@@ -51,7 +51,7 @@ def test_each_row_is_a_model_or_a_method():
     models = drawing.data["models"]
     np.testing.assert_allclose(models["A"]["maps"], MAPS, atol=SUMS)
     assert models["B"]["classes"] == [0, 0, 2]
-    assert models["gradients"]["classes"] is drawing.data["masks"] is None
+    assert models["gradients"]["classes"] is None
 
 
 def test_a_constant_map_is_zero():
@@ -73,28 +73,9 @@ def test_images_in_colour_and_standardised_ones_are_shown():
     assert np.argmax(shown) == np.argmax(GREY[1])
 
 
-def test_outlines_run_around_masks():
-    masks = np.zeros((3, 4, 5), bool)
-    masks[0, 1:3, 0:2] = True
-    drawing = viz.saliency(GREY, {"A": MAPS}, masks=masks)
-    panels = panels_of(drawing, 2, 3)
-    for panel in panels[:, 0]:
-        black, white = panel.collections
-        assert black.get_linewidth()[0] > white.get_linewidth()[0]
-        points = np.concatenate([p.vertices for p in white.get_paths()])
-        # Half-way between pixels of the mask and others, also at the border.
-        np.testing.assert_allclose(points.min(axis=0), [-0.5, 0.5])
-        np.testing.assert_allclose(points.max(axis=0), [1.5, 2.5])
-        assert panel.get_xlim() == (-0.5, 4.5)
-        assert panel.get_ylim() == (3.5, -0.5)
-    assert not panels[1, 1].collections
-    np.testing.assert_array_equal(drawing.data["masks"], masks)
-
-
 def test_two_views_have_the_map_twice():
     views = RNG.random((3, 4, 5, 2))
-    masks = np.ones((3, 4, 5), bool)
-    drawing = viz.saliency(views, {"A": MAPS}, masks=masks, alpha=0.3).figure
+    drawing = viz.saliency(views, {"A": MAPS}, alpha=0.3).figure
     image, over = drawing.axes[3].images
     assert image.get_array().shape == over.get_array().shape == (4, 10)
     left, right = np.split(np.asarray(over.get_array()), 2, axis=1)
@@ -109,7 +90,6 @@ def test_two_views_have_the_map_twice():
         ({"B": {"lengths": []}}, {}, "no saliency map of 'B'. The child"),
         ({"A": MAPS[:2]}, {}, "3 images and 2 maps of 'A'"),
         ({"A": shown_by(MAPS[:2])}, {}, "3 images and 2 maps of 'A'"),
-        ({"A": MAPS}, {"masks": MAPS[:1] > 0}, "3 images and 1 masks"),
         ({"A": MAPS}, {"labels": [0, 1]}, "one class for each of 3 images"),
     ],
 )  # fmt: skip

@@ -22,9 +22,8 @@ def fields_of(boxes, image_shape=(6, 6), grid=(2, 2, 2), size=(3, 3)):
     """Returns fields of which the middles are those of the boxes."""
     boxes = np.asarray(boxes)
     middles = (boxes[:, :2] + boxes[:, 2:] - 1) / 2
-    return ReceptiveFields(
-        image_shape, grid, np.zeros((*grid[:2], 2)), size, boxes, middles, ()
-    )
+    centres = middles.reshape(*grid, 2)[:, :, 0]
+    return ReceptiveFields(image_shape, grid, centres, size, boxes, ())
 
 
 # Two types at the corners of a 6x6 image; the last place lies beyond it.
@@ -32,7 +31,7 @@ FIELDS = fields_of(
     np.repeat([[0, 0, 3, 3], [0, 3, 3, 6], [3, 0, 6, 3], [4, 4, 6, 6]], 2, 0)
 )
 # The middle of what the child at the border would see of a larger image.
-FIELDS.child_centres[6:] = 5.0
+FIELDS.centres[1, 1] = 5.0
 WHOLE = fields_of([[0, 0, 6, 6]] * 8, size=(6, 6))
 
 
@@ -77,7 +76,10 @@ def test_trees_of_a_network_are_drawn_the_strongest_first():
     rng = np.random.default_rng(1)
     images = rng.random((4, *model.input_shape[1:]), dtype=np.float32)
     trees, fields = rem.trees(model, images), rem.receptive_fields(model)
-    data = viz.tree_fields(images, trees, fields).data
+    drawing, data = viz.tree_fields(images, trees, fields, titles=[*"abcd"])
+    assert [panel.get_title("left") for panel in drawing.axes[1::2]] == [
+        *"abcd"
+    ]
     for k, tree in enumerate(data["images"]):
         strength = trees.towards[k] * trees.activations[k]
         inside = np.flatnonzero(trees.in_tree[k])
@@ -146,29 +148,6 @@ def test_parts_are_cut_out_and_tied_to_the_class():
         "and 1\nmore",
         "4 of 8 children are in the tree; each sees 3x3 of 6x6 pixels",
     ]  # fmt: skip
-
-
-def test_a_title_stands_over_its_tree():
-    tree, fields = tree_of([2], [0.9])
-    drawing, data = viz.tree_fields(
-        np.zeros((2, 6, 6, 1)),
-        Trees.joined([tree, tree]),
-        fields,
-        titles=["one", "other"],
-    )
-    above = [drawing.axes[k].get_title("left") for k in (1, 3)]
-    assert above == ["one", "other"]
-    assert [part["title"] for part in data["images"]] == above
-
-
-def test_a_part_that_is_cut_by_the_first_row_lies_at_the_lower_right():
-    fields = fields_of([[0, 0, 2, 1], [2, 3, 5, 6]], grid=(1, 2, 1))
-    fields.child_centres[0] = [0, -1]
-    _, right, _ = drawn([0], [0.9], fields)
-    (part,) = right.images
-    assert part.get_array().shape == (2, 1)
-    expected = [2 / 3, 1, 0, 2 / 3]
-    np.testing.assert_allclose(part.get_extent(), expected, atol=1e-9)
 
 
 def test_equal_outlines_have_one_sign():

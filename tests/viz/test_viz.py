@@ -73,9 +73,9 @@ def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
     # Long names are drawn on several lines.
     shown = panels[0].texts[0].get_text()
     assert shown == "bar disc / triangle\nring square"
-    assert len(panels[0].lines) == 1  # only the coupling 1.0 exceeds 1/3
-    assert panels[0].lines[0].get_linewidth() == pytest.approx(3.0)
-    assert len(panels[1].lines) == 2
+    # Of the first only the coupling 1.0 exceeds 1/3.
+    widths = [panel.collections[0].get_linewidths() for panel in panels[:2]]
+    assert widths[0] == pytest.approx([4.0]) and len(widths[1]) == 2
     assert panels[2].get_title() == "c: never predicted"
     first, *_, last = data["classes"]
     assert first == {
@@ -95,7 +95,7 @@ def test_uniform_couplings_give_no_edges_also_if_they_are_rounded_up():
     ):
         trees = dictionary(classes, [key], [0])
         panels = viz.most_frequent_trees(trees, levels=11).figure.axes
-        assert len(panels[0].lines) == lines
+        assert len(panels[0].collections[0].get_segments()) == lines
 
 
 def test_couplings_at_midrise_levels_are_the_middles_of_bins():

@@ -46,6 +46,8 @@ class ConstellationCaps(ClassCaps):
         instances: Int. How many parts of one type a class may have. Row
             `k * t + type` of `blueprint` and `slots` is of the `k`-th of them,
             from 0 on. Defaults to `1`.
+        shared: Bool. Classes may have the same types. Otherwise type `t` is of
+            class `t mod num_capsules` alone. Defaults to `True`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -91,6 +93,7 @@ class ConstellationCaps(ClassCaps):
         repulsion: float = 0.0,
         apart: float = 6.0,
         instances: int = 1,
+        shared: bool = True,
         **kwargs: Any,
     ):
         check_positive(instances=instances)
@@ -122,6 +125,7 @@ class ConstellationCaps(ClassCaps):
         self.repulsion = float(repulsion)
         self.apart = float(apart)
         self.instances = instances
+        self.shared = shared
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -167,8 +171,11 @@ class ConstellationCaps(ClassCaps):
 
     def _first_instances(self, shape: Any, dtype: Any = None) -> Tensor:
         """Returns slots of which only those of first instances are there."""
-        first = np.arange(shape[0]) < shape[0] // self.instances
-        return ops.cast(np.tile(first[:, None], (1, shape[1])), dtype)
+        rows = np.arange(shape[0])[:, None]
+        there = np.tile(rows < shape[0] // self.instances, (1, shape[1]))
+        if not self.shared:
+            there &= rows % shape[1] == np.arange(shape[1])
+        return ops.cast(there, dtype)
 
     @property
     def shifts(self) -> Tensor:
@@ -340,6 +347,7 @@ class ConstellationCaps(ClassCaps):
             "repulsion": self.repulsion,
             "apart": self.apart,
             "instances": self.instances,
+            "shared": self.shared,
         }
 
 

@@ -1,6 +1,10 @@
 """Capsule networks as Keras functional models, and some that are trained."""
 
-from tfcaps.models.backbone import backbone_capsnet, backbone_parts_capsnet
+from tfcaps.models.backbone import (
+    backbone_capsnet,
+    backbone_constellation_capsnet,
+    backbone_parts_capsnet,
+)
 from tfcaps.models.constellation_capsnet import (
     constellation_capsnet,
     with_templates,
@@ -16,11 +20,13 @@ from tfcaps.models.em_capsnet import em_capsnet
 from tfcaps.models.load_pretrained import load_pretrained
 from tfcaps.models.multilayer_capsnet import multilayer_capsnet
 from tfcaps.models.parts_capsnet import parts_capsnet
+from tfcaps.models.viewpoints import with_viewpoints
 from tfcaps.models.with_decoder import with_decoder
 
 __all__ = [
     "affine_capsnet",
     "backbone_capsnet",
+    "backbone_constellation_capsnet",
     "backbone_parts_capsnet",
     "constellation_capsnet",
     "deepcaps",
@@ -34,5 +40,6 @@ __all__ = [
     "parts_capsnet",
     "with_decoder",
     "with_templates",
+    "with_viewpoints",
     "without_spare_types",
 ]

@@ -7,10 +7,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.layers import ClassCaps, PrimaryCaps
+from tfcaps.layers import (
+    ClassCaps,
+    ConstellationCaps,
+    PartCaps,
+    PrimaryCaps,
+)
 from tfcaps.models.building_blocks import MOMENTUM, Shape, capsule_network
 from tfcaps.models.parts_capsnet import sharp_class_caps
 from tfcaps.ops import Tensor
+from tfcaps.routing import MeanShiftRouting
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -268,6 +274,85 @@ def backbone_parts_capsnet(
     )(features)
     layer = sharp_class_caps(num_classes, class_dim, routing, share)
     return capsule_network(images, children, [layer], name, decoder)
+
+
+def backbone_constellation_capsnet(
+    backbone: keras.Model,
+    num_classes: int,
+    part_types: int | None = None,
+    *,
+    input_shape: tuple[int, int, int] | None = None,
+    window: int | None = None,
+    tolerance: float = 0.3,
+    routing: Any = None,
+    decoder: bool = False,
+    name: str = "backbone_constellation_capsnet",
+) -> keras.Model:
+    """Builds parts that stand in constellations on a frozen backbone.
+
+    As `constellation_capsnet`, but what a photo shows bends and turns: parts
+    may stand far from where a class has them, and each class has types of its
+    own. Train `with_templates(model, template_size=None)`.
+
+    Args:
+        backbone: As in `backbone_capsnet`.
+        num_classes: Int. Number of classes.
+        part_types: Int. Types of parts; type `t` is of class `t mod
+            num_classes`. Defaults to three a class.
+        input_shape: As in `backbone_capsnet`.
+        window: Int. As in `constellation_capsnet`, in places of the feature
+            map. Defaults to half of it.
+        tolerance: Float. How far parts may stand from their place, the standard
+            deviation, as a share of the image. Defaults to `0.3`.
+        routing: A `MeanShiftRouting`, or `None` for one of that tolerance.
+            Defaults to `None`.
+        decoder: Bool. As in `constellation_capsnet`. Defaults to `False`.
+        name: String. Name of the model. Defaults to
+            `"backbone_constellation_capsnet"`.
+
+    Returns:
+        As `constellation_capsnet`.
+
+    Raises:
+        ValueError: If an argument is out of range, or as in
+            `backbone_parts_capsnet`.
+
+    Example:
+
+    >>> conv = keras.layers.Conv2D(32, 8, 8)  # stands for a trained model
+    >>> backbone = keras.Sequential([keras.Input((64, 64, 3)), conv])
+    >>> model = backbone_constellation_capsnet(backbone, 10)
+    >>> model.get_layer("part_caps").output[1].shape
+    (None, 8, 8, 30)
+    """
+    if part_types is None:
+        part_types = 3 * num_classes
+    if part_types < num_classes:
+        raise ValueError(
+            "`part_types` must be at least as many as the classes, "
+            f"{num_classes}. Received: part_types={part_types}."
+        )
+    images, features = _on_backbone(backbone, input_shape)
+    features = keras.layers.BatchNormalization(momentum=MOMENTUM, name="norm")(
+        features
+    )
+    side, count = max(images.shape[1:3]), max(features.shape[1:3])
+    stride = side / count
+    window = window or 2 * (count // 4) + 1
+    places: Any = {"stride": stride, "offset": (stride / 2 - 0.5,) * 2}
+    poses, present = PartCaps(part_types, window, name="part_caps", **places)(
+        features
+    )
+    layer = ConstellationCaps(
+        num_classes,
+        routing or MeanShiftRouting(width=tolerance * side),
+        spread=0.15 * side,
+        shared=False,
+        name="class_caps",
+        **places,
+    )
+    classes = layer(poses, present, return_activations=True)
+    return capsule_network(images, classes, [], name, decoder)
 
 
 def _on_backbone(

@@ -117,7 +117,7 @@ def with_templates(
     model: keras.Model,
     images: Any = None,
     *,
-    template_size: int = 11,
+    template_size: int | None = 11,
 ) -> keras.Model:
     """Returns a network of parts with the outputs that it is trained on.
 
@@ -139,7 +139,8 @@ def with_templates(
             that has been trained: its templates become what its types stand
             for. Defaults to `None`, which draws them at random.
         template_size: Int, odd. Rows and columns of the picture of a type, in
-            pixels. Defaults to `11`.
+            pixels; or `None` for no pictures and no `reconstruction`, as of a
+            network on a backbone. Defaults to `11`.
 
     Returns:
         A functional model from images to a dict: `evidence` `[b, j]`, the
@@ -151,8 +152,8 @@ def with_templates(
         ValueError: If the model has not one of each of these layers.
     """
     model = graphs.encoder(model)
-    parts = _only(model, PartCaps)
-    classes = _only(model, ConstellationCaps)
+    parts = only_layer(model, PartCaps)
+    classes = only_layer(model, ConstellationCaps)
     seen: dict[str, Any] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -172,6 +173,8 @@ def with_templates(
 
     copy = graphs.clone_with_call(model, call)
     pixels = copy.input
+    if template_size is None:
+        return keras.Model(pixels, seen, name=model.name)
     soft = SoftParts(parts.window, parts.power)(seen["presence"])
     decoder = TemplateDecoder(
         pixels.shape[1:],
@@ -205,7 +208,7 @@ def without_spare_types(model: keras.Model) -> keras.Model:
             types are spare.
     """
     parts, classes = (
-        _only(model, kind) for kind in (PartCaps, ConstellationCaps)
+        only_layer(model, kind) for kind in (PartCaps, ConstellationCaps)
     )
     kept = ops.convert_to_numpy(parts.conv.bias) > 0.5 * SPARE_BIAS
     if not kept.any():
@@ -302,7 +305,7 @@ class SoftParts(keras.layers.Layer):
         return {**super().get_config(), **config}
 
 
-def _only(model: keras.Model, kind: type) -> Any:
+def only_layer(model: keras.Model, kind: type) -> Any:
     found = [layer for layer in model.layers if isinstance(layer, kind)]
     if len(found) != 1:
         raise ValueError(

@@ -26,11 +26,11 @@ from tfcaps.rem.parse.couplings import (
     quantize_couplings,
 )
 from tfcaps.rem.parse.dictionary import CouplingDictionary
-from tfcaps.rem.parse.parse_tree import Edge as Edge
-from tfcaps.rem.parse.parse_tree import ParseTree as ParseTree
 from tfcaps.rem.parse.parts import blueprints, part_pictures
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields as ReceptiveFields
 from tfcaps.rem.parse.receptive_fields import receptive_fields
+from tfcaps.rem.parse.trees import Edge as Edge
+from tfcaps.rem.parse.trees import ParseTree as ParseTree
 from tfcaps.rem.parse.trees import Trees, iter_trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.low_magnitude import prune_low_magnitude

@@ -271,9 +271,7 @@ def _is_array(value: Any) -> bool:
 def _known_count(dataset: Any) -> int | None:
     """Returns the number of batches that a data set says to have."""
     cardinality = getattr(dataset, "cardinality", None)
-    if not callable(cardinality):
-        return None
-    count = int(cardinality())
+    count = int(cardinality()) if callable(cardinality) else -2  # not known
     if count == _INFINITE:
         raise ValueError(_NEVER_ENDS)
     return count if count >= 0 else None

@@ -8,7 +8,7 @@ from typing import Any
 MOVED = {
     "dequantize": "tfcaps.ops",
     "magnitude_masks": "tfcaps.rem.pruning.masks",
-    "parse_tree": "tfcaps.rem.parse.parse_tree",
+    "parse_tree": "tfcaps.rem.parse.trees",
     "part_stability": "tfcaps.rem.evaluation.named_parts",
     "pointing": "tfcaps.rem.maps",
     "relevance_mass": "tfcaps.rem.maps",

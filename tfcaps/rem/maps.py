@@ -46,15 +46,12 @@ def saliency_map(
         couplings: Their couplings `[b, h, w, t]` towards one class.
         image_shape: Rows and columns of an image.
         centres: Row and column `[h, w, 2]` in the image of each position, in
-            pixels, the first of which is at 0; as in `receptive_fields`.
-            Rows must depend on rows alone, columns on columns, and both
-            increase. Defaults to `None`, for which the grid is stretched.
+            pixels, the first of which is at 0; as in `receptive_fields`, where
+            rows depend on rows alone, columns on columns, and both increase.
+            Defaults to `None`, for which the grid is stretched.
 
     Returns:
         Tensor `[b, rows, columns]`.
-
-    Raises:
-        ValueError: If `centres` are not those of such a grid.
 
     Example:
 
@@ -69,10 +66,11 @@ def saliency_map(
     """
     grid = ops.mean(activations * couplings, axis=-1, keepdims=True)
     if centres is not None:
-        places = _places(centres, tuple(grid.shape[1:3]))
+        places = np.asarray(centres, np.float64)
+        along = places[:, 0, 0], places[0, :, 1]
         rows, columns = (
-            ops.convert_to_tensor(_weights(along, side), grid.dtype)
-            for along, side in zip(places, image_shape, strict=True)
+            ops.convert_to_tensor(_weights(each, side), grid.dtype)
+            for each, side in zip(along, image_shape, strict=True)
         )
         grid = ops.matmul(rows, ops.squeeze(grid, axis=-1))
         return ops.matmul(grid, ops.transpose(columns))
@@ -83,24 +81,6 @@ def saliency_map(
         data_format="channels_last",
     )
     return ops.squeeze(enlarged, axis=-1)
-
-
-def _places(
-    centres: ArrayLike, grid: tuple[int, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the rows `[h]` and columns `[w]` of the centres of a grid."""
-    centres = np.asarray(centres, np.float64)
-    if centres.shape == (*grid, 2):
-        rows, columns = centres[:, 0, 0], centres[0, :, 1]
-        straight = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
-        increase = min([*np.diff(rows), *np.diff(columns), 1.0]) > 0
-        if increase and np.allclose(centres, straight, rtol=0, atol=1e-6):
-            return rows, columns
-    raise ValueError(
-        f"`centres` must be [{grid[0]}, {grid[1]}, 2], rows and columns of a "
-        "grid that run downwards and to the right. Received: centres of shape "
-        f"{centres.shape}. Use those of `tfcaps.rem.receptive_fields`."
-    )
 
 
 def _weights(places: NDArray[np.float64], side: int) -> NDArray[np.float64]:
@@ -269,8 +249,7 @@ def relevance_mass(
         Array `[n]`, in [0, 1].
 
     Raises:
-        ValueError: If the shapes differ, a mask is empty, or a map is not
-            finite.
+        ValueError: If the shapes differ, or a mask is empty.
 
     References:
         - Arras, Osman, Samek, 2022, https://arxiv.org/abs/2003.07258
@@ -323,18 +302,11 @@ def _checked_masks(
             "`maps` and `masks` (bool) must have the same shape [n, h, w]. "
             f"Received: {maps.shape} and {masks.shape}, {masks.dtype}."
         )
-    if margin < 0:
-        raise ValueError(f"`margin` must be at least 0. Received: {margin}.")
     empty = np.flatnonzero(~np.any(masks, axis=(1, 2)))
     if len(empty):
         raise ValueError(
             "Every mask must have at least one pixel. Received: none in "
             f"{len(empty)} of {len(masks)}, the first of them at {empty[0]}. "
             "Leave these images out."
-        )
-    if not np.all(np.isfinite(maps)):
-        raise ValueError(
-            "`maps` must be finite. Received: some that are not, the first at "
-            f"{np.argwhere(~np.isfinite(maps))[0].tolist()}."
         )
     return maps, widened(masks, margin)

@@ -162,6 +162,12 @@ class DynamicRouting(Routing):
             )
         return weights
 
+    @property
+    def differentiates_loop(self) -> bool:
+        # The first and the last iteration stand outside of the loop, and
+        # `repeat` makes none of a single one.
+        return self.gradient == "full" and self.iterations > 3
+
     def route(
         self,
         votes: Votes,
@@ -194,7 +200,8 @@ class DynamicRouting(Routing):
         if self.iterations > 1:
             # Equal couplings need no logits and no weights.
             agreed = self._squash(votes.sum() / self._rivals(votes) + bias)
-        agreed = repeat(add_poses, agreed, self.iterations - 2)
+        is_full = self.gradient == "full"
+        agreed = repeat(add_poses, agreed, self.iterations - 2, is_full)
         if self.gradient == "last":
             agreed = ops.stop_gradient(agreed)
         couplings = votes.zero_couplings() + 1.0 / self._rivals(votes)

@@ -146,6 +146,11 @@ class EMRouting(Routing):
         return -_ABSENT if self.variant == "paper" else _ABSENT
 
     @property
+    def differentiates_loop(self) -> bool:
+        # Its first iteration is in the loop.
+        return self.gradient == "full" and self.iterations > 2
+
+    @property
     def vote_passes(self) -> int:
         # Means, deviations and variances; distances in the E-step between.
         return 4 * self.iterations - 1
@@ -192,6 +197,7 @@ class EMRouting(Routing):
                 votes.zero_poses(),
             ),
             self.iterations - 1,
+            differentiated=self.gradient == "full",
         )
         if self.gradient == "last":
             shares, means = ops.stop_gradient(shares), ops.stop_gradient(means)

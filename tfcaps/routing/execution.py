@@ -45,8 +45,7 @@ def route(
             carry no gradient, which spares XLA the way back through them.
     """
 
-    through_loop = routing.differentiates_loop
-    if through_loop and not routing.vote_free:
+    if not routing.vote_free:
         votes, tensors = _made(votes, tensors, num_votes)
 
     def run(tensors: tuple[Tensor, ...], weights: Any) -> tuple[Tensor, ...]:
@@ -56,7 +55,8 @@ def route(
         couplings = ops.stop_gradient(routed.couplings)
         return tuple(routed._replace(couplings=couplings))
 
-    return Routed(*call(run, (tensors, weights), num_votes, through_loop))
+    loop = routing.differentiates_loop
+    return Routed(*call(run, (tensors, weights), num_votes, loop))
 
 
 def _made(
@@ -64,8 +64,9 @@ def _made(
 ) -> tuple[Callable[..., Votes], tuple[Tensor, ...]]:
     """Makes votes apart from their routing, to be kept for the backward pass.
 
-    It repeats all that is compiled with the loop. In a trial on a CPU that made
-    the training step of EM-CapsNet 1.15 times as fast, in less memory.
+    What is compiled with a loop is computed twice, and XLA would turn votes
+    while it computes their gradient, which takes longer than one after the
+    other: with them apart a layer of EM-CapsNet takes 0.6 times as long.
 
     Returns:
         What makes votes of a tensor, and the tensor.

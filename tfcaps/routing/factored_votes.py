@@ -171,14 +171,29 @@ def materialize_votes(blocks: list[Block]) -> Tensor:
         poses = ops.concatenate([block.poses for block in blocks], axis=2)
         maps = ops.concatenate([block.maps for block in blocks], axis=0)
         blocks = [Block(poses, maps)]
-    votes = [
-        ops.reshape(
-            ops.einsum("bptk,tjkd->bjptd", *block),
-            (-1, block.maps.shape[1], _children(block), block.maps.shape[-1]),
-        )
-        for block in blocks
-    ]
+    votes = [_materialized(*block) for block in blocks]
     return ops.concatenate(votes, axis=2) if votes[1:] else votes[0]
+
+
+def _materialized(poses: Tensor, maps: Tensor) -> Tensor:
+    """Returns the votes of a block, `[b, j, i, d]`.
+
+    One product for each type, so written that its gradients, for poses and for
+    maps, are products of the same gradient of votes, turned only once.
+    """
+    _, positions, types, components = poses.shape
+    _, parents, _, dim = maps.shape
+    rows = ops.reshape(
+        ops.transpose(poses, (2, 0, 1, 3)), (types, -1, components)
+    )
+    columns = ops.reshape(
+        ops.transpose(maps, (0, 2, 1, 3)), (types, components, parents * dim)
+    )
+    votes = ops.reshape(
+        ops.matmul(rows, columns), (types, -1, positions, parents, dim)
+    )
+    votes = ops.transpose(votes, (1, 3, 2, 0, 4))
+    return ops.reshape(votes, (-1, parents, positions * types, dim))
 
 
 def _children(block: Block) -> int:

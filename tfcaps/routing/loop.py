@@ -28,11 +28,16 @@ def unrolled() -> Iterator[None]:
 
 
 def repeat(
-    step: Callable[[Tensor, Tensor], Tensor], state: Tensor, times: int
+    step: Callable[[Tensor, Tensor], Tensor],
+    state: Tensor,
+    times: int,
+    differentiated: bool = False,
 ) -> Tensor:
     """Returns `state` after `state = step(t, state)` for `t` from 0.
 
-    Fewer than one time leaves it as it is.
+    Fewer than one time leaves it as it is. A single step that gradients go
+    through (`differentiated`) takes no loop, whose gradient XLA could only
+    compute by repeating it.
 
     TensorFlow's loop is called directly because XLA refuses the gradient of one
     without `maximum_iterations`, which `keras.ops.fori_loop` does not pass, and
@@ -40,7 +45,7 @@ def repeat(
     """
     if times < 1:
         return state
-    if _is_unrolled.get():
+    if (times == 1 and differentiated) or _is_unrolled.get():
         for t in range(times):
             state = step(t, state)
         return state

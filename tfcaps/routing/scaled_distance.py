@@ -102,6 +102,12 @@ class ScaledDistanceRouting(Routing):
         return self.distance_scale == "capsule"
 
     @property
+    def differentiates_loop(self) -> bool:
+        # The first and the last iteration stand outside of the loop, and
+        # `repeat` makes none of a single one.
+        return self.gradient == "full" and self.iterations > 3
+
+    @property
     def vote_passes(self) -> int:
         return 2 * self.iterations  # also the lengths of the votes
 
@@ -125,7 +131,8 @@ class ScaledDistanceRouting(Routing):
         if self.iterations > 1:
             # Equal couplings need no weights.
             sums = votes.sum() / votes.num_parents
-            sums = repeat(replace_sums, sums, self.iterations - 2)
+            is_full = self.gradient == "full"
+            sums = repeat(replace_sums, sums, self.iterations - 2, is_full)
             if self.gradient == "last":
                 sums = ops.stop_gradient(sums)
             logits = logits_towards(sums)

@@ -7,7 +7,6 @@ need no model.
 """
 
 from importlib.util import find_spec
-from typing import Any
 
 if find_spec("matplotlib") is None:
     raise ImportError(
@@ -50,16 +49,3 @@ __all__ = [
     "tree_fields",
     "write_report",
 ]
-
-_GONE = {
-    "comparison": "experiments write the same numbers into `table.md`",
-    "maps": "`tfcaps.viz.saliency(images, by_method)` draws the same maps, "
-    "`labels` in the place of `classes`",
-    "vote_distances": "version 0.2.0 was the last that had it",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _GONE:
-        raise AttributeError(f"`tfcaps.viz.{name}` is gone; {_GONE[name]}.")
-    raise AttributeError(f"module 'tfcaps.viz' has no attribute {name!r}")

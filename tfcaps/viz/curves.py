@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 from numpy.typing import NDArray
-from scipy.signal import savgol_filter
 
-from tfcaps.viz.drawing import Drawing, colour, figure, for_json
+from tfcaps.viz.drawing import Drawing, colour, figure, for_json, with_our_look
 
 Array = NDArray[np.float64]
 
@@ -36,12 +35,9 @@ _AXES = {
     "levels": ("levels K", 1.0, 0.0),
 }
 _ENTROPY, _ACCURACY = "#D62728", "#1F77B4"
-# Longest window and order of the Savitzky-Golay filter, as in the REM paper. A
-# longer part of the points than a quarter would be flattened to one cubic, and
-# a line through fewer than sixty would miss most.
-_WINDOW, _ORDER, _SHARE, _FEWEST = 51, 3, 4, 60
 
 
+@with_our_look
 def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
     """Draws what was measured during training, a line for each model.
 
@@ -53,16 +49,10 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
         A figure with a panel for each measure. The data has, by measure and
         model, the points `[epoch, value]` as they are drawn.
     """
-    drawing = figure(9.0, 5.0)
-    panels = drawing.subplots(2, 3, sharex=True).ravel()
-    data = _draw_lines(panels, _PANELS, list(records))
-    for panel in panels[1:]:
-        panel.set_ylim(bottom=0)
-    for panel in panels[3:]:
-        panel.set_xlabel("epoch")
-    return Drawing(drawing, for_json(data))
+    return _lines(_PANELS, list(records), 2)
 
 
+@with_our_look
 def layer_curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
     """Draws what capsule layers do during training, a line for each layer.
 
@@ -77,31 +67,26 @@ def layer_curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
         A figure with a panel for each measure. The data has, by measure and
         layer, the points `[epoch, value]` as they are drawn.
     """
-    drawing = figure(9.0, 2.8)
-    panels = drawing.subplots(1, len(_OF_LAYERS))
     rows = [
         {"model": layer, "epoch": record["epoch"], **measures}
         for record in records
         for layer, measures in record.get("layers", {}).items()
     ]
-    data = _draw_lines(panels, _OF_LAYERS, rows)
-    for panel in panels:
-        panel.set_xlabel("epoch")
-        panel.set_ylim(bottom=0)
-    return Drawing(drawing, for_json(data))
+    return _lines(_OF_LAYERS, rows, 1)
 
 
-def _draw_lines(
-    panels: Sequence[Axes],
+def _lines(
     kinds: Mapping[str, tuple[str, float]],
     rows: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Draws a panel for each kind of measure; returns what is drawn."""
+    high: int,
+) -> Drawing:
+    """Draws a panel for each kind of measure, three side by side."""
+    page, panels = figure(9.0, 0.6 + 2.2 * high, high, 3, grid=True)
     names = list(dict.fromkeys(row["model"] for row in rows))
     data: dict[str, Any] = {field: {} for field in kinds}
     lines = {}
     for panel, (field, (title, factor)) in zip(
-        panels, kinds.items(), strict=True
+        panels.ravel(), kinds.items(), strict=True
     ):
         for index, name in enumerate(names):
             points = [
@@ -118,16 +103,19 @@ def _draw_lines(
                     marker="." if len(points) < 3 else None,
                     label=name,
                 )
-        panel.set_title(title, fontsize=10)
-        panel.grid(alpha=0.3)
+        panel.set_title(title)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+        if "accuracy" not in field:
+            panel.set_ylim(bottom=0)
+    for panel in panels[-1]:
+        panel.set_xlabel("epoch")
     if lines:
-        panels[0].figure.legend(
-            handles=list(lines.values()), loc="outside upper right", ncols=3
-        )
-    return data
+        handles = list(lines.values())
+        page.legend(handles=handles, loc="outside upper right", ncols=3)
+    return Drawing(page, for_json(data))
 
 
+@with_our_look
 def tradeoff(
     records: Iterable[Mapping[str, Any]],
     x: str = "sparsity",
@@ -136,9 +124,8 @@ def tradeoff(
 ) -> Drawing:
     """Draws entropy (red) and quantised accuracy (blue, dashed) in one panel.
 
-    The points are what was measured. From sixty of them on, lines are
-    smoothed by a Savitzky-Golay filter of order 3 over a quarter of them, at
-    most 51, in their order on the axis; fewer points, and levels, are joined.
+    Lines join the points in their order on the axis, as they were measured; the
+    paper's figures are smoothed.
 
     Args:
         records: Rows with `x` and `entropy_bits`, and `accuracy_quantized` or,
@@ -168,31 +155,26 @@ def tradeoff(
             f"No record has {x!r}, 'entropy_bits' and 'accuracy_quantized' or "
             "'test_accuracy_quantized'."
         )
-    drawing = figure(4.6 * len(models) + 0.6, 3.6)
-    panels = drawing.subplots(
-        1, len(models), squeeze=False, sharey=True
-    ).ravel()
+    page, [panels] = figure(
+        4.6 * len(models) + 0.6, 3.6, 1, len(models), grid=True, sharey=True
+    )
     rights = [panel.twinx() for panel in panels]
     data = {}
     for panel, right, (name, points) in zip(
         panels, rights, models.items(), strict=True
     ):
-        data[name] = {x: points[0], "lines": {}}
-        for axes, field, values, tint, style in (
-            (panel, "entropy_bits", points[1], _ENTROPY, "-"),
-            (right, "accuracy", points[2], _ACCURACY, "--"),
+        data[name] = {x: points[0]}
+        for axes, field, values, tint, style, title in (
+            (panel, "entropy_bits", points[1], _ENTROPY, "-", "entropy (bits)"),
+            (right, "accuracy", points[2], _ACCURACY, "--", "accuracy (%)"),
         ):
-            line = values if x == "levels" else _smoothed(values)
-            axes.plot(points[0], values, ".", color=tint, alpha=0.3, ms=6)
-            axes.plot(points[0], line, color=tint, linestyle=style, lw=1.8)
+            look: Any = {"color": tint, "linestyle": style, "marker": "."}
+            axes.plot(points[0], values, lw=1.4, ms=4, **look)
             axes.tick_params(axis="y", colors=tint)
+            axes.set_ylabel(title, color=tint)
             data[name][field] = values
-            data[name]["lines"][field] = line
         panel.tick_params(labelleft=True)
-        panel.set_ylabel("entropy (bits)", color=_ENTROPY)
-        right.set_ylabel("accuracy (%)", color=_ACCURACY)
-        panel.set_title(name, fontsize=10)
-        panel.grid(alpha=0.3)
+        panel.set_title(name)
         _label(panel, x, points[0])
         if chosen is not None:
             panel.axvline(chosen, color="0.4", linestyle=":", linewidth=1.2)
@@ -207,12 +189,8 @@ def tradeoff(
     if chosen is not None:
         label = f"chosen: K = {chosen}"
         handles.append(Line2D([], [], color="0.4", linestyle=":", label=label))
-    drawing.legend(
-        handles=handles, loc="outside upper right", ncols=3, fontsize=9
-    )
-    return Drawing(
-        drawing, for_json({"x": x, "chosen": chosen, "models": data})
-    )
+    page.legend(handles=handles, loc="outside upper right", ncols=3)
+    return Drawing(page, for_json({"x": x, "chosen": chosen, "models": data}))
 
 
 def _points(records: Iterable[Mapping[str, Any]], x: str) -> dict[str, Array]:
@@ -233,17 +211,6 @@ def _points(records: Iterable[Mapping[str, Any]], x: str) -> dict[str, Array]:
         + [[offset], [0.0], [0.0]]
         for name, points in rows.items()
     }
-
-
-def _smoothed(values: Array) -> Array:
-    """Returns values after a Savitzky-Golay filter, or as they are if few."""
-    count = len(values)
-    if count < _FEWEST:
-        return values
-    window = min(_WINDOW, count // _SHARE // 2 * 2 + 1)
-    line = savgol_filter(values, window, _ORDER)
-    # A cubic may leave what the values can be, say 100 %.
-    return np.clip(line, values.min(), values.max())
 
 
 def _label(panel: Axes, x: str, places: Array) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from keras import ops
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike, NDArray
 
@@ -17,11 +16,14 @@ from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
     colour,
+    draw_lines,
     figure,
     for_json,
     in_lines,
+    in_rows,
     picture,
     show,
+    with_our_look,
     without_ticks,
 )
 
@@ -30,6 +32,7 @@ _MANY = 50
 Array = NDArray[Any]
 
 
+@with_our_look
 def keys_per_class(
     dictionaries: Mapping[str, CouplingDictionary],
     *,
@@ -49,32 +52,28 @@ def keys_per_class(
     first = next(iter(dictionaries.values()))
     positions = np.arange(first.num_classes)
     width = 0.8 / len(dictionaries)
-    drawing = figure(8.0, 3.2)
-    panel = drawing.subplots()
+    page, [[panel]] = figure(8.0, 3.2)
     for index, (name, trees) in enumerate(dictionaries.items()):
         left = positions - 0.4 + index * width
-        bars = panel.bar(
-            left, trees.num_keys, width, align="edge", color=colour(index)
-        )
-        bars.set_label(name)
+        look: Any = {"align": "edge", "color": colour(index), "label": name}
+        bars = panel.bar(left, trees.num_keys, width, **look)
         panel.bar_label(bars, fontsize=7)
-        panel.hlines(
-            trees.num_samples, left, left + width, color="0.6", linewidth=1.5
-        )
+        panel.hlines(trees.num_samples, left, left + width, color="0.6")
     labels = class_labels(class_names, first.num_classes)
-    panel.set_xticks(positions, [in_lines(name) for name in labels], fontsize=9)
-    if any("\n" in in_lines(name) for name in labels):
-        panel.tick_params("x", labelrotation=60)
+    shown = [in_lines(name) for name in labels]
+    turned = 60 if any("\n" in name for name in shown) else 0
+    panel.set_xticks(positions, shown, fontsize=9, rotation=turned)
     panel.set_xlabel("predicted class (grey line: its samples)")
     panel.set_ylabel("distinct keys")
-    drawing.legend(loc="outside upper right", ncols=4, fontsize=9)
+    page.legend(loc="outside upper right", ncols=4)
     data = {
         name: {"keys": trees.num_keys, "samples": trees.num_samples}
         for name, trees in dictionaries.items()
     }
-    return Drawing(drawing, for_json({"classes": labels, "models": data}))
+    return Drawing(page, for_json({"classes": labels, "models": data}))
 
 
+@with_our_look
 def coupling_histograms(
     dictionaries: Mapping[str, CouplingDictionary],
     levels: int,
@@ -102,7 +101,7 @@ def coupling_histograms(
     """
     classes = next(iter(dictionaries.values())).num_classes
     labels = class_labels(class_names, classes)
-    drawing, panels = _panels(classes, 9.0, 1.2, 1.7, sharex=True, sharey=True)
+    page, panels = in_rows(classes, 9.0, 1.2, 1.7, sharex=True, sharey=True)
     # The middle of each bin is a level.
     half = 0.5 / (levels - 1) if mode == "midtread" else 0.0
     edges = np.linspace(-half, 1 + half, levels + 1)
@@ -127,8 +126,8 @@ def coupling_histograms(
                 log=logarithmic,
             )
         panel.axvline(1 / classes, color="0.4", linestyle=":", linewidth=1)
-        panel.set_title(f"class {labels[j]}", fontsize=9)
-    drawing.legend(
+        panel.set_title(in_lines(labels[j]))
+    page.legend(
         handles=[
             Patch(
                 color=colour(index), alpha=0.5 if index == 0 else 1.0, label=n
@@ -138,11 +137,12 @@ def coupling_histograms(
         loc="outside upper right",
         ncols=4,
     )
-    drawing.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
-    drawing.supylabel("children", fontsize=9)
-    return Drawing(drawing, for_json({"edges": edges, "children": children}))
+    page.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
+    page.supylabel("children", fontsize=9)
+    return Drawing(page, for_json({"edges": edges, "children": children}))
 
 
+@with_our_look
 def dictionary_images(
     images: Array,
     keys: ArrayLike,
@@ -186,8 +186,8 @@ def dictionary_images(
     columns = max(1, min(columns, int(trees.num_keys[list(classes)].max())))
     labels = class_labels(class_names, num_classes)
     values = images / np.float64(255 if images.dtype == np.uint8 else 1)
-    drawing = figure(0.85 * columns + 1.4, 0.98 * len(classes) + 0.2)
-    panels = drawing.subplots(len(classes), columns, squeeze=False)
+    size = 0.85 * columns + 1.4, 0.98 * len(classes) + 0.2
+    page, panels = figure(*size, len(classes), columns)
     data = []
     for j, row in zip(classes, panels, strict=True):
         counts = trees.counts(j)
@@ -205,9 +205,10 @@ def dictionary_images(
         beside: Any = {"rotation": 0, "ha": "right", "va": "center"}
         row[0].set_ylabel(told, fontsize=8, **beside)
         data.append({"class": labels[j], "keys": len(counts), "shown": shown})
-    return Drawing(drawing, for_json({"classes": data}))
+    return Drawing(page, for_json({"classes": data}))
 
 
+@with_our_look
 def most_frequent_trees(
     trees: CouplingDictionary,
     levels: int,
@@ -237,7 +238,7 @@ def most_frequent_trees(
         its samples, how many of them have the tree, and its couplings.
     """
     labels = class_labels(class_names, trees.num_classes)
-    drawing, panels = _panels(trees.num_classes, 10.0, 0.6, 1.9)
+    page, panels = in_rows(trees.num_classes, 10.0, 0.6, 1.9)
     if threshold is None:
         threshold = 1 / trees.num_classes
     data = []
@@ -254,7 +255,7 @@ def most_frequent_trees(
             _draw_tree(panel, couplings, inside, labels[j])
             share = 100 * counts[0] / sum(counts)
             title = f"{share:.0f} % of {sum(counts):,} samples"
-        panel.set_title(title, fontsize=9)
+        panel.set_title(title)
         data.append(
             {
                 "class": labels[j],
@@ -263,7 +264,7 @@ def most_frequent_trees(
                 "couplings": couplings,
             }
         )
-    return Drawing(drawing, for_json({"classes": data}))
+    return Drawing(page, for_json({"classes": data}))
 
 
 def _draw_tree(
@@ -273,15 +274,9 @@ def _draw_tree(
     name: str,
 ) -> None:
     places = np.linspace(0.0, 1.0, len(couplings))
-    for place, coupling in zip(places[inside], couplings[inside], strict=True):
-        panel.plot(
-            [0.5, place],
-            [1.0, 0.0],
-            color=colour(0),
-            linewidth=3.0 * coupling,
-            alpha=0.3 + 0.7 * coupling,
-            zorder=1,
-        )
+    starts = np.stack([places, np.zeros_like(places)], axis=1)[inside]
+    ends = np.broadcast_to([0.5, 1.0], starts.shape)
+    draw_lines(panel, starts, ends, couplings[inside])
     panel.scatter(
         places,
         np.zeros_like(places),
@@ -299,16 +294,3 @@ def _draw_tree(
     panel.text(0.5, 1.0, in_lines(name), fontsize=9, **middle)
     panel.set_xlim(-0.15, 1.15)
     panel.set_ylim(-0.15, 1.15)
-
-
-def _panels(
-    classes: int, width: float, above: float, high: float, **shared: Any
-) -> tuple[Figure, list[Axes]]:
-    """Returns a figure, and a panel for each class, five in a row."""
-    columns = min(classes, 5)
-    rows = -(-classes // columns)
-    drawing = figure(width, above + high * rows)
-    panels = drawing.subplots(rows, columns, squeeze=False, **shared).ravel()
-    for panel in panels[classes:]:
-        panel.set_axis_off()
-    return drawing, list(panels[:classes])

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
@@ -20,17 +23,10 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 _LINE = 20  # letters of a class's name side by side
 Array = NDArray[Any]
-
-# Directions in which a text may lie from its point, the best first, and pixels
-# between them, in steps.
-_DIRECTIONS = np.array(
-    [(0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1)]
+# A decorator of each function that draws.
+with_our_look = rc_context(
+    {"axes.titlesize": 8, "axes.labelsize": 9, "legend.fontsize": 9}
 )
-_DISTANCES = (11, 18, 28, 40, 56, 76)
-# What it costs to lie beyond the panel, on a text or a point, and on a line.
-_BEYOND, _ON_OTHERS, _ON_LINES = 40.0, 20.0, 30.0
-# Half the side of a point in pixels.
-_POINT = 9.0
 
 
 class Drawing(NamedTuple):
@@ -92,14 +88,92 @@ def colour(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
 
 
-def figure(width: float, height: float) -> Figure:
-    """Returns an empty figure of a size in inches."""
-    return Figure(figsize=(width, height), layout="constrained", dpi=120)
+def figure(
+    width: float,
+    height: float,
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    grid: bool = False,
+    **options: Any,
+) -> tuple[Figure, Any]:
+    """Returns an empty figure and its panels, `[rows, columns]`.
+
+    Args:
+        width: Float. Inches.
+        height: Float. Inches.
+        rows: Int. Rows of panels. Defaults to `1`.
+        columns: Int. Panels in a row. Defaults to `1`.
+        grid: Bool. Draw thin lines behind curves. Defaults to `False`.
+        **options: Of matplotlib's `Figure.subplots`.
+    """
+    page = Figure(figsize=(width, height), layout="constrained", dpi=120)
+    panels = page.subplots(rows, columns, squeeze=False, **options)
+    for panel in panels.ravel() if grid else ():
+        panel.grid(alpha=0.3)
+    return page, panels
 
 
-def class_labels(names: Sequence[str] | None, count: int) -> list[str]:
-    """Returns the names of the classes, or their numbers."""
-    return list(names) if names else [str(j) for j in range(count)]
+def in_rows(
+    count: int, width: float, above: float, high: float, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """Returns a figure and so many panels, five in a row."""
+    columns = min(count, 5)
+    rows = -(-count // columns)
+    page, panels = figure(width, above + high * rows, rows, columns, **options)
+    for panel in panels.ravel()[count:]:
+        panel.set_axis_off()
+    return page, list(panels.ravel()[:count])
+
+
+def show_rows(panels: Any, images: Any) -> list[list[Array]]:
+    """Draws rows of images in [0, 1] into panels; returns the pictures."""
+    pictures = [[picture(np.clip(x, 0, 1)) for x in row] for row in images]
+    for row, shown in zip(panels, pictures, strict=True):
+        for panel, image in zip(row, shown, strict=True):
+            show(panel, image)
+    return pictures
+
+
+def draw_lines(
+    panel: Axes,
+    starts: ArrayLike,
+    ends: ArrayLike,
+    couplings: Array,
+    *,
+    hue: str = COLOURS[0],
+    thin: float = 1.0,
+    pale: float = 1.0,
+) -> None:
+    """Draws lines whose width and opacity grow with the couplings."""
+    both = np.stack([np.reshape(e, (-1, 2)) for e in (starts, ends)], axis=1)
+    lines = LineCollection(
+        list(both),
+        linewidths=thin * (0.5 + 3.5 * couplings),
+        colors=[to_rgba(hue, pale * (0.2 + 0.8 * c)) for c in couplings],
+        zorder=1,
+    )
+    panel.add_collection(lines)
+
+
+def class_labels(
+    names: Sequence[str] | None,
+    count: int,
+    *,
+    word: str = "",
+    name: str = "class_names",
+) -> list[str]:
+    """Returns the names of the classes, or a word and their numbers.
+
+    Raises:
+        ValueError: If there are too few names.
+    """
+    labels = list(names) if names else [f"{word}{j}" for j in range(count)]
+    if len(labels) < count:
+        raise ValueError(
+            f"`{name}` must have {count} names. Received: {len(labels)}."
+        )
+    return labels
 
 
 def in_lines(name: str) -> str:
@@ -138,15 +212,6 @@ def without_ticks(panel: Axes) -> None:
     panel.set_yticks([])
 
 
-def stretched(values: Array) -> Array:
-    """Returns a map from 0 to 1; one that is constant is 0."""
-    low, high = values.min(), values.max()
-    # Below float32's noise there is nothing to see.
-    if high - low <= 1e-6 * max(abs(high), 1e-12):
-        return np.zeros_like(values)
-    return (values - low) / (high - low)
-
-
 class Labels:
     """Puts texts into a panel, none on another one if that can be helped.
 
@@ -157,17 +222,28 @@ class Labels:
             none.
     """
 
+    # Where a text may lie from its point, the best first, in pixels.
+    _PLACES = np.array(
+        [
+            (distance, *toward)
+            for distance in (11, 18, 28, 40, 56, 76)
+            for toward in (
+                *((0, -1), (0, 1), (1, 0), (-1, 0)),
+                *((1, -1), (-1, -1), (1, 1), (-1, 1)),
+            )
+        ]
+    )
+
     def __init__(self, panel: Axes, points: ArrayLike, lines: ArrayLike = ()):
         self._panel = panel
         panel.apply_aspect()
         frame = panel.get_window_extent()
         self._low, self._high = np.array(frame.min), np.array(frame.max)
         at = panel.transData.transform(np.reshape(points, (-1, 2)))
-        self._taken = np.hstack([at - _POINT, at + _POINT])
+        self._taken = np.hstack([at - 9, at + 9])
         ends = panel.transData.transform(np.reshape(lines, (-1, 2)))
-        starts, ends = ends[::2], ends[1::2]
         along = np.linspace(0, 1, 40)[:, np.newaxis, np.newaxis]
-        on_lines: Array = starts + along * (ends - starts)
+        on_lines: Array = ends[::2] + along * (ends[1::2] - ends[::2])
         self._on_lines = on_lines.reshape(-1, 2)
 
     def add(
@@ -201,11 +277,9 @@ class Labels:
         )
         half = np.array(shown.get_window_extent().size) / 2 + 4
         start = self._panel.transData.transform(point)
-        middles = [
-            start + toward * (distance + half * np.abs(toward))
-            for distance in _DISTANCES
-            for toward in _DIRECTIONS
-        ]
+        toward = self._PLACES[:, 1:]
+        distances = self._PLACES[:, :1] + half * np.abs(toward)
+        middles = start + toward * distances
         costs = [0.4 * k + self._cost(m, half) for k, m in enumerate(middles)]
         best = middles[int(np.argmin(costs))]
         box = np.concatenate([best - half, best + half])
@@ -216,6 +290,7 @@ class Labels:
         return near * scale
 
     def _cost(self, middle: Array, half: Array) -> float:
+        """Weighs what lies beyond the panel, on others, and on lines."""
         low, high = middle - half, middle + half
         area = np.prod(high - low)
         inside = np.minimum(high, self._high) - np.maximum(low, self._low)
@@ -226,6 +301,4 @@ class Labels:
         hidden = (np.prod(np.maximum(across, 0), axis=1) / smaller).sum()
         within = (self._on_lines > low) & (self._on_lines < high)
         on_lines = within.all(axis=1).sum() / max(len(within), 1)
-        return float(
-            _BEYOND * (1 - seen) + _ON_OTHERS * hidden + _ON_LINES * on_lines
-        )
+        return float(40 * (1 - seen) + 20 * hidden + 30 * on_lines)

@@ -7,7 +7,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from tfcaps.viz.drawing import Drawing, Labels, colour, figure, for_json
+from tfcaps.viz.drawing import (
+    Drawing,
+    Labels,
+    colour,
+    figure,
+    for_json,
+    with_our_look,
+)
 
 # Another number than that of the colours, so that few pairs are alike.
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X")
@@ -17,6 +24,7 @@ _MANY = 16
 _FIELDS = ("accuracy_quantized", "accuracy")
 
 
+@with_our_look
 def frontier(
     points: Iterable[Mapping[str, Any]], *, setting: str = "strategy"
 ) -> Drawing:
@@ -25,8 +33,8 @@ def frontier(
     The Pareto front is the step line through the points that no other, of those
     that are not trivial, beats in both mean entropy and mean accuracy. The area
     of a point grows with its T-score. Points whose trees are trivial are
-    hollow; where they would squeeze the others they stand on the lower edge,
-    with their accuracy.
+    hollow; where they would squeeze the others they stand at the lower edge,
+    and their accuracy with their name.
 
     Args:
         points: A dict for each setting, with `entropy_bits` and
@@ -47,35 +55,37 @@ def frontier(
         raise ValueError("There must be at least one point. Received: none.")
     front = _front(rows)
     groups = list(dict.fromkeys(row["setting"] for row in rows))
-    drawing = figure(7.5, 4.8)
-    panel = drawing.subplots()
+    page, [[panel]] = figure(7.5, 4.8, grid=True)
     edge = _lowest(rows)
-    inside = [row for row in rows if row["accuracy"] >= edge]
-    for row in inside:
-        _draw_point(panel, row, groups.index(row["setting"]))
+    at = [_draw_point(panel, r, groups.index(r["setting"]), edge) for r in rows]
     steps = _draw_front(panel, [rows[index] for index in front])
     panel.set_xlabel("entropy (bits)")
     panel.set_ylabel("accuracy, quantised (%)")
     panel.margins(0.08)
     panel.set_xlim(left=min(0.0, panel.get_xlim()[0]))
-    panel.grid(alpha=0.3)
-    below = [row for row in rows if row["accuracy"] < edge]
-    below.sort(key=lambda row: float(row["accuracy"]))
-    for place, row in enumerate(below):
-        _draw_below(panel, row, groups.index(row["setting"]), place)
-    drawing.legend(
+    page.legend(
         handles=_legend(rows, groups, bool(front)),
         loc="outside right upper",
         fontsize=8,
         labelspacing=0.9,
     )
-    drawing.draw_without_rendering()  # the layout moves the panel
-    at = [(row["entropy_bits"], row["accuracy"]) for row in inside]
+    page.draw_without_rendering()  # the layout moves the panel
     labels = Labels(panel, at, steps)
-    for row in inside if len(rows) <= _MANY else [rows[k] for k in front]:
-        if row["name"]:
-            _draw_name(panel, row, labels)
-    return Drawing(drawing, for_json({"points": rows, "front": front}))
+    for k, row in enumerate(rows):
+        is_below = row["accuracy"] < edge
+        if row["name"] and (len(rows) <= _MANY or k in front or is_below):
+            far = f" ({row['accuracy']:.0f} %)" if is_below else ""
+            near = labels.add(np.array(at[k]), row["name"] + far, size=7)
+            if np.abs(near).max() > 12:  # too far to be clear
+                line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.6}
+                panel.annotate(
+                    "",
+                    at[k],
+                    tuple(near),
+                    textcoords="offset points",
+                    arrowprops=line,
+                )
+    return Drawing(page, for_json({"points": rows, "front": front}))
 
 
 def _row(point: Mapping[str, Any], setting: str) -> dict[str, Any]:
@@ -117,42 +127,26 @@ def _front(rows: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def _lowest(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Returns the accuracy below which there are trivial points far below."""
+    """Returns the accuracy below which points would squeeze the others."""
     routed = [row for row in rows if not row["trivial"]]
     lows = [row["accuracy"] - row["accuracy_deviation"] for row in routed]
     highs = [row["accuracy"] + row["accuracy_deviation"] for row in routed]
     if not routed:
         return -np.inf
-    return min(lows) - (max(highs) - min(lows)) - 1.0
+    return min(lows) - 0.3 * (max(highs) - min(lows) + 1.0)
 
 
-def _draw_below(
-    panel: Axes, row: Mapping[str, Any], group: int, place: int
-) -> None:
-    bottom, top = panel.get_ylim()
-    look: Any = {"marker": "v", "facecolors": "white", "linewidths": 1.2}
-    at = (row["entropy_bits"], bottom)
-    panel.scatter(
-        *at, s=45, edgecolors=colour(group), clip_on=False, zorder=4, **look
-    )
-    panel.annotate(
-        f"{row['accuracy']:.0f} %",
-        at,
-        xytext=(7, 3 + 10 * place),
-        textcoords="offset points",
-        fontsize=7,
-    )
-    panel.set_ylim(bottom, top)
-
-
-def _draw_point(panel: Axes, row: Mapping[str, Any], group: int) -> None:
+def _draw_point(
+    panel: Axes, row: Mapping[str, Any], group: int, edge: float
+) -> tuple[float, float]:
+    """Draws a point, not below an edge; returns where."""
     hue = colour(group)
-    x, y = row["entropy_bits"], row["accuracy"]
+    at = row["entropy_bits"], max(row["accuracy"], edge)
+    spread = row["accuracy_deviation"] if row["accuracy"] > edge else 0.0
     panel.errorbar(
-        x,
-        y,
+        *at,
         xerr=row["entropy_bits_deviation"] or None,
-        yerr=row["accuracy_deviation"] or None,
+        yerr=spread or None,
         ecolor=hue,
         elinewidth=1,
         capsize=2,
@@ -160,8 +154,7 @@ def _draw_point(panel: Axes, row: Mapping[str, Any], group: int) -> None:
         fmt="none",
     )
     panel.scatter(
-        x,
-        y,
+        *at,
         s=_area(row["t_score"]),
         marker=_MARKERS[group % len(_MARKERS)],
         facecolors="white" if row["trivial"] else hue,
@@ -169,6 +162,7 @@ def _draw_point(panel: Axes, row: Mapping[str, Any], group: int) -> None:
         linewidths=1.2,
         zorder=3,
     )
+    return at
 
 
 def _area(t_score: float | None) -> float:
@@ -187,16 +181,6 @@ def _draw_front(panel: Axes, front: Sequence[Mapping[str, Any]]) -> Any:
     panel.step(x, y, where="post", color="0.45", linewidth=1.2, zorder=1)
     corners = np.stack([np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]], axis=-1)
     return np.stack([corners[:-1], corners[1:]], axis=1)
-
-
-def _draw_name(panel: Axes, row: Mapping[str, Any], labels: Labels) -> None:
-    at = (row["entropy_bits"], row["accuracy"])
-    near = labels.add(np.array(at), row["name"], size=7)
-    if np.abs(near).max() > 12:  # too far to be clear
-        line: Any = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.6}
-        panel.annotate(
-            "", at, tuple(near), textcoords="offset points", arrowprops=line
-        )
 
 
 def _legend(

@@ -95,15 +95,9 @@ def named_tree(
             f"{lengths.shape}."
         )
     classes = class_labels(class_names, lengths.shape[1])
-    types = list(type_names or [f"type {k}" for k in range(tree.num_types)])
-    for name, names, count in (
-        ("class_names", classes, lengths.shape[1]),
-        ("type_names", types, tree.num_types),
-    ):
-        if len(names) < count:
-            raise ValueError(
-                f"`{name}` must have {count} names. Received: {len(names)}."
-            )
+    types = class_labels(
+        type_names, tree.num_types, word="type ", name="type_names"
+    )
     predicted = int(tree.predicted[0])
     shown, seen, page = _choose(tree, types), picture(image), _Page()
     title = f"The network names this image: {classes[predicted]}"

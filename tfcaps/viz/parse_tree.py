@@ -6,20 +6,20 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection
-from matplotlib.colors import Normalize, to_rgba
+from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from tfcaps.rem import ParseTree
 from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
-    colour,
+    draw_lines,
     figure,
     for_json,
     in_lines,
     picture,
     show,
+    with_our_look,
 )
 
 Array = NDArray[Any]
@@ -33,6 +33,7 @@ _ACTIVATIONS = Normalize(0.0, 1.0)
 _COLORMAP = "YlOrRd"
 
 
+@with_our_look
 def parse_tree(
     trees: ParseTree | Mapping[str, ParseTree],
     *,
@@ -70,12 +71,12 @@ def parse_tree(
     heights = [0.6 + (0.6 if columns > 2 else 1.0) * max(layers - 1, 2)]
     heights += [0.8] if images is not None else []
     rows = -(-len(trees) // columns)
-    drawing = figure(10.0, rows * sum(heights) + 0.3)
-    panels = drawing.subplots(
+    page, panels = figure(
+        10.0,
+        rows * sum(heights) + 0.3,
         rows * len(heights),
         columns,
-        squeeze=False,
-        gridspec_kw={"height_ratios": heights * rows},
+        height_ratios=heights * rows,
     )
     for panel in panels.ravel():
         panel.set_axis_off()
@@ -83,11 +84,11 @@ def parse_tree(
     for panel, (title, tree) in zip(above, trees.items(), strict=False):
         labels = class_labels(class_names, len(tree.activations[-1]))
         _draw(panel, tree, labels)
-        panel.set_title(in_lines(title), fontsize=9)
+        panel.set_title(in_lines(title))
     if images is not None:
         for panel, image in zip(panels[1::2].ravel(), images, strict=False):
             show(panel, picture(image))
-    drawing.colorbar(
+    page.colorbar(
         ScalarMappable(_ACTIVATIONS, _COLORMAP),
         ax=panels.ravel().tolist(),
         label="activation",
@@ -97,7 +98,7 @@ def parse_tree(
         panchor=False,  # panels stay in the middle
     )
     data = {title: tree.to_dict() for title, tree in trees.items()}
-    return Drawing(drawing, for_json(data))
+    return Drawing(page, for_json(data))
 
 
 def _draw(panel: Axes, tree: ParseTree, labels: Sequence[str]) -> None:
@@ -111,22 +112,14 @@ def _draw(panel: Axes, tree: ParseTree, labels: Sequence[str]) -> None:
         )
         couplings = np.array([edge.coupling for edge in edges])
         ink = min(1.0, _FULL_INK / max(len(edges), 1))
-        lines = LineCollection(
-            [
-                [
-                    (places[layer][edge.child], layer),
-                    (places[layer + 1][edge.parent], layer + 1),
-                ]
-                for edge in edges
-            ],
-            linewidths=max(ink, 0.1) * (0.5 + 3.5 * couplings),
-            colors=[
-                to_rgba(colour(0), max(ink, 0.2) ** 0.5 * (0.2 + 0.8 * c))
-                for c in couplings
-            ],
-            zorder=1,
+        draw_lines(
+            panel,
+            [(places[layer][edge.child], layer) for edge in edges],
+            [(places[layer + 1][edge.parent], layer + 1) for edge in edges],
+            couplings,
+            thin=max(ink, 0.1),
+            pale=max(ink, 0.2) ** 0.5,
         )
-        panel.add_collection(lines)
     for layer, (activations, reached) in enumerate(
         zip(tree.activations, tree.reached, strict=True)
     ):

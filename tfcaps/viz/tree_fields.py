@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
@@ -16,11 +14,13 @@ from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
     colour,
+    draw_lines,
     figure,
     for_json,
     in_lines,
     picture,
     show,
+    with_our_look,
 )
 
 Array = NDArray[Any]
@@ -30,6 +30,7 @@ _IMAGE, _SLOT = 1.9, 0.95
 _GAP, _CLASS = 0.22, 1.7
 
 
+@with_our_look
 def tree_fields(
     images: Array,
     trees: Trees,
@@ -96,9 +97,12 @@ def tree_fields(
     names = class_labels(class_names, trees.lengths.shape[1])
     pictures = [picture(image) for image in images]
     width = _IMAGE + most * _SLOT
-    drawing = figure(width + 0.4, 2.35 * len(trees) + 0.1)
-    panels = drawing.subplots(
-        len(trees), 2, squeeze=False, width_ratios=[_IMAGE, width - _IMAGE]
+    page, panels = figure(
+        width + 0.4,
+        2.35 * len(trees) + 0.1,
+        len(trees),
+        2,
+        width_ratios=[_IMAGE, width - _IMAGE],
     )
     above = list(titles or [""] * len(trees))
     # Fields that tell no place give way to cells of the grid.
@@ -111,9 +115,9 @@ def tree_fields(
     ):
         tree = _tree(trees, k, cells)
         show(left, image)
-        right.set_title(above[k], loc="left", fontsize=9)
+        right.set_title(above[k], loc="left")
         if given[k] is not None:
-            left.set_title(in_lines(names[int(given[k])]), fontsize=9)
+            left.set_title(in_lines(names[int(given[k])]))
         if cells.is_local:
             _draw_outlines(left, image, tree, most)
         j = int(trees.predicted[k])
@@ -144,7 +148,7 @@ def tree_fields(
                 ],
             }
         )
-    return Drawing(drawing, for_json({"class_names": names, "images": data}))
+    return Drawing(page, for_json({"class_names": names, "images": data}))
 
 
 class _Tree(NamedTuple):
@@ -220,13 +224,9 @@ def _draw_tree(
     starts = np.arange(shown) * (1 + _GAP)
     couplings = tree.couplings[:shown]
     end = 1.0 if is_local else 0.5
-    lines = LineCollection(
-        [[(start + 0.5, end), (middle, _CLASS)] for start in starts],
-        linewidths=0.5 + 3.5 * couplings,
-        colors=[to_rgba("0.25", 0.2 + 0.8 * c) for c in couplings],
-        zorder=1,
-    )
-    panel.add_collection(lines)
+    tips = np.array([(start + 0.5, end) for start in starts]).reshape(-1, 2)
+    root = np.broadcast_to([middle, _CLASS], tips.shape)
+    draw_lines(panel, tips, root, couplings, hue="0.25")
     panel.text(
         middle,
         _CLASS,

@@ -30,20 +30,6 @@ def convs(*between, rng, activation="relu", **second):
     return randomized(keras.Model(images, outputs), rng)
 
 
-def test_channel_that_feeds_nothing_is_removed(rng):
-    model = convs(rng=rng)
-    fill(model.get_layer("second").kernel, np.s_[:, :, 1])
-    compact = compacted(model)
-    rest = [0, 2, 3]
-    kernel, bias = model.get_layer("first").get_weights()
-    first, second = (compact.get_layer(name) for name in ("first", "second"))
-    np.testing.assert_array_equal(first.kernel, kernel[..., rest])
-    np.testing.assert_array_equal(first.bias, bias[rest])
-    np.testing.assert_array_equal(
-        second.kernel, model.get_layer("second").get_weights()[0][:, :, rest]
-    )
-
-
 @pytest.mark.parametrize("use_bias", [False, True])
 def test_constant_channel_becomes_a_bias(use_bias, rng):
     model = convs(rng=rng, use_bias=use_bias)
@@ -163,8 +149,8 @@ def test_zero_channel_is_removed_and_needs_no_bias(padding, rng):
 
 def test_channel_of_a_constant_and_a_varying_one_varies(rng):
     model = convs(conv(), rng=rng)
-    silence(model.get_layer("first"), 1, bias=0.7)
-    fill(model.get_layer("middle").kernel, np.s_[:, :, [0, 3], 2])
+    constant(1, 0.7)(model)
+    middle(np.s_[:, :, [0, 3], 2])(model)
     assert filters(compacted(model), "middle") == 4
 
 

@@ -235,16 +235,6 @@ def test_masks_have_centres_and_are_widened():
     assert outside.own == outside.loose == 0.0
 
 
-def test_measures_are_saved_as_json(tmp_path):
-    found = rem.named_parts(trees_of(RIGHT), **GIVEN)
-    found = dataclasses.replace(found, stability=0.5)
-    found.save(tmp_path / "named.json")
-    saved = json.loads((tmp_path / "named.json").read_text())
-    assert saved["verdict"] == found.verdict and saved["named"] is True
-    assert saved["table"][0] == [2, 0, 0] and saved["stability"] == 0.5
-    assert "hit parts stable under noise    50.0 %" in str(found)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

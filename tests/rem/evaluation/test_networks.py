@@ -171,21 +171,6 @@ def test_network_that_ends_in_conv_caps_shows_couplings_but_has_no_trees():
         rem.evaluate(model, (data, np.zeros(7, int)))
 
 
-def test_network_that_ends_in_conv_caps_3d_is_not_rounded():
-    images = keras.Input((4, 4, 1), name="images")
-    children = PrimaryCaps(2, 4, 4)(images)
-    poses = ConvCaps3D(3, 4)(children)
-    lengths = Length()(keras.layers.Reshape((3, 4))(poses))
-    model = keras.Model(images, lengths)
-    data = images_of(model)
-    rounded = rem.quantize_couplings(model, 3)
-    np.testing.assert_allclose(
-        outputs_of(rounded, data),
-        outputs_of(model, data),
-        atol=SUMS,
-    )
-
-
 def test_several_inputs_or_outputs_need_their_names():
     first, second = (keras.Input((6, 4), name=name) for name in "ab")
     poses = tfcaps.layers.ClassCaps(3, 4)(first + second)

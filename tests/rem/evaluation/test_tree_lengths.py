@@ -29,7 +29,7 @@ def test_they_are_those_of_children_at_zero(model, images):
     shown = rem.capsule_outputs(model, couplings=False)(images)
     np.testing.assert_allclose(found[:, 0], shown["lengths"], atol=SUMS)
     primary = model.get_layer("primary_caps")
-    below = primary(model.get_layer("conv")(images)).numpy()
+    below = np.asarray(primary(model.get_layer("conv")(images)))
     children = below.reshape(5, 8, -1)
     for k, kept in ((1, ~trees.in_tree), (2, trees.in_tree)):
         poses = (children * kept[..., None]).reshape(below.shape)

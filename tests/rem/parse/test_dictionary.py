@@ -104,17 +104,6 @@ def test_keys_with_the_same_digits_stay_apart():
     assert trees.num_keys[0] == 3
 
 
-def test_merged_batches_equal_the_whole(samples):
-    codes, predicted = samples
-    merged = dictionary(codes[70:], predicted[70:], 5)
-    merged.merge(dictionary(codes[:70], predicted[:70], 5))
-    merged.merge(CouplingDictionary(5))
-    whole = dictionary(codes, predicted, 5)
-    for j in range(5):
-        np.testing.assert_array_equal(merged.keys(j), whole.keys(j))
-        assert merged.counts(j) == whole.counts(j)
-
-
 def test_saved_dictionaries_load_equal(samples, tmp_path):
     trees = dictionary(*samples, 7)  # classes 5 and 6 are never predicted
     trees.save(tmp_path / "trees.npz")
@@ -165,7 +154,5 @@ def test_a_wrong_batch_is_an_error_and_changes_nothing():
         with pytest.raises(ValueError, match=message):
             trees.update(codes, predicted)
     assert trees.num_samples.tolist() == [1, 0]
-    with pytest.raises(ValueError, match="can be merged"):
-        trees.merge(dictionary([[1]], [0]))
     with pytest.raises(ValueError, match="`num_classes` must be at least 1"):
         CouplingDictionary(0)

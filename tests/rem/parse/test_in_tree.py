@@ -67,9 +67,3 @@ def test_every_part_of_rem_asks_the_routing():
     np.testing.assert_array_equal(trees.in_tree, towards > 0.5)
     edges = [len(trees[k : k + 1].parse_tree().edges) for k in range(20)]
     assert edges == trees.leaves.tolist()
-
-
-def test_children_in_a_tree_are_those_of_faithfulness():
-    model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
-    report = rem.evaluate(model, (IMAGES, LABELS), 3, faithfulness=True)
-    assert report.strong_share == report.faithfulness.size > 0.0

@@ -7,11 +7,11 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, images_of, sharpened
 from tests.tolerance import assert_all_close
 from tfcaps import rem
 from tfcaps.rem import Edge
-from tfcaps.rem.parse.parse_tree import parse_tree
+from tfcaps.rem.parse.trees import parse_tree
 
 # Three leaves, two hidden capsules, two classes.
 BELOW = [[0.9, 0.1], [0.5, 0.5], [0.4, 0.6]]
@@ -126,22 +126,6 @@ def test_shapes_that_do_not_fit_are_errors():
             parse_tree(ACTIVATIONS, [BELOW, ABOVE], roots)
 
 
-def test_trees_of_images_are_those_of_the_layers_one_by_one(deep):
-    images = images_of(deep, 7)
-    activations, couplings = layer_by_layer(deep, images)
-    predicted = np.argmax(deep(images), axis=-1)
-    trees = each_of(deep, images, batch_size=3)
-    assert len(trees) == len(images)
-    assert sum(len(tree.edges) for tree in trees) > len(images)
-    for k, tree in enumerate(trees):
-        expected = parse_tree(
-            [a[k] for a in activations],
-            [c[k] for c in couplings],
-            [predicted[k]],
-        )
-        assert_same(tree, expected)
-
-
 def test_trees_of_several_images_are_those_of_their_means(deep):
     images = images_of(deep, 9)
     activations, couplings = layer_by_layer(deep, images)
@@ -185,43 +169,6 @@ def test_uniform_couplings_that_are_rounded_up_are_no_edges():
         lower = dataclasses.replace(trees, thresholds=thresholds)
         edges = lower.parse_tree(range(3)).edges
         assert {edge.coupling for edge in edges} == found
-
-
-def test_spatial_children_are_leaves_and_silent_ones_not_active():
-    model = sharpened(tiny_capsnet())
-    weight = model.get_layer("class_caps").transformation
-    silent = np.isin(np.arange(8), [1, 6])
-    weight.assign(np.where(silent[:, None, None, None], 0.0, weight))
-    images = images_of(model, 4)
-    shown = rem.capsule_outputs(model)(images)
-    inside = keras.Model(model.input, model.get_layer("primary_caps").output)
-    active = np.linalg.norm(inside(images), axis=-1).reshape(4, -1) * ~silent
-    for trees in (
-        each_of(model, images),
-        each_of(rem.compact(model), images),
-    ):
-        for k, tree in enumerate(trees):
-            lengths = np.asarray(shown["lengths"])[k]
-            expected = parse_tree(
-                [active[k], lengths],
-                [np.asarray(shown["couplings"])[k]],
-                [np.argmax(lengths)],
-            )
-            assert_same(tree, expected)
-            assert not {1, 6} & {edge.child for edge in tree.edges}
-
-
-def test_activations_are_those_that_em_routing_gets():
-    keras.utils.set_random_seed(0)
-    model = SMALL_NETWORKS["em_capsnet"]()
-    images = images_of(model, 2)
-    inside = keras.Model(model.input, model.get_layer("conv_caps2").output)
-    _, activations = inside(images)
-    for k, tree in enumerate(each_of(model, images)):
-        leaves, classes = tree.activations
-        expected = np.asarray(activations)[k].ravel()
-        np.testing.assert_allclose(leaves, expected, atol=1e-5)
-        np.testing.assert_allclose(classes, model(images)[k], atol=1e-5)
 
 
 def test_trees_without_couplings_or_images_are_no_parse_trees(deep):

@@ -85,17 +85,8 @@ def test_every_form_of_data_and_batch_gives_the_same(model, found):
     assert sizes == [5, 5, 3]
 
 
-@pytest.mark.parametrize(
-    "train",
-    [
-        lambda model: rem.add_couplings(model),
-        lambda model: rem.add_couplings(model, counterfactual=True),
-        rem.compact,
-    ],
-    ids=["couplings", "counterfactual", "compact"],
-)
-def test_models_made_of_the_model_have_its_trees(model, found, train):
-    other = rem.trees(train(model), IMAGES)
+def test_a_compact_model_has_the_trees_of_the_model(model, found):
+    other = rem.trees(rem.compact(model), IMAGES)
     np.testing.assert_allclose(other.towards, found.towards, atol=SUMS)
     np.testing.assert_array_equal(other.types, found.types)
     np.testing.assert_array_equal(other.places, found.places)

@@ -154,18 +154,6 @@ def test_one_threshold_holds_for_all_weights(images, trained):
 
 
 @pytest.mark.slow
-def test_a_higher_tolerance_prunes_more(images, trained):
-    before = trained.get_weights()
-    shares = []
-    for tolerance in (0.0, 0.5):
-        trained.set_weights(before)
-        shares += prune(trained, images, tolerance=tolerance)["sparsity"]
-        rem.strip_pruning(trained)
-        compiled(trained, keras.optimizers.SGD(0.0))
-    assert 0.0 <= shares[0] < shares[1] < 0.99
-
-
-@pytest.mark.slow
 def test_the_sparsity_can_be_limited(images, trained):
     settings = {"tolerance": 100.0, "max_sparsity": 0.3}
     shares = prune(trained, images, 2, **settings)["sparsity"]

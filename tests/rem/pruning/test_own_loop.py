@@ -24,7 +24,7 @@ def schedule(step):
     return min(0.2 * (step - 1), 0.8)
 
 
-@pytest.mark.parametrize("kind", ["set", "compiled", "another"])
+@pytest.mark.parametrize("kind", ["set", "compiled", "another", "numbered"])
 def test_the_published_order_prunes_step_by_step(kind, images):
     model = tiny_capsnet()
     optimizer = keras.optimizers.Adam()
@@ -39,9 +39,12 @@ def test_the_published_order_prunes_step_by_step(kind, images):
     update.set_model(model)
     update.on_train_begin()
     found = []
-    for _ in range(2):
-        for _ in range(3):
-            update.on_train_batch_begin(batch=UNUSED)
+    for epoch in range(2):
+        if kind == "numbered":
+            update.on_epoch_begin(epoch)
+        for batch in range(3):
+            numbered = batch if kind == "numbered" else UNUSED
+            update.on_train_batch_begin(batch=numbered)
             step(model, optimizer, images)
             found.append(rem.sparsity(model))
         update.on_epoch_end(batch=UNUSED)
@@ -50,25 +53,6 @@ def test_the_published_order_prunes_step_by_step(kind, images):
     assert rem.sparsity(rem.strip_pruning(model)) == pytest.approx(
         0.8, abs=0.01
     )
-
-
-@pytest.mark.parametrize("numbered", [True, False])
-def test_a_loop_with_numbers_prunes_as_fit_does(numbered, images):
-    model = tiny_capsnet()
-    model.compile("adam")
-    rem.prune_low_magnitude(model, schedule)
-    update = rem.UpdatePruningStep()
-    update.set_model(model)
-    update.on_train_begin()
-    for epoch in range(2):
-        if numbered:
-            update.on_epoch_begin(epoch)
-        for batch in range(2):
-            update.on_train_batch_begin(batch if numbered else UNUSED)
-            step(model, model.optimizer, images)
-        logs = {}
-        update.on_epoch_end(epoch if numbered else UNUSED, logs)
-    assert logs["sparsity"] == pytest.approx(0.6, abs=0.01)
 
 
 def test_what_is_missing_is_one_sentence(images):

@@ -96,14 +96,6 @@ def test_pruned_weights_stay_zero_under_momentum(images, jit_compile):
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
 
-def test_targets_choose_what_is_pruned(images):
-    model = compiled(tiny_capsnet())
-    rem.prune_low_magnitude(model, lambda s: 0.9, targets="transformations")
-    fit(model, images)
-    assert rem.sparsity(model, targets="transformations") > 0.85
-    assert rem.sparsity(model, targets="kernels") == 0.0
-
-
 def test_global_scope_prunes_across_weights(images):
     model = compiled(tiny_capsnet())
     kernel = model.get_layer("conv").kernel
@@ -228,9 +220,8 @@ def without_weights():
     ("make", "schedule", "settings", "said"),
     [
         (tiny_capsnet, 0.5, {}, "`pruning_schedule` must be a function"),
-        (tiny_capsnet, None, {"targets": "biases"}, "`targets` must name gro"),
         (tiny_capsnet, None, {"scope": "layer"}, "`scope` must be one of"),
-        (without_weights, None, {}, "no trainable variable in the groups"),
+        (without_weights, None, {}, "no trainable kernel and no transf"),
     ],
 )
 def test_wrong_arguments_are_errors(make, schedule, settings, said):

@@ -91,24 +91,6 @@ def test_zeros_outside_of_a_scope_do_not_count():
     assert rem.sparsity(encoder, scope="all") == pytest.approx(expected)
 
 
-def test_targets_choose_the_layers_of_the_papers_scope():
-    model = tiny_capsnet()
-    layer = model.get_layer("class_caps")
-    fill(model)
-    layer.bias.assign(np.zeros(layer.bias.shape))
-    found = rem.sparsity(model, scope="paper", targets="transformations")
-    assert found == pytest.approx(size([layer.bias]) / size(layer.weights))
-
-
-def test_scopes_are_the_same_after_loading(tmp_path):
-    model = SMALL_NETWORKS["efficient_capsnet"]()
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
-    for scope in ("targets", "paper", "all"):
-        found = rem.sparsity(loaded, scope=scope)
-        assert found == rem.sparsity(model, scope=scope)
-
-
 def test_report_has_every_scope(rng):
     model = tiny_capsnet(decoder=True)
     kernel = model.get_layer("conv").kernel

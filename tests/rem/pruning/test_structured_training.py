@@ -59,8 +59,7 @@ def test_masks_hold_with_the_losses_of_rem(images):
 def test_trees_are_used_as_before_when_children_are_gone(name, rng):
     model = randomized(compiled(SMALL_NETWORKS[name]()), rng)
     images = inputs_of(model, 24), np.arange(24) % 3
-    units = ("types",) if name == "em_capsnet" else ("types", "children")
-    rem.prune_structured(model, lambda step: 0.67, units=units)
+    rem.prune_structured(model, lambda step: 0.67)
     model.pruning.begin_step(model, 1)
     rem.strip_pruning(model)
     compact = rem.compact(model)
@@ -79,7 +78,7 @@ def test_trees_are_used_as_before_when_children_are_gone(name, rng):
 def test_inactive_capsules_of_em_stay_so_in_training(rng):
     model = compiled(SMALL_NETWORKS["em_capsnet"](), "adamw")
     images = rng.random((16, 13, 13, 1), dtype=np.float32), np.arange(16) % 3
-    rem.prune_structured(model, lambda step: 0.67, units="types")
+    rem.prune_structured(model, lambda step: 0.67)
     fit(model, images)
     keep = model.pruning.groups.kept(model.pruning.masks())
     groups = model.pruning.groups

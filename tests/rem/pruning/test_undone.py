@@ -3,13 +3,11 @@
 import warnings
 
 import keras
-import numpy as np
 import pytest
 
 import tfcaps
 from tests.compaction import fit
-from tests.networks import outputs_of, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.networks import tiny_capsnet
 from tfcaps import rem
 
 
@@ -106,37 +104,6 @@ def test_masks_act_where_weights_are_used(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         USES[name](shared)
-
-
-def test_an_evaluator_measures_the_pruned_network(images):
-    model = compiled()
-    evaluator = rem.Evaluator(model)
-    before = model.get_weights()
-    rem.prune_low_magnitude(model, lambda step: 0.8)
-    model.pruning.begin_step(model, 1)
-    expected = evaluator.run(images).to_dict()
-    model.set_weights(before)
-    with pytest.warns(UserWarning, match="pruned once more"):
-        found = evaluator.run(images).to_dict()
-    assert found == expected
-    assert found["sparsity"] > 0.79
-
-
-def test_whole_units_leave_whatever_averages_did(images):
-    model = compiled(averaging())
-    rem.prune_structured(model, lambda step: 0.5 * (step > 1))
-    fit(model, images)
-    pruned = model.pruning.reached()
-    with pytest.warns(UserWarning, match="pruned once more"):
-        small = rem.compact(rem.strip_pruning(model))
-    whole = rem.multiply_adds(model).total
-    assert rem.multiply_adds(small).total <= (1.0 - pruned) * whole * 1.001
-    np.testing.assert_allclose(
-        outputs_of(small, images[0]),
-        outputs_of(model, images[0]),
-        atol=SUMS,
-    )
-    assert small.count_params() < 0.8 * model.count_params()
 
 
 def test_the_logs_tell_the_sparsity_of_the_weights(images):

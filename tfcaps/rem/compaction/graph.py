@@ -10,10 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 from tfcaps.graphs import calls_of
 from tfcaps.rem.compaction.rules import rule_for
-from tfcaps.rem.compaction.units import Ids, Rule, Shape, Values
-
-# Kinds of units; of a group of several kinds the last one counts.
-FILTERS, TYPES, CHILDREN = range(3)
+from tfcaps.rem.compaction.units import Ids, Mask, Rule, Shape, Values
 
 
 class Call(NamedTuple):
@@ -24,7 +21,6 @@ class Call(NamedTuple):
         shape: Of its first input, if it has one.
         inputs: Numbers of the units of each input.
         outputs: Those of each output.
-        own: Those of units that concern this layer alone.
         rule: Its rule, if it has one.
     """
 
@@ -32,7 +28,6 @@ class Call(NamedTuple):
     shape: Shape
     inputs: list[Ids]
     outputs: list[Ids]
-    own: Ids
     rule: Rule | None
 
 
@@ -47,24 +42,20 @@ class Units:
     Attributes:
         calls: The calls, in the order in which they happen.
         groups: Group of each unit.
-        kinds: Kind of each group.
         pinned: Whether each group stays, whatever its weights.
     """
 
     def __init__(self, model: keras.Model, frozen_stay: bool = False):
         copy, calls = calls_of(model)
         self._numbers: dict[int, Ids] = {}
-        kinds: list[int] = []
+        total = 0
         times = Counter(id(call.layer) for call in calls)
 
-        def add(count: int, kind: int) -> Ids:
-            kinds.extend([kind] * count)
-            return np.arange(len(kinds) - count, len(kinds))
-
         def numbers(tensor: Any) -> Ids:
-            kind = FILTERS if len(tensor.shape) == 4 else TYPES
+            nonlocal total
             if id(tensor) not in self._numbers:
-                self._numbers[id(tensor)] = add(num_units(tensor), kind)
+                start, total = total, total + num_units(tensor)
+                self._numbers[id(tensor)] = np.arange(start, total)
             return self._numbers[id(tensor)]
 
         pinned = [numbers(tensor) for tensor in (*copy.inputs, *copy.outputs)]
@@ -79,8 +70,6 @@ class Units:
             if is_known:
                 rule = rule_for(layer, shapes, tuple(given[0].shape))
             inputs, outputs = (list(map(numbers, x)) for x in (taken, given))
-            local = [] if rule is None else rule.local_slices()
-            own = add(max((len(s.units) for s in local), default=0), CHILDREN)
             if rule is None or rule.stays(len(outputs)):
                 pinned += outputs
             if rule is None:
@@ -88,7 +77,7 @@ class Units:
             else:
                 ties += rule.tied_units(inputs, outputs)
             shape = shapes[0] if shapes else ()
-            self.calls.append(Call(layer, shape, inputs, outputs, own, rule))
+            self.calls.append(Call(layer, shape, inputs, outputs, rule))
         no_ids = np.zeros(0, int)
         one, other = (
             np.concatenate([no_ids, *ids])
@@ -96,10 +85,8 @@ class Units:
         )
         edges = np.ones(len(one)), (one, other)
         count, self.groups = connected_components(
-            coo_array(edges, (len(kinds), len(kinds))), directed=False
+            coo_array(edges, (total, total)), directed=False
         )
-        self.kinds = np.zeros(count, int)
-        np.maximum.at(self.kinds, self.groups, np.array(kinds, int))
         self.pinned = np.zeros(count, bool)
         self.pinned[self.groups[np.concatenate([no_ids, *pinned])]] = True
 
@@ -113,7 +100,7 @@ class Units:
                     values[ids] = of_output
         return values
 
-    def needed(self, values: Values) -> Values:
+    def needed(self, values: Values) -> Mask:
         """Returns a mask of the groups that something depends on.
 
         Args:
@@ -130,7 +117,7 @@ class Units:
                 self._grow(keep, values)
         return keep
 
-    def _grow(self, keep: Values, values: Values) -> None:
+    def _grow(self, keep: Mask, values: Values) -> None:
         """Adds the groups that those which are kept depend on."""
         before = -1
         while before < (before := keep.sum()):

@@ -149,14 +149,6 @@ class ClassChildren(RoutedLayerRule):
         types = self.grid[-1]
         return self._of_children(np.arange(math.prod(self.grid)) % types)
 
-    def local_slices(self) -> list[Slice]:
-        if self.layer.share is not None or self.is_em:
-            return []
-        return self._of_children(np.arange(math.prod(self.grid)))
-
-    def units_of_children(self, units: Ids) -> Ids:
-        return np.tile(units, math.prod(self.grid) // len(units))
-
     def _votes(self, inputs: list[Values]) -> Mask:
         """Returns a mask of the children that vote, `[positions, children]`.
 

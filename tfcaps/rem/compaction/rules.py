@@ -197,15 +197,11 @@ class Depthwise(Tied):
 
 
 class EachUnit(Tied):
-    """A layer that treats each unit by itself, with a weight for each or none.
+    """A layer that treats each unit by itself, with or without weights."""
 
-    `changes` are settings that hold for any number of units.
-    """
-
-    def __init__(self, layer: Any, shape: Shape, **changes: Any):
+    def __init__(self, layer: Any, shape: Shape):
         super().__init__(layer)
         self.shape = shape
-        self.changes = changes
 
     def constants(self, inputs: list[Values]) -> list[Values]:
         values = inputs[0]
@@ -225,7 +221,8 @@ class EachUnit(Tied):
         ]
 
     def _settings(self, wanted: Mask) -> dict[str, Any]:
-        return self.changes
+        # A normalisation of as many groups as units, however many there are.
+        return {"groups": -1} if hasattr(self.layer, "groups") else {}
 
     def _call(self, inputs: Any) -> Any:
         return self.layer(inputs, training=False)
@@ -391,10 +388,6 @@ def _primary_matrix(layer: Any, shape: Shape) -> Rule:
     return WithActivations(layer, [poses, activations], "num_types")
 
 
-def _group_norm(layer: Any, shape: Shape) -> Rule:
-    return EachUnit(layer, shape, groups=-1)
-
-
 _Make = Callable[[Any, Shape], Rule]
 # When a rule holds for a layer, and the rule.
 _RULES: dict[type, tuple[Callable[[Any, Shape], bool], _Make]] = {
@@ -428,7 +421,7 @@ _RULES: dict[type, tuple[Callable[[Any, Shape], bool], _Make]] = {
     ),
     keras.layers.Dropout: (_always, EachUnit),
     keras.layers.ELU: (_always, EachUnit),
-    keras.layers.GroupNormalization: (_is_of_channels, _group_norm),
+    keras.layers.GroupNormalization: (_is_of_channels, EachUnit),
     keras.layers.Identity: (_always, EachUnit),
     keras.layers.LeakyReLU: (_always, EachUnit),
     keras.layers.ReLU: (_always, EachUnit),

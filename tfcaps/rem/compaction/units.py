@@ -63,18 +63,6 @@ class Rule:
         """Returns the weights that read each unit of the first input."""
         return []
 
-    def local_slices(self) -> list[Slice]:
-        """Returns the weights of units that concern this layer alone."""
-        return []
-
-    def units_of_children(self, units: Ids) -> Ids:
-        """Returns the unit of each child, which may be a local one too.
-
-        Args:
-            units: Numbers of the first input's units.
-        """
-        return units
-
     def tied_units(
         self, inputs: list[Ids], outputs: list[Ids]
     ) -> list[tuple[Ids, Ids]]:

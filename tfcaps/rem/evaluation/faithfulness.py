@@ -2,8 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,8 +21,8 @@ from tfcaps.ops import Tensor, length
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.couplings import taken_children
-from tfcaps.rem.parse.in_tree import in_tree
-from tfcaps.rem.parse.trees import Trees, connected_calls, iter_trees
+from tfcaps.rem.parse.trees import Trees, connected_calls
+from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result, lines_of, percent
 
 Array = NDArray[Any]
@@ -83,7 +82,6 @@ class Faithfulness(Result):
         silent_capsules: For each capsule layer, the share of capsules that are
             shorter than 0.01 for every image.
         samples: How many images were used.
-        layer: Name of the layer whose children were silenced.
         necessity_active: Necessity of as many active children that are not in
             the tree, drawn at random; of all of them where there are fewer. A
             child is active if its activation is more than a tenth of that of
@@ -104,7 +102,6 @@ class Faithfulness(Result):
     stability: float | None
     silent_capsules: dict[str, float]
     samples: int
-    layer: str
     necessity_active: dict[str, float]
     sufficiency_longest: dict[str, float]
 
@@ -218,7 +215,6 @@ def faithfulness(
     model: keras.Model,
     dataset: Any,
     *,
-    layer: str | None = None,
     samples: int = 2000,
     draws: int = 5,
     seed: int = 0,
@@ -229,9 +225,7 @@ def faithfulness(
 
     The tree of an image has the children whose coupling with the predicted
     class exceeds the uniform one, 1/J, or its rounded value if the model's
-    routing has levels. Couplings are those of the model as it is. With `layer`,
-    the tree continues downwards: a child belongs to it if its coupling with
-    some capsule of the tree exceeds that value.
+    routing has levels. Couplings are those of the model as it is.
 
     Silenced children get pose and activation 0 (`"zero"`), or their means over
     the images (`"mean"`), and the routed layers above run again. In an image
@@ -249,10 +243,6 @@ def faithfulness(
             to class lengths or poses. Decoders and inputs `labels` do not
             matter.
         dataset: As in `evaluate`; labels are not looked at.
-        layer: Name of the `ClassCaps` whose children are silenced, if not the
-            last one. Its capsules must be the children of the next `ClassCaps`,
-            and so on up to the last routed layer. Defaults to `None`, the last
-            routed layer.
         samples: Int. Measure at most this many images, the first ones, so
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
@@ -266,8 +256,7 @@ def faithfulness(
 
     Raises:
         ValueError: If the model has no routed layer or makes no class capsules,
-            `layer` is none of its layers, the data set is empty, or a number is
-            below 1.
+            the data set is empty, or a number is below 1.
 
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429 (sufficiency,
@@ -280,24 +269,22 @@ def faithfulness(
             raise ValueError(
                 f"`{name}` must be at least 1. Received: {name}={number}."
             )
-    silencer = Silencer(model, layer)
+    silencer = Silencer(model)
     images = _first_images(dataset, silencer.model, samples, batch_size)
     few = _evenly(len(images), _SHIFTED)
     moved = [_shifted(images[few], *by) for by in _SHIFTS if images.ndim == 4]
-    traced = _traced(
-        silencer,
-        (
-            array[start : start + batch_size]
-            for array in (images, *moved)
-            for start in range(0, len(array), batch_size)
-        ),
+    batches = (
+        array[start : start + batch_size]
+        for array in (images, *moved)
+        for start in range(0, len(array), batch_size)
     )
-    of_moved = traced.inside[len(images) :]
-    traced = _Traced(*(array[: len(images)] for array in traced))
-    inside = traced.inside
+    trees = trees_of(silencer.model, batches, couplings=False)
+    of_moved, trees = trees.in_tree[len(images) :], trees[: len(images)]
+    inside = trees.in_tree
+    before = of_class(trees.lengths, trees.predicted)
     every, some = np.arange(len(images)), _evenly(len(images), _CONTROLS)
     drawn = np.repeat(some, draws)
-    random, other, longest = _other_children(traced, some, draws, seed)
+    random, other, longest = _other_children(trees, some, draws, seed)
     taken = silencer.taken(images, batch_size)
     # Means in float64, whose result no batch size changes.
     means = [x.mean(axis=0, dtype="float64").astype("float32") for x in taken]
@@ -314,9 +301,9 @@ def faithfulness(
             children = [x[rows[part]] for x in taken]
             parts.append(silencer.silence(children, silenced[part], values))
             bar.add(len(parts[-1]))
-        lengths, classes = np.concatenate(parts), traced.classes[rows]
+        lengths, classes = np.concatenate(parts), trees.predicted[rows]
         same = lengths.argmax(axis=-1) == classes
-        gone = lost(lengths, classes, traced.lengths[rows])
+        gone = lost(lengths, classes, before[rows])
         return float(np.mean(same)), float(np.mean(gone))
 
     shares: dict[str, dict[str, float]] = collections.defaultdict(dict)
@@ -336,11 +323,10 @@ def faithfulness(
         **shares,
         size=float(np.mean(inside)),
         empty_trees=float(np.mean(~np.any(inside, axis=-1))),
-        class_share=class_share(traced.towards, traced.classes),
+        class_share=class_share(trees.towards, trees.predicted),
         stability=stability,
         silent_capsules=_silent_capsules(silencer.model, images, batch_size),
         samples=len(images),
-        layer=silencer.layer.name,
     )
 
 
@@ -405,58 +391,39 @@ def tree_lengths(
 class Silencer:
     """Runs a network once up to the children, and routes these repeatedly.
 
-    It shares the layers, and so the weights, of the model. The children are
-    those of one routed layer. The inputs of this layer are called `taken`, a
-    list of arrays: poses, activations if they are an input, and other tensors
-    that the layers above take from below.
+    It shares the layers, and so the weights, of the model. The inputs of the
+    last routed layer are called `taken`, a list of arrays: poses, activations
+    if they are an input, and other tensors that are taken from below.
 
     Args:
         model: As in `capsule_outputs`.
-        layer: Name of the `ClassCaps` whose children are silenced. Defaults to
-            the last routed layer.
 
     Attributes:
-        layer: The layer whose children are silenced.
-        depth: Int. How many fully connected layers are above it.
         model: The network from images to lengths.
-        num_children: Int, `i`.
         most_rows: Int. Rows that may be routed in a step.
 
     Raises:
-        ValueError: If the model has no routed layer, its last one makes no
-            class capsules, or no chain of `ClassCaps` leads from `layer` to it.
+        ValueError: If the model has no routed layer, or its last one makes no
+            class capsules.
     """
 
-    def __init__(self, model: keras.Model, layer: str | None = None):
+    def __init__(self, model: keras.Model):
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
         check_weights(self.model.weights)
-        _, calls = connected_calls(self.model, last_routed_layer(self.model))
-        names = [call.layer.name for call in calls]
-        name = names[-1] if layer is None else layer
-        if name not in names:
-            raise ValueError(
-                "`layer` must be the last routed layer, or a `tfcaps.layers."
-                "ClassCaps` whose capsules are directly the children of the "
-                f"next one, up to the last: one of {names}. Received: "
-                f"layer={name!r}."
-            )
-        self.depth = len(names) - 1 - names.index(name)
-        call = calls[names.index(name)]
-        self.layer = call.layer
-        self._below, above = cut(self.model, self.layer)
+        layer = last_routed_layer(self.model)
+        _, (*_, call) = connected_calls(self.model, layer)
+        self._below, above = cut(self.model, layer)
         self._has_activations = call.activations is not None
         self._shape = tuple(above.inputs[0].shape)
-        self.num_children, parents = map(int, call.couplings.shape[1:])
+        children, parents = map(int, call.couplings.shape[1:])
         # One more child, which is never silenced: see `taken_children`.
-        self._taken_children = taken_children(
-            self.layer, self._shape, self.num_children
-        )
+        self._taken_children = taken_children(layer, self._shape, children)
         lengths = above.outputs[0]
         if len(lengths.shape) != 2:
             lengths = Length(dtype="float32")(lengths)
         self._lengths = keras.Model(above.inputs, lengths)
-        numbers = self.num_children * parents * int(call.poses.shape[-1])
+        numbers = children * parents * int(call.poses.shape[-1])
         self.most_rows = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
 
     def taken(self, images: Array, batch_size: int) -> list[Array]:
@@ -525,46 +492,8 @@ def _evenly(count: int, most: int) -> Array:
     return np.arange(min(count, most)) * count // min(count, most)
 
 
-class _Traced(NamedTuple):
-    """The trees of images, down to the children of a layer.
-
-    Attributes:
-        classes: Predicted classes, `[n]`.
-        lengths: Lengths of these classes, `[n]`.
-        towards: The couplings that count, `[n, i]`: those of the children
-            towards the predicted class, or, with routed layers in between, the
-            largest towards a capsule that is in the tree.
-        inside: Which children are in the tree, bool `[n, i]`.
-        active: How active the children are, `[n, i]`.
-    """
-
-    classes: Array
-    lengths: Array
-    towards: Array
-    inside: Array
-    active: Array
-
-
-def _traced(silencer: Silencer, batches: Iterable[Array]) -> _Traced:
-    """Follows couplings above the uniform one down from the class."""
-    parts = []
-    for trees in iter_trees(silencer.model, batches, couplings=False):
-        towards, inside = trees.towards, trees.in_tree
-        active = trees.activations
-        layers = zip(trees.hidden, trees.thresholds[:-1], strict=True)
-        for (below, links), least in [*layers][::-1][: silencer.depth]:
-            # Couplings may be negative; those to other capsules do not count.
-            to_tree = np.where(inside[:, None], links, -np.inf).max(axis=-1)
-            inside = in_tree(to_tree, least)
-            towards = np.where(np.isfinite(to_tree), to_tree, 0.0)
-            active = below
-        lengths = of_class(trees.lengths, trees.predicted)
-        parts.append((trees.predicted, lengths, towards, inside, active))
-    return _Traced(*map(np.concatenate, zip(*parts, strict=True)))
-
-
 def _other_children(
-    traced: _Traced, some: Array, draws: int, seed: int
+    trees: Trees, some: Array, draws: int, seed: int
 ) -> tuple[Array, Array, Array]:
     """Returns as many other children of some images as are in the tree.
 
@@ -573,25 +502,21 @@ def _other_children(
         children that are not in the tree, or all of them where there are
         fewer; and the most active ones, `[some, i]`.
     """
-    count, children = traced.inside.shape
-    inside, active = traced.inside[some], traced.active[some]
+    count, children = trees.in_tree.shape
+    inside, active = trees.in_tree[some], trees.activations[some]
     sizes = np.sum(inside, axis=-1)[:, None]
     # They are drawn among those that pruning has left an influence. To
     # silence others changes nothing, and any tree would look necessary.
     scores = np.random.default_rng(seed).random((count, draws, children))
-    scores += ~traced.active.any(axis=0)
+    scores += ~trees.activations.any(axis=0)
     random = _places(scores[some]) < sizes[:, None]
     least = _ACTIVE * active.max(axis=-1, keepdims=True)
     others = ((active > least) & ~inside)[:, None]
-    shape = len(some), draws, children
-    scores = np.random.default_rng(seed).random(shape)
+    scores = np.random.default_rng(seed).random(random.shape)
     other = (_places(scores + ~others) < sizes[:, None]) & others
     longest = _places(-np.round(active, _DECIMALS)) < sizes
-    return (
-        random.reshape(-1, children),
-        other.reshape(-1, children),
-        longest,
-    )
+    random, other = (x.reshape(-1, children) for x in (random, other))
+    return random, other, longest
 
 
 def _silent_capsules(

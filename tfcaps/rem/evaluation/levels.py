@@ -62,11 +62,6 @@ class LevelSearch(Result):
             "levels  accuracy %  entropy (bits)  keys  off uniform %  "
             "empty trees %"
         ]
-        of_types = any(
-            row["type_entropy_bits"] is not None for row in self.rows
-        )
-        if of_types:
-            lines[0] += "  entropy of types"
         for row in self.rows:
             zero = ", ".join(row["zero_layers"])
             lines.append(
@@ -74,7 +69,6 @@ class LevelSearch(Result):
                 f"  {row['entropy_bits']:>14.2f}  {row['median_keys']:>4g}"
                 f"  {100 * row['nonuniform_share']:>13.1f}"
                 f"  {100 * row['empty_trees']:>13.1f}"
-                + (f"  {row['type_entropy_bits']:>16.2f}" if of_types else "")
                 + (f"  all couplings zero: {zero}" if zero else "")
             )
         found = f"{self.levels} levels keep"

@@ -620,15 +620,8 @@ def _lie_on(masks: Array, image: Array, places: Array) -> Array:
 def mutual_information(table: ArrayLike) -> float:
     """Returns the normalised mutual information of rows and columns.
 
-    That is the mutual information over the mean of both entropies, the
-    "arithmetic" one of scikit-learn's `normalized_mutual_info_score`; 1 where
-    neither rows nor columns differ.
-
-    Args:
-        table: How many things are of a row and a column, `[rows, columns]`.
-
-    Returns:
-        Float in [0, 1].
+    That is the mutual information over the mean of both entropies, as in
+    scikit-learn; 1 where neither rows nor columns of the table differ.
 
     References:
         - Strehl, Ghosh, 2002, "Cluster ensembles"

@@ -83,24 +83,6 @@ class CouplingDictionary:
         for key, j in zip(keys, classes.tolist(), strict=True):
             self._counters[j][key.tobytes()] += 1
 
-    def merge(self, other: "CouplingDictionary") -> None:
-        """Adds all samples of another dictionary.
-
-        Raises:
-            ValueError: If the two differ in classes or in the length of keys.
-        """
-        lengths = {self._key_length, other._key_length} - {None}
-        if self.num_classes != other.num_classes or len(lengths) > 1:
-            raise ValueError(
-                "Only dictionaries with the same number of classes and the "
-                "same key length can be merged. Received: "
-                f"{self.num_classes} and {other.num_classes} classes, "
-                f"{self._key_length} and {other._key_length} codes in a key."
-            )
-        self._key_length = self._key_length or other._key_length
-        for mine, theirs in zip(self._counters, other._counters, strict=True):
-            mine.update(theirs)
-
     @property
     def key_length(self) -> int:
         """Codes in a key, one for each child; 0 before the first sample."""

@@ -1,18 +1,21 @@
 """Finds the part of an image that each child of the class capsules sees."""
 
 import dataclasses
+import functools
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.graphs import encoder, last_routed_layer
+from tfcaps.graphs import calls_of, encoder, functional, last_routed_layer
 from tfcaps.layers import ClassCaps, CompactCaps
-from tfcaps.rem.parse.fields import Fields, follow, merged, sees_all
+from tfcaps.routing import EMRouting
 
 Array = NDArray[Any]
+Shape = Sequence[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +40,6 @@ class ReceptiveFields:
         boxes: First row and column, and those after the last, of what each
             child sees of the image, `[i, 4]`, ints. A child that sees nothing
             has a box without pixels.
-        child_centres: Row and column of the middle of each child's field,
-            `[i, 2]`; those of `centres` where there is a grid.
         unknown: Names of layers between the image and the children whose fields
             are not known. They are taken to see all of their input.
     """
@@ -48,20 +49,17 @@ class ReceptiveFields:
     centres: Array
     size: tuple[int, int]
     boxes: NDArray[np.int64]
-    child_centres: Array
     unknown: tuple[str, ...]
 
     @property
-    def exact(self) -> bool:
-        """Whether all layers are known."""
-        return not self.unknown
+    def child_centres(self) -> Array:
+        """Row and column of the middle of each child's field, `[i, 2]`.
 
-    @property
-    def coverage(self) -> float:
-        """Share of the image that a child sees, the mean over children."""
-        sides = self.boxes[:, 2:] - self.boxes[:, :2]
-        pixels = np.mean(np.prod(sides, axis=1))
-        return float(pixels / math.prod(self.image_shape))
+        Those of `centres` where there is a grid.
+        """
+        if self.grid[:2] == (1, 1):
+            return (self.boxes[:, :2] + self.boxes[:, 2:] - 1) / 2
+        return np.repeat(self.centres.reshape(-1, 2), self.grid[2], axis=0)
 
     @property
     def is_local(self) -> bool:
@@ -83,12 +81,12 @@ class ReceptiveFields:
         ]
         boxes = np.concatenate(edges, axis=1).astype(np.int64)
         boxes = np.repeat(boxes, self.grid[2], axis=0)
-        size = (boxes[:, 2:] - boxes[:, :2]).max(axis=0)
+        middles = (boxes[:, :2] + boxes[:, 2:] - 1) / 2
         return dataclasses.replace(
             self,
-            size=(int(size[0]), int(size[1])),
+            size=_largest(boxes),
             boxes=boxes,
-            child_centres=(boxes[:, :2] + boxes[:, 2:] - 1) / 2,
+            centres=middles.reshape(*self.grid, 2)[:, :, 0],
         )
 
     def position(self, child: int) -> tuple[int, int, int]:
@@ -145,61 +143,409 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
             f"{model.name!r} must take images [batch, rows, columns, channels] "
             f"of a known size. Received: an input of shape {(None, *shape)}."
         )
-    _, inputs, unknown = follow(model, layer=layer)
-    fields = merged(inputs, inputs[0].shape)
+    _, inputs, unknown = _follow(model, layer=layer)
+    fields = _merged(inputs, inputs[0].shape)
     arranged = layer.children_shape((None, *fields.shape))
     grid = arranged if len(arranged) == 3 else (1, 1, arranged[0])
-    bounds = _of_children(layer, fields, fields.bounds, arranged)
-    middles = _of_children(layer, fields, fields.centres, arranged)
+    bounds = _of_children(layer, fields, arranged)
     boxes = np.concatenate([bounds[:, :2], 1 - bounds[:, 2:]], axis=1)
     boxes[~np.isfinite(boxes).all(axis=1)] = 0
-    centres = middles.reshape(*grid, 2).mean(axis=2)
-    many = np.array(grid[:2]) > 1
-    if len(arranged) == 1 or np.any(many & (fields.steps == 0)):
-        centres = _spread(grid, shape[:2])
-    if len(arranged) == 3:
-        middles = np.repeat(centres.reshape(-1, 2), grid[2], axis=0)
-    sides = (boxes[:, 2:] - boxes[:, :2]).max(axis=0)
+    start, step = fields.start, fields.step
+    if np.any(step == 0):
+        # Nothing is known of places: the middles of equal parts of the image.
+        step = np.array(shape[:2]) / grid[:2]
+        start = (step - 1) / 2
     return ReceptiveFields(
         image_shape=shape[:2],
         grid=grid,
-        centres=centres,
-        size=(int(sides[0]), int(sides[1])),
+        centres=start + step * np.moveaxis(np.indices(grid[:2]), 0, -1),
+        size=_largest(boxes),
         boxes=boxes.astype(np.int64),
-        child_centres=middles,
         unknown=tuple(dict.fromkeys(unknown)),
     )
 
 
+def _largest(boxes: Array) -> tuple[int, int]:
+    """Returns the rows and columns of the largest box."""
+    rows, columns = (boxes[:, 2:] - boxes[:, :2]).max(axis=0)
+    return int(rows), int(columns)
+
+
 def _of_children(
-    layer: ClassCaps, fields: Fields, values: Array, grid: tuple[int, ...]
+    layer: ClassCaps, fields: "Fields", grid: tuple[int, ...]
 ) -> Array:
-    """Returns values of the places of a layer's input for each of its children.
+    """Returns the bounds of the fields of a layer's children, `[i, 4]`.
 
     Args:
         layer: The layer.
         fields: The fields of its input.
-        values: Their bounds or centres, `[*places, k]`.
         grid: How the children are arranged, `(i,)` or `(h, w, t)`.
     """
-    last = values.shape[-1]
     if len(grid) == 3:
-        values = np.broadcast_to(values, (*grid[:2], last)).reshape(-1, last)
-        return np.repeat(values, grid[2], axis=0)
-    values = np.broadcast_to(values, (fields.shape[0], last))
+        bounds = np.broadcast_to(fields.bounds, (*grid[:2], 4))
+        return np.repeat(bounds.reshape(-1, 4), grid[2], axis=0)
+    bounds = np.broadcast_to(fields.bounds, (fields.shape[0], 4))
     if not isinstance(layer, CompactCaps):
-        return values
-    whole = sees_all([fields], grid, places=False)
-    every = whole.bounds if last == 4 else whole.centres
-    every = np.tile(every, (*grid, 1))
-    every[list(layer.origins)] = values[list(layer.sources)]
+        return bounds
+    every = np.tile(_sees_all([fields], grid, places=False).bounds, (*grid, 1))
+    every[list(layer.origins)] = bounds[list(layer.sources)]
     return every
 
 
-def _spread(grid: tuple[int, ...], image_shape: tuple[int, int]) -> Array:
-    """Returns the middles of equal parts of an image, `[h, w, 2]`."""
-    places = [
-        (np.arange(count) + 0.5) * side / count - 0.5
-        for count, side in zip(grid[:2], image_shape, strict=True)
+class Fields(NamedTuple):
+    """The box of pixels that each place of a tensor depends on.
+
+    Places are the first axes of the tensor: rows and columns of a map, the
+    capsules of a list, or none, where all elements depend on the same. What is
+    at one place counts as one.
+
+    Attributes:
+        shape: Shape of the tensor, without the batch.
+        bounds: First row and column, and the negative of the last ones,
+            `[*places, 4]`; the smaller, the larger the box. Those of a place
+            that no pixel reaches are infinite.
+        start: Row and column of the middle of the first box of a map, as if
+            there were pixels beyond the border of the image too, `[2]`.
+        step: How far the next ones are, `[2]`; 0 where there is no map.
+    """
+
+    shape: tuple[int, ...]
+    bounds: Array
+    start: Array
+    step: Array
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The sizes of the axes that are places."""
+        return self.bounds.shape[:-1]
+
+    def gathered(
+        self, axis: int, taps: Array, first: float, step: float
+    ) -> "Fields":
+        """Returns the fields of what sees some rows or columns of a map each.
+
+        Args:
+            axis: Int. 0 for rows, 1 for columns.
+            taps: What each of the new rows sees, `[new, taps]`; numbers beyond
+                the map are padding, which sees nothing.
+            first: Where the first new one lies on the axis, a fraction between
+                two rows.
+            step: How far they lie from each other.
+        """
+        if not self.places:
+            return self
+        last, along = self.places[axis] - 1, np.arange(2) == axis
+        beyond = (taps < 0) | (taps > last)
+        beyond = beyond.reshape(*taps.shape, *[1] * (2 - axis))
+        seen = self.bounds.take(taps.clip(0, last), axis)
+        return self._replace(
+            bounds=np.where(beyond, np.inf, seen).min(axis + 1),
+            start=self.start + along * first * self.step,
+            step=self.step * np.where(along, step, 1.0),
+        )
+
+    def windows(
+        self,
+        kernel: Any,
+        strides: Any = 1,
+        padding: str = "same",
+        dilation: Any = 1,
+    ) -> "Fields":
+        """Returns the fields of what sees windows of a map."""
+        fields = self
+        for axis in range(len(self.places)):
+            size, stride, rate = (
+                n if isinstance(n, int) else n[axis]
+                for n in (kernel, strides, dilation)
+            )
+            side, extent = self.places[axis], (size - 1) * rate + 1
+            count, before = (side - extent) // stride + 1, 0
+            if padding == "same":
+                count = -(-side // stride)
+                before = max((count - 1) * stride + extent - side, 0) // 2
+            starts = np.arange(count) * stride - before
+            taps = starts[:, np.newaxis] + rate * np.arange(size)
+            first = (extent - 1) / 2 - before
+            fields = fields.gathered(axis, taps, first, stride)
+        return fields
+
+
+# From a layer, the fields of its inputs, and the shape of its output without
+# the batch, to the fields of that; `None` if it is a case that is not known.
+_Rule = Callable[[Any, list[Fields], Shape], Fields | None]
+
+
+def _follow(
+    model: keras.Model, images: Fields | None = None, layer: Any = None
+) -> tuple[Fields, list[Fields], list[str]]:
+    """Follows fields through a model, call by call.
+
+    Args:
+        model: A functional model.
+        images: The fields of its first input. Defaults to those of an image,
+            each pixel of which sees itself.
+        layer: One of its layers.
+
+    Returns:
+        The fields of the model's first output, those of the inputs of `layer`,
+        and the names of layers that are not known.
+    """
+    copy, calls = calls_of(model)
+    pixels = copy.inputs[0]
+    known = {id(pixels): images or _of_pixels(*pixels.shape[1:])}
+    children: list[Fields] = []
+    unknown: list[str] = []
+    for call in calls:
+        inputs = [known[id(x)] for x in call.inputs if id(x) in known]
+        if call.layer is layer:
+            children = inputs
+        for tensor in call.outputs:
+            shape = tuple(tensor.shape[1:])
+            known[id(tensor)] = _after(call.layer, inputs, shape, unknown)
+    return known[id(copy.outputs[0])], children, unknown
+
+
+def _sees_all(
+    inputs: Sequence[Fields], shape: Shape, *, places: bool = True
+) -> Fields:
+    """Returns the fields of a tensor whose elements see all of the inputs.
+
+    Args:
+        inputs: Fields of the inputs.
+        shape: Shape of the tensor.
+        places: Bool. Where the first input has the same places, these keep
+            their centres. Defaults to `True`.
+    """
+    first, axes = inputs[0], len(inputs[0].places)
+    ends = [fields.bounds.reshape(-1, 4).min(axis=0) for fields in inputs]
+    bounds = np.min(ends, axis=0)
+    if places and len(shape) > axes and tuple(shape[:axes]) == first.places:
+        bounds = np.broadcast_to(bounds, first.bounds.shape)
+        return first._replace(shape=tuple(shape), bounds=bounds)
+    return _of_bounds(shape, bounds)
+
+
+def _merged(inputs: Sequence[Fields], shape: Shape) -> Fields:
+    """Returns the union of fields at the same places.
+
+    Centres are the mean of those that have places. A gate of the whole map, as
+    in squeeze and excitation, has none, and moves none.
+    """
+    bounds = functools.reduce(np.minimum, [part.bounds for part in inputs])
+    placed = [part for part in inputs if part.step.any()] or inputs
+    start, step = (
+        np.mean([getattr(part, name) for part in placed], axis=0)
+        for name in ("start", "step")
+    )
+    return Fields(tuple(shape), bounds, start, step)
+
+
+def _of_bounds(shape: Shape, bounds: Array) -> Fields:
+    """Returns the fields of a tensor that is no map."""
+    return Fields(tuple(shape), bounds, np.zeros(2), np.zeros(2))
+
+
+def _of_pixels(rows: int, columns: int, channels: int) -> Fields:
+    places = np.moveaxis(np.indices((rows, columns), float), 0, -1)
+    bounds = np.concatenate([places, -places], axis=-1)
+    return Fields((rows, columns, channels), bounds, np.zeros(2), np.ones(2))
+
+
+def _after(
+    layer: Any,
+    inputs: list[Fields],
+    shape: tuple[int, ...],
+    unknown: list[str],
+) -> Fields:
+    """Returns the fields of a layer's output; notes a name if not known."""
+    fields = None
+    if None not in (*shape, *(n for part in inputs for n in part.shape)):
+        parts = getattr(layer, "equivalent_layers", [layer])
+        if len(inputs) == 1 and (parts != [layer] or _is_graph(layer)):
+            fields = _inside(parts, inputs[0], unknown)
+        else:
+            fields = _by_rule(layer, inputs, shape)
+    if fields is None or fields.places != shape[: len(fields.places)]:
+        unknown.append(layer.name)
+        return _sees_all(inputs, shape)
+    return fields._replace(shape=shape)
+
+
+def _inside(parts: list[Any], fields: Fields, unknown: list[str]) -> Fields:
+    """Returns the fields after layers, one of which may be a whole model."""
+    for part in parts:
+        if _is_graph(part):
+            fields, _, names = _follow(functional(part), fields)
+            unknown += names
+        else:
+            shape = part.compute_output_shape((None, *fields.shape))[1:]
+            after = _by_rule(part, [fields], shape)
+            fields = after or _sees_all([fields], shape)
+            fields = fields._replace(shape=shape)
+    return fields
+
+
+def _is_graph(layer: Any) -> bool:
+    """Tells whether a layer is a model whose layers can be followed."""
+    known = isinstance(layer, keras.Model) and getattr(layer, "inputs", None)
+    return bool(known) and len(layer.outputs) == 1
+
+
+def _by_rule(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
+    """Returns the fields of a layer's output, `None` of unknown layers.
+
+    Args:
+        layer: A layer, or an operation of `keras.ops`.
+        inputs: Fields of its inputs.
+        shape: Shape of its output without the batch.
+    """
+    if getattr(layer, "data_format", None) == "channels_first":
+        return None
+    for kind in type(layer).__mro__:
+        if kind.__module__.startswith(("keras.", "tfcaps.")):
+            if kind.__name__ in _RULES:
+                return _RULES[kind.__name__](layer, inputs, shape)
+    return None
+
+
+def _merge(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
+    same = all(len(fields.shape) == len(shape) for fields in inputs)
+    return _merged(inputs, shape) if same else None
+
+
+def _slid(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
+    """Layers of windows; those of capsules may take poses and activations."""
+    fields = _merged(inputs, shape)
+    if len(fields.places) == 1 or layer.padding not in ("valid", "same"):
+        return None
+    kernel = getattr(layer, "kernel_size", None) or layer.pool_size
+    strides = getattr(layer, "strides", 1)
+    dilation = getattr(layer, "dilation_rate", 1)
+    return fields.windows(kernel, strides, layer.padding, dilation)
+
+
+def _conv_caps(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
+    fields = _slid(layer, inputs, shape)
+    if fields is None or not isinstance(layer.routing, EMRouting):
+        return fields
+    # The parents of all windows that hold a child compete for it, so that each
+    # further iteration looks at the windows that share a child with this one.
+    reach = [
+        2 * ((size - 1) // stride) + 1
+        for size, stride in zip(layer.kernel_size, layer.strides, strict=True)
     ]
-    return np.stack(np.meshgrid(*places, indexing="ij"), axis=-1)
+    for _ in range(layer.routing.iterations - 1):
+        fields = fields.windows(reach)
+    return fields
+
+
+def _conv_caps_3d(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
+    # Parents at all positions compete for a child.
+    slid = _slid(layer, inputs, shape)
+    return _sees_all(inputs if slid is None else [slid], shape)
+
+
+def _mixed(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
+    """Layers whose elements along one or more axes depend on each other."""
+    axes, (fields,) = np.ravel(getattr(layer, "axis", -1)), inputs
+    first = min(axes % (len(fields.shape) + 1)) - 1
+    is_place = first < len(fields.places)
+    return _sees_all(inputs, shape, places=False) if is_place else fields
+
+
+def _concatenate(
+    layer: Any, inputs: list[Fields], shape: Shape
+) -> Fields | None:
+    axis = layer.axis % (len(shape) + 1) - 1
+    places = [len(fields.places) for fields in inputs]
+    if axis >= max(places):
+        return _merged(inputs, shape)
+    if axis or max(places) > 1:
+        return None
+    lists = [
+        np.broadcast_to(part.bounds, (part.shape[0], 4)) for part in inputs
+    ]
+    return _of_bounds(shape, np.concatenate(lists))
+
+
+def _reshape(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
+    (fields,) = inputs
+    axes = len(fields.places)
+    if fields.places == tuple(shape[:axes]):
+        return fields
+    # A list, if each of its rows is at one place.
+    each = math.prod(fields.shape[axes:])
+    if each % math.prod(shape[1:]):
+        return None
+    rows = np.arange(shape[0]) * math.prod(shape[1:]) // each
+    return _of_bounds(shape, fields.bounds.reshape(-1, 4)[rows])
+
+
+def _shifted(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
+    """Padding and cropping."""
+    (fields,) = inputs
+    if len(fields.places) == 1:
+        return None
+    cropped = getattr(layer, "cropping", None)
+    for axis in (0, 1):
+        before = cropped[axis][0] if cropped else -layer.padding[axis][0]
+        taps = np.arange(shape[axis])[:, np.newaxis] + before
+        fields = fields.gathered(axis, taps, before, 1.0)
+    return fields
+
+
+def _resized(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
+    """Up-sampling and resizing."""
+    (fields,) = inputs
+    how = layer.interpolation
+    if how not in ("nearest", "bilinear") or len(fields.places) == 1:
+        return None
+    more = "antialias crop_to_aspect_ratio pad_to_aspect_ratio".split()
+    if any(getattr(layer, name, False) for name in more):
+        return None
+    for axis, old in enumerate(fields.places):
+        new = shape[axis]
+        positions = (np.arange(new) + 0.5) * old / new - 0.5
+        below = np.floor(positions + (0.5 if how == "nearest" else 0.0))
+        above = np.ceil(positions) if how == "bilinear" else below
+        taps = np.stack([below, above], axis=-1).clip(0, old - 1).astype(int)
+        fields = fields.gathered(axis, taps, positions[0], old / new)
+    return fields
+
+
+# Rules by the names of layers and of operations.
+_RULES: dict[str, _Rule] = {
+    name: rule
+    for rule, names in {
+        lambda layer, inputs, shape: inputs[
+            0
+        ]: "Activation ActivityRegularization AlphaDropout "
+        "BatchNormalization Dropout ELU GaussianDropout GaussianNoise Identity "
+        "LeakyReLU Normalization PReLU RandomBrightness RandomContrast "
+        "RandomFlip RandomRotation RandomTranslation RandomZoom ReLU Rescaling "
+        "SpatialDropout2D Abs Cast Negative Relu Sigmoid Sqrt Square",
+        _mixed: "Dense LayerNormalization Length RMSNormalization Softmax "
+        "Squash UnitNormalization",
+        _merge: "Add Average Divide Maximum Minimum Multiply Subtract",
+        _slid: "AveragePooling2D AveragePooling3D Conv2D Conv3D "
+        "DepthwiseConv2D MaxPooling2D MaxPooling3D PrimaryCaps "
+        "PrimaryMatrixCaps SeparableConv2D",
+        lambda layer, inputs, shape: _sees_all(inputs, shape): (
+            "GroupNormalization"
+        ),
+        lambda layer, inputs, shape: _sees_all(inputs, shape, places=False): (
+            "ClassCaps GlobalAveragePooling2D GlobalMaxPooling2D"
+        ),
+        _shifted: "Cropping2D Cropping3D ZeroPadding2D ZeroPadding3D",
+        _resized: "Resizing UpSampling2D",
+        _reshape: "Flatten Reshape",
+        _concatenate: "Concatenate",
+        _conv_caps: "ConvCaps",
+        _conv_caps_3d: "ConvCaps3D",
+        # Of all only one part stays.
+        lambda layer, inputs, shape: inputs[0].windows(layer.window): (
+            "PartCaps"
+        ),
+    }.items()
+    for name in names.split()
+}

@@ -17,7 +17,6 @@ from tfcaps.graphs import encoder
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.labels import class_of_each, rightly_told
 from tfcaps.rem.pruning.masks import (
-    DEFAULT_TARGETS,
     magnitude_threshold,
     target_variables,
 )
@@ -33,7 +32,6 @@ def prune_iteratively(
     model: keras.Model,
     validation_data: Any,
     *,
-    targets: str | Sequence[str] = DEFAULT_TARGETS,
     tolerance: float = 0.0,
     max_searches: int | None = None,
     min_accuracy: float = 0.0,
@@ -53,7 +51,6 @@ def prune_iteratively(
         model: A built `keras.Model`. It is changed in place.
         validation_data: Images and labels as in `tfcaps.rem.evaluate`, which
             are not trained on.
-        targets: Groups of weights, as in `prune_low_magnitude`.
         tolerance: Float. The loss may grow by this share. Defaults to `0.0`.
         max_searches: Int. Most passes over the validation data in one epoch;
             without it about 35. Twelve find nearly the same threshold. Defaults
@@ -91,49 +88,33 @@ def prune_iteratively(
             "`max_sparsity` must be at least 0 and less than 1. Received: "
             f"max_sparsity={max_sparsity}."
         )
-    return begin(
-        model,
-        _LossGuarded(
-            model,
-            targets,
-            validation_data,
-            batch_size,
-            tolerance=tolerance,
-            max_searches=max_searches,
-            min_accuracy=min_accuracy,
-            max_sparsity=max_sparsity,
-        ),
-    )
+    network = encoder(model)
+    batches, _ = labelled_batches(validation_data, batch_size, network)
+    data = [(x, np.asarray(y)) for x, y in batches if len(x)]
+    if not data:
+        raise ValueError(NO_SAMPLES)
+    for _, labels in data:  # a mistake is answered before training
+        lengths = np.zeros((len(labels), network.output.shape[1]))
+        class_of_each(labels, lengths.shape[1], lengths)
+    pruning = _LossGuarded(target_variables(model.trainable_variables))
+    pruning.encoder, pruning.data = network, data
+    pruning.tolerance, pruning.max_searches = tolerance, max_searches
+    pruning.min_accuracy, pruning.max_sparsity = min_accuracy, max_sparsity
+    return begin(model, pruning)
 
 
 class _LossGuarded(Pruning):
-    """Prunes what the validation loss does not need, after each epoch."""
+    """Prunes what the validation loss does not need, after each epoch.
 
-    def __init__(
-        self,
-        model: keras.Model,
-        targets: str | Sequence[str],
-        data: Any,
-        batch_size: int,
-        *,
-        tolerance: float,
-        max_searches: int | None,
-        min_accuracy: float,
-        max_sparsity: float | None,
-    ):
-        super().__init__(target_variables(model.trainable_variables, targets))
-        self.tolerance = tolerance
-        self.max_searches = max_searches
-        self.min_accuracy = min_accuracy
-        self.max_sparsity = max_sparsity
-        self._encoder = encoder(model)
-        batches, _ = labelled_batches(data, batch_size, self._encoder)
-        self.data = [(x, np.asarray(y)) for x, y in batches if len(x)]
-        if not self.data:
-            raise ValueError(NO_SAMPLES)
-        classes = int(self._encoder.output.shape[1])
-        for _, labels in self.data:  # a mistake is answered before training
-            class_of_each(labels, classes, np.zeros((len(labels), classes)))
+    Attributes are the arguments of `prune_iteratively`.
+    """
+
+    encoder: keras.Model
+    data: Sequence[tuple[Any, Any]]
+    tolerance: float
+    max_searches: int | None
+    min_accuracy: float
+    max_sparsity: float | None
 
     def end_epoch(self, model: keras.Model) -> None:
         weights = self.weights(model)
@@ -170,7 +151,7 @@ class _LossGuarded(Pruning):
         total, count = 0.0, 0
         right = []
         for images, labels in self.data:
-            lengths = self._encoder.predict_on_batch(images)
+            lengths = self.encoder.predict_on_batch(images)
             value = ops.convert_to_numpy(ops.mean(loss(labels, lengths)))
             total += float(value) * len(labels)
             count += len(labels)

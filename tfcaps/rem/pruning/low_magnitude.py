@@ -9,7 +9,6 @@ from typing import Any
 import keras
 
 from tfcaps.rem.pruning.masks import (
-    DEFAULT_TARGETS,
     check_scope,
     magnitude_masks,
     target_variables,
@@ -21,12 +20,12 @@ def prune_low_magnitude(
     model: keras.Model,
     pruning_schedule: Schedule,
     *,
-    targets: str | Sequence[str] = DEFAULT_TARGETS,
     scope: str = "tensor",
 ) -> keras.Model:
     """Prepares a model for pruning during `fit`.
 
-    Train with the callback `UpdatePruningStep()`, which rewrites the masks when
+    Kernels and transformations are pruned, biases never. Train with the
+    callback `UpdatePruningStep()`, which rewrites the masks when
     the schedule says so; then call `strip_pruning`. The masks start with ones
     and live in the optimiser: compile the model before or after this call, and
     before restoring a checkpoint that was written during pruning.
@@ -37,8 +36,6 @@ def prune_low_magnitude(
             `keras.optimizers.schedules` object, or any function from the step
             (counted from 1) to the sparsity. One that does not decide when to
             prune, as tfmot's do, is followed at every step.
-        targets: `"transformations"`, `"kernels"`, or several of these groups.
-            Biases are never pruned. Defaults to both.
         scope: `"tensor"` prunes the same share of each weight, `"global"`
             compares magnitudes across weights. Defaults to `"tensor"`.
 
@@ -53,7 +50,7 @@ def prune_low_magnitude(
         - Zhu, Gupta, 2017, https://arxiv.org/abs/1710.01878
     """
     check_scope(scope)
-    variables = target_variables(model.trainable_variables, targets)
+    variables = target_variables(model.trainable_variables)
     return begin(model, _LowMagnitude(variables, pruning_schedule, scope))
 
 

@@ -33,7 +33,9 @@ def check_targets(targets: str | Sequence[str]) -> tuple[str, ...]:
     return groups
 
 
-def is_target(variable: Any, targets: tuple[str, ...]) -> bool:
+def is_target(
+    variable: Any, targets: tuple[str, ...] = DEFAULT_TARGETS
+) -> bool:
     """Tells whether a Keras variable belongs to one of the groups.
 
     A layer that must not be pruned, such as `Decoder`, sets `prunable` of its
@@ -44,20 +46,17 @@ def is_target(variable: Any, targets: tuple[str, ...]) -> bool:
     return any(variable.name == _VARIABLE_NAMES[group] for group in targets)
 
 
-def target_variables(
-    variables: Iterable[Any], targets: str | Sequence[str]
-) -> list[Any]:
-    """Returns the variables that belong to one of the groups.
+def target_variables(variables: Iterable[Any]) -> list[Any]:
+    """Returns the variables that are pruned.
 
     Raises:
-        ValueError: If a group is unknown, or no variable belongs to any.
+        ValueError: If there is none.
     """
-    groups = check_targets(targets)
-    chosen = [variable for variable in variables if is_target(variable, groups)]
+    chosen = [variable for variable in variables if is_target(variable)]
     if not chosen:
         raise ValueError(
-            f"The model has no trainable variable in the groups {groups}. "
-            "Build the model first, or choose other `targets`."
+            "The model has no trainable kernel and no transformation that "
+            "could be pruned. Build the model first."
         )
     return chosen
 

@@ -140,8 +140,6 @@ class Pruning:
 
     Args:
         variables: The weights that can be pruned.
-        masks: Boolean arrays to begin with, in the order of the weights.
-            Defaults to all ones.
         fills: What a weight is where it is pruned. Defaults to zeros.
     """
 
@@ -151,16 +149,11 @@ class Pruning:
     def __init__(
         self,
         variables: Sequence[Any],
-        masks: Sequence[Array] | None = None,
         fills: Sequence[float] | None = None,
     ):
         self.variables = list(variables)
         self._weights = [
-            _Masked(
-                variable,
-                masks[k] if masks else np.ones(variable.shape, bool),
-                fills[k] if fills else 0.0,
-            )
+            _Masked(variable, fills[k] if fills else 0.0)
             for k, variable in enumerate(self.variables)
         ]
         self._optimizer: Any = None
@@ -273,10 +266,10 @@ class _Masked(keras.constraints.Constraint):
     variable of an optimiser.
     """
 
-    def __init__(self, variable: Any, mask: Any, fill: float):
+    def __init__(self, variable: Any, fill: float):
         self.variable = variable
         self.own = variable.constraint
-        self.mask = mask
+        self.mask: Any = np.ones(variable.shape, bool)
         self.fill = fill
 
     def __call__(self, weight: Tensor) -> Tensor:

@@ -88,9 +88,8 @@ def sensitivity_decay(
         optimizer: A Keras optimiser that has not been used yet.
         rate: Float in [0, 1], or a `keras.optimizers.schedules` object of the
             step.
-        targets: Groups of weights that decay, as in `prune_low_magnitude`.
-            Defaults to transformations and kernels. The paper's code decays
-            biases too.
+        targets: `"transformations"`, `"kernels"`, or both, which is the
+            default. Biases never decay, as they do in the paper's code.
 
     Returns:
         A new optimiser with the same settings. It is saved and loaded with the

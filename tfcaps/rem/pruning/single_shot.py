@@ -12,7 +12,6 @@ from tfcaps.graphs import functional, of_same_kind
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import batches_of
 from tfcaps.rem.pruning.masks import (
-    DEFAULT_TARGETS,
     saliency_masks,
     target_variables,
 )
@@ -28,8 +27,6 @@ def prune_single_shot(
     model: keras.Model,
     batches: Any,
     sparsity: float,
-    *,
-    targets: str | Sequence[str] = DEFAULT_TARGETS,
 ) -> keras.Model:
     """Prunes a model once, before it is trained, and keeps the masks.
 
@@ -44,7 +41,6 @@ def prune_single_shot(
             batches. Together they should show every class, and be neither
             shifted nor dropped.
         sparsity: Float in [0, 1). Share of weights to prune.
-        targets: Groups of weights, as in `prune_low_magnitude`.
 
     Returns:
         The same model.
@@ -65,7 +61,7 @@ def prune_single_shot(
             f"Compile the model {model.name!r} before `prune_single_shot`, "
             "which takes the gradient of its loss."
         )
-    pruning = Pruning(target_variables(model.trainable_variables, targets))
+    pruning = Pruning(target_variables(model.trainable_variables))
     saliencies = _saliencies(model, batches, pruning.variables)
     total = sum(float(s.sum(dtype=np.float64)) for s in saliencies)
     if not 0.0 < total < np.inf:

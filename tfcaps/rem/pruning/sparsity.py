@@ -8,11 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps.graphs import keep_pruned
-from tfcaps.rem.pruning.masks import (
-    DEFAULT_TARGETS,
-    check_targets,
-    target_variables,
-)
+from tfcaps.rem.pruning.masks import target_variables
 
 # What sparsity is a share of.
 SCOPES = ("targets", "paper", "all")
@@ -22,7 +18,6 @@ def sparsity(
     model: keras.Model,
     *,
     scope: str = "targets",
-    targets: str | Sequence[str] = DEFAULT_TARGETS,
 ) -> float:
     """Returns the share of zeros among a model's parameters.
 
@@ -33,8 +28,6 @@ def sparsity(
             neither normalisation nor decoder, as the REM paper does, and
             `"all"` every parameter of the model, a decoder's too (see
             `encoder`). Defaults to `"targets"`.
-        targets: Groups of weights, as in `prune_low_magnitude`. Not used for
-            `"all"`.
 
     Returns:
         Float in [0, 1].
@@ -42,7 +35,6 @@ def sparsity(
     Raises:
         ValueError: If an argument is unknown, or the model has no such weight.
     """
-    check_targets(targets)
     if scope not in SCOPES:
         raise ValueError(
             f"`scope` must be one of {SCOPES}. Received: scope={scope!r}."
@@ -50,7 +42,7 @@ def sparsity(
     keep_pruned(model)
     variables = list(model.weights)
     if scope != "all":
-        pruned = target_variables(variables, targets)
+        pruned = target_variables(variables)
         variables = pruned if scope == "targets" else _beside(pruned, variables)
     nonzero, total = count_parameters(variables)
     if not total:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.graphs import encoder
-from tfcaps.rem.compaction.graph import CHILDREN, FILTERS, TYPES, Call, Units
+from tfcaps.rem.compaction.graph import Call, Units
 from tfcaps.rem.compaction.rules import Tied
 from tfcaps.rem.compaction.units import Ids, Mask, Slice, any_at
 from tfcaps.rem.multiply_adds import of_layer
@@ -17,21 +17,16 @@ from tfcaps.rem.pruning.pruning import Schedule, Scheduled, begin
 
 Array = NDArray[Any]
 
-# What may leave, by name.
-KINDS = {"filters": FILTERS, "types": TYPES, "children": CHILDREN}
-
 # The share of its units that each layer keeps at least.
 _LEAST = 0.05
 
 
 def prune_structured(
-    model: keras.Model,
-    pruning_schedule: Schedule,
-    *,
-    units: str | Sequence[str] = ("filters", "types"),
+    model: keras.Model, pruning_schedule: Schedule
 ) -> keras.Model:
     """Prepares a model for pruning of whole units during `fit`.
 
+    Units are channels of convolutions, types of capsules and hidden capsules.
     A unit that leaves is masked together with all that makes it (kernel, bias,
     scale and shift of a normalisation) and all that reads it, so that the
     network does exactly what it does without: `tfcaps.rem.compact` removes the
@@ -52,33 +47,23 @@ def prune_structured(
         model: A built `keras.Model`. It is changed in place.
         pruning_schedule: As in `prune_low_magnitude`, but its sparsity is the
             share of the multiply-adds, without a decoder's, that is removed.
-        units: What may leave: `"filters"`, channels of convolutions;
-            `"types"`, types of capsules and hidden capsules; `"children"`,
-            single children of class capsules, which leave the parse trees; or
-            several of these. Defaults to filters and types.
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: If `units` are unknown, none of them may leave, the
-            schedule's final share cannot be reached, or the model is pruned
-            already.
+        ValueError: If no unit may leave, the schedule's final share cannot be
+            reached, or the model is pruned already.
 
     References:
         - PrunedCaps, 2025, https://arxiv.org/abs/2512.06003, which removes
           primary capsules
     """
-    kinds = (units,) if isinstance(units, str) else tuple(units)
-    if not kinds or not set(kinds) <= set(KINDS):
-        raise ValueError(
-            f"`units` must be of {tuple(KINDS)}. Received: units={kinds}."
-        )
-    groups = UnitGroups(model, kinds)
+    groups = UnitGroups(model)
     if not len(groups):
         raise ValueError(
-            f"The model has no {' or '.join(kinds)} that may leave. Choose "
-            "other `units`."
+            f"The model {model.name!r} has no filters and no types of capsules "
+            "that may leave."
         )
     return begin(model, _Structured(groups, pruning_schedule))
 
@@ -92,19 +77,17 @@ class UnitGroups:
 
     Args:
         model: A functional or sequential model; without its decoder.
-        kinds: Names out of `KINDS`.
 
     Attributes:
         sites: Number of the place of each group: those that the same layer
-            makes, and that are of one kind, have one place.
+            makes have one place.
         variables: The trainable weights that belong to groups.
         fills: What each of them is where a unit was left out.
     """
 
-    def __init__(self, model: keras.Model, kinds: Sequence[str]):
+    def __init__(self, model: keras.Model):
         units = Units(encoder(model), frozen_stay=True)
-        of_kind = np.isin(units.kinds, [KINDS[kind] for kind in kinds])
-        chosen = of_kind & ~units.pinned
+        chosen = ~units.pinned
         # Of each unit, -1 for those that stay.
         groups = np.where(chosen, np.cumsum(chosen) - 1, -1)[units.groups]
         self.sites = np.full(int(chosen.sum()), -1)
@@ -117,7 +100,6 @@ class UnitGroups:
                 )
                 self._add(rule.producer_slices(), of_outputs, self._made)
                 self._add(rule.consumer_slices(), of_inputs, self._read)
-                self._add(rule.local_slices(), groups[call.own], self._made)
         self._costs = [_cost(c, groups) for c in units.calls if c.inputs]
         known: dict[int, tuple[Any, float]] = {}
         for s in self._made + self._read:
@@ -134,7 +116,7 @@ class UnitGroups:
         """Returns the multiply-adds with the groups that are kept."""
         keep = np.append(keep, True)  # what belongs to no group, at -1
         return sum(
-            each * math.prod(_share(keep, axis) for axis in axes)
+            each * math.prod(float(keep[axis].mean()) for axis in axes)
             for each, axes in self._costs
         )
 
@@ -184,27 +166,18 @@ class UnitGroups:
                 self.sites[new] = self.sites.max() + 1
 
 
-def _cost(call: Call, groups: Ids) -> tuple[int, list[list[Ids]]]:
-    """Returns the multiply-adds of a call, in proportion to axes.
+def _cost(call: Call, groups: Ids) -> tuple[int, list[Ids]]:
+    """Returns the multiply-adds of a call, and the groups of its axes.
 
-    Each axis is a list of arrays of groups: an entry of it is left if the
-    groups at its place in all arrays are.
+    It has as large a share of them as it has of both axes.
     """
     count = of_layer(call.layer, call.shape) or 0
     if call.rule is None:
         return count, []
-    axes = [[groups[call.outputs[0]]]]
+    tensors = [call.outputs[0]]
     if not isinstance(call.rule, Tied):
-        axes.append([call.rule.units_of_children(groups[call.inputs[0]])])
-        if len(call.own):
-            axes[1].append(groups[call.own])
-    return count, axes
-
-
-def _share(keep: Mask, groups: list[Ids]) -> float:
-    """Returns the share of an axis that is left."""
-    left = np.logical_and.reduce([keep[of_entries] for of_entries in groups])
-    return float(left.mean()) if left.size else 1.0
+        tensors.append(call.inputs[0])
+    return count, [groups[ids] for ids in tensors if len(ids)]
 
 
 class _Structured(Scheduled):
@@ -218,9 +191,9 @@ class _Structured(Scheduled):
         most = self._removed(self._without(self._order(np.zeros(len(groups)))))
         if self.goal > most:
             raise ValueError(
-                f"At most {most:.1%} of the multiply-adds can be removed with "
-                "these `units`, as each layer keeps a twentieth of its own. "
-                f"Received: a schedule that ends at {self.goal:.1%}."
+                f"At most {most:.1%} of the multiply-adds can be removed, as "
+                "each layer keeps a twentieth of its units. Received: a "
+                f"schedule that ends at {self.goal:.1%}."
             )
 
     def masks_for(self, weights: Sequence[Array], target: float) -> list[Array]:

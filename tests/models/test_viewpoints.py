@@ -1,0 +1,85 @@
+"""Networks of parts that know an object at any angle and size."""
+
+import keras
+import numpy as np
+
+from tests.refusals import assert_refused, refusals
+from tests.tolerance import assert_close
+from tfcaps.layers import ConstellationCaps, PartCaps
+from tfcaps.models import with_viewpoints
+
+# Rows and columns of a red, a green and a blue dot. Turned half round the two
+# classes have dots at the same places, of other colours.
+BLUEPRINT = np.array(
+    [[[-6, -3], [-6, 3]], [[-6, 3], [-6, -3]], [[5, 0], [5, 0]]], "float32"
+)
+
+
+def of_dots():
+    """Returns a network of coloured dots, whose weights are set by hand."""
+    images = keras.Input((32, 32, 3))
+    parts = PartCaps(3, 3)
+    classes = ConstellationCaps(2)
+    lengths = classes(*parts(images), return_activations=True)[1]
+    model = keras.Model(images, lengths)
+    kernel, bias = 20.0 * np.eye(3)[None, None], np.full(3, -10.0)
+    parts.conv.set_weights([kernel, bias])
+    parts.nothing_conv.set_weights([np.zeros((1, 1, 3, 1)), np.zeros(1)])
+    classes.blueprint.assign(BLUEPRINT / classes.side)
+    return model
+
+
+def drawn(label, angle, size, place=(17.0, 15.0)):
+    """Returns an image of dots, turned by `angle` degrees."""
+    turn = np.deg2rad(angle)
+    matrix = size * np.array(
+        [[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]]
+    )
+    blueprint = BLUEPRINT[:, label] - BLUEPRINT[:, label].mean(axis=0)
+    pixels = np.moveaxis(np.indices((32, 32)), 0, -1)
+    image = np.zeros((32, 32, 3), "float32")
+    for channel, offset in enumerate(blueprint @ matrix.T + place):
+        apart = np.square(pixels - offset).sum(axis=-1)
+        image[..., channel] = np.exp(-apart / (2 * 1.2**2))
+    return image
+
+
+def test_objects_are_known_at_any_angle_and_size(tmp_path):
+    poses = [(0, 1.0), (75, 1.0), (130, 1.2), (180, 0.8), (-160, 1.0)]
+    images = np.stack(
+        [drawn(label, *pose) for pose in poses for label in (0, 1)]
+    )
+    labels = np.tile([0, 1], len(poses))
+    model = of_dots()
+    upright = np.argmax(model.predict(images, verbose=0), axis=-1)
+    assert np.mean(upright == labels) < 0.9
+    network = with_viewpoints(model)
+    found = network.predict(images, verbose=0)
+    assert np.all(np.argmax(found["lengths"], axis=-1) == labels)
+    angles, sizes = np.repeat(poses, 2, axis=0).T
+    row, column, angle, size = found["viewpoint"].T
+    assert np.all(np.abs((angle - angles + 180) % 360 - 180) < 8)
+    assert_close(size, sizes, rtol=0.12)
+    # As it is, an image is not moved: the place is that of another view then.
+    assert np.all(np.hypot(row - 17, column - 15)[2:] < 1.5)
+
+    network.save(tmp_path / "viewpoints.keras")
+    loaded = keras.models.load_model(tmp_path / "viewpoints.keras")
+    again = loaded.predict(images[:3], verbose=0)
+    assert_close(again["lengths"], found["lengths"][:3], atol=1e-5)
+
+
+@refusals(
+    """
+with_viewpoints(of_dots(), sizes=())
+    `sizes` must be above 0
+with_viewpoints(of_dots(), turns=2, sizes=(1.0,), views=3)
+    `views` at most turns times sizes
+with_viewpoints(of_dots(), turns=0)
+    `turns`
+""",
+    with_viewpoints=with_viewpoints,
+    of_dots=of_dots,
+)
+def test_what_does_not_fit_is_refused(call, said):
+    assert_refused(call, said)

