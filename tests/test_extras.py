@@ -87,7 +87,7 @@ def test_commands_say_at_once_what_is_missing(
             {},
         ),
         (
-            "benchmarks/gpu.py",
+            "benchmarks/run.py",
             "jax",
             "error: this needs jax, not installed here.",
             {"KERAS_BACKEND": "jax"},
