@@ -162,12 +162,6 @@ class DynamicRouting(Routing):
             )
         return weights
 
-    @property
-    def differentiates_loop(self) -> bool:
-        # The first and the last iteration stand outside of the loop, and
-        # `repeat` makes none of a single one.
-        return self.gradient == "full" and self.iterations > 3
-
     def route(
         self,
         votes: Votes,

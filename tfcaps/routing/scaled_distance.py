@@ -102,12 +102,6 @@ class ScaledDistanceRouting(Routing):
         return self.distance_scale == "capsule"
 
     @property
-    def differentiates_loop(self) -> bool:
-        # The first and the last iteration stand outside of the loop, and
-        # `repeat` makes none of a single one.
-        return self.gradient == "full" and self.iterations > 3
-
-    @property
     def vote_passes(self) -> int:
         return 2 * self.iterations  # also the lengths of the votes
 
