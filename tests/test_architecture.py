@@ -31,6 +31,7 @@ PARTS = {
     "graphs": {"ops", "routing", "layers"},
     "models": {"ops", "routing", "layers", "graphs"},
     "losses": {"ops"},
+    "shared_parts": {"layers"},
     "split_merge": set(),
     "callbacks": {"layers", "split_merge"},
     "rem": {"ops", "routing", "layers", "graphs"},

@@ -46,6 +46,9 @@ class ConstellationCaps(ClassCaps):
         instances: Int. How many parts of one type a class may have. Row
             `k * t + type` of `blueprint` and `slots` is of the `k`-th of them,
             from 0 on. Defaults to `1`.
+        parts: Int or `None`. How many slots of a class give evidence, those
+            that are largest: faster, where a class has few of many types.
+            Defaults to `None`, all.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -91,9 +94,10 @@ class ConstellationCaps(ClassCaps):
         repulsion: float = 0.0,
         apart: float = 6.0,
         instances: int = 1,
+        parts: int | None = None,
         **kwargs: Any,
     ):
-        check_positive(instances=instances)
+        check_positive(instances=instances, parts=1 if parts is None else parts)
         for name, value in (("stride", stride), ("apart", apart)):
             if value <= 0:
                 raise ValueError(
@@ -122,6 +126,7 @@ class ConstellationCaps(ClassCaps):
         self.repulsion = float(repulsion)
         self.apart = float(apart)
         self.instances = instances
+        self.parts = parts
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -220,7 +225,7 @@ class ConstellationCaps(ClassCaps):
                 "activations=None. Call it on both outputs of `PartCaps`."
             )
         shifts, weights = self._weights()
-        votes = self._votes(inputs, shifts)
+        votes = self._votes(inputs, shifts, weights["slots"])
         _, rows, columns, types, _ = inputs.shape
         present = child_activations(inputs, activations)
         present = ops.reshape(present, (-1, rows * columns, types))
@@ -248,7 +253,9 @@ class ConstellationCaps(ClassCaps):
         }
         return ops.cast(self.shifts, "float32"), weights
 
-    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
+    def _votes(
+        self, inputs: Tensor, transformation: Tensor, slots: Any = None
+    ) -> Votes:
         sides = zip(inputs.shape[1:3], self.offset, strict=True)
         cells = [centres(count, self.stride, first) for count, first in sides]
         edges = [len(c) // _BORDER for c in cells]
@@ -257,7 +264,12 @@ class ConstellationCaps(ClassCaps):
             for c, edge in zip(cells, edges, strict=True)
         ]
         places = ops.tile(inputs, (1, 1, 1, self.instances, 1))
-        return TranslatedVotes(places, transformation, cells, within)
+        kept = None
+        if self.parts is not None and slots is not None:
+            most = min(self.parts, int(slots.shape[0]))
+            _, kept = ops.top_k(ops.transpose(slots), most)
+            kept = ops.transpose(kept)
+        return TranslatedVotes(places, transformation, cells, within, kept)
 
     def scanned(self, counts: tuple[int, int]) -> tuple[int, int]:
         """Returns the numbers of rows and columns at which classes are sought.
@@ -340,6 +352,7 @@ class ConstellationCaps(ClassCaps):
             "repulsion": self.repulsion,
             "apart": self.apart,
             "instances": self.instances,
+            "parts": self.parts,
         }
 
 

@@ -208,7 +208,7 @@ class MeanShiftRouting(Routing):
         )
         evidence = self._log_ratios(mass)  # [b, t, j, x]
         if slots is not None:
-            slots = ops.clip(slots, 0.0, 1.0)
+            slots = votes.of_kept(ops.clip(slots, 0.0, 1.0))
             evidence = evidence * ops.expand_dims(slots, -1)
         return ops.sum(evidence, axis=1), anchors
 

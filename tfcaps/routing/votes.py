@@ -114,6 +114,10 @@ class Votes:
         """
         return _by_parent(_squared_distances(self._by_parent, poses, scales))
 
+    def of_kept(self, values: Tensor) -> Tensor:
+        """Returns those of values `[t, j]` that `mass` is counted of."""
+        return values
+
     def mass(
         self, activations: Tensor, width: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
