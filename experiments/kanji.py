@@ -41,6 +41,7 @@ _COLUMNS = (
     ("seconds", "seconds", 0),
 )
 _FEW = 6000  # images from which parts are found
+_BATCH = 64
 _MOST = 1000  # images of a kind whose trees are measured
 _SOFT = 0.65  # of the epochs; then competition is hard
 _NOTE = (
@@ -65,7 +66,13 @@ def make_parser() -> Parser:
     add("--samples", type=int, default=20_000, help="images, 100 a character")
     add("--to", type=Path, default=_FOLDER, metavar="FOLDER")
     add("--plain", type=int, default=2, help="epochs of a plain CNN")
-    add("--keep", type=Path, metavar="FOLDER", help="save networks there")
+    add("--draw", type=Path, metavar="FILE", help="draw fifteen trees")
+    add(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="networks are saved there, and taken from there",
+    )
     return parser
 
 
@@ -88,6 +95,7 @@ def run(options: argparse.Namespace) -> None:
 
 def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Trains a network of one seed, and measures it."""
+    import keras
     import numpy as np
 
     from tfcaps import rem
@@ -95,15 +103,21 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
 
     begun = time.perf_counter()
     data = kanji.generate(seed=seed, train=options.samples)
-    images = np.asarray(data.train.images[:], "float32")
-    network = trained(images, data.train.labels, options.epochs, seed)
+    kept = options.keep and options.keep / f"kanji-{seed}.keras"
+    if kept is not None and kept.exists():
+        network = keras.models.load_model(kept)
+    else:
+        images = np.asarray(data.train.images[:], "float32")
+        network = trained(images, data.train.labels, options.epochs, seed)
+        if kept is not None:
+            network.save(kept)
     seconds = time.perf_counter() - begun
-    if options.keep is not None:
-        network.save(options.keep / f"kanji-{seed}.keras")
 
     def looked_at(images: Any, masks: Any) -> Any:
         """Returns what measures trees of these images, or active parts."""
-        trees = rem.trees(network, images[:_MOST], couplings=False)
+        trees = rem.trees(
+            network, images[:_MOST], couplings=False, batch_size=_BATCH
+        )
         masks = masks[:_MOST]
         active = dataclasses.replace(trees, in_tree=trees.activations > 0.5)
         there = masks.kinds >= 0
@@ -127,6 +141,16 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     frequent = np.bincount(masks.kinds[masks.kinds >= 0]).argmax()
     one = np.full_like(kinds, frequent)
     pixels = data.test.images[:]
+    if options.draw is not None:
+        others, _ = kanji.unseen(seed, 27)
+        some = np.unique(data.test.labels, return_index=True)[1][::10]
+        pictures = np.concatenate([pixels[some], others[0][:5] / 255.0])
+        draw(
+            network,
+            pictures,
+            [data.masks.kind_names[k] for k in kinds],
+            options.draw,
+        )
     tested = looked_at(pixels, data.masks)
     found, chance = tested(kinds), tested(kinds, chance=True)
     (unseen, _), others = kanji.unseen(seed)
@@ -237,6 +261,37 @@ def plain(network: Any, data: Any, seed: int, epochs: int) -> float | None:
     model.fit(images, data.train.labels, 32, epochs, verbose=0)
     predicted = model.predict(data.test.images[:], verbose=0).argmax(axis=1)
     return 100 * float(np.mean(predicted == data.test.labels))
+
+
+def draw(network: Any, images: Any, names: list[str], path: Path) -> None:
+    """Draws images with the names and places of their active parts."""
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    from tfcaps import rem
+
+    trees = rem.trees(network, images.astype("float32"), couplings=False)
+    figure, axes = plt.subplots(3, 5, figsize=(10, 6.6), layout="tight")
+    for n, axis in enumerate(axes.flat):
+        axis.imshow(images[n, ..., 0], cmap="gray")
+        axis.set_axis_off()
+        for child in np.flatnonzero(trees.activations[n] > 0.5):
+            row, column = trees.places[n, child]
+            name, leaf = names[trees.types[child]], trees.in_tree[n, child]
+            axis.plot(column, row, "o" if leaf else "x", color="tab:orange")
+            told = axis.annotate(
+                name,
+                (column, row),
+                (0, 5),
+                textcoords="offset points",
+                color="white",
+                ha="center",
+                fontsize=9,
+            )
+            told.set_bbox({"facecolor": "tab:blue", "alpha": 0.7, "pad": 1})
+        if n == 10:
+            axis.set_title("never trained", loc="left")
+    figure.savefig(path, dpi=80)
 
 
 def page(rows: list[dict[str, Any]]) -> str:

@@ -65,6 +65,8 @@ class TranslatedVotes(Votes):
         return ops.stack(self.components(), axis=-1)
 
     def components(self) -> list[Tensor]:
+        if self._kept is not None:
+            return self._kept_components()
         rows, columns, types = self._grid
         votes = []
         for axis in (0, 1):
@@ -112,6 +114,38 @@ class TranslatedVotes(Votes):
             return ops.take(ops.convert_to_tensor(grid), index, axis=0)
 
         return mass, anchors
+
+    def _kept_components(self) -> list[Tensor]:
+        """Returns those `[b, j, i]` of the children that each parent counts."""
+        rows, columns, types = self._grid
+        votes = []
+        for axis in (0, 1):
+            places = self._places[..., axis]
+            places = ops.reshape(places, (-1, rows * columns, types))
+            shifts = self.of_kept(self._shifts[..., axis])  # [k, j]
+            shifts = ops.tile(ops.transpose(shifts), (1, rows * columns))
+            votes.append(self.amounts(places) - shifts)
+        return votes
+
+    def amounts(self, by_type: Tensor) -> Tensor:
+        if self._kept is None:
+            return super().amounts(by_type)
+        count = int(by_type.shape[1])
+        most, parents = self._kept.shape
+        kept = ops.take(by_type, ops.reshape(self._kept, (-1,)), axis=-1)
+        kept = ops.reshape(kept, (-1, count, most, parents))
+        kept = ops.transpose(kept, (0, 3, 1, 2))
+        return ops.reshape(kept, (-1, parents, count * most))
+
+    def of_children(self, couplings: Tensor) -> Tensor:
+        if self._kept is None:
+            return super().of_children(couplings)
+        rows, columns, types = self._grid
+        most, parents = self._kept.shape
+        of_kept = ops.reshape(couplings, (-1, parents, rows * columns, most))
+        which = ops.one_hot(self._kept, types, dtype=couplings.dtype)
+        spread = ops.einsum("bjnk,kjt->bntj", of_kept, which)
+        return ops.reshape(spread, (-1, self.num_children, parents))
 
     def _kernel(self, axis: int, width: Tensor) -> Tensor:
         """Returns the nearness of cells to the places that anchors want.
