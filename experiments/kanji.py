@@ -43,6 +43,8 @@ _COLUMNS = (
 _FEW = 6000  # images from which parts are found
 _BATCH = 64
 _MOST = 1000  # images of a kind whose trees are measured
+# What a part adds to the evidence must outweigh a hundred classes.
+_EPSILON = 1e-4
 _SOFT = 0.65  # of the epochs; then competition is hard
 _NOTE = (
     "One training for each seed, which draws images and weights. Labels are "
@@ -137,7 +139,8 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
 
     masks = data.validation_masks
     known = looked_at(data.validation.images[:], masks)()
-    kinds = np.argmax(known.table, axis=1)
+    table = np.array(known.table)
+    kinds = np.where(table.any(axis=1), table.argmax(axis=1), -1)
     frequent = np.bincount(masks.kinds[masks.kinds >= 0]).argmax()
     one = np.full_like(kinds, frequent)
     pixels = data.test.images[:]
@@ -148,7 +151,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         draw(
             network,
             pictures,
-            [data.masks.kind_names[k] for k in kinds],
+            np.array([*data.masks.kind_names, "?"])[kinds],
             options.draw,
         )
     tested = looked_at(pixels, data.masks)
@@ -200,7 +203,7 @@ def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
         kernel_size=3,
         strides=(2, 1, 2, 1, 1),
         parts=parts.most,
-        routing=tfcaps.routing.MeanShiftRouting(width=3.0),
+        routing=tfcaps.routing.MeanShiftRouting(width=3.0, epsilon=_EPSILON),
     )
     parts.begin(network)
     told = tfcaps.models.with_templates(network).output
@@ -263,7 +266,7 @@ def plain(network: Any, data: Any, seed: int, epochs: int) -> float | None:
     return 100 * float(np.mean(predicted == data.test.labels))
 
 
-def draw(network: Any, images: Any, names: list[str], path: Path) -> None:
+def draw(network: Any, images: Any, names: Any, path: Path) -> None:
     """Draws images with the names and places of their active parts."""
     import matplotlib.pyplot as plt
     import numpy as np
