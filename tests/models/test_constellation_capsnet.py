@@ -83,7 +83,7 @@ def test_types_become_parts_that_no_label_names():
     named = tfcaps.rem.named_parts(
         found, places, kinds=np.tile([0, 1], (len(images), 1)), reach=3.5
     )
-    assert named.information > 0.9 and named.found > 0.9
+    assert named.information > 0.9 and named.found_once > 0.9
 
 
 def test_outputs_are_what_is_trained():
