@@ -87,8 +87,14 @@ def measure(model: keras.Model, data: Data) -> OnParts:
         of, others = masks.kinds, masks.loose_kinds
         kinds = _of_class(masks, known.predicted, of, others, -1)
     names = None if kinds[0] is None else masks.kind_names
-    named = rem.named_parts(known, own, loose, *kinds, kind_names=names)
-    stability = part_stability(model, images[:_NOISY], own[:_NOISY])
+    # Of boxes the whole, of other parts the middle.
+    reach = None if masks.centres is None and names else 2.5
+    named = rem.named_parts(
+        known, own, loose, *kinds, kind_names=names, reach=reach
+    )
+    stability = part_stability(
+        model, images[:_NOISY], own[:_NOISY], reach=reach
+    )
     named = dataclasses.replace(named, stability=stability)
     return OnParts(on_parts, named, maps)
 

@@ -75,7 +75,7 @@ def test_types_become_parts_that_no_label_names():
     named = tfcaps.rem.named_parts(
         found, places, kinds=np.tile([0, 1], (len(images), 1))
     )
-    assert named.information > 0.9 and named.own > 0.9
+    assert named.information > 0.9 and named.found_once > 0.9
 
 
 def test_outputs_are_what_is_trained():
@@ -169,3 +169,30 @@ def test_training_without_an_active_type_says_so(capsys):
     assert_all_equal(network.get_weights(), before)
     schedule.on_train_end()
     assert "No type of part is active" in capsys.readouterr().out
+
+
+def test_a_class_of_few_parts_needs_no_more():
+    draw = np.random.default_rng(0)
+    settings = {"filters": (8, 8), "kernel_size": 3, "strides": (2, 2)}
+    every = constellation_capsnet((32, 32, 1), 5, 7, **settings)
+    few = constellation_capsnet((32, 32, 1), 5, 7, parts=2, **settings)
+    layer = every.get_layer("class_caps")
+    assert (layer.stride, layer.offset) == (4.0, (3.0, 3.0))
+    slots = np.zeros((7, 5))
+    for j in range(5):
+        slots[draw.permutation(7)[: 1 + j % 2], j] = 1.0
+    layer.slots.assign(slots)
+    layer.blueprint.assign(draw.normal(0.0, 0.1, (7, 5, 2)))
+    layer.log_width.assign(2.0)
+    few.set_weights(every.get_weights())
+    images = draw.uniform(size=(3, 32, 32, 1)).astype("float32")
+    expected, found = (
+        tfcaps.rem.trees(model, images) for model in (every, few)
+    )
+    assert expected.couplings.max() > 0.01
+    for name in ("couplings", "lengths"):
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(expected, name), atol=1e-6
+        )
+    with pytest.raises(ValueError, match="`strides` must be as many"):
+        constellation_capsnet((32, 32, 1), 5, 7, strides=(2,))

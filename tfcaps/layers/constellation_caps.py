@@ -48,6 +48,9 @@ class ConstellationCaps(ClassCaps):
             from 0 on. Defaults to `1`.
         shared: Bool. Classes may have the same types. Otherwise type `t` is of
             class `t mod num_capsules` alone. Defaults to `True`.
+        parts: Int or `None`. How many slots of a class give evidence, those
+            that are largest: faster, where a class has few of many types.
+            Defaults to `None`, all.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -94,9 +97,10 @@ class ConstellationCaps(ClassCaps):
         apart: float = 6.0,
         instances: int = 1,
         shared: bool = True,
+        parts: int | None = None,
         **kwargs: Any,
     ):
-        check_positive(instances=instances)
+        check_positive(instances=instances, parts=1 if parts is None else parts)
         for name, value in (("stride", stride), ("apart", apart)):
             if value <= 0:
                 raise ValueError(
@@ -126,6 +130,7 @@ class ConstellationCaps(ClassCaps):
         self.apart = float(apart)
         self.instances = instances
         self.shared = shared
+        self.parts = parts
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -227,7 +232,7 @@ class ConstellationCaps(ClassCaps):
                 "activations=None. Call it on both outputs of `PartCaps`."
             )
         shifts, weights = self._weights()
-        votes = self._votes(inputs, shifts)
+        votes = self._votes(inputs, shifts, weights["slots"])
         _, rows, columns, types, _ = inputs.shape
         present = child_activations(inputs, activations)
         present = ops.reshape(present, (-1, rows * columns, types))
@@ -255,7 +260,9 @@ class ConstellationCaps(ClassCaps):
         }
         return ops.cast(self.shifts, "float32"), weights
 
-    def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
+    def _votes(
+        self, inputs: Tensor, transformation: Tensor, slots: Any = None
+    ) -> Votes:
         sides = zip(inputs.shape[1:3], self.offset, strict=True)
         cells = [centres(count, self.stride, first) for count, first in sides]
         edges = [len(c) // _BORDER for c in cells]
@@ -264,7 +271,12 @@ class ConstellationCaps(ClassCaps):
             for c, edge in zip(cells, edges, strict=True)
         ]
         places = ops.tile(inputs, (1, 1, 1, self.instances, 1))
-        return TranslatedVotes(places, transformation, cells, within)
+        kept = None
+        if self.parts is not None and slots is not None:
+            most = min(self.parts, int(slots.shape[0]))
+            _, kept = ops.top_k(ops.transpose(slots), most)
+            kept = ops.transpose(kept)
+        return TranslatedVotes(places, transformation, cells, within, kept)
 
     def scanned(self, counts: tuple[int, int]) -> tuple[int, int]:
         """Returns the numbers of rows and columns at which classes are sought.
@@ -348,6 +360,7 @@ class ConstellationCaps(ClassCaps):
             "apart": self.apart,
             "instances": self.instances,
             "shared": self.shared,
+            "parts": self.parts,
         }
 
 

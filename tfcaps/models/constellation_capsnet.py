@@ -1,5 +1,6 @@
 """A network whose parse trees name parts and say where they are."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +26,10 @@ def constellation_capsnet(
     *,
     filters: Sequence[int] = (12, 24),
     kernel_size: int = 5,
+    strides: Sequence[int] | None = None,
     window: int = 5,
     instances: int = 1,
+    parts: int | None = None,
     repulsion: float = 0.1,
     routing: Any = None,
     decoder: bool = False,
@@ -44,17 +47,19 @@ def constellation_capsnet(
     Arguments that are not listed are those of `dr_capsnet`.
 
     Args:
-        input_shape: Rows, columns and channels of an image. A part is about
-            seven pixels large.
+        input_shape: Rows, columns and channels of an image. With the defaults
+            a part is about seven pixels large.
         part_types: Int. Most types of parts there may be; those that training
             does not need are left without a kernel. Defaults to `16`.
-        filters: Ints. Channels of the convolutions, of which the last one has a
-            step of 2. Defaults to `(12, 24)`.
+        filters: Ints. Channels of the convolutions. Defaults to `(12, 24)`.
         kernel_size: Int. Their rows and columns. Defaults to `5`.
+        strides: Ints. Their steps. Defaults to `None`, 2 of the last one.
         window: Int. Within so many places there is one part, see `PartCaps`.
             Defaults to `5`.
         instances: Int. How many parts of one type a class may have. Defaults to
             `1`.
+        parts: Int or `None`. Most parts of a class, see `ConstellationCaps`.
+            Defaults to `None`.
         repulsion: Float. See `ConstellationCaps`. Defaults to `0.1`.
         routing: A `MeanShiftRouting`, or `None` for one with its defaults.
             Defaults to `None`.
@@ -78,12 +83,20 @@ def constellation_capsnet(
     """
     if not filters:
         raise ValueError("`filters` must not be empty. Received: filters=().")
-    least = max(2 * window, kernel_size)
+    strides = strides or [1] * (len(filters) - 1) + [2]
+    if len(strides) != len(filters):
+        raise ValueError(
+            "`strides` must be as many as `filters`. Received: "
+            f"strides={tuple(strides)}, filters={tuple(filters)}."
+        )
+    step = math.prod(strides)
+    least = max(step * window, kernel_size)
     check_input_shape(
-        input_shape, (least, least), f"for window={window} places of 2 pixels"
+        input_shape,
+        (least, least),
+        f"for window={window} places of {step} pixels",
     )
     images = keras.Input(input_shape, name="images")
-    strides = [1] * (len(filters) - 1) + [2]
     features = normalized_convolutions(images, filters, strides, kernel_size)
     _, rows, columns, _ = features.shape
     if part_types > rows * columns:
@@ -91,11 +104,11 @@ def constellation_capsnet(
             "`part_types` must not exceed the places at which parts can stand, "
             f"here {rows}x{columns}. Received: part_types={part_types}."
         )
-    # With "same" padding the middle of the first window is on pixel 1 of even
-    # sides, on 0 of odd ones.
     places: Any = {
-        "stride": 2,
-        "offset": tuple(1 - side % 2 for side in input_shape[:2]),
+        "stride": step,
+        "offset": tuple(
+            _first_place(side, kernel_size, strides) for side in input_shape[:2]
+        ),
     }
     poses, present = PartCaps(part_types, window, name="part_caps", **places)(
         features
@@ -105,12 +118,24 @@ def constellation_capsnet(
         routing or MeanShiftRouting(),
         repulsion=repulsion,
         instances=instances,
+        parts=parts,
         name="class_caps",
         **places,
     )
     # By their place: `Beside` takes no other tensors by name.
     classes = layer(poses, present, return_activations=True)
     return capsule_network(images, classes, [], name, decoder)
+
+
+def _first_place(side: int, kernel_size: int, strides: Sequence[int]) -> int:
+    """Returns the pixel of the middle of the first window."""
+    place, step = 0, 1
+    for stride in strides:
+        count = -(-side // stride)
+        padding = max((count - 1) * stride + kernel_size - side, 0)
+        place += step * (kernel_size // 2 - padding // 2)
+        side, step = count, step * stride
+    return place
 
 
 def with_templates(

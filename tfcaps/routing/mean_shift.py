@@ -208,7 +208,7 @@ class MeanShiftRouting(Routing):
         )
         evidence = self._log_ratios(mass)  # [b, t, j, x]
         if slots is not None:
-            slots = ops.clip(slots, 0.0, 1.0)
+            slots = votes.of_kept(ops.clip(slots, 0.0, 1.0))
             evidence = evidence * ops.expand_dims(slots, -1)
         return ops.sum(evidence, axis=1), anchors
 
@@ -223,21 +223,24 @@ class MeanShiftRouting(Routing):
         """Couples the children whose votes are near the modes."""
         # Each component apart: sums over a last axis of two are slow.
         components = votes.components()  # [b, j, i] each
-        amounts = self._by_type(votes, activations)
-        children = int(votes.num_children)
-        amounts = ops.reshape(amounts, (-1, 1, children))
+        amounts = votes.amounts(self._by_type(votes, activations))
         scale = -0.5 / ops.square(self._width(votes, log_width))
         if slots is not None:
-            slots = ops.clip(slots, 0.0, 1.0)
-            wanted = ops.tile(ops.transpose(slots), (1, children // self.types))
+            slots = votes.of_kept(ops.clip(slots, 0.0, 1.0))
+            children = int(amounts.shape[-1])
+            wanted = ops.tile(
+                ops.transpose(slots), (1, children // int(slots.shape[0]))
+            )
             amounts = amounts * ops.expand_dims(wanted, 0)  # [b, j, i]
+
+        types = self.types if slots is None else int(slots.shape[0])
 
         def near(poses: Tensor) -> Tensor:
             apart = sum(
                 ops.square(component - poses[..., d : d + 1])
                 for d, component in enumerate(components)
             )
-            return self._nearest_of_type(amounts * ops.exp(scale * apart))
+            return _nearest_of_type(amounts * ops.exp(scale * apart), types)
 
         def shift(_: Tensor, poses: Tensor) -> Tensor:
             return _mean_of_votes(near(poses), components, poses)
@@ -250,12 +253,13 @@ class MeanShiftRouting(Routing):
         couplings = self.rounded(ops.expand_dims(rival, -1) * belongs)
         poses = _mean_of_votes(couplings, components, poses)
         active = self._activations(couplings, slots)
-        return Routed(poses, active, ops.transpose(couplings, (0, 2, 1)))
+        return Routed(poses, active, votes.of_children(couplings))
 
     def _activations(self, couplings: Tensor, slots: Tensor | None) -> Tensor:
         """Returns the share of expected parts that is coupled, `[b, j]`."""
         _, parents, children = couplings.shape
-        shape = (-1, parents, children // self.types, self.types)
+        types = self.types if slots is None else int(slots.shape[0])
+        shape = (-1, parents, children // types, types)
         mass = ops.sum(ops.reshape(couplings, shape), axis=2)  # [b, j, t]
         ratios = self._log_ratios(mass)
         most: Any = float(self.types)
@@ -270,15 +274,6 @@ class MeanShiftRouting(Routing):
         share = ops.minimum(mass, 1.0)
         likelihood = self.epsilon + (1.0 - self.epsilon) * share
         return ops.log(likelihood) - 0.5 * math.log(self.epsilon)
-
-    def _nearest_of_type(self, found: Tensor) -> Tensor:
-        """Lets children of a type compete, `[b, j, i]`."""
-        _, parents, children = found.shape
-        shape = (-1, parents, children // self.types, self.types)
-        of_types = ops.reshape(found, shape)
-        total = ops.sum(of_types, axis=2, keepdims=True)
-        shares = of_types * of_types / (total + 1e-9)
-        return ops.reshape(shares, (-1, parents, children))
 
     def _by_type(self, votes: Votes, activations: Tensor | None) -> Tensor:
         """Returns activations `[b, n, t]` of children of each type."""
@@ -309,6 +304,15 @@ class MeanShiftRouting(Routing):
             "levels": self.levels,
             "levels_mode": self.levels_mode,
         }
+
+
+def _nearest_of_type(found: Tensor, types: int) -> Tensor:
+    """Lets children of a type compete, `[b, j, i]`."""
+    _, parents, children = found.shape
+    of_types = ops.reshape(found, (-1, parents, children // types, types))
+    total = ops.sum(of_types, axis=2, keepdims=True)
+    shares = of_types * of_types / (total + 1e-9)
+    return ops.reshape(shares, (-1, parents, children))
 
 
 def _check_steps(steps: Any) -> int:

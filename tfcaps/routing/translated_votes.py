@@ -25,6 +25,8 @@ class TranslatedVotes(Votes):
         centres: Rows `[h]` and columns `[w]` of the cells' centres.
         anchors: Rows `[y]` and columns `[x]` of the places at which `mass`
             counts.
+        kept: Types `[k, j]` that each parent counts, ints. Defaults to `None`,
+            all.
     """
 
     def __init__(
@@ -33,11 +35,13 @@ class TranslatedVotes(Votes):
         shifts: Tensor,
         centres: Sequence[NDArray[np.float32]],
         anchors: Sequence[NDArray[np.float32]],
+        kept: Tensor | None = None,
     ):
         self._places = ops.cast(places, shifts.dtype)
         self._shifts = shifts
         self._centres = centres
         self._anchors = anchors
+        self._kept = kept
         self._grid = (*(len(c) for c in centres), int(shifts.shape[0]))
 
     @property
@@ -61,6 +65,8 @@ class TranslatedVotes(Votes):
         return ops.stack(self.components(), axis=-1)
 
     def components(self) -> list[Tensor]:
+        if self._kept is not None:
+            return self._kept_components()
         rows, columns, types = self._grid
         votes = []
         for axis in (0, 1):
@@ -73,6 +79,11 @@ class TranslatedVotes(Votes):
             votes.append(ops.reshape(places - shifts, shape))
         return votes
 
+    def of_kept(self, values: Tensor) -> Tensor:
+        if self._kept is None:
+            return values
+        return ops.take_along_axis(values, self._kept, axis=0)
+
     def mass(
         self, activations: Tensor, width: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -81,7 +92,16 @@ class TranslatedVotes(Votes):
         # [b, t, h, w] x [t, j, w, x] -> [b, t, j, h, x], then over rows.
         maps = ops.reshape(activations, (-1, rows, columns, types))
         maps = ops.transpose(maps, (0, 3, 1, 2))
-        mass = ops.einsum("bthw,tjwx->btjhx", maps, on_columns)
+        if self._kept is None:
+            mass = ops.einsum("bthw,tjwx->btjhx", maps, on_columns)
+        else:
+            rows_of = ops.reshape(self._kept, (-1,))
+            maps = ops.take(maps, rows_of, axis=1)
+            types = int(self._kept.shape[0])
+            maps = ops.reshape(
+                maps, (-1, types, self.num_parents, rows, columns)
+            )
+            mass = ops.einsum("btjhw,tjwx->btjhx", maps, on_columns)
         mass = ops.einsum("btjhx,tjhy->btjyx", mass, on_rows)
         down, right = self._anchors
         mass = ops.reshape(
@@ -95,6 +115,38 @@ class TranslatedVotes(Votes):
 
         return mass, anchors
 
+    def _kept_components(self) -> list[Tensor]:
+        """Returns those `[b, j, i]` of the children that each parent counts."""
+        rows, columns, types = self._grid
+        votes = []
+        for axis in (0, 1):
+            places = self._places[..., axis]
+            places = ops.reshape(places, (-1, rows * columns, types))
+            shifts = self.of_kept(self._shifts[..., axis])  # [k, j]
+            shifts = ops.tile(ops.transpose(shifts), (1, rows * columns))
+            votes.append(self.amounts(places) - shifts)
+        return votes
+
+    def amounts(self, by_type: Tensor) -> Tensor:
+        if self._kept is None:
+            return super().amounts(by_type)
+        count = int(by_type.shape[1])
+        most, parents = self._kept.shape
+        kept = ops.take(by_type, ops.reshape(self._kept, (-1,)), axis=-1)
+        kept = ops.reshape(kept, (-1, count, most, parents))
+        kept = ops.transpose(kept, (0, 3, 1, 2))
+        return ops.reshape(kept, (-1, parents, count * most))
+
+    def of_children(self, couplings: Tensor) -> Tensor:
+        if self._kept is None:
+            return super().of_children(couplings)
+        rows, columns, types = self._grid
+        most, parents = self._kept.shape
+        of_kept = ops.reshape(couplings, (-1, parents, rows * columns, most))
+        which = ops.one_hot(self._kept, types, dtype=couplings.dtype)
+        spread = ops.einsum("bjnk,kjt->bntj", of_kept, which)
+        return ops.reshape(spread, (-1, self.num_children, parents))
+
     def _kernel(self, axis: int, width: Tensor) -> Tensor:
         """Returns the nearness of cells to the places that anchors want.
 
@@ -102,5 +154,6 @@ class TranslatedVotes(Votes):
             Tensor `[t, j, cells, anchors]`, in [0, 1].
         """
         apart = self._centres[axis][:, None] - self._anchors[axis][None]
-        wanted = ops.expand_dims(ops.expand_dims(self._shifts[..., axis], 2), 3)
+        shifts = self.of_kept(self._shifts[..., axis])
+        wanted = ops.expand_dims(ops.expand_dims(shifts, 2), 3)
         return ops.exp(-0.5 * ops.square((apart - wanted) / width))

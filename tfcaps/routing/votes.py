@@ -1,6 +1,7 @@
 """Votes, accessible only through the contractions that routing needs."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,18 @@ class Votes:
             scales: Tensor `[b, j, d]`, a weight of each component.
         """
         return _by_parent(_squared_distances(self._by_parent, poses, scales))
+
+    def of_kept(self, values: Tensor) -> Tensor:
+        """Returns values `[t, j]` of the types that a parent counts."""
+        return values
+
+    def amounts(self, by_type: Tensor) -> Tensor:
+        """Returns activations `[b, n, t]` as `[b, 1, i]`, or of each parent."""
+        return ops.reshape(by_type, (-1, 1, math.prod(by_type.shape[1:])))
+
+    def of_children(self, couplings: Tensor) -> Tensor:
+        """Returns couplings `[b, j, i]` of all children, `[b, i, j]`."""
+        return ops.transpose(couplings, (0, 2, 1))
 
     def mass(
         self, activations: Tensor, width: Tensor

@@ -108,6 +108,19 @@ def test_clear_types_are_not_enough(leaves, changes, once, told):
     assert f"The trees do not name parts: {told}" in measured.verdict
 
 
+def test_a_leaf_names_the_box_it_lies_in():
+    boxes = np.zeros((1, 2, 30, 30), bool)
+    boxes[0, 0, :, :12] = boxes[0, 1, :, 12:] = True
+    given = {"parts": boxes, "kinds": np.array([[0, 1]]), "reach": None}
+    trees = trees_of([[(2, 1, 0), (25, 25, 1), (25, 27, 1)]])
+    found = rem.named_parts(trees, **given)
+    assert (found.found_once, found.own, found.parts_named) == (0.5, 1.0, 1.0)
+    assert found.labelled_f1 == pytest.approx(2 * 2 / (3 + 2))
+    assert rem.named_parts(trees, **{**given, "reach": 2.5}).found_once == 0.0
+    wrong = rem.named_parts(trees, **given, type_kinds=[1, 1, -1, -1])
+    assert (wrong.information, wrong.parts_named) == (1.0, 0.5)
+
+
 def test_what_is_not_known_is_not_said():
     trees = trees_of(RIGHT)
     found = rem.named_parts(trees, CENTRES)

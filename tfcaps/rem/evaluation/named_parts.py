@@ -44,8 +44,7 @@ class NamedParts(Result):
         top_type_share: Share of the leaves that are of it.
         slot_bits: Mean over predicted classes of the entropy in bits of
             `Trees.slots`, the set of types in a tree.
-        found_once: Share of the objects' parts with exactly one leaf at most
-            2.5 pixels from their centre.
+        found_once: Share of the objects' parts that exactly one leaf finds.
         own: Share of the leaves on the object's own parts.
         loose: Share on loose parts, which belong to no object.
         perfect: Share of images with as many leaves as parts and exactly one on
@@ -54,6 +53,10 @@ class NamedParts(Result):
             the kind of the part under it, over leaves on parts, in [0, 1].
         purity: Share of the leaves that lie on a part of the kind on which most
             leaves of their type lie. A leaf on nothing does not.
+        parts_named: Share of the objects' parts on which a leaf lies whose type
+            stands for their kind.
+        labelled_f1: Harmonic mean of that and of the share of the leaves that
+            name a part, each part named once: the labelled F1 of parsing.
         table: How many leaves of each type lie on parts of each kind, `[types,
             kinds]`.
         kind_names: What the kinds are called.
@@ -75,6 +78,8 @@ class NamedParts(Result):
     perfect: float | None = None
     information: float | None = None
     purity: float | None = None
+    parts_named: float | None = None
+    labelled_f1: float | None = None
     table: tuple[tuple[int, ...], ...] | None = None
     kind_names: tuple[str, ...] | None = None
     names: tuple[str | None, ...] | None = None
@@ -159,6 +164,8 @@ class NamedParts(Result):
                 ("leaves on loose parts", percent(self.loose)),
                 ("trees of one leaf on each part", percent(self.perfect)),
                 ("purity of types", percent(self.purity)),
+                ("parts with their name", percent(self.parts_named)),
+                ("labelled F1 of the tree", percent(self.labelled_f1)),
                 ("hit parts stable under noise", percent(self.stability)),
                 ("NMI of type and kind", nmi),
             ]
@@ -231,11 +238,13 @@ def named_parts(
     loose_kinds: ArrayLike | None = None,
     *,
     kind_names: Sequence[str] | None = None,
+    type_kinds: ArrayLike | None = None,
+    reach: float | None = _REACH,
 ) -> NamedParts:
     """Measures how well the types of leaves name the parts under them.
 
-    A leaf finds a part if it is at most 2.5 pixels from its centre. It lies on
-    a part if it is at most 3.7 pixels from its centre or, where masks are
+    A leaf finds a part if it is at most `reach` pixels from its centre. It lies
+    on a part if it is at most 3.7 pixels from its centre or, where masks are
     given, on the mask or at most two pixels beside it; of several on the one
     whose centre is nearest.
 
@@ -254,6 +263,11 @@ def named_parts(
         loose_kinds: Those of `loose`. Defaults to `None`, not known; then
             leaves on loose parts tell nothing about types.
         kind_names: What the kinds are called. Defaults to their numbers.
+        type_kinds: The kind that each type stands for, -1 for none, ints
+            `[types]`, as was found on other images. Defaults to `None`, that on
+            which most of its leaves lie.
+        reach: Float or `None`, with which a leaf finds the part it lies on, as
+            for boxes that differ in size. Defaults to `2.5`.
 
     Returns:
         `NamedParts`, which prints as a table and saves as JSON.
@@ -285,7 +299,7 @@ def named_parts(
             if values is not None:
                 raise ValueError(f"`{name}` needs `parts`. Received: None.")
         return of_types
-    known = _KnownParts(trees, parts, loose)
+    known = _KnownParts(trees, parts, loose, reach)
     own_parts = known.there[:, : known.num_own]
     hits = np.zeros(own_parts.shape, int)
     each = []
@@ -307,7 +321,15 @@ def named_parts(
         table = np.zeros((trees.num_types, len(names)), np.int64)
         kind = np.where(on_some, of_each[image, under], -1)
         np.add.at(table, (of_type[kind >= 0], kind[kind >= 0]), 1)
+        if type_kinds is None:
+            type_kinds = np.where(table.any(axis=1), table.argmax(axis=1), -1)
+        right = (kind >= 0) & (np.asarray(type_kinds)[of_type] == kind)
+        right &= under < known.num_own
+        named = len(set(zip(image[right], under[right], strict=True)))
+        expected = int(own_parts.sum())
         measures |= {
+            "parts_named": named / expected,
+            "labelled_f1": 2.0 * named / (len(under) + expected),
             "information": mutual_information(table) if table.any() else 0.0,
             "purity": float(table.max(axis=1).sum() / count),
             "table": tuple(tuple(row) for row in table.tolist()),
@@ -470,7 +492,7 @@ class _KnownParts:
         trees: Trees,
         parts: ArrayLike,
         loose: ArrayLike | None,
-        reach: float = _REACH,
+        reach: float | None = _REACH,
     ):
         own = np.asarray(parts)
         others = own[:, :0] if loose is None else np.asarray(loose)
@@ -532,7 +554,10 @@ class _KnownParts:
                 on = _lie_on(masks, image - start, places)
             nearest = np.where(on, distances, np.inf).argmin(axis=1)
             nearest[~on.any(axis=1)] = -1
-            yield image, child, distances <= self._reach, on, nearest
+            near = np.arange(on.shape[1]) == nearest[:, np.newaxis]
+            if self._reach is not None:
+                near = distances <= self._reach
+            yield image, child, near, on, nearest
 
     def found(self, trees: Trees) -> Array:
         """Tells which of the object's parts leaves find, bool `[n, p]`."""
@@ -549,7 +574,7 @@ def part_stability(
     *,
     noise: float = 0.2,
     most: float = 0.25,
-    reach: float = 2.5,
+    reach: float | None = _REACH,
     seed: int = 0,
     batch_size: int = 256,
 ) -> float:
@@ -566,7 +591,7 @@ def part_stability(
         noise: Float. Standard deviation of the noise, in units of the images.
             Defaults to `0.2`.
         most: Float. Noise beyond it is cut off. Defaults to `0.25`.
-        reach: Float, above 0, in pixels. Defaults to `2.5`.
+        reach: As in `named_parts`. Defaults to `2.5`.
         seed: Int. Seed of the noise. Defaults to `0`.
         batch_size: Int. Most images in a batch. Defaults to `256`.
 

@@ -1,0 +1,82 @@
+"""Tests of the parts that classes share."""
+
+import numpy as np
+import pytest
+
+from tfcaps import shared_parts
+from tfcaps.models import constellation_capsnet
+
+SIDE = 32
+# What stands left and right, or above and below, in each class.
+CLASSES = [(0, 1, 1), (2, 3, 1), (0, 3, 0), (2, 1, 0), (1, 0, 0), (3, 2, 1)]
+
+
+def glyphs():
+    """Draws a plus, a frame, three bars and a cross."""
+    drawn = np.zeros((4, 11, 11))
+    drawn[0, 5] = drawn[0, :, 5] = 1.0
+    drawn[1, [0, 10]] = drawn[1, :, [0, 10]] = 1.0
+    drawn[2, [0, 5, 10]] = 1.0
+    drawn[3] = np.maximum(np.eye(11), np.eye(11)[::-1])
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def data():
+    draw, shapes = np.random.default_rng(0), glyphs()
+    labels = np.arange(120) % len(CLASSES)
+    images = draw.normal(0.0, 0.02, (120, SIDE, SIDE, 1))
+    middles = np.zeros((120, 2, 2))
+    for number, label in enumerate(labels):
+        *kinds, axis = CLASSES[label]
+        corner = draw.integers(1, 6, 2)
+        for kind in kinds:
+            down, right = corner
+            images[number, down : down + 11, right : right + 11, 0] += shapes[
+                kind
+            ]
+            middles[number, kinds.index(kind)] = corner + 5
+            corner = corner + 14 * np.eye(2, dtype=int)[axis]
+    return images.astype("float32"), labels, middles
+
+
+@pytest.fixture(scope="module")
+def found(data):
+    return shared_parts.find(*data[:2])
+
+
+def test_parts_are_what_recurs(found):
+    assert found.num_types == 4 and found.most == 2
+    kinds = {}
+    for j, t, place in zip(*found, strict=True):
+        *of_class, axis = CLASSES[j]
+        second = int(place[axis] > 0)
+        kinds.setdefault(of_class[second], set()).add(t)
+        assert np.abs(place[1 - axis]) < 3 and 3 < np.abs(place[axis]) < 10
+    assert len(kinds) == 4 and all(len(types) == 1 for types in kinds.values())
+
+
+def test_a_network_begins_with_them(data, found):
+    images, labels, middles = data
+    model = constellation_capsnet((SIDE, SIDE, 1), 6, 4, parts=2)
+    found.begin(model)
+    layer = model.get_layer("class_caps")
+    slots = np.asarray(layer.slots)
+    np.testing.assert_array_equal(slots.sum(axis=0), 2.0)
+    shifts = np.asarray(layer.shifts)
+    for j, t, place in zip(*found, strict=True):
+        np.testing.assert_allclose(shifts[t, j], place, atol=1e-4)
+    cells = found.cells(model, images, labels)
+    assert cells.shape == (120, 16, 16)
+    for image in range(5):
+        at = np.argwhere((cells[image] >= 0) & (cells[image] < 4))
+        apart = np.linalg.norm(2 * at[:, None] + 1 - middles[image], axis=-1)
+        assert len(at) == 2 and apart.min(axis=0).max() < 4.0
+    assert (cells == 4).mean() > 0.7 and (cells == -1).any()
+
+
+def test_what_cannot_be_cut_is_said():
+    images = np.zeros((4, 16, 16, 1), "float32")
+    images[:, 6:9, 6:9] = 1.0
+    with pytest.raises(ValueError, match="two parts with little ink between"):
+        shared_parts.find(images, np.array([0, 0, 1, 1]))
