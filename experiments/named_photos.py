@@ -208,7 +208,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     kept: dict[str, dict[str, Array]] = {}
     found = [measure(run, kept) for run in options.runs]
     options.to.mkdir(parents=True, exist_ok=True)
-    draw(*found[0].pop("drawn"), options.to / "named_parts.jpg")
+    folder, data, trees, order = found[0]["drawn"]
+    draw(folder, data, trees, order, options.to / "named_parts.jpg")
     rows = [{k: v for k, v in row.items() if k != "drawn"} for row in found]
     path = options.to / "named_parts"
     path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")

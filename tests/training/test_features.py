@@ -211,7 +211,8 @@ def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
         defaults.load("three", None, backbone), backbone=backbone, batch_size=8
     )
     assert config.model == "constellation_capsnet"
-    assert defaults.load("three", "dr_capsnet", backbone).model == "dr_capsnet"
+    other = defaults.load("three", "dr_capsnet", backbone)
+    assert other == defaults.load("three", "dr_capsnet")
     with not_compiled():
         ready = prepared("baseline", data, config, {})
     assert set(ready.trained.output) == {"evidence", "presence"}
