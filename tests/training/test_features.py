@@ -11,7 +11,7 @@ import pytest
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
-from training import configs, features, networks, train
+from training import configs, defaults, features, networks, train
 from training.datasets import Data
 from training.image_data import Images, Split
 
@@ -205,6 +205,27 @@ def flags(tmp_path, backbone, *more):
         "--batch-size", 8, "--epochs", 2,
         "--out", tmp_path / "run", *more,
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
+    config = dataclasses.replace(
+        defaults.load("three", None, backbone), backbone=backbone, batch_size=8
+    )
+    assert config.model == "constellation_capsnet"
+    other = defaults.load("three", "dr_capsnet", backbone)
+    assert other == defaults.load("three", "dr_capsnet")
+    with not_compiled():
+        ready = prepared("baseline", data, config, {})
+    assert set(ready.trained.output) == {"evidence", "presence"}
+    assert not ready.model.get_layer("class_caps").shared
+    (schedule,) = train.schedules_of(ready)
+    hard = ready.model.get_layer("part_caps").hardness
+    schedule.set_model(ready.trained)
+    schedule.on_train_begin()
+    for epoch, expected in ((5, 0.0), (6, 1.0)):
+        schedule.on_epoch_begin(epoch)
+        assert float(hard) == expected
 
 
 @pytest.mark.slow
