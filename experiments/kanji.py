@@ -42,6 +42,8 @@ _COLUMNS = (
 )
 _FEW = 6000  # images from which parts are found
 _BATCH = 64
+# Added to the seed of other images.
+_OTHERS = 5000
 _MOST = 1000  # images of a kind whose trees are measured
 # What a part adds to the evidence must outweigh a hundred classes.
 _EPSILON = 1e-4
@@ -126,7 +128,11 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         shuffled = masks.kinds.copy()
         shuffled[there] = np.random.default_rng(0).permutation(shuffled[there])
 
-        def named(type_kinds=None, all_active=False, chance=False) -> Any:
+        def named(
+            type_kinds: Any = None,
+            all_active: bool = False,
+            chance: bool = False,
+        ) -> Any:
             return rem.named_parts(
                 active if all_active else trees,
                 masks.parts,
@@ -137,27 +143,30 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
 
         return named
 
-    masks = data.validation_masks
-    known = looked_at(data.validation.images[:], masks)()
+    # Types are named on images that are neither trained on nor measured.
+    others = kanji.generate(seed=seed + _OTHERS, train=100)
+    data_masks: Any = data.masks  # they are drawn
+    masks: Any = others.masks
+    known = looked_at(others.test.images[:], masks)()
     table = np.array(known.table)
     kinds = np.where(table.any(axis=1), table.argmax(axis=1), -1)
     frequent = np.bincount(masks.kinds[masks.kinds >= 0]).argmax()
     one = np.full_like(kinds, frequent)
     pixels = data.test.images[:]
     if options.draw is not None:
-        others, _ = kanji.unseen(seed, 27)
+        unknown, _ = kanji.unseen(seed, 27)
         some = np.unique(data.test.labels, return_index=True)[1][::10]
-        pictures = np.concatenate([pixels[some], others[0][:5] / 255.0])
+        pictures = np.concatenate([pixels[some], unknown[0][:5] / 255.0])
         draw(
             network,
             pictures,
-            np.array([*data.masks.kind_names, "?"])[kinds],
+            np.array([*data_masks.kind_names, "?"])[kinds],
             options.draw,
         )
-    tested = looked_at(pixels, data.masks)
+    tested = looked_at(pixels, data_masks)
     found, chance = tested(kinds), tested(kinds, chance=True)
-    (unseen, _), others = kanji.unseen(seed)
-    unseen = looked_at((unseen / 255.0).astype("float32"), others)
+    (strange, _), made_of = kanji.unseen(seed)
+    unseen = looked_at((strange / 255.0).astype("float32"), made_of)
     new = unseen(kinds, all_active=True)
     predicted = network.predict(pixels, verbose=0).argmax(axis=1)
     return {

@@ -221,7 +221,7 @@ def _class_means(images: Array, labels: Array) -> Array:
 
 def _ways(mean: Array) -> list[tuple[_Box, ...]]:
     """Returns the ways to cut a class into two or three boxes."""
-    ways = []
+    ways: list[tuple[_Box, ...]] = []
     for pair in _halves(
         mean, _bounds(mean, (0, mean.shape[0], 0, mean.shape[1]))
     ):
