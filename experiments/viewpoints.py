@@ -1,0 +1,174 @@
+"""Measures networks of parts on turned and resized figures.
+
+python experiments/viewpoints.py runs/one/model.keras runs/two/model.keras
+
+They were trained on upright figures. Each is measured alone and as
+`tfcaps.models.with_viewpoints` makes it, on figures that others are not measured
+on, and results/named_parts/viewpoints.md is written.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from cli import Parser, UserError, at_least_one, run_command, start_quietly
+from markdown_table import table
+
+_FOLDER = Path("results") / "named_parts"
+# Degrees against the clock, and size.
+_POSES = (
+    *((0, 1.0), (30, 1.0), (45, 1.0), (90, 1.0), (137, 1.0)),
+    *((0, 0.7), (0, 0.8), (0, 1.2), (0, 1.4), (40, 0.8), (200, 1.25)),
+)
+_SEED = 900
+_TURNS = 7
+_COLUMNS = (
+    ("degrees", "{angle}"),
+    ("size", "{size}"),
+    ("networks", "{networks}"),
+    ("one view, right, %", "{upright:.1f}"),
+    ("any viewpoint, right, %", "{right:.1f}"),
+    ("worst network, %", "{worst:.1f}"),
+    ("turned back by truth, %", "{oracle:.1f}"),
+    ("off by degrees, median", "{off:.1f}"),
+    ("size found, median", "{found:.2f}"),
+)
+_TEXT = """# Figures at any angle and size
+
+Networks that `training/run.py --rem` trained on upright figures, on {samples}
+new figures each. Turned back by truth: what the network alone says of the
+picture when the true angle and size are undone about its middle; what was cut
+off at the border is lost to it too. An image takes {cost:.2f} times as long as
+one view (medians of {turns} turns, of batches of 100). `python
+experiments/viewpoints.py` wrote this.
+
+"""
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(
+        prog="experiments/viewpoints.py", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("models", nargs="+", type=Path, metavar="FILE.keras")
+    parser.add_argument("--samples", type=at_least_one, default=1000)
+    parser.add_argument("--to", type=Path, default=_FOLDER, metavar="FOLDER")
+    return parser
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measures, and writes the table."""
+    for file in options.models:
+        if not file.is_file():
+            raise UserError(f"there is no file {file}.")
+    start_quietly()
+    import tfcaps
+
+    tfcaps.keep_memory()
+    measured = [
+        measure(file, _SEED + k, options.samples)
+        for k, file in enumerate(options.models)
+    ]
+    rows = []
+    for k, (angle, size) in enumerate(_POSES):
+        each = [poses[k] for poses, _ in measured]
+        count = len(each)
+        mean = {
+            name: sum(row[name] for row in each) / count for name in each[0]
+        }
+        worst = min(row["right"] for row in each)
+        about = {"angle": angle, "size": size, "networks": count}
+        rows.append({**about, **mean, "worst": worst})
+    cost = sum(ratio for _, ratio in measured) / len(measured)
+    options.to.mkdir(parents=True, exist_ok=True)
+    path = options.to / "viewpoints"
+    path.with_suffix(".json").write_text(
+        json.dumps({"cost": cost, "rows": rows}, indent=1) + "\n"
+    )
+    text = _TEXT.format(samples=options.samples, cost=cost, turns=_TURNS)
+    path.with_suffix(".md").write_text(f"{text}{table(rows, _COLUMNS)}\n")
+    print(path.with_suffix(".md").read_text("utf-8"))
+
+
+def measure(
+    file: Path, seed: int, samples: int
+) -> tuple[list[dict[str, float]], float]:
+    """Returns measures at each pose, and the time over that of one view."""
+    import keras
+    import numpy as np
+
+    import tfcaps
+    from training.datasets import load
+
+    network = keras.models.load_model(file)
+    any_view = tfcaps.models.with_viewpoints(network)
+    data = load("figures", None, seed=seed).test
+    images = np.asarray(data.images[:samples], "float32")
+    labels = np.asarray(data.labels[:samples])
+    rows = []
+    for angle, size in _POSES:
+        print(f"{file}: {angle} degrees, size {size}", flush=True)
+        turned = posed(images, angle, size)
+        alone = network.predict(turned, verbose=0)
+        back = network.predict(posed(turned, -angle, 1 / size), verbose=0)
+        found = any_view.predict(turned, verbose=0)
+        _, _, angles, sizes = found["viewpoint"].T
+        off = np.abs((angles - angle + 180) % 360 - 180)
+
+        def right(lengths: Any) -> float:
+            return 100 * float(np.mean(lengths.argmax(axis=1) == labels))
+
+        rows.append(
+            {
+                "upright": right(alone),
+                "right": right(found["lengths"]),
+                "oracle": right(back),
+                "off": float(np.median(off)),
+                "found": float(np.median(sizes)),
+            }
+        )
+    batch = images[:100]
+    calls: list[Callable[[], Any]] = [
+        lambda: network.predict_on_batch(batch),
+        lambda: any_view.predict_on_batch(batch),
+    ]
+    times: list[list[float]] = [[], []]
+    for _ in range(_TURNS + 1):  # the first one compiles
+        for call, clocked in zip(calls, times, strict=True):
+            begun = time.perf_counter()
+            call()
+            clocked.append(time.perf_counter() - begun)
+    one, many = (np.median(clocked[1:]) for clocked in times)
+    return rows, float(many / one)
+
+
+def posed(images: Any, angle: float, size: float) -> Any:
+    """Returns images turned against the clock and resized about the middle."""
+    import numpy as np
+    from scipy.ndimage import affine_transform
+
+    turn = np.deg2rad(angle)
+    # From a pixel of the result to one of the image, rows counting downwards.
+    back = np.array(
+        [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
+    )
+    back = back / size
+    middle = (np.array(images.shape[1:3]) - 1) / 2
+    offset = middle - back @ middle
+    posed = [
+        affine_transform(image, back, offset, order=1, mode="nearest")
+        for image in images[..., 0]
+    ]
+    return np.stack(posed)[..., None]
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(make_parser(), run))
