@@ -227,7 +227,7 @@ def _ways(mean: Array) -> list[tuple[_Box, ...]]:
     ):
         ways.append(pair)
         for whole, other in (pair, pair[::-1]):
-            ways += [(*halves, other) for halves in _halves(mean, whole)]
+            ways += [(*half, other) for half in _halves(mean, whole)]
     return sorted({tuple(sorted(way)) for way in ways})
 
 
