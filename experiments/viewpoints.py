@@ -3,8 +3,8 @@
 python experiments/viewpoints.py runs/one/model.keras runs/two/model.keras
 
 They were trained on upright figures. Each is measured alone and as
-`tfcaps.models.with_viewpoints` makes it, on figures that others are not measured
-on, and results/named_parts/viewpoints.md is written.
+`tfcaps.models.with_viewpoints` makes it, on figures of its own, and
+results/named_parts/viewpoints.md is written.
 """
 
 import argparse
