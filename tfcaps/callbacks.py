@@ -117,7 +117,8 @@ class BlueprintEstimation(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._keep_spare()
-        if epoch >= self.epochs - 1:
+        # Where each class has types of its own they stay, and may stand far.
+        if epoch >= self.epochs - 1 or not self._classes.shared:
             return
         # Of a training that is resumed, the same as of one that was not.
         draw = np.random.default_rng([self.seed, epoch])
