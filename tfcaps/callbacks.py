@@ -116,9 +116,10 @@ class BlueprintEstimation(keras.callbacks.Callback):
         self._parts.hardness.assign(float(is_hard))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if not self._classes.shared:
+            return  # each class keeps its own types, wherever they stand
         self._keep_spare()
-        # Where each class has types of its own they stay, and may stand far.
-        if epoch >= self.epochs - 1 or not self._classes.shared:
+        if epoch >= self.epochs - 1:
             return
         # Of a training that is resumed, the same as of one that was not.
         draw = np.random.default_rng([self.seed, epoch])
