@@ -194,9 +194,8 @@ def schedules(
             if width is None or config.part_types is not None:
                 settings["merge"] = None
             if config.backbone is not None:
-                # Types are of one class each, and may stand far away.
-                start = 1.0 if width is None else _HARD_ON_BACKBONE
-                settings = {"widths": None, "move": False, "hard": start}
+                hard = 1.0 if width is None else _HARD_ON_BACKBONE
+                settings = {"widths": None, "hard": hard}
             blueprints = tfcaps.callbacks.BlueprintEstimation(
                 batches.images,
                 batches.labels,

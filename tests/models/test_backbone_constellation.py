@@ -44,7 +44,7 @@ def test_its_trees_show_what_tells_the_classes(rng):
         jit_compile=False,
     )
     schedule = tfcaps.callbacks.BlueprintEstimation(
-        images, labels, 20, widths=None, move=False
+        images, labels, 20, widths=None
     )
     targets = dict.fromkeys(training.output, labels)
     training.fit(images, targets, epochs=20, verbose=0, callbacks=[schedule])
