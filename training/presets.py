@@ -177,8 +177,8 @@ def on_backbone(config: Config) -> Config:
     """Returns the settings of a data set for named parts of a backbone.
 
     Photos are large and not changed, so that the backbone sees each of them
-    once. They were chosen on cats and dogs, on the validation images of two
-    seeds.
+    once. They were chosen on cats and dogs, on the validation images of one
+    seed.
     """
     return Config(
         dataset=config.dataset,

@@ -40,25 +40,6 @@ def test_curves_draw_a_line_for_each_model_and_skip_what_is_missing():
     assert data["entropy_bits"]["A"] == [[1, None]]
 
 
-def test_layer_curves_have_a_line_for_each_layer_that_has_the_measure():
-    first = {"silent": 0.5, "activation": 0.1}
-    second = {"silent": 0.0, "activation": 0.2, "vote_length": 0.3}
-    records = [
-        {"epoch": 0, "layers": {"primary": first, "classes": second}},
-        {"epoch": 1},
-        {"epoch": 4, "layers": {"primary": {**first, "silent": 0.25}}},
-    ]
-    drawing, data = viz.layer_curves(records)
-    silent, _, votes = drawing.axes
-    primary = [[1, 50.0], [5, 25.0]]
-    assert data["silent"] == {"primary": primary, "classes": [[1, 0.0]]}
-    assert [line.get_label() for line in silent.lines] == ["primary", "classes"]
-    assert len(votes.lines) == 1
-    assert data["vote_length"]["classes"] == [[1, 0.3]]
-    empty, data = viz.layer_curves([])
-    assert data == {name: {} for name in data} and not empty.legends
-
-
 def test_entropy_is_left_and_red_accuracy_right_blue_and_dashed():
     drawing, data = viz.tradeoff(rows(4))
     left, right = drawing.axes

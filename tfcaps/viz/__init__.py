@@ -14,7 +14,7 @@ if find_spec("matplotlib") is None:
         'pip install "tfcaps[viz]"'
     )
 
-from tfcaps.viz.curves import curves, layer_curves, tradeoff
+from tfcaps.viz.curves import curves, tradeoff
 from tfcaps.viz.dictionary import (
     coupling_histograms,
     dictionary_images,
@@ -38,7 +38,6 @@ __all__ = [
     "dictionary_images",
     "frontier",
     "keys_per_class",
-    "layer_curves",
     "most_frequent_trees",
     "named_tree",
     "parse_tree",

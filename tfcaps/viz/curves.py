@@ -1,6 +1,6 @@
 """Measures over the epochs, and entropy and accuracy against a setting."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,6 @@ _PANELS = {
     "nonuniform_share": ("codes off uniform (%)", 100.0),
     "t_score": ("T-score", 1.0),
     "sparsity": ("sparsity (%)", 100.0),
-}
-# The same of a layer.
-_OF_LAYERS = {
-    "silent": ("silent capsules (%)", 100.0),
-    "activation": ("mean activation", 1.0),
-    "vote_length": ("mean length of votes", 1.0),
 }
 # What can stand below: label, factor and offset of the record's number.
 _AXES = {
@@ -49,44 +43,13 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
         A figure with a panel for each measure. The data has, by measure and
         model, the points `[epoch, value]` as they are drawn.
     """
-    return _lines(_PANELS, list(records), 2)
-
-
-@with_our_look
-def layer_curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
-    """Draws what capsule layers do during training, a line for each layer.
-
-    Silent capsules and short votes keep a capsule network near chance.
-
-    Args:
-        records: Rows of `metrics.jsonl` of one model, each with `epoch` (from
-            0) and `layers`: for each layer a dict of `silent`, `activation`,
-            and `vote_length`; those that are missing are left out.
-
-    Returns:
-        A figure with a panel for each measure. The data has, by measure and
-        layer, the points `[epoch, value]` as they are drawn.
-    """
-    rows = [
-        {"model": layer, "epoch": record["epoch"], **measures}
-        for record in records
-        for layer, measures in record.get("layers", {}).items()
-    ]
-    return _lines(_OF_LAYERS, rows, 1)
-
-
-def _lines(
-    kinds: Mapping[str, tuple[str, float]],
-    rows: Sequence[Mapping[str, Any]],
-    high: int,
-) -> Drawing:
-    """Draws a panel for each kind of measure, three side by side."""
-    page, panels = figure(9.0, 0.6 + 2.2 * high, high, 3, grid=True)
+    rows = list(records)
+    page, panels = figure(9.0, 5.0, 2, 3, grid=True)
     names = list(dict.fromkeys(row["model"] for row in rows))
-    data: dict[str, Any] = {field: {} for field in kinds}
+    data: dict[str, Any] = {field: {} for field in _PANELS}
     lines = {}
     for panel, (field, (title, factor)) in zip(
-        panels.ravel(), kinds.items(), strict=True
+        panels.ravel(), _PANELS.items(), strict=True
     ):
         for index, name in enumerate(names):
             points = [
