@@ -100,7 +100,9 @@ class ConstellationCaps(ClassCaps):
         parts: int | None = None,
         **kwargs: Any,
     ):
-        check_positive(instances=instances, parts=1 if parts is None else parts)
+        check_positive(instances=instances)
+        if parts is not None:
+            check_positive(parts=parts)
         for name, value in (("stride", stride), ("apart", apart)):
             if value <= 0:
                 raise ValueError(
