@@ -73,7 +73,7 @@ def test_types_become_parts_that_no_label_names():
     assert np.mean(found.predicted == labels) > 0.97
     # Parts are six pixels apart, and children stand on every second pixel.
     named = tfcaps.rem.named_parts(
-        found, places, kinds=np.tile([0, 1], (len(images), 1))
+        found, places, kinds=np.tile([0, 1], (len(images), 1)), reach=3.5
     )
     assert named.information > 0.9 and named.found_once > 0.9
 

@@ -132,8 +132,9 @@ FLAGS = [
         "own.png is not a readable Keras model",
     ),
     (
-        "run --dataset digits --backbone done/model.keras",
-        "does not stand on a backbone; parts_capsnet, parts_capsnet_unshared, "
+        "run --dataset digits --backbone done/model.keras --model deepcaps",
+        "does not stand on a backbone; constellation_capsnet, "
+        "parts_capsnet, parts_capsnet_unshared, "
         "parts_capsnet_pictures, parts_capsnet_photos, "
         "parts_capsnet_photos_unshared, dr_capsnet do",
     ),

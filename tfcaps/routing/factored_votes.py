@@ -7,6 +7,7 @@ from keras import ops
 
 from tfcaps.ops import Tensor, as_float32, square_root
 from tfcaps.routing import contractions
+from tfcaps.routing.loop import is_unrolled
 from tfcaps.routing.votes import Votes
 
 
@@ -179,10 +180,14 @@ def _materialized(poses: Tensor, maps: Tensor) -> Tensor:
     """Returns the votes of a block, `[b, j, i, d]`.
 
     One product for each type, so written that its gradients, for poses and for
-    maps, are products of the same gradient of votes, turned only once.
+    maps, are products of the same gradient of votes, turned only once. Other
+    runtimes would round the factors of a product to int8, but not of an einsum.
     """
     _, positions, types, components = poses.shape
     _, parents, _, dim = maps.shape
+    shape = (-1, parents, positions * types, dim)
+    if is_unrolled():
+        return ops.reshape(ops.einsum("bptk,tjkd->bjptd", poses, maps), shape)
     rows = ops.reshape(
         ops.transpose(poses, (2, 0, 1, 3)), (types, -1, components)
     )
@@ -193,7 +198,7 @@ def _materialized(poses: Tensor, maps: Tensor) -> Tensor:
         ops.matmul(rows, columns), (types, -1, positions, parents, dim)
     )
     votes = ops.transpose(votes, (1, 3, 2, 0, 4))
-    return ops.reshape(votes, (-1, parents, positions * types, dim))
+    return ops.reshape(votes, shape)
 
 
 def _children(block: Block) -> int:

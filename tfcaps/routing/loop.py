@@ -27,6 +27,11 @@ def unrolled() -> Iterator[None]:
         _is_unrolled.reset(token)
 
 
+def is_unrolled() -> bool:
+    """Returns True while a graph for other runtimes is traced."""
+    return _is_unrolled.get()
+
+
 def repeat(
     step: Callable[[Tensor, Tensor], Tensor],
     state: Tensor,

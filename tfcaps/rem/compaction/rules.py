@@ -328,7 +328,7 @@ _JOINING: dict[type, Callable[[Any, list[Shape]], Rule | None]] = {
 
 
 def _reshape(layer: Any, shape: Shape, target: Shape) -> Rule | None:
-    if None in shape[1:]:
+    if None in shape[1:] or len(shape) < 3:
         return None
     _, rows, columns, *_ = (size or 0 for size in shape)
     if len(shape) == 5 and len(target) == 3 and shape[-1] == target[-1]:
