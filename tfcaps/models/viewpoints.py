@@ -202,7 +202,9 @@ class Viewpoints(keras.layers.Layer):
         cells = self._cells(rows, columns)
         inner = cells[rows // 16 : -(rows // 16) or None]
         inner = inner[:, columns // 16 : -(columns // 16) or None]
-        grid = inner.reshape(-1, 1, 1, 2)  # [g, 1, 1, 2]
+        # Every other place is near enough, as the best are moved.
+        alternate = np.indices(inner.shape[:2]).sum(axis=0) % 2 == 0
+        grid = inner[alternate].reshape(-1, 1, 1, 2)  # [g, 1, 1, 2]
         turns = self._turns[:, None]  # [h, 1, 2]
         fine = ops.image.resize(
             present[..., None],
@@ -225,9 +227,9 @@ class Viewpoints(keras.layers.Layer):
                 index, 0, np.array([2 * rows + 1, 2 * columns + 1])
             )
             index = index[..., 0] * (2 * columns + 2) + index[..., 1]
-            evidence = evidence + slots[:, t, None] * ops.take(
-                flat, index, axis=0
-            )
+            # Of a part that a class lacks the padding counts, which is 0.
+            index = ops.where(slots[:, t] > 0.5, index, 0)
+            evidence = evidence + ops.take(flat, index, axis=0)
         places, tried, classes = index.shape
         evidence = ops.transpose(evidence, (3, 1, 0, 2))  # [b, h, g, j]
         evidence = ops.reshape(evidence, (-1, tried, places * classes))
