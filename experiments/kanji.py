@@ -52,8 +52,9 @@ _NOTE = (
     "One training for each seed, which draws images and weights. Labels are "
     "characters alone. A type is named by the component on which most of its "
     "leaves lie in images that are neither trained on nor measured; all else "
-    "is of test images, and of 27 characters that are never trained. There a part is active, whatever "
-    "the class (in the tree: of the class that is wrongly predicted). By "
+    "is of test images, and of 27 characters that are never trained. There a "
+    "part is active, whatever the class (in the tree: of the class that "
+    "is wrongly predicted). By "
     "chance: the true components of all images are shuffled. Of one name: "
     "every type is called by the most frequent component."
 )
