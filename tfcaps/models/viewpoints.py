@@ -59,7 +59,7 @@ def with_viewpoints(
     near them, and the `views` best are looked at: the image is turned back, so
     that the object stands upright in its middle, and `model` says what it is.
     The view of the highest activation counts; the image as it is counts too. So
-    an image takes little more time than `views + 1` of `model`.
+    an image takes the time of `views + 1` of `model`, and that of the search.
 
     Args:
         model: A functional model with one `PartCaps` and one
