@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfcaps import shared_parts
-from tfcaps.models import constellation_capsnet
+from tfcaps.models import constellation_capsnet, with_templates
 
 SIDE = 32
 # What stands left and right, or above and below, in each class.
@@ -73,6 +73,18 @@ def test_a_network_begins_with_them(data, found):
         apart = np.linalg.norm(2 * at[:, None] + 1 - middles[image], axis=-1)
         assert len(at) == 2 and apart.min(axis=0).max() < 4.0
     assert (cells == 4).mean() > 0.7 and (cells == -1).any()
+
+
+def test_its_network_begins_with_them_and_is_trained_by_cells(data, found):
+    images, labels, _ = data
+    network = found.network((SIDE, SIDE, 1), 6)
+    np.testing.assert_array_equal(
+        np.asarray(network.get_layer("class_caps").slots).sum(axis=0), 2.0
+    )
+    training = with_templates(network, template_size=None)
+    cells = found.cells(training, images, labels)
+    assert training.output["presence"].shape[1:] == (8, 8, 5)
+    np.testing.assert_array_equal(cells, found.cells(network, images, labels))
 
 
 def test_what_cannot_be_cut_is_said():

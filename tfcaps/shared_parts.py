@@ -21,6 +21,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from tfcaps.layers import ConstellationCaps, PartCaps
 from tfcaps.layers.part_caps import centres
+from tfcaps.models import constellation_capsnet
+from tfcaps.routing import MeanShiftRouting
 
 Array = NDArray[Any]
 # Row and column of the first and of the one after the last pixel.
@@ -35,6 +37,8 @@ _FORM = 0.1  # what a piece e times as wide is less alike
 _ROUNDS = 8
 _NEAR = 1.6  # steps between places around a part that tell nothing
 _OTHERS = 2  # classes in which a part recurs at least
+# What a part adds to the evidence must outweigh a hundred classes.
+_EPSILON = 1e-4
 
 
 class SharedParts(NamedTuple):
@@ -59,6 +63,33 @@ class SharedParts(NamedTuple):
     def most(self) -> int:
         """The number of parts of the class that has most."""
         return int(np.bincount(self.classes).max())
+
+    def network(
+        self, input_shape: tuple[int, int, int], num_classes: int
+    ) -> keras.Model:
+        """Builds a network of parts that begins with their blueprints.
+
+        A part may be about 27 pixels large. Train it by `cells`.
+
+        Args:
+            input_shape: Rows, columns and channels of an image.
+            num_classes: Int. Number of classes.
+
+        Returns:
+            As `tfcaps.models.constellation_capsnet`.
+        """
+        model = constellation_capsnet(
+            input_shape,
+            num_classes,
+            self.num_types,
+            filters=(16, 32, 48, 48, 64),
+            kernel_size=3,
+            strides=(2, 1, 2, 1, 1),
+            parts=self.most,
+            routing=MeanShiftRouting(width=3.0, epsilon=_EPSILON),
+        )
+        self.begin(model)
+        return model
 
     def begin(self, model: keras.Model) -> None:
         """Sets the blueprints of a network of parts.
@@ -171,7 +202,9 @@ def find(
 
 
 def _layers(model: keras.Model, kind: type) -> list[Any]:
-    return [layer for layer in model.layers if isinstance(layer, kind)]
+    # With further outputs they stand within other layers.
+    every = (getattr(layer, "layer", layer) for layer in model.layers)
+    return [layer for layer in every if isinstance(layer, kind)]
 
 
 def _ink(images: Array) -> Array:

@@ -152,6 +152,8 @@ def training_batches(
             y = dict.fromkeys(model.output, labels)
             if "reconstruction" in y:
                 y["reconstruction"] = images
+            if config.shared_parts:
+                y["presence"] = data.shared_parts.cells(model, images, labels)
         return x, y
 
     return make(
