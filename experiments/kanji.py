@@ -1,19 +1,17 @@
 """Measures whether networks of parts name the components of kanji.
 
-for n in 1 2 3; do
-    python training/run.py --dataset kanji --seed $n --data-seed $n --bare \\
-        --out runs/kanji-$n
-done
-python experiments/kanji.py runs/kanji-1 runs/kanji-2 runs/kanji-3
+python experiments/kanji.py --seeds 1 2 3
 
-Labels are characters alone. A line for each run is added to
-results/named_parts/kanji.jsonl, and kanji.md made of it.
+trains as `training/run.py --dataset kanji` does, on fewer images. Labels are
+characters alone. A line for each seed, which draws images and weights, is
+written to results/named_parts/kanji.jsonl, and kanji.md made of it.
 """
 
 import argparse
 import dataclasses
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +33,12 @@ _COLUMNS = (
     ("labelled F1", "{labelled_f1:.3f}"),
     ("by chance", "{labelled_f1_chance:.3f}"),
     ("of one name", "{labelled_f1_one:.3f}"),
-    ("necessity", "{necessity:.3f}"),
-    ("of others active", "{necessity_active:.3f}"),
-    ("sufficiency", "{sufficiency:.3f}"),
-    ("of the longest", "{sufficiency_longest:.3f}"),
+    ("necessity", "{used[necessity][zero]:.3f}"),
+    ("of others active", "{used[necessity_active][zero]:.3f}"),
+    ("necessity, mean", "{used[necessity][mean]:.3f}"),
+    ("of others active", "{used[necessity_active][mean]:.3f}"),
+    ("sufficiency", "{used[sufficiency][zero]:.3f}"),
+    ("of the longest", "{used[sufficiency_longest][zero]:.3f}"),
     ("unseen named, %", "{unseen:.1f}"),
     ("by chance", "{unseen_chance:.1f}"),
     ("of one name", "{unseen_one:.1f}"),
@@ -52,8 +52,9 @@ _BATCH = 64
 # Added to the data seed of other images.
 _OTHERS = 5000
 _MOST = 1000  # images of a kind whose trees are measured
+_USED = 400  # images whose trees are silenced
 _POOL = 4  # rows and columns of places that the plain CNN takes together
-_NOTE = (
+_NOTES = (
     "One training for each seed, which draws images and weights. Labels are "
     "characters alone. The plain CNN has the same convolutions, a dense layer "
     "behind them and no more weights in all, and was trained alike. A type is "
@@ -77,14 +78,21 @@ def make_parser() -> Parser:
         prog="experiments/kanji.py", description=__doc__.splitlines()[0]
     )
     add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUN")
+    add("--seeds", type=int, nargs="+", required=True)
+    add("--samples", type=int, default=14_000, help="a tenth is held out")
     add("--to", type=Path, default=_FOLDER, metavar="FOLDER")
     add("--draw", type=Path, metavar="FILE", help="draw fifteen trees")
+    add(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="networks are saved there, and taken from there",
+    )
     return parser
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measures the runs, and writes the table."""
+    """Trains, measures, and writes the table."""
     start_quietly()
     import tfcaps
 
@@ -92,35 +100,39 @@ def run(options: argparse.Namespace) -> None:
     options.to.mkdir(parents=True, exist_ok=True)
     path = options.to / "kanji.jsonl"
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    rows = {row["seed"]: row for row in map(json.loads, lines)}
-    for number, each in enumerate(options.runs):
-        row = measured(each, None if number else options.draw)
-        print(json.dumps(row), flush=True)
-        rows[row["seed"]] = row
-        sorted_rows = [rows[seed] for seed in sorted(rows)]
-        text = "".join(json.dumps(row) + "\n" for row in sorted_rows)
-        path.write_text(text, "utf-8")
-        parts = ("# Kanji", *_NOTE, table(sorted_rows, _COLUMNS))
+    known = {row["seed"]: row for row in map(json.loads, lines)}
+    for seed in options.seeds:
+        known[seed] = measured(options, seed)
+        print(json.dumps(known[seed]), flush=True)
+        rows = [known[seed] for seed in sorted(known)]
+        path.write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
+        )
+        parts = ("# Kanji", *_NOTES, table(rows, _COLUMNS))
         (options.to / "kanji.md").write_text("\n\n".join(parts) + "\n", "utf-8")
 
 
-def measured(path: Path, drawn: Path | None) -> dict[str, Any]:
-    """Returns what is measured of a run."""
+def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """Trains a network of one seed, and measures it."""
     import numpy as np
 
     from tfcaps import rem
-    from training.datasets import kanji, load
-    from training.folder import RunFolder
+    from training import defaults
+    from training.datasets import kanji
 
-    folder = RunFolder.open(path)
-    config = folder.config
-    seed = config.data_seed
-    data = load("kanji", validation=config.validation, seed=seed)
-    if config.samples is not None:
-        data = data.reduced(config.samples)
-    network = folder.load_model(config.model_names[-1])
-    report = json.loads((path / "rem.json").read_text("utf-8"))
-    used = report["models"][config.model_names[-1]]
+    data = kanji.generate(seed=seed, train=options.samples)
+    config = dataclasses.replace(defaults.load("kanji"), seed=seed)
+    network, seconds = kept(options, f"kanji-{seed}", parts_of, data, config)
+    cnn, _ = kept(options, f"plain-{seed}", plain_of, data, config, network)
+    print(
+        f"a plain CNN of {cnn.count_params():,} weights, the network has "
+        f"{network.count_params():,}"
+    )
+    pixels, labels = data.test.images[:], data.test.labels
+
+    def right(model: Any) -> float:
+        told = model.predict(pixels, batch_size=_BATCH, verbose=0)
+        return 100 * float(np.mean(told.argmax(axis=1) == labels))
 
     def looked_at(images: Any, masks: Any) -> Any:
         """Returns what measures trees of these images, or active parts."""
@@ -156,21 +168,23 @@ def measured(path: Path, drawn: Path | None) -> dict[str, Any]:
     kinds = np.where(counts.any(axis=1), counts.argmax(axis=1), -1)
     frequent = np.bincount(masks.kinds[masks.kinds >= 0]).argmax()
     one = np.full_like(kinds, frequent)
-    names = np.array([*kanji.COMPONENTS.values(), "?"])[kinds]
-    if drawn is not None:
-        draw(network, data, names, drawn)
-    pixels, labels = data.test.images[:], data.test.labels
+    if options.draw is not None:
+        names = np.array([*kanji.COMPONENTS.values(), "?"])[kinds]
+        draw(network, data, seed, names, options.draw)
     tested = looked_at(pixels, data.masks)
     found, chance = tested(kinds), tested(kinds, chance=True)
     (strange, _), made_of = kanji.unseen(seed)
     unseen = looked_at((strange / 255.0).astype("float32"), made_of)
-    predicted = network.predict(pixels, verbose=0).argmax(axis=1)
+    new = unseen(kinds, True)
+    used = rem.faithfulness(
+        network, pixels, samples=_USED, draws=2, batch_size=_BATCH
+    )
     return {
-        "seed": config.seed,
+        "seed": seed,
         "epochs": config.epochs,
         "images": len(data.train.labels),
-        "right": 100 * float(np.mean(predicted == labels)),
-        "plain": plain(folder, network, data),
+        "right": right(network),
+        "plain": right(cnn),
         "types": found.types,
         "information": found.information,
         "information_chance": chance.information,
@@ -182,68 +196,79 @@ def measured(path: Path, drawn: Path | None) -> dict[str, Any]:
         "labelled_f1_one": tested(one).labelled_f1,
         "leaves": found.leaves,
         "perfect": found.perfect,
-        **{
-            name: used[name]["zero"]
-            for name in (
-                "necessity",
-                "necessity_random",
-                "necessity_active",
-                "sufficiency",
-                "sufficiency_random",
-                "sufficiency_longest",
-            )
-        },
-        "unseen": 100 * unseen(kinds, True).parts_named,
-        "unseen_f1": unseen(kinds, True).labelled_f1,
+        "used": used.to_dict(),
+        "unseen": 100 * new.parts_named,
+        "unseen_f1": new.labelled_f1,
         "unseen_chance": 100 * unseen(kinds, True, True).parts_named,
         "unseen_one": 100 * unseen(one, True).parts_named,
         "unseen_tree": 100 * unseen(kinds).parts_named,
-        "seconds": report["seconds"],
-        "commit": json.loads((path / "environment.json").read_text("utf-8"))[
-            "commit"
-        ],
+        "seconds": seconds,
     }
 
 
-def plain(folder: Any, network: Any, data: Any) -> float:
-    """Returns the accuracy of a plain CNN of equal size, trained alike."""
+def kept(options: argparse.Namespace, name: str, make: Any, *args: Any) -> Any:
+    """Returns a trained network, and how many seconds its training took."""
     import keras
-    import numpy as np
+
+    path = options.keep and options.keep / f"{name}.keras"
+    begun = time.perf_counter()
+    if path is not None and path.exists():
+        return keras.models.load_model(path, compile=False), None
+    network = make(*args)
+    seconds = time.perf_counter() - begun
+    if path is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        network.save(path)
+    return network, seconds
+
+
+def parts_of(data: Any, config: Any) -> Any:
+    """Trains as `training/run.py` does."""
+    from training import train
+
+    setup = train.prepare("baseline", data, config, None)
+    schedules = train.schedules_of(setup)
+    train.fit(setup.trained, setup.batches, schedules, config.epochs)
+    return setup.model
+
+
+def plain_of(data: Any, config: Any, network: Any) -> Any:
+    """Trains a plain CNN of equal size alike."""
+    import keras
 
     from training import objectives, train
     from training.batches import Batches
 
-    config = folder.config
-    path = folder.path / "plain.keras"
-    if not path.exists():
-        keras.utils.set_random_seed(config.seed)
-        below = keras.models.clone_model(
-            keras.Model(network.input, network.get_layer("part_caps").input)
-        )
-        _, rows, columns, _ = below.output.shape
-        # As many channels as leave no more weights than the network has.
-        left = network.count_params() - below.count_params() - data.num_classes
-        each = (rows // _POOL) * (columns // _POOL) * data.num_classes
-        channels = left // (below.output.shape[-1] + 1 + each)
-        few = keras.layers.Conv2D(channels, 1)(below.output)
-        pooled = keras.layers.MaxPooling2D(_POOL)(few)
-        flat = keras.layers.Flatten()(pooled)
-        scores = keras.layers.Dense(data.num_classes)(flat)
-        model = keras.Model(below.input, scores)
-        batches = Batches(*data.train, config.batch_size, seed=config.seed)
-        rate = objectives.learning_rate(config, batches.num_batches)
-        model.compile(
-            keras.optimizers.Adam(rate),
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        )
-        train.fit(model, batches, [], config.epochs)
-        model.save(path)
-    model = keras.models.load_model(path)
-    predicted = model.predict(data.test.images[:], verbose=0).argmax(axis=1)
-    return 100 * float(np.mean(predicted == data.test.labels))
+    keras.utils.set_random_seed(config.seed)
+    below = keras.models.clone_model(
+        keras.Model(network.input, network.get_layer("part_caps").input)
+    )
+    _, rows, columns, depth = below.output.shape
+    # As many channels as leave no more weights than the network has.
+    left = network.count_params() - below.count_params() - data.num_classes
+    places = (rows // _POOL) * (columns // _POOL)
+    channels = left // (depth + 1 + places * data.num_classes)
+    few = keras.layers.Conv2D(channels, 1)(below.output)
+    flat = keras.layers.Flatten()(keras.layers.MaxPooling2D(_POOL)(few))
+    scores = keras.layers.Dense(data.num_classes)(flat)
+    model = keras.Model(below.input, scores)
+    batches = Batches(
+        data.train.images,
+        data.train.labels,
+        config.batch_size,
+        seed=config.seed,
+    )
+    rate = objectives.learning_rate(config, batches.num_batches)
+    model.compile(
+        keras.optimizers.Adam(rate),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        ["accuracy"],
+    )
+    train.fit(model, batches, [], config.epochs)
+    return model
 
 
-def draw(network: Any, data: Any, names: Any, path: Path) -> None:
+def draw(network: Any, data: Any, seed: int, names: Any, path: Path) -> None:
     """Draws the trees of ten characters, and the parts of five others."""
     import matplotlib.pyplot as plt
     import numpy as np
@@ -253,7 +278,7 @@ def draw(network: Any, data: Any, names: Any, path: Path) -> None:
 
     # Of every tenth class the first test image.
     some = np.unique(data.test.labels, return_index=True)[1][::10]
-    (strange, of), _ = kanji.unseen(0, 27)
+    (strange, of), _ = kanji.unseen(seed, 27)
     images = np.concatenate([data.test.images[some], strange[:5] / 255.0])
     told = [data.class_names[data.test.labels[k]] for k in some]
     told += [kanji.read(kanji.UNSEEN[k]).name for k in of[:5]]

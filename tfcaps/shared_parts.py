@@ -3,13 +3,14 @@
 The mean image of a class is cut by straight lines into two or three pieces. Of
 all ways to cut it the one is taken whose pieces are most like pieces of other
 classes: a part is what recurs. Pieces that look alike, whatever their sizes,
-are of one type.
+are of one type, unless two classes would then be the same.
 
 References:
     - de Marcken, 1996, "Unsupervised language acquisition" (words are what
       makes texts short)
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ _SIDE = 16  # of the pictures that are compared, in pixels
 _FORM = 0.1  # what a piece e times as wide is less alike
 _ROUNDS = 8
 _NEAR = 1.6  # steps between places around a part that tell nothing
+_SAME_PLACE = 5.0  # pixels between parts that stand alike in two classes
 _OTHERS = 2  # classes in which a part recurs at least
 # What a part adds to the evidence must outweigh a hundred classes.
 _EPSILON = 1e-4
@@ -197,8 +199,35 @@ def find(
     types = fcluster(linkage(distances[above], "average"), apart, "distance")
     boxes = np.array([pieces[k][1] for k in chosen], float)
     middles = (boxes[:, ::2] + boxes[:, 1::2] - 1.0) / 2.0
-    centre = np.array(means.shape[1:]) // 2
-    return SharedParts(classes[chosen], types - 1, middles - centre)
+    places = middles - np.array(means.shape[1:]) // 2
+    of_chosen = classes[chosen]
+    _tell_apart(types, of_chosen, places, distances)
+    return SharedParts(of_chosen, types - 1, places)
+
+
+def _tell_apart(
+    types: Array, classes: Array, places: Array, distances: Array
+) -> None:
+    """Splits types where two classes have the same ones at the same places.
+
+    The labels say that the classes differ, so one of their parts does: that
+    pair of pieces which are least alike. Each piece of the type goes to the
+    nearer of these.
+    """
+    for j, k in itertools.combinations(np.unique(classes), 2):
+        ours, theirs = (np.flatnonzero(classes == each) for each in (j, k))
+        same = types[ours][:, None] == types[theirs]
+        apart = np.linalg.norm(places[ours][:, None] - places[theirs], axis=-1)
+        same &= apart < _SAME_PLACE
+        if len(ours) != len(theirs) or not np.all(same.sum(axis=1) == 1):
+            continue
+        first, second = max(
+            zip(ours, theirs[same.argmax(axis=1)], strict=True),
+            key=lambda pair: distances[pair],
+        )
+        of_type = types == types[first]
+        nearer = distances[:, second] < distances[:, first]
+        types[of_type & nearer] = types.max() + 1
 
 
 def _layers(model: keras.Model, kind: type) -> list[Any]:
