@@ -56,6 +56,21 @@ def test_parts_are_what_recurs(found):
     assert len(kinds) == 4 and all(len(types) == 1 for types in kinds.values())
 
 
+@pytest.mark.parametrize("apart", [1.2, 1.99])
+def test_two_classes_are_never_of_the_same_parts_at_the_same_places(
+    data, apart
+):
+    """Of this distance all pieces of a form would be of one type."""
+    found = shared_parts.find(*data[:2], apart=apart)
+    assert found.num_types < 4
+    seen = set()
+    for j, (*_, axis) in enumerate(CLASSES):
+        own = found.classes == j
+        order = found.places[own, axis].argsort()
+        seen.add((axis, *found.types[own][order]))
+    assert len(seen) == len(CLASSES)
+
+
 def test_a_network_begins_with_them(data, found):
     images, labels, middles = data
     model = constellation_capsnet((SIDE, SIDE, 1), 6, 4, parts=2)
