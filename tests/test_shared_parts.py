@@ -21,8 +21,8 @@ def glyphs():
     return drawn
 
 
-@pytest.fixture(scope="module")
-def data():
+def symbols():
+    """Draws 120 images: pixels, labels, and the middles of their parts."""
     draw, shapes = np.random.default_rng(0), glyphs()
     labels = np.arange(120) % len(CLASSES)
     images = draw.normal(0.0, 0.02, (120, SIDE, SIDE, 1))
@@ -38,6 +38,11 @@ def data():
             middles[number, kinds.index(kind)] = corner + 5
             corner = corner + 14 * np.eye(2, dtype=int)[axis]
     return images.astype("float32"), labels, middles
+
+
+@pytest.fixture(scope="module")
+def data():
+    return symbols()
 
 
 @pytest.fixture(scope="module")

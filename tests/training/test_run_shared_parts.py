@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cli import UserError
-from tests.test_shared_parts import SIDE, data  # noqa: F401
+from tests.test_shared_parts import SIDE, symbols
 from tests.training.test_run import command, metrics
 from training import networks
 from training.datasets import Data, load
@@ -18,8 +18,8 @@ _FLAGS = (
 
 
 @pytest.mark.slow
-def test_a_run_begins_with_them_and_keeps_them(tmp_path, data):  # noqa: F811
-    images, labels, _ = data
+def test_a_run_begins_with_them_and_keeps_them(tmp_path):
+    images, labels, _ = symbols()
     pixels = (255 * np.clip(images, 0, 1)).astype("uint8")
     half = len(labels) // 2
     path = tmp_path / "data.npz"
