@@ -262,7 +262,7 @@ def plain_of(data: Any, config: Any, network: Any) -> Any:
     model.compile(
         keras.optimizers.Adam(rate),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        ["accuracy"],
+        metrics=["accuracy"],
     )
     train.fit(model, batches, [], config.epochs)
     return model
