@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,6 @@ _COLUMNS = (
     ("types", "{types}"),
     ("images", "{images}"),
     ("epochs", "{epochs}"),
-    ("seconds", "{seconds:.0f}"),
 )
 _BATCH = 64
 # Added to the data seed of other images.
@@ -103,7 +101,6 @@ def run(options: argparse.Namespace) -> None:
     known = {row["seed"]: row for row in map(json.loads, lines)}
     for seed in options.seeds:
         known[seed] = measured(options, seed)
-        print(json.dumps(known[seed]), flush=True)
         rows = [known[seed] for seed in sorted(known)]
         path.write_text(
             "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
@@ -122,12 +119,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
 
     data = kanji.generate(seed=seed, train=options.samples)
     config = dataclasses.replace(defaults.load("kanji"), seed=seed)
-    network, seconds = kept(options, f"kanji-{seed}", parts_of, data, config)
-    cnn, _ = kept(options, f"plain-{seed}", plain_of, data, config, network)
-    print(
-        f"a plain CNN of {cnn.count_params():,} weights, the network has "
-        f"{network.count_params():,}"
-    )
+    network = kept(options, f"kanji-{seed}", parts_of, data, config)
     pixels, labels = data.test.images[:], data.test.labels
 
     def right(model: Any) -> float:
@@ -179,12 +171,11 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     used = rem.faithfulness(
         network, pixels, samples=_USED, draws=2, batch_size=_BATCH
     )
-    return {
+    row = {
         "seed": seed,
         "epochs": config.epochs,
         "images": len(data.train.labels),
         "right": right(network),
-        "plain": right(cnn),
         "types": found.types,
         "information": found.information,
         "information_chance": chance.information,
@@ -202,24 +193,24 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         "unseen_chance": 100 * unseen(kinds, True, True).parts_named,
         "unseen_one": 100 * unseen(one, True).parts_named,
         "unseen_tree": 100 * unseen(kinds).parts_named,
-        "seconds": seconds,
     }
+    print(json.dumps(row), flush=True)
+    cnn = kept(options, f"plain-{seed}", plain_of, data, config, network)
+    return {**row, "plain": right(cnn)}
 
 
 def kept(options: argparse.Namespace, name: str, make: Any, *args: Any) -> Any:
-    """Returns a trained network, and how many seconds its training took."""
+    """Returns a trained network, of this training or of a former one."""
     import keras
 
     path = options.keep and options.keep / f"{name}.keras"
-    begun = time.perf_counter()
     if path is not None and path.exists():
-        return keras.models.load_model(path, compile=False), None
+        return keras.models.load_model(path, compile=False)
     network = make(*args)
-    seconds = time.perf_counter() - begun
     if path is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
         network.save(path)
-    return network, seconds
+    return network
 
 
 def parts_of(data: Any, config: Any) -> Any:
