@@ -19,7 +19,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, run_command, start_quietly
-from markdown_table import table
+from markdown_table import UNMEASURED, table
 
 _FOLDER = Path("results") / "named_parts"
 _COLUMNS = (
@@ -45,6 +45,7 @@ _COLUMNS = (
     ("types", "{types}"),
     ("images", "{images}"),
     ("epochs", "{epochs}"),
+    ("commit", "{commit:.7}"),
 )
 _BATCH = 64
 # Added to the data seed of other images.
@@ -105,8 +106,13 @@ def run(options: argparse.Namespace) -> None:
         path.write_text(
             "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
         )
-        parts = ("# Kanji", *_NOTES, table(rows, _COLUMNS))
-        (options.to / "kanji.md").write_text("\n\n".join(parts) + "\n", "utf-8")
+        (options.to / "kanji.md").write_text(page(rows), "utf-8")
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """Returns the table, with dashes where nothing was measured."""
+    measures = table(rows, _COLUMNS).replace(UNMEASURED, "–")
+    return "\n\n".join(("# Kanji", *_NOTES, measures)) + "\n"
 
 
 def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
@@ -116,6 +122,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     from tfcaps import rem
     from training import defaults
     from training.datasets import kanji
+    from training.folder import environment
 
     data = kanji.generate(seed=seed, train=options.samples)
     config = dataclasses.replace(defaults.load("kanji"), seed=seed)
@@ -175,6 +182,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         "seed": seed,
         "epochs": config.epochs,
         "images": len(data.train.labels),
+        "commit": environment()["commit"],
         "right": right(network),
         "types": found.types,
         "information": found.information,
