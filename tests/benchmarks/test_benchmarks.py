@@ -113,15 +113,6 @@ def test_the_floor_has_the_layers_before_routing(name):
     assert floor.weights[-2].shape == (1, 3)
 
 
-def test_all_weights_of_the_floor_are_trained():
-    floor = models.floor(SMALL_NETWORKS["dr_capsnet"]())
-    models.to_train(floor, "dr_capsnet")
-    weights = floor.get_weights()
-    floor.train_on_batch(np.ones((2, 8, 8, 1), "float32"), np.array([0, 1]))
-    for before, after in zip(weights, floor.get_weights(), strict=True):
-        assert np.any(before != after)
-
-
 def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
     tmp_path, monkeypatch
 ):

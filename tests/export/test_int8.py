@@ -159,17 +159,6 @@ def test_wrong_images_are_one_sentence(images, change, message):
         int8.read_samples(images, IMAGES, "float32")
 
 
-def test_samples_of_signals_are_taken_as_they_are(tmp_path):
-    file = tmp_path / "signals.npz"
-    signals = np.random.default_rng(0).random((9, 64, 1), dtype=np.float32)
-    for given in (signals, signals[..., 0]):
-        np.savez(file, x_train=given, x_test=given, y_test=np.arange(9) % 3)
-        read = int8.read_samples(file, (64, 1), "float32")
-        assert read.images.shape == (9, 64, 1)
-    with pytest.raises(export.ExportError, match=r"images \[20\] of uint8"):
-        int8.read_samples(file, (20,), "float32")
-
-
 def test_the_guide_shows_what_was_measured():
     root = Path(__file__).parents[2]
     measured = json.loads((root / "results" / "int8.json").read_text("utf-8"))

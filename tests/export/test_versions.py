@@ -2,7 +2,6 @@
 
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -149,27 +148,6 @@ def start(model, to, **options):
         text=True,
         **options,
     )
-
-
-def limited(size):
-    """Returns what lets a process write files of so many bytes at most."""
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-    return limit
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [64, 100_000])
-def test_a_full_disk_leaves_nothing(model, tmp_path, size):
-    # A small limit of file size stands for the full disk.
-    process = start(model, tmp_path / "served", preexec_fn=limited(size))
-    _, error = process.communicate()
-    assert process.returncode == 2, error
-    assert error.startswith("export/run.py: error: ")
-    assert error.count("\n") == 1
-    assert not (tmp_path / "served").exists()
 
 
 def until_staged(process, base):

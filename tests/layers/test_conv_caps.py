@@ -9,7 +9,7 @@ from tests.golden import assert_golden, load
 from tests.gradients import value_and_gradients, with_weights
 from tests.networks import built
 from tests.registry import ALL
-from tests.tolerance import assert_close
+from tests.tolerance import assert_all_close, assert_close
 from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D
 from tfcaps.routing import DynamicRouting, EMRouting
 
@@ -105,8 +105,7 @@ def test_em_conv_caps_equals_the_reference(windows, rng):
     poses, active, shares = map(np.asarray, layer(poses, activations, **ALL))
     # Nobody reads the shares of what lies outside of the map.
     shares = shares * (children >= 0)[..., None, None]
-    for output, wanted in zip((poses, active, shares), expected, strict=True):
-        assert_close(output, wanted, atol=1e-4)
+    assert_all_close((poses, active, shares), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(

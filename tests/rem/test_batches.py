@@ -134,18 +134,6 @@ def test_inputs_to_train_on_keep_their_structure():
     assert last.sample_weight is None
 
 
-def test_arrays_prune_as_the_batch_that_they_are():
-    masks = []
-    for data in ((X, Y), [(X, Y)]):
-        model = dense()
-        rem.prune_single_shot(model, data, 0.5)
-        masks.append(model.pruning.masks())
-    for one, other in zip(*masks, strict=True):
-        np.testing.assert_array_equal(one, other)
-    with pytest.raises(ValueError, match="must have targets.*inputs alone"):
-        rem.prune_single_shot(dense(), X, 0.5)
-
-
 def dense():
     keras.utils.set_random_seed(0)
     model = keras.Sequential(

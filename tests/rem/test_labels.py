@@ -9,7 +9,7 @@ from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem, viz
 from tfcaps.losses import MarginLoss
-from tfcaps.rem.labels import class_of_each, rightly_told
+from tfcaps.rem.labels import class_of_each
 
 CLASSES = np.array([2, 0, 1, 3, 2])
 ONE_HOT = np.eye(4)[CLASSES]
@@ -97,15 +97,6 @@ def test_other_labels_are_asked_about(labels, message):
 def test_presence_beyond_one_is_asked_about():
     with pytest.raises(ValueError, match="1 where it is there.*0 to 3"):
         class_of_each([0, 3], 1)
-
-
-def test_images_of_no_class_are_not_told_right_or_wrong():
-    lengths = np.array([[0.9, 0.1], [0.9, 0.1], [0.2, 0.1]])
-    assert rightly_told(np.array([0, 1, -1]), lengths).tolist() == [True, False]
-    presence = rightly_told(
-        np.array([0, -1, -1]), np.array([[0.9], [0.8], [0]])
-    )
-    assert presence.tolist() == [True, False, True]
 
 
 def test_images_of_no_class_are_left_out_and_said(model, images):

@@ -85,17 +85,6 @@ def tents(grid, centres, image_shape):
     return saliency
 
 
-def test_children_are_drawn_at_the_centres_of_their_fields(rng):
-    activations, couplings = rng.random((2, 2, 3, 4, 5))
-    rows, columns = [1.0, 3.5, 5.0], [-1.0, 2.0, 4.5, 8.0]
-    centres = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
-    saliency = saliency_map(activations, couplings, (8, 9), centres=centres)
-    grid = np.mean(activations * couplings, axis=-1)
-    expected = tents(grid, centres, (8, 9))
-    np.testing.assert_allclose(saliency, expected, atol=SUMS)
-    np.testing.assert_array_equal(saliency[:, 7], 0)
-
-
 def test_one_row_of_children_is_drawn_over_all_rows(rng):
     activations, couplings = rng.random((2, 2, 1, 3, 5))
     centres = [[[4.0, 1.0], [4.0, 3.0], [4.0, 5.0]]]

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.networks import of_capsules
 from tests.registry import LAYERS, parametrize
 from tests.tolerance import assert_all_close
 from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D
@@ -91,24 +90,3 @@ def test_few_votes_are_not_compiled():
     few, many = CHILDREN, np.zeros((1, 32, 8), "float32")
     assert not has_xla(lambda x: STRATEGY.run(small, (x,)), few)
     assert has_xla(lambda x: STRATEGY.run(large, (x,)), many)
-
-
-@pytest.mark.slow
-def test_another_batch_size_is_not_traced_again(always):
-    traced = []
-
-    class Traced(DynamicRouting):
-        def route(self, *arguments, **weights):
-            traced.append(self)
-            return super().route(*arguments, **weights)
-
-    model = of_capsules(ClassCaps(3, 4, Traced()), 6, 4)
-    model.compile("sgd", "mse", jit_compile=False)
-    images, targets = np.ones((7, 6, 4), "float32"), np.ones((7, 3), "float32")
-    model.fit(images, targets, batch_size=4, verbose=0)
-    model.predict(images, batch_size=4, verbose=0)
-    count = len(traced)
-    for batch_size in (1, 2, 3, 5):
-        model.fit(images, targets, batch_size=batch_size, verbose=0)
-        model.predict(images, batch_size=batch_size, verbose=0)
-    assert len(traced) == count

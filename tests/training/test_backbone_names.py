@@ -9,7 +9,6 @@ import pytest
 from cli import UserError
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
-from tfcaps import models, rem
 from training import backbone, configs, networks
 from training.datasets import Data
 from training.image_data import Images, Split
@@ -85,16 +84,6 @@ def test_grey_images_become_colours_and_small_ones_large(rng):
     )
     with pytest.raises(UserError, match="grey or colour images; these have 2"):
         backbone.application("MobileNetV2", (32, 32, 2))
-
-
-def test_trees_on_a_gated_network_have_places_all_over_the_image():
-    features = backbone.application("MobileNetV3Small", (128, 128, 3))
-    model = models.backbone_parts_capsnet(features, 3)
-    fields = rem.receptive_fields(model)
-    assert fields.grid == (8, 8, 16)
-    rows = fields.centres[:, 0, 0]
-    np.testing.assert_array_equal(np.diff(rows), 16)
-    assert not fields.is_local
 
 
 def test_no_other_scale_is_put_before_it():

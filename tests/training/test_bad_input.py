@@ -246,24 +246,6 @@ def test_wrong_files_of_a_run(work, capsys, name, line, spoil):
     assert_refused(capsys, work, f"{line} done", "done")
 
 
-# What a config says, and the networks make of it.
-SETTINGS = [
-    ("epochs", "two", "epochs is 'two'"),
-    ("model", "resnet", "unknown model 'resnet'"),
-    ("routing", "magic", "magic"),
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"), SETTINGS, ids=lambda v: str(v)[:20]
-)
-def test_wrong_settings(work, capsys, name, value, message):
-    path = work / "done/config.json"
-    settings = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({**settings, name: value}))
-    assert_refused(capsys, work, "run --resume --out done", message)
-
-
 @pytest.mark.parametrize("spoil", bad_files.EVERY, ids=lambda f: f.__name__)
 @pytest.mark.parametrize(
     "name",

@@ -11,7 +11,7 @@ from training.augmentation import Augmentation, recoloured, warped
 from training.batches import Batches, stream
 from training.configs import Config
 from training.image_data import Images
-from training.pairs import Partners, both_found, share_found
+from training.pairs import Partners
 from training.presets import protocol
 
 _EVERYTHING = Augmentation(
@@ -204,13 +204,6 @@ def test_merged_digits_are_shifted_apart_and_not_brighter_than_white(convert):
     assert set(merged.max(axis=(1, 2, 3))) == {200.0, 255.0}
 
 
-def test_digits_found_are_those_among_the_two_longest_capsules():
-    labels = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1]], np.float32)
-    lengths = np.array([[3, 2, 1, 0], [3, 2, 1, 0], [3, 2, 1, 0]], np.float32)
-    assert np.asarray(both_found(labels, lengths)).tolist() == [1, 0, 0]
-    assert np.asarray(share_found(labels, lengths)).tolist() == [1, 0.5, 0]
-
-
 def test_protocols_are_settings():
     for name, settings in presets.PROTOCOLS.items():
         Config(dataset=name, **settings)
@@ -271,26 +264,6 @@ def test_zoom_shows_the_fill_beyond_the_edges(fill, more, outside):
     assert (inside >= 12).all()
     if outside == 0:
         assert (inside <= 5.4**2).all()
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_everything_moves_in_one_go(dtype):
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (64, 6, 6, 3)).astype(np.uint8)
-    images = images if dtype == np.uint8 else to_float(images)
-    augment = Augmentation(fill="edge", flip=True)
-    new = augment.move(images, np.random.default_rng(1))
-    assert new.dtype == dtype
-    flipped = np.all(new == images[:, :, ::-1], axis=(1, 2, 3))
-    same = np.all(new == images, axis=(1, 2, 3))
-    assert (flipped ^ same).all() and 16 < flipped.sum() < 48
-    augment = Augmentation(
-        fill="edge", shift=2, rotation=30.0, zoom=(0.5, 2.0), flip=True
-    )
-    new = augment.move(images, np.random.default_rng(1))
-    assert new.shape == images.shape and new.dtype == dtype
-    assert not np.all(new == images, axis=(1, 2, 3)).any()
-    assert new.min() >= images.min() and new.max() <= images.max()
 
 
 def test_colours_are_exchanged_and_negated():

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from cli import UserError
+from tests.tolerance import assert_all_equal
 from training.batches import Batches
 from training.callbacks import BackUp, StopIfNotFinite, StopOnValidation
 from training.image_data import Images
@@ -46,8 +47,7 @@ def train(folder, epochs, stop_after=None):
 
 
 def assert_equal(mine, theirs):
-    for left, right in zip(mine, theirs, strict=True):
-        np.testing.assert_array_equal(left, right)
+    assert_all_equal(mine, theirs)
 
 
 def names(folder):

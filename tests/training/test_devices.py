@@ -13,6 +13,7 @@ import pytest
 import tfcaps
 from tests.backends import on_tensorflow
 from tests.nightly import NIGHTLY
+from tests.tolerance import assert_all_close
 from tfcaps import rem
 from tfcaps.routing import execution
 from training import datasets, defaults, devices
@@ -77,8 +78,7 @@ def assert_same(path, other):
         # A coupling half way between two levels may go either way.
         for name in ("test_accuracy_quantized", "entropy_bits"):
             assert row[name] == pytest.approx(wanted_row[name], abs=0.05)
-    for mine, theirs in zip(weights, wanted, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    assert_all_close(weights, wanted, atol=1e-5)
 
 
 def jax_process(folder, *strategies, **variables):

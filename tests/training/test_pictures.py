@@ -76,12 +76,6 @@ def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
     assert defaults.load(str(tmp_path / "none")).epochs == Config().epochs
 
 
-def test_many_pictures_are_seen_eight_times(tmp_path, monkeypatch):
-    write_empty(tmp_path, 40, (40, 40))
-    monkeypatch.setattr(pictures, "_STEPS", 10)
-    assert defaults.load(str(tmp_path)).epochs == 8
-
-
 def test_a_plan_tells_what_is_done_with_pictures(tmp_path, capsys):
     write_shapes(tmp_path / "shapes", dict.fromkeys(KINDS, 10), seed=1)
     (tmp_path / "shapes" / "ring" / "1.png").write_bytes(b"broken")

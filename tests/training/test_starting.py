@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.tolerance import assert_all_equal
 from tests.training.test_run import command, tiny_data
 from training import datasets, networks, objectives, starting
 from training.configs import Config
@@ -56,8 +57,7 @@ def test_rem_begins_where_the_baseline_ended(tmp_path, begun, warm):
     if warm:
         expected = weights(tmp_path / "run" / "baseline.keras")
         assert not np.array_equal(expected[0], begun["baseline"][0])
-    for mine, theirs in zip(begun["rem"], expected, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_all_equal(begun["rem"], expected)
 
 
 @pytest.mark.slow
@@ -71,8 +71,7 @@ def test_the_network_is_the_baseline_and_rem_begins_with_it(
     assert list(begun) == ["rem"]
     expected = weights(finished / "model.keras")
     for found in (weights(out / "baseline.keras"), begun["rem"]):
-        for mine, theirs in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
+        assert_all_equal(found, expected)
     # Settings that were not given are those of that run.
     before, after = RunFolder.open(finished), RunFolder.open(out)
     for name in ("dataset", "batch_size", "decay", "final_sparsity"):

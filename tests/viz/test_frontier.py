@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
-from matplotlib.colors import to_hex
 
 from tfcaps import viz
 
@@ -58,31 +57,6 @@ def test_points_are_means_over_seeds_with_deviations():
     ]
     np.testing.assert_allclose(bars[0], [[4, 95], [6, 95]])
     np.testing.assert_allclose(bars[1], [[5, 94], [5, 96]])
-
-
-def test_trivial_points_are_hollow_and_settings_have_looks_of_their_own():
-    drawing = viz.frontier(POINTS).figure
-    dots = dots_of(drawing)
-    faces = [to_hex(c.get_facecolor()[0]) for c in dots]
-    edges = [to_hex(c.get_edgecolor()[0]) for c in dots]
-    assert faces[3] == "#ffffff" != edges[3]
-    assert edges[0] == edges[1] == faces[0]
-    assert edges[2] == edges[4] != edges[0]
-    legend = [text.get_text() for text in drawing.legends[0].get_texts()]
-    assert legend[:3] == ["x", "y", "trivial"]
-    assert legend[-1] == "Pareto front"
-
-
-def test_a_trivial_point_far_below_does_not_squeeze_the_others():
-    low = {"name": "low", "entropy_bits": 0.0, "accuracy": 0.1}
-    squeezed = viz.frontier([*POINTS, low]).figure.axes[0]
-    drawing, data = viz.frontier([*POINTS, {**low, "trivial": True}])
-    panel = drawing.axes[0]
-    assert squeezed.get_ylim()[0] < 10 and panel.get_ylim()[0] > 80
-    assert "low (10 %)" in [text.get_text() for text in panel.texts]
-    (at,) = dots_of(drawing)[-1].get_offsets()
-    assert panel.get_ylim()[0] < at[1] < 88
-    assert data["points"][-1]["accuracy"] == pytest.approx(10)
 
 
 def test_names_cover_neither_points_nor_each_other(rng):

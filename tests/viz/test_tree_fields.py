@@ -150,23 +150,6 @@ def test_parts_are_cut_out_and_tied_to_the_class():
     ]  # fmt: skip
 
 
-def test_equal_outlines_have_one_sign():
-    left, right, _ = drawn([2, 0, 3], [0.9, 0.8, 0.6])
-    assert texts(left) == ["1, 3", "2"]
-    assert "and" not in " ".join(texts(right)[:-1])
-
-
-def test_two_views_have_outlines_and_parts_in_both(rng):
-    left, right, _ = drawn([2], [0.9], images=rng.random((1, 6, 6, 2)))
-    assert [p.get_x() for p in outlines(left)] == [2.5, 8.5]
-    whole = left.images[0].get_array()
-    one, other = right.images
-    np.testing.assert_array_equal(one.get_array(), whole[:3, 3:6])
-    np.testing.assert_array_equal(other.get_array(), whole[:3, 9:])
-    np.testing.assert_allclose(one.get_extent(), [0, 0.5, 0.5, 1])
-    np.testing.assert_allclose(other.get_extent(), [0.5, 1, 0.5, 1])
-
-
 def test_children_that_see_all_the_same_are_no_parts():
     fields = fields_of([[0, 0, 5, 5]] * 3, grid=(1, 1, 3), size=(5, 5))
     left, right, data = drawn([2, 0], [0.9, 0.7], fields)

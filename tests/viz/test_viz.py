@@ -67,6 +67,9 @@ def test_histograms_show_mean_couplings_weighted_by_counts(trees):
 
 
 def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
+    middles = viz.most_frequent_trees(trees, 11, mode="midrise").data
+    shown = middles["classes"][0]["couplings"]  # codes 10, 0, 3, 3
+    assert shown == pytest.approx([10.5 / 11, 0.5 / 11, 3.5 / 11, 3.5 / 11])
     drawing, data = viz.most_frequent_trees(trees, levels=11, class_names=NAMES)
     panels = drawing.axes
     assert panels[0].get_title() == "67 % of 3 samples"
@@ -96,16 +99,6 @@ def test_uniform_couplings_give_no_edges_also_if_they_are_rounded_up():
         trees = dictionary(classes, [key], [0])
         panels = viz.most_frequent_trees(trees, levels=11).figure.axes
         assert len(panels[0].collections[0].get_segments()) == lines
-
-
-def test_couplings_at_midrise_levels_are_the_middles_of_bins():
-    trees = dictionary(2, [[0, 3], [0, 3]], [0, 0])
-    drawn = viz.most_frequent_trees(trees, 4, mode="midrise").data
-    shown = drawn["classes"][0]["couplings"]
-    assert shown == pytest.approx([0.125, 0.875])
-    bins = viz.coupling_histograms({"a": trees}, 4, mode="midrise").data
-    assert bins["edges"] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
-    assert list(bins["children"]["a"].values()) == [[1, 0, 0, 1]]
 
 
 def test_dictionary_images_are_means_of_a_class_and_key(rng):

@@ -12,7 +12,6 @@ from tests.networks import (
 )
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, PrimaryMatrixCaps
-from tfcaps.rem.evaluation import faithfulness as measures
 
 IMAGES = np.random.default_rng(3).random((12, 8, 8, 1), dtype=np.float32)
 LABELS = np.arange(12) % 3
@@ -104,13 +103,6 @@ def test_of_a_network_without_trees():
     assert report.necessity_random == {"zero": 0.0, "mean": 0.0}
     assert report.sufficiency == report.sufficiency_random
     assert report.empty
-
-
-def test_a_class_half_as_long_is_lost():
-    lengths = np.array([[0.6, 0.5], [0.4, 0.3], [0.4, 0.5], [0.0, 0.0]])
-    classes, before = np.zeros(4, int), np.array([0.9, 0.9, 0.5, 0.9])
-    found = measures.lost(lengths, classes, before)
-    np.testing.assert_array_equal(found, [False, True, True, True])
 
 
 def lengths_of(model, names, taken, **arguments):
@@ -210,16 +202,6 @@ def test_measures_with_activations_of_their_own():
     assert 0.0 < report.size < 1.0
     assert report.necessity != {"zero": 1.0, "mean": 1.0}
     assert [*report.silent_capsules] == ["primary_caps", "classes"]
-
-
-def test_couplings_rounded_to_the_uniform_one_are_in_no_tree():
-    layer = ClassCaps(3, 4, routing=1)
-    data = np.random.default_rng(0).normal(size=(9, 6, 4)), LABELS[:9]
-    model = of_capsules(layer, 6, 4)
-    # With eight levels 1/3 becomes 2/7, with six 2/5, which is more.
-    for levels in (8, 6):
-        rounded = rem.quantize_couplings(model, levels)
-        assert rem.faithfulness(rounded, data).empty_trees == 1.0
 
 
 def test_a_compact_model_has_the_measures_of_the_whole_one():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.networks import (
-    SMALL_NETWORKS,
     draw_weights,
     outputs_of,
     tiny_capsnet,
@@ -125,24 +124,6 @@ def test_levels_may_be_midrise_and_data_read_once(model, data):
     assert search.mode == "midrise"
     assert search.rows[0]["entropy_bits"] == report.entropy_bits
     assert search.rows[0]["accuracy_quantized"] == report.accuracy_quantized
-
-
-def test_every_routed_layer_is_rounded(rng):
-    model = draw_weights(
-        SMALL_NETWORKS["multilayer_capsnet"](),
-        2,
-        hidden_caps1=8.0,
-        class_caps=30.0,
-    )
-    shape = (20, *model.input_shape[1:])
-    data = rng.random(shape, dtype=np.float32), np.arange(20) % 3
-    search = rem.find_levels(model, data, (3,))
-    expected = rem.evaluate(model, data, (3, 3)).to_dict()
-    (row,) = search.rows
-    expected["t_score"] = pytest.approx(expected["t_score"], abs=SUMS)
-    expected["empty_trees"] = empty_trees(model, data, 3)
-    assert row == {name: expected[name] for name in row}
-    assert expected["levels_per_layer"] == {"hidden_caps1": 3, "class_caps": 3}
 
 
 @pytest.mark.slow

@@ -33,8 +33,6 @@ EVERY = [
     pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
     for name in NETWORKS
 ]
-# What is slow to build twice more and differs in nothing from the others.
-EVALUATED = [name for name in NETWORKS if not name.startswith("efficient")]
 
 
 @pytest.fixture(scope="module")
@@ -113,28 +111,6 @@ def test_rounded_copy_changes_class_couplings(name, built):
     couplings = rem.capsule_outputs(rounded)(images)["couplings"]
     codes = quantize(couplings, 5)
     np.testing.assert_allclose(couplings, dequantize(codes, 5), atol=SUMS)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=pytest.mark.slow if name in (*SLOW, "em") else ()
-        )
-        for name in EVALUATED
-    ],
-)
-def test_network_is_evaluated_as_its_encoder(name, built):
-    model = built(name)
-    images = images_of(model)
-    labels = np.arange(7) % 3
-    report = rem.evaluate(model, (images, labels), levels=6, batch_size=4)
-    expected = np.mean(lengths_of(model, images).argmax(-1) == labels)
-    assert report.accuracy == pytest.approx(expected)
-    assert report.dictionary.num_samples.sum() == 7
-    encoder = rem.encoder(model)
-    assert report.total_parameters == encoder.count_params()
-    assert np.isfinite(report.entropy_bits) and np.isfinite(report.t_score)
 
 
 def test_regularized_coefficients_have_one_key_each(built):

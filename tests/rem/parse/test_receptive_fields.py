@@ -323,18 +323,6 @@ def test_compact_network_has_the_same_fields(share):
     np.testing.assert_array_equal(fields.centres, others.centres)
 
 
-def test_compact_network_of_flattened_children_knows_those_that_vote():
-    stack = (PRIMARY(3, 2), kl.Reshape((-1, 4)))
-    model = network(7, *stack)
-    weight = model.get_layer("class_caps").transformation
-    votes = np.isin(np.arange(18), [2, 9, 17])
-    weight.assign(np.where(votes[:, None, None, None], weight, 0.0))
-    fields = rem.receptive_fields(model)
-    others = rem.receptive_fields(rem.compact(model))
-    np.testing.assert_array_equal(fields.boxes[votes], others.boxes[votes])
-    np.testing.assert_array_equal(others.boxes[0], [0, 0, 7, 7])
-
-
 def test_what_has_no_fields_is_an_error():
     with pytest.raises(ValueError, match="is a ConvCaps. Receptive fields are"):
         rem.receptive_fields(

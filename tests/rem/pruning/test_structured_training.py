@@ -8,7 +8,7 @@ import pytest
 
 import tfcaps
 from tests.backends import on_tensorflow
-from tests.compaction import compiled, fit, inputs_of, randomized
+from tests.compaction import compiled, fit
 from tests.networks import SMALL_NETWORKS
 from tests.rem.compaction.test_compact import assert_same
 from tests.tolerance import assert_all_close
@@ -52,26 +52,6 @@ def test_masks_hold_with_the_losses_of_rem(images):
     before = rem.evaluate(network, images, faithfulness=True)
     assert report.entropy_bits == before.entropy_bits
     assert report.faithfulness.necessity == before.faithfulness.necessity
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["affine_capsnet", "dr_capsnet", "em_capsnet"])
-def test_trees_are_used_as_before_when_children_are_gone(name, rng):
-    model = randomized(compiled(SMALL_NETWORKS[name]()), rng)
-    images = inputs_of(model, 24), np.arange(24) % 3
-    rem.prune_structured(model, lambda step: 0.67)
-    model.pruning.begin_step(model, 1)
-    rem.strip_pruning(model)
-    compact = rem.compact(model)
-    assert type(compact.get_layer("class_caps")).__name__ == "CompactCaps"
-    before, after = (
-        rem.evaluate(m, images, 7, faithfulness=True) for m in (model, compact)
-    )
-    assert after.entropy_bits == before.entropy_bits
-    assert after.whole_share == before.whole_share
-    for measure in ("necessity", "sufficiency", "necessity_random", "size"):
-        found = getattr(after.faithfulness, measure)
-        assert found == getattr(before.faithfulness, measure)
 
 
 @pytest.mark.slow
