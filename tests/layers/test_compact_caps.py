@@ -3,9 +3,6 @@
 They are silent as they vote zero, or as their poses or activations are zero.
 """
 
-from functools import partial
-
-import keras
 import numpy as np
 import pytest
 
@@ -109,22 +106,6 @@ def test_outputs_and_gradients_are_those_of_class_caps(form, routing, rng):
         if left is not None:
             to_children = np.asarray(to_children)[..., left, :]
         assert_close(to_taken, to_children, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        partial(ClassCaps, 3, 4, "em"),
-        partial(CompactCaps, 3, 4, grid=(9,), sources=[0], origins=[4]),
-    ],
-    ids=["class_caps", "compact_caps"],
-)
-def test_activations_of_half_precision_are_float32(make, rng):
-    layer = make(dtype="mixed_float16")
-    children = rng.normal(size=(2, 5, 6)).astype("float16")
-    outputs = [*layer(children, **ALL), layer.voting_activations(children)]
-    dtypes = [keras.backend.standardize_dtype(x.dtype) for x in outputs]
-    assert dtypes == ["float16", "float32", "float32", "float32"]
 
 
 @pytest.mark.parametrize(

@@ -134,11 +134,6 @@ def test_window_of_the_whole_map_is_class_caps(routing, matrix, rng):
             assert_close(np.reshape(output, wanted.shape), wanted, atol=1e-5)
 
 
-def test_numpy_integers_are_sizes():
-    layer = ConvCaps(3, 4, np.int64(3), (np.int32(2), 1))
-    assert layer.kernel_size == (3, 3) and layer.strides == (2, 1)
-
-
 # ConvCaps3D routes over all types and positions.
 
 

@@ -58,13 +58,6 @@ def test_spread_loss_of_any_number_of_classes_is_summed_over_them(rng):
     assert_close(losses, expected)
 
 
-def test_samples_can_be_weighted():
-    lengths = [[0.9, 0.1], [0.9, 0.1]]
-    loss = MarginLoss(reduction="sum")
-    weighted = loss([0, 1], lengths, sample_weight=[1.0, 0.25])
-    assert float(weighted) == pytest.approx(0.25 * (0.8**2 + 0.5 * 0.8**2))
-
-
 @pytest.mark.parametrize("dtype", ["int32", "float32", "bool"])
 def test_one_class_is_there_where_its_label_is_1(dtype):
     there = np.array([1, 0]).astype(dtype)

@@ -59,36 +59,6 @@ def test_points_are_means_over_seeds_with_deviations():
     np.testing.assert_allclose(bars[1], [[5, 94], [5, 96]])
 
 
-def test_names_cover_neither_points_nor_each_other(rng):
-    points = [
-        {
-            "name": f"setting {k}",
-            "entropy_bits": 4 + rng.random(),
-            "accuracy": 0.98 + 0.01 * rng.random(),
-        }
-        for k in range(10)
-    ]
-    drawing = viz.frontier(points).figure
-    drawing.draw_without_rendering()
-    panel = drawing.axes[0]
-    texts = [text for text in panel.texts if text.get_text()]
-    assert {text.get_text() for text in texts} == {p["name"] for p in points}
-    boxes = [text.get_window_extent() for text in texts]
-    places = panel.transData.transform(
-        [(p["entropy_bits"], 100 * p["accuracy"]) for p in points]
-    )
-    for k, box in enumerate(boxes):
-        assert box.count_overlaps(boxes[:k]) == 0
-        assert not any(box.contains(*place) for place in places)
-    # Of many only the front is named.
-    many = [
-        {"name": f"{k}", "entropy_bits": 2.0 + k, "accuracy": 0.9}
-        for k in range(20)
-    ]
-    panel = viz.frontier(many).figure.axes[0]
-    assert [text.get_text() for text in panel.texts] == ["0"]
-
-
 def test_mistakes_are_explained():
     with pytest.raises(ValueError, match="at least one point. Received: none"):
         viz.frontier([])
