@@ -315,7 +315,6 @@ def spoil(layer, kind, rng, largest=None):
 
 
 def numpy(tensor):
-    """Returns a float32 array, also of bfloat16."""
     return np.asarray(ops.cast(tensor, "float32"))
 
 
@@ -330,14 +329,12 @@ def assert_lengths(poses, dtype):
 
 
 def assert_in_range(shares):
-    """Checks activations or couplings."""
     shares = numpy(shares)
     assert np.all(shares >= 0.0), shares
     assert np.all(shares <= 1.0 + ROUNDING["float32"]), shares
 
 
 def assert_routed(layer, chosen, outputs, dtype):
-    """Checks what a routed layer returns."""
     poses, *activations, couplings = outputs
     for tensor in activations:
         assert_in_range(tensor)

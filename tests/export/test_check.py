@@ -25,12 +25,10 @@ def exported(tmp_path_factory):
 
 @pytest.fixture
 def broken(exported, tmp_path):
-    """A copy of an exported folder."""
     return copied(exported, tmp_path)
 
 
 def failure(folder):
-    """Returns the complaint of the check about a broken folder."""
     with pytest.raises(export.ExportError) as caught:
         list(export.check(folder))
     return str(caught.value)
@@ -119,8 +117,6 @@ def test_a_folder_that_was_written_wrong_is_named(broken, break_it, message):
 
 
 class Calling(keras.layers.Layer):
-    """Calls a function that no server can."""
-
     def __init__(self, function, **kwargs):
         super().__init__(**kwargs)
         self.function = function

@@ -18,7 +18,6 @@ from tfcaps.export.versions import read_manifest
 
 @pytest.fixture
 def images(tmp_path, rng):
-    """A file with images of three classes."""
     arrays = {
         "x_train": rng.integers(0, 256, (40, 8, 8), dtype=np.uint8),
         "x_test": rng.integers(0, 256, (30, 8, 8), dtype=np.uint8),

@@ -42,12 +42,10 @@ def pruned():
 
 @pytest.fixture(scope="module")
 def exported(pruned, tmp_path_factory):
-    """A pruned model's first version."""
     return export.save(pruned, tmp_path_factory.mktemp("served") / "small")
 
 
 def served(folder, signature, images):
-    """Returns the answers of a SavedModel."""
     loaded = tf.saved_model.load(str(folder))
     outputs = loaded.signatures[signature](images=tf.constant(images))
     return {name: value.numpy() for name, value in outputs.items()}

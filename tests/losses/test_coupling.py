@@ -98,7 +98,6 @@ def test_the_gradient_of_couplings_sets_in_over_the_ramp(rng):
 
 
 def sequential():
-    """A model that was never called."""
     return keras.Sequential(
         [
             keras.Input((8, 8, 1)),

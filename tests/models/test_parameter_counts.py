@@ -14,7 +14,6 @@ SMALLNORB = {"shape": (48, 48, 2), "classes": 5, "variant": "smallnorb"}
 
 
 def of(network, shape=(28, 28, 1), classes=10, **settings):
-    """Returns what builds a network, of MNIST unless told more."""
     return partial(getattr(models, network), shape, classes, **settings)
 
 

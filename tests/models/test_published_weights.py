@@ -43,7 +43,6 @@ def model():
 
 @pytest.fixture(scope="module")
 def outputs(model):
-    """Returns the outputs of layers and model for the images."""
     layers = {
         name: model.get_layer(name).output
         for name in ("norm1", "norm4", "primary_caps", "class_caps")

@@ -21,7 +21,6 @@ def images(rng):
 
 
 def fit(model, images, optimizer=None, **options):
-    """Compiles a model and trains it on a batch."""
     model.compile(
         optimizer or keras.optimizers.SGD(0.1),
         {"lengths": MarginLoss(), "reconstruction": ReconstructionLoss()},
@@ -37,7 +36,6 @@ def predict(model, images):
 
 
 def capsules_of(model):
-    """Returns the outputs of the class capsules for images."""
     layer = model.get_layer("class_caps")
     return keras.Model(model.input["images"], layer.output)
 

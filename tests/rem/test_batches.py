@@ -20,7 +20,6 @@ def model():
 
 
 def read(data, model, **settings):
-    """Returns all images and labels."""
     pairs, count = labelled_batches(data, 3, model, **settings)
     images, labels = zip(*pairs, strict=True)
     assert count in (None, len(images))
@@ -39,8 +38,6 @@ class Repeated:
 
 
 class Endless(keras.utils.PyDataset):
-    """A data set without an end."""
-
     num_batches = None
 
     def __getitem__(self, index):

@@ -22,7 +22,6 @@ def model():
 
 
 def shown_by(model, layer, images):
-    """Returns the outputs of a layer inside of a model."""
     inside = keras.Model(model.inputs, model.get_layer(layer).output)
     return keras.tree.map_structure(np.asarray, inside([images]))
 

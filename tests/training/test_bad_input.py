@@ -73,7 +73,6 @@ def snapshot(folder):
 
 
 def assert_refused(capsys, folder, line, message):
-    """Runs a command line and checks how it ends."""
     name, *arguments = line.split()
     before = snapshot(folder)
     capsys.readouterr()

@@ -89,17 +89,6 @@ def test_a_back_up_that_was_being_written_does_not_count(tmp_path, monkeypatch):
     assert names(tmp_path / "cut") == ["epoch-4.weights.h5"]
 
 
-def test_of_two_back_ups_the_later_counts(tmp_path):
-    whole, _ = train(tmp_path / "cut", 12)
-    first = tmp_path / "first"
-    train(first, 2)
-    # Stopped before the earlier one was deleted; 12 comes after 2.
-    (first / "epoch-2.weights.h5").rename(tmp_path / "cut/epoch-2.weights.h5")
-    cut, trained = train(tmp_path / "cut", 12)
-    assert trained == []
-    assert_equal(cut, whole)
-
-
 def test_a_back_up_that_cannot_be_read_is_named(tmp_path):
     train(tmp_path, 2)
     (tmp_path / "epoch-2.weights.h5").write_bytes(bytes(1000))

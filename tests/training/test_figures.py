@@ -55,7 +55,6 @@ def images(data):
 
 @pytest.fixture(scope="module")
 def trees(models, images):
-    """The trees of both models, couplings rounded."""
     return {n: rem.trees(model, images, 11) for n, model in models.items()}
 
 

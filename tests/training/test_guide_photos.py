@@ -23,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("no_proxy")
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
-    """The guide's folders of pictures, in a working folder."""
     monkeypatch.chdir(tmp_path)
     write_shapes(tmp_path / "photos", dict.fromkeys(KINDS, 8), seed=1)
     counts = {"bar": 1, "cross": 1, "ring": 2}
@@ -32,7 +31,6 @@ def photos(tmp_path, monkeypatch):
 
 
 def follow(module, arguments, *more):
-    """Runs a command of the guide, with further flags."""
     argv = [*shlex.split(arguments, comments=True), *map(str, more)]
     if module == "export.client":
         return client.main(argv)

@@ -121,29 +121,6 @@ def test_each_strategy_prunes_what_it_should(data, strategy, reached):
         assert sparsity == pytest.approx(reached, abs=0.01)
 
 
-def test_one_shot_prunes_half_way_between_begin_and_end(data, monkeypatch):
-    schedules = []
-    monkeypatch.setattr(
-        rem,
-        "prune_low_magnitude",
-        lambda model, schedule, **_: schedules.append(schedule),
-    )
-    config = configs.Config(
-        pruning="one_shot",
-        pruning_begin=0.25,
-        pruning_end=0.75,
-        final_sparsity=0.6,
-        epochs=4,
-    )
-    batches = Batches(*data.train, 16)
-    pruning.begin(None, config, data, batches)
-    (schedule,) = schedules
-    steps = range(1, 4 * batches.num_batches + 1)
-    middle = 2 * batches.num_batches
-    assert [step for step in steps if schedule(step)[0]] == [middle]
-    assert schedule(middle)[1] == 0.6
-
-
 def test_snip_sees_images_of_the_size_that_the_network_takes(data):
     keras.utils.set_random_seed(0)
     model = tiny_capsnet()

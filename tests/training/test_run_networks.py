@@ -29,8 +29,6 @@ NO_SEARCH = ("--validation", 0)
 
 @pytest.fixture
 def quick_export(monkeypatch):
-    """Exports in this process."""
-
     def export(folder, to):
         model = load_model(folder)
         exporting.save(model, to / model.name, number=1)

@@ -56,7 +56,6 @@ def tree_of(children, couplings, fields=FIELDS):
 
 
 def drawn(*tree, images=IMAGE, **settings):
-    """Returns both panels, and the data of the image."""
     drawing, data = viz.tree_fields(images, *tree_of(*tree), **settings)
     assert data == json.loads(json.dumps(data))
     return *drawing.axes, data["images"][0]

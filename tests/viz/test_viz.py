@@ -90,17 +90,6 @@ def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
     assert last["samples"] == last["with_tree"] == len(last["couplings"]) == 0
 
 
-def test_uniform_couplings_give_no_edges_also_if_they_are_rounded_up():
-    for classes, key, lines in (
-        (10, [1, 1, 1, 1], 0),
-        (6, [2, 2, 2, 2], 0),  # 1/6 becomes the third of 11 levels, 0.2
-        (6, [1, 2, 3, 10], 2),
-    ):
-        trees = dictionary(classes, [key], [0])
-        panels = viz.most_frequent_trees(trees, levels=11).figure.axes
-        assert len(panels[0].collections[0].get_segments()) == lines
-
-
 def test_dictionary_images_are_means_of_a_class_and_key(rng):
     keys = np.array([[1, 2], [1, 2], [3, 0], [1, 2], [1, 2], [3, 0], [0, 0]])
     predicted = np.array([0, 0, 0, 1, 0, 1, 1])

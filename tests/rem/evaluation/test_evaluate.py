@@ -111,7 +111,6 @@ def test_report_prints_saves_and_warns_of_trivial_trees(
 
 
 def report_of(**changes):
-    """Returns a report of a network with two routed layers."""
     measures = {
         "levels": 11,
         "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},

@@ -67,7 +67,6 @@ class Loop:
         return np.linalg.norm(poses, axis=-1), couplings
 
     def without(self, n, silenced, mean=False):
-        """Returns the lengths of image n without some children."""
         other = self.mean if mean else np.zeros_like(self.mean)
         children = np.where(silenced[:, None], other, self.children[n])
         return self.route(children)[0]

@@ -21,7 +21,6 @@ def trees(images):
 
 
 def by_loops(images, trees, window):
-    """Returns means pixel by pixel."""
     half = window // 2
     seen = {}
     for n, i in zip(*np.nonzero(trees.in_tree), strict=True):

@@ -25,7 +25,6 @@ def pooled_by_hand(keys, types):
 
 
 def entropy_by_hand(keys):
-    """Returns the entropy of rows in bits."""
     rows = [tuple(key) for key in np.asarray(keys).tolist()]
     shares = [rows.count(row) / len(rows) for row in {*rows}]
     return -sum(p * math.log2(p) for p in shares)
@@ -67,7 +66,6 @@ def report(model, data):
 
 
 def keys_by_hand(model, data):
-    """Returns pooled codes, and the predicted classes."""
     images, _ = data
     rounded = rem.quantize_couplings(model, LEVELS)
     shown = outputs_of(rem.capsule_outputs(rounded), images)

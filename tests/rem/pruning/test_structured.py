@@ -30,7 +30,6 @@ SITES = {
 
 
 def num_left(groups, keep):
-    """Returns how many units are left of each place."""
     return np.bincount(groups.sites[keep], minlength=groups.sites.max() + 1)
 
 

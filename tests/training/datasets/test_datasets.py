@@ -13,7 +13,6 @@ _BILINEAR = Image.Resampling.BILINEAR
 
 
 def arrays(**changes):
-    """Arrays of a usable `.npz` file; `None` leaves one out."""
     rng = np.random.default_rng(0)
     usable = {
         "x_train": rng.integers(0, 256, (12, 6, 5), dtype=np.uint8),
