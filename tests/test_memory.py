@@ -43,12 +43,3 @@ def test_buffers_find_their_pages_again():
     ]
     pages = 10 * 80_000_000 // resource.getpagesize()
     assert faults[1] < 0.01 * pages < faults[0]
-
-
-@pytest.mark.parametrize(
-    ("platform", "library"), [("darwin", None), ("linux", object())]
-)
-def test_elsewhere_nothing_happens(platform, library, monkeypatch):
-    monkeypatch.setattr(memory.sys, "platform", platform)
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: library)
-    assert tfcaps.keep_memory() is False

@@ -84,17 +84,6 @@ def tents(grid, centres, image_shape):
     return saliency
 
 
-def test_one_row_of_children_is_drawn_over_all_rows(rng):
-    activations, couplings = rng.random((2, 2, 1, 3, 5))
-    centres = [[[4.0, 1.0], [4.0, 3.0], [4.0, 5.0]]]
-    saliency = saliency_map(activations, couplings, (6, 7), centres=centres)
-    row = np.mean(activations * couplings, axis=-1)[:, 0]
-    between = (row[:, 1:] + row[:, :-1]) / 2
-    for y in range(6):
-        np.testing.assert_allclose(saliency[:, y, 1::2], row, atol=SUMS)
-        np.testing.assert_allclose(saliency[:, y, 2:6:2], between, atol=SUMS)
-
-
 def test_classes_are_the_longest_and_couplings_those_towards_them(model):
     images = images_of(model, 30)
     explanation = rem.explanation(model)

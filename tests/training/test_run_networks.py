@@ -72,34 +72,6 @@ def test_every_network_runs_to_its_report_and_export(
         assert row["seconds_per_step"] > 0
 
 
-def test_capsules_on_a_backbone_leave_it_as_it_was(tmp_path, quick_export):
-    backbone = keras.Sequential(
-        [
-            keras.Input((12, 12, 1)),
-            keras.layers.Conv2D(64, 3, 2, data_format="channels_last"),
-            keras.layers.Conv2D(64, 1, data_format="channels_last"),
-            keras.layers.BatchNormalization(),
-        ]
-    )
-    backbone.save(tmp_path / "features.keras")
-    data = tiny_data(tmp_path / "tiny.npz")
-    out = tmp_path / "run"
-    status = command(
-        "--rem", "--no-baseline", "--model", "dr_capsnet",
-        "--backbone", "features.keras", "--data-dir", tmp_path,
-        "--dataset", data, "--epochs", 2, "--batch-size", 8, *NO_SEARCH,
-        "--out", out,
-    )  # fmt: skip
-    assert status == 0
-    assert list(out.glob("served/*/1/saved_model.pb"))
-    model = keras.models.load_model(out / "model.keras")
-    assert model.name == "backbone_capsnet"
-    after = model.get_layer("backbone")
-    assert_all_equal(after.weights, backbone.weights)
-    # What is pruned are the capsules, not the backbone.
-    assert rem.sparsity(model) == pytest.approx(0.8, abs=1e-3)
-
-
 def test_decoder_is_trained_drawn_and_left_out_of_serving(tmp_path, finished):
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "run"

@@ -18,7 +18,6 @@ from tests.tolerance import assert_all_equal
 from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
-    CompactCaps,
     ConvCaps,
     PrimaryCaps,
     PrimaryMatrixCaps,
@@ -196,17 +195,6 @@ def test_children_with_activations_of_their_own_stay(rng):
     assert is_left_alone(randomized(model, rng))
 
 
-def test_call_arguments_are_kept(rng):
-    images = keras.Input((7, 7, 2))
-    capsules = PrimaryCaps(3, 4, 3, 2)(images)
-    layer = ClassCaps(3, 4, name="class")
-    poses, couplings = layer(capsules, labels=None, return_couplings=True)
-    model = keras.Model(images, [poses, couplings])
-    fill(layer.transformation, 4)
-    compact = compacted(randomized(model, rng))
-    assert isinstance(compact.get_layer("class"), CompactCaps)
-
-
 def deep_capsnet(rng, *outputs, **primary):
     """Returns a convolution, depthwise PrimaryCaps and ClassCaps."""
     images = keras.Input((7, 7, 2))
@@ -244,22 +232,6 @@ def test_depthwise_types_are_left_out(silence_some, left, rng):
     compact = compacted(model)
     assert compact.get_layer("primary").num_types == left
     assert filters(compact) == 4 * left
-
-
-def test_depthwise_types_of_zero_channels_are_left_out(rng):
-    model = deep_capsnet(rng, use_bias=False)
-    silence(model.get_layer("first"), np.s_[4:8], bias=-0.7)
-    assert compacted(model).get_layer("primary").num_types == 2
-
-
-def test_depthwise_type_stays_whole_if_another_layer_needs_a_channel(rng):
-    model = deep_capsnet(rng, layers.Conv2D(1, 3, name="other"))
-    fill(model.get_layer("last").transformation, np.s_[1::3])
-    other = model.get_layer("other").kernel
-    fill(other, np.s_[:, :, np.arange(12) != 6])
-    compact = compacted(model)
-    assert filters(compact) == 12
-    assert len(compact.get_layer("last").origins) == 8
 
 
 def test_capsule_convolutions_lose_types(rng):

@@ -6,7 +6,6 @@ import pytest
 from keras import layers
 
 from tests.compaction import (
-    capsnet,
     compacted,
     fill,
     filters,
@@ -16,7 +15,7 @@ from tests.compaction import (
 )
 from tests.tolerance import SUMS
 from tfcaps import rem
-from tfcaps.layers import ClassCaps, PrimaryMatrixCaps, Squash
+from tfcaps.layers import PrimaryMatrixCaps, Squash
 
 
 def convs(*between, rng, activation="relu", **second):
@@ -147,13 +146,6 @@ def test_zero_channel_is_removed_and_needs_no_bias(padding, rng):
     assert not compact.get_layer("second").use_bias
 
 
-def test_channel_of_a_constant_and_a_varying_one_varies(rng):
-    model = convs(conv(), rng=rng)
-    constant(1, 0.7)(model)
-    middle(np.s_[:, :, [0, 3], 2])(model)
-    assert filters(compacted(model), "middle") == 4
-
-
 def test_channel_that_one_of_two_layers_needs_stays(rng):
     images = keras.Input((7, 7, 2))
     features = layers.Conv2D(4, 3, activation="relu", name="first")(images)
@@ -266,26 +258,6 @@ def test_layer_that_is_always_in_training_is_left_alone(rng):
     model = randomized(keras.Model(images, last(features)), rng)
     silence(first, 1, bias=0.7)
     assert is_left_alone(model)
-
-
-def test_inputs_may_feed_nothing_or_be_outputs(rng):
-    images, other = keras.Input((7, 7, 2)), keras.Input((3,))
-    last = layers.Conv2D(3, 3)
-    model = keras.Model([images, other], [last(images), images, other])
-    assert is_left_alone(randomized(model, rng))
-
-
-def test_layer_that_first_took_another_shape(rng):
-    activation = layers.Activation("sigmoid")
-    activation(keras.Input((5,)))
-    model = convs(activation, rng=rng, activation=None)
-    silence(model.get_layer("first"), 1, bias=0.0)
-    assert filters(compacted(model)) == 3
-    layer = ClassCaps(3, 4, name="class")
-    layer(keras.Input((27, 4)))
-    model = capsnet(layer, rng=rng)
-    fill(layer.transformation, 4)
-    assert compacted(model).get_layer("class").grid == (3, 3, 3)
 
 
 def test_constant_channels_become_biases_of_both_parts_of_matrix_caps(rng):

@@ -18,7 +18,6 @@ from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
     ConvCaps,
-    ConvCaps3D,
     PrimaryCaps,
     PrimaryMatrixCaps,
 )
@@ -190,15 +189,6 @@ def test_centres_are_those_of_whole_windows_at_the_border_too():
     assert fields.size == (7, 7)
 
 
-def test_centres_beyond_the_image_where_only_padding_is_seen():
-    fields = rem.receptive_fields(
-        network(5, kl.ZeroPadding2D(4), PRIMARY(3, 5))
-    )
-    np.testing.assert_array_equal(fields.centres[:, 0, 0], [-3, 2, 7])
-    seen = fields.boxes[:, 2:] - fields.boxes[:, :2]
-    np.testing.assert_array_equal(seen[[0, 8]], [[0, 0], [3, 3]])
-
-
 def test_branches_are_united():
     images = keras.Input((12, 12, 2))
     narrow = kl.Conv2D(4, 1)(images)
@@ -268,13 +258,6 @@ def test_windows_that_compete_widen_with_each_further_iteration(iterations):
     model = keras.Model(images, last(poses, activations))
     fields = assert_seen_is_the_box(model)
     assert fields.size == (3 + 4 * (iterations - 1),) * 2
-
-
-def test_maps_that_are_routed_as_a_whole_see_everything():
-    stack = (PRIMARY(2, 2), ConvCaps3D(2, 4))
-    fields = rem.receptive_fields(network(8, *stack))
-    assert fields.size == (8, 8) and not fields.unknown
-    np.testing.assert_array_equal(fields.centres[:, 0, 0], [0.5, 2.5, 4.5, 6.5])
 
 
 NETWORKS = {

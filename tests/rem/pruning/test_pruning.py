@@ -194,24 +194,6 @@ def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
         np.testing.assert_allclose(prunable(resumed)[path], array, atol=SUMS)
 
 
-@pytest.mark.slow
-def test_replicas_hold_the_same_masks_and_weights(images, two_replicas):
-    assert two_replicas.num_replicas_in_sync == 2
-    with two_replicas.scope():
-        optimizer = rem.sensitivity_decay(keras.optimizers.Adam(), 1e-3)
-        model = compiled(tiny_capsnet(), optimizer)
-        rem.prune_low_magnitude(model, lambda step: 0.5)
-        fit(model, images, epochs=2)
-    variables = [*model.trainable_variables, *model.optimizer.variables]
-    masks = [v for v in model.optimizer.variables if "pruning_mask" in v.name]
-    assert len(masks) == 3
-    for variable in variables:
-        first, *others = two_replicas.experimental_local_results(variable.value)
-        for other in others:
-            np.testing.assert_array_equal(first.numpy(), other.numpy())
-    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
-
-
 def without_weights():
     return keras.Sequential([keras.Input((3,)), keras.layers.ReLU()])
 
