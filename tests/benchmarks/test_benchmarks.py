@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import formulations, gpu, measure, models, run, runtimes
+from benchmarks import formulations, gpu, measure, models, run
 from benchmarks.formulations import CANDIDATES, Size
 from benchmarks.measure import ROOT, Row, interleaved, memory_of_step
 from tests.commands import status_of
@@ -38,6 +38,7 @@ def command(*flags):
 
 
 def cells(page, start):
+    """Returns the cells of the table rows that begin so."""
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in page.splitlines()
@@ -139,29 +140,7 @@ def test_mistakes_are_one_sentence(tmp_path, monkeypatch, capsys):
     assert needs in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("network", "message"),
-    [
-        ("small.keras", "'small.keras' is not NAME=FILE.keras"),
-        ("a=missing.keras", "there is no file missing.keras"),
-    ],
-)
-def test_networks_for_runtimes_are_named_files(network, message, capsys):
-    parser = runtimes.make_parser()
-    status = status_of(
-        lambda given: measure.main(
-            parser, runtimes.run, runtimes.check, argv=given
-        ),
-        *(network, "--data", __file__),
-    )
-    error = capsys.readouterr().err
-    assert (status, error.count("\n")) == (2, 1)
-    assert message in error
-
-
-@pytest.mark.parametrize(
-    ("name", "made"), [("benchmarks", run.page), ("runtimes", runtimes.page)]
-)
-def test_a_page_in_results_is_made_of_its_data(name, made):
-    parts = json.loads((ROOT / f"results/{name}.json").read_text("utf-8"))
-    assert (ROOT / f"results/{name}.md").read_text("utf-8") == made(parts)
+def test_the_page_in_results_is_made_of_its_data():
+    folder = ROOT / "results"
+    parts = json.loads((folder / "benchmarks.json").read_text("utf-8"))
+    assert (folder / "benchmarks.md").read_text("utf-8") == run.page(parts)

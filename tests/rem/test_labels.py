@@ -9,7 +9,7 @@ from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem, viz
 from tfcaps.losses import MarginLoss
-from tfcaps.rem.labels import class_of_each
+from tfcaps.rem.labels import class_of_each, rightly_told
 
 CLASSES = np.array([2, 0, 1, 3, 2])
 ONE_HOT = np.eye(4)[CLASSES]
@@ -99,6 +99,15 @@ def test_presence_beyond_one_is_asked_about():
         class_of_each([0, 3], 1)
 
 
+def test_images_of_no_class_are_not_told_right_or_wrong():
+    lengths = np.array([[0.9, 0.1], [0.9, 0.1], [0.2, 0.1]])
+    assert rightly_told(np.array([0, 1, -1]), lengths).tolist() == [True, False]
+    presence = rightly_told(
+        np.array([0, -1, -1]), np.array([[0.9], [0.8], [0]])
+    )
+    assert presence.tolist() == [True, False, True]
+
+
 def test_images_of_no_class_are_left_out_and_said(model, images):
     labels = np.arange(20) % 4
     expected = rem.evaluate(model, (images[5:], labels[5:]))
@@ -137,16 +146,32 @@ def test_one_capsule_learns_whether_its_class_is_there(rng):
 
 
 def test_figures_name_the_class_of_a_label(rng):
-    images, maps = rng.random((2, 8, 8, 1)), {"saliency": rng.random((2, 8, 8))}
+    images = rng.random((2, 8, 8, 1))
+    maps = {"gradients": rng.random((2, 8, 8))}
+    shown = {
+        "network": {
+            "lengths": np.eye(3)[:2],
+            "classes": np.arange(2),
+            "saliency": maps["gradients"],
+        }
+    }
     for labels in ([2, 1], np.eye(3)[[2, 1]], [2.0, 1.0]):
         drawing = viz.saliency(
-            images, maps, labels=labels, class_names=list("abc")
+            images, shown, labels=labels, class_names=list("abc")
         )
         titles = [axes.get_title() for axes in drawing.figure.axes[:2]]
         assert titles == ["c", "b"]
+        drawing = viz.saliency(
+            images, maps, labels=labels, class_names=list("abc")
+        )
+        assert drawing.figure.axes[0].get_title() == "c"
     # The last class has no index -1.
-    with pytest.raises(ValueError, match="Received: -1 for 1 images"):
-        viz.saliency(images, maps, labels=[-1, 1])
+    for draw in (
+        lambda: viz.saliency(images, shown, labels=[-1, 1]),
+        lambda: viz.saliency(images, maps, labels=[-1, 1]),
+    ):
+        with pytest.raises(ValueError, match="Received: -1 for 1 images"):
+            draw()
 
 
 def test_a_decoder_sees_the_capsule_of_the_largest_label():

@@ -8,7 +8,7 @@ import pytest
 
 import tfcaps
 from tests.golden import load
-from tests.networks import outputs_of, sharpened, tiny_capsnet
+from tests.networks import draw_weights, outputs_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.ops import quantize
@@ -54,15 +54,14 @@ def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
     np.testing.assert_allclose(shown["lengths"], lengths, atol=SUMS)
 
 
-@pytest.mark.parametrize("mode", ["midtread", "midrise"])
-def test_evaluate_equals_a_computation_by_hand(mode, model, images):
+def test_evaluate_equals_a_computation_by_hand(model, images):
     sharpened(model)
     labels = np.arange(23) % 4
-    report = rem.evaluate(model, (images, labels), 6, batch_size=5, mode=mode)
+    report = rem.evaluate(model, (images, labels), levels=6, batch_size=5)
     plain = outputs_of(rem.capsule_outputs(model), images)
-    rounded = rem.quantize_couplings(model, 6, mode=mode)
-    predicted = outputs_of(rounded, images).argmax(-1)
-    codes = np.asarray(quantize(plain["couplings"], 6, mode=mode))
+    quantized = outputs_of(rem.quantize_couplings(model, 6), images)
+    predicted = quantized.argmax(-1)
+    codes = np.asarray(quantize(plain["couplings"], 6))
     keys = codes[np.arange(23), :, predicted]
     trees = rem.CouplingDictionary(4)
     trees.update(keys, predicted)
@@ -71,7 +70,7 @@ def test_evaluate_equals_a_computation_by_hand(mode, model, images):
     assert report.entropy_bits == pytest.approx(trees.entropy_bits.mean())
     assert report.dictionary.num_samples.sum() == 23
     np.testing.assert_array_equal(report.dictionary.num_keys, trees.num_keys)
-    uniform = int(quantize(0.25, 6, mode=mode))
+    uniform = int(quantize(0.25, 6))
     assert report.nonuniform_share == np.mean(keys != uniform) > 0
     assert report.t_score == pytest.approx(
         float(np.mean(t_score(plain["couplings"]))), abs=SUMS
@@ -111,6 +110,7 @@ def test_report_prints_saves_and_warns_of_trivial_trees(
 
 
 def report_of(**changes):
+    """Returns a report of a network with two routed layers."""
     measures = {
         "levels": 11,
         "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},
@@ -164,6 +164,28 @@ def test_layer_with_couplings_of_zero_is_named(model, images):
     report = rem.evaluate(model, (images, np.zeros(23, int)), 3)
     assert report.zero_layers == ["class_caps"]
     assert rem.evaluate(model, (images, np.zeros(23, int)), 5).zero_layers == []
+
+
+@pytest.mark.parametrize(
+    "levels, mode", [(2, "midtread"), (6, "midtread"), ([7], "midrise")]
+)
+def test_keys_of_images_make_the_dictionary_of_the_report(levels, mode):
+    images = np.random.default_rng(3).random((7, 8, 8, 1), dtype=np.float32)
+    model = draw_weights(tiny_capsnet(), 2, class_caps=3.0)
+    report = rem.evaluate(model, (images, np.zeros(7, int)), levels, mode=mode)
+    found = rem.trees(model, images, levels, mode=mode, batch_size=3)
+    keys, predicted = found.codes, found.predicted
+    assert keys.shape == (7, 8) and keys.dtype == np.uint8
+    trees = rem.CouplingDictionary(3)
+    trees.update(keys, predicted)
+    assert sum(trees.num_samples) == 7
+    if levels == 2:  # so coarse that predictions change
+        assert np.any(predicted != np.argmax(model(images), axis=-1))
+    else:
+        assert max(trees.num_keys) > 1
+    for j in range(3):
+        np.testing.assert_array_equal(trees.keys(j), report.dictionary.keys(j))
+        assert trees.counts(j) == report.dictionary.counts(j)
 
 
 def test_wrong_input_is_an_error(model, images):
