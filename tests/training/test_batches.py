@@ -1,4 +1,4 @@
-"""Batches: images as they were read, their order, and how they are changed."""
+"""Batches: their order, and what happens to training images."""
 
 import keras
 import numpy as np
@@ -10,8 +10,8 @@ from training import presets, train
 from training.augmentation import Augmentation, recoloured, warped
 from training.batches import Batches, stream
 from training.configs import Config
-from training.image_data import Images, Split
-from training.pairs import Partners
+from training.image_data import Images
+from training.pairs import Partners, both_found, share_found
 from training.presets import protocol
 
 _EVERYTHING = Augmentation(
@@ -204,6 +204,13 @@ def test_merged_digits_are_shifted_apart_and_not_brighter_than_white(convert):
     assert set(merged.max(axis=(1, 2, 3))) == {200.0, 255.0}
 
 
+def test_digits_found_are_those_among_the_two_longest_capsules():
+    labels = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1]], np.float32)
+    lengths = np.array([[3, 2, 1, 0], [3, 2, 1, 0], [3, 2, 1, 0]], np.float32)
+    assert np.asarray(both_found(labels, lengths)).tolist() == [1, 0, 0]
+    assert np.asarray(share_found(labels, lengths)).tolist() == [1, 0.5, 0]
+
+
 def test_protocols_are_settings():
     for name, settings in presets.PROTOCOLS.items():
         Config(dataset=name, **settings)
@@ -337,35 +344,3 @@ def test_fit_draws_each_epoch_before_it_reads_it(monkeypatch):
     each = [(epoch, index) for epoch in range(3) for index in range(3)]
     # Keras looks at the first batches of a `PyDataset`.
     assert read[-9:] == each
-
-
-BYTES = np.arange(0, 256, 17, dtype=np.uint8).reshape(4, 2, 2, 1)
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [slice(None), slice(1, 3), np.array([3, 0]), np.eye(4, dtype=bool)[1]],
-)
-@pytest.mark.parametrize("kind", [np.uint8, np.float16, np.float32, np.float64])
-def test_what_is_taken_is_float32_in_0_to_1(kind, rows):
-    pixels = BYTES if kind == np.uint8 else (BYTES / 255).astype(kind)
-    images = Images(pixels)
-    taken = images[rows]
-    assert taken.dtype == np.float32
-    wanted = pixels[rows].astype(np.float32)
-    if kind == np.uint8:
-        wanted = wanted / np.float32(255)
-    np.testing.assert_array_equal(taken, wanted)
-    assert images.pixels is pixels and images.take(rows).pixels.dtype == kind
-
-
-def test_labels_go_with_their_images():
-    split = Split(Images(BYTES), np.arange(4)).take(np.array([2, 0]))
-    np.testing.assert_array_equal(split.images.pixels, BYTES[[2, 0]])
-    assert split.labels.tolist() == [2, 0] and len(split.images) == 2
-    assert split.images.shape == (2, 2, 2, 1)
-
-
-def test_other_numbers_are_no_pixels():
-    with pytest.raises(TypeError, match="uint8, or floats.*int64"):
-        Images(np.zeros((1, 2, 2, 1), np.int64))

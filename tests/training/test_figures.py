@@ -55,6 +55,7 @@ def images(data):
 
 @pytest.fixture(scope="module")
 def trees(models, images):
+    """The trees of both models, couplings rounded."""
     return {n: rem.trees(model, images, 11) for n, model in models.items()}
 
 
@@ -212,6 +213,22 @@ def test_of_images_of_two_classes_either_is_right(data, models):
     both = dataclasses.replace(data, test=Split(data.test.images, pairs))
     shown = figures.of_models(models, Config(), both)
     assert shown["saliency"].drawing.data["labels"] == [0, 1]
+
+
+def test_every_class_is_shown_before_one_comes_twice():
+    classes = np.array([0] * 10 + [1] * 3 + [2] * 3)
+    lengths = np.linspace(0.1, 0.9, 16)
+    right = np.ones(16, bool)
+    right[[1, 3, 5, 8, 11, 14]] = False
+    chosen = figures.choose(right, classes, lengths)
+    assert right[chosen].tolist() == [True] * 4 + [False] * 4
+    assert sorted(classes[chosen[:3]]) == [0, 1, 2]
+    # Of the wrong ones those that are the longest, class by class.
+    assert chosen[4:].tolist() == [14, 11, 8, 5]
+    others = figures.choose(~right, classes, lengths)
+    assert others[:4].tolist() != [14, 11, 8, 5]
+    again = figures.choose(right, classes, lengths)
+    np.testing.assert_array_equal(again, chosen)
 
 
 def test_trees_of_the_test_set_are_of_both_models(written, data, trees):

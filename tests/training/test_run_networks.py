@@ -8,15 +8,38 @@ import pytest
 
 from export.run import load_model
 from tests.nightly import NIGHTLY, nightly
-from tests.tolerance import assert_all_equal
 from tests.training.test_run import command, metrics, tiny_data
 from tfcaps import export as exporting
 from tfcaps import rem
 from tfcaps.routing import execution
 from training import models, results
 
-# Large enough for every network.
-SIDE = 36
+# Sides of the smallest images that each network takes.
+SMALLEST = {
+    "dr_capsnet_small": 3,
+    "dr_capsnet": 17,
+    "dr_capsnet_64": 17,
+    "dr_capsnet_sharp": 17,
+    "affine_capsnet": 17,
+    "multilayer_capsnet": 9,
+    "constellation_capsnet": 10,
+    "parts_capsnet": 5,
+    "parts_capsnet_unshared": 5,
+    "parts_capsnet_pictures": 3,
+    "parts_capsnet_photos": 3,
+    "parts_capsnet_photos_unshared": 3,
+    "gamma_capsnet": 17,
+    "efficient_capsnet": 11,
+    "efficient_capsnet_sharp": 11,
+    "efficient_capsnet_smallnorb": 19,
+    "efficient_capsnet_multimnist": 29,
+    "efficient_conv_capsnet": 33,
+    "deepcaps": 1,
+    "deepcaps_rem": 1,
+    "deepcaps_sharp": 1,
+    "em_capsnet": 13,
+    "em_capsnet_small": 13,
+}
 
 
 # Nearly all train a network as the command does.
@@ -29,6 +52,8 @@ NO_SEARCH = ("--validation", 0)
 
 @pytest.fixture
 def quick_export(monkeypatch):
+    """Exports in this process."""
+
     def export(folder, to):
         model = load_model(folder)
         exporting.save(model, to / model.name, number=1)
@@ -55,8 +80,7 @@ def test_every_network_runs_to_its_report_and_export(
         # XLA takes a minute for it; tests/routing/test_execution.py has it.
         monkeypatch.setattr(execution, "MANY_VOTES", 2**30)
         alone = ["--no-baseline"]
-    side = 13 if name in IN_CI else SIDE
-    data = tiny_data(tmp_path / "tiny.npz", size=side)
+    data = tiny_data(tmp_path / "tiny.npz", size=max(SMALLEST[name], 8))
     out = tmp_path / "run"
     status = command(
         "--rem", *alone, "--model", name, "--dataset", data, "--epochs", 2,
@@ -70,6 +94,45 @@ def test_every_network_runs_to_its_report_and_export(
     for row in metrics(out):
         assert np.isfinite(row["loss"])
         assert row["seconds_per_step"] > 0
+
+
+def test_capsules_on_a_backbone_leave_it_as_it_was(tmp_path, quick_export):
+    backbone = keras.Sequential(
+        [
+            keras.Input((12, 12, 1)),
+            keras.layers.Conv2D(64, 3, 2, data_format="channels_last"),
+            keras.layers.Conv2D(64, 1, data_format="channels_last"),
+            keras.layers.BatchNormalization(),
+        ]
+    )
+    backbone.save(tmp_path / "features.keras")
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    status = command(
+        "--rem", "--no-baseline", "--model", "dr_capsnet",
+        "--backbone", "features.keras", "--data-dir", tmp_path,
+        "--dataset", data, "--epochs", 2, "--batch-size", 8, *NO_SEARCH,
+        "--out", out,
+    )  # fmt: skip
+    assert status == 0
+    assert list(out.glob("served/*/1/saved_model.pb"))
+    model = keras.models.load_model(out / "model.keras")
+    assert model.name == "backbone_capsnet"
+    after = model.get_layer("backbone")
+    for weight, wanted in zip(after.weights, backbone.weights, strict=True):
+        np.testing.assert_array_equal(weight, wanted)
+    # What is pruned are the capsules, not the backbone.
+    assert rem.sparsity(model) == pytest.approx(0.8, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_smaller_images_are_refused_in_one_line(name, tmp_path, capsys):
+    size = SMALLEST[name] - 1
+    if size < 2:
+        pytest.skip("takes images of any size")
+    data = tiny_data(tmp_path / "tiny.npz", size=size)
+    assert command("--model", name, "--dataset", data) == 2
+    assert f"{name} does not fit: " in capsys.readouterr().err
 
 
 def test_decoder_is_trained_drawn_and_left_out_of_serving(tmp_path, finished):
@@ -92,14 +155,14 @@ def test_decoder_is_trained_drawn_and_left_out_of_serving(tmp_path, finished):
         assert np.mean(decoder_kernel == 0) < 0.01
     plain = keras.models.load_model(finished / "model.keras").get_weights()
     frozen = rem.encoder(decoded).get_weights()
-    assert_all_equal(plain, frozen)
+    for mine, theirs in zip(plain, frozen, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize(
     "routing",
     [
         "em",
-        pytest.param("regularized", marks=nightly),
         pytest.param("scaled_distance", marks=nightly),
         pytest.param("self_attention", marks=nightly),
         pytest.param("uniform", marks=nightly),
@@ -116,3 +179,13 @@ def test_routing_replaces_the_network_s_own(routing, tmp_path):
     name = "DynamicRouting" if routing == "2" else config["class_name"]
     assert config["class_name"].endswith(name)
     assert routing != "2" or config["config"]["iterations"] == 2
+
+
+def test_regularized_routing_learns_its_coefficients(tmp_path):
+    data = tiny_data(tmp_path / "tiny.npz")
+    out = tmp_path / "run"
+    flags = ("--bare", "--dataset", data, "--epochs", 2, "--out", out)
+    assert command(*flags, "--routing", "regularized") == 0
+    layer = keras.models.load_model(out / "model.keras").get_layer("class_caps")
+    coefficients = np.asarray(layer.coefficients)
+    assert np.any(coefficients != coefficients[0, 0])

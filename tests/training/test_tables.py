@@ -60,6 +60,18 @@ def test_seeds_are_averaged_and_settings_kept_apart(tmp_path):
     assert rows[3][3:9] == ["–", "1, 0, ramp", "1", "9", "50.00", "50.00"]
 
 
+def test_a_measure_that_some_models_do_not_have_is_left_out():
+    column = tables.Column("x", "x", 2, optional=True)
+    for values, cell in (
+        ([1.0], "1.00"),
+        ([1.0, 3.0], "2.00 ± 1.00"),
+        ([0.0], "0.00"),
+        ([None], tables.NOTHING),
+        ([1.0, None], tables.NOTHING),
+    ):
+        assert column.write([{"x": value} for value in values]) == cell
+
+
 def test_a_run_of_an_older_version_is_named(tmp_path):
     folder = write_run(tmp_path / "a", 1, 0.97)
     result = json.loads((folder / "rem.json").read_text())

@@ -87,6 +87,27 @@ def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
     assert last["samples"] == last["with_tree"] == len(last["couplings"]) == 0
 
 
+def test_uniform_couplings_give_no_edges_also_if_they_are_rounded_up():
+    for classes, key, lines in (
+        (10, [1, 1, 1, 1], 0),
+        (6, [2, 2, 2, 2], 0),  # 1/6 becomes the third of 11 levels, 0.2
+        (6, [1, 2, 3, 10], 2),
+    ):
+        trees = dictionary(classes, [key], [0])
+        panels = viz.most_frequent_trees(trees, levels=11).figure.axes
+        assert len(panels[0].collections[0].get_segments()) == lines
+
+
+def test_couplings_at_midrise_levels_are_the_middles_of_bins():
+    trees = dictionary(2, [[0, 3], [0, 3]], [0, 0])
+    drawn = viz.most_frequent_trees(trees, 4, mode="midrise").data
+    shown = drawn["classes"][0]["couplings"]
+    assert shown == pytest.approx([0.125, 0.875])
+    bins = viz.coupling_histograms({"a": trees}, 4, mode="midrise").data
+    assert bins["edges"] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+    assert list(bins["children"]["a"].values()) == [[1, 0, 0, 1]]
+
+
 def test_dictionary_images_are_means_of_a_class_and_key(rng):
     keys = np.array([[1, 2], [1, 2], [3, 0], [1, 2], [1, 2], [3, 0], [0, 0]])
     predicted = np.array([0, 0, 0, 1, 0, 1, 1])
