@@ -1,4 +1,4 @@
-"""The networks have the published sizes, and the numbers of published weights."""
+"""The networks have the published sizes, and numbers of published weights."""
 
 from functools import partial
 

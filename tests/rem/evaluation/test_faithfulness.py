@@ -1,4 +1,4 @@
-"""Measures of faithfulness: against loops, known answers, and their controls."""
+"""Measures of faithfulness: against loops, known answers and controls."""
 
 import dataclasses
 import itertools
