@@ -121,15 +121,6 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
     assert "leave out --model" in capsys.readouterr().err
 
 
-def test_a_dry_run_trains_no_baseline(trained, tmp_path, capsys):
-    flags = ("--rem", "--start-from", trained, "--dry-run")
-    assert command(*flags, "--out", tmp_path / "run") == 0
-    printed = capsys.readouterr().out
-    assert f"Baseline: that of {trained}" in printed
-    assert "REM: 3 epochs" in printed
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
