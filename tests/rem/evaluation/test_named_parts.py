@@ -154,13 +154,6 @@ def test_types_are_measured_without_parts():
     assert found.slot_bits == pytest.approx(of_class_0 / 2)
 
 
-def test_rare_types_are_not_used():
-    leaves = [[(0, 0, 0)] * 12 for _ in range(10)]
-    leaves[0] = [(0, 0, 0)] * 11 + [(0, 0, 1)]
-    found = rem.named_parts(trees_of(leaves))
-    assert found.types_used == 1
-
-
 def test_all_measures_are_those_of_a_loop(rng):
     images, reach, on = 230, 2.5, 3.7
     centres = rng.uniform(0, 32, (images, 6, 2))
