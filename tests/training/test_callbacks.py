@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 from cli import UserError
-from tests.tolerance import assert_all_equal
 from training.batches import Batches
 from training.callbacks import BackUp, StopIfNotFinite, StopOnValidation
 from training.image_data import Images
@@ -47,7 +46,8 @@ def train(folder, epochs, stop_after=None):
 
 
 def assert_equal(mine, theirs):
-    assert_all_equal(mine, theirs)
+    for left, right in zip(mine, theirs, strict=True):
+        np.testing.assert_array_equal(left, right)
 
 
 def names(folder):
@@ -87,6 +87,17 @@ def test_a_back_up_that_was_being_written_does_not_count(tmp_path, monkeypatch):
     assert trained == [2, 3]
     assert_equal(cut, whole)
     assert names(tmp_path / "cut") == ["epoch-4.weights.h5"]
+
+
+def test_of_two_back_ups_the_later_counts(tmp_path):
+    whole, _ = train(tmp_path / "cut", 12)
+    first = tmp_path / "first"
+    train(first, 2)
+    # Stopped before the earlier one was deleted; 12 comes after 2.
+    (first / "epoch-2.weights.h5").rename(tmp_path / "cut/epoch-2.weights.h5")
+    cut, trained = train(tmp_path / "cut", 12)
+    assert trained == []
+    assert_equal(cut, whole)
 
 
 def test_a_back_up_that_cannot_be_read_is_named(tmp_path):
