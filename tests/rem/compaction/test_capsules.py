@@ -70,6 +70,7 @@ def two_types(where):
 
 
 ONE_TYPE = zero(np.s_[4:8])
+TYPE_OF_CONV = votes(np.s_[:, :, 1])
 OF_CLASS, OF_CONV = two_types(np.s_[1::3]), two_types(np.s_[:, :, 1])
 SHARED = class_caps("self_attention", share="type")
 COORDINATES = class_caps(matrix=True, coordinates=True, share="type")
@@ -87,25 +88,15 @@ CAPSULES = {
     "class-em": ([class_caps(EM)], OF_CLASS, 3, None),
     "class-regularized": ([class_caps("regularized")], OF_CLASS, 3, None),
     "class-sample": ([class_caps(OF_SAMPLES)], OF_CLASS, 3, None),
-    "conv": ([conv_caps()], votes(np.s_[:, :, 1]), 2, None),
-    "conv-matrix": (
-        [conv_caps(matrix=True)],
-        votes(np.s_[:, :, 1]),
-        2,
-        None,
-    ),
+    "conv": ([conv_caps()], TYPE_OF_CONV, 2, None),
+    "conv-matrix": ([conv_caps(matrix=True)], TYPE_OF_CONV, 2, None),
     "class-matrix": ([class_caps(matrix=True)], votes(4), 3, 26),
     "conv-zero": ([conv_caps()], ONE_TYPE, 2, None),
     "conv-shared": ([conv_caps(share_types=True)], ONE_TYPE, 2, None),
     "conv-em": ([conv_caps(routing=EM)], OF_CONV, 3, None),
     "conv-sample": ([conv_caps(routing=OF_SAMPLES)], OF_CONV, 3, None),
     **{
-        f"conv-{name}": (
-            [conv_caps(1, sides, routing)],
-            votes(np.s_[:, :, 1]),
-            2,
-            None,
-        )
+        f"conv-{name}": ([conv_caps(1, sides, routing)], TYPE_OF_CONV, 2, None)
         for name, sides, routing in (
             ("scaled_distance", "valid", "scaled_distance"),
             ("self_attention", "same", "self_attention"),
@@ -123,16 +114,13 @@ CAPSULES = {
             ("instance", layers.GroupNormalization(groups=-1), 3),
         )
     },
-    "more_types": ([copy_of(padding(1)), class_caps()], ONE_TYPE, 3, None),
-    "more_types_first": (
-        [
-            copy_of(padding(((0, 0), (1, 1), (0, 0)), "channels_first")),
-            class_caps(),
-        ],
-        ONE_TYPE,
-        3,
-        None,
-    ),
+    **{
+        name: ([copy_of(more), class_caps()], ONE_TYPE, 3, None)
+        for name, more in (
+            ("more_types", padding(1)),
+            ("first", padding(((0, 0), (1, 1), (0, 0)), "channels_first")),
+        )
+    },
 }
 
 

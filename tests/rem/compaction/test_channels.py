@@ -73,12 +73,15 @@ LEAKY = [
 ELEMENTWISE = ["linear", "elu", "gelu", "leaky_relu", "relu6", "selu", "silu"]
 ELEMENTWISE += ["sigmoid", "hard_sigmoid", "softplus", "swish", "tanh"]
 TWO = [constant(1, -0.7), unread(3)]
+ONE = [unread(1)]
+CONSTANT = [constant(1, 0.7), middle(np.s_[:, :, [0, 2, 3], 2])]
+FEEDS_REMOVED = [unread(2), middle(np.s_[:, :, 1, [0, 1, 3]])]
 # Layers between two convolutions, settings, what is silenced, and how many
 # channels of the first one are left of four.
 CHANNELS = {
     "zeros_around": ([], {"padding": "same"}, [constant(1, 0.7)], 4),
-    "softmax": ([], {"activation": "softmax"}, [unread(1)], 4),
-    "softmax_layer": ([layers.Activation("softmax")], {}, [unread(1)], 4),
+    "softmax": ([], {"activation": "softmax"}, ONE, 4),
+    "softmax_layer": ([layers.Activation("softmax")], {}, ONE, 4),
     **{name: ([], {"activation": name}, TWO, 2) for name in ELEMENTWISE},
     "single_channels": (LEAKY, {"activation": None}, TWO, 2),
     "batch": ([layers.BatchNormalization()], {}, TWO, 2),
@@ -89,36 +92,16 @@ CHANNELS = {
     "groups": ([layers.GroupNormalization(2)], {}, TWO, 4),
     "instance-rows": ([layers.GroupNormalization(-1, axis=1)], {}, TWO, 4),
     "layer": ([layers.LayerNormalization()], {}, TWO, 4),
-    "operation": ([lambda x: 2.0 * x + 1.0], {}, [unread(1)], 4),
-    "add": ([lambda x: layers.Add()([x, x[:, ::-1]])], {}, [unread(1)], 4),
-    "concatenate": (
-        [lambda x: layers.Concatenate(2)([x, x])],
-        {},
-        [unread(1)],
-        4,
-    ),
-    "pool": ([layers.MaxPooling2D(2, 1)], {}, [unread(1)], 4),
-    "conv_groups": ([conv(groups=2)], {}, [unread(1)], 4),
-    "reshape": ([layers.Reshape((4, 4, 4))], {}, [unread(1)], 4),
-    "squash": ([Squash()], {}, [unread(1)], 4),
-    "feeds_removed": (
-        [conv()],
-        {},
-        [unread(2), middle(np.s_[:, :, 1, [0, 1, 3]])],
-        3,
-    ),
-    "constant_of_constant": (
-        [conv()],
-        {},
-        [constant(1, 0.7), middle(np.s_[:, :, [0, 2, 3], 2])],
-        3,
-    ),
-    "padded": (
-        [conv(kernel_size=3, padding="same")],
-        {},
-        [constant(1, 0.7), middle(np.s_[:, :, [0, 2, 3], 2])],
-        4,
-    ),
+    "operation": ([lambda x: 2.0 * x + 1.0], {}, ONE, 4),
+    "add": ([lambda x: layers.Add()([x, x[:, ::-1]])], {}, ONE, 4),
+    "concatenate": ([lambda x: layers.Concatenate(2)([x, x])], {}, ONE, 4),
+    "pool": ([layers.MaxPooling2D(2, 1)], {}, ONE, 4),
+    "conv_groups": ([conv(groups=2)], {}, ONE, 4),
+    "reshape": ([layers.Reshape((4, 4, 4))], {}, ONE, 4),
+    "squash": ([Squash()], {}, ONE, 4),
+    "feeds_removed": ([conv()], {}, FEEDS_REMOVED, 3),
+    "constant_of_constant": ([conv()], {}, CONSTANT, 3),
+    "padded": ([conv(kernel_size=3, padding="same")], {}, CONSTANT, 4),
 }
 
 

@@ -65,21 +65,17 @@ def assert_seen_is_the_box(model):
 
 
 PRIMARY = partial(PrimaryCaps, 2, 4)
+SAME = partial(PrimaryCaps, 2, 4, padding="same")
+CONV = partial(kl.Conv2D, 3)
+CONV_SAME = partial(kl.Conv2D, 3, padding="same")
+UP = partial(kl.UpSampling2D, interpolation="bilinear")
 STACKS = {
-    "valid": (14, kl.Conv2D(3, 5), PRIMARY(5, 2)),
-    "same": (9, kl.Conv2D(3, 3, padding="same"), PRIMARY(3, padding="same")),
-    "same_strides": (
-        (11, 12),
-        kl.Conv2D(3, 3, 2, padding="same"),
-        PRIMARY(3, 2, padding="same"),
-    ),
-    "even_kernels": (
-        12,
-        kl.Conv2D(3, 4, padding="same"),
-        PRIMARY(2, 2, padding="same"),
-    ),
-    "rows_unlike_columns": ((9, 13), kl.Conv2D(3, (2, 5)), PRIMARY((3, 1))),
-    "dilation": (15, kl.Conv2D(3, 3, dilation_rate=3), PRIMARY(3, 2)),
+    "valid": (14, CONV(5), PRIMARY(5, 2)),
+    "same": (9, CONV_SAME(3), SAME(3)),
+    "same_strides": ((11, 12), CONV_SAME(3, 2), SAME(3, 2)),
+    "even_kernels": (12, CONV_SAME(4), SAME(2, 2)),
+    "rows_unlike_columns": ((9, 13), CONV((2, 5)), PRIMARY((3, 1))),
+    "dilation": (15, CONV(3, dilation_rate=3), PRIMARY(3, 2)),
     "average_pooling": (
         13,
         kl.AveragePooling2D(3, 2, padding="same"),
@@ -93,14 +89,14 @@ STACKS = {
     ),
     "pointwise": (
         11,
-        kl.Conv2D(3, 3),
+        CONV(3),
         kl.BatchNormalization(),
         kl.Activation("sigmoid"),
         kl.Dropout(0.5),
         kl.LeakyReLU(),
         PRIMARY(3, 3),
     ),
-    "layer_norm": (9, kl.Conv2D(3, 3), kl.LayerNormalization(), PRIMARY(3)),
+    "layer_norm": (9, CONV(3), kl.LayerNormalization(), PRIMARY(3)),
     "padding_and_cropping": (
         9,
         kl.ZeroPadding2D(((3, 1), (0, 2))),
@@ -109,16 +105,12 @@ STACKS = {
     ),
     "only_padding": (5, kl.ZeroPadding2D(4), PRIMARY(3, 5)),
     "up_sampling": (5, kl.UpSampling2D(3), PRIMARY(2, 2)),
-    "bilinear": (
-        6,
-        kl.UpSampling2D(2, interpolation="bilinear"),
-        PRIMARY(3, 3),
-    ),
+    "bilinear": (6, UP(2), PRIMARY(3, 3)),
     "conv_caps": (12, PRIMARY(3), ConvCaps(2, 4, 3, 2, padding="same")),
     "capsule_conv": (13, PRIMARY(3), CapsuleConv2D(2, 4, strides=2)),
     "model_inside": (
         12,
-        keras.Sequential([keras.Input((12, 12, 2)), kl.Conv2D(3, 3)]),
+        keras.Sequential([keras.Input((12, 12, 2)), CONV(3)]),
         PRIMARY(5, 2),
     ),
     "dense": ((4, 5), kl.Flatten(), kl.Dense(6), kl.Reshape((1, 1, 1, 6))),
@@ -129,12 +121,7 @@ STACKS = {
         kl.GlobalAveragePooling2D(),
         kl.Reshape((2, 2)),
     ),
-    "group_norm": (
-        8,
-        kl.Conv2D(4, 3),
-        kl.GroupNormalization(2),
-        PRIMARY(2, 2),
-    ),
+    "group_norm": (8, kl.Conv2D(4, 3), kl.GroupNormalization(2), PRIMARY(2, 2)),
 }
 
 
