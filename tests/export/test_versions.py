@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfcaps.export.runtimes import ExportError
-from tfcaps.export.versions import (
-    publish,
-    versions,
-    write_manifest,
-)
+from tfcaps.export.versions import publish, versions, write_manifest
 
 
 def write(folder):

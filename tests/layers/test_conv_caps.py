@@ -226,11 +226,7 @@ def test_first_biases_are_those_of_the_publications_and_float32():
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        {"padding": "same"},
-        {"strides": (2, 1), "padding": "same"},
-    ],
+    [{}, {"padding": "same"}, {"strides": (2, 1), "padding": "same"}],
     ids=["valid", "same", "same-strides"],
 )
 def test_primary_caps_is_a_squashed_convolution(settings, rng):

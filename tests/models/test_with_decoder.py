@@ -148,10 +148,7 @@ def test_of_one_class_what_is_not_there_is_hidden():
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [
-        ("efficient_capsnet", {}),
-        ("dr_capsnet", {"routing": "regularized"}),
-    ],
+    [("efficient_capsnet", {}), ("dr_capsnet", {"routing": "regularized"})],
     ids=["normalisation", "coefficients"],
 )
 def test_frozen_network_leaves_only_the_decoder_to_learn(name, settings):

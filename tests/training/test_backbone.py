@@ -66,10 +66,7 @@ def test_the_backbone_is_neither_trained_nor_pruned(copy, rng, tmp_path):
     model.compile("adam", "mse", jit_compile=False)
     rem.prune_low_magnitude(model, lambda step: 0.5)
     model.fit(
-        images,
-        np.ones((8, 3)),
-        verbose=0,
-        callbacks=[rem.UpdatePruningStep()],
+        images, np.ones((8, 3)), verbose=0, callbacks=[rem.UpdatePruningStep()]
     )
     assert len(before) == 6
     assert_all_equal(backbone.weights, before)

@@ -100,10 +100,7 @@ def test_each_strategy_prunes_what_it_should(data, strategy, reached):
     model = tiny_capsnet()
     model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
     config = configs.Config(
-        pruning=strategy,
-        final_sparsity=0.6,
-        epochs=4,
-        batch_size=16,
+        pruning=strategy, final_sparsity=0.6, epochs=4, batch_size=16
     )
     batches = Batches(*data.train, 16)
     pruning.begin(model, config, data, batches)
@@ -149,10 +146,7 @@ def test_the_search_needs_validation_images(data):
 
 def test_rates_fall_by_a_factor_where_one_is_given():
     config = configs.Config(
-        learning_rate=1e-3,
-        learning_rate_decay=0.5,
-        decay=0.1,
-        decay_factor=0.9,
+        learning_rate=1e-3, learning_rate_decay=0.5, decay=0.1, decay_factor=0.9
     )
     rates = objectives.learning_rate(config, 10)
     assert [float(rates(step)) for step in (0, 9, 10, 25)] == pytest.approx(

@@ -9,10 +9,7 @@ from sklearn import metrics
 
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
-from tfcaps.rem.evaluation.named_parts import (
-    mutual_information,
-    part_stability,
-)
+from tfcaps.rem.evaluation.named_parts import mutual_information, part_stability
 
 KINDS = ("bar", "disc", "ring")
 
