@@ -9,7 +9,7 @@ import pytest
 from cli import UserError
 from tests.networks import SMALL_NETWORKS
 from tests.nightly import nightly
-from tests.tolerance import assert_all_equal
+from tests.tolerance import assert_all_equal, assert_close
 from tests.training.test_run import command, tiny_data
 from tfcaps import models, rem
 from training import backbone, configs, networks
@@ -147,9 +147,7 @@ def test_images_are_scaled_as_the_family_says(name, family, rng, tmp_path):
     model = keras.models.load_model(tmp_path / "scale.keras")
     pixels = rng.integers(0, 256, (2, 4, 5, 3)).astype(np.float32)
     told = getattr(keras.applications, family).preprocess_input
-    np.testing.assert_allclose(
-        model(pixels / 255), told(pixels.copy()), rtol=1e-5, atol=1e-3
-    )
+    assert_close(model(pixels / 255), told(pixels.copy()), atol=1e-3, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

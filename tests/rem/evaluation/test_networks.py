@@ -8,7 +8,7 @@ import pytest
 
 import tfcaps
 from tests.networks import SMALL_NETWORKS, outputs_of, tiny_capsnet
-from tests.tolerance import SUMS, assert_all_equal
+from tests.tolerance import SUMS, assert_all_equal, assert_close
 from tfcaps import rem
 from tfcaps.layers import ConvCaps, ConvCaps3D, Length, PrimaryCaps
 from tfcaps.ops import dequantize, quantize
@@ -130,9 +130,7 @@ def test_network_that_ends_in_conv_caps_shows_couplings_but_has_no_trees():
     data = images_of(model)
     shown = outputs_of(rem.capsule_outputs(model), data)
     assert shown["couplings"].shape == (7, 1, 1, 3, 3, 2, 3)
-    np.testing.assert_allclose(
-        shown["lengths"], outputs_of(model, data), atol=SUMS
-    )
+    assert_close(shown["lengths"], outputs_of(model, data))
     with pytest.raises(ValueError, match="ConvCaps"):
         rem.evaluate(model, (data, np.zeros(7, int)))
 

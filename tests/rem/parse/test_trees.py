@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from tests.networks import draw_weights, outputs_of, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_close
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
 from tfcaps.ops import quantize
@@ -190,9 +190,7 @@ def by_loops(images, trees, window):
 def test_they_are_the_means_of_windows(images, trees, window):
     found = rem.part_pictures(images, trees, window)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(
-        found, by_loops(images, trees, window), atol=SUMS
-    )
+    assert_close(found, by_loops(images, trees, window))
 
 
 def test_a_type_in_no_tree_is_not_known(images, trees):
