@@ -56,6 +56,13 @@ def test_seeds_add_up_and_finished_runs_are_not_repeated(
     assert call(tmp_path) == 0 and not starts(tmp_path)
 
 
+def test_a_run_that_ended_unseen_is_kept(tmp_path, fake):
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    (tmp_path / "out/runs.jsonl").unlink()
+    assert call(tmp_path, "--seeds", 0, 1) == 0
+    assert len(lines(tmp_path)) == 2 and set(starts(tmp_path).values()) == {1}
+
+
 def test_a_broken_line_is_named(tmp_path, fake, capsys):
     assert call(tmp_path, "--seeds", 0) == 0
     path = tmp_path / "out/runs.jsonl"
@@ -113,6 +120,12 @@ def test_a_row_says_which_seeds_it_lacks(tmp_path, fake):
     assert cells(tmp_path)[2][2] == "82.00"
 
 
+@pytest.mark.slow
+def test_a_table_without_its_data_says_what_is_lacking(tmp_path):
+    assert command("table_10", "--out", tmp_path / "out") == 0
+    assert all("tiny-imagenet-200" in line[-1] for line in cells(tmp_path)[2:])
+
+
 def test_a_run_with_other_settings_is_an_error(tmp_path, fake, capsys):
     assert call(tmp_path, "--seeds", 0) == 0
     fake[:] = [row("good", epochs=9)]
@@ -120,6 +133,35 @@ def test_a_run_with_other_settings_is_an_error(tmp_path, fake, capsys):
     message = capsys.readouterr().err
     assert "out/runs.jsonl, line 1, has epochs=8" in message
     assert "run good has epochs=9" in message
+
+
+def test_settings_of_rem_do_not_matter_without_it(tmp_path, fake, capsys):
+    fake[:] = [row("good", rem=False, baseline=True)]
+    assert call(tmp_path, "--seeds", 0) == 0
+    fake[:] = [row("good", rem=False, baseline=True, coupling_spread=9.0)]
+    assert call(tmp_path, "--seeds", 0) == 0
+    fake[:] = [row("good", rem=True, baseline=True, coupling_spread=9.0)]
+    assert call(tmp_path, "--seeds", 0) == 2
+    assert "line 1, has rem=False" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "before", "wanted"),
+    [("mode", "midtread", "midrise"), ("coupling_spread", 0.0, 1.0)],
+    ids=["as by default", "not as by default"],
+)
+def test_a_setting_that_is_newer_than_a_run_was_as_before(
+    tmp_path, fake, capsys, setting, before, wanted
+):
+    assert call(tmp_path, "--seeds", 0) == 0
+    (line,) = lines(tmp_path)
+    del line["config"][setting]
+    (tmp_path / "out/runs.jsonl").write_text(json.dumps(line) + "\n")
+    fake[:] = [row("good", **{setting: wanted})]
+    assert call(tmp_path, "--seeds", 0) == 2
+    assert f"line 1, has {setting}={before!r}" in capsys.readouterr().err
+    fake[:] = [row("good", **{setting: before})]
+    assert call(tmp_path, "--seeds", 0) == 0
 
 
 def test_a_folder_of_another_experiment_is_an_error(tmp_path, fake, capsys):
@@ -208,6 +250,15 @@ def test_stopping_leaves_no_process_and_keeps_the_time(
     assert 1000 <= json.loads((run / "seconds.json").read_text())["seconds"]
     assert starts(tmp_path) == {"slow/seed-0": 2}
     assert cells(tmp_path)[2][-1] == "done"
+
+
+def test_a_process_that_is_killed_is_said_to_be(tmp_path, fake, monkeypatch):
+    fake[:] = [row("slow")]
+    processes = remember_processes(monkeypatch)
+    run = tmp_path / "out" / "slow" / "seed-0"
+    with once((run / "slow").exists, lambda: processes[0].kill()):
+        assert call(tmp_path, "--seeds", 0) == 2
+    assert cells(tmp_path)[2][-1] == "failed: stopped by signal 9"
 
 
 @pytest.mark.parametrize(

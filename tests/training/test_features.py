@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.nightly import nightly
-from tests.tolerance import assert_all_close, assert_all_equal
 from tfcaps import rem
 from training import configs, defaults, features, networks, train
 from training.datasets import Data
@@ -147,9 +146,13 @@ def test_training_on_features_is_training_on_images(
         )  # fmt: skip
         rem.strip_pruning(ready.trained)
     weights = on_features.model.get_weights()
-    assert_all_close(weights, on_images.model.get_weights(), atol=2e-3)
+    for mine, theirs in zip(
+        weights, on_images.model.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs, atol=2e-3)
     after = on_features.model.get_layer("backbone").model.get_weights()
-    assert_all_equal(after, frozen)
+    for mine, theirs in zip(after, frozen, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def test_epochs_go_through_the_copies(data, config):

@@ -1,20 +1,16 @@
-"""Runs that begin with another network, with several starts, or go on."""
+"""Runs that begin with another network, or with several starts."""
 
-import argparse
 import json
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from cli import UserError
 from tests.tolerance import assert_all_equal
 from tests.training.test_run import command, metrics, tiny_data
-from training import configs, datasets, networks, objectives, starting, train
+from training import datasets, networks, objectives, starting, train
 from training.configs import Config
 from training.folder import RunFolder
-from training.starting import how_to_resume
 
 SHORT = ("--epochs", 1, "--bare", "--force")
 
@@ -191,36 +187,3 @@ def test_half_of_the_starts_go_on_also_after_a_stop(
         assert resumed[epoch] == pytest.approx(of_starts, rel=1e-4)
     last, again = (metrics(tmp_path / n)[-1] for n in ("whole", "stopped"))
     assert again["loss"] == pytest.approx(last["loss"], rel=1e-4)
-
-
-def test_a_run_goes_on_with_the_backend_it_was_begun_on(tmp_path):
-    folder = RunFolder(tmp_path / "run", configs.Config())
-    folder.create()
-    assert RunFolder.resume(folder.path).config == folder.config
-    environment = folder.path / "environment.json"
-    begun = json.loads(environment.read_text()) | {"backend": "other"}
-    environment.write_text(json.dumps(begun))
-    with pytest.raises(UserError, match="begun on other.*KERAS_BACKEND=other"):
-        RunFolder.resume(folder.path)
-    settings = folder.path / "config.json"
-    known = settings.read_text()
-    settings.write_text(json.dumps(json.loads(known) | {"rounds": 3}))
-    with pytest.raises(UserError, match="rounds=3.* nothing but 1; use"):
-        RunFolder.resume(folder.path)
-    # What is finished may be drawn and exported on any.
-    (folder.path / "rem.json").write_text("{}")
-    RunFolder.resume(folder.path)
-
-
-def test_the_hint_has_what_is_no_setting(monkeypatch):
-    options = argparse.Namespace(bare=True, force=True, tensorboard=False)
-    command = "python training/run.py --resume --out x --bare --force"
-    monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
-    assert how_to_resume(options, Path("x")) == command
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    options.bare = options.force = False
-    options.tensorboard = True
-    assert how_to_resume(options, Path("x")) == (
-        "KERAS_BACKEND=jax python training/run.py --resume --out x "
-        "--tensorboard"
-    )

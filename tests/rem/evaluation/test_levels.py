@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.networks import (
+    SMALL_NETWORKS,
     draw_weights,
     outputs_of,
     tiny_capsnet,
@@ -41,6 +42,7 @@ def search(model, data):
 
 
 def empty_trees(model, data, *levels, **settings):
+    """Returns the share of images without a child in their tree."""
     return np.mean(rem.trees(model, data, *levels, **settings).leaves == 0)
 
 
@@ -125,6 +127,24 @@ def test_levels_may_be_midrise_and_data_read_once(model, data):
     assert search.rows[0]["accuracy_quantized"] == report.accuracy_quantized
 
 
+def test_every_routed_layer_is_rounded(rng):
+    model = draw_weights(
+        SMALL_NETWORKS["multilayer_capsnet"](),
+        2,
+        hidden_caps1=8.0,
+        class_caps=30.0,
+    )
+    shape = (20, *model.input_shape[1:])
+    data = rng.random(shape, dtype=np.float32), np.arange(20) % 3
+    search = rem.find_levels(model, data, (3,))
+    expected = rem.evaluate(model, data, (3, 3)).to_dict()
+    (row,) = search.rows
+    expected["t_score"] = pytest.approx(expected["t_score"], abs=SUMS)
+    expected["empty_trees"] = empty_trees(model, data, 3)
+    assert row == {name: expected[name] for name in row}
+    assert expected["levels_per_layer"] == {"hidden_caps1": 3, "class_caps": 3}
+
+
 @pytest.mark.slow
 def test_levels_with_which_trees_are_empty_are_not_chosen():
     capsules = keras.Input((8, 2), name="images")
@@ -145,6 +165,21 @@ def test_levels_with_which_trees_are_empty_are_not_chosen():
     layer.transformation.assign(np.zeros_like(maps))
     search = rem.find_levels(model, (poses, classes), (2, 21), mode="midrise")
     assert (search.levels, search.empty_trees) == (2, 1.0)
+
+
+def test_levels_that_make_all_couplings_zero_are_named():
+    capsules = keras.Input((6, 4), name="images")
+    poses = ClassCaps(8, 4, routing="self_attention", name="classes")(capsules)
+    model = keras.Model(capsules, Length()(poses))
+    layer = model.get_layer("classes")
+    layer.transformation.assign(0.01 * np.ones(layer.transformation.shape))
+    layer.bias.assign(np.tile(np.arange(8.0), (6, 1)))
+    data = np.ones((10, 6, 4), "float32"), np.full(10, 7)
+    search = rem.find_levels(model, data, (2, 11))
+    # A bias added to couplings keeps the accuracy nevertheless.
+    assert search.levels == 2
+    assert [row["zero_layers"] for row in search.rows] == [["classes"], []]
+    assert "all couplings zero: classes" in str(search)
 
 
 def test_wrong_arguments_are_errors(model, data):
