@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.nightly import nightly
+from tests.training.test_run import command, tiny_data
 from tfcaps import rem
 from training import configs, defaults, features, networks, train
 from training.datasets import Data
@@ -197,6 +198,15 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, capsys):
         assert why in capsys.readouterr().out
 
 
+def flags(tmp_path, backbone, *more):
+    return (
+        "--dataset", tiny_data(tmp_path / "tiny.npz", size=12),
+        "--model", "parts_capsnet", "--backbone", backbone,
+        "--batch-size", 8, "--epochs", 2,
+        "--out", tmp_path / "run", *more,
+    )  # fmt: skip
+
+
 @pytest.mark.slow
 def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
     config = dataclasses.replace(
@@ -216,3 +226,16 @@ def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
     for epoch, expected in ((5, 0.0), (6, 1.0)):
         schedule.on_epoch_begin(epoch)
         assert float(hard) == expected
+
+
+@pytest.mark.slow
+def test_the_plan_tells_of_the_backbone(tmp_path, backbone, capsys):
+    asked = flags(tmp_path, backbone, "--dry-run")
+    with not_compiled():
+        assert command(*asked) == 0
+    printed = capsys.readouterr().out
+    assert "5x5x6 features, 84 parameters, frozen" in printed
+    # 16 training images twice, 3 for validation and 8 for testing.
+    assert "features of 43 images are computed once and kept, 2 for" in printed
+    assert "Baseline: 2 epochs of 2 steps" in printed
+    assert not (tmp_path / "run").exists()
