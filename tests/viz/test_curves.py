@@ -58,6 +58,17 @@ def test_entropy_is_left_and_red_accuracy_right_blue_and_dashed():
     assert data["models"][""]["accuracy"] == pytest.approx(percent)
 
 
+def test_epochs_count_from_one_and_models_have_panels():
+    records = rows(3, model="A") + rows(2, model="B")
+    records.append({"model": "B", "epoch": 2, "entropy_bits": 1.0})
+    drawing, data = viz.tradeoff(records[::-1], "epoch")
+    assert [axes.get_title() for axes in drawing.axes[:2]] == ["B", "A"]
+    assert data["models"]["A"]["epoch"] == [1, 2, 3]
+    assert data["models"]["B"]["epoch"] == [1, 2]
+    for axes in (drawing.axes[:2], drawing.axes[2:]):
+        assert len({one.get_ylim() for one in axes}) == 1
+
+
 def test_levels_are_joined_on_a_logarithmic_axis_with_the_choice_marked():
     records = [
         {"levels": k, "accuracy_quantized": 0.5 + k / 1000, "entropy_bits": b}
