@@ -186,6 +186,16 @@ def test_measures_with_activations_of_their_own():
     assert [*report.silent_capsules] == ["primary_caps", "classes"]
 
 
+def test_couplings_rounded_to_the_uniform_one_are_in_no_tree():
+    layer = ClassCaps(3, 4, routing=1)
+    data = np.random.default_rng(0).normal(size=(9, 6, 4)), LABELS[:9]
+    model = of_capsules(layer, 6, 4)
+    # With eight levels 1/3 becomes 2/7, with six 2/5, which is more.
+    for levels in (8, 6):
+        rounded = rem.quantize_couplings(model, levels)
+        assert rem.faithfulness(rounded, data).empty_trees == 1.0
+
+
 def test_a_compact_model_has_the_measures_of_the_whole_one():
     model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
     layer = model.get_layer("class_caps")
