@@ -80,8 +80,6 @@ class Experiment:
         rows: The rows, in order.
         seeds: Seeds of each run.
         notes: Sentences under the table.
-        frontier: Label that colours and marks stand for in `viz.frontier`, a
-            figure of each data set, which is the first label; `""` for none.
     """
 
     title: str
@@ -90,7 +88,6 @@ class Experiment:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     notes: tuple[str, ...] = ()
-    frontier: str = ""
 
     @property
     def configs(self) -> dict[str, Config]:
@@ -148,7 +145,6 @@ def load(name: str, recipe: str | None = None) -> Experiment:
         rows=_rows(about, columns, known, recipe),
         seeds=tuple(about["seeds"]),
         notes=tuple(" ".join(note.split()) for note in text.split("\n- ")[1:]),
-        frontier=about.get("frontier", ""),
     )
 
 

@@ -2,7 +2,7 @@
 
     <folder>/experiment.json     which experiment, recipe and seeds
     <folder>/runs.jsonl          the finished runs, see `training/tables.py`
-    <folder>/table.md, *.png     made of these
+    <folder>/table.md            made of these
     <folder>/<run>/seed-42/      a run folder, see `training/folder.py`
 
 The run folders may go when their runs are finished.

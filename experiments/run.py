@@ -92,19 +92,19 @@ def _check(options: argparse.Namespace) -> None:
             f"no experiment.json in {', '.join(map(str, tables))}: none of "
             "them is an experiment."
         )
-    check_installed(data="PIL", viz="matplotlib")
+    check_installed(data="PIL")
 
 
 def _load() -> Callable[[argparse.Namespace], None]:
     start_quietly()
-    from experiments import figures, job, table  # noqa: F401
+    from experiments import job, table  # noqa: F401
 
     return work
 
 
 def work(options: argparse.Namespace) -> None:
     """Does the one of the two things that the flags ask for."""
-    from experiments import figures, table
+    from experiments import table
     from experiments.folder import ExperimentFolder
 
     if options.name is not None:
@@ -113,13 +113,12 @@ def work(options: argparse.Namespace) -> None:
         if (path / "experiment.json").exists():
             folder = ExperimentFolder.open(path)
             table.write(folder)
-            figures.write(folder)
             print(path / "table.md")
 
 
 def _run(options: argparse.Namespace) -> None:
     """Runs what is not finished, and writes the table."""
-    from experiments import figures, table
+    from experiments import table
     from experiments.folder import ExperimentFolder
     from experiments.job import train
 
@@ -161,8 +160,6 @@ def _run(options: argparse.Namespace) -> None:
             folder.add(run)
             table.write(folder)
     print(f"\n{table.write(folder)}\ntable: {folder.path}/table.md")
-    for picture in figures.write(folder):
-        print(f"figure: {folder.path}/{picture}")
     ends = [run.status for run in folder.runs(options.only)]
     failed = sum(end.startswith("failed") for end in ends)
     if failed:

@@ -22,7 +22,6 @@ from tfcaps.viz.dictionary import (
     most_frequent_trees,
 )
 from tfcaps.viz.drawing import Drawing
-from tfcaps.viz.frontier import frontier
 from tfcaps.viz.named_tree import named_tree
 from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.reconstructions import perturbations, reconstructions
@@ -36,7 +35,6 @@ __all__ = [
     "coupling_histograms",
     "curves",
     "dictionary_images",
-    "frontier",
     "keys_per_class",
     "most_frequent_trees",
     "named_tree",
