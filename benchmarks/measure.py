@@ -31,7 +31,7 @@ _SHOWN = ("tensorflow", "jax", "keras")
 _COLUMNS = (
     ("part", "{part}"),
     ("what", "{name}"),
-    ("inputs", "{inputs!x}"),
+    ("inputs", "{inputs}"),
     ("forward, ms", "{forward}"),
     ("ratio", "{forward_ratio}"),
     ("step, ms", "{step}"),
@@ -165,7 +165,7 @@ def _record(
 ) -> dict[str, str]:
     """Returns the cells of a row as text, empty where nothing is asked for."""
     base = rows.get(row["base"] or "", row)
-    record = {**row, "part": part}
+    record = {**row, "part": part, "inputs": "x".join(map(str, row["inputs"]))}
     for kind in ("forward", "step"):
         known = row[kind] and row[kind]["ms"]
         record[kind] = f"{known:,.2f}" if known else ""

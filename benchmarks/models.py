@@ -30,7 +30,6 @@ class Size(NamedTuple):
 # Those of other images than MNIST's, or too slow for batches of 64.
 SIZES = {
     "efficient_capsnet_smallnorb": Size((48, 48, 2), 5),
-    "efficient_capsnet_multimnist": Size((36, 36, 1)),
     "efficient_conv_capsnet": Size((128, 128, 3), batch=8),
     "deepcaps": Size((32, 32, 3), batch=16),
     "deepcaps_rem": Size((32, 32, 3), batch=16),

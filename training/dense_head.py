@@ -12,7 +12,6 @@ import json
 import keras
 import numpy as np
 
-from cli import UserError
 from tfcaps import rem
 from training import features, networks, objectives, train
 from training.batches import Batches, training_batches
@@ -36,11 +35,6 @@ def accuracy(
     if path.exists():
         return json.loads(path.read_text("utf-8"))["accuracy"]
     config = folder.config
-    if config.pairs:
-        raise UserError(
-            "--dense-head needs one class for each image; those of "
-            f"{data.name} show two."
-        )
     print(f"\nDense head on {data.name}, to compare with", flush=True)
     keras.utils.set_random_seed(config.seed)
     model = build(networks.build_for(data, config, decoder=False))

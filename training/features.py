@@ -78,8 +78,6 @@ def obstacle(model: keras.Model, config: Config) -> str | None:
         return "a decoder that is trained with the capsules needs images"
     if len(model.inputs) > 1:
         return "the routing learns from labels"
-    if config.pairs:
-        return "images are merged in each epoch anew"
     if devices.num_processes() > 1:
         return "several processes train"
     return None

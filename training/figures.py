@@ -122,11 +122,11 @@ def of_models(
     models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> Figures:
     """Returns the figures for which models look at test images."""
-    images, labels = data.test
-    classes, names = one_class(labels), data.class_names
+    images, classes = data.test
+    names = data.class_names
     _, first = np.unique(classes, return_index=True)
     first = first[:_CLASSES]
-    rows = np.union1d(first, np.arange(min(_AVERAGED, len(labels))))
+    rows = np.union1d(first, np.arange(min(_AVERAGED, len(classes))))
     each = {
         TITLES[name]: rem.trees(
             model, images[rows], config.levels, mode=config.mode
@@ -192,14 +192,14 @@ def right_and_wrong(
         couplings=False,
     )
     lengths, names = trees.lengths, data.class_names
-    right = is_right(lengths, labels)
-    rows = choose(right, one_class(labels), lengths.max(axis=-1))
+    right = trees.predicted == labels
+    rows = choose(right, labels, lengths.max(axis=-1))
     fields = rem.receptive_fields(model)
     drawing = viz.tree_fields(
         images[rows],
         trees[rows],
         fields,
-        labels=one_class(labels)[rows],
+        labels=labels[rows],
         titles=[
             f"{'right' if right[k] else 'WRONG'}: " + longest(lengths[k], names)
             for k in rows
@@ -275,19 +275,6 @@ def drawn(data: Data, most: int) -> Split:
     return data.test.take(np.sort(chosen))
 
 
-def one_class(labels: Array) -> Array:
-    """Returns one class for each image; of two the lower one."""
-    return np.argmax(labels, axis=-1) if labels.ndim == 2 else labels
-
-
-def is_right(lengths: Array, labels: Array) -> Array:
-    """Tells whether the longest class is that of the image, or one of them."""
-    named = np.argmax(lengths, axis=-1)
-    if labels.ndim == 2:
-        return labels[np.arange(len(named)), named].astype(bool)
-    return named == labels
-
-
 def _told(right: Array) -> str:
     """Says how many are right."""
     count, wrong = len(right), int(np.sum(~right))
@@ -344,7 +331,7 @@ def named_trees(
         return found
     folder.save_parts(rem.part_pictures(images, trees))
     rows = _telling(trees, labels)
-    known = one_class(labels)[rows].tolist()
+    known = labels[rows].tolist()
     drawings = draw_named_trees(
         folder, model, images[rows], data.class_names, known
     )
@@ -391,7 +378,7 @@ def _telling(trees: rem.Trees, labels: Array) -> Array:
     Those come first that are right, have a tree, and have something active
     outside of it.
     """
-    right = is_right(trees.lengths, labels)
+    right = trees.predicted == labels
     active = trees.activations
     least = _ACTIVE * active.max(axis=1, keepdims=True)
     outside = np.any(~trees.in_tree & (active > least), axis=1)

@@ -177,7 +177,8 @@ def measured(tmp_path_factory):
 
 @pytest.mark.parametrize(("name", "recipe"), ALL)
 def test_what_tables_show_is_what_runs_leave(measured, name, recipe):
-    # Tiny images have no masks, see tests/training/test_run_parts.py.
+    # Tiny images have no masks, see tests/training/test_run_parts.py. Maps were
+    # measured by former versions.
     maps = ("relevance_mass", "relevance_mass_uniform", "pointing")
     model = {
         **measured,

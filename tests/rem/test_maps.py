@@ -1,4 +1,4 @@
-"""What a network looked at: explanations, maps of couplings, their quality."""
+"""What a network looked at: explanations, maps of couplings."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
-from tfcaps.rem.maps import pointing, relevance_mass, saliency_map
+from tfcaps.rem.maps import saliency_map
 from training.devices import dtype_policy
 
 # Two to four pixels, as half of a pixel lies beyond the outer centres.
@@ -256,56 +256,3 @@ def test_maps_need_positions():
     flat = SMALL_NETWORKS["multilayer_capsnet"]()
     with pytest.raises(ValueError, match="where they have none."):
         rem.coupling_maps(flat, images_of(flat, 1), [0])
-
-
-def test_relevance_mass_and_pointing_by_a_loop(rng):
-    maps = rng.normal(size=(6, 7, 9))
-    masks = rng.random((6, 7, 9)) > 0.97
-    masks[:, 3, 4] = True
-    for margin in (0, 1, 3):
-        mass = relevance_mass(maps, masks, margin=margin)
-        points = pointing(maps, masks, margin=margin)
-        for k in range(6):
-            on, total = 0.0, 0.0
-            highest, hit = -np.inf, None
-            for row in range(7):
-                for column in range(9):
-                    near = any(
-                        masks[k, r, c]
-                        for r in range(7)
-                        for c in range(9)
-                        if max(abs(r - row), abs(c - column)) <= margin
-                    )
-                    value = maps[k, row, column]
-                    total += max(value, 0.0)
-                    on += max(value, 0.0) * near
-                    if value > highest:
-                        highest, hit = value, near
-            np.testing.assert_allclose(mass[k], on / total)
-            assert points[k] == hit
-
-
-def test_pixels_that_are_equally_high_share_an_image():
-    maps = np.zeros((2, 2, 4))
-    maps[0, 0, :] = 1.0  # four of which one is on the mask
-    maps[1] = -3.0  # as high everywhere
-    masks = np.zeros((2, 2, 4), bool)
-    masks[:, 0, 0] = True
-    np.testing.assert_allclose(pointing(maps, masks, margin=0), [1 / 4, 1 / 8])
-    # A map without anything positive counts as one that is equal everywhere.
-    np.testing.assert_allclose(
-        relevance_mass(maps, masks, margin=0), [1 / 4, 1 / 8]
-    )
-
-
-def test_bad_masks_are_errors(rng):
-    maps, masks = rng.random((3, 4, 4)), np.ones((3, 4, 4), bool)
-    with pytest.raises(ValueError, match=r"shape \[n, h, w\].*\(3, 4, 4\) and"):
-        relevance_mass(maps, masks[:2])
-    with pytest.raises(ValueError, match="float64"):
-        pointing(maps, maps)
-    masks[1] = False
-    with pytest.raises(
-        ValueError, match="none in 1 of 3, the first of them at"
-    ):
-        pointing(maps, masks)

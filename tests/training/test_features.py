@@ -186,7 +186,6 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, capsys):
     for changes, why in (
         ({"decoder": "joint", "rem": False}, "needs images"),
         ({"routing": "regularized"}, "learns from labels"),
-        ({"pairs": True}, "merged in each epoch"),
     ):
         changed = dataclasses.replace(config, **changes)
         joint = changed.decoder == "joint"

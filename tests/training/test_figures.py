@@ -200,21 +200,6 @@ def test_captions_say_what_there_is_to_see(data, models, trees):
     assert "None of the 12 test images looked at is wrong." in right.caption
 
 
-def test_of_images_of_two_classes_either_is_right(data, models):
-    both = np.ones((12, 3), np.int64)
-    both[:, 0] = 0
-    split = Split(data.test.images, both)
-    shown = of_images(models["rem"], data, test=split).drawing.data["images"]
-    assert {part["label"] for part in shown} == {1}
-    assert all(part["right"] == (part["predicted"] in (1, 2)) for part in shown)
-    # The lower one is the class.
-    pairs = np.eye(3)[data.test.labels]
-    pairs += np.eye(3)[(data.test.labels + 1) % 3]
-    both = dataclasses.replace(data, test=Split(data.test.images, pairs))
-    shown = figures.of_models(models, Config(), both)
-    assert shown["saliency"].drawing.data["labels"] == [0, 1]
-
-
 def test_every_class_is_shown_before_one_comes_twice():
     classes = np.array([0] * 10 + [1] * 3 + [2] * 3)
     lengths = np.linspace(0.1, 0.9, 16)
