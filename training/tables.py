@@ -1,13 +1,9 @@
-"""Finished runs: kept in one file, and shown as a table averaged over seeds.
-
-python training/tables.py runs/digits-* results/data_sets
-
-prints a Markdown table of run folders, or of lines of a `runs.jsonl`, which is
-given by its name or that of its folder. Such a file is made, and added to, by
+"""Finished runs: kept in one file, from which tables are made.
 
 python training/tables.py runs/digits-* --to results/mine/runs.jsonl
 
-A line of it is a JSON object: the `name` of the run, its `seed`, and under the
+adds run folders, or lines of another `runs.jsonl`, to such a file. A line of it
+is a JSON object: the `name` of the run, its `seed`, and under the
 name of each JSON file of its run folder what that file holds:
 
     {"name": "digits", "seed": 0, "config": {...}, "environment": {...},
@@ -30,7 +26,6 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, run_command, start_quietly
-from markdown_table import markdown
 
 FILE_NAME = "runs.jsonl"
 # The JSON files of a run folder that are kept, without their suffix.
@@ -41,18 +36,6 @@ _NEEDED = {
     "rem": ("models", "seconds"),
 }
 TITLES = {"baseline": "Baseline", "rem": "REM"}
-# Losses of REM, and the settings that are their weights.
-_LOSSES = {
-    "coupling loss": (
-        "coupling_spread",
-        "coupling_polarization",
-        "coupling_crowding",
-    ),
-    "counterfactual loss": (
-        "counterfactual_necessity",
-        "counterfactual_sufficiency",
-    ),
-}
 NOTHING = "–"
 
 # --------------------------------------------------------------- finished runs
@@ -193,7 +176,7 @@ def _line(run: FinishedRun) -> str:
     return json.dumps({"name": run.name, "seed": run.seed, **order}) + "\n"
 
 
-# -------------------------------------------------------------------- the table
+# ------------------------------------------------------------ columns of tables
 
 
 class Summary(NamedTuple):
@@ -272,94 +255,6 @@ def look_up(model: Mapping[str, Any], field: str) -> Any:
     return value
 
 
-COLUMNS = (
-    Column("accuracy, %", "accuracy", 2, 100),
-    Column("quantised, %", "accuracy_quantized", 2, 100),
-    Column("entropy, bits", "entropy_bits", 2),
-    Column("ceiling", "ceiling_bits", 2),
-    Column("keys", "median_keys", 0),
-    Column("entropy of types, bits", "type_entropy_bits", 2, optional=True),
-    Column("off uniform, %", "nonuniform_share", 1, 100),
-    Column("T-score", "t_score", 3),
-    Column("necessity, %", "necessity.zero", 1, 100, optional=True),
-    Column("random, %", "necessity_random.zero", 1, 100, optional=True),
-    Column("necessity (mean), %", "necessity.mean", 1, 100, optional=True),
-    Column("random (mean), %", "necessity_random.mean", 1, 100, optional=True),
-    Column("sufficiency, %", "sufficiency.zero", 1, 100, optional=True),
-    Column("tree size, %", "size", 1, 100, optional=True),
-    Column("class share", "class_share", 2, optional=True),
-    Column("stability", "stability", 2, optional=True),
-    Column("sparsity, %", "sparsity", 1, 100),
-    Column("parameters", "nonzero_parameters", 0),
-)
-
-
-def table(paths: Iterable[Path]) -> str:
-    """Returns a table with two rows for each setting, baseline and REM.
-
-    Runs that differ in nothing but the seed make one row, mean ± standard
-    deviation over seeds. Seconds are those of a whole run, both trainings,
-    evaluation, figures and export.
-
-    Args:
-        paths: Run folders, and files of runs, or folders with such a file.
-
-    Raises:
-        UserError: If one of them is broken, or no finished run.
-    """
-    groups: dict[str, list[FinishedRun]] = {}
-    for run in (run for path in sorted(paths) for run in read(path)):
-        for model in run.parts["rem"]["models"].values():
-            _check_measures(model, run)
-        # Where the data lay and which seed was used do not make a setting.
-        setting = {**run.parts["config"], "seed": None, "data_dir": None}
-        key = json.dumps(setting, sort_keys=True)
-        groups.setdefault(key, []).append(run)
-    head = ("data set", "model", "decay", *_LOSSES, "seeds", "epochs")
-    rows = [(*head, *(column.title for column in COLUMNS), "seconds")]
-    for runs in groups.values():
-        config = runs[-1].parts["config"]
-        results = [run.parts["rem"] for run in runs]
-        # A run that was resumed does not know its time.
-        known = [r["seconds"] for r in results if r["seconds"] is not None]
-        for name in results[0]["models"]:
-            models = [result["models"][name] for result in results]
-            wanted = [f"{config['decay']:g}"]
-            wanted += [_weights(config, loss) for loss in _LOSSES.values()]
-            rows.append(
-                (
-                    Path(config["dataset"]).stem,
-                    TITLES[name],
-                    *(wanted if name == "rem" else len(wanted) * [NOTHING]),
-                    str(len(results)),
-                    str(config["epochs"]),
-                    *(column.write(models) for column in COLUMNS),
-                    f"{mean(known):.0f}" if known else NOTHING,
-                )
-            )
-    return markdown(rows, left=2)
-
-
-def _check_measures(model: Mapping[str, Any], run: FinishedRun) -> None:
-    try:
-        for column in COLUMNS:
-            if not column.optional:
-                look_up(model, column.field)
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f"{run.origin}, rem has no {error}; it may be of an older version."
-        ) from error
-
-
-def _weights(config: Mapping[str, Any], loss: Sequence[str]) -> str:
-    """Returns those of a loss, which older configs do not have, and a ramp."""
-    weights = [config.get(name, 0.0) for name in loss]
-    if not any(weights):
-        return NOTHING
-    ramp = ["ramp"] if config.get("coupling_ramp") else []
-    return ", ".join([*(f"{w:g}" for w in weights), *ramp])
-
-
 def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(
@@ -375,9 +270,10 @@ def make_parser() -> Parser:
     add(
         "--to",
         type=Path,
+        required=True,
         metavar="FILE",
-        help="add the runs to this runs.jsonl too, in the place of those that "
-        "have the same name and seed",
+        help="the runs.jsonl to which they are added, in the place of those "
+        "that have the same name and seed",
     )
     add(
         "--name",
@@ -387,17 +283,12 @@ def make_parser() -> Parser:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Prints the table, and adds the runs to a file if asked to."""
-    if options.name is not None and options.to is None:
-        raise UserError("--name needs --to.")
-    text = table(options.runs)
-    if options.to is not None:
-        start_quietly()
-        runs = [run for path in options.runs for run in read(path)]
-        if options.name is not None:
-            runs = [dataclasses.replace(r, name=options.name) for r in runs]
-        add(options.to, runs)
-    print(text)
+    """Adds the runs to a file."""
+    start_quietly()
+    runs = [run for path in options.runs for run in read(path)]
+    if options.name is not None:
+        runs = [dataclasses.replace(r, name=options.name) for r in runs]
+    add(options.to, runs)
 
 
 if __name__ == "__main__":
