@@ -25,8 +25,8 @@ from training.tables import TITLES
 TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 # Test images that are shown decoded.
 _DECODED = 8
-# Most classes of which an image is shown, and those in the dictionary.
-_CLASSES, _ROWS = 10, 20
+# Most classes of which an image is shown.
+_CLASSES = 10
 # Most test images for means over them, and those that are looked at one by one.
 _AVERAGED, _DRAWN = 500, 2000
 # Images that are shown of those that are right, and of those that are wrong.
@@ -85,13 +85,6 @@ def of_dictionaries(
     found.add("tradeoff_epoch", viz.tradeoff(rows, "epoch"))
     if pruned := [row for row in rows if row["model"] == TITLES["rem"]]:
         found.add("tradeoff_sparsity", viz.tradeoff(pruned, "sparsity"))
-    path = folder.path / "levels.json"
-    if path.exists():
-        search = json.loads(path.read_text("utf-8"))
-        model = TITLES[search["model"]]
-        of_levels = [{**row, "model": model} for row in search["rows"]]
-        drawing = viz.tradeoff(of_levels, "levels", chosen=search["levels"])
-        found.add("tradeoff_levels", drawing, levels=config.class_levels)
     found.add("keys_per_class", viz.keys_per_class(trees, **names))
     found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
     for name in config.model_names:
@@ -215,16 +208,6 @@ def right_and_wrong(
         told += TEXTS["tree_fields"][kind]
     found = Figures()
     found.add("tree_fields", drawing, told=told, model=TITLES[name])
-    drawing = viz.dictionary_images(
-        images.pixels,
-        trees.codes,
-        trees.predicted,
-        data.num_classes,
-        classes=np.unique(trees.predicted)[:_ROWS].tolist(),
-        class_names=names,
-    )
-    about: Any = {"images": len(images), "model": TITLES[name]}
-    found.add("dictionary_images", drawing, **about)
     return found
 
 

@@ -124,16 +124,10 @@ def show(
     measured: Results,
     decoded: keras.Model | None,
 ) -> None:
-    """Searches the levels, exports, and draws the figures of the report."""
+    """Exports, and draws the figures of the report."""
     config = folder.config
     main = config.model_names[-1]
     model = measured.models[main]
-    if len(data.validation.labels):
-        print("\nsearching the fewest levels", flush=True)
-        search = rem.find_levels(
-            model, Batches(*data.validation, batch_size=256), mode=config.mode
-        )
-        folder.write_json("levels.json", {"model": main, **search.to_dict()})
     served = folder.served / model.name / "1"
     if not served.exists():
         print("\nexporting, and checking what is exported", flush=True)

@@ -71,8 +71,8 @@ def make_parser() -> Parser:
         "resume": "go on with the run in --out, with its settings",
         "dry-run": "print what the run would do and how long it may take, and "
         "end",
-        "bare": "train and measure, but draw and export nothing, search no "
-        "levels, and train no decoder on frozen capsules",
+        "bare": "train and measure, but draw and export nothing, and train no "
+        "decoder on frozen capsules",
         "force": "train REM even if the baseline has learnt nothing",
         "tensorboard": "also write logs to OUT/tensorboard (needs the extra "
         "tensorboard)",

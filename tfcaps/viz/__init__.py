@@ -17,7 +17,6 @@ if find_spec("matplotlib") is None:
 from tfcaps.viz.curves import curves, tradeoff
 from tfcaps.viz.dictionary import (
     coupling_histograms,
-    dictionary_images,
     keys_per_class,
     most_frequent_trees,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "Section",
     "coupling_histograms",
     "curves",
-    "dictionary_images",
     "keys_per_class",
     "most_frequent_trees",
     "named_tree",
