@@ -235,9 +235,7 @@ def ask(
 
     def inside(codes: Array) -> Array:
         found: Array = keras.ops.convert_to_numpy(
-            codes_in_tree(
-                codes, threshold, config.class_levels, mode=config.mode
-            )
+            codes_in_tree(codes, threshold, config.class_levels)
         )
         return found
 
@@ -256,7 +254,6 @@ def ask(
         model,
         Batches(images, np.zeros(len(images), int), batch_size=256),
         config.levels,
-        mode=config.mode,
         couplings=False,
     )
     of_children, of_types = folder.dictionary(), folder.type_dictionary()
@@ -352,7 +349,7 @@ def _drawings(
         labels = [known.get(a.picture.truth or "") for a in answers]
         for drawing in draw_named_trees(folder, model, images, names, labels):
             yield "named_tree", drawing
-    trees = rem.trees(model, images, config.levels, mode=config.mode)
+    trees = rem.trees(model, images, config.levels)
     titles = [
         f"{a.picture.name}: {a.classes[0]} {a.lengths[0]:.2f}"
         f"{f' ({a.mark})' if a.is_wrong else ''}, "

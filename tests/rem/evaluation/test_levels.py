@@ -114,15 +114,14 @@ def test_search_prints_and_saves(search, tmp_path):
     saved = json.loads((tmp_path / "levels.json").read_text())
     assert saved == search.to_dict()
     assert saved["rows"] == search.rows
-    assert (saved["levels"], saved["mode"]) == (None, "midtread")
+    assert saved["levels"] is None
 
 
-def test_levels_may_be_midrise_and_data_read_once(model, data):
+def test_data_may_be_read_once(model, data):
     images, labels = data
     batches = ((images[k : k + 20], labels[k : k + 20]) for k in (0, 20, 40))
-    search = rem.find_levels(model, batches, (4,), mode="midrise")
-    report = rem.evaluate(model, data, 4, mode="midrise")
-    assert search.mode == "midrise"
+    search = rem.find_levels(model, batches, (4,))
+    report = rem.evaluate(model, data, 4)
     assert search.rows[0]["entropy_bits"] == report.entropy_bits
     assert search.rows[0]["accuracy_quantized"] == report.accuracy_quantized
 
@@ -156,14 +155,14 @@ def test_levels_with_which_trees_are_empty_are_not_chosen():
     classes = np.arange(12) % 4
     poses = np.zeros((12, 8, 2), "float32")
     poses[:, :, 0] = np.arange(8) // 2 == classes[:, None]
-    # Of two levels, 1/4 and 3/4, the lower one is that of all children.
-    search = rem.find_levels(model, (poses, classes), (2, 21), mode="midrise")
+    # Of four levels the one at 1/3 is that of all children.
+    search = rem.find_levels(model, (poses, classes), (4, 21))
     assert [row["accuracy_quantized"] for row in search.rows] == [1.0, 1.0]
     assert [row["empty_trees"] for row in search.rows] == [1.0, 0.0]
     assert (search.levels, search.empty_trees) == (21, 0.0)
     # Trees that are empty anyway keep nothing from being chosen.
     layer.transformation.assign(np.zeros_like(maps))
-    search = rem.find_levels(model, (poses, classes), (2, 21), mode="midrise")
+    search = rem.find_levels(model, (poses, classes), (2, 21))
     assert (search.levels, search.empty_trees) == (2, 1.0)
 
 

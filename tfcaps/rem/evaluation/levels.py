@@ -46,7 +46,6 @@ class LevelSearch(Result):
             `empty_trees` is the share of images of whose children none has a
             rounded coupling above the uniform one.
         tolerance: How much accuracy might be lost.
-        mode: Kind of levels.
         empty_trees: The same share with couplings as they are.
     """
 
@@ -54,7 +53,6 @@ class LevelSearch(Result):
     accuracy: float
     rows: list[dict[str, Any]] = dataclasses.field(repr=False)
     tolerance: float
-    mode: str
     empty_trees: float
 
     def __str__(self) -> str:
@@ -88,7 +86,6 @@ def find_levels(
     candidates: Sequence[int] = CANDIDATES,
     *,
     tolerance: float = 0.001,
-    mode: str = "midtread",
     batch_size: int = 256,
     verbose: int = 0,
 ) -> LevelSearch:
@@ -114,8 +111,6 @@ def find_levels(
             2, 3, 5, 6, 11, 21, 51, 101 and 129.
         tolerance: Float, at least 0. Accuracy that may be lost, as a share.
             Defaults to `0.001`.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
-            to `"midtread"`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show a progress bar. Defaults to `0`.
 
@@ -134,9 +129,7 @@ def find_levels(
         raise ValueError(
             f"`tolerance` must be at least 0. Received: tolerance={tolerance}."
         )
-    evaluators = [
-        Evaluator(model, levels, mode=mode) for levels in sorted({*candidates})
-    ]
+    evaluators = [Evaluator(model, levels) for levels in sorted({*candidates})]
     first = evaluators[0]
     for evaluator in evaluators:
         evaluator.update()
@@ -166,5 +159,4 @@ def find_levels(
         rows=rows,
         empty_trees=own,
         tolerance=tolerance,
-        mode=mode,
     )
