@@ -114,7 +114,6 @@ def report_of(**changes):
     measures = {
         "levels": 11,
         "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},
-        "mode": "midtread",
         "accuracy": 0.9,
         "accuracy_quantized": 0.9,
         "nonuniform_share": 0.5,
