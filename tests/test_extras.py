@@ -160,7 +160,7 @@ images = np.random.default_rng(0).random((8, 28, 28, 1), "float32")
 labels = np.arange(8)
 report = rem.evaluate(model, (images, labels), faithfulness=True)
 assert report.faithfulness is not None
-rem.coupling_maps(tfcaps.models.dr_capsnet((28, 28, 1), 10), images)
+rem.explanation(tfcaps.models.dr_capsnet((28, 28, 1), 10))(images)
 rem.compact(model)
 """
     subprocess.run(

@@ -10,9 +10,8 @@ from scipy import ndimage
 
 from tfcaps.graphs import encoder
 from tfcaps.ops import Tensor, longest, towards_class
-from tfcaps.rem.labels import chosen_classes
-from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
-from tfcaps.rem.parse.trees import TreeNetwork, Trees, trees
+from tfcaps.rem.parse.receptive_fields import ReceptiveFields
+from tfcaps.rem.parse.trees import TreeNetwork, Trees
 
 Array = NDArray[Any]
 
@@ -153,68 +152,24 @@ class Saliency(keras.layers.Layer):
         )
 
 
-def coupling_maps(
-    model: keras.Model,
-    images: Array,
-    classes: ArrayLike | None = None,
-    *,
-    batch_size: int = 256,
-) -> Array:
-    """Returns maps of where a class looks, by the couplings towards it.
-
-    For the predicted class it is the `saliency` of `explanation`. An image of
-    two digits has a map for each of them.
-
-    Args:
-        model: As in `explanation`, with children at more than one position.
-        images: Its input `[n, h, w, c]`, or a data set of them as in
-            `tfcaps.rem.evaluate`, whose labels are not looked at.
-        classes: Class of each image, `[n]` or one-hot. Defaults to the
-            predicted one.
-        batch_size: Int. Most images in a batch. Defaults to `256`.
-
-    Returns:
-        Array `[n, h, w]`, float32.
-
-    Raises:
-        ValueError: If the children have one position or none, there is not one
-            class for each image, there is no such class, or as in
-            `explanation`.
-
-    Example:
-
-    >>> from tfcaps.models import dr_capsnet
-    >>> model = dr_capsnet((12, 12, 1), 3, kernel_size=5, primary_kernel_size=3)
-    >>> coupling_maps(model, np.zeros((2, 12, 12, 1), "float32"), [0, 2]).shape
-    (2, 12, 12)
-    """
-    fields = receptive_fields(model)
-    if fields.grid[:2] == (1, 1):
-        raise ValueError(
-            "Maps of couplings need images, and children at more than one "
-            f"position in them. Received: {model.name!r}, where they have "
-            "none."
-        )
-    found = trees(
-        model, images, couplings=classes is not None, batch_size=batch_size
-    )
-    if classes is None:
-        return tree_maps(found, fields)
-    chosen = chosen_classes(classes, *found.lengths.shape)
-    return tree_maps(found, fields, chosen)
-
-
 def tree_maps(
     trees: Trees,
     fields: ReceptiveFields,
     classes: Array | None = None,
 ) -> Array:
-    """Returns `coupling_maps` from the trees of the images.
+    """Returns maps of where a class looks, by the couplings towards it.
+
+    For the predicted class it is the `saliency` of `explanation`.
 
     Args:
-        trees: Trees of `n` images.
-        fields: The receptive fields of the children.
-        classes: As in `coupling_maps`, `[n]`.
+        trees: Trees of `n` images, with all couplings if `classes` are given.
+        fields: The receptive fields of the children, which have more than one
+            position.
+        classes: Class of each image, `[n]`, ints. Defaults to the predicted
+            one.
+
+    Returns:
+        Array `[n, rows, columns]`, float32.
     """
     couplings = trees.towards
     if classes is not None:
