@@ -100,20 +100,6 @@ class Experiment:
         cells = zip(*(row.published for row in self.rows), strict=True)
         return tuple(any(cell is not None for cell in some) for some in cells)
 
-    def reduced(self, samples: int, epochs: int) -> "Experiment":
-        """Returns the same with little data, few epochs and one seed."""
-
-        def fewer(row: Row) -> Row:
-            config = dataclasses.replace(
-                row.config,
-                samples=min(samples, row.config.samples or samples),
-                epochs=min(epochs, row.config.epochs),
-            )
-            return dataclasses.replace(row, config=config)
-
-        rows = tuple(map(fewer, self.rows))
-        return dataclasses.replace(self, rows=rows, seeds=self.seeds[:1])
-
 
 def load(name: str, recipe: str | None = None) -> Experiment:
     """Returns the experiment called `name`.

@@ -85,7 +85,7 @@ def test_printed_numbers_are_read_and_nothing_else():
 
 @pytest.mark.parametrize(("name", "recipe"), ALL)
 def test_every_experiment_makes_an_empty_table(name, recipe, tmp_path):
-    folder = ExperimentFolder(tmp_path, name, recipe, quick=False)
+    folder = ExperimentFolder(tmp_path, name, recipe)
     text = experiment_table.write(folder)
     assert folder.experiment.title in text
     statuses = {row[-1] for row in cells(tmp_path.parent, tmp_path.name)[2:]}
