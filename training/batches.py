@@ -110,9 +110,11 @@ def training_batches(
     config: Config,
     shards: int = 1,
     process: tuple[int, int] = (0, 1),
-    make: Any = Batches,
+    augment: Augmentation | None = None,
 ) -> Batches:
     """Returns batches of the inputs and targets that a model has.
+
+    Images are changed at random as the settings say, or as `augment` does.
 
     Raises:
         UserError: If the size of a batch does not fit the devices.
@@ -135,11 +137,11 @@ def training_batches(
                 y["reconstruction"] = images
         return x, y
 
-    return make(
+    return Batches(
         *data.train,
         config.batch_size,
         seed=config.seed,
-        augment=augmentation(config),
+        augment=augment or augmentation(config),
         shards=shards,
         process=process,
         arrange=arrange,

@@ -39,8 +39,8 @@ def accuracy(
     keras.utils.set_random_seed(config.seed)
     model = build(networks.build_for(data, config, decoder=False))
     kept = {} if kept is None else kept
-    head, seen, make = features.cache_features(model, data, config, kept)
-    batches = training_batches(head, seen, config, make=make)
+    head, seen, augment = features.cache_features(model, data, config, kept)
+    batches = training_batches(head, seen, config, augment=augment)
     head.compile(
         keras.optimizers.Adam(
             objectives.learning_rate(config, batches.num_batches)

@@ -197,7 +197,7 @@ def prepare(
         config,
         shards=devices.num_shards(strategy),
         process=(devices.process(), devices.num_processes()),
-        make=cached.batches,
+        augment=cached.augment,
     )
     objectives.compile_model(
         trained, name, config, batches.num_batches, cached.head
