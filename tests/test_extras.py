@@ -39,7 +39,6 @@ def without(modules, command, **more):
         ("training/run.py", "PIL,matplotlib", "data,viz"),
         ("training/run.py", "tensorflow", "tensorflow"),
         ("training/run.py --bare", "PIL", "data"),
-        ("training/run.py --bare --tensorboard", "tensorboard", "tensorboard"),
         ("training/run.py --bare", "tensorflow", "tensorflow"),
         ("training/explain.py --run run picture", "matplotlib", "viz"),
         ("export/run.py --run model.keras --to s", "tensorflow", "tensorflow"),
@@ -82,7 +81,7 @@ def test_commands_say_at_once_what_is_missing(
         # What it does not need it does not miss.
         (
             "training/run.py --bare --resume --out nowhere",
-            "matplotlib,tensorboard",
+            "matplotlib",
             "there is no run in nowhere",
             {},
         ),

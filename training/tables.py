@@ -30,11 +30,6 @@ from cli import Parser, UserError, run_command, start_quietly
 FILE_NAME = "runs.jsonl"
 # The JSON files of a run folder that are kept, without their suffix.
 PARTS = ("config", "environment", "seconds", "rem")
-# What a run cannot lack, and what each of these must hold.
-_NEEDED = {
-    "config": ("dataset", "seed", "epochs", "decay"),
-    "rem": ("models", "seconds"),
-}
 TITLES = {"baseline": "Baseline", "rem": "REM"}
 NOTHING = "–"
 
@@ -62,18 +57,6 @@ class FinishedRun:
         """Name and seed, which tell runs apart."""
         return self.name, self.seed
 
-    def check(self) -> None:
-        """Raises `UserError` if settings or numbers are missing."""
-        for part, names in _NEEDED.items():
-            content = self.parts.get(part)
-            if not isinstance(content, dict):
-                raise UserError(f"{self.origin}, {part} must be an object.")
-            if missing := [name for name in names if name not in content]:
-                raise UserError(
-                    f"{self.origin}, {part} is not that of a run: it has no "
-                    f"{missing[0]}."
-                )
-
 
 def read(path: Path) -> list[FinishedRun]:
     """Returns the finished runs that a path leads to.
@@ -84,50 +67,41 @@ def read(path: Path) -> list[FinishedRun]:
     for file in (path, path / FILE_NAME):
         if file.is_file():
             return read_file(file)
-    parts = {}
-    for part in PARTS:
-        file = path / f"{part}.json"
-        if file.exists():
-            parts[part] = _parsed(file.read_bytes(), str(file))
-        elif part in _NEEDED:
+    for part in ("config", "rem"):
+        if not (path / f"{part}.json").is_file():
             raise UserError(
-                f"{path} is no finished run: it has no {file.name}."
+                f"{path} is no finished run: it has no {part}.json."
             )
-    run = FinishedRun(path.name, 0, parts, str(path))
-    run.check()
-    return [dataclasses.replace(run, seed=parts["config"]["seed"])]
+    parts = {
+        part: _parsed(file.read_bytes(), str(file))
+        for part in PARTS
+        if (file := path / f"{part}.json").is_file()
+    }
+    seed = parts["config"]["seed"]
+    return [FinishedRun(path.name, seed, parts, str(path))]
 
 
 def read_file(path: Path) -> list[FinishedRun]:
     """Returns the runs of a `runs.jsonl`, in the order of its lines.
 
     Raises:
-        UserError: If there is no such file, a line is not that of a run, or
-            two have the same name and seed. It says which line.
+        UserError: If there is no such file, or a line is not that of a run. It
+            says which line.
     """
     if not path.is_file():
         raise UserError(f"there is no {path}.")
-    runs: dict[tuple[str, int], FinishedRun] = {}
+    runs = []
     for number, text in enumerate(path.read_bytes().splitlines(), 1):
         where = f"{path}, line {number}"
         content = _parsed(text, where)
-        if not isinstance(content, dict):
-            raise UserError(f"{where} must be an object with name and seed.")
-        name, seed = content.pop("name", None), content.pop("seed", None)
-        if not isinstance(name, str) or type(seed) is not int:
+        try:
+            name, seed = content.pop("name"), content.pop("seed")
+        except (AttributeError, KeyError, TypeError) as error:
             raise UserError(
-                f"{where} must have a name, a string, and a seed, a whole "
-                f"number. Received: name={name!r}, seed={seed!r}."
-            )
-        run = FinishedRun(name, seed, content, where)
-        run.check()
-        if run.key in runs:
-            raise UserError(
-                f"{where}: {name} with seed {seed} is in "
-                f"{runs[run.key].origin} already."
-            )
-        runs[run.key] = run
-    return list(runs.values())
+                f"{where} must be an object with name and seed."
+            ) from error
+        runs.append(FinishedRun(name, seed, content, where))
+    return runs
 
 
 def _parsed(text: bytes, where: str) -> Any:
@@ -144,19 +118,10 @@ def add(path: Path, runs: Iterable[FinishedRun]) -> None:
     Where the data lay is left out. The file appears complete or not at all.
 
     Raises:
-        UserError: If the file that is there is broken, or two of the runs have
-            the same name and seed.
+        UserError: If the file that is there is broken.
     """
     before = read_file(path) if path.exists() else []
-    new: dict[tuple[str, int], FinishedRun] = {}
-    for run in runs:
-        if run.key in new:
-            raise UserError(
-                f"{run.origin} and {new[run.key].origin} are both {run.name} "
-                f"with seed {run.seed}."
-            )
-        new[run.key] = run
-    merged = {run.key: run for run in before} | new
+    merged = {run.key: run for run in (*before, *runs)}
     # Who only reads such files need not wait for TensorFlow.
     from tfcaps.files import write_atomically
 

@@ -66,13 +66,6 @@ def test_runs_of_folders_and_files_are_kept_together(tmp_path):
     assert len(tables.read_file(tmp_path / "more.jsonl")) == 4
 
 
-def test_a_run_that_is_kept_twice_is_an_error(tmp_path):
-    runs = [write_run(tmp_path / "a", 1, 0.9), write_run(tmp_path / "b", 1, 1)]
-    with pytest.raises(UserError, match="b and .*a are both x with seed 1"):
-        keep(runs, tmp_path / "runs.jsonl", "x")
-    assert not (tmp_path / "runs.jsonl").exists()
-
-
 def command(*arguments):
     return run_command(tables.make_parser(), tables.main, map(str, arguments))
 
@@ -156,49 +149,29 @@ def test_lines_are_sorted_and_a_new_run_takes_the_place_of_its_like(tmp_path):
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ("{", "line 2 is not JSON: Expecting"),
-        ("", "line 2 is not JSON"),
         ("<<<<<<< HEAD", "line 2 is not JSON"),
         ("[]", "line 2 must be an object with name and seed"),
-        ("{}", "line 2 must have a name, a string, and a seed, .*name=None"),
-        (line(seed="1"), "Received: name='x', seed='1'"),
-        (line(seed=True), "whole number. Received: name='x', seed=True"),
-        (line(config=None), "line 2, config must be an object"),
-        (line(config={"dataset": "x"}), "line 2, config .* it has no seed"),
-        (line(rem={"models": {}}), "line 2, rem .* it has no seconds"),
-        (line("first"), "line 2: first with seed 0 is in .*line 1 already"),
+        ("{}", "line 2 must be an object with name and seed"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_broken_line_is_named_and_nothing_is_written(
     tmp_path, broken, message
 ):
     path = tmp_path / "runs.jsonl"
-    text = broken if isinstance(broken, str) else json.dumps(broken)
-    path.write_text(f"{json.dumps(line('first'))}\n{text}\n")
+    path.write_text(f"{json.dumps(line('first'))}\n{broken}\n")
     before = path.read_bytes()
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         tables.read(path)
-    assert "runs.jsonl, line 2" in str(error.value)
     good = tables.read(write_run(tmp_path / "a", 3, 0.5))
     with pytest.raises(UserError):
         tables.add(path, good)
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("config", "rem", "message"),
-    [
-        (None, None, "no finished run: it has no config.json"),
-        ("{}", None, "it has no rem.json"),
-        ("[]", "{}", "config must be an object"),
-        ("{", "{}", "config.json is not JSON"),
-        ("{}", "{}", "config is not that of a run: it has no dataset"),
-    ],
-)
-def test_what_is_no_finished_run_is_an_error(tmp_path, config, rem, message):
-    for name, text in (("config", config), ("rem", rem)):
-        if text is not None:
-            (tmp_path / f"{name}.json").write_text(text)
-    with pytest.raises(UserError, match=message):
+def test_what_is_no_finished_run_is_an_error(tmp_path):
+    for name, text in (("config", "{"), ("rem", "{}")):
+        with pytest.raises(UserError, match=f"it has no {name}.json"):
+            tables.read(tmp_path)
+        (tmp_path / f"{name}.json").write_text(text)
+    with pytest.raises(UserError, match="config.json is not JSON"):
         tables.read(tmp_path)
