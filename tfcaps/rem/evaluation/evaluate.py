@@ -481,8 +481,6 @@ class Counts:
     Attributes:
         dictionary: The parse trees of each predicted class.
         known: Int. How many images there were.
-        empty_trees: How many of their trees had no child, without and with
-            rounded couplings.
     """
 
     def __init__(self, evaluator: Evaluator):
@@ -491,7 +489,6 @@ class Counts:
         self.dictionary = CouplingDictionary(classes)
         self._of_class = np.zeros(classes, int)
         self._told = np.zeros(2)  # right, also with quantised couplings
-        self.empty_trees = np.zeros(2)
         # Codes that are not uniform, leaves, codes; and trees of every child.
         self._sums = np.zeros(4)
         self._t_scores: Any = 0.0
@@ -515,7 +512,6 @@ class Counts:
         self._told += [np.sum(t.predicted == classes) for t in each]
         self._of_class += np.bincount(classes, minlength=count)
         self.dictionary.update(rounded.codes, rounded.predicted)
-        self.empty_trees += [np.sum(trees.leaves == 0) for trees in each]
         uniform = quantize(1.0 / count, self._evaluator.levels)
         codes, children = rounded.codes, rounded.codes.shape[1]
         self._sums += (
