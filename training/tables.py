@@ -249,8 +249,8 @@ def make_parser() -> Parser:
 
 def main(options: argparse.Namespace) -> None:
     """Adds the runs to a file."""
-    start_quietly()
     runs = [run for path in options.runs for run in read(path)]
+    start_quietly()
     if options.name is not None:
         runs = [dataclasses.replace(r, name=options.name) for r in runs]
     add(options.to, runs)
