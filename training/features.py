@@ -97,8 +97,11 @@ def cache_features(
     elif not kept:
         kept.update(_computed(front, parts, config.batch_size))
     # The maps stay on disk as float16; taken, they are float32 as images are.
-    seen = {name: parts[name].with_pixels(kept[name]) for name in parts}
-    features = Data(data.name, *seen.values(), data.class_names)
+    train, validation, test = (
+        parts[name].with_pixels(kept[name])
+        for name in ("train", "validation", "test")
+    )
+    features = Data(data.name, train, validation, test, data.class_names)
     return CachedFeatures(head, features, Augmentation())
 
 
