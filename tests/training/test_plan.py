@@ -148,7 +148,6 @@ def test_files_of_other_versions_are_read_or_refused():
         ("pruning", "everything", "pruning is 'everything'"),
         ("levels", 1, "levels: '1'"),
         ("levels", [11, 300], "levels: '300'"),
-        ("mode", 3, "mode is 3"),
         ("strategy", "tpu", "strategy is 'tpu'"),
         ("decoder", True, "decoder is True"),
         ("seed", -5, "seed: '-5'"),
