@@ -15,7 +15,7 @@ ten times as large and reduced, and all classes are equally many. Images are dra
 by a fixed seed, the same on every machine.
 
 The parts are the lines. The kind of a line is its direction in the upright
-letter, see `KINDS`; in the image it can have any. Masks of the lines come with
+letter, see `KINDS`; in the image it has any. Masks of the lines come with
 the test images, each pixel of the letter being of the nearest line.
 """
 
@@ -31,7 +31,8 @@ from training.datasets.masks import Masks
 Array = NDArray[Any]
 
 SIZE = 100
-KINDS = ("stem", "bar", "rise", "fall")  # | - / \
+# | - / \\ and those that are at most half as wide as high.
+KINDS = ("stem", "bar", "rise", "fall", "steep rise", "steep fall")
 # The ends of each line, x and y from 0 to 1; y grows upwards.
 LETTERS = {
     "A": ((0, 0, 0.5, 1), (0.5, 1, 1, 0), (0.25, 0.5, 0.75, 0.5)),
@@ -140,8 +141,9 @@ def _lines() -> tuple[Array, Array]:
         ends[letter, : len(lines)] = np.reshape(lines, (-1, 2, 2))
         for line, (x, y, to_x, to_y) in enumerate(lines):
             right, up = to_x - x, to_y - y
+            steep = 2 if 2 * abs(right) <= abs(up) else 0
             if right and up:
-                kinds[letter, line] = 2 if right * up > 0 else 3
+                kinds[letter, line] = steep + (2 if right * up > 0 else 3)
             else:
                 kinds[letter, line] = 1 if right else 0
     return ends, kinds
