@@ -59,7 +59,7 @@ LETTERS = {
 
 _WIDENESS, _SLANT, _ANGLE = (0.5, 1.0), (0.0, 0.5), (-0.5, 0.5)
 _SCALE, _PEN, _INK = (0.2, 0.5), (5.0, 10.0), (0.5, 1.0)
-_CHUNK = 50  # images drawn at a time
+_CHUNK = 20  # images drawn at a time
 _SEEDS = {"train": 41, "test": 42}
 _APART = 1000  # further seeds
 
@@ -185,13 +185,12 @@ def _normal(ends: Array, there: Array) -> Array:
 
 def _distance(ends: Array, pen: Array) -> Array:
     """Returns how far pixels are outside of lines, `[n, line, h, w]`."""
-    ends = ends.astype(np.float32)
-    half = pen.astype(np.float32)[:, None, None, None] / 2
+    half = pen[:, None, None, None] / 2
     way = ends[:, :, 1] - ends[:, :, 0]
     length = np.linalg.norm(way, axis=-1)
     along = (way / np.maximum(length, 1e-9)[..., None])[..., None, None]
     middle = ends.mean(axis=2)[..., None, None]
-    grid = np.arange(SIZE, dtype=np.float32)
+    grid = np.arange(SIZE)
     down, right = grid[:, None] - middle[:, :, 0], grid - middle[:, :, 1]
     forward = np.abs(down * along[:, :, 0] + right * along[:, :, 1])
     across = np.abs(down * along[:, :, 1] - right * along[:, :, 0])
