@@ -36,6 +36,7 @@ _ROUNDS = 15
 _INK, _LEAST, _FEWEST, _ACROSS, _ALONG = 0.4, 0.2, 1.0, 1.5, 1.5
 _MOST = 6  # strokes of a class
 _APART = 10.0  # degrees between types
+_SAME = 2.5  # pixels
 
 
 class Letters(NamedTuple):
@@ -167,6 +168,10 @@ def find_parts(pictures: Array, labels: Array) -> SharedParts:
     above = np.triu_indices(len(apart), 1)
     types = fcluster(linkage(apart[above], "average"), _APART, "distance")
     places = np.stack([rows, columns], axis=-1) - MIDDLE
+    # Strokes that cross at their middles are at one place.
+    away = np.linalg.norm(places[:, None] - places, axis=-1)
+    same = (away < _SAME) & (classes[:, None] == classes)
+    places = (same @ places) / same.sum(axis=1, keepdims=True)
     return SharedParts(classes.astype(int), types - 1, places)
 
 

@@ -22,8 +22,9 @@ from cli import Parser, run_command, start_quietly
 from markdown_table import markdown
 
 _FOLDER = Path("results") / "named_parts"
-_RATE, _BATCH = 3e-3, 32
+_RATE, _BATCH = 1e-3, 16
 _NEAR = 3.2  # pixels around a part that tell nothing
+_WEIGHT = 5.0  # of a cell with a part; most have none
 _SOFT = 0.65  # of the epochs; then competition is hard
 # Angle, share of the size, and pixels by which pictures differ from upright.
 _JITTER = (0.07, 0.06, 2.0)
@@ -59,14 +60,16 @@ def trained(pictures: Any, labels: Any, maps: Any, options: Any, seed: int) -> A
         (strokes.SIDE, strokes.SIDE, 1),
         int(labels.max()) + 1,
         parts.num_types,
-        filters=(16, 24, 24, 24),
-        kernel_size=3,
-        strides=(2, 1, 1, 1),
+        filters=(16, 24, 24),
+        kernel_size=5,
+        strides=(2, 1, 1),
         window=3,
         instances=3,
         parts=parts.most,
     )
     parts.begin(network)
+    # Where strokes are is known, so that it need not be learnt.
+    network.get_layer("class_caps").blueprint.trainable = False
     told = tfcaps.models.with_templates(network, template_size=None).output
     training = keras.Model(network.input, told)
     images, cells = jittered(letters, labels, maps, parts, network, seed)
@@ -76,7 +79,10 @@ def trained(pictures: Any, labels: Any, maps: Any, options: Any, seed: int) -> A
         keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(_RATE, steps)),
         {
             "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
-            "presence": keras.losses.CategoricalCrossentropy(),
+            # Keras' own has no gradient where a share is below 1e-7.
+            "presence": lambda told, found: -keras.ops.sum(
+                told * keras.ops.log(found + 1e-30), axis=-1
+            ),
         },
         loss_weights={"evidence": 0.3, "presence": cells[0, ..., 0].size},
     )
@@ -130,5 +136,7 @@ def jittered(letters: Any, labels: Any, maps: Any, parts: Any, network: Any, see
                 cell = np.unravel_index(apart[..., k].argmin(), (rows, columns))
                 of_each[cell][t] = 1.0
             total = of_each.sum(axis=-1, keepdims=True)
-            told.append(of_each / np.maximum(total, 1.0))
+            share = of_each / np.maximum(total, 1.0)
+            share[..., :types] *= _WEIGHT
+            told.append(share)
     return np.concatenate(images), np.array(told, "float32")
