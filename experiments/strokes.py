@@ -1,11 +1,12 @@
 """Brings letters upright and finds their strokes, from class labels alone.
 
-A letter stands alone on black ground. Its place, size and slant are those of its
-ink; what is left is an angle. Images of a class are turned until they look like
-their mean (congealing). The frame of a class is its mean pose: so letters of all
-classes stand as upright as they do on average. In the mean image of a class,
-strokes are straight runs of ink, the longest first. Strokes of similar angles are
-of one type. No line, kind or pose is told.
+A letter stands alone on black ground. Its place, size and slant are those of
+its ink; what is left is an angle. Images of a class are turned until they look
+like their mean (congealing). The frame of a class is its mean pose: so letters
+of all classes stand as upright as they do on average. In the mean image of a
+class, strokes are straight runs of ink, the longest first. Strokes of similar
+angles are of one type. No line, kind or pose is told; that parts are straight
+is.
 
 References:
     - Learned-Miller, 2006, "Data driven image models through continuous joint
@@ -26,7 +27,7 @@ Array = NDArray[Any]
 
 SIDE = 32  # rows and columns of an upright letter
 MIDDLE = (SIDE - 1) / 2
-_SPREAD = 5.0  # deviation of its ink, in pixels
+SPREAD = 5.0  # deviation of its ink, in pixels
 _LONGEST = 3.0  # most ratio of two deviations; that of a single line is larger
 _ANGLES = np.deg2rad(np.arange(-48, 49, 6))
 _BLUR = 1.2  # pixels
@@ -53,36 +54,37 @@ class Letters(NamedTuple):
     middles: Array
     spreads: Array
 
-    def seen(self, maps: Array, shifts: Any = 0.0) -> Array:
-        """Returns pictures `[n, 32, 32, 1]` of the letters.
+    def seen(self, maps: Array, shifts: Any = 0.0, side: int = SIDE) -> Array:
+        """Returns pictures `[n, side, side, 1]` of the letters.
 
         Args:
             maps: From pixels of the picture to those of the image, without
                 `middles`, `[n, 2, 2]`.
             shifts: Pixels of the image by which the middle is moved.
+            side: Rows and columns of the pictures.
         """
         count, height, width = self.ink.shape
-        grid = np.indices((SIDE, SIDE)).reshape(2, -1) - MIDDLE
+        grid = np.indices((side, side)).reshape(2, -1) - (side - 1) / 2
         at = (self.middles + shifts)[..., None] + maps @ grid
         at = np.clip(at, -1, np.array([[height], [width]]))
         low = np.floor(at).astype(int)
         part = (at - low).astype("float32")
         padded = np.pad(self.ink, ((0, 0), (1, 2), (1, 2)))
         every = np.arange(count)[:, None]
-        picture = np.zeros((count, SIDE**2), "float32")
+        picture = np.zeros((count, side**2), "float32")
         for down, right in np.ndindex(2, 2):
             weight = np.abs(1 - down - part[:, 0]) * np.abs(
                 1 - right - part[:, 1]
             )
             rows, columns = low[:, 0] + down + 1, low[:, 1] + right + 1
             picture += weight * padded[every, rows, columns]
-        return picture.reshape(count, SIDE, SIDE, 1)
+        return picture.reshape(count, side, side, 1)
 
     def turned(self) -> Array:
         """Returns what they look like at all angles, `[n, a, pixels]`."""
         return np.stack(
             [
-                _unit(self.seen(self.spreads @ rotation(angle) / _SPREAD))
+                _unit(self.seen(self.spreads @ rotation(angle) / SPREAD))
                 for angle in _ANGLES
             ],
             axis=1,
@@ -107,7 +109,7 @@ class Frames(NamedTuple):
         """
         alike = letters.turned() @ self.means.T
         turns = rotation(_ANGLES[alike.argmax(axis=1)])
-        return letters.spreads[:, None] @ turns @ self.frames / _SPREAD
+        return letters.spreads[:, None] @ turns @ self.frames / SPREAD
 
 
 def standing(images: Array) -> Letters:
@@ -121,9 +123,14 @@ def standing(images: Array) -> Letters:
         [each @ grid for each, grid in zip(sums, grids, strict=True)], axis=-1
     )
     middles = middles / mass
-    down, right = (g - m[:, None] for g, m in zip(grids, middles.T, strict=True))
+    down, right = (
+        g - m[:, None] for g, m in zip(grids, middles.T, strict=True)
+    )
     across = np.einsum("nhw,nh,nw->n", ink, down, right)
-    square = [np.sum(s * d**2, axis=1) for s, d in zip(sums, (down, right), strict=True)]
+    square = [
+        np.sum(s * d**2, axis=1)
+        for s, d in zip(sums, (down, right), strict=True)
+    ]
     moments = np.stack([square[0], across, across, square[1]], axis=-1) / mass
     values, vectors = np.linalg.eigh(moments.reshape(-1, 2, 2))
     values = np.maximum(values, values[:, 1:] / _LONGEST**2)
@@ -152,7 +159,7 @@ def find(letters: Letters, labels: Array) -> tuple[Frames, Array]:
     values, vectors = np.linalg.eigh(ellipses)
     frames = _of_size_one(frames @ (vectors * np.sqrt(values)) @ vectors.T)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
-    return Frames(means, frames), found @ frames[labels] / _SPREAD
+    return Frames(means, frames), found @ frames[labels] / SPREAD
 
 
 def find_parts(pictures: Array, labels: Array) -> SharedParts:

@@ -1,22 +1,23 @@
 """Letters that are made of lines, at any place, size, angle and slant.
 
-An image shows one of ten letters on black ground. What is drawn is that of
-SynDaCaTE (Levi and van der Wilk, 2025, arXiv 2506.17558; of its task
-`ImToClass`), by code of our own: the letters, the 100x100 pixels, and the ranges
-of what is drawn at random, which are uniform:
+An image shows one of ten letters on black ground. What is drawn is that of the
+task `ImToClass` of SynDaCaTE (Levi and van der Wilk, 2025, arXiv 2506.17558),
+by code of our own: the letters, the 100x100 pixels, and the ranges of what is
+drawn at random, which are uniform:
 
 - wideness 0.5 to 1, slant 0 to 0.5 (shear), angle -0.5 to 0.5 radians;
-- size 0.2 to 0.5 of half an image, from the middle of the letter to its furthest
+- size 0.2 to 0.5 of half an image, from the letter's middle to its furthest
   end, wherever it fits into the image;
 - lines of 5 to 10 pixels times the size, brightness 0.5 to 1.
 
-It differs in this: lines are blurred by distance to their edge rather than drawn
-ten times as large and reduced, and all classes are equally many. Images are drawn
-by a fixed seed, the same on every machine.
+It differs in this: edges are softened by the distance to them, not drawn ten
+times as large and reduced; lines are not rounded to tenths of a pixel; and all
+classes are equally many. Images are drawn by a fixed seed, the same on every
+machine.
 
 The parts are the lines. The kind of a line is its direction in the upright
-letter, see `KINDS`; in the image it has any. Masks of the lines come with
-the test images, each pixel of the letter being of the nearest line.
+letter, see `KINDS`; in the image it has any. Masks of the lines come with the
+test images, each pixel of the letter being of the nearest line.
 """
 
 import dataclasses
