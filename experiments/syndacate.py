@@ -46,7 +46,24 @@ _COLUMNS = (
     ("of the longest", "sufficiency_longest", 3),
     ("seconds", "seconds", 0),
 )
-_NOTE = "NOTE"
+_NOTE = (
+    "One training for each seed, which draws images and weights; settings were "
+    "chosen on seed 900, those of strokes on 900 to 903. Labels are letters "
+    "alone. A letter is looked at as if it were of each class, and is of the "
+    "class whose capsule is longest in its view; in its own view: what the "
+    "network says of that picture alone. Controls of as many steps: the class "
+    "whose mean picture is most alike, which chooses the angles of views; "
+    "convolutions like the network's and a dense layer on pixels (50x50), the "
+    "same with random affine distortions, and on letters whose ink is made "
+    "round, turned at random. Published, on other images of the kind: a CNN "
+    "58.8, a CapsNet 21.0. Strokes: slots of all classes; the letters have 29 "
+    "lines. NMI: of a leaf's type and the kind of line under it, six "
+    "directions; by chance: kinds of all lines shuffled; of one name: all "
+    "leaves of one type. Found once: lines with exactly one leaf on them; "
+    "those of X share their middle. Of all places: share of all capsules "
+    "that lie on a line. Necessity and sufficiency are those of 300 chosen "
+    "views, with silenced capsules at zero."
+)
 _RATE, _PLAIN_RATE, _BATCH = 1e-3, 3e-3, 16
 _NEAR = 3.2  # pixels around a part that tell nothing
 _WEIGHT = 5.0  # of a cell with a part; most have none

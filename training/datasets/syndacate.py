@@ -122,7 +122,7 @@ def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
     centres = np.where(there[..., None], ends.mean(axis=2), np.nan)
     nothing = np.zeros((count, 0))
     return (images, labels), Masks(
-        masks.any(axis=1),
+        np.any(masks, axis=1),
         masks,
         np.zeros((count, 0, SIZE, SIZE), bool),
         kinds=kinds,
