@@ -11,6 +11,7 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -346,7 +347,7 @@ def plain(
         return letters.seen(letters.spreads @ change / strokes.SPREAD)
 
     raw, upright = halved(unseen), others.seen(others.spreads / strokes.SPREAD)
-    tests = {
+    tests: dict[str, tuple[Callable[[], Any], Any]] = {
         "plain": (lambda: halved(pixels), raw),
         "augmented": (distorted, raw),
         "rounded": (round_ones, upright),
