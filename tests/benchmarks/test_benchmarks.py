@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import formulations, gpu, measure, models, run
 from benchmarks.formulations import CANDIDATES, Size
-from benchmarks.measure import ROOT, Row, interleaved, memory_of_step
+from benchmarks.measure import ROOT, Row, interleaved
 from tests.commands import status_of
 from tests.networks import SMALL_NETWORKS
 from tfcaps.graphs import is_routed
@@ -57,24 +57,6 @@ def test_all_candidates_are_timed_and_the_first_calls_left_out(monkeypatch):
     assert calls[:4] == ["a", "a", "b", "b"]
     monkeypatch.setattr(measure, "_SECONDS", 0.0)
     assert interleaved("test", {"a": int}, rounds=9)["a"]["rounds"] == 3
-
-
-@pytest.mark.slow
-def test_peak_memory_is_what_a_step_adds(tmp_path, monkeypatch):
-    (tmp_path / "steps.py").write_text(
-        "def hold(megabytes):\n    return lambda: b'x' * megabytes * 10**6\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    peak, process = memory_of_step("steps:hold", megabytes=300)
-    if not measure._CLEAR.exists():
-        pytest.skip("this system does not tell")
-    assert peak == pytest.approx(300, rel=0.1)
-    assert process == pytest.approx(300, rel=0.1)
-
-
-def test_a_step_that_fails_is_named():
-    with pytest.raises(RuntimeError, match="builtins:no_such_step"):
-        memory_of_step("builtins:no_such_step")
 
 
 @pytest.mark.parametrize("gradient", CANDIDATES)

@@ -122,18 +122,16 @@ def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng):
             assert value.dtype == expected, (signature, name)
 
 
-@pytest.mark.parametrize("mode", ["midtread", "midrise"])
-def test_quantised_couplings_can_be_exported(mode, pruned, tmp_path, rng):
-    folder = export.save(pruned, tmp_path / "m", levels=5, levels_mode=mode)
+def test_quantised_couplings_can_be_exported(pruned, tmp_path, rng):
+    folder = export.save(pruned, tmp_path / "m", levels=5)
     images = rng.random((4, *IMAGES), dtype=np.float32)
     answer = served(folder, "explain", images)
-    levels = dequantize(np.arange(5), 5, mode=mode)
+    levels = dequantize(np.arange(5), 5)
     apart = np.abs(answer["couplings"][..., np.newaxis] - levels)
     assert np.max(np.min(apart, axis=-1)) < 1e-6
-    expected = rem.quantize_couplings(pruned, 5, mode=mode)(images)
+    expected = rem.quantize_couplings(pruned, 5)(images)
     np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
-    about = read_manifest(folder)
-    assert (about["levels"], about["levels_mode"]) == (5, mode)
+    assert read_manifest(folder)["levels"] == 5
 
 
 @pytest.mark.slow
@@ -253,12 +251,11 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path, capsys):
     arguments = ["--run", str(tmp_path / "model.keras")]
     arguments += ["--to", str(tmp_path / "served"), "--model-name", "net"]
     arguments += ["--version", "7", "--images", "uint8", "--levels", "11"]
-    arguments += ["--levels-mode", "midrise", "--no-compact"]
+    arguments += ["--no-compact"]
     assert command.main(arguments) == 0
     folder = tmp_path / "served" / "net" / "7"
     about = read_manifest(folder)
     assert (about["images"], about["levels"]) == ("uint8", 11)
-    assert about["levels_mode"] == "midrise"
     assert about["classes"] is None and about["metrics"] is None
     capsys.readouterr()
     assert check.main([str(folder)]) == 0

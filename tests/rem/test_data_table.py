@@ -115,7 +115,6 @@ FUNCTIONS = {
     ).to_dict(),
     "faithfulness": lambda m, d: rem.faithfulness(m, d, draws=1).to_dict(),
     "trees": lambda m, d: rem.trees(m, d).couplings,
-    "coupling_maps": lambda m, d: rem.coupling_maps(m, d, Y),
     "prune_iteratively": iteratively,
     "prune_single_shot": single_shot,
 }

@@ -43,16 +43,16 @@ def test_a_run_leaves_everything_it_promises(finished):
     assert names >= {
         "config.json", "data.json", "environment.json", "metrics.jsonl",
         "model.keras", "baseline.keras", "rem.json", "dictionary.npz",
-        "figures", "report.html", "served", "levels.json", "epochs",
+        "figures", "report.html", "served", "epochs",
     }  # fmt: skip
     assert not [n for n in names if n.startswith((".", "backup"))]
     figures = {p.name for p in (finished / "figures").iterdir()}
     names = {
         "curves", "tradeoff_epoch", "tradeoff_sparsity",
         "keys_per_class",
-        "tradeoff_levels", "coupling_histograms", "parse_trees",
+        "coupling_histograms", "parse_trees",
         "epochs_baseline", "epochs_rem", "parse_tree_images",
-        "parse_tree_overall", "parse_tree_classes", "dictionary_images",
+        "parse_tree_overall", "parse_tree_classes",
         "tree_fields", "reconstructions", "perturbations",
     }  # fmt: skip
     assert figures == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
