@@ -68,33 +68,19 @@ def test_commands_say_at_once_what_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("command", "missing", "said", "variables"),
+    ("command", "missing", "said"),
     [
-        (
-            "training/run.py --rem",
-            "keras",
-            "error: Keras is not installed in this Python, "
-            f"{sys.executable}. Use .venv/bin/python, or first: source "
-            ".venv/bin/activate\n",
-            {},
-        ),
+        ("training/run.py --rem", "keras", "first: source .venv/bin/activate"),
         # What it does not need it does not miss.
         (
             "training/run.py --bare --resume --out nowhere",
             "matplotlib",
             "there is no run in nowhere",
-            {},
-        ),
-        (
-            "benchmarks/run.py",
-            "jax",
-            "error: this needs jax, not installed here.",
-            {"KERAS_BACKEND": "jax"},
         ),
     ],
 )
-def test_other_things_that_are_missing(command, missing, said, variables):
-    done = without(missing, command, env={**os.environ, **variables})
+def test_other_things_that_are_missing(command, missing, said):
+    done = without(missing, command)
     assert done.returncode == 2
     assert said in done.stderr
 

@@ -24,8 +24,6 @@ def network(**settings):
 
 @pytest.fixture
 def loaded(tmp_path):
-    """Returns a function that saves a model and loads it."""
-
     def give(model):
         model.save(tmp_path / "model.keras")
         return keras.models.load_model(tmp_path / "model.keras")
@@ -34,7 +32,6 @@ def loaded(tmp_path):
 
 
 def outputs_of(model, images):
-    """Returns the outputs of a model by their names."""
     inputs = images
     if isinstance(model.input, dict):
         inputs = {"images": images, "labels": None}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cli import UserError
 from experiments import experiment, named_parts
 from experiments import table as experiment_table
 from experiments.folder import ExperimentFolder
@@ -17,7 +16,7 @@ from tfcaps import rem
 from training import datasets, networks, results
 from training.configs import Config
 from training.folder import RunFolder
-from training.tables import Column, look_up, read_file
+from training.tables import look_up, read_file
 
 RESULTS = Path(__file__).parents[2] / "results"
 KEPT = sorted(path.parent for path in RESULTS.glob("*/experiment.json"))
@@ -46,23 +45,6 @@ def test_a_table_has_ours_published_and_the_difference(tmp_path, fake):
     text = (tmp_path / "out" / "table.md").read_text("utf-8")
     assert text.startswith("# Small\n") and "\n- A note.\n" in text
     assert "Reduced budget" not in text
-
-
-def test_the_table_names_the_gpus(tmp_path, fake):
-    assert call(tmp_path, "--seeds", 0, 1) == 0
-    for path in tmp_path.rglob("seed-1/environment.json"):
-        gpus = ["NVIDIA H100 80GB HBM3"] * 2
-        path.write_text(json.dumps({"cpus": 8, "accelerators": gpus}))
-    (tmp_path / "out/runs.jsonl").unlink()
-    assert call(tmp_path, "--seeds", 0, 1) == 0
-    device = "2 CPU cores, 2 × NVIDIA H100 80GB HBM3"
-    assert {line[14] for line in cells(tmp_path)[2:]} == {device}
-
-
-def test_nothing_is_less_than_nothing():
-    column = Column("accuracy, %", "accuracy", 2)
-    assert experiment_table.signed(column, -0.001) == "+0.00"
-    assert experiment_table.signed(column, -0.006) == "-0.01"
 
 
 def test_vanilla_has_no_trees_and_a_single_seed_no_deviation(tmp_path, fake):
@@ -124,11 +106,6 @@ def test_recipes_are_those_of_the_paper():
     assert (tiny.model, tiny.backbone) == ("dr_capsnet", "resnet18.keras")
     assert (tiny.levels, tiny.resize) == (129, None)
     assert tiny.final_sparsity == pytest.approx(0.4427)
-
-
-def test_an_unknown_experiment_is_an_error():
-    with pytest.raises(UserError, match="unknown experiment 'x'"):
-        experiment.load("x")
 
 
 def test_a_line_without_a_run_shows_that_above_and_settings_add_up(monkeypatch):

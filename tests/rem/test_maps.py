@@ -22,7 +22,6 @@ def model():
 
 
 def shown_by(model, layer, images):
-    """Returns the outputs of a layer inside of a model."""
     inside = keras.Model(model.inputs, model.get_layer(layer).output)
     return keras.tree.map_structure(np.asarray, inside([images]))
 
@@ -83,28 +82,6 @@ def tents(grid, centres, image_shape):
                     height *= slope(x - column, left or right, right)
                     saliency[:, y, x] += grid[:, m, n] * height
     return saliency
-
-
-def test_children_are_drawn_at_the_centres_of_their_fields(rng):
-    activations, couplings = rng.random((2, 2, 3, 4, 5))
-    rows, columns = [1.0, 3.5, 5.0], [-1.0, 2.0, 4.5, 8.0]
-    centres = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
-    saliency = saliency_map(activations, couplings, (8, 9), centres=centres)
-    grid = np.mean(activations * couplings, axis=-1)
-    expected = tents(grid, centres, (8, 9))
-    np.testing.assert_allclose(saliency, expected, atol=SUMS)
-    np.testing.assert_array_equal(saliency[:, 7], 0)
-
-
-def test_one_row_of_children_is_drawn_over_all_rows(rng):
-    activations, couplings = rng.random((2, 2, 1, 3, 5))
-    centres = [[[4.0, 1.0], [4.0, 3.0], [4.0, 5.0]]]
-    saliency = saliency_map(activations, couplings, (6, 7), centres=centres)
-    row = np.mean(activations * couplings, axis=-1)[:, 0]
-    between = (row[:, 1:] + row[:, :-1]) / 2
-    for y in range(6):
-        np.testing.assert_allclose(saliency[:, y, 1::2], row, atol=SUMS)
-        np.testing.assert_allclose(saliency[:, y, 2:6:2], between, atol=SUMS)
 
 
 def test_classes_are_the_longest_and_couplings_those_towards_them(model):

@@ -226,26 +226,6 @@ def test_zoom_shows_the_fill_beyond_the_edges(fill, more, outside):
         assert (inside <= 5.4**2).all()
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_everything_moves_in_one_go(dtype):
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (64, 6, 6, 3)).astype(np.uint8)
-    images = images if dtype == np.uint8 else to_float(images)
-    augment = Augmentation(fill="edge", flip=True)
-    new = augment.move(images, np.random.default_rng(1))
-    assert new.dtype == dtype
-    flipped = np.all(new == images[:, :, ::-1], axis=(1, 2, 3))
-    same = np.all(new == images, axis=(1, 2, 3))
-    assert (flipped ^ same).all() and 16 < flipped.sum() < 48
-    augment = Augmentation(
-        fill="edge", shift=2, rotation=30.0, zoom=(0.5, 2.0), flip=True
-    )
-    new = augment.move(images, np.random.default_rng(1))
-    assert new.shape == images.shape and new.dtype == dtype
-    assert not np.all(new == images, axis=(1, 2, 3)).any()
-    assert new.min() >= images.min() and new.max() <= images.max()
-
-
 def test_colours_are_exchanged_and_negated():
     images = np.tile(np.float32([0.1, 0.2, 0.4]), (400, 2, 2, 1))
     new = recoloured(images, 0.5, np.random.default_rng(0))

@@ -87,22 +87,6 @@ def test_pictures_are_named_and_drawn(run, tmp_path, capsys):
     assert [len(part["children"]) for part in seen] == trees.leaves.tolist()
 
 
-def test_mistakes_are_one_line(run, tmp_path, capsys):
-    good = save(tmp_path / "good.png", NOISE[0, ..., 0])
-    (tmp_path / "bad.png").write_bytes(b"no picture")
-    (tmp_path / "none").mkdir()
-    for folder, picture, message in (
-        (tmp_path, good, "there is no run in"),
-        (run.path, tmp_path / "bad.png", "is not a readable image"),
-        (run.path, tmp_path / "gone.png", "there is no file"),
-        (run.path, tmp_path / "none", "there is no picture in the folder"),
-    ):
-        out = tmp_path / "out"
-        assert command("--run", folder, picture, "--out", out) == 2
-        assert message in capsys.readouterr().err
-        assert not out.exists()
-
-
 def test_a_folder_becomes_a_page_and_a_table(
     run, photos, tmp_path, monkeypatch, capsys
 ):

@@ -88,23 +88,6 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(
 
 
 @pytest.mark.slow
-def test_a_dry_run_tells_what_is_left_of_a_run(tmp_path, capsys):
-    data = tiny_data(tmp_path / "tiny.npz")
-    out = tmp_path / "run"
-    flags = ("--rem", "--bare", "--dataset", data, "--epochs", 3, "--out", out)
-    assert command(*flags) == 0
-    (out / "model.keras").unlink()
-    (out / "backup-rem").mkdir()
-    (out / "backup-rem/epoch-1.weights.h5").touch()
-    capsys.readouterr()
-    assert command("--resume", "--out", out, "--dry-run") == 0
-    printed = capsys.readouterr().out
-    assert "Baseline: has been trained" in printed
-    assert "REM: 2 more epochs" in printed
-    assert printed.endswith("Nothing was written.\n")
-
-
-@pytest.mark.slow
 def test_a_long_training_says_first_how_long_it_takes(
     tmp_path, monkeypatch, capsys
 ):

@@ -112,19 +112,6 @@ def test_reconstructions_stand_below_their_images(rng):
         viz.reconstructions(images, decoded[:2])
 
 
-def test_perturbations_have_a_row_for_each_component(rng):
-    decoded = rng.random((2, 3, 4, 4, 2))
-    drawing, data = viz.perturbations(decoded, np.array([-0.1, 0.0, 0.1]))
-    titles = [panel.get_title() for panel in drawing.axes[:3]]
-    assert titles == ["-0.10", "+0.00", "+0.10"]
-    # Two views stand side by side.
-    right = 255 * decoded[1, 2, ..., 1]
-    shown = drawing.axes[5].images[0].get_array()
-    np.testing.assert_allclose(shown[:, 4:], right, atol=0.51)
-    assert data["offsets"] == [-0.1, 0.0, 0.1]
-    assert data["decoded"][1][2] == shown.tolist()
-
-
 @pytest.mark.parametrize("name", ["keys.v1", "keys.v1.png"])
 def test_a_drawing_is_saved_as_picture_and_data(trees, tmp_path, name):
     drawing = viz.keys_per_class({"A": trees})

@@ -92,11 +92,6 @@ def test_unusable_affnist_files_are_refused(mnist, tmp_path, write):
         affnist.load(mnist, str(tmp_path), 0.1)
 
 
-def test_affnist_needs_a_folder(mnist):
-    with pytest.raises(UserError, match="no folder is given"):
-        affnist.load(mnist, None, 0.1)
-
-
 def test_affine_maps_are_of_affnists_ranges():
     draw = np.random.default_rng(0)
     maps = np.array([affnist.random_map(draw) for _ in range(2000)])
