@@ -19,7 +19,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, run_command, start_quietly
-from markdown_table import UNMEASURED, table
+from markdown_table import table
 
 _FOLDER = Path("results") / "named_parts"
 _COLUMNS = (
@@ -106,13 +106,8 @@ def run(options: argparse.Namespace) -> None:
         path.write_text(
             "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
         )
-        (options.to / "kanji.md").write_text(page(rows), "utf-8")
-
-
-def page(rows: list[dict[str, Any]]) -> str:
-    """Returns the table, with dashes where nothing was measured."""
-    measures = table(rows, _COLUMNS).replace(UNMEASURED, "–")
-    return "\n\n".join(("# Kanji", *_NOTES, measures)) + "\n"
+        parts = ("# Kanji", *_NOTES, table(rows, _COLUMNS))
+        (options.to / "kanji.md").write_text("\n\n".join(parts) + "\n", "utf-8")
 
 
 def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:

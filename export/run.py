@@ -121,13 +121,8 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.int8 and not options.int8.is_file():
         raise UserError(f"there is no file {options.int8}.")
-    check_formats(options.format, int8=options.int8 is not None)
-
-
-def check_formats(formats: Sequence[str], *, int8: bool) -> None:
-    """Raises `UserError` unless what formats need is installed."""
-    needed = {form: FORMATS[form] for form in formats if form != "savedmodel"}
-    if int8 and "openvino" in needed:
+    needed = {f: FORMATS[f] for f in options.format if f != "savedmodel"}
+    if options.int8 and "openvino" in needed:
         needed["openvino"] += " nncf"
     check_installed(tensorflow="tensorflow", **needed)
 

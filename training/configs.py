@@ -39,6 +39,7 @@ GONE = {
     "fine_tune_epochs": 0,
     "pruning_units": ["filters", "types"],
     "pruning_criterion": "magnitude",
+    "pairs": False,
 }
 # A training image is zoomed by so much at most.
 _SMALLEST, _LARGEST = 0.1, 10.0
@@ -186,8 +187,6 @@ class DataSettings:
     brightness_delta: float = 0.0
     # Lowest and highest factor of the distance from its mean.
     contrast: tuple[float, ...] = ()
-    # Merge each training image with one of another class.
-    pairs: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from training.datasets import Data
 from training.folder import RunFolder
 
 # Flags of a run that are no settings of it.
-_NOT_KEPT = ("bare", "force", "tensorboard")
+_NOT_KEPT = ("bare", "force")
 
 
 def open_folder(options: argparse.Namespace) -> RunFolder:

@@ -16,7 +16,7 @@ from export import run as command
 from tests.exports import pruned_capsnet, with_dead_units
 from tests.networks import NETWORKS, SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import SUMS
-from tfcaps import export, layers, rem
+from tfcaps import export, rem
 from tfcaps.export import checking
 from tfcaps.export.versions import read_manifest
 from tfcaps.ops import dequantize
@@ -42,12 +42,10 @@ def pruned():
 
 @pytest.fixture(scope="module")
 def exported(pruned, tmp_path_factory):
-    """A pruned model's first version."""
     return export.save(pruned, tmp_path_factory.mktemp("served") / "small")
 
 
 def served(folder, signature, images):
-    """Returns the answers of a SavedModel."""
     loaded = tf.saved_model.load(str(folder))
     outputs = loaded.signatures[signature](images=tf.constant(images))
     return {name: value.numpy() for name, value in outputs.items()}
@@ -136,22 +134,6 @@ def test_quantised_couplings_can_be_exported(mode, pruned, tmp_path, rng):
     np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
     about = read_manifest(folder)
     assert (about["levels"], about["levels_mode"]) == (5, mode)
-
-
-@pytest.mark.slow
-def test_a_sequential_model_can_be_exported(tmp_path, rng):
-    model = keras.Sequential(
-        [
-            keras.Input(IMAGES, name="pictures"),
-            layers.PrimaryCaps(2, 4, kernel_size=5, strides=2),
-            layers.ClassCaps(3, 4),
-        ]
-    )
-    folder = export.save(model, tmp_path / "m")
-    images = rng.random((2, *IMAGES), dtype=np.float32)
-    answer = served(folder, "serving_default", images)
-    poses = np.asarray(model(images))
-    np.testing.assert_allclose(answer["poses"], poses, atol=SUMS)
 
 
 @pytest.mark.slow

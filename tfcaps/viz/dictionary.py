@@ -1,4 +1,4 @@
-"""Figures of a dictionary: its keys, couplings, images and trees."""
+"""Figures of a dictionary: its keys, couplings and trees."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from tfcaps.ops import dequantize
 from tfcaps.rem import CouplingDictionary
@@ -21,10 +21,7 @@ from tfcaps.viz.drawing import (
     for_json,
     in_lines,
     in_rows,
-    picture,
-    show,
     with_our_look,
-    without_ticks,
 )
 
 # Children from which a logarithmic axis shows more than a linear one.
@@ -140,72 +137,6 @@ def coupling_histograms(
     page.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
     page.supylabel("children", fontsize=9)
     return Drawing(page, for_json({"edges": edges, "children": children}))
-
-
-@with_our_look
-def dictionary_images(
-    images: Array,
-    keys: ArrayLike,
-    predicted: ArrayLike,
-    num_classes: int,
-    *,
-    classes: Sequence[int] | None = None,
-    columns: int = 8,
-    class_names: Sequence[str] | None = None,
-) -> Drawing:
-    """Draws the mean image of each class's most frequent keys.
-
-    Args:
-        images: Images `[n, h, w, c]`, uint8, or float in [0, 1].
-        keys: Their keys `[n, i]`, `Trees.codes` or `Trees.type_codes`.
-        predicted: Their predicted classes `[n]`.
-        num_classes: Int. Number of classes.
-        classes: Ints. The classes to show. Defaults to those that are
-            predicted.
-        columns: Int. Most keys of a class. Defaults to `8`.
-        class_names: Names of the classes. Defaults to their numbers.
-
-    Returns:
-        A figure with a row for each class and a column for each key, the most
-        frequent first, titled with its number of images.
-
-    Raises:
-        ValueError: If there are no images, or not a key and a class for each.
-    """
-    codes, predictions = np.asarray(keys), np.asarray(predicted)
-    if not 0 < len(images) == len(codes) == len(predictions):
-        raise ValueError(
-            "There must be images, and a key and a class for each. Received: "
-            f"{len(images)} images, {len(codes)} keys, {len(predictions)} "
-            "classes."
-        )
-    trees = CouplingDictionary(num_classes)
-    trees.update(codes, predictions)
-    if classes is None:
-        classes = np.unique(predictions).tolist()
-    columns = max(1, min(columns, int(trees.num_keys[list(classes)].max())))
-    labels = class_labels(class_names, num_classes)
-    values = images / np.float64(255 if images.dtype == np.uint8 else 1)
-    size = 0.85 * columns + 1.4, 0.98 * len(classes) + 0.2
-    page, panels = figure(*size, len(classes), columns)
-    data = []
-    for j, row in zip(classes, panels, strict=True):
-        counts = trees.counts(j)
-        shown = []
-        for panel in row:
-            without_ticks(panel)
-            panel.set_frame_on(False)
-        for panel, key, count in zip(row, trees.keys(j), counts, strict=False):
-            chosen = (predictions == j) & np.all(codes == key, axis=1)
-            mean = picture(values[chosen].mean(axis=0))
-            show(panel, mean)
-            panel.set_title(str(count), fontsize=7, pad=2)
-            shown.append({"key": key, "count": count, "image": mean})
-        told = f"{labels[j]}\n{len(counts)} key{'s' * (len(counts) != 1)}"
-        beside: Any = {"rotation": 0, "ha": "right", "va": "center"}
-        row[0].set_ylabel(told, fontsize=8, **beside)
-        data.append({"class": labels[j], "keys": len(counts), "shown": shown})
-    return Drawing(page, for_json({"classes": data}))
 
 
 @with_our_look

@@ -114,7 +114,6 @@ def report_of(**changes):
     measures = {
         "levels": 11,
         "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},
-        "mode": "midtread",
         "accuracy": 0.9,
         "accuracy_quantized": 0.9,
         "nonuniform_share": 0.5,
@@ -155,24 +154,6 @@ def test_trees_are_trivial_for_a_reason_that_is_told(changes, told):
     assert report.trivial == ("not " not in told)
     # Whether what says nothing is used need not be measured.
     assert ("was not measured" in report.verdict) != report.trivial
-
-
-def test_report_shows_every_measure_as_table_and_as_json():
-    trees = rem.CouplingDictionary(3)
-    trees.update([[1], [2], [3], [4], [1], [1]], [0, 0, 0, 0, 1, 1])
-    report = report_of(dictionary=trees)
-    text = str(report)
-    for line in (
-        "entropy                  0.67 of at most 1.00 bits",
-        "classes never predicted  1 of 3",
-        "sparsity                 80.0 %",
-    ):
-        assert line in text.splitlines()
-    saved = json.loads(json.dumps(report.to_dict()))
-    assert "dictionary" not in saved
-    assert saved["levels_per_layer"] == {"hidden_caps": 5, "class_caps": 11}
-    assert saved["entropy_bits"] == pytest.approx(2 / 3)
-    assert saved["normalized_entropy"] == pytest.approx(1 / 3)
 
 
 def test_layer_with_couplings_of_zero_is_named(model, images):
@@ -247,9 +228,3 @@ def test_children_without_a_vote_are_not_left(model, images):
     assert compacted.t_score_voting == pytest.approx(report.t_score_voting)
     left = f"T-score of the {report.voting_children} children left"
     assert left in str(report)
-
-
-def test_up_to_thirty_classes_have_a_row_each():
-    for classes in (30, 31):
-        lines = str(report_of(dictionary=rem.CouplingDictionary(classes)))
-        assert ("\n   29        0" in lines) == (classes == 30)

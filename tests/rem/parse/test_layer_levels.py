@@ -191,3 +191,5 @@ def test_layer_that_is_routed_twice_keeps_its_couplings_apart(rng):
     copy = rem.quantize_couplings(model, 3)
     predicted = np.argmax(outputs_of(copy, data), axis=-1)
     assert report.accuracy_quantized == np.mean(predicted == 0)
+    # From the leaves through both calls to the classes.
+    assert len(rem.trees(model, data).parse_tree().activations) == 4

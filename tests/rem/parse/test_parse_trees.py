@@ -40,11 +40,6 @@ def layer_by_layer(model, images):
     return activations, couplings
 
 
-def each_of(model, images, *levels, **settings):
-    found = rem.trees(model, images, *levels, **settings)
-    return [found[k : k + 1].parse_tree() for k in range(len(images))]
-
-
 def assert_same(tree, expected):
     assert [e[:3] for e in tree.edges] == [e[:3] for e in expected.edges]
     np.testing.assert_allclose(

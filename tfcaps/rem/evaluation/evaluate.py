@@ -20,7 +20,7 @@ from tfcaps.rem.evaluation.faithfulness import (
 )
 from tfcaps.rem.evaluation.named_parts import NamedParts, TreesOnParts
 from tfcaps.rem.finite import check_weights
-from tfcaps.rem.labels import NO_CLASS, class_of_each, rightly_told
+from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import Levels, layer_levels, quantize_couplings
 from tfcaps.rem.parse.dictionary import (
@@ -100,9 +100,6 @@ class Report(Result):
         voting_children: How many children these are.
         tree_threshold: The coupling that a child must exceed to be in a tree,
             see `tfcaps.routing.Routing.tree_threshold`.
-        without_class: How many images were of no class. They are in no other
-            number, but for the accuracy of a network with one class, which is
-            whether that is there.
     """
 
     levels: int
@@ -129,7 +126,6 @@ class Report(Result):
     t_score_voting: float | None = None
     voting_children: int | None = None
     tree_threshold: float | None = None
-    without_class: int = 0
 
     @property
     def entropy_bits(self) -> float:
@@ -303,10 +299,6 @@ class Report(Result):
                 f"T-score of the {self.voting_children} children left",
                 None if left in (None, self.t_score) else f"{left:.3f}",
             ),
-            (
-                "images of no class",
-                f"{self.without_class:,}" if self.without_class else None,
-            ),
             ("sparsity", percent(self.sparsity)),
             (
                 "parameters, non-zero",
@@ -360,14 +352,8 @@ def evaluate(
             iterable of such batches: a `tf.data.Dataset`, a
             `keras.utils.PyDataset`, a list. Of several inputs it takes
             `images`, of several targets `lengths`. Labels are class indices,
-            -1 for an image of no class, or rows `[b, j]`: one-hot or soft,
-            which sum to 1, or of zeros and ones, of which several or none may
-            be 1. Of several classes the one with the longest capsule counts;
-            images of no class are left out, and the report says how many. With
-            one class, labels are 1 where it is there and 0 where not, and the
-            accuracy is that of a capsule longer than a half. Every sample
-            counts once, whatever its weight, so do not drop the last partial
-            batch.
+            or rows `[b, j]` that sum to 1, one-hot or soft. Every sample counts
+            once, whatever its weight, so do not drop the last partial batch.
         levels: Int in [2, 256], or several, one for each routed layer, as in
             `quantize_couplings`; the last routed layer must have some. The
             uniform coupling 1/J should be a level, as with 11 levels and ten
@@ -507,9 +493,7 @@ class Counts:
 
     Attributes:
         dictionary: The parse trees of each predicted class.
-        known: Int. How many images were of a class.
-        empty_trees: How many of their trees had no child, without and with
-            rounded couplings.
+        known: Int. How many images there were.
     """
 
     def __init__(self, evaluator: Evaluator):
@@ -517,9 +501,7 @@ class Counts:
         classes = evaluator.plain.num_classes
         self.dictionary = CouplingDictionary(classes)
         self._of_class = np.zeros(classes, int)
-        self._without_class = 0
         self._told = np.zeros(2)  # right, also with quantised couplings
-        self.empty_trees = np.zeros(2)
         # Codes that are not uniform, leaves, codes; and trees of every child.
         self._sums = np.zeros(4)
         self._t_scores: Any = 0.0
@@ -531,7 +513,7 @@ class Counts:
         return int(self._of_class.sum())
 
     def add(self, plain: Trees, rounded: Trees, labels: Any) -> None:
-        """Adds a batch, whose images of no class are counted and left out.
+        """Adds a batch.
 
         Args:
             plain: Its trees.
@@ -539,15 +521,10 @@ class Counts:
             labels: As in `evaluate`.
         """
         each, count = (plain, rounded), len(self._of_class)
-        classes = class_of_each(labels, count, plain.lengths)
-        self._told += [rightly_told(classes, t.lengths).sum() for t in each]
-        known = classes != NO_CLASS
-        self._without_class += int(np.sum(~known))
-        self._of_class += np.bincount(classes[known], minlength=count)
-        if not known.all():
-            each = plain, rounded = plain[known], rounded[known]
+        classes = class_of_each(labels, count)
+        self._told += [np.sum(t.predicted == classes) for t in each]
+        self._of_class += np.bincount(classes, minlength=count)
         self.dictionary.update(rounded.codes, rounded.predicted)
-        self.empty_trees += [np.sum(trees.leaves == 0) for trees in each]
         uniform = quantize(
             1.0 / count, self._evaluator.levels, mode=self._evaluator.mode
         )
@@ -572,14 +549,8 @@ class Counts:
             ValueError: If there was no sample.
         """
         if not self.known:
-            if self._without_class:
-                raise ValueError(
-                    "Some image must be of a class. Received: "
-                    f"{self._without_class} images of no class."
-                )
             raise ValueError(NO_SAMPLES)
-        alone = len(self._of_class) == 1
-        told = self._told / (self.known + alone * self._without_class)
+        told = self._told / self.known
         off_uniform, leaves, codes, whole = self._sums.tolist()
         t_scores = self._t_scores / self.known
         left = t_scores[self._votes]
@@ -587,7 +558,6 @@ class Counts:
             "accuracy": float(told[0]),
             "accuracy_quantized": float(told[1]),
             "majority_share": int(self._of_class.max()) / self.known,
-            "without_class": self._without_class,
             "nonuniform_share": off_uniform / codes,
             "strong_share": leaves / codes,
             "whole_share": whole / self.known,
