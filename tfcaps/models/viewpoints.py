@@ -130,45 +130,75 @@ class Viewpoints(keras.layers.Layer):
         self._parts = only_layer(model, PartCaps)
         self._classes = only_layer(model, ConstellationCaps)
         self._features = keras.Model(model.input, self._parts.input)
+        _, self._above = graphs.cut(model, self._classes)
         angles = np.repeat(2 * np.pi * np.arange(turns) / turns, len(sizes))
         turn = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
         scale = np.tile(self.sizes, turns)[:, None]
         self._turns = (scale * turn).astype("float32")  # [h, 2]
 
     def call(self, images: Tensor) -> Any:
-        pose = self._found(ops.cast(images, "float32"))
-        count, channels = self.views + 1, images.shape[-1]
+        images = ops.cast(images, "float32")
+        features = self._features(images)
+        blueprints, slots, middle = self._blueprints()
+        presence = self._parts.presence(features)
+        pose = self._found(1.0 - presence[..., -1], blueprints, slots)
         views = _seen_from(images, pose, self.model.input.shape[1:3])
-        seen = ops.concatenate([images[:, None], views], axis=1)
-        lengths = self.model(
-            ops.reshape(seen, (-1, *self.model.input.shape[1:3], channels))
+        seen = self._parts(self._features(views))
+        parts = self._parts(features)
+        # As it is, an object may stand anywhere; in a view, in the middle.
+        evidence, anchors = self._classes.evidence_map(*parts)
+        best = ops.argmax(evidence, axis=-1)  # [b, j]
+        strength = ops.max(evidence, axis=-1)
+        kind = ops.argmax(strength, axis=-1)[:, None, None]
+        place = anchors(best) + middle
+        place = ops.take_along_axis(place, kind, axis=1)
+        near = [
+            (side - 1) / 2 + self._parts.stride * np.arange(-1.0, 2.0)
+            for side in self.model.input.shape[1:3]
+        ]
+        shifts = ops.transpose(blueprints, (1, 0, 2))
+        evidence, _ = self._classes.evidence_map(*seen, shifts, near)
+        others = ops.reshape(
+            ops.max(evidence, axis=(1, 2)), (-1, self.views)
         )
-        lengths = ops.reshape(lengths, (-1, count, lengths.shape[-1]))
-        best = ops.argmax(ops.max(lengths, axis=-1), axis=-1)[:, None, None]
+        strength = ops.concatenate(
+            [ops.max(strength, axis=-1, keepdims=True), others], axis=-1
+        )
+        best = ops.argmax(strength, axis=-1)
+        chosen = []
+        for own, other in zip(parts, seen, strict=True):
+            shape = own.shape[1:]
+            other = ops.reshape(other, (-1, self.views, *shape))
+            every = ops.concatenate([own[:, None], other], axis=1)
+            index = ops.reshape(best, (-1, *(1 for _ in every.shape[1:])))
+            chosen.append(ops.take_along_axis(every, index, axis=1)[:, 0])
         size = ops.sqrt(ops.sum(ops.square(pose.turn), axis=-1, keepdims=True))
         angle = ops.arctan2(pose.turn[..., 1:], pose.turn[..., :1])
         found = ops.concatenate(
             [pose.place, angle * (180 / np.pi), size], axis=-1
         )
-        # The image as it is: upright, at the likeliest place.
         upright = ops.concatenate(
-            [found[:, :1, :2], 0 * angle[:, :1], 1 + 0 * size[:, :1]], axis=-1
+            [place, 0 * place[..., :1], 1 + 0 * place[..., :1]], axis=-1
         )
         found = ops.concatenate([upright, found], axis=1)
+        best = best[:, None, None]
         return (
-            ops.take_along_axis(lengths, best, axis=1)[:, 0],
+            self._above(chosen),
             ops.take_along_axis(found, best, axis=1)[:, 0],
         )
 
-    def _found(self, images: Tensor) -> Pose:
-        """Returns the `[b, views]` most likely poses of any class."""
-        presence = self._parts.presence(self._features(images))
-        present = 1.0 - presence[..., -1]
+    def _blueprints(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns places `[j, t, 2]` about their middle, slots, and it."""
         slots = ops.transpose(ops.clip(self._classes.slots, 0.0, 1.0))  # [j, t]
         places = ops.transpose(self._classes.shifts, (1, 0, 2))  # [j, t, 2]
         total = ops.maximum(ops.sum(slots, axis=-1), 1.0)[:, None]
         middle = ops.sum(slots[..., None] * places, axis=1) / total
-        blueprints = places - middle[:, None]
+        return places - middle[:, None], slots, middle
+
+    def _found(
+        self, present: Tensor, blueprints: Tensor, slots: Tensor
+    ) -> Pose:
+        """Returns the `[b, views]` most likely poses of any class."""
         pose, kind = self._tried(present, blueprints, slots)
         blueprint = ops.take(blueprints, kind, axis=0)  # [b, k, t, 2]
         wanted = ops.take(slots, kind, axis=0)  # [b, k, t]
@@ -199,46 +229,59 @@ class Viewpoints(keras.layers.Layer):
     ) -> tuple[Pose, Tensor]:
         """Returns the best of all directions and sizes, and their classes."""
         _, rows, columns = present.shape
-        cells = self._cells(rows, columns)
-        inner = cells[rows // 16 : -(rows // 16) or None]
-        inner = inner[:, columns // 16 : -(columns // 16) or None]
+        edges = rows // 16, columns // 16
+        cells = np.stack(
+            np.meshgrid(
+                *(
+                    np.arange(edge, count - edge)
+                    for count, edge in zip((rows, columns), edges, strict=True)
+                ),
+                indexing="ij",
+            ),
+            axis=-1,
+        ).reshape(-1, 2)
         # Every other place is near enough, as the best are moved.
-        alternate = np.indices(inner.shape[:2]).sum(axis=0) % 2 == 0
-        grid = inner[alternate].reshape(-1, 1, 1, 2)  # [g, 1, 1, 2]
-        turns = self._turns[:, None]  # [h, 1, 2]
+        cells = cells[cells.sum(axis=-1) % 2 == 0]  # [g, 2]
         fine = ops.image.resize(
             present[..., None],
             (2 * rows, 2 * columns),
             data_format="channels_last",
         )[..., 0]
         padded = ops.pad(self._likelihood(fine), [[0, 0], [1, 1], [1, 1]])
-        # The batch last: a constellation is a few sums of whole rows.
+        # The batch last: a constellation is a few sums of whole rows. In whole
+        # numbers, whose largest Keras finds in a third of the time.
         flat = ops.transpose(
             ops.reshape(padded, (-1, (2 * rows + 2) * (2 * columns + 2)))
         )
+        flat = ops.cast(1e5 * flat, "int32")
+        turns = self._turns[:, None]  # [h, 1, 2]
         offsets = Pose(ops.zeros((1, 1, 2)), turns).points(blueprints[None])
-        evidence: Any = 0.0
-        for t in range(slots.shape[1]):
-            at = (
-                grid + offsets[None, :, :, t] - self._first
-            ) / self._parts.stride
-            index = ops.cast(ops.round(2 * at + 0.5), "int32") + 1
-            index = ops.clip(
-                index, 0, np.array([2 * rows + 1, 2 * columns + 1])
+        steps = ops.round(2 * offsets / self._parts.stride + 0.5)
+        # Of a part that a class lacks the padding counts, which is 0.
+        steps = ops.where(slots[..., None] > 0.5, steps, -1e6)
+        steps = ops.cast(steps, "int32")[:, None]  # [h, 1, j, t, 2]
+        classes, types = slots.shape
+        evidence: Any = 0
+        for t in range(types):
+            down, right = (
+                ops.clip(
+                    2 * cells[:, None, axis] + 1 + steps[..., t, axis],
+                    0,
+                    2 * count + 1,
+                )
+                for axis, count in enumerate((rows, columns))
             )
-            index = index[..., 0] * (2 * columns + 2) + index[..., 1]
-            # Of a part that a class lacks the padding counts, which is 0.
-            index = ops.where(slots[:, t] > 0.5, index, 0)
+            index = down * (2 * columns + 2) + right  # [h, g, j]
             evidence = evidence + ops.take(flat, index, axis=0)
-        places, tried, classes = index.shape
-        evidence = ops.transpose(evidence, (3, 1, 0, 2))  # [b, h, g, j]
-        evidence = ops.reshape(evidence, (-1, tried, places * classes))
-        best, traced = ops.top_k(
-            ops.max(evidence, axis=-1), min(_TRACED, tried)
-        )
-        which = ops.argmax(evidence, axis=-1)
+        tried = len(self._turns)
+        evidence = ops.reshape(evidence, (tried, len(cells) * classes, -1))
+        which = ops.argmax(evidence, axis=1, keepdims=True)  # [h, 1, b]
+        most = ops.take_along_axis(evidence, which, axis=1)
+        most, which = (ops.transpose(x[:, 0]) for x in (most, which))
+        _, traced = ops.top_k(ops.cast(most, "float32"), min(_TRACED, tried))
         which = ops.take_along_axis(which, ops.cast(traced, which.dtype), 1)
-        place = ops.take(grid.reshape(-1, 2), which // classes, axis=0)
+        place = self._first + self._parts.stride * cells
+        place = ops.take(place.astype("float32"), which // classes, axis=0)
         turn = ops.take(self._turns, traced, axis=0)
         return Pose(place, turn), which % classes
 
@@ -351,7 +394,7 @@ def _alike(one: Pose, other: Pose) -> Tensor:
 
 
 def _seen_from(images: Tensor, pose: Pose, shape: Any) -> Tensor:
-    """Returns images `[b, k, h, w, c]` with what stands there upright."""
+    """Returns images `[b * k, h, w, c]` with what stands there upright."""
     rows, columns = shape
     count, channels = pose.place.shape[1], images.shape[-1]
     cosine, sine = pose.turn[..., 0], pose.turn[..., 1]
@@ -375,4 +418,4 @@ def _seen_from(images: Tensor, pose: Pose, shape: Any) -> Tensor:
         fill_mode="nearest",
         data_format="channels_last",
     )
-    return ops.reshape(views, (-1, count, rows, columns, channels))
+    return views
