@@ -177,6 +177,15 @@ MODELS: dict[str, Network] = {
         {"variant": "smallnorb", "name": "efficient_capsnet_smallnorb"},
         decoder={"network": "upsampling"},
     ),
+    "efficient_capsnet_framed": Network(
+        "tfcaps.models:efficient_capsnet",
+        "the same in the digit's own frame, for single ones on black",
+        {
+            "variant": "smallnorb",
+            "frame": 28,
+            "name": "efficient_capsnet_framed",
+        },
+    ),
     "efficient_capsnet_multimnist": Network(
         "tfcaps.models:efficient_capsnet",
         "its variant for MultiMNIST, from 29x29",

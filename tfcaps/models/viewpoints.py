@@ -58,8 +58,8 @@ def with_viewpoints(
     places in `turns` directions and `sizes`, the best are moved to what lies
     near them, and the `views` best are looked at: the image is turned back, so
     that the object stands upright in its middle, and `model` says what it is.
-    The view of the highest activation counts; the image as it is counts too. So
-    an image takes the time of `views + 1` of `model`, and that of the search.
+    The view with the most evidence for a class counts, and so does the image as
+    it is; only that one is routed.
 
     Args:
         model: A functional model with one `PartCaps` and one
@@ -145,33 +145,28 @@ class Viewpoints(keras.layers.Layer):
         views = _seen_from(images, pose, self.model.input.shape[1:3])
         seen = self._parts(self._features(views))
         parts = self._parts(features)
-        # As it is, an object may stand anywhere; in a view, in the middle.
-        evidence, anchors = self._classes.evidence_map(*parts)
-        best = ops.argmax(evidence, axis=-1)  # [b, j]
-        strength = ops.max(evidence, axis=-1)
-        kind = ops.argmax(strength, axis=-1)[:, None, None]
-        place = anchors(best) + middle
-        place = ops.take_along_axis(place, kind, axis=1)
-        near = [
-            (side - 1) / 2 + self._parts.stride * np.arange(-1.0, 2.0)
-            for side in self.model.input.shape[1:3]
-        ]
-        shifts = ops.transpose(blueprints, (1, 0, 2))
-        evidence, _ = self._classes.evidence_map(*seen, shifts, near)
-        others = ops.reshape(
-            ops.max(evidence, axis=(1, 2)), (-1, self.views)
-        )
-        strength = ops.concatenate(
-            [ops.max(strength, axis=-1, keepdims=True), others], axis=-1
-        )
-        best = ops.argmax(strength, axis=-1)
-        chosen = []
-        for own, other in zip(parts, seen, strict=True):
-            shape = own.shape[1:]
-            other = ops.reshape(other, (-1, self.views, *shape))
-            every = ops.concatenate([own[:, None], other], axis=1)
+        # Only of the view with the most evidence the parts are routed.
+        strength, place = self._as_it_is(parts, middle)
+        others = self._in_the_middle(seen, blueprints)
+        strength = ops.concatenate([strength, others], axis=-1)
+        best = ops.argmax(strength, axis=-1)  # [b]
+
+        def chosen(every: Tensor) -> Tensor:
             index = ops.reshape(best, (-1, *(1 for _ in every.shape[1:])))
-            chosen.append(ops.take_along_axis(every, index, axis=1)[:, 0])
+            return ops.take_along_axis(every, index, axis=1)[:, 0]
+
+        routed = [
+            chosen(
+                ops.concatenate(
+                    [
+                        own[:, None],
+                        ops.reshape(other, (-1, self.views, *own.shape[1:])),
+                    ],
+                    axis=1,
+                )
+            )
+            for own, other in zip(parts, seen, strict=True)
+        ]
         size = ops.sqrt(ops.sum(ops.square(pose.turn), axis=-1, keepdims=True))
         angle = ops.arctan2(pose.turn[..., 1:], pose.turn[..., :1])
         found = ops.concatenate(
@@ -181,11 +176,30 @@ class Viewpoints(keras.layers.Layer):
             [place, 0 * place[..., :1], 1 + 0 * place[..., :1]], axis=-1
         )
         found = ops.concatenate([upright, found], axis=1)
-        best = best[:, None, None]
+        return self._above(routed), chosen(found)
+
+    def _as_it_is(
+        self, parts: list[Tensor], middle: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the most evidence `[b, 1]`, and where it is, `[b, 1, 2]`."""
+        evidence, anchors = self._classes.evidence_map(*parts)  # [b, j, x]
+        places = anchors(ops.argmax(evidence, axis=-1)) + middle
+        evidence = ops.max(evidence, axis=-1)
+        kind = ops.argmax(evidence, axis=-1)[:, None, None]
         return (
-            self._above(chosen),
-            ops.take_along_axis(found, best, axis=1)[:, 0],
+            ops.max(evidence, axis=-1, keepdims=True),
+            ops.take_along_axis(places, kind, axis=1),
         )
+
+    def _in_the_middle(self, seen: list[Tensor], blueprints: Tensor) -> Tensor:
+        """Returns the most evidence `[b, views]` in the middle of views."""
+        near = [
+            (side - 1) / 2 + self._parts.stride * np.arange(-1.0, 2.0)
+            for side in self.model.input.shape[1:3]
+        ]
+        shifts = ops.transpose(blueprints, (1, 0, 2))
+        evidence, _ = self._classes.evidence_map(*seen, shifts, near)
+        return ops.reshape(ops.max(evidence, axis=(1, 2)), (-1, self.views))
 
     def _blueprints(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns places `[j, t, 2]` about their middle, slots, and it."""
@@ -229,17 +243,12 @@ class Viewpoints(keras.layers.Layer):
     ) -> tuple[Pose, Tensor]:
         """Returns the best of all directions and sizes, and their classes."""
         _, rows, columns = present.shape
-        edges = rows // 16, columns // 16
-        cells = np.stack(
-            np.meshgrid(
-                *(
-                    np.arange(edge, count - edge)
-                    for count, edge in zip((rows, columns), edges, strict=True)
-                ),
-                indexing="ij",
-            ),
-            axis=-1,
-        ).reshape(-1, 2)
+        inner = [
+            np.arange(count // 16, count - count // 16)
+            for count in (rows, columns)
+        ]
+        cells = np.stack(np.meshgrid(*inner, indexing="ij"), axis=-1)
+        cells = cells.reshape(-1, 2)
         # Every other place is near enough, as the best are moved.
         cells = cells[cells.sum(axis=-1) % 2 == 0]  # [g, 2]
         fine = ops.image.resize(
@@ -275,9 +284,8 @@ class Viewpoints(keras.layers.Layer):
             evidence = evidence + ops.take(flat, index, axis=0)
         tried = len(self._turns)
         evidence = ops.reshape(evidence, (tried, len(cells) * classes, -1))
-        which = ops.argmax(evidence, axis=1, keepdims=True)  # [h, 1, b]
-        most = ops.take_along_axis(evidence, which, axis=1)
-        most, which = (ops.transpose(x[:, 0]) for x in (most, which))
+        most = ops.transpose(ops.max(evidence, axis=1))  # [b, h]
+        which = ops.transpose(ops.argmax(evidence, axis=1))
         _, traced = ops.top_k(ops.cast(most, "float32"), min(_TRACED, tried))
         which = ops.take_along_axis(which, ops.cast(traced, which.dtype), 1)
         place = self._first + self._parts.stride * cells
@@ -396,7 +404,7 @@ def _alike(one: Pose, other: Pose) -> Tensor:
 def _seen_from(images: Tensor, pose: Pose, shape: Any) -> Tensor:
     """Returns images `[b * k, h, w, c]` with what stands there upright."""
     rows, columns = shape
-    count, channels = pose.place.shape[1], images.shape[-1]
+    count = pose.place.shape[1]
     cosine, sine = pose.turn[..., 0], pose.turn[..., 1]
     row, column = pose.place[..., 0], pose.place[..., 1]
     down, right = (rows - 1) / 2, (columns - 1) / 2
