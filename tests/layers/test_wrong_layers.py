@@ -91,7 +91,7 @@ PartCaps(2, window=4)
 PartCaps(2, stride=0)
     `stride` and `power` must be above
 MomentFrame(0)
-    `size` must be an integer
+    `size` must be integers of at least 1. Received: size=0.
 MomentFrame(spread=0)
     `spread` must be above 0. Received: spread=0.
 TemplateDecoder((8, 8, 1), size=4)

@@ -22,10 +22,10 @@ class MomentFrame(keras.layers.Layer):
 
         m + sqrt(C_rr) / spread [[1, 0], [C_rc / C_rr, 1]] (p - middle).
 
-    A network behind it sees a digit that is moved, resized or sheared as it was
-    before, and a turned one nearly so: a turn is a shear and a change of size
-    but for what is left. The background must be 0, and there must be one
-    object: with others around, the frame is that of all.
+    A network behind it sees the same of an object that is moved, resized or
+    sheared along its rows. Of a turn as much is undone as a shear can, more of
+    long objects than of round ones. The background must be 0, and there must be
+    one object: with others around, the frame is that of all.
 
     Args:
         size: Int. Rows and columns of the output. Defaults to `28`.
