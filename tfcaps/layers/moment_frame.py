@@ -88,29 +88,19 @@ class MomentFrame(keras.layers.Layer):
         variance = mean(down * down) + _LEAST
         slant = mean(down * right) / variance
         scale = ops.sqrt(variance) / self.spread
-        middle = (self.size - 1) / 2
-        nothing = 0 * scale
-        # From a pixel (x, y) of the output to one of the image.
-        to_image = ops.concatenate(
-            [
-                *(scale, scale * slant),
-                column - scale * (1 + slant) * middle,
-                *(nothing, scale, row - scale * middle),
-                *(nothing, nothing),
-            ],
-            axis=-1,
+        scale, slant = ops.stop_gradient(scale), ops.stop_gradient(slant)
+        away = np.arange(self.size, dtype="float32") - (self.size - 1) / 2
+        # Bilinear: rows first, as columns depend on them. [b, p], [b, p, q]
+        rows = row[..., 0] + scale[..., 0] * away
+        columns = column + scale * (slant * away[:, None] + away)
+        on_rows, on_columns = (
+            ops.relu(
+                1.0 - ops.abs(at[..., None] - np.arange(side, dtype="float32"))
+            )
+            for at, side in zip((rows, columns), sides, strict=True)
         )
-        # As large as the output, at least; affine maps keep the size.
-        room = [[0, max(0, self.size - side)] for side in sides]
-        images = ops.pad(images, [[0, 0], *room, [0, 0]])
-        shown = ops.image.affine_transform(
-            images,
-            ops.stop_gradient(to_image[:, 0]),
-            interpolation="bilinear",
-            fill_mode="constant",
-            data_format="channels_last",
-        )
-        return shown[:, : self.size, : self.size]
+        shown = ops.einsum("bph,bhwc->bpwc", on_rows, images)
+        return ops.einsum("bpqw,bpwc->bpqc", on_columns, shown)
 
     def compute_output_spec(self, inputs: Any) -> Any:
         shape = (inputs.shape[0], self.size, self.size, inputs.shape[-1])
