@@ -204,6 +204,7 @@ part_caps | (5, 4, 3) | {} | PartCaps(2, 3)
 part_caps-presence | (5, 4, 3) | {"return_presence": True}
     | PartCaps(2, stride=2, offset=(1, 1), power=2)
 template_decoder | (3, 2, 3) | {} | TemplateDecoder((5, 4, 2), 3, (1, 0))
+moment_frame | (6, 5, 2) | {} | MomentFrame(7, 2.0)
 length | (3, 4) | {} | Length()
 squash | (3, 4) | {} | Squash()
 squash-efficient | GRID | {} | Squash("efficient")
