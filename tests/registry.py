@@ -242,6 +242,7 @@ em-levels | EMRouting(inverse_temperature=0.1, epsilon=1e-6, gradient="last",
     levels=11, levels_mode="midrise")
 mean_shift | MeanShiftRouting()
 mean_shift-types | MeanShiftRouting(types=2, steps=2, width=1.0, levels=11)
+mean_shift-shared | MeanShiftRouting(types=2, exclusive=False)
 regularized | RegularizedRouting()
 regularized-l1 | RegularizedRouting("l1", 0.1, 0.01, levels=5)
 scaled_distance | ScaledDistanceRouting()
