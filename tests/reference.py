@@ -217,7 +217,8 @@ def mean_shift(
         for step in range(settings.steps):
             amounts = activations[b] * near(votes[b, :, j], poses[b, j])
             amounts = amounts * (slots[:, j] @ of_type)
-            amounts *= amounts / ((of_type @ amounts) @ of_type + 1e-9)
+            if settings.exclusive:
+                amounts *= amounts / ((of_type @ amounts) @ of_type + 1e-9)
             if step < settings.steps - 1:
                 poses[b, j] = mean_of(amounts, b, j)
         found[b, :, j] = amounts

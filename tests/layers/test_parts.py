@@ -45,6 +45,20 @@ def test_only_the_strongest_of_a_window_stays_active():
     assert_close(active, expected)
 
 
+def test_of_parts_that_are_certain_one_wins():
+    logits = np.zeros((1, 5, 5, 3), "float32")
+    logits[0, 2, :, 0] = 30.0, 31.0, 33.0, 32.0, 31.0  # presences of 1
+    layer = PartCaps(2)
+    layer.build(logits.shape)
+    same = np.eye(3)[None, None]
+    layer.conv.set_weights([same[..., :-1], np.zeros(2)])
+    layer.nothing_conv.set_weights([same[..., -1:], np.zeros(1)])
+    _, (active,) = layer(logits)
+    expected = np.zeros((5, 5, 2))
+    expected[2, 2, 0] = 1.0
+    assert_close(active, expected)
+
+
 def test_pose_is_the_place_and_the_same_for_all_types():
     presence = one_part(2, 4)
     poses, _ = outputs_for(presence, stride=2, offset=(1, 0))

@@ -139,8 +139,9 @@ class PartCaps(keras.layers.Layer):
         return_presence: bool = False,
         training: bool | None = None,
     ) -> Any:
-        presence = self.presence(inputs)
-        active = _winners(presence, self.window)
+        logits = self._logits(inputs)
+        presence = ops.softmax(logits, axis=-1)
+        active = _winners(presence, logits, self.window)
         if training:
             soft = compete(presence, self.window, self.power)
             active = soft + self.hardness * ops.stop_gradient(active - soft)
@@ -157,11 +158,14 @@ class PartCaps(keras.layers.Layer):
         Returns:
             Tensor `[b, h, w, num_types + 1]`, float32.
         """
+        return ops.softmax(self._logits(inputs), axis=-1)
+
+    def _logits(self, inputs: Tensor) -> Tensor:
         logits = [
             ops.cast(conv(inputs), "float32")
             for conv in (self.conv, self.nothing_conv)
         ]
-        return ops.softmax(ops.concatenate(logits, axis=-1), axis=-1)
+        return ops.concatenate(logits, axis=-1)
 
     def places(self, presence: Tensor) -> Tensor:
         """Returns the mean place `[b, h, w, t, 2]` of near parts, in pixels.
@@ -247,11 +251,16 @@ def _window_sum(values: Tensor, window: int) -> Tensor:
     return mean * math.prod((window, window))
 
 
-def _winners(presence: Tensor, window: int) -> Tensor:
-    """Returns the types' presence where most is present, 0 elsewhere."""
-    present = 1.0 - presence[..., -1:]
+def _winners(presence: Tensor, logits: Tensor, window: int) -> Tensor:
+    """Returns the types' presence where most is present, 0 elsewhere.
+
+    Places are compared by the log-odds that something is there: beyond 17 the
+    presence is 1, and those next to each other would all win.
+    """
+    types = ops.logsumexp(logits[..., :-1], axis=-1, keepdims=True)
+    odds = ops.stop_gradient(types - logits[..., -1:])
     most = ops.max_pool(
-        present, window, 1, padding="same", data_format="channels_last"
+        odds, window, 1, padding="same", data_format="channels_last"
     )
-    wins = ops.cast(present >= most, presence.dtype)
+    wins = ops.cast(odds >= most, presence.dtype)
     return presence[..., :-1] * wins

@@ -54,7 +54,8 @@ class MeanShiftRouting(Routing):
 
         r_ij = a_i exp(-|û_ij - x_j|^2 / 2 s^2) w_tj,  r_ij <- r_ij^2 / sum r,
 
-    and the couplings are, with `o` for nobody, the orphan,
+    (the last step only if `exclusive`) and the couplings are, with `o` for
+    nobody, the orphan,
 
         c_ij = softmax_j(log sum_x exp L_j(x)) (1 + o) r_ij / (r_ij + o).
 
@@ -78,6 +79,9 @@ class MeanShiftRouting(Routing):
             Defaults to `0.02`.
         orphan: Float above 0. How much of a child nobody wants, `o`. Defaults
             to `0.2`.
+        exclusive: Bool. Let children of one type compete, so that a parent has
+            one of each type. Otherwise it has all that are near its place, and
+            none that is left out can take the place of one. Defaults to `True`.
         levels: Int or `None`. Round the couplings to this many levels, see
             `tfcaps.rem.quantize`. Meant for inference. Defaults to `None`.
         levels_mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
@@ -119,6 +123,7 @@ class MeanShiftRouting(Routing):
         width: float = 2.0,
         epsilon: float = 0.02,
         orphan: float = 0.2,
+        exclusive: bool = True,
         levels: int | None = None,
         levels_mode: str = "midtread",
     ):
@@ -138,6 +143,7 @@ class MeanShiftRouting(Routing):
         self.width = float(width)
         self.epsilon = float(epsilon)
         self.orphan = float(orphan)
+        self.exclusive = exclusive
         self.levels = check_routing_levels(levels)
         self.levels_mode = check_mode(levels_mode, "levels_mode")
 
@@ -240,7 +246,8 @@ class MeanShiftRouting(Routing):
                 ops.square(component - poses[..., d : d + 1])
                 for d, component in enumerate(components)
             )
-            return _nearest_of_type(amounts * ops.exp(scale * apart), types)
+            found = amounts * ops.exp(scale * apart)
+            return _nearest_of_type(found, types) if self.exclusive else found
 
         def shift(_: Tensor, poses: Tensor) -> Tensor:
             return _mean_of_votes(near(poses), components, poses)
@@ -301,6 +308,7 @@ class MeanShiftRouting(Routing):
             "width": self.width,
             "epsilon": self.epsilon,
             "orphan": self.orphan,
+            "exclusive": self.exclusive,
             "levels": self.levels,
             "levels_mode": self.levels_mode,
         }
