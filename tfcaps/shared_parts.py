@@ -45,11 +45,13 @@ class SharedParts(NamedTuple):
         types: The type of its part, `[s]`, from 0 on.
         places: Row and column of its middle, in pixels from the centre of the
             class, `[s, 2]`.
+        sizes: Rows and columns of the box around it, in pixels, `[s, 2]`.
     """
 
     classes: Array
     types: Array
     places: Array
+    sizes: Array
 
     @property
     def num_types(self) -> int:
@@ -72,7 +74,7 @@ class SharedParts(NamedTuple):
         (layer,) = _layers(model, ConstellationCaps)
         places = np.zeros(layer.blueprint.shape)
         slots = np.zeros(places.shape[:2])
-        for j, t, place in zip(*self, strict=True):
+        for j, t, place in zip(*self[:3], strict=True):
             if not slots[t, j]:
                 slots[t, j], places[t, j] = 1.0, place
         layer.blueprint.assign(places / layer.side)
@@ -167,7 +169,8 @@ def find(
     boxes = np.array([pieces[k][1] for k in chosen], float)
     middles = (boxes[:, ::2] + boxes[:, 1::2] - 1.0) / 2.0
     centre = np.array(means.shape[1:]) // 2
-    return SharedParts(classes[chosen], types - 1, middles - centre)
+    sizes = boxes[:, 1::2] - boxes[:, ::2]
+    return SharedParts(classes[chosen], types - 1, middles - centre, sizes)
 
 
 def _layers(model: keras.Model, kind: type) -> list[Any]:
@@ -197,10 +200,18 @@ def _moments(ink: Array) -> tuple[Array, Array]:
     return np.stack(means, axis=1), np.stack(deviations, axis=1)
 
 
+def middles_and_sizes(ink: Array, labels: Array) -> tuple[Array, Array]:
+    """Returns where ink is, `[n, 2]`, and its size to the mean of its class."""
+    centres, sizes = _moments(ink)
+    for j in np.unique(labels):
+        sizes[labels == j] /= sizes[labels == j].mean(axis=0)
+    return centres, sizes
+
+
 def _class_means(images: Array, labels: Array) -> Array:
     """Returns the mean ink `[j, 2h, 2w]` of classes, centred, of one size."""
     ink = _ink(images)
-    centres, sizes = _moments(ink)
+    centres, sizes = middles_and_sizes(ink, labels)
     shape = tuple(2 * side for side in ink.shape[1:])
     means = np.zeros((int(labels.max()) + 1, *shape))
     for j in np.unique(labels):
@@ -208,7 +219,7 @@ def _class_means(images: Array, labels: Array) -> Array:
         for each, centre, size in zip(
             ink[own],
             centres[own],
-            sizes[own] / sizes[own].mean(axis=0),
+            sizes[own],
             strict=True,
         ):
             corner = centre - size * np.array(ink.shape[1:])

@@ -64,7 +64,9 @@ class ConstellationCaps(ClassCaps):
             classes are trained, see `MeanShiftRouting`. Defaults to `False`.
 
     Input shape:
-        `[b, h, w, t, 2]`, rows and columns in pixels, as `PartCaps` makes them.
+        `[b, h, w, t, 2]`, rows and columns in pixels, as `PartCaps` makes them,
+        or `[b, t, 2]`, those of one child of each type, as these capsules are
+        themselves: of constellations of parts others can be made.
 
     Output shape:
         Poses `[b, num_capsules, 2]`, the places of the classes in pixels.
@@ -136,13 +138,14 @@ class ConstellationCaps(ClassCaps):
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
-        if len(shape) != 5 or None in shape[1:] or shape[-1] != 2:
+        if len(shape) not in (3, 5) or None in shape[1:] or shape[-1] != 2:
             raise ValueError(
                 "ConstellationCaps takes places [batch, rows, columns, types, "
-                "2], all known but the batch, and their activations, as "
-                f"`PartCaps` returns them. Received: input_shape={shape}."
+                "2], or [batch, types, 2], all known but the batch, and their "
+                "activations, as `PartCaps` returns them. Received: "
+                f"input_shape={shape}."
             )
-        _, rows, columns, types, _ = shape
+        rows, columns, types = self.children_shape(shape)
         types = types * self.instances
         config = {**self.routing.get_config(), "types": types}
         self.routing = MeanShiftRouting(**config)
@@ -234,9 +237,10 @@ class ConstellationCaps(ClassCaps):
                 "activations=None. Call it on both outputs of `PartCaps`."
             )
         shifts, weights = self._weights()
-        votes = self._votes(inputs, shifts, weights["slots"])
-        _, rows, columns, types, _ = inputs.shape
         present = child_activations(inputs, activations)
+        rows, columns, types = self.children_shape(inputs.shape)
+        inputs = ops.reshape(inputs, (-1, rows, columns, types, 2))
+        votes = self._votes(inputs, shifts, weights["slots"])
         present = ops.reshape(present, (-1, rows * columns, types))
         # Each child may be each of the instances of its type.
         present = ops.tile(present, (1, 1, self.instances))
@@ -278,7 +282,13 @@ class ConstellationCaps(ClassCaps):
             most = min(self.parts, int(slots.shape[0]))
             _, kept = ops.top_k(ops.transpose(slots), most)
             kept = ops.transpose(kept)
-        return TranslatedVotes(places, transformation, cells, within, kept)
+        return TranslatedVotes(
+            places, transformation, cells, within, kept, self.instances
+        )
+
+    def children_shape(self, input_shape: Any) -> tuple[int, ...]:
+        *grid, types, _ = input_shape[1:]
+        return (*(grid or (1, 1)), types)
 
     def scanned(self, counts: tuple[int, int]) -> tuple[int, int]:
         """Returns the numbers of rows and columns at which classes are sought.

@@ -27,6 +27,8 @@ class TranslatedVotes(Votes):
             counts.
         kept: Types `[k, j]` that each parent counts, ints. Defaults to `None`,
             all.
+        instances: Int. How often types are repeated, as a child may be any of
+            so many. Defaults to `1`.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class TranslatedVotes(Votes):
         centres: Sequence[NDArray[np.float32]],
         anchors: Sequence[NDArray[np.float32]],
         kept: Tensor | None = None,
+        instances: int = 1,
     ):
+        self._instances = instances
         self._places = ops.cast(places, shifts.dtype)
         self._shifts = shifts
         self._centres = centres
@@ -88,6 +92,12 @@ class TranslatedVotes(Votes):
         self, activations: Tensor, width: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         rows, columns, types = self._grid
+        if rows * columns == 1:
+            # Of each type one child, which may stand anywhere.
+            votes = self.tensor
+            amounts = ops.swapaxes(self.amounts(activations), 1, 2)
+            near = _near(votes, width) * ops.expand_dims(amounts, -1)
+            return near, lambda index: _taken(votes, index)
         on_rows, on_columns = (self._kernel(axis, width) for axis in (0, 1))
         # [b, t, h, w] x [t, j, w, x] -> [b, t, j, h, x], then over rows.
         maps = ops.reshape(activations, (-1, rows, columns, types))
@@ -114,6 +124,19 @@ class TranslatedVotes(Votes):
             return ops.take(ops.convert_to_tensor(grid), index, axis=0)
 
         return mass, anchors
+
+    def of_all_parents(self, claims: Tensor) -> Tensor:
+        rows, columns, types = self._grid
+        if self._kept is None:
+            total = super().of_all_parents(claims)
+        else:
+            most, parents = self._kept.shape
+            claims = ops.reshape(claims, (-1, parents, rows * columns, most))
+            which = ops.one_hot(self._kept, types, dtype=claims.dtype)
+            total = ops.einsum("bjnk,kjt->bnt", claims, which)
+        shape = (-1, rows * columns, self._instances, types // self._instances)
+        total = ops.sum(ops.reshape(total, shape), axis=2)
+        return self.amounts(ops.tile(total, (1, 1, self._instances)))
 
     def _kept_components(self) -> list[Tensor]:
         """Returns those `[b, j, i]` of the children that each parent counts."""
@@ -157,3 +180,16 @@ class TranslatedVotes(Votes):
         shifts = self.of_kept(self._shifts[..., axis])
         wanted = ops.expand_dims(ops.expand_dims(shifts, 2), 3)
         return ops.exp(-0.5 * ops.square((apart - wanted) / width))
+
+
+def _near(votes: Tensor, width: Tensor) -> Tensor:
+    """Returns how near the votes `[b, j, i, d]` are, `[b, i, j, x]`."""
+    apart = ops.expand_dims(votes, 3) - ops.expand_dims(votes, 2)
+    near = ops.exp(-0.5 * ops.sum(ops.square(apart), axis=-1) / width**2)
+    return ops.swapaxes(near, 1, 2)
+
+
+def _taken(votes: Tensor, index: Tensor) -> Tensor:
+    """Returns of each parent one of the votes `[b, j, i, d]`, `[b, j, d]`."""
+    index = ops.expand_dims(ops.expand_dims(index, -1), -1)
+    return ops.squeeze(ops.take_along_axis(votes, index, axis=2), 2)
