@@ -220,9 +220,17 @@ class EMRouting(Routing):
         form = _VARIANTS[self.variant]
         mass = ops.sum(weights, axis=1)
         shares = weights / (ops.expand_dims(mass, 1) + form.least_mass)
-        means = votes.weighted_sum(shares)
-        means = form.freshness * means + (1.0 - form.freshness) * before
-        variances = votes.weighted_squares(shares, means) + self.epsilon
+        fresh = votes.weighted_sum(shares)
+        means = form.freshness * fresh + (1.0 - form.freshness) * before
+        # What the variances' gradient by the means sums over the children,
+        # their weighted deviations, is known without a pass over the votes.
+        fixed = ops.stop_gradient(means)
+        drift = (1.0 - form.freshness) * (fresh - before)
+        drift += means * ops.expand_dims(
+            form.least_mass / (mass + form.least_mass), -1
+        )
+        variances = votes.weighted_squares(shares, fixed) + self.epsilon
+        variances -= 2.0 * ops.stop_gradient(drift) * (means - fixed)
         dim = means.shape[-1]
         width = ops.sum(ops.log(variances), axis=-1)
         if self.variant == "paper":
