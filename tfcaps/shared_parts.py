@@ -62,16 +62,18 @@ class SharedParts(NamedTuple):
         """The number of parts of the class that has most."""
         return int(np.bincount(self.classes).max())
 
-    def begin(self, model: keras.Model) -> None:
+    def begin(self, model: Any) -> None:
         """Sets the blueprints of a network of parts.
 
         Of a part that a class has twice it takes the first.
 
         Args:
             model: As `tfcaps.models.constellation_capsnet` returns it, with
-                `num_types` types.
+                `num_types` types; or its layer of the classes.
         """
-        (layer,) = _layers(model, ConstellationCaps)
+        layer: Any = model
+        if isinstance(model, keras.Model):
+            (layer,) = _layers(model, ConstellationCaps)
         places = np.zeros(layer.blueprint.shape)
         slots = np.zeros(places.shape[:2])
         for j, t, place in zip(*self[:3], strict=True):
