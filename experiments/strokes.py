@@ -249,7 +249,8 @@ def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
         4e-3, epochs * (len(labels) // _BATCH)
     )
     training.compile(keras.optimizers.Adam(rate), loss)
-    cells = strokes.cells(layer, images, labels, parts)
+    counts = layer.output[1].shape[1:3]
+    cells = strokes.cells(layer, counts, images, labels, parts)
     training.fit(images, cells, _BATCH, epochs, verbose=2)
     return network
 

@@ -87,7 +87,12 @@ class SharedStrokes(NamedTuple):
         layer.slots.assign(slots)
 
     def cells(
-        self, layer: PartCaps, images: Array, labels: Array, parts: SharedParts
+        self,
+        layer: PartCaps,
+        counts: tuple[int, int],
+        images: Array,
+        labels: Array,
+        parts: SharedParts,
     ) -> Array:
         """Returns which strokes are at each place of images of known classes.
 
@@ -95,7 +100,8 @@ class SharedStrokes(NamedTuple):
         of its part and class say.
 
         Args:
-            layer: That of the strokes, built.
+            layer: That of the strokes.
+            counts: Its rows and columns of places.
             images: Array `[n, h, w, c]`.
             labels: Their classes `[n]`.
             parts: As in `find`.
@@ -104,7 +110,6 @@ class SharedStrokes(NamedTuple):
             Int8 `[n, rows, columns, num_types]` of places: 1 at the place that
             is nearest to a stroke, -1 next to it, and 0 elsewhere.
         """
-        _, *counts, _ = layer.output[1].shape
         grid = [
             centres(count, layer.stride, first)
             for count, first in zip(counts, layer.offset, strict=True)
