@@ -124,7 +124,9 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     }
     for name, layer in _LAYERS.items():
         ask = {"layer": layer, "couplings": False, "batch_size": _BATCH}
-        others, _, known = drawn(32 + _OTHERS, kanji.CHARACTERS, name == "strokes")
+        others, _, known = drawn(
+            32 + _OTHERS, kanji.CHARACTERS, name == "strokes"
+        )
         trees = rem.trees(network, others, **ask)
         table = np.array(_named(trees, known).table)
         kinds = np.where(table.any(axis=1), table.argmax(axis=1), -1)
@@ -142,10 +144,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
             network, images, layer=layer, draws=1, batch_size=_BATCH
         )
         row[name] = {
-            **{
-                key: getattr(told, key)["zero"]
-                for _, key in _SHARES[:5]
-            },
+            **{key: getattr(told, key)["zero"] for _, key in _SHARES[:5]},
             "size": 100 * told.size,
             "leaves": found.leaves,
             "outside": float(outside.sum(axis=1).mean()),
@@ -164,7 +163,9 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     trees = dataclasses.replace(trees, in_tree=trees.activations > 0.5)
     row["unseen"] = 100 * _named(trees, masks, kinds).parts_named
     if options.draw is not None:
-        draw(network, images, labels, row, options.draw, seed)
+        number = int(np.random.default_rng(seed).integers(len(images)))
+        title = kanji.read(kanji.CHARACTERS[labels[number]]).name
+        draw(network, images[number], row, title, options.draw)
     return row
 
 
@@ -197,9 +198,7 @@ def network_of(shape: Any, classes: int, parts: Any, strokes: Any) -> Any:
     )(features)
     components = ConstellationCaps(
         parts.num_types,
-        MeanShiftRouting(
-            width=2.5, epsilon=0.05, steps=1, exclusive=False
-        ),
+        MeanShiftRouting(width=2.5, epsilon=0.05, steps=1, exclusive=False),
         instances=strokes.instances,
         parts=strokes.most,
         name="components",
@@ -253,6 +252,69 @@ def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
     cells = strokes.cells(layer, counts, images, labels, parts)
     training.fit(images, cells, _BATCH, epochs, verbose=2)
     return network
+
+
+def draw(network: Any, image: Any, row: Any, title: str, path: Path) -> None:
+    """Draws the tree of an image: a character, components, and strokes."""
+    import unicodedata
+
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    from tfcaps import rem
+
+    trees = [
+        rem.trees(network, image[None], layer=layer)
+        for layer in _LAYERS.values()
+    ]
+    edges = trees[1].parse_tree().edges
+    names: list[Any] = [
+        [
+            n and unicodedata.name(n).split()[-1]
+            for n in row["strokes"]["names"]
+        ],
+        row["components"]["names"],
+    ]
+    pairs = sorted(
+        [e for e in edges if not e.layer],
+        key=lambda e: (e.parent, trees[0].places[0, e.child, 1]),
+    )
+    where: dict[tuple[int, int], tuple[float, float]] = {}
+    figure = plt.figure(figsize=(9, 5))
+    lines = figure.add_axes((0, 0, 1, 1))
+    lines.set(xlim=(0, 1), ylim=(0, 1))
+    lines.set_axis_off()
+
+    def node(layer: int, child: int, x: float, y: float, half: int) -> None:
+        size = 0.11 + 0.07 * layer
+        axis = figure.add_axes((x - size / 2, y - size / 2, size, size))
+        padded = np.pad(image[..., 0], 24, constant_values=image.min())
+        row, column = (24, 24)
+        text = title
+        if layer < 2:
+            place = np.rint(trees[layer].places[0, child]).astype(int)
+            row, column = place
+            kind = trees[layer].types[child]
+            text = f"{names[layer][kind]} ({kind})"
+        side = slice(24 + row - half, 25 + row + half)
+        axis.imshow(
+            padded[side, 24 + column - half : 25 + column + half], "gray_r"
+        )
+        axis.set(xticks=[], yticks=[])
+        axis.set_title(text, fontsize=9, pad=2)
+        where[layer, child] = x, y
+
+    parents = list(dict.fromkeys(e.parent for e in pairs))
+    for n, edge in enumerate(pairs):
+        node(0, edge.child, (n + 0.5) / len(pairs), 0.12, 8)
+    for parent in parents:
+        xs = [where[0, e.child][0] for e in pairs if e.parent == parent]
+        node(1, parent, float(np.mean(xs)), 0.45, 12)
+    node(2, int(trees[1].predicted[0]), 0.5, 0.83, 24)
+    for edge in edges:
+        ends = where[edge.layer, edge.child], where[edge.layer + 1, edge.parent]
+        lines.plot(*zip(*ends, strict=True), color="tab:blue", lw=1)
+    figure.savefig(path, dpi=80)
 
 
 def page(rows: list[dict[str, Any]]) -> str:

@@ -11,7 +11,6 @@ References:
 
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
@@ -126,26 +125,43 @@ class SharedStrokes(NamedTuple):
             nearest = np.argsort(alike, axis=1)[:, :5]
             for n in np.flatnonzero(labels == j):
                 expected = middles[n] + at * sizes[n]
-                for k, place in enumerate(_best(ink[n], pictures[nearest], expected)):
+                for k, place in enumerate(
+                    _best(ink[n], pictures[nearest], expected)
+                ):
                     rows, columns = (
                         np.abs(g - x) for g, x in zip(grid, place, strict=True)
                     )
                     near = told[n, ..., types[k]]
-                    near[np.hypot(rows[:, None], columns) < _NEAR * layer.stride] = -1
-                for k, place in enumerate(_best(ink[n], pictures[nearest], expected)):
+                    near[
+                        np.hypot(rows[:, None], columns) < _NEAR * layer.stride
+                    ] = -1
+                for k, place in enumerate(
+                    _best(ink[n], pictures[nearest], expected)
+                ):
                     rows, columns = (
-                        np.abs(g - x).argmin() for g, x in zip(grid, place, strict=True)
+                        np.abs(g - x).argmin()
+                        for g, x in zip(grid, place, strict=True)
                     )
                     told[n, rows, columns, types[k]] = 1
         return told
 
-    def _of_class(self, parts: SharedParts, j: int) -> tuple[Array, Array, Array]:
+    def _of_class(
+        self, parts: SharedParts, j: int
+    ) -> tuple[Array, Array, Array]:
         """Returns places in the class, types, and lines of all its strokes."""
         each = []
         for k in np.flatnonzero(parts.classes == j):
             own = self.parts == parts.types[k]
-            larger = parts.sizes[k] / parts.sizes[parts.types == parts.types[k]].mean(0)
-            each.append((parts.places[k] + self.places[own] * larger, self.types[own], self.lines[own]))
+            larger = parts.sizes[k] / parts.sizes[
+                parts.types == parts.types[k]
+            ].mean(0)
+            each.append(
+                (
+                    parts.places[k] + self.places[own] * larger,
+                    self.types[own],
+                    self.lines[own],
+                )
+            )
         at, types, line = map(np.concatenate, zip(*each, strict=True))
         return at, types, line
 
@@ -185,7 +201,9 @@ def find(images: Array, labels: Array, parts: SharedParts) -> SharedStrokes:
     )
     above = np.triu_indices(len(apart), 1)
     types = fcluster(linkage(apart[above], "average"), _APART, "distance") - 1
-    return SharedStrokes(every[:, 0].astype(int), types, every[:, 1:3], every[:, 3:])
+    return SharedStrokes(
+        every[:, 0].astype(int), types, every[:, 1:3], every[:, 3:]
+    )
 
 
 def _best(ink: Array, pictures: Array, expected: Array) -> Array:
@@ -198,9 +216,13 @@ def _best(ink: Array, pictures: Array, expected: Array) -> Array:
     """
     strongest = max(np.quantile(ink, 0.97), 1e-6)
     half = _SIDE // 2 + 2 * _REACH
-    signal = np.pad(np.minimum(ink / strongest, 1.0) - _GAP, half, constant_values=-_GAP)
+    signal = np.pad(
+        np.minimum(ink / strongest, 1.0) - _GAP, half, constant_values=-_GAP
+    )
     best = np.empty(expected.shape)
-    shifts = np.indices((2 * _REACH + 1, 2 * _REACH + 1)).reshape(2, -1).T - _REACH
+    shifts = (
+        np.indices((2 * _REACH + 1, 2 * _REACH + 1)).reshape(2, -1).T - _REACH
+    )
     far = np.exp(-0.5 * (shifts**2).sum(axis=1) / (_REACH / 1.5) ** 2)
     for k, place in enumerate(expected):
         centre = np.clip(np.rint(place).astype(int), 0, np.array(ink.shape) - 1)
@@ -209,7 +231,9 @@ def _best(ink: Array, pictures: Array, expected: Array) -> Array:
         windows = np.lib.stride_tricks.sliding_window_view(
             signal[top : top + side, left : left + side], (_SIDE, _SIDE)
         ).reshape(len(shifts), -1)
-        fit = (windows @ pictures[k].reshape(len(pictures[k]), -1).T).max(axis=1)
+        fit = (windows @ pictures[k].reshape(len(pictures[k]), -1).T).max(
+            axis=1
+        )
         best[k] = centre + shifts[np.argmax(fit * far)]
     return best
 
@@ -271,7 +295,9 @@ def lines(ink: Array) -> Array:
     half, reach = _SIDE // 2, _SIDE - 1
     size = fft.next_fast_len(max(height, width) + _SIDE)
     spectra = np.conj(fft.rfft2(pictures, (size, size)))
-    strongest = np.maximum(np.quantile(ink, 0.97, axis=(1, 2), keepdims=True), 1e-6)
+    strongest = np.maximum(
+        np.quantile(ink, 0.97, axis=(1, 2), keepdims=True), 1e-6
+    )
     signal = np.minimum(ink / strongest, 1.0) - _GAP
     found = []
     for number, each in enumerate(signal):
@@ -286,7 +312,9 @@ def lines(ink: Array) -> Array:
             if best <= 0 or best**2 < least:
                 break
             found.append((number, row, column, *kinds[kind]))
-            around = fit[:, row : row + 2 * reach + 1, column : column + 2 * reach + 1]
+            around = fit[
+                :, row : row + 2 * reach + 1, column : column + 2 * reach + 1
+            ]
             around -= best * products[kind]
     return np.array(found, float).reshape(-1, 5)
 

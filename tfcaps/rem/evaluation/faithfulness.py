@@ -282,9 +282,7 @@ def faithfulness(
         for array in (images, *moved)
         for start in range(0, len(array), batch_size)
     )
-    trees = trees_of(
-        silencer.model, batches, couplings=False, layer=layer
-    )
+    trees = trees_of(silencer.model, batches, couplings=False, layer=layer)
     of_moved, trees = trees.in_tree[len(images) :], trees[: len(images)]
     inside = trees.in_tree
     before = of_class(trees.lengths, trees.predicted)
@@ -426,9 +424,7 @@ class Silencer:
         self._shape = tuple(above.inputs[0].shape)
         children, parents = map(int, call.couplings.shape[1:])
         # One more child, which is never silenced: see `taken_children`.
-        self._taken_children = taken_children(
-            call.layer, self._shape, children
-        )
+        self._taken_children = taken_children(call.layer, self._shape, children)
         lengths = above.outputs[0]
         if len(lengths.shape) != 2:
             lengths = Length(dtype="float32")(lengths)
