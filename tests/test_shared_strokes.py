@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from tests.test_shared_parts import CLASSES, SIDE, data, found
 from tfcaps import shared_strokes
@@ -26,7 +27,7 @@ def test_lines_are_found_one_by_one():
         np.transpose(place), [[5.5, 11.5], [14, 22.5]], atol=1.0
     )
     np.testing.assert_allclose(np.abs(np.cos(angle)), [1, 0], atol=0.01)
-    np.testing.assert_allclose(length, [15, 12], atol=2.0)
+    np.testing.assert_allclose(length, [15, 12], rtol=0.3)
     assert not len(shared_strokes.lines(np.zeros((1, 24, 30))))
 
 
@@ -63,5 +64,6 @@ def test_a_layer_begins_with_them(data, found, strokes):
         own = counts[found.types[found.classes == label]].sum()
         assert np.sum(cells[number] == 1) == own
         rows, columns, _ = np.nonzero(cells[number] == 1)
-        assert images[number, 2 * rows, 2 * columns, 0].mean() > 0.7
+        near = ndimage.maximum_filter(images[number, ..., 0], 3)
+        assert near[2 * rows, 2 * columns].mean() > 0.9
     assert SIDE == 32 and (cells == -1).any() and (cells == 0).mean() > 0.8

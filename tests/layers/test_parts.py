@@ -112,7 +112,7 @@ SLOTS = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 0], [0, 1, 1]], "float32")
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
-@pytest.mark.parametrize("most", [None, 2])
+@pytest.mark.parametrize("most", [None, 3])
 @pytest.mark.parametrize("instances", [1, 2])
 def test_layer_equals_the_reference(instances, most, exclusive, parts):
     places, active, grid = parts
@@ -186,7 +186,7 @@ def test_constellations_are_parts_of_constellations(rng):
     poses, found, couplings = layer(
         places, active, return_activations=True, return_couplings=True
     )
-    assert_close(found[0, :2], [1.0, 1.0], atol=0.02)
+    assert_close(found[0, :2], [1.0, 1.0], atol=0.04)
     assert found[0, 2] < 0.5
     assert_close(poses[0, :2], [[6, 8], [20, 18]], atol=0.1)
     assert np.sum(np.asarray(couplings) > 0.5) == 4
