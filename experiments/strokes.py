@@ -123,7 +123,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         "seconds": seconds,
     }
     for name, layer in _LAYERS.items():
-        ask = {"layer": layer, "couplings": False, "batch_size": _BATCH}
+        ask: Any = {"layer": layer, "couplings": False, "batch_size": _BATCH}
         others, _, known = drawn(
             32 + _OTHERS, kanji.CHARACTERS, name == "strokes"
         )
@@ -189,7 +189,7 @@ def network_of(shape: Any, classes: int, parts: Any, strokes: Any) -> Any:
 
     images = keras.Input(shape, name="images")
     features = normalized_convolutions(images, _FILTERS, _STRIDES, 3)
-    at = {
+    at: Any = {
         "stride": int(np.prod(_STRIDES)),
         "offset": tuple(first_place(side, 3, _STRIDES) for side in shape[:2]),
     }

@@ -206,8 +206,6 @@ class ConstellationCaps(ClassCaps):
         votes, present, weights = self._prepared(inputs, activations)
         mode = self.routing.mode(votes, present, **weights)
         routed = self.routing.trace(votes, mode, present, **weights)
-        couplings = self._of_children(routed.couplings)
-        routed = routed._replace(couplings=couplings)
         outputs = self._outputs(routed, return_activations, return_couplings)
         if not return_evidence:
             return outputs
@@ -246,18 +244,6 @@ class ConstellationCaps(ClassCaps):
         present = ops.tile(present, (1, 1, self.instances))
         present = ops.reshape(present, (-1, votes.num_children))
         return votes, ops.cast(present, votes.dtype), weights
-
-    def _of_children(self, couplings: Tensor) -> Tensor:
-        """Returns how much of a child is any instance, `[b, i, j]`."""
-        if self.instances == 1:
-            return couplings
-        types = self.routing.types // self.instances
-        shape = (-1, self.instances, types, self.num_capsules)
-        every = ops.reshape(couplings, (-1, *shape[1:]))
-        children = couplings.shape[1] // self.instances
-        summed = ops.sum(every, axis=1)
-        summed = ops.reshape(summed, (-1, children, self.num_capsules))
-        return ops.minimum(summed, 1.0)
 
     def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
         names = self._routing_weights

@@ -126,16 +126,12 @@ class TranslatedVotes(Votes):
         return mass, anchors
 
     def of_all_parents(self, claims: Tensor) -> Tensor:
-        rows, columns, types = self._grid
+        places, types = math.prod(self._grid[:2]), self._of_one_instance
         if self._kept is None:
-            total = super().of_all_parents(claims)
+            shape = (-1, self.num_parents, places, self._instances, types)
+            total = ops.sum(ops.reshape(claims, shape), axis=(1, 3))
         else:
-            most, parents = self._kept.shape
-            claims = ops.reshape(claims, (-1, parents, rows * columns, most))
-            which = ops.one_hot(self._kept, types, dtype=claims.dtype)
-            total = ops.einsum("bjnk,kjt->bnt", claims, which)
-        shape = (-1, rows * columns, self._instances, types // self._instances)
-        total = ops.sum(ops.reshape(total, shape), axis=2)
+            total = ops.einsum("bjnk,kjt->bnt", *self._by_kept_type(claims))
         return self.amounts(ops.tile(total, (1, 1, self._instances)))
 
     def _kept_components(self) -> list[Tensor]:
@@ -161,14 +157,32 @@ class TranslatedVotes(Votes):
         return ops.reshape(kept, (-1, parents, count * most))
 
     def of_children(self, couplings: Tensor) -> Tensor:
+        _, parents, _ = couplings.shape
+        places, types = math.prod(self._grid[:2]), self._of_one_instance
         if self._kept is None:
-            return super().of_children(couplings)
-        rows, columns, types = self._grid
+            shape = (-1, parents, places, self._instances, types)
+            spread = ops.sum(ops.reshape(couplings, shape), axis=3)
+            spread = ops.transpose(spread, (0, 2, 3, 1))
+        else:
+            spread = ops.einsum(
+                "bjnk,kjt->bntj", *self._by_kept_type(couplings)
+            )
+        spread = ops.reshape(spread, (-1, places * types, parents))
+        return ops.minimum(spread, 1.0) if self._instances > 1 else spread
+
+    @property
+    def _of_one_instance(self) -> int:
+        return self._grid[2] // self._instances
+
+    def _by_kept_type(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns `[b, j, i]` as `[b, j, n, k]`, and of which type `k` is."""
         most, parents = self._kept.shape
-        of_kept = ops.reshape(couplings, (-1, parents, rows * columns, most))
-        which = ops.one_hot(self._kept, types, dtype=couplings.dtype)
-        spread = ops.einsum("bjnk,kjt->bntj", of_kept, which)
-        return ops.reshape(spread, (-1, self.num_children, parents))
+        types = self._of_one_instance
+        values = ops.reshape(
+            values, (-1, parents, values.shape[2] // most, most)
+        )
+        which = ops.one_hot(self._kept % types, types, dtype=values.dtype)
+        return values, which
 
     def _kernel(self, axis: int, width: Tensor) -> Tensor:
         """Returns the nearness of cells to the places that anchors want.
