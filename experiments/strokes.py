@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +96,6 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     from tfcaps import rem
     from training.datasets import kanji
 
-    begun = time.perf_counter()
     kept = options.keep and options.keep / f"strokes-{seed}.keras"
     if kept is not None and kept.exists():
         network = keras.models.load_model(kept)
@@ -107,7 +105,6 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         network = trained(images, labels, options.epochs, seed)
         if kept is not None:
             network.save(kept)
-    seconds = time.perf_counter() - begun
 
     def drawn(number: int, characters: str, strokes: bool) -> Any:
         (pixels, labels), masks = kanji.draw(
@@ -120,7 +117,6 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         "epochs": options.epochs,
         "samples": options.samples,
         "tested": options.tested,
-        "seconds": seconds,
     }
     for name, layer in _LAYERS.items():
         ask: Any = {"layer": layer, "couplings": False, "batch_size": _BATCH}
@@ -319,13 +315,13 @@ def draw(network: Any, image: Any, row: Any, title: str, path: Path) -> None:
 
 def page(rows: list[dict[str, Any]]) -> str:
     """Returns the table, in Markdown."""
-    heads = ["seed", "right, %", "unseen named, %", "layer"]
+    heads = ["seed", "images", "right, %", "unseen named, %", "layer"]
     table = [heads + [title for title, _ in _SHARES]]
     for row in sorted(rows, key=lambda row: row["seed"]):
         for name in _LAYERS:
             values = [row[name][key] for _, key in _SHARES]
             cells = [f"{value:.3g}" for value in values]
-            of_all = [str(row["seed"])]
+            of_all = [str(row["seed"]), str(row["tested"])]
             of_all += [f"{row[key]:.1f}" for key in ("right", "unseen")]
             table.append([*of_all, name, *cells])
     return f"# Strokes\n\n{_NOTE}\n\n{markdown(table, left=1)}\n"
