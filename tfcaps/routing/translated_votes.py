@@ -176,12 +176,13 @@ class TranslatedVotes(Votes):
 
     def _by_kept_type(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Returns `[b, j, i]` as `[b, j, n, k]`, and of which type `k` is."""
-        most, parents = self._kept.shape
+        kept: Any = self._kept
+        most, parents = kept.shape
         types = self._of_one_instance
         values = ops.reshape(
             values, (-1, parents, values.shape[2] // most, most)
         )
-        which = ops.one_hot(self._kept % types, types, dtype=values.dtype)
+        which = ops.one_hot(kept % types, types, dtype=values.dtype)
         return values, which
 
     def _kernel(self, axis: int, width: Tensor) -> Tensor:
