@@ -21,8 +21,8 @@ class LevelSearch(Result):
     """The result of `find_levels`.
 
     Attributes:
-        levels: The fewest levels that keep the accuracy and whose trees are not
-            trivial, or `None`.
+        levels: The fewest levels that keep the accuracy and do not make the
+            trees trivial, or `None`.
         rows: What `Report.to_dict` says of each number of levels, from few to
             many.
         tolerance: How much accuracy might be lost.
@@ -68,7 +68,7 @@ def find_levels(
     a layer of J parents to 0: with up to J/2 + 1 levels, a uniform layer passes
     on only its bias. Entropy is then low but meaningless. Accuracy usually
     reveals it, but not if routing adds a bias to couplings; so levels whose
-    trees are trivial, see `Report.trivial`, are not chosen.
+    trees are trivial, see `Report.trivial`, are not chosen unless all are.
 
     Args:
         model: As in `evaluate`.
@@ -100,10 +100,11 @@ def find_levels(
     batches = list(labelled_batches(dataset, batch_size, network)[0])
     reports = [each.run(batches, verbose=verbose) for each in evaluators]
     least = reports[0].accuracy - tolerance - _ROUNDING
+    anyway = all(report.trivial for report in reports)
     fitting = [
         report.levels
         for report in reports
-        if report.accuracy_quantized >= least and not report.trivial
+        if report.accuracy_quantized >= least and (anyway or not report.trivial)
     ]
     rows = [report.to_dict() for report in reports]
     return LevelSearch(min(fitting, default=None), rows, tolerance)
