@@ -45,13 +45,14 @@ class SharedParts(NamedTuple):
         types: The type of its part, `[s]`, from 0 on.
         places: Row and column of its middle, in pixels from the centre of the
             class, `[s, 2]`.
-        sizes: Rows and columns of the box around it, in pixels, `[s, 2]`.
+        sizes: Rows and columns of the box around it, in pixels, `[s, 2]`, which
+            only strokes need.
     """
 
     classes: Array
     types: Array
     places: Array
-    sizes: Array
+    sizes: Array = np.zeros((0, 2))
 
     @property
     def num_types(self) -> int:
