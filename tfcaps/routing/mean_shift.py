@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, check_positive, longest, softmax
+from tfcaps.ops import Tensor, check_mode, check_positive, longest, softmax
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
@@ -93,6 +93,7 @@ class MeanShiftRouting(Routing):
             `True`.
         levels: Int or `None`. Round the couplings to this many levels, see
             `tfcaps.rem.quantize`. Meant for inference. Defaults to `None`.
+        levels_mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
 
     Raises:
         ValueError: If an argument is out of range, or the children are not as
@@ -132,6 +133,7 @@ class MeanShiftRouting(Routing):
         epsilon: float = 0.02,
         orphan: float = 0.2,
         levels: int | None = None,
+        levels_mode: str = "midtread",
         exclusive: bool = True,
     ):
         check_positive(types=types)
@@ -152,6 +154,7 @@ class MeanShiftRouting(Routing):
         self.orphan = float(orphan)
         self.exclusive = exclusive
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
 
     def weights(
         self, children: int, parents: int, dim: int
@@ -327,6 +330,7 @@ class MeanShiftRouting(Routing):
             "orphan": self.orphan,
             "exclusive": self.exclusive,
             "levels": self.levels,
+            "levels_mode": self.levels_mode,
         }
 
 

@@ -92,11 +92,11 @@ def test_search_prints_and_saves(search, tmp_path):
     assert saved["levels"] is None and len(saved["rows"]) == 3
 
 
-def test_data_may_be_read_once(model, data):
+def test_levels_may_be_midrise_and_data_read_once(model, data):
     images, labels = data
     batches = ((images[k : k + 20], labels[k : k + 20]) for k in (0, 20, 40))
-    search = rem.find_levels(model, batches, (4,))
-    report = rem.evaluate(model, data, 4)
+    search = rem.find_levels(model, batches, (4,), mode="midrise")
+    report = rem.evaluate(model, data, 4, mode="midrise")
     assert search.rows[0]["entropy_bits"] == report.entropy_bits
     assert search.rows[0]["accuracy_quantized"] == report.accuracy_quantized
 

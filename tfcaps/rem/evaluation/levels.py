@@ -56,6 +56,7 @@ def find_levels(
     candidates: Sequence[int] = CANDIDATES,
     *,
     tolerance: float = 0.001,
+    mode: str = "midtread",
     batch_size: int = 256,
     verbose: int = 0,
 ) -> LevelSearch:
@@ -77,6 +78,8 @@ def find_levels(
             2, 3, 5, 6, 11, 21, 51, 101 and 129.
         tolerance: Float, at least 0. Accuracy that may be lost, as a share.
             Defaults to `0.001`.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show a progress bar. Defaults to `0`.
 
@@ -95,7 +98,9 @@ def find_levels(
         raise ValueError(
             f"`tolerance` must be at least 0. Received: tolerance={tolerance}."
         )
-    evaluators = [Evaluator(model, levels) for levels in sorted({*candidates})]
+    evaluators = [
+        Evaluator(model, levels, mode=mode) for levels in sorted({*candidates})
+    ]
     network = evaluators[0].model
     batches = list(labelled_batches(dataset, batch_size, network)[0])
     reports = [each.run(batches, verbose=verbose) for each in evaluators]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
 from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
-from tfcaps.ops import Tensor, check_levels, quantize
+from tfcaps.ops import Tensor, check_levels, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.couplings import (
@@ -224,6 +224,7 @@ def trees(
     images: Any,
     levels: Levels | None = None,
     *,
+    mode: str = "midtread",
     couplings: bool = True,
     layer: str | None = None,
     batch_size: int = 256,
@@ -244,6 +245,8 @@ def trees(
         levels: Levels to which couplings are rounded, see `quantize_couplings`.
             Codes have those of the last routed layer, at most 256, and eleven
             where it does not round. Defaults to `None`, couplings as they are.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
         couplings: Bool. Keep the couplings with all classes. Defaults to
             `True`.
         layer: Name of the `ClassCaps` whose children the trees are of, if not
@@ -274,6 +277,7 @@ def trees(
     ((3, 8), 2, [[8.0, 8.0], [8.0, 8.0], [8.0, 10.0]])
     """
     options: Any = {
+        "mode": mode,
         "couplings": couplings,
         "layer": layer,
         "batch_size": batch_size,
@@ -289,6 +293,7 @@ def iter_trees(
     images: Any,
     levels: Levels | None = None,
     *,
+    mode: str = "midtread",
     couplings: bool = True,
     layer: str | None = None,
     batch_size: int = 256,
@@ -299,6 +304,7 @@ def iter_trees(
         model: As in `trees`.
         images: As in `trees`.
         levels: As in `trees`. Defaults to `None`.
+        mode: As in `trees`. Defaults to `"midtread"`.
         couplings: As in `trees`. Defaults to `True`.
         layer: As in `trees`. Defaults to `None`.
         batch_size: As in `trees`. Defaults to `256`.
@@ -309,12 +315,13 @@ def iter_trees(
     Raises:
         ValueError: As in `trees`, but for a data set without samples.
     """
+    check_mode(mode)
     if levels is not None:
         if not isinstance(levels, (Sequence, Mapping)):
             check_levels(levels)
-        model = quantize_couplings(model, levels)
+        model = quantize_couplings(model, levels, mode=mode)
     model = encoder(model)
-    network = TreeNetwork(model, layer)
+    network = TreeNetwork(model, mode, layer)
     check_weights(model.weights)  # a ReLU may make zeros of what is no number
     batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
     for part in (part for part, _ in batches if len(part)):
@@ -447,6 +454,7 @@ class TreeNetwork:
 
     Args:
         network: A functional model, as `encoder` returns it, or its upper part.
+        mode: Kind of the levels of codes where its routing does not round.
         layer: Name of the layer of whose children trees are, see `trees`.
 
     Attributes:
@@ -460,7 +468,12 @@ class TreeNetwork:
             no positions, or the input is no image of a known size.
     """
 
-    def __init__(self, network: keras.Model, layer: str | None = None):
+    def __init__(
+        self,
+        network: keras.Model,
+        mode: str = "midtread",
+        layer: str | None = None,
+    ):
         copy, calls = connected_calls(network, last_routed_layer(network))
         self.layers = [call.layer.name for call in calls]
         # What is below the chosen layer is hidden, what is above is followed.
@@ -482,6 +495,7 @@ class TreeNetwork:
         )
         routing = chosen.layer.routing
         self._levels = routing.levels or _LEVELS
+        self._mode = routing.levels_mode if routing.levels else mode
         if self._levels > _MOST_LEVELS:
             raise ValueError(
                 f"`levels` must be in [2, {_MOST_LEVELS}], so that a code is a "
@@ -516,7 +530,7 @@ class TreeNetwork:
             # Couplings may be negative; those to other capsules do not count.
             towards = np.where(inside[:, np.newaxis], below, 0.0).max(axis=-1)
             inside = in_tree(towards, thresholds.pop())
-        codes = quantize(towards, self._levels)
+        codes = quantize(towards, self._levels, mode=self._mode)
         places = outputs.get("places")
         if places is None:
             places = np.full(2, np.nan)
