@@ -38,6 +38,8 @@ _COLUMNS = (
     ("necessity", "{necessity:.3f}"),
     ("random", "{random:.3f}"),
     ("other active", "{active:.3f}"),
+    ("in the map", "{in_map:.3f}"),
+    ("random", "{in_map_random:.3f}"),
     ("sufficiency", "{sufficiency:.3f}"),
     ("random", "{sufficiency_random:.3f}"),
 )
@@ -81,6 +83,30 @@ def exchanged(head: Any, maps: Array, labels: Array) -> float:
     return float(100 * np.mean(right))
 
 
+def blanked(head: Any, maps: Array, trees: Any) -> tuple[float, float]:
+    """Returns how many lose their class if the features of leaves are blanked.
+
+    Cells of the map with a leaf become the mean of the images. Unlike where
+    children are silenced, other places may then win. And if as many random
+    cells are blanked.
+    """
+    from tfcaps.rem.evaluation.faithfulness import lost, of_class
+
+    mean = maps.mean(axis=0, dtype="float64").astype("float32")
+    inside = trees.in_tree.reshape(*maps.shape[:3], -1).any(axis=-1)
+    order = np.random.default_rng(0)
+    before = of_class(trees.lengths, trees.predicted)
+    shares = []
+    for cells in (
+        inside,
+        order.permuted(inside.reshape(len(maps), -1), axis=1),
+    ):
+        cells = cells.reshape(*maps.shape[:3], 1)
+        lengths = head.predict(np.where(cells, mean, maps), verbose=0)
+        shares.append(float(np.mean(lost(lengths, trees.predicted, before))))
+    return shares[0], shares[1]
+
+
 def linear(train: Any, test: Any) -> float:
     """Returns how many a linear head on pooled features has right."""
     from sklearn.linear_model import LogisticRegression
@@ -122,6 +148,7 @@ def measure(run: Path, kept: dict[str, dict[str, Array]]) -> dict[str, Any]:
     images, labels = seen[order], labels[order]
     trees = rem.trees(head, images, couplings=False)
     used = rem.faithfulness(head, (images, labels))
+    in_map = blanked(head, images, trees)
     return {
         "dataset": config.dataset,
         "seed": config.seed,
@@ -135,6 +162,8 @@ def measure(run: Path, kept: dict[str, dict[str, Array]]) -> dict[str, Any]:
         "necessity": used.necessity["zero"],
         "random": used.necessity_random["zero"],
         "active": used.necessity_active["zero"],
+        "in_map": in_map[0],
+        "in_map_random": in_map[1],
         "sufficiency": used.sufficiency["zero"],
         "sufficiency_random": used.sufficiency_random["zero"],
         "drawn": (folder, data, trees, order),

@@ -194,7 +194,7 @@ def network_of(shape: Any, classes: int, parts: Any, strokes: Any) -> Any:
     )(features)
     components = ConstellationCaps(
         parts.num_types,
-        MeanShiftRouting(width=2.5, epsilon=0.05, steps=1, exclusive=False),
+        MeanShiftRouting(width=2.5, epsilon=0.05, steps=1, several=True),
         instances=strokes.instances,
         parts=strokes.most,
         name="components",

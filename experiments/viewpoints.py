@@ -46,8 +46,8 @@ _TEXT = """# Figures at any angle and size
 Networks that `training/run.py --rem` trained on upright figures, on {samples}
 new figures each. Turned back by truth: what the network alone says of the
 picture when the true angle and size are undone about its middle; what was cut
-off at the border is lost to it too. An image takes {cost:.2f} times as long as
-one view (medians of {turns} turns, of batches of 100). `python
+off at the border is lost to it too. An image takes {cost:.2f} times the CPU
+time of one view (medians of {turns} turns, of batches of 100). `python
 experiments/viewpoints.py` wrote this.
 
 """
@@ -143,9 +143,9 @@ def measure(
     times: list[list[float]] = [[], []]
     for _ in range(_TURNS + 1):  # the first one compiles
         for call, clocked in zip(calls, times, strict=True):
-            begun = time.perf_counter()
+            begun = time.process_time()
             call()
-            clocked.append(time.perf_counter() - begun)
+            clocked.append(time.process_time() - begun)
     one, many = (np.median(clocked[1:]) for clocked in times)
     return rows, float(many / one)
 

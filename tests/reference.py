@@ -219,14 +219,15 @@ def mean_shift(
         for step in range(settings.steps):
             amounts = activations[b] * near(votes[b, :, j], poses[b, j])
             amounts = amounts * (slots[:, j] @ of_type)
-            amounts *= amounts / ((of_type @ amounts) @ of_type + 1e-9)
+            if settings.exclusive:
+                amounts *= amounts / ((of_type @ amounts) @ of_type + 1e-9)
             if step < settings.steps - 1:
                 poses[b, j] = mean_of(amounts, b, j)
         found[b, :, j] = amounts
     orphan = settings.orphan
     belongs = (1.0 + orphan) * found / (found + orphan)
     share = softmax(evidence)[:, None]
-    if not settings.exclusive:
+    if settings.several:
         claims = found * np.exp(evidence)[:, None]
         same = claims.reshape(batch, -1, instances, types // instances, parents)
         total = np.broadcast_to(
@@ -239,7 +240,7 @@ def mean_shift(
     complete = np.sum(slots * ratio(of_type @ couplings), axis=1)
     most = max(slots.sum(axis=0).max(), 1.0)
     active = np.clip(0.5 - complete / (most * np.log(epsilon)), 0.0, 1.0)
-    if not settings.exclusive:
+    if settings.several:
         mass = np.minimum(of_type @ couplings, 1.0)
         logs = slots * np.log(epsilon + (1.0 - epsilon) * mass)
         active = np.exp(logs.sum(axis=1) / np.maximum(slots.sum(axis=0), 1.0))

@@ -177,6 +177,15 @@ MODELS: dict[str, Network] = {
         {"variant": "smallnorb", "name": "efficient_capsnet_smallnorb"},
         decoder={"network": "upsampling"},
     ),
+    "efficient_capsnet_framed": Network(
+        "tfcaps.models:efficient_capsnet",
+        "the same in the digit's own frame, for single ones on black",
+        {
+            "variant": "smallnorb",
+            "frame": 28,
+            "name": "efficient_capsnet_framed",
+        },
+    ),
     "efficient_conv_capsnet": Network(
         "tfcaps.models:efficient_conv_capsnet",
         "dynamic routing of convolutional capsules, for photos",

@@ -56,6 +56,20 @@ def test_parts_that_may_cross_compete_within_their_type():
     assert poses[0, 3, 3, 0, 1] < 3.2 < 3.4 < poses[0, 3, 3, 1, 1]
 
 
+def test_of_parts_that_are_certain_one_wins():
+    logits = np.zeros((1, 5, 5, 3), "float32")
+    logits[0, 2, :, 0] = 30.0, 31.0, 33.0, 32.0, 31.0  # presences of 1
+    layer = PartCaps(2)
+    layer.build(logits.shape)
+    same = np.eye(3)[None, None]
+    layer.conv.set_weights([same[..., :-1], np.zeros(2)])
+    layer.nothing_conv.set_weights([same[..., -1:], np.zeros(1)])
+    _, (active,) = layer(logits)
+    expected = np.zeros((5, 5, 2))
+    expected[2, 2, 0] = 1.0
+    assert_close(active, expected)
+
+
 def test_pose_is_the_place_and_the_same_for_all_types():
     presence = one_part(2, 4)
     poses, _ = outputs_for(presence, stride=2, offset=(1, 0))
@@ -111,12 +125,12 @@ def constellation(**settings):
 SLOTS = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 0], [0, 1, 1]], "float32")
 
 
-@pytest.mark.parametrize("exclusive", [True, False])
+@pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("most", [None, 3])
 @pytest.mark.parametrize("instances", [1, 2])
-def test_layer_equals_the_reference(instances, most, exclusive, parts):
+def test_layer_equals_the_reference(instances, most, several, parts):
     places, active, grid = parts
-    routing = MeanShiftRouting(exclusive=exclusive)
+    routing = MeanShiftRouting(several=several)
     layer = constellation(
         routing=routing, spread=4.0, instances=instances, parts=most
     )
@@ -176,7 +190,7 @@ def test_constellations_are_parts_of_constellations(rng):
     active = np.zeros((1, 16, 16, 2), "float32")
     active[0, 3, 3, 0] = active[0, 3, 5, 1] = 1.0  # 0, then 1 beside it
     active[0, 11, 9, 0] = active[0, 9, 9, 1] = 1.0  # 1 above 0
-    several = MeanShiftRouting(exclusive=False)
+    several = MeanShiftRouting(several=True)
     layer = ConstellationCaps(3, several, stride=2)
     layer.build(places.shape)
     beside, above = [[0, -2], [0, 2]], [[2, 0], [-2, 0]]

@@ -191,6 +191,18 @@ def test_votes_from_a_grid_are_counted_at_the_centres_of_cells(slot, rng):
     assert np.all(np.isfinite(of_active)) and np.any(of_active != 0)
 
 
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_nothing_takes_the_place_of_a_tree_that_has_all(exclusive):
+    votes = np.zeros((1, 5, 1, 2), "float32")  # all of one type
+    votes[0, 4, 0, 0] = 2.0  # further away
+    routing = MeanShiftRouting(exclusive=exclusive)
+    active = np.ones((1, 5), "float32")
+    inside = np.asarray(routing(votes, active).couplings)[0, :, 0] > 0.5
+    assert list(inside) == [True] * 4 + [not exclusive]
+    left = routing(votes, active * ~inside).activations
+    assert (float(left[0, 0]) < 0.1) == (not exclusive)
+
+
 def test_a_complete_parent_is_active_and_a_part_it_has_not_is_not_missed():
     votes = np.full((1, 4, 1, 2), 50.0, "float32")
     votes[0, :2] = 0.0  # both types are at the first place

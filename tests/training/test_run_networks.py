@@ -32,6 +32,7 @@ SMALLEST = {
     "efficient_capsnet": 11,
     "efficient_capsnet_sharp": 11,
     "efficient_capsnet_smallnorb": 19,
+    "efficient_capsnet_framed": 1,
     "efficient_conv_capsnet": 33,
     "deepcaps": 1,
     "deepcaps_rem": 1,

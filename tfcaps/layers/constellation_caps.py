@@ -213,19 +213,32 @@ class ConstellationCaps(ClassCaps):
         return (*outputs, ops.cast(mode.evidence, "float32"))
 
     def evidence_map(
-        self, inputs: Tensor, activations: Tensor | None = None
+        self,
+        inputs: Tensor,
+        activations: Tensor | None = None,
+        shifts: Tensor | None = None,
+        within: Any = None,
     ) -> tuple[Tensor, Any]:
         """Returns the evidence of each class at each place, see the routing.
 
         Args:
             inputs: As in the call.
             activations: As in the call.
+            shifts: Other ones than `shifts`. Defaults to `None`.
+            within: Rows and columns in pixels of the places. Defaults to
+                `None`, those at which the call seeks.
         """
-        votes, present, weights = self._prepared(inputs, activations)
+        votes, present, weights = self._prepared(
+            inputs, activations, shifts, within
+        )
         return self.routing.evidence_map(votes, present, **weights)
 
     def _prepared(
-        self, inputs: Tensor, activations: Tensor | None
+        self,
+        inputs: Tensor,
+        activations: Tensor | None,
+        other: Tensor | None = None,
+        within: Any = None,
     ) -> tuple[Votes, Tensor, dict[str, Tensor]]:
         """Returns the routing's arguments; activations are `[b, i]`."""
         if activations is None:
@@ -235,10 +248,11 @@ class ConstellationCaps(ClassCaps):
                 "activations=None. Call it on both outputs of `PartCaps`."
             )
         shifts, weights = self._weights()
+        shifts = shifts if other is None else other
         present = child_activations(inputs, activations)
         rows, columns, types = self.children_shape(inputs.shape)
         inputs = ops.reshape(inputs, (-1, rows, columns, types, 2))
-        votes = self._votes(inputs, shifts, weights["slots"])
+        votes = self._votes(inputs, shifts, weights["slots"], within)
         present = ops.reshape(present, (-1, rows * columns, types))
         # Each child may be each of the instances of its type.
         present = ops.tile(present, (1, 1, self.instances))
@@ -253,12 +267,16 @@ class ConstellationCaps(ClassCaps):
         return ops.cast(self.shifts, "float32"), weights
 
     def _votes(
-        self, inputs: Tensor, transformation: Tensor, slots: Any = None
+        self,
+        inputs: Tensor,
+        transformation: Tensor,
+        slots: Any = None,
+        within: Any = None,
     ) -> Votes:
         sides = zip(inputs.shape[1:3], self.offset, strict=True)
         cells = [centres(count, self.stride, first) for count, first in sides]
         edges = [len(c) // _BORDER for c in cells]
-        within = [
+        within = within or [
             c[edge : len(c) - edge]
             for c, edge in zip(cells, edges, strict=True)
         ]

@@ -148,11 +148,13 @@ class PartCaps(keras.layers.Layer):
         return_presence: bool = False,
         training: bool | None = None,
     ) -> Any:
-        presence = self.presence(inputs)
-        there = presence[..., :-1]
+        logits = self._logits(inputs)
+        presence = self._presence(logits)
+        odds = logits[..., :-1]
         if self.exclusive:
-            there = 1.0 - presence[..., -1:]
-        active = presence[..., :-1] * _wins(there, self.window)
+            odds = ops.logsumexp(odds, axis=-1, keepdims=True)
+        odds = odds - logits[..., -1:]
+        active = _winners(presence, odds, self.window)
         if training:
             soft = compete(presence, self.window, self.power, self.exclusive)
             active = soft + self.hardness * ops.stop_gradient(active - soft)
@@ -169,13 +171,19 @@ class PartCaps(keras.layers.Layer):
         Returns:
             Tensor `[b, h, w, num_types + 1]`, float32.
         """
+        return self._presence(self._logits(inputs))
+
+    def _logits(self, inputs: Tensor) -> Tensor:
         logits = [
             ops.cast(conv(inputs), "float32")
             for conv in (self.conv, self.nothing_conv)
         ]
+        return ops.concatenate(logits, axis=-1)
+
+    def _presence(self, logits: Tensor) -> Tensor:
         if self.exclusive:
-            return ops.softmax(ops.concatenate(logits, axis=-1), axis=-1)
-        there = ops.sigmoid(logits[0] - logits[1])
+            return ops.softmax(logits, axis=-1)
+        there = ops.sigmoid(logits[..., :-1] - logits[..., -1:])
         nothing = 1.0 - ops.max(there, axis=-1, keepdims=True)
         return ops.concatenate([there, nothing], axis=-1)
 
@@ -274,9 +282,15 @@ def _window_sum(values: Tensor, window: int) -> Tensor:
     return mean * math.prod((window, window))
 
 
-def _wins(there: Tensor, window: int) -> Tensor:
-    """Returns 1 where most is there of all places in a window, 0 elsewhere."""
+def _winners(presence: Tensor, odds: Tensor, window: int) -> Tensor:
+    """Returns the types' presence where most is present, 0 elsewhere.
+
+    Places are compared by the log-odds that something is there: beyond 17 the
+    presence is 1, and those next to each other would all win.
+    """
+    odds = ops.stop_gradient(odds)
     most = ops.max_pool(
-        there, window, 1, padding="same", data_format="channels_last"
+        odds, window, 1, padding="same", data_format="channels_last"
     )
-    return ops.cast(there >= most, there.dtype)
+    wins = ops.cast(odds >= most, presence.dtype)
+    return presence[..., :-1] * wins

@@ -262,8 +262,9 @@ def backbone_constellation_capsnet(
     """Builds parts that stand in constellations on a frozen backbone.
 
     As `constellation_capsnet`, but what a photo shows bends and turns: parts
-    may stand far from where a class has them, and each class has types of its
-    own. Train `with_templates(model, template_size=None)`.
+    may stand far from where a class has them, each class has types of its own,
+    and may have one of them at several places. Train `with_templates(model,
+    template_size=None)`.
 
     Args:
         backbone: As in `backbone_capsnet`.
@@ -316,7 +317,7 @@ def backbone_constellation_capsnet(
     )
     layer = ConstellationCaps(
         num_classes,
-        routing or MeanShiftRouting(width=tolerance * side),
+        routing or MeanShiftRouting(width=tolerance * side, exclusive=False),
         spread=0.15 * side,
         shared=False,
         name="class_caps",

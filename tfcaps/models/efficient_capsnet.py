@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tfcaps.layers import ClassCaps, ConvCaps, PrimaryCaps
+from tfcaps.layers import ClassCaps, ConvCaps, MomentFrame, PrimaryCaps
 from tfcaps.models.building_blocks import (
     capsule_network,
     check_input_shape,
@@ -56,6 +56,7 @@ def efficient_capsnet(
     primary_dim: int = 8,
     class_dim: int = 16,
     routing: Any = "self_attention",
+    frame: int | None = None,
     decoder: bool = False,
     name: str = "efficient_capsnet",
 ) -> keras.Model:
@@ -79,6 +80,9 @@ def efficient_capsnet(
         class_dim: Int. Components of a class capsule. Defaults to `16`.
         routing: Routing of the class capsules, see `tfcaps.routing.get`.
             Defaults to `"self_attention"`.
+        frame: Int or `None`. Rows and columns in which the network sees what
+            is in the image, see `tfcaps.layers.MomentFrame`. Defaults to
+            `None`, the image as it is.
         decoder: Bool. Add the published decoder, see `with_decoder`: the dense
             one, for `"smallnorb"` the upsampling one. Defaults to `False`.
 
@@ -97,11 +101,16 @@ def efficient_capsnet(
             f"variant={variant!r}."
         )
     form = _VARIANTS[variant]
-    check_input_shape(
-        input_shape, (form.smallest, form.smallest), f"for variant={variant!r}"
-    )
     images = keras.Input(input_shape, name="images")
-    features = _convolve(images, form.blocks, form.norm)
+    seen = images
+    if frame is not None:
+        seen = MomentFrame(frame, name="frame")(images)
+    check_input_shape(
+        seen.shape[1:],
+        (form.smallest, form.smallest),
+        f"for variant={variant!r}",
+    )
+    features = _convolve(seen, form.blocks, form.norm)
     children = PrimaryCaps(
         primary_capsules,
         primary_dim,

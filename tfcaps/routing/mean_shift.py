@@ -56,7 +56,8 @@ class MeanShiftRouting(Routing):
 
         r_ij = a_i exp(-|û_ij - x_j|^2 / 2 s^2) w_tj,  r_ij <- r_ij^2 / sum r,
 
-    and the couplings are, with `o` for nobody, the orphan,
+    (the last step only if `exclusive`) and the couplings are, with `o` for
+    nobody, the orphan,
 
         c_ij = softmax_j(log sum_x exp L_j(x)) (1 + o) r_ij / (r_ij + o).
 
@@ -71,7 +72,7 @@ class MeanShiftRouting(Routing):
     child belongs to one parent or to none, so its couplings sum to 1 at most,
     and it is in a tree if its coupling exceeds one half.
 
-    So one parent is there. If there may be several (`exclusive=False`), each at
+    So one parent is there. If there may be several (`several=True`), each at
     its place, they compete for each child, and nobody does so with 1:
 
         c_ij = s_ij (1 + o) r_ij / (r_ij + o),
@@ -89,8 +90,11 @@ class MeanShiftRouting(Routing):
             Defaults to `0.02`.
         orphan: Float above 0. How much of a child nobody wants, `o`. Defaults
             to `0.2`.
-        exclusive: Bool. One parent is there, and not several. Defaults to
-            `True`.
+        several: Bool. Several parents may be there, and not one alone. Defaults
+            to `False`.
+        exclusive: Bool. Let children of one type compete, so that a parent has
+            one of each type. Otherwise it has all that are near its place, and
+            none that is left out can take the place of one. Defaults to `True`.
         levels: Int or `None`. Round the couplings to this many levels, see
             `tfcaps.rem.quantize`. Meant for inference. Defaults to `None`.
         levels_mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
@@ -132,9 +136,10 @@ class MeanShiftRouting(Routing):
         width: float = 2.0,
         epsilon: float = 0.02,
         orphan: float = 0.2,
+        exclusive: bool = True,
         levels: int | None = None,
         levels_mode: str = "midtread",
-        exclusive: bool = True,
+        several: bool = False,
     ):
         check_positive(types=types)
         self.types = types
@@ -153,6 +158,7 @@ class MeanShiftRouting(Routing):
         self.epsilon = float(epsilon)
         self.orphan = float(orphan)
         self.exclusive = exclusive
+        self.several = several
         self.levels = check_routing_levels(levels)
         self.levels_mode = check_mode(levels_mode, "levels_mode")
 
@@ -255,7 +261,8 @@ class MeanShiftRouting(Routing):
                 ops.square(component - poses[..., d : d + 1])
                 for d, component in enumerate(components)
             )
-            return _nearest_of_type(amounts * ops.exp(scale * apart), types)
+            found = amounts * ops.exp(scale * apart)
+            return _nearest_of_type(found, types) if self.exclusive else found
 
         def shift(_: Tensor, poses: Tensor) -> Tensor:
             return _mean_of_votes(near(poses), components, poses)
@@ -264,7 +271,7 @@ class MeanShiftRouting(Routing):
         poses = repeat(shift, start, self.steps - 1)
         found = near(poses)
         belongs = (1.0 + self.orphan) * found / (found + self.orphan)
-        if self.exclusive:
+        if not self.several:
             shares = ops.expand_dims(softmax(mode.evidence), -1)
         else:
             evidence = ops.minimum(mode.evidence, _MOST_EVIDENCE)
@@ -282,7 +289,7 @@ class MeanShiftRouting(Routing):
         shape = (-1, parents, children // types, types)
         mass = ops.sum(ops.reshape(couplings, shape), axis=2)  # [b, j, t]
         ratios = self._log_ratios(mass)
-        if not self.exclusive:
+        if self.several:
             wanted: Any = ops.ones_like(ratios)
             if slots is not None:
                 wanted = wanted * ops.transpose(slots)
@@ -329,6 +336,7 @@ class MeanShiftRouting(Routing):
             "epsilon": self.epsilon,
             "orphan": self.orphan,
             "exclusive": self.exclusive,
+            "several": self.several,
             "levels": self.levels,
             "levels_mode": self.levels_mode,
         }
