@@ -176,12 +176,14 @@ def mean_shift(
     log_width=None,
     anchors=None,
     scanned=None,
+    instances=1,
 ):
     """Returns what `route` does, and the evidence of each parent `[b, j]`.
 
     `slots` are `[t, j]`; child `i` has type `i % t`. `anchors` `[x, d]` are the
     places that are tried, for all parents, and `scanned` the votes as they are
-    for these; by default the votes for each parent, and these votes.
+    for these; by default the votes for each parent, and these votes. Each child
+    is there `instances` times, of as many types in a row.
     """
     batch, children, parents, dim = votes.shape
     width = settings.width if log_width is None else np.exp(log_width)
@@ -224,12 +226,24 @@ def mean_shift(
         found[b, :, j] = amounts
     orphan = settings.orphan
     belongs = (1.0 + orphan) * found / (found + orphan)
-    couplings = rounded(softmax(evidence)[:, None] * belongs, settings)
+    share = softmax(evidence)[:, None]
+    if settings.several:
+        claims = found * np.exp(evidence)[:, None]
+        same = claims.reshape(batch, -1, instances, types // instances, parents)
+        total = np.broadcast_to(
+            same.sum(axis=(2, 4), keepdims=True), same.shape
+        )
+        share = claims / (1.0 + total.reshape(claims.shape))
+    couplings = rounded(share * belongs, settings)
     for b, j in np.ndindex(batch, parents):
         poses[b, j] = mean_of(couplings[b, :, j], b, j)
     complete = np.sum(slots * ratio(of_type @ couplings), axis=1)
     most = max(slots.sum(axis=0).max(), 1.0)
     active = np.clip(0.5 - complete / (most * np.log(epsilon)), 0.0, 1.0)
+    if settings.several:
+        mass = np.minimum(of_type @ couplings, 1.0)
+        logs = slots * np.log(epsilon + (1.0 - epsilon) * mass)
+        active = np.exp(logs.sum(axis=1) / np.maximum(slots.sum(axis=0), 1.0))
     return poses, active, couplings, evidence
 
 

@@ -201,6 +201,7 @@ constellation_caps-evidence | PARTS | {"return_evidence": True}
     | ConstellationCaps(3, MeanShiftRouting(steps=1, width=1.0, levels=11),
       stride=2, offset=(1, 0))
 part_caps | (5, 4, 3) | {} | PartCaps(2, 3)
+part_caps-crossing | (5, 4, 3) | {} | PartCaps(2, 3, exclusive=False)
 part_caps-presence | (5, 4, 3) | {"return_presence": True}
     | PartCaps(2, stride=2, offset=(1, 1), power=2)
 template_decoder | (3, 2, 3) | {} | TemplateDecoder((5, 4, 2), 3, (1, 0))
@@ -242,6 +243,7 @@ em-levels | EMRouting(inverse_temperature=0.1, epsilon=1e-6, gradient="last",
     levels=11, levels_mode="midrise")
 mean_shift | MeanShiftRouting()
 mean_shift-types | MeanShiftRouting(types=2, steps=2, width=1.0, levels=11)
+mean_shift-several | MeanShiftRouting(types=2, several=True)
 mean_shift-shared | MeanShiftRouting(types=2, exclusive=False)
 regularized | RegularizedRouting()
 regularized-l1 | RegularizedRouting("l1", 0.1, 0.01, levels=5)

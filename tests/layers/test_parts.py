@@ -45,6 +45,17 @@ def test_only_the_strongest_of_a_window_stays_active():
     assert_close(active, expected)
 
 
+def test_parts_that_may_cross_compete_within_their_type():
+    presence = np.full((7, 7, 3), 1e-3)
+    presence[..., -1] = 1.0
+    presence[3, 3] = [9.0, 4.0, 1.0]  # both types, each more than nothing
+    presence[3, 4] = [1.0, 9.0, 1.0]
+    poses, (active,) = outputs_for(presence, window=3, exclusive=False)
+    assert_close(active[3, 3], [0.9, 0.0])
+    assert_close(active[3, 4], [0.0, 0.9])
+    assert poses[0, 3, 3, 0, 1] < 3.2 < 3.4 < poses[0, 3, 3, 1, 1]
+
+
 def test_of_parts_that_are_certain_one_wins():
     logits = np.zeros((1, 5, 5, 3), "float32")
     logits[0, 2, :, 0] = 30.0, 31.0, 33.0, 32.0, 31.0  # presences of 1
@@ -114,10 +125,15 @@ def constellation(**settings):
 SLOTS = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 0], [0, 1, 1]], "float32")
 
 
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("most", [None, 3])
 @pytest.mark.parametrize("instances", [1, 2])
-def test_layer_equals_the_reference(instances, parts):
+def test_layer_equals_the_reference(instances, most, several, parts):
     places, active, grid = parts
-    layer = constellation(spread=4.0, instances=instances)
+    routing = MeanShiftRouting(several=several)
+    layer = constellation(
+        routing=routing, spread=4.0, instances=instances, parts=most
+    )
     layer.slots.assign(SLOTS[: instances * TYPES])
     found = layer(
         places,
@@ -140,6 +156,7 @@ def test_layer_equals_the_reference(instances, parts):
         # An eighth of the places on each side is left out.
         anchors=grid[1:-1, 1:-1].reshape(-1, 2),
         scanned=np.repeat(scanned, 2, axis=0),
+        instances=instances,
     )
     every = np.reshape(every, (2, -1, instances, TYPES, CLASSES)).sum(axis=2)
     expected += [np.minimum(every.reshape(2, -1, CLASSES), 1.0), logs]
@@ -164,6 +181,42 @@ def test_a_class_may_have_a_type_twice():
         _, couplings = layer(places, active, return_couplings=True)
         in_tree.append(int(np.sum(np.asarray(couplings) > 0.5)))
     assert in_tree == [1, 2]
+
+
+def test_constellations_are_parts_of_constellations(rng):
+    """Two parents are found at once, of which a third layer is made."""
+    places = 2.0 * np.moveaxis(np.indices((16, 16), "float32"), 0, -1)
+    places = np.repeat(places[None, :, :, None], 2, axis=3)
+    active = np.zeros((1, 16, 16, 2), "float32")
+    active[0, 3, 3, 0] = active[0, 3, 5, 1] = 1.0  # 0, then 1 beside it
+    active[0, 11, 9, 0] = active[0, 9, 9, 1] = 1.0  # 1 above 0
+    several = MeanShiftRouting(several=True)
+    layer = ConstellationCaps(3, several, stride=2)
+    layer.build(places.shape)
+    beside, above = [[0, -2], [0, 2]], [[2, 0], [-2, 0]]
+    absent = [[5, 5], [-5, -5]]
+    shifts = np.swapaxes([beside, above, absent], 0, 1)
+    layer.blueprint.assign(shifts / layer.side)
+    poses, found, couplings = layer(
+        places, active, return_activations=True, return_couplings=True
+    )
+    assert_close(found[0, :2], [1.0, 1.0], atol=0.04)
+    assert found[0, 2] < 0.5
+    assert_close(poses[0, :2], [[6, 8], [20, 18]], atol=0.1)
+    assert np.sum(np.asarray(couplings) > 0.5) == 4
+    top = ConstellationCaps(2, stride=32)
+    top.build(poses.shape)
+    shifts = np.array([[[-7, -5], [7, 5]], [[7, 5], [-7, -5]], [[0, 0]] * 2])
+    top.blueprint.assign(shifts / top.side)
+    top.slots.assign([[1, 1], [1, 1], [0, 0]])
+    poses, classes, couplings = top(
+        poses, found, return_activations=True, return_couplings=True
+    )
+    assert_close(poses[0, 0], [13, 13], atol=0.1)
+    assert classes[0, 0] > 0.95 and classes[0, 1] < 0.5
+    np.testing.assert_array_equal(
+        np.asarray(couplings)[0] > 0.5, [[1, 0], [1, 0], [0, 0]]
+    )
 
 
 def test_it_is_a_class_caps_whose_children_say_where_they_are(parts):

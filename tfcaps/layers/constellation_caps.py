@@ -64,7 +64,9 @@ class ConstellationCaps(ClassCaps):
             classes are trained, see `MeanShiftRouting`. Defaults to `False`.
 
     Input shape:
-        `[b, h, w, t, 2]`, rows and columns in pixels, as `PartCaps` makes them.
+        `[b, h, w, t, 2]`, rows and columns in pixels, as `PartCaps` makes them,
+        or `[b, t, 2]`, those of one child of each type, as these capsules are
+        themselves: of constellations of parts others can be made.
 
     Output shape:
         Poses `[b, num_capsules, 2]`, the places of the classes in pixels.
@@ -136,13 +138,14 @@ class ConstellationCaps(ClassCaps):
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
-        if len(shape) != 5 or None in shape[1:] or shape[-1] != 2:
+        if len(shape) not in (3, 5) or None in shape[1:] or shape[-1] != 2:
             raise ValueError(
                 "ConstellationCaps takes places [batch, rows, columns, types, "
-                "2], all known but the batch, and their activations, as "
-                f"`PartCaps` returns them. Received: input_shape={shape}."
+                "2], or [batch, types, 2], all known but the batch, and their "
+                "activations, as `PartCaps` returns them. Received: "
+                f"input_shape={shape}."
             )
-        _, rows, columns, types, _ = shape
+        rows, columns, types = self.children_shape(shape)
         types = types * self.instances
         config = {**self.routing.get_config(), "types": types}
         self.routing = MeanShiftRouting(**config)
@@ -203,8 +206,6 @@ class ConstellationCaps(ClassCaps):
         votes, present, weights = self._prepared(inputs, activations)
         mode = self.routing.mode(votes, present, **weights)
         routed = self.routing.trace(votes, mode, present, **weights)
-        couplings = self._of_children(routed.couplings)
-        routed = routed._replace(couplings=couplings)
         outputs = self._outputs(routed, return_activations, return_couplings)
         if not return_evidence:
             return outputs
@@ -248,26 +249,15 @@ class ConstellationCaps(ClassCaps):
             )
         shifts, weights = self._weights()
         shifts = shifts if other is None else other
-        votes = self._votes(inputs, shifts, weights["slots"], within)
-        _, rows, columns, types, _ = inputs.shape
         present = child_activations(inputs, activations)
+        rows, columns, types = self.children_shape(inputs.shape)
+        inputs = ops.reshape(inputs, (-1, rows, columns, types, 2))
+        votes = self._votes(inputs, shifts, weights["slots"], within)
         present = ops.reshape(present, (-1, rows * columns, types))
         # Each child may be each of the instances of its type.
         present = ops.tile(present, (1, 1, self.instances))
         present = ops.reshape(present, (-1, votes.num_children))
         return votes, ops.cast(present, votes.dtype), weights
-
-    def _of_children(self, couplings: Tensor) -> Tensor:
-        """Returns how much of a child is any instance, `[b, i, j]`."""
-        if self.instances == 1:
-            return couplings
-        types = self.routing.types // self.instances
-        shape = (-1, self.instances, types, self.num_capsules)
-        every = ops.reshape(couplings, (-1, *shape[1:]))
-        children = couplings.shape[1] // self.instances
-        summed = ops.sum(every, axis=1)
-        summed = ops.reshape(summed, (-1, children, self.num_capsules))
-        return ops.minimum(summed, 1.0)
 
     def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
         names = self._routing_weights
@@ -296,7 +286,13 @@ class ConstellationCaps(ClassCaps):
             most = min(self.parts, int(slots.shape[0]))
             _, kept = ops.top_k(ops.transpose(slots), most)
             kept = ops.transpose(kept)
-        return TranslatedVotes(places, transformation, cells, within, kept)
+        return TranslatedVotes(
+            places, transformation, cells, within, kept, self.instances
+        )
+
+    def children_shape(self, input_shape: Any) -> tuple[int, ...]:
+        *grid, types, _ = input_shape[1:]
+        return (*(grid or (1, 1)), types)
 
     def scanned(self, counts: tuple[int, int]) -> tuple[int, int]:
         """Returns the numbers of rows and columns at which classes are sought.

@@ -25,6 +25,10 @@ class PartCaps(keras.layers.Layer):
     `p = 1 - a(nothing)`. The pose of a part is its place and nothing else, so
     that what it is can only be said by its type.
 
+    Parts that may cross, such as strokes, compete within their type alone
+    (`exclusive=False`): a place may then have several, each with a sigmoid of
+    how much more than nothing it is.
+
     At inference the winner of a window takes all. In training the competition
     is soft, `a p^4 / (sum of p^4 in the window)`, until the weight `hardness`
     is 1, see `tfcaps.callbacks.BlueprintEstimation`; from then on it is hard,
@@ -40,6 +44,8 @@ class PartCaps(keras.layers.Layer):
         power: Float. Exponent of the soft competition. Defaults to `4`.
         kernel_initializer: Initializer of the kernel. Defaults to
             `"glorot_uniform"`.
+        exclusive: Bool. Of all types within a window only one stays active.
+            Defaults to `True`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -52,7 +58,8 @@ class PartCaps(keras.layers.Layer):
     Output shape:
         Poses `[b, h, w, num_types, 2]`, row and column in pixels, and
         activations `[b, h, w, num_types]`, in [0, 1]. The presence `[b, h, w,
-        num_types + 1]`, nothing last, sums to 1 at each place. All float32.
+        num_types + 1]`, nothing last, sums to 1 at each place if types exclude
+        each other. All float32.
 
     Raises:
         ValueError: If an argument is out of range, or the input's shape does
@@ -81,6 +88,7 @@ class PartCaps(keras.layers.Layer):
         offset: tuple[float, float] = (0.0, 0.0),
         power: float = 4.0,
         kernel_initializer: Any = "glorot_uniform",
+        exclusive: bool = True,
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, window=window)
@@ -100,6 +108,7 @@ class PartCaps(keras.layers.Layer):
         self.offset = tuple(float(pixel) for pixel in offset)
         self.power = float(power)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.exclusive = exclusive
         # Two, so that pruning can take types away, but not nothing.
         self.conv = self._made(num_types, "zeros", "conv")
         self.nothing_conv = self._made(1, "ones", "nothing_conv")
@@ -140,10 +149,14 @@ class PartCaps(keras.layers.Layer):
         training: bool | None = None,
     ) -> Any:
         logits = self._logits(inputs)
-        presence = ops.softmax(logits, axis=-1)
-        active = _winners(presence, logits, self.window)
+        presence = self._presence(logits)
+        odds = logits[..., :-1]
+        if self.exclusive:
+            odds = ops.logsumexp(odds, axis=-1, keepdims=True)
+        odds = odds - logits[..., -1:]
+        active = _winners(presence, odds, self.window)
         if training:
-            soft = compete(presence, self.window, self.power)
+            soft = compete(presence, self.window, self.power, self.exclusive)
             active = soft + self.hardness * ops.stop_gradient(active - soft)
         poses = self.places(presence)
         outputs = (poses, active)
@@ -158,7 +171,7 @@ class PartCaps(keras.layers.Layer):
         Returns:
             Tensor `[b, h, w, num_types + 1]`, float32.
         """
-        return ops.softmax(self._logits(inputs), axis=-1)
+        return self._presence(self._logits(inputs))
 
     def _logits(self, inputs: Tensor) -> Tensor:
         logits = [
@@ -167,6 +180,13 @@ class PartCaps(keras.layers.Layer):
         ]
         return ops.concatenate(logits, axis=-1)
 
+    def _presence(self, logits: Tensor) -> Tensor:
+        if self.exclusive:
+            return ops.softmax(logits, axis=-1)
+        there = ops.sigmoid(logits[..., :-1] - logits[..., -1:])
+        nothing = 1.0 - ops.max(there, axis=-1, keepdims=True)
+        return ops.concatenate([there, nothing], axis=-1)
+
     def places(self, presence: Tensor) -> Tensor:
         """Returns the mean place `[b, h, w, t, 2]` of near parts, in pixels.
 
@@ -174,7 +194,11 @@ class PartCaps(keras.layers.Layer):
             presence: Tensor `[b, h, w, num_types + 1]`.
         """
         _, rows, columns, _ = presence.shape
-        power = (1.0 - ops.stop_gradient(presence[..., -1:])) ** self.power
+        presence = ops.stop_gradient(presence)
+        there = presence[..., :-1]
+        if self.exclusive:
+            there = 1.0 - presence[..., -1:]
+        power = there**self.power
         down, right = (
             centres(count, self.stride, first)
             for count, first in zip((rows, columns), self.offset, strict=True)
@@ -193,8 +217,10 @@ class PartCaps(keras.layers.Layer):
             for axis in (0, 1)
         ]
         grid = np.stack(np.meshgrid(down, right, indexing="ij"), axis=-1)
-        places = grid + ops.concatenate(moved, axis=-1)
-        return ops.repeat(ops.expand_dims(places, 3), self.num_types, axis=3)
+        places = grid[:, :, None] + ops.stack(moved, axis=-1)
+        if not self.exclusive:
+            return places
+        return ops.repeat(places, self.num_types, axis=3)
 
     def compute_output_spec(
         self,
@@ -219,19 +245,24 @@ class PartCaps(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer
             ),
+            "exclusive": self.exclusive,
         }
         return {**super().get_config(), **config}
 
 
-def compete(presence: Tensor, window: int, power: float) -> Tensor:
+def compete(
+    presence: Tensor, window: int, power: float, exclusive: bool = True
+) -> Tensor:
     """Returns activations `[b, h, w, t]` of the soft competition of places.
 
     Args:
         presence: How much each type, and nothing, is there, `[b, h, w, t + 1]`.
         window: Int. As in `PartCaps`.
         power: Float. As in `PartCaps`.
+        exclusive: Bool. As in `PartCaps`. Defaults to `True`.
     """
-    strength = (1.0 - presence[..., -1:] + 1e-6) ** power
+    there = 1.0 - presence[..., -1:] if exclusive else presence[..., :-1]
+    strength = (there + 1e-6) ** power
     around = _window_sum(strength, window)
     return presence[..., :-1] * strength / (around + 1e-3)
 
@@ -242,7 +273,7 @@ def centres(count: int, stride: float, offset: float) -> NDArray[np.float32]:
 
 
 def _window_sum(values: Tensor, window: int) -> Tensor:
-    """Returns sums `[b, h, w, 1]` over windows, nothing beyond the border."""
+    """Returns sums `[b, h, w, k]` over windows, nothing beyond the border."""
     half = window // 2
     padded = ops.pad(values, [[0, 0], [half, half], [half, half], [0, 0]])
     mean = ops.average_pool(
@@ -251,14 +282,13 @@ def _window_sum(values: Tensor, window: int) -> Tensor:
     return mean * math.prod((window, window))
 
 
-def _winners(presence: Tensor, logits: Tensor, window: int) -> Tensor:
+def _winners(presence: Tensor, odds: Tensor, window: int) -> Tensor:
     """Returns the types' presence where most is present, 0 elsewhere.
 
     Places are compared by the log-odds that something is there: beyond 17 the
     presence is 1, and those next to each other would all win.
     """
-    types = ops.logsumexp(logits[..., :-1], axis=-1, keepdims=True)
-    odds = ops.stop_gradient(types - logits[..., -1:])
+    odds = ops.stop_gradient(odds)
     most = ops.max_pool(
         odds, window, 1, padding="same", data_format="channels_last"
     )

@@ -107,7 +107,7 @@ def constellation_capsnet(
     places: Any = {
         "stride": step,
         "offset": tuple(
-            _first_place(side, kernel_size, strides) for side in input_shape[:2]
+            first_place(side, kernel_size, strides) for side in input_shape[:2]
         ),
     }
     poses, present = PartCaps(part_types, window, name="part_caps", **places)(
@@ -127,7 +127,7 @@ def constellation_capsnet(
     return capsule_network(images, classes, [], name, decoder)
 
 
-def _first_place(side: int, kernel_size: int, strides: Sequence[int]) -> int:
+def first_place(side: int, kernel_size: int, strides: Sequence[int]) -> int:
     """Returns the pixel of the middle of the first window."""
     place, step = 0, 1
     for stride in strides:

@@ -20,6 +20,8 @@ from tfcaps.routing.votes import Votes
 _LEAST_MASS = 0.1
 # Widths beyond are all or nothing, and their squares no numbers.
 _LOG_WIDTHS = (-10.0, 10.0)
+# Of which e to the power, times all parents, is still a number.
+_MOST_EVIDENCE = 60.0
 # Above one half, more of a child belongs to a parent than to nobody.
 _IN_TREE = 0.5
 
@@ -70,6 +72,15 @@ class MeanShiftRouting(Routing):
     child belongs to one parent or to none, so its couplings sum to 1 at most,
     and it is in a tree if its coupling exceeds one half.
 
+    So one parent is there. If there may be several (`several=True`), each at
+    its place, they compete for each child, and nobody does so with 1:
+
+        c_ij = s_ij (1 + o) r_ij / (r_ij + o),
+        s_ij = r_ij sum_x exp L_j(x) / (1 + sum_k r_ik sum_x exp L_k(x))
+
+    and the activation is the geometric mean, over the slots of a parent, of the
+    likelihoods `ε + (1 - ε) min(1, sum_{i of t} c_ij)`.
+
     Args:
         types: Int. Types of children, `T`. Defaults to `1`.
         steps: Int. Steps of the mean shift. Defaults to `3`.
@@ -79,6 +90,8 @@ class MeanShiftRouting(Routing):
             Defaults to `0.02`.
         orphan: Float above 0. How much of a child nobody wants, `o`. Defaults
             to `0.2`.
+        several: Bool. Several parents may be there, and not one alone. Defaults
+            to `False`.
         exclusive: Bool. Let children of one type compete, so that a parent has
             one of each type. Otherwise it has all that are near its place, and
             none that is left out can take the place of one. Defaults to `True`.
@@ -126,6 +139,7 @@ class MeanShiftRouting(Routing):
         exclusive: bool = True,
         levels: int | None = None,
         levels_mode: str = "midtread",
+        several: bool = False,
     ):
         check_positive(types=types)
         self.types = types
@@ -144,6 +158,7 @@ class MeanShiftRouting(Routing):
         self.epsilon = float(epsilon)
         self.orphan = float(orphan)
         self.exclusive = exclusive
+        self.several = several
         self.levels = check_routing_levels(levels)
         self.levels_mode = check_mode(levels_mode, "levels_mode")
 
@@ -255,9 +270,14 @@ class MeanShiftRouting(Routing):
         start = ops.stop_gradient(mode.poses)
         poses = repeat(shift, start, self.steps - 1)
         found = near(poses)
-        rival = softmax(mode.evidence)
         belongs = (1.0 + self.orphan) * found / (found + self.orphan)
-        couplings = self.rounded(ops.expand_dims(rival, -1) * belongs)
+        if not self.several:
+            shares = ops.expand_dims(softmax(mode.evidence), -1)
+        else:
+            evidence = ops.minimum(mode.evidence, _MOST_EVIDENCE)
+            claims = found * ops.expand_dims(ops.exp(evidence), -1)
+            shares = claims / (1.0 + votes.of_all_parents(claims))
+        couplings = self.rounded(shares * belongs)
         poses = _mean_of_votes(couplings, components, poses)
         active = self._activations(couplings, slots)
         return Routed(poses, active, votes.of_children(couplings))
@@ -269,6 +289,13 @@ class MeanShiftRouting(Routing):
         shape = (-1, parents, children // types, types)
         mass = ops.sum(ops.reshape(couplings, shape), axis=2)  # [b, j, t]
         ratios = self._log_ratios(mass)
+        if self.several:
+            wanted: Any = ops.ones_like(ratios)
+            if slots is not None:
+                wanted = wanted * ops.transpose(slots)
+            logs = (ratios + 0.5 * math.log(self.epsilon)) * wanted
+            count = ops.maximum(ops.sum(wanted, axis=-1), 1.0)
+            return ops.exp(ops.sum(logs, axis=-1) / count)
         most: Any = float(self.types)
         if slots is not None:
             ratios = ratios * ops.transpose(slots)
@@ -309,6 +336,7 @@ class MeanShiftRouting(Routing):
             "epsilon": self.epsilon,
             "orphan": self.orphan,
             "exclusive": self.exclusive,
+            "several": self.several,
             "levels": self.levels,
             "levels_mode": self.levels_mode,
         }

@@ -27,6 +27,8 @@ class TranslatedVotes(Votes):
             counts.
         kept: Types `[k, j]` that each parent counts, ints. Defaults to `None`,
             all.
+        instances: Int. How often types are repeated, as a child may be any of
+            so many. Defaults to `1`.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class TranslatedVotes(Votes):
         centres: Sequence[NDArray[np.float32]],
         anchors: Sequence[NDArray[np.float32]],
         kept: Tensor | None = None,
+        instances: int = 1,
     ):
+        self._instances = instances
         self._places = ops.cast(places, shifts.dtype)
         self._shifts = shifts
         self._centres = centres
@@ -88,6 +92,12 @@ class TranslatedVotes(Votes):
         self, activations: Tensor, width: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         rows, columns, types = self._grid
+        if rows * columns == 1:
+            # Of each type one child, which may stand anywhere.
+            votes = self.tensor
+            amounts = ops.swapaxes(self.amounts(activations), 1, 2)
+            near = _near(votes, width) * ops.expand_dims(amounts, -1)
+            return near, lambda index: _taken(votes, index)
         on_rows, on_columns = (self._kernel(axis, width) for axis in (0, 1))
         # [b, t, h, w] x [t, j, w, x] -> [b, t, j, h, x], then over rows.
         maps = ops.reshape(activations, (-1, rows, columns, types))
@@ -115,6 +125,15 @@ class TranslatedVotes(Votes):
 
         return mass, anchors
 
+    def of_all_parents(self, claims: Tensor) -> Tensor:
+        places, types = math.prod(self._grid[:2]), self._of_one_instance
+        if self._kept is None:
+            shape = (-1, self.num_parents, places, self._instances, types)
+            total = ops.sum(ops.reshape(claims, shape), axis=(1, 3))
+        else:
+            total = ops.einsum("bjnk,kjt->bnt", *self._by_kept_type(claims))
+        return self.amounts(ops.tile(total, (1, 1, self._instances)))
+
     def _kept_components(self) -> list[Tensor]:
         """Returns those `[b, j, i]` of the children that each parent counts."""
         rows, columns, types = self._grid
@@ -138,14 +157,33 @@ class TranslatedVotes(Votes):
         return ops.reshape(kept, (-1, parents, count * most))
 
     def of_children(self, couplings: Tensor) -> Tensor:
+        _, parents, _ = couplings.shape
+        places, types = math.prod(self._grid[:2]), self._of_one_instance
         if self._kept is None:
-            return super().of_children(couplings)
-        rows, columns, types = self._grid
-        most, parents = self._kept.shape
-        of_kept = ops.reshape(couplings, (-1, parents, rows * columns, most))
-        which = ops.one_hot(self._kept, types, dtype=couplings.dtype)
-        spread = ops.einsum("bjnk,kjt->bntj", of_kept, which)
-        return ops.reshape(spread, (-1, self.num_children, parents))
+            shape = (-1, parents, places, self._instances, types)
+            spread = ops.sum(ops.reshape(couplings, shape), axis=3)
+            spread = ops.transpose(spread, (0, 2, 3, 1))
+        else:
+            spread = ops.einsum(
+                "bjnk,kjt->bntj", *self._by_kept_type(couplings)
+            )
+        spread = ops.reshape(spread, (-1, places * types, parents))
+        return ops.minimum(spread, 1.0) if self._instances > 1 else spread
+
+    @property
+    def _of_one_instance(self) -> int:
+        return self._grid[2] // self._instances
+
+    def _by_kept_type(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns `[b, j, i]` as `[b, j, n, k]`, and of which type `k` is."""
+        kept: Any = self._kept
+        most, parents = kept.shape
+        types = self._of_one_instance
+        values = ops.reshape(
+            values, (-1, parents, values.shape[2] // most, most)
+        )
+        which = ops.one_hot(kept % types, types, dtype=values.dtype)
+        return values, which
 
     def _kernel(self, axis: int, width: Tensor) -> Tensor:
         """Returns the nearness of cells to the places that anchors want.
@@ -157,3 +195,16 @@ class TranslatedVotes(Votes):
         shifts = self.of_kept(self._shifts[..., axis])
         wanted = ops.expand_dims(ops.expand_dims(shifts, 2), 3)
         return ops.exp(-0.5 * ops.square((apart - wanted) / width))
+
+
+def _near(votes: Tensor, width: Tensor) -> Tensor:
+    """Returns how near the votes `[b, j, i, d]` are, `[b, i, j, x]`."""
+    apart = ops.expand_dims(votes, 3) - ops.expand_dims(votes, 2)
+    near = ops.exp(-0.5 * ops.sum(ops.square(apart), axis=-1) / width**2)
+    return ops.swapaxes(near, 1, 2)
+
+
+def _taken(votes: Tensor, index: Tensor) -> Tensor:
+    """Returns of each parent one of the votes `[b, j, i, d]`, `[b, j, d]`."""
+    index = ops.expand_dims(ops.expand_dims(index, -1), -1)
+    return ops.squeeze(ops.take_along_axis(votes, index, axis=2), 2)

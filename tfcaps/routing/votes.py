@@ -127,6 +127,10 @@ class Votes:
         """Returns couplings `[b, j, i]` of all children, `[b, i, j]`."""
         return ops.transpose(couplings, (0, 2, 1))
 
+    def of_all_parents(self, claims: Tensor) -> Tensor:
+        """Returns the sum over parents of `[b, j, i]`, for each child."""
+        return ops.sum(claims, axis=1, keepdims=True)
+
     def mass(
         self, activations: Tensor, width: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

@@ -113,6 +113,7 @@ class Character:
         strokes: Row and column of points along each stroke, `[points, 2]`, in
             units of KanjiVG.
         owners: Which of the components each stroke belongs to.
+        types: The type of each stroke by its first sign, such as `㇐`.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Character:
     places: tuple[str, ...]
     strokes: tuple[Floats, ...]
     owners: tuple[int, ...]
+    types: tuple[str, ...]
 
 
 def generate(
@@ -175,6 +177,7 @@ def draw(
     seed: int,
     characters: str = CHARACTERS,
     folder: Path | None = None,
+    strokes: bool = False,
 ) -> tuple[Arrays, Masks]:
     """Draws images of all characters, equally many, in random order.
 
@@ -183,25 +186,33 @@ def draw(
         seed: What is drawn depends on it, on `count` and `characters` alone.
         characters: Those that are drawn.
         folder: As in `read`.
+        strokes: Bool. The parts are the strokes, and their masks the ink.
 
     Returns:
         Images `[n, 48, 48, 1]`, uint8, and labels `[n]`, which index
-        `characters`; masks of the components, three at most.
+        `characters`; masks of the components, three at most, or of the strokes.
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(characters))
     images = np.empty((count, SIZE, SIZE, 1), np.uint8)
-    parts = np.zeros((count, _MOST, SIZE, SIZE), bool)
-    kinds = np.full((count, _MOST), -1)
-    for label, name in enumerate(characters):
-        character = read(name, folder)
-        there = slice(len(character.kinds))
-        kinds[labels == label, there] = character.kinds
+    each = [read(name, folder) for name in characters]
+    names = list(COMPONENTS.values())
+    if strokes:
+        names = sorted({t for character in each for t in character.types})
+    most = max(len(c.types) for c in each) if strokes else _MOST
+    parts = np.zeros((count, most, SIZE, SIZE), bool)
+    kinds = np.full((count, most), -1)
+    for label, character in enumerate(each):
+        of_character = character.kinds
+        if strokes:
+            of_character = tuple(map(names.index, character.types))
+        there = slice(len(of_character))
+        kinds[labels == label, there] = of_character
         rows = np.flatnonzero(labels == label)
         for start in range(0, len(rows), _CHUNK):
             some = rows[start : start + _CHUNK]
             images[some, ..., 0], parts[some, there] = _drawn(
-                character, len(some), rng
+                character, len(some), rng, strokes
             )
     nothing = np.zeros((count, 0, SIZE, SIZE), bool)
     return (images, labels), Masks(
@@ -210,7 +221,7 @@ def draw(
         nothing,
         kinds=kinds,
         loose_kinds=np.zeros((count, 0), kinds.dtype),
-        kind_names=tuple(COMPONENTS.values()),
+        kind_names=tuple(names),
     )
 
 
@@ -239,14 +250,14 @@ def read(character: str, folder: Path | None = None) -> Character:
             f"training/datasets/kanji.py; {path} has other strokes."
         )
     strokes = [
-        (_points(path), owner)
+        (_points(path), owner, str(_attribute(path, "type"))[:1])
         for owner, (_, _, group) in enumerate(found)
         for path in group.iter()
         if path.tag.endswith("path")
     ]
     kinds, places, _ = zip(*found, strict=True)
-    points, owners = zip(*strokes, strict=True)
-    return Character(_name(root), kinds, places, points, owners)
+    points, owners, types = zip(*strokes, strict=True)
+    return Character(_name(root), kinds, places, points, owners, types)
 
 
 def _folder() -> Path:
@@ -351,23 +362,27 @@ def _curve(start: Floats, first: Floats, second: Floats, end: Floats) -> Floats:
 
 
 def _drawn(
-    character: Character, count: int, rng: np.random.Generator
+    character: Character,
+    count: int,
+    rng: np.random.Generator,
+    of_strokes: bool,
 ) -> tuple[Array, Array]:
-    """Draws a character, and returns images and masks of its components."""
+    """Draws a character, and returns images and masks of its parts."""
     strokes = character.strokes
     stroke = np.repeat(np.arange(len(strokes)), [len(s) for s in strokes])
     owner = np.array(character.owners)[stroke]
     points = _moved(strokes, stroke, owner, count, rng)
     width = rng.uniform(*_PEN, (count, 1))
     width = width * rng.uniform(*_PRESSURE, (count, len(strokes)))
-    parts = len(character.kinds)
-    covered = _coverage(points, 0.5 * width[:, stroke], owner, parts)
+    part = stroke if of_strokes else owner
+    covered = _coverage(points, 0.5 * width[:, stroke], part, part.max() + 1)
     ground = rng.uniform(*_GROUND, (count, 1, 1))
     ink = rng.uniform(*_INK, (count, 1, 1))
     noise = rng.normal(0.0, _NOISE, (count, SIZE, SIZE))
     shown = ground + (ink - ground) * covered.max(axis=1) + noise
     images = np.rint(255.0 * np.clip(shown, 0.0, 1.0)).astype(np.uint8)
-    return images, _regions(points, owner, covered >= 0.5)
+    inked = covered >= 0.5
+    return images, inked if of_strokes else _regions(points, owner, inked)
 
 
 def _moved(

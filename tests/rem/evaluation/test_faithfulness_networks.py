@@ -121,12 +121,12 @@ def trees_of(lengths, couplings):
     return np.array(trees)
 
 
-def check(model, inside, names, **arguments):
+def check(model, inside, names, layer=None, **arguments):
     """Compares the measures with calls of the layers themselves."""
     shape = model.input["images"] if isinstance(model.input, dict) else None
     shape = (model.input if shape is None else shape).shape[1:]
     images = np.random.default_rng(1).random((12, *shape), dtype="float32")
-    report = rem.faithfulness(model, (images, LABELS), draws=1)
+    report = rem.faithfulness(model, (images, LABELS), layer=layer, draws=1)
     rows = keras.Model(
         rem.encoder(model).input, model.get_layer(inside).output
     )(images)
@@ -184,6 +184,27 @@ def test_measures_with_activations_of_their_own():
     assert 0.0 < report.size < 1.0
     assert report.necessity != {"zero": 1.0, "mean": 1.0}
     assert [*report.silent_capsules] == ["primary_caps", "classes"]
+
+
+def test_measures_of_children_below_several_layers():
+    model = draw_weights(
+        SMALL_NETWORKS["multilayer_capsnet"](),
+        2,
+        hidden_caps1=8.0,
+        class_caps=30.0,
+    )
+    names = ["hidden_caps1", "class_caps"]
+    report = check(model, "primary_caps", names, layer="hidden_caps1")
+    assert 0.0 < report.necessity["zero"] < 1.0
+    images = np.random.default_rng(1).random((5, *model.input.shape[1:]))
+    found = rem.trees(model, images, layer="hidden_caps1", couplings=False)
+    of_classes = rem.trees(model, images)
+    ((active, links),) = of_classes.hidden
+    np.testing.assert_array_equal(found.activations, active)
+    strong = (links > of_classes.thresholds[0] + 1e-6).astype(int)
+    inside = np.einsum("nim,nm->ni", strong, of_classes.in_tree) > 0
+    np.testing.assert_array_equal(found.in_tree, inside)
+    assert found.types.shape == (inside.shape[1],)
 
 
 def test_couplings_rounded_to_the_uniform_one_are_in_no_tree():
@@ -251,6 +272,12 @@ def test_wrong_arguments_are_errors():
         rem.faithfulness(model, [])
     with pytest.raises(ValueError, match="has no routed capsule layer"):
         rem.faithfulness(keras.Sequential([keras.Input((4,))]), data)
+    with pytest.raises(
+        ValueError,
+        match="must be the last routed layer, or .*: one of .'class_caps'.. "
+        "Received: layer='primary_caps'",
+    ):
+        rem.faithfulness(model, data, layer="primary_caps")
     em = SMALL_NETWORKS["em_capsnet"]()
     inside = keras.Model(em.input, em.get_layer("conv_caps2").output)
     with pytest.raises(

@@ -120,6 +120,18 @@ def test_masks_are_boxes_and_of_one_component_each(folder):
     assert masks.parts.sum(axis=(2, 3))[:, 0].min() > 150
 
 
+def test_masks_of_strokes_are_their_ink(folder):
+    (images, _), masks = kanji.draw(10, 1, "一", folder, strokes=True)
+    (same, _), whole = kanji.draw(10, 1, "一", folder)
+    np.testing.assert_array_equal(images, same)
+    types = kanji.read("一", folder).types
+    assert masks.parts.shape[1] == len(types) and not masks.loose.size
+    assert [masks.kind_names[k] for k in masks.kinds[0]] == list(types)
+    inked = images[..., 0] > 0.5 * images.max()
+    assert np.mean(masks.object[inked]) > 0.9
+    assert np.mean(whole.object[masks.object]) > 0.95
+
+
 def test_what_cannot_be_read_is_named(folder, monkeypatch):
     with pytest.raises(UserError, match="二 must consist of the 30 components"):
         kanji.read("二", folder)

@@ -21,7 +21,7 @@ from tfcaps.ops import Tensor, length
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.couplings import taken_children
-from tfcaps.rem.parse.trees import Trees, connected_calls
+from tfcaps.rem.parse.trees import Trees, connected_calls, number_of
 from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result, lines_of, percent
 
@@ -215,6 +215,7 @@ def faithfulness(
     model: keras.Model,
     dataset: Any,
     *,
+    layer: str | None = None,
     samples: int = 2000,
     draws: int = 5,
     seed: int = 0,
@@ -243,6 +244,8 @@ def faithfulness(
             to class lengths or poses. Decoders and inputs `labels` do not
             matter.
         dataset: As in `evaluate`; labels are not looked at.
+        layer: Name of the layer whose children are silenced, as in
+            `tfcaps.rem.trees`. Defaults to `None`, the last routed layer.
         samples: Int. Measure at most this many images, the first ones, so
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
@@ -256,7 +259,8 @@ def faithfulness(
 
     Raises:
         ValueError: If the model has no routed layer or makes no class capsules,
-            the data set is empty, or a number is below 1.
+            `layer` is none of its layers, the data set is empty, or a number is
+            below 1.
 
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429 (sufficiency,
@@ -269,7 +273,7 @@ def faithfulness(
             raise ValueError(
                 f"`{name}` must be at least 1. Received: {name}={number}."
             )
-    silencer = Silencer(model)
+    silencer = Silencer(model, layer)
     images = _first_images(dataset, silencer.model, samples, batch_size)
     few = _evenly(len(images), _SHIFTED)
     moved = [_shifted(images[few], *by) for by in _SHIFTS if images.ndim == 4]
@@ -278,7 +282,7 @@ def faithfulness(
         for array in (images, *moved)
         for start in range(0, len(array), batch_size)
     )
-    trees = trees_of(silencer.model, batches, couplings=False)
+    trees = trees_of(silencer.model, batches, couplings=False, layer=layer)
     of_moved, trees = trees.in_tree[len(images) :], trees[: len(images)]
     inside = trees.in_tree
     before = of_class(trees.lengths, trees.predicted)
@@ -391,12 +395,14 @@ def tree_lengths(
 class Silencer:
     """Runs a network once up to the children, and routes these repeatedly.
 
-    It shares the layers, and so the weights, of the model. The inputs of the
-    last routed layer are called `taken`, a list of arrays: poses, activations
-    if they are an input, and other tensors that are taken from below.
+    It shares the layers, and so the weights, of the model. The children are
+    those of one routed layer, whose inputs are called `taken`, a list of
+    arrays: poses, activations if they are an input, and other tensors that are
+    taken from below.
 
     Args:
         model: As in `capsule_outputs`.
+        layer: As in `tfcaps.rem.trees`. Defaults to `None`.
 
     Attributes:
         model: The network from images to lengths.
@@ -407,18 +413,18 @@ class Silencer:
             class capsules.
     """
 
-    def __init__(self, model: keras.Model):
+    def __init__(self, model: keras.Model, layer: str | None = None):
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
         check_weights(self.model.weights)
-        layer = last_routed_layer(self.model)
-        _, (*_, call) = connected_calls(self.model, layer)
-        self._below, above = cut(self.model, layer)
+        _, calls = connected_calls(self.model, last_routed_layer(self.model))
+        call = calls[number_of(layer, calls)]
+        self._below, above = cut(self.model, call.layer)
         self._has_activations = call.activations is not None
         self._shape = tuple(above.inputs[0].shape)
         children, parents = map(int, call.couplings.shape[1:])
         # One more child, which is never silenced: see `taken_children`.
-        self._taken_children = taken_children(layer, self._shape, children)
+        self._taken_children = taken_children(call.layer, self._shape, children)
         lengths = above.outputs[0]
         if len(lengths.shape) != 2:
             lengths = Length(dtype="float32")(lengths)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -112,6 +113,7 @@ class Trees:
             view that cannot be written to.
         hidden: Activations `[n, m]` and couplings `[n, m, i]` of each layer of
             fully connected capsules below, the first layer first.
+            Couplings are `[n, m, 0]` if they were not wanted.
         thresholds: The coupling above which a child is in the tree, for each
             of these layers, and last for the children of the classes.
     """
@@ -224,6 +226,7 @@ def trees(
     *,
     mode: str = "midtread",
     couplings: bool = True,
+    layer: str | None = None,
     batch_size: int = 256,
 ) -> Trees:
     """Returns the trees of images, from one pass of the model.
@@ -246,6 +249,13 @@ def trees(
             to `"midtread"`.
         couplings: Bool. Keep the couplings with all classes. Defaults to
             `True`.
+        layer: Name of the `ClassCaps` whose children the trees are of, if not
+            the last one. Its capsules must be the children of the next one, and
+            so on up to the classes. What is in a tree, active and coupled, and
+            where, is then of its children: one is in the tree if its coupling
+            with some capsule of the tree exceeds the threshold, and that is
+            what it has `towards` the class. `couplings` are those with the
+            layer's capsules. Defaults to `None`, the last routed layer.
         batch_size: Int. Most images in a batch cut from arrays. Defaults to
             `256`.
 
@@ -254,7 +264,8 @@ def trees(
 
     Raises:
         ValueError: If the model has no routed layer, the last one makes no
-            classes, there are no images, or an argument is out of range.
+            classes, `layer` is none of its layers, there are no images, or an
+            argument is out of range.
 
     Example:
 
@@ -268,6 +279,7 @@ def trees(
     options: Any = {
         "mode": mode,
         "couplings": couplings,
+        "layer": layer,
         "batch_size": batch_size,
     }
     parts = list(iter_trees(model, images, levels, **options))
@@ -283,6 +295,7 @@ def iter_trees(
     *,
     mode: str = "midtread",
     couplings: bool = True,
+    layer: str | None = None,
     batch_size: int = 256,
 ) -> Iterator[Trees]:
     """Yields the trees of each batch of images.
@@ -293,6 +306,7 @@ def iter_trees(
         levels: As in `trees`. Defaults to `None`.
         mode: As in `trees`. Defaults to `"midtread"`.
         couplings: As in `trees`. Defaults to `True`.
+        layer: As in `trees`. Defaults to `None`.
         batch_size: As in `trees`. Defaults to `256`.
 
     Yields:
@@ -307,14 +321,15 @@ def iter_trees(
             check_levels(levels)
         model = quantize_couplings(model, levels, mode=mode)
     model = encoder(model)
-    network = TreeNetwork(model, mode)
+    network = TreeNetwork(model, mode, layer)
     check_weights(model.weights)  # a ReLU may make zeros of what is no number
     batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
     for part in (part for part, _ in batches if len(part)):
         found = network(part)
         if not couplings:
             none = found.couplings[..., :0].copy()
-            found = dataclasses.replace(found, couplings=none)
+            hidden = tuple((a, c[..., :0].copy()) for a, c in found.hidden)
+            found = dataclasses.replace(found, couplings=none, hidden=hidden)
         yield found
 
 
@@ -440,6 +455,7 @@ class TreeNetwork:
     Args:
         network: A functional model, as `encoder` returns it, or its upper part.
         mode: Kind of the levels of codes where its routing does not round.
+        layer: Name of the layer of whose children trees are, see `trees`.
 
     Attributes:
         model: The network from the same inputs to what trees are made of.
@@ -452,25 +468,32 @@ class TreeNetwork:
             no positions, or the input is no image of a known size.
     """
 
-    def __init__(self, network: keras.Model, mode: str = "midtread"):
-        layer = last_routed_layer(network)
-        copy, calls = connected_calls(network, layer)
-        last = calls[-1]
+    def __init__(
+        self,
+        network: keras.Model,
+        mode: str = "midtread",
+        layer: str | None = None,
+    ):
+        copy, calls = connected_calls(network, last_routed_layer(network))
+        self.layers = [call.layer.name for call in calls]
+        # What is below the chosen layer is hidden, what is above is followed.
+        self._chosen = number_of(layer, calls)
+        last, chosen = calls[-1], calls[self._chosen]
         shown = {"poses": last.poses, "couplings": last.couplings}
         outputs = shown_outputs(copy, shown)
         self.poses = outputs.pop("poses")
-        outputs |= _Children(layer)(last.children, last.activations)
+        outputs["links"] = [c.couplings for c in calls[self._chosen : -1]]
+        outputs |= _Children(chosen.layer)(*chosen[1:3])
         outputs["hidden"] = [
             [_Children(c.layer)(*c[1:3])["activations"], c.couplings]
-            for c in calls[:-1]
+            for c in calls[: self._chosen]
         ]
         self.model = keras.Model(copy.input, outputs, name=network.name)
-        self.layers = [call.layer.name for call in calls]
         self._thresholds = tuple(
             tree_threshold(call.layer.routing, call.couplings.shape[-1])
             for call in calls
         )
-        routing = layer.routing
+        routing = chosen.layer.routing
         self._levels = routing.levels or _LEVELS
         self._mode = routing.levels_mode if routing.levels else mode
         if self._levels > _MOST_LEVELS:
@@ -480,23 +503,33 @@ class TreeNetwork:
             )
         children, self.num_classes = last.couplings.shape[1:]
         self.grid: tuple[int, ...] = (children,)
-        if isinstance(layer, ClassCaps):
-            self.grid = layer.children_shape(last.children.shape)
+        if isinstance(chosen.layer, ClassCaps):
+            shape = chosen.children.shape
+            self.grid = chosen.layer.children_shape(shape)
+            children = math.prod(self.grid)
         self._types = np.arange(children) % self.grid[-1]
         self.fields: ReceptiveFields | None = None
         image = network.inputs[0].shape[1:]
-        if len(self.grid) == len(image) == 3 and None not in image:
+        is_last = chosen is last
+        if is_last and len(self.grid) == len(image) == 3 and None not in image:
             if self.grid[0] * self.grid[1] > 1:
                 self.fields = receptive_fields(network)
 
     def __call__(self, inputs: Any) -> Trees:
         """Returns the trees of a batch."""
         outputs = predict(self.model, inputs)
-        lengths, links = outputs["lengths"], outputs["couplings"]
+        lengths = outputs["lengths"]
+        links = [*outputs["links"], outputs["couplings"]]
         predicted = lengths.argmax(axis=-1)
         towards = np.take_along_axis(
-            links, predicted[:, np.newaxis, np.newaxis], axis=-1
+            links[-1], predicted[:, np.newaxis, np.newaxis], axis=-1
         )[..., 0]
+        *thresholds, threshold = self._thresholds[self._chosen :]
+        inside = in_tree(towards, threshold)
+        for below in links[-2::-1]:
+            # Couplings may be negative; those to other capsules do not count.
+            towards = np.where(inside[:, np.newaxis], below, 0.0).max(axis=-1)
+            inside = in_tree(towards, thresholds.pop())
         codes = quantize(towards, self._levels, mode=self._mode)
         places = outputs.get("places")
         if places is None:
@@ -507,10 +540,10 @@ class TreeNetwork:
         return Trees(
             predicted=predicted.astype(np.int32),
             lengths=lengths,
-            couplings=links,
+            couplings=links[0],
             towards=towards,
             codes=ops.convert_to_numpy(codes).astype(np.uint8),
-            in_tree=in_tree(towards, self._thresholds[-1]),
+            in_tree=inside,
             activations=outputs["activations"],
             types=self._types,
             places=places.astype(np.float64, copy=False),
@@ -557,6 +590,24 @@ def connected_calls(
             break  # `compact` took capsules out
         found.insert(0, before)
     return copy, found
+
+
+def number_of(layer: str | None, calls: Sequence[_Call]) -> int:
+    """Returns the place of a layer among connected calls, that of the last one.
+
+    Raises:
+        ValueError: If it is none of them.
+    """
+    names = [call.layer.name for call in calls]
+    if layer is None:
+        return len(names) - 1
+    if layer not in names:
+        raise ValueError(
+            "`layer` must be the last routed layer, or a `tfcaps.layers."
+            "ClassCaps` whose capsules are directly the children of the next "
+            f"one, up to the last: one of {names}. Received: layer={layer!r}."
+        )
+    return names.index(layer)
 
 
 class _Children(keras.layers.Layer):
