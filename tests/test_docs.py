@@ -22,6 +22,7 @@ from export.run import FORMATS
 from tests import hub, serving
 from tests.networks import draw_weights, tiny_capsnet
 from tests.pictures import KINDS, write_shapes
+from tests.test_shared_parts import symbols
 from tfcaps import export, rem
 from tfcaps.routing import execution
 from training.configs import Config
@@ -43,7 +44,7 @@ SLOW = ["docs/api/viz.md"]
 SLOW += [
     f"docs/guides/{name}.md"
     for name in (
-        *("data", "layers", "named_parts", "parse_trees", "photos"),
+        *("data", "kanji", "layers", "named_parts", "parse_trees", "photos"),
         *("pretrained", "rem", "runtimes", "serve"),
     )
 ]
@@ -102,6 +103,13 @@ def _figures(folder, rng):
     (pixels, labels), _ = figures.draw(128, 5)
     images = (pixels / 255).astype("float32")
     yield {"images": images, "labels": labels, "epochs": 2}
+
+
+@contextlib.contextmanager
+def _symbols(folder, rng):
+    """Images of symbols that share their parts, and their classes."""
+    images, labels, _ = symbols()
+    yield {"images": images, "labels": labels}
 
 
 @contextlib.contextmanager
@@ -172,6 +180,7 @@ def _other_formats(folder, rng):
 GIVEN = {
     "README.md": _images,
     "docs/api/viz.md": _figures,
+    "docs/guides/kanji.md": _symbols,
     "docs/guides/named_parts.md": _figures,
     "docs/guides/parse_trees.md": _finished_run,
     "docs/guides/photos.md": _photos,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfcaps import shared_parts
-from tfcaps.models import constellation_capsnet
+from tfcaps.models import constellation_capsnet, with_templates
 
 SIDE = 32
 # What stands left and right, or above and below, in each class.
@@ -21,8 +21,8 @@ def glyphs():
     return drawn
 
 
-@pytest.fixture(scope="module")
-def data():
+def symbols():
+    """Draws 120 images: pixels, labels, and the middles of their parts."""
     draw, shapes = np.random.default_rng(0), glyphs()
     labels = np.arange(120) % len(CLASSES)
     images = draw.normal(0.0, 0.02, (120, SIDE, SIDE, 1))
@@ -38,6 +38,11 @@ def data():
             middles[number, kinds.index(kind)] = corner + 5
             corner = corner + 14 * np.eye(2, dtype=int)[axis]
     return images.astype("float32"), labels, middles
+
+
+@pytest.fixture(scope="module")
+def data():
+    return symbols()
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +62,21 @@ def test_parts_are_what_recurs(found):
     assert len(kinds) == 4 and all(len(types) == 1 for types in kinds.values())
 
 
+@pytest.mark.parametrize("apart", [1.2, 1.99])
+def test_two_classes_are_never_of_the_same_parts_at_the_same_places(
+    data, apart
+):
+    """Of this distance all pieces of a form would be of one type."""
+    found = shared_parts.find(*data[:2], apart=apart)
+    assert found.num_types < 4
+    seen = set()
+    for j, (*_, axis) in enumerate(CLASSES):
+        own = found.classes == j
+        order = found.places[own, axis].argsort()
+        seen.add((axis, *found.types[own][order]))
+    assert len(seen) == len(CLASSES)
+
+
 def test_a_network_begins_with_them(data, found):
     images, labels, middles = data
     model = constellation_capsnet((SIDE, SIDE, 1), 6, 4, parts=2)
@@ -74,6 +94,18 @@ def test_a_network_begins_with_them(data, found):
         apart = np.linalg.norm(2 * at[:, None] + 1 - middles[image], axis=-1)
         assert len(at) == 2 and apart.min(axis=0).max() < 4.0
     assert (cells == 4).mean() > 0.7 and (cells == -1).any()
+
+
+def test_its_network_begins_with_them_and_is_trained_by_cells(data, found):
+    images, labels, _ = data
+    network = found.network((SIDE, SIDE, 1), 6)
+    np.testing.assert_array_equal(
+        np.asarray(network.get_layer("class_caps").slots).sum(axis=0), 2.0
+    )
+    training = with_templates(network, template_size=None)
+    cells = found.cells(training, images, labels)
+    assert training.output["presence"].shape[1:] == (8, 8, 5)
+    np.testing.assert_array_equal(cells, found.cells(network, images, labels))
 
 
 def test_what_cannot_be_cut_is_said():

@@ -116,8 +116,8 @@ class BlueprintEstimation(keras.callbacks.Callback):
         self._parts.hardness.assign(float(is_hard))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if not self._classes.shared:
-            return  # each class keeps its own types, wherever they stand
+        if "reconstruction" not in self.model.output:
+            return  # of a backbone or shared parts: blueprints are known
         self._keep_spare()
         if epoch >= self.epochs - 1:
             return

@@ -3,13 +3,14 @@
 The mean image of a class is cut by straight lines into two or three pieces. Of
 all ways to cut it the one is taken whose pieces are most like pieces of other
 classes: a part is what recurs. Pieces that look alike, whatever their sizes,
-are of one type.
+are of one type, unless two classes would then be the same.
 
 References:
     - de Marcken, 1996, "Unsupervised language acquisition" (words are what
       makes texts short)
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from tfcaps.layers import ConstellationCaps, PartCaps
 from tfcaps.layers.part_caps import centres
+from tfcaps.models import constellation_capsnet
+from tfcaps.routing import MeanShiftRouting
 
 Array = NDArray[Any]
 # Row and column of the first and of the one after the last pixel.
@@ -34,7 +37,10 @@ _SIDE = 16  # of the pictures that are compared, in pixels
 _FORM = 0.1  # what a piece e times as wide is less alike
 _ROUNDS = 8
 _NEAR = 1.6  # steps between places around a part that tell nothing
+_SAME_PLACE = 5.0  # pixels between parts that stand alike in two classes
 _OTHERS = 2  # classes in which a part recurs at least
+# What a part adds to the evidence must outweigh a hundred classes.
+_EPSILON = 1e-4
 
 
 class SharedParts(NamedTuple):
@@ -62,6 +68,33 @@ class SharedParts(NamedTuple):
     def most(self) -> int:
         """The number of parts of the class that has most."""
         return int(np.bincount(self.classes).max())
+
+    def network(
+        self, input_shape: tuple[int, int, int], num_classes: int
+    ) -> keras.Model:
+        """Builds a network of parts that begins with their blueprints.
+
+        A part may be about 27 pixels large. Train it by `cells`.
+
+        Args:
+            input_shape: Rows, columns and channels of an image.
+            num_classes: Int. Number of classes.
+
+        Returns:
+            As `tfcaps.models.constellation_capsnet`.
+        """
+        model = constellation_capsnet(
+            input_shape,
+            num_classes,
+            self.num_types,
+            filters=(16, 32, 48, 48, 64),
+            kernel_size=3,
+            strides=(2, 1, 2, 1, 1),
+            parts=self.most,
+            routing=MeanShiftRouting(width=3.0, epsilon=_EPSILON),
+        )
+        self.begin(model)
+        return model
 
     def begin(self, model: Any) -> None:
         """Sets the blueprints of a network of parts.
@@ -174,13 +207,42 @@ def find(
     types = fcluster(linkage(distances[above], "average"), apart, "distance")
     boxes = np.array([pieces[k][1] for k in chosen], float)
     middles = (boxes[:, ::2] + boxes[:, 1::2] - 1.0) / 2.0
-    centre = np.array(means.shape[1:]) // 2
+    places = middles - np.array(means.shape[1:]) // 2
+    of_chosen = classes[chosen]
+    _tell_apart(types, of_chosen, places, distances)
     sizes = boxes[:, 1::2] - boxes[:, ::2]
-    return SharedParts(classes[chosen], types - 1, middles - centre, sizes)
+    return SharedParts(of_chosen, types - 1, places, sizes)
+
+
+def _tell_apart(
+    types: Array, classes: Array, places: Array, distances: Array
+) -> None:
+    """Splits types where two classes have the same ones at the same places.
+
+    The labels say that the classes differ, so one of their parts does: that
+    pair of pieces which are least alike. Each piece of the type goes to the
+    nearer of these.
+    """
+    for j, k in itertools.combinations(np.unique(classes), 2):
+        ours, theirs = (np.flatnonzero(classes == each) for each in (j, k))
+        same = types[ours][:, None] == types[theirs]
+        apart = np.linalg.norm(places[ours][:, None] - places[theirs], axis=-1)
+        same &= apart < _SAME_PLACE
+        if len(ours) != len(theirs) or not np.all(same.sum(axis=1) == 1):
+            continue
+        first, second = max(
+            zip(ours, theirs[same.argmax(axis=1)], strict=True),
+            key=lambda pair: distances[pair],
+        )
+        of_type = types == types[first]
+        nearer = distances[:, second] < distances[:, first]
+        types[of_type & nearer] = types.max() + 1
 
 
 def _layers(model: keras.Model, kind: type) -> list[Any]:
-    return [layer for layer in model.layers if isinstance(layer, kind)]
+    # With further outputs they stand within other layers.
+    every = (getattr(layer, "layer", layer) for layer in model.layers)
+    return [layer for layer in every if isinstance(layer, kind)]
 
 
 def _ink(images: Array) -> Array:

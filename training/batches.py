@@ -1,6 +1,7 @@
 """Batches of images for training and testing."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import keras
 import numpy as np
 
 from cli import UserError
+from tfcaps import graphs
 from training.augmentation import Augmentation
 from training.configs import Config
 from training.datasets import Data
@@ -15,6 +17,8 @@ from training.image_data import Array, Floats, Images
 
 # Batches that are made while the model is trained on another one.
 _READ_AHEAD = 2
+# Most images, and most couplings, that are measured at once.
+_MEASURED, _COUPLINGS = 256, 2**26
 
 
 class Batches(keras.utils.PyDataset):
@@ -135,6 +139,8 @@ def training_batches(
             y = dict.fromkeys(model.output, labels)
             if "reconstruction" in y:
                 y["reconstruction"] = images
+            if config.shared_parts:
+                y["presence"] = data.shared_parts.cells(model, images, labels)
         return x, y
 
     return Batches(
@@ -153,6 +159,17 @@ def augmentation(config: Config) -> Augmentation:
     """Returns what may happen to a training image."""
     fields = dataclasses.fields(Augmentation)
     return Augmentation(**{f.name: getattr(config, f.name) for f in fields})
+
+
+def measured_at_once(network: keras.Model) -> int:
+    """Returns the size of a batch that is measured, less where trees are large.
+
+    Its couplings are 256 MB at most.
+    """
+    network = graphs.encoder(network)
+    children = math.prod(graphs.children_grid(network))
+    couplings = children * int(network.outputs[0].shape[1])
+    return int(np.clip(_COUPLINGS // couplings, 1, _MEASURED))
 
 
 def check_shift(data: Data, config: Config) -> None:

@@ -14,7 +14,7 @@ from cli import UserError
 from tfcaps import rem
 from tfcaps.files import put_in_place, write_atomically
 from training import devices
-from training.batches import Batches
+from training.batches import Batches, measured_at_once
 from training.folder import RunFolder
 from training.image_data import Split
 
@@ -223,7 +223,7 @@ class Measure(keras.callbacks.Callback):
         rows = draw.permutation(len(test.labels))[:_CURVE_SAMPLES]
         self.name = name
         self.network = network
-        self.test = Batches(*test.take(rows), batch_size=256)
+        self.test = Batches(*test.take(rows), measured_at_once(network))
         self.epochs = epochs
         self.folder = folder
 

@@ -212,6 +212,11 @@ class NetworkSettings:
         "the model's own)",
         _FROM_1,
     )
+    shared_parts: bool = setting(
+        False,
+        "begin constellation_capsnet with the parts that classes share, as "
+        "written characters do, or without any (default: for kanji)",
+    )
     # Pixels by which votes for a part may differ in the first epoch; null for
     # as many as in the last one.
     width_start: float | None = 6.0

@@ -23,6 +23,8 @@ def load(
             if is_default
             else config
         )
+    if dataset == "kanji" and model in (None, presets.CONSTELLATION):
+        return presets.shared_parts(Config(dataset=dataset))
     if model == presets.CONSTELLATION:
         found = pictures.get_config(dataset, model)
         return presets.constellation(found or Config(dataset=dataset))

@@ -9,10 +9,12 @@ import numpy as np
 import tfcaps
 from cli import UserError
 from tfcaps import graphs
+from tfcaps.shared_parts import SharedParts
 from training import backbone as backbones
 from training.configs import Config
 from training.datasets import Data, channel_statistics
 from training.models import MODELS, network
+from training.presets import CONSTELLATION
 
 Shape = tuple[int, int, int]
 
@@ -43,6 +45,7 @@ def build_for(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         data.num_classes,
         routing=config.routing,
         part_types=config.part_types,
+        shared=data.shared_parts if config.shared_parts else None,
         backbone=trained,
         decoder=decoder,
         mean=mean,
@@ -57,6 +60,7 @@ def build(
     *,
     routing: str | None = None,
     part_types: int | None = None,
+    shared: SharedParts | None = None,
     backbone: keras.Model | None = None,
     decoder: bool = False,
     mean: Sequence[float] = (),
@@ -72,6 +76,7 @@ def build(
             routing. Defaults to the network's own.
         part_types: Int. Most types of parts, of a network that has any.
             Defaults to the network's own.
+        shared: The parts that a network of parts begins with. Defaults to none.
         backbone: Trained network whose feature map takes the place of the first
             convolution, frozen. Defaults to none.
         decoder: Bool. Add the network's decoder. Defaults to `False`.
@@ -94,8 +99,17 @@ def build(
             raise UserError(
                 f"--part-types is for {', '.join(able)}; {name} has none."
             )
+    if shared is not None and (
+        name != CONSTELLATION or {part_types, backbone, routing} != {None}
+    ):
+        raise UserError(
+            f"--shared-parts is for --model {CONSTELLATION} without --backbone,"
+            f" --part-types or --routing. Received: {name}."
+        )
     try:
-        if backbone is None:
+        if shared is not None:
+            model = shared.network(shape, classes)
+        elif backbone is None:
             model = known.build(shape, classes, **settings)
         elif known.on_backbone is None:
             able = [key for key, other in MODELS.items() if other.on_backbone]

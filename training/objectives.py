@@ -22,8 +22,11 @@ _TEMPLATE_SAMPLES = 500
 RECONSTRUCTION = 5e-4
 # Share of the training at which the routing has its own sharpness.
 _SHARP_AT = 0.6
-# Share of the training with hard competition of parts on a backbone.
-_HARD_ON_BACKBONE = 0.5
+# Share of the training with hard competition of parts that are known, and of
+# those on a backbone.
+_HARD, _HARD_ON_BACKBONE = 0.35, 0.5
+# Weight of the class beside that of the type at each place.
+_EVIDENCE = 0.3
 
 
 def with_outputs(
@@ -31,7 +34,7 @@ def with_outputs(
 ) -> keras.Model:
     """Returns a network with the outputs that it is trained on."""
     if models.network(config.model).loss == "evidence":
-        if config.backbone is not None:
+        if config.backbone is not None or config.shared_parts:
             return tfcaps.models.with_templates(network, template_size=None)
         if config.width_start is not None:
             return tfcaps.models.with_templates(network)
@@ -70,7 +73,11 @@ def compile_model(
     if isinstance(minimised, dict):
         told = "evidence" if "evidence" in minimised else "lengths"
         metrics = {told: metrics}
-    model.compile(optimizer, loss=minimised, metrics=metrics)
+    weights = None
+    if config.shared_parts:
+        _, *grid, _ = model.output["presence"].shape
+        weights = {"evidence": _EVIDENCE, "presence": math.prod(grid)}
+    model.compile(optimizer, minimised, weights, metrics)
 
 
 def losses(
@@ -86,6 +93,13 @@ def losses(
     if "evidence" in model.output:
         if "reconstruction" in model.output:
             return tfcaps.losses.constellation_losses()
+        if config.shared_parts:
+            return {
+                "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
+                "presence": keras.losses.SparseCategoricalCrossentropy(
+                    ignore_class=-1
+                ),
+            }
         # Nothing but these keeps the parts of photos few and of one type.
         every = tfcaps.losses.constellation_losses(sparsity=0.05, ambiguity=0.1)
         return {name: every[name] for name in model.output}
@@ -188,8 +202,9 @@ def schedules(
                 settings = {"widths": (width, 2.0)}
             if width is None or config.part_types is not None:
                 settings["merge"] = None
-            if config.backbone is not None:
-                hard = 1.0 if width is None else _HARD_ON_BACKBONE
+            if config.backbone is not None or config.shared_parts:
+                hard = _HARD_ON_BACKBONE if config.backbone else _HARD
+                hard = 1.0 if width is None else hard
                 settings = {"widths": None, "hard": hard}
             blueprints = tfcaps.callbacks.BlueprintEstimation(
                 batches.images,

@@ -8,7 +8,7 @@ import keras
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training import summary
-from training.batches import Batches
+from training.batches import Batches, measured_at_once
 from training.datasets import Data
 from training.image_data import Split
 from training.progress import progress
@@ -43,7 +43,8 @@ def measure(model: keras.Model, data: Data) -> OnParts:
     images = data.test.images[:_MOST]
     if not len(images):
         return OnParts()
-    trees = rem.trees(model, images, couplings=False)
+    few = measured_at_once(model)
+    trees = rem.trees(model, images, couplings=False, batch_size=few)
     if not trees.has_places:
         return OnParts()
     masks = None if data.masks is None else data.masks[:_MOST]
@@ -68,7 +69,7 @@ def measure(model: keras.Model, data: Data) -> OnParts:
         reach=reach,
     )
     stability = part_stability(
-        model, images[:_NOISY], own[:_NOISY], reach=reach
+        model, images[:_NOISY], own[:_NOISY], reach=reach, batch_size=few
     )
     named = dataclasses.replace(named, stability=stability)
     return OnParts(on_parts, named)
@@ -78,7 +79,7 @@ def used(name: str, model: keras.Model, split: Split) -> rem.Faithfulness:
     """Measures whether the model uses its trees, on 2,000 images at most."""
     print(f"\n{TITLES[name]}: what it does without its trees", flush=True)
     # Drawn, as images may come class by class.
-    batches = Batches(*split, batch_size=256, seed=0)
+    batches = Batches(*split, measured_at_once(model), seed=0)
     used = rem.faithfulness(model, batches, verbose=progress() % 2)
     print(summary.wrapped(used.verdict), flush=True)
     return used

@@ -16,7 +16,7 @@ from cli import UserError
 from export import run as export_command
 from tfcaps import rem
 from training import dense_head, parts, summary
-from training.batches import Batches
+from training.batches import Batches, measured_at_once
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
@@ -99,7 +99,7 @@ def measure(
                 f"\n{TITLES[name]}: parse trees of the {test or 'test'} images",
                 flush=True,
             )
-            batches = Batches(*split, batch_size=256)
+            batches = Batches(*split, measured_at_once(model))
             measured = evaluator.run(batches, verbose=progress() % 2)
             if test:
                 tests[name][test] = measured.to_dict()

@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 
 from tests.backends import on_tensorflow
+from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
+from tfcaps.graphs import children_grid
 from training import presets, train
 from training.augmentation import Augmentation, recoloured, warped
-from training.batches import Batches, stream
+from training.batches import Batches, measured_at_once, stream
 from training.configs import Config
 from training.image_data import Images
 from training.presets import protocol
@@ -298,3 +300,13 @@ def test_fit_draws_each_epoch_before_it_reads_it(monkeypatch):
     each = [(epoch, index) for epoch in range(3) for index in range(3)]
     # Keras looks at the first batches of a `PyDataset`.
     assert read[-9:] == each
+
+
+def test_fewer_images_are_measured_at_once_where_trees_are_large(monkeypatch):
+    network = tiny_capsnet()
+    assert measured_at_once(network) == 256
+    children = np.prod(children_grid(network))
+    for images, room in ((5, 5.5), (1, 0.5)):
+        couplings = int(room * children * network.output_shape[-1])
+        monkeypatch.setattr("training.batches._COUPLINGS", couplings)
+        assert measured_at_once(network) == images
