@@ -38,6 +38,8 @@ class PartCaps(keras.layers.Layer):
         offset: Row and column in pixels of the first place, the first pixel
             being at 0. Defaults to `(0, 0)`.
         power: Float. Exponent of the soft competition. Defaults to `4`.
+        per_type: Bool. Types do not compete: of each type the place with most
+            of it stays active, in training too. Defaults to `False`.
         kernel_initializer: Initializer of the kernel. Defaults to
             `"glorot_uniform"`.
         **kwargs: Arguments of `keras.layers.Layer`.
@@ -80,6 +82,7 @@ class PartCaps(keras.layers.Layer):
         stride: float = 1.0,
         offset: tuple[float, float] = (0.0, 0.0),
         power: float = 4.0,
+        per_type: bool = False,
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ):
@@ -99,6 +102,7 @@ class PartCaps(keras.layers.Layer):
         self.stride = float(stride)
         self.offset = tuple(float(pixel) for pixel in offset)
         self.power = float(power)
+        self.per_type = per_type
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         # Two, so that pruning can take types away, but not nothing.
         self.conv = self._made(num_types, "zeros", "conv")
@@ -140,8 +144,8 @@ class PartCaps(keras.layers.Layer):
         training: bool | None = None,
     ) -> Any:
         presence = self.presence(inputs)
-        active = _winners(presence, self.window)
-        if training:
+        active = winners(presence, self.window, self.per_type)
+        if training and not self.per_type:
             soft = compete(presence, self.window, self.power)
             active = soft + self.hardness * ops.stop_gradient(active - soft)
         poses = self.places(presence)
@@ -212,6 +216,7 @@ class PartCaps(keras.layers.Layer):
             "stride": self.stride,
             "offset": self.offset,
             "power": self.power,
+            "per_type": self.per_type,
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer
             ),
@@ -247,11 +252,17 @@ def _window_sum(values: Tensor, window: int) -> Tensor:
     return mean * math.prod((window, window))
 
 
-def _winners(presence: Tensor, window: int) -> Tensor:
-    """Returns the types' presence where most is present, 0 elsewhere."""
-    present = 1.0 - presence[..., -1:]
+def winners(presence: Tensor, window: int, per_type: bool) -> Tensor:
+    """Returns the types' presence where it is most in a window, 0 elsewhere.
+
+    Args:
+        presence: As in `compete`.
+        window: Int. As in `PartCaps`.
+        per_type: Bool. As in `PartCaps`; otherwise the presence of all counts.
+    """
+    types = presence[..., :-1]
+    present = types if per_type else 1.0 - presence[..., -1:]
     most = ops.max_pool(
         present, window, 1, padding="same", data_format="channels_last"
     )
-    wins = ops.cast(present >= most, presence.dtype)
-    return presence[..., :-1] * wins
+    return types * ops.cast(present >= most, presence.dtype)
