@@ -220,7 +220,9 @@ def with_templates(
     pixels = copy.input
     if template_size is None:
         return keras.Model(pixels, seen, name=model.name)
-    soft = SoftParts(parts.window, parts.power, parts.per_type)(seen["presence"])
+    soft = SoftParts(parts.window, parts.power, parts.per_type)(
+        seen["presence"]
+    )
     decoder = TemplateDecoder(
         pixels.shape[1:],
         template_size,
