@@ -1,6 +1,6 @@
 """Builds the network of a run, with what stands before and behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -10,6 +10,7 @@ import tfcaps
 from cli import UserError
 from tfcaps import graphs
 from training import backbone as backbones
+from training import presets
 from training.configs import Config
 from training.datasets import Data, channel_statistics
 from training.models import MODELS, network
@@ -43,6 +44,7 @@ def build_for(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         data.num_classes,
         routing=config.routing,
         part_types=config.part_types,
+        more=presets.MAPS if presets.is_mapped(config) else {},
         backbone=trained,
         decoder=decoder,
         mean=mean,
@@ -57,6 +59,7 @@ def build(
     *,
     routing: str | None = None,
     part_types: int | None = None,
+    more: Mapping[str, Any] | None = None,
     backbone: keras.Model | None = None,
     decoder: bool = False,
     mean: Sequence[float] = (),
@@ -72,6 +75,7 @@ def build(
             routing. Defaults to the network's own.
         part_types: Int. Most types of parts, of a network that has any.
             Defaults to the network's own.
+        more: Other arguments of the network. Defaults to none.
         backbone: Trained network whose feature map takes the place of the first
             convolution, frozen. Defaults to none.
         decoder: Bool. Add the network's decoder. Defaults to `False`.
@@ -84,7 +88,7 @@ def build(
         UserError: If a name is unknown or the images do not fit.
     """
     known = network(name)
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = dict(more or {})
     if routing is not None:
         settings["routing"] = int(routing) if routing.isdigit() else routing
     if part_types is not None:
