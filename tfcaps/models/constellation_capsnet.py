@@ -129,7 +129,8 @@ def constellation_capsnet(
         name="part_caps",
         **places,
     )(features)
-    routing = routing or MeanShiftRouting(width=3.0 if maps else 2.0)
+    settings = {"width": 3.0, "orphan": 0.5} if maps else {}
+    routing = routing or MeanShiftRouting(**settings)
     places |= {"name": "class_caps"}
     if maps:
         layer: Any = MapCaps(num_classes, routing, **places)
