@@ -16,7 +16,7 @@ ON_JAX := tests/routing tests/layers/test_contract_layers.py tests/test_ops.py \
 ifdef NIGHTLY
 ON_JAX += tests/losses tests/viz/test_viz.py \
 	$(addprefix tests/layers/test_,$(addsuffix .py, \
-	class_caps conv_caps decoder shared_layers)) \
+	class_caps conv_caps decoder)) \
 	$(addprefix tests/rem/,$(addsuffix .py, \
 	evaluation/test_evaluate parse/test_type_keys pruning/test_single_shot))
 endif

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import Row, Settings, interleaved, memory_of_step
+from benchmarks.measure import Row, Settings, interleaved
 from tfcaps.layers import ClassCaps
 from tfcaps.routing import DynamicRouting
 
@@ -34,7 +34,7 @@ class Size(NamedTuple):
 
 
 def measure(settings: Settings) -> list[Row]:
-    """Times all candidates, forward and with gradients, and their memory."""
+    """Times all candidates, forward and with gradients."""
     size = Size(batch=2) if settings.quick else Size()
     inputs = (size.batch, size.children, size.child_dim)
     rows = []
@@ -51,16 +51,10 @@ def measure(settings: Settings) -> list[Row]:
             for kind in ("forward", "step")
         )
         for name in names:
-            memory = memory_of_step(
-                "benchmarks.formulations:make_step",
-                name=name,
-                gradient=gradient,
-                size=size,
-            )
             base = f"tfcaps, gradient {gradient}"
             what = f"{name}, gradient {gradient}"
             timings = calls[name], steps[name]
-            rows.append(Row(what, inputs, *timings, base, *memory))
+            rows.append(Row(what, inputs, *timings, base))
     return rows
 
 

@@ -1,13 +1,11 @@
 """Times candidates side by side, also in fresh processes, and writes tables."""
 
-import ctypes
 import datetime
 import importlib
 import json
 import math
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -25,13 +23,11 @@ _TURN_SECONDS = 0.02
 # No further turn is begun after so many seconds, but for the first three.
 _SECONDS = 60.0
 _FEWEST_ROUNDS = 3
-_STEPS = 5
-_CLEAR = Path("/proc/self/clear_refs")
 _SHOWN = ("tensorflow", "jax", "keras")
 _COLUMNS = (
     ("part", "{part}"),
     ("what", "{name}"),
-    ("inputs", "{inputs!x}"),
+    ("inputs", "{inputs}"),
     ("forward, ms", "{forward}"),
     ("ratio", "{forward_ratio}"),
     ("step, ms", "{step}"),
@@ -63,8 +59,9 @@ class Row(NamedTuple):
         forward: `ms`, `quartiles` and `rounds` of a call.
         step: The same with gradients, and for networks the optimiser.
         base: The name of what it is compared with.
-        peak_mb: The most memory that a step needs, see `memory_of_step`.
-        process_mb: The most that the process holds over many steps.
+        peak_mb: The most memory that training takes on a GPU. Former versions
+            measured that of a step on a CPU too.
+        process_mb: What former versions measured of a process.
     """
 
     name: str
@@ -165,7 +162,7 @@ def _record(
 ) -> dict[str, str]:
     """Returns the cells of a row as text, empty where nothing is asked for."""
     base = rows.get(row["base"] or "", row)
-    record = {**row, "part": part}
+    record = {**row, "part": part, "inputs": "x".join(map(str, row["inputs"]))}
     for kind in ("forward", "step"):
         known = row[kind] and row[kind]["ms"]
         record[kind] = f"{known:,.2f}" if known else ""
@@ -263,62 +260,6 @@ def _resolve(target: str) -> Callable[..., Any]:
         importlib.import_module(module), name
     )
     return function
-
-
-def memory_of_step(
-    target: str, **arguments: Any
-) -> tuple[float | None, float | None]:
-    """Runs a step in a fresh process, and returns the memory that it needs.
-
-    What a process has used before would hide it: freed memory is used again.
-
-    Args:
-        target: `"module:function"`; the function makes the step, a function
-            without arguments that blocks until it has finished.
-        **arguments: What the function is called with, as JSON can carry it.
-
-    Returns:
-        In megabytes (10^6 bytes) above what the step starts with: the most that
-        one step needs, all that is free being given back before it, the median
-        over steps; and the most that the process holds over many steps, because
-        the allocator keeps what steps have freed. `None` where the system does
-        not tell.
-    """
-    measured = f"{__name__}:measure_memory"
-    peak, process = call_elsewhere(measured, target=target, arguments=arguments)
-    return peak, process
-
-
-def measure_memory(
-    target: str, arguments: dict[str, Any]
-) -> tuple[float | None, float | None]:
-    """Measures a step in this process, see `memory_of_step`."""
-    # Or oneDNN's pool keeps what steps have freed, and they need nothing more;
-    # processors with AVX-512 or AMX have it. TensorFlow is not loaded yet.
-    os.environ["TF_ONEDNN_USE_SYSTEM_ALLOCATOR"] = "1"
-    step = _resolve(target)(**arguments)
-    step()  # so that nothing is compiled while memory is measured
-    if not _CLEAR.exists():
-        return None, None
-    peaks = [_held(step, 1) for _ in range(_STEPS)]
-    return statistics.median(peaks), _held(step, 4 * _STEPS)
-
-
-def _held(step: Callable[[], Any], times: int) -> float:
-    """Returns the most megabytes that steps held."""
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    before = _status("VmRSS")
-    _CLEAR.write_text("5")  # sets the highest use of memory to the present one
-    for _ in range(times):
-        step()
-    return (_status("VmHWM") - before) / 1e6
-
-
-def _status(field: str) -> int:
-    """Returns a field of the process' status, in bytes."""
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    [size] = (line.split()[1] for line in lines if line.startswith(field))
-    return 1024 * int(size)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 import tfcaps
-from benchmarks.measure import Row, Settings, interleaved, memory_of_step
+from benchmarks.measure import Row, Settings, interleaved
 from tfcaps import losses
 from tfcaps.graphs import is_routed
 from tfcaps.layers import Length
@@ -30,7 +30,6 @@ class Size(NamedTuple):
 # Those of other images than MNIST's, or too slow for batches of 64.
 SIZES = {
     "efficient_capsnet_smallnorb": Size((48, 48, 2), 5),
-    "efficient_capsnet_multimnist": Size((36, 36, 1)),
     "efficient_conv_capsnet": Size((128, 128, 3), batch=8),
     "deepcaps": Size((32, 32, 3), batch=16),
     "deepcaps_rem": Size((32, 32, 3), batch=16),
@@ -40,9 +39,6 @@ SIZES = {
 }
 _QUICK_NAMES = ("dr_capsnet_small", "dr_capsnet")
 _QUICK_BATCH = 2
-# The network whose memory is measured, and for which batch.
-_BIG = "efficient_conv_capsnet"
-_BIG_BATCH = 32
 
 
 def measure(settings: Settings) -> list[Row]:
@@ -51,12 +47,6 @@ def measure(settings: Settings) -> list[Row]:
     for name in _QUICK_NAMES if settings.quick else models.MODELS:
         size = size_of(name, _QUICK_BATCH if settings.quick else None)
         rows += measure_network(name, size, settings.rounds)
-    batch = _QUICK_BATCH if settings.quick else _BIG_BATCH
-    target = "benchmarks.models:make_training_step"
-    peak, process = memory_of_step(target, name=_BIG, batch=batch)
-    inputs = (batch, *size_of(_BIG).shape)
-    title = f"{_BIG}, memory, batch {batch}"
-    rows.append(Row(title, inputs, peak_mb=peak, process_mb=process))
     return rows
 
 

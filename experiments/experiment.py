@@ -80,8 +80,6 @@ class Experiment:
         rows: The rows, in order.
         seeds: Seeds of each run.
         notes: Sentences under the table.
-        frontier: Label that colours and marks stand for in `viz.frontier`, a
-            figure of each data set, which is the first label; `""` for none.
     """
 
     title: str
@@ -90,7 +88,6 @@ class Experiment:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     notes: tuple[str, ...] = ()
-    frontier: str = ""
 
     @property
     def configs(self) -> dict[str, Config]:
@@ -102,20 +99,6 @@ class Experiment:
         """Whether the paper has values for a column."""
         cells = zip(*(row.published for row in self.rows), strict=True)
         return tuple(any(cell is not None for cell in some) for some in cells)
-
-    def reduced(self, samples: int, epochs: int) -> "Experiment":
-        """Returns the same with little data, few epochs and one seed."""
-
-        def fewer(row: Row) -> Row:
-            config = dataclasses.replace(
-                row.config,
-                samples=min(samples, row.config.samples or samples),
-                epochs=min(epochs, row.config.epochs),
-            )
-            return dataclasses.replace(row, config=config)
-
-        rows = tuple(map(fewer, self.rows))
-        return dataclasses.replace(self, rows=rows, seeds=self.seeds[:1])
 
 
 def load(name: str, recipe: str | None = None) -> Experiment:
@@ -148,7 +131,6 @@ def load(name: str, recipe: str | None = None) -> Experiment:
         rows=_rows(about, columns, known, recipe),
         seeds=tuple(about["seeds"]),
         notes=tuple(" ".join(note.split()) for note in text.split("\n- ")[1:]),
-        frontier=about.get("frontier", ""),
     )
 
 

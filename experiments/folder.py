@@ -1,8 +1,8 @@
-"""The folder of an experiment: its runs, and what is known of each.
+"""The folder of an experiment: its runs, and which of them are finished.
 
     <folder>/experiment.json     which experiment, recipe and seeds
     <folder>/runs.jsonl          the finished runs, see `training/tables.py`
-    <folder>/table.md, *.png     made of these
+    <folder>/table.md            made of these
     <folder>/<run>/seed-42/      a run folder, see `training/folder.py`
 
 The run folders may go when their runs are finished.
@@ -21,10 +21,6 @@ from tfcaps.files import write_atomically
 from training import tables
 from training.configs import Config, filled_in
 from training.tables import FinishedRun
-
-# What `--quick` leaves of a run.
-QUICK_SAMPLES = 200
-QUICK_EPOCHS = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,35 +52,18 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """How long it has run so far, over all the times it was started."""
-        noted = self.read("seconds") or self.read("rem") or {}
+        """How long a finished run took; 0 if that is not known."""
+        parts = self.record.parts if self.record else {}
+        noted = parts.get("seconds") or parts.get("rem") or {}
         return float(noted.get("seconds") or 0.0)
-
-    @property
-    def status(self) -> str:
-        """`"done"`, or why it is not."""
-        if self.record:
-            return "done"
-        return (self.read("status") or {"status": "not run yet"})["status"]
-
-    def read(self, part: str) -> Any:
-        """Returns what a JSON file of the run holds, `None` without it."""
-        if self.record:
-            return self.record.parts.get(part)
-        file = self.path / f"{part}.json"
-        return json.loads(file.read_text("utf-8")) if file.exists() else None
-
-    def write(self, part: str, content: Any) -> None:
-        """Writes a JSON file of the run folder."""
-        _write_json(self.path / f"{part}.json", content)
 
     def begin(self, data_dir: str | None) -> None:
         """Writes the settings into the folder, for a process to resume."""
+        self.path.mkdir(parents=True, exist_ok=True)
         start = None if self.start is None else str(self.start)
         settings = dataclasses.asdict(self.config)
-        self.write(
-            "config", settings | {"data_dir": data_dir, "start_from": start}
-        )
+        settings |= {"data_dir": data_dir, "start_from": start}
+        _write_json(self.path / "config.json", settings)
 
     def check(self) -> None:
         """Compares the settings in the folder with those of the experiment.
@@ -97,7 +76,11 @@ class Run:
             UserError: If they differ, because numbers would be shown under
                 settings they were not made with.
         """
-        found = self.read("config")
+        file, found = self.path / "config.json", None
+        if self.record:
+            found = self.record.parts["config"]
+        elif file.exists():
+            found = json.loads(file.read_text("utf-8"))
         if found is None:
             return
         found = _as_json(filled_in(found))
@@ -122,7 +105,6 @@ class ExperimentFolder:
         path: The folder.
         name: Name of the experiment.
         recipe: One of `experiment.RECIPES`, or `None`.
-        quick: Whether everything is reduced, to see that it works.
         seeds: Seeds of each run, or `None` for those of the experiment.
     """
 
@@ -131,18 +113,12 @@ class ExperimentFolder:
         path: Path,
         name: str,
         recipe: str | None,
-        quick: bool,
         seeds: Sequence[int] | None = None,
     ):
         self.path = path
         self.name = name
         self.recipe = recipe
-        self.quick = quick
         self.experiment = load(name, recipe)
-        if quick:
-            self.experiment = self.experiment.reduced(
-                QUICK_SAMPLES, QUICK_EPOCHS
-            )
         self.seeds = tuple(dict.fromkeys(seeds or self.experiment.seeds))
 
     @classmethod
@@ -201,7 +177,7 @@ class ExperimentFolder:
         Raises:
             UserError: If it is that of another experiment.
         """
-        about = {"name": self.name, "recipe": self.recipe, "quick": self.quick}
+        about = {"name": self.name, "recipe": self.recipe}
         file = self.path / "experiment.json"
         if file.exists():
             before = ExperimentFolder.open(self.path)

@@ -5,16 +5,14 @@ python experiments/run.py table_9 --data-dir ~/tensorflow_datasets
 Each run is a process of its own, `training/run.py --bare`, one after the other;
 on several devices give the command on each, with another `--only`. What is
 finished stands in `runs.jsonl` of the folder and is not repeated, so the same
-command goes on after Ctrl-C or a crash, and ends with the same table. A run
-whose data are not at hand is shown as not run.
+command goes on after Ctrl-C or a crash, and ends with the same table.
 
-python experiments/run.py table_9 --quick            does it work at all?
 python experiments/run.py ablation --out results/ablation --seeds 7 8
 python experiments/run.py --tables results/*         from runs.jsonl alone
 """
 
 import argparse
-import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,6 +30,8 @@ from cli import (
     start_quietly,
 )
 from experiments.experiment import NAMES, RECIPES, TABLES_OF_THE_PAPER
+
+_COMMAND = Path(__file__).parents[1] / "training" / "run.py"
 
 
 def make_parser() -> Parser:
@@ -55,7 +55,6 @@ def make_parser() -> Parser:
         help="run these of its runs; patterns such as 'digits-*' too",
     )
     add("--seeds", nargs="+", type=_seed, help="instead of its own")
-    add("--quick", action="store_true", help="few images, one epoch, one seed")
     add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
     add(
         "--out",
@@ -92,19 +91,19 @@ def _check(options: argparse.Namespace) -> None:
             f"no experiment.json in {', '.join(map(str, tables))}: none of "
             "them is an experiment."
         )
-    check_installed(data="PIL", viz="matplotlib")
+    check_installed(data="PIL")
 
 
 def _load() -> Callable[[argparse.Namespace], None]:
     start_quietly()
-    from experiments import figures, job, table  # noqa: F401
+    from experiments import table  # noqa: F401
 
     return work
 
 
 def work(options: argparse.Namespace) -> None:
     """Does the one of the two things that the flags ask for."""
-    from experiments import figures, table
+    from experiments import table
     from experiments.folder import ExperimentFolder
 
     if options.name is not None:
@@ -113,26 +112,22 @@ def work(options: argparse.Namespace) -> None:
         if (path / "experiment.json").exists():
             folder = ExperimentFolder.open(path)
             table.write(folder)
-            figures.write(folder)
             print(path / "table.md")
 
 
 def _run(options: argparse.Namespace) -> None:
     """Runs what is not finished, and writes the table."""
-    from experiments import figures, table
+    from experiments import table
     from experiments.folder import ExperimentFolder
-    from experiments.job import train
 
     recipe = options.recipe
     if recipe is None and options.name in TABLES_OF_THE_PAPER:
         recipe = next(iter(RECIPES))
     words = [options.name, *([recipe] if recipe else [])]
-    words += ["quick"] if options.quick else []
     folder = ExperimentFolder(
         options.out or Path("runs") / "-".join(words),
         options.name,
         recipe,
-        options.quick,
         options.seeds,
     )
     # Before anything is written: a wrong name is an error.
@@ -143,31 +138,23 @@ def _run(options: argparse.Namespace) -> None:
             folder.add(run)
     # It compares settings, and shows what is still to be run.
     table.write(folder)
-    # As Ctrl-C: no process is left behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     wanted = folder.runs(options.only)
     to_do = [run for run in wanted if run.record is None]
     print(f"{len(wanted)} runs, {len(to_do)} to do", flush=True)
-    hopeless: set[str] = set()
+    failed = []
     for k, run in enumerate(to_do, start=1):
-        # What is wrong before the training has nothing to do with the seed.
-        if run.name not in hopeless:
-            position = f"[{k}/{len(to_do)}] {run}"
-            print(f"{position}: {run.path}/log.txt", flush=True)
-            ended = train(run, options.data_dir)
-            print(f"{position}: {ended}", flush=True)
-            if ended.startswith("not run:"):
-                hopeless.add(run.name)
-            folder.add(run)
-            table.write(folder)
+        print(f"\n[{k}/{len(to_do)}] {run}: {run.path}", flush=True)
+        run.begin(options.data_dir)
+        flags = ["--resume", "--bare", "--force", "--out", str(run.path)]
+        if subprocess.run([sys.executable, str(_COMMAND), *flags]).returncode:
+            failed.append(str(run))
+        folder.add(run)
+        table.write(folder)
     print(f"\n{table.write(folder)}\ntable: {folder.path}/table.md")
-    for picture in figures.write(folder):
-        print(f"figure: {folder.path}/{picture}")
-    ends = [run.status for run in folder.runs(options.only)]
-    failed = sum(end.startswith("failed") for end in ends)
     if failed:
         raise UserError(
-            f"{failed} of {len(ends)} runs failed; the table says why."
+            f"{len(failed)} of {len(wanted)} runs failed, and said above why: "
+            f"{'; '.join(failed)}."
         )
 
 

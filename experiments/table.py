@@ -7,12 +7,7 @@ from statistics import mean, pstdev
 
 from cli import UserError
 from experiments.experiment import Experiment, Row
-from experiments.folder import (
-    QUICK_EPOCHS,
-    QUICK_SAMPLES,
-    ExperimentFolder,
-    Run,
-)
+from experiments.folder import ExperimentFolder, Run
 from markdown_table import markdown
 from tfcaps.files import write_atomically
 from training.tables import NOTHING, Column, FinishedRun, look_up
@@ -82,7 +77,7 @@ def _line(experiment: Experiment, row: Row, runs: Sequence[Run]) -> list[Cell]:
         ("epochs", f"{stops}{row.config.epochs}"),
         ("seconds", f"{mean(times):.0f}" if times else NOTHING),
         ("device", devices or NOTHING),
-        ("status", _status(runs).replace("|", "/")),
+        ("status", _status(runs)),
     ]
 
 
@@ -149,33 +144,21 @@ def _device(run: FinishedRun) -> str:
 
 
 def _status(runs: Sequence[Run]) -> str:
-    """Returns `"done"`, or what is missing and why."""
-    seeds: dict[str, list[str]] = {}
-    for run in runs:
-        seeds.setdefault(run.status, []).append(str(run.config.seed))
-    reason = next((s for s in seeds if s.startswith("not run:")), None)
-    if len(seeds) == 1 or (reason and "done" not in seeds):
-        return reason or next(iter(seeds))
-    return "; ".join(
-        f"seed{'s' if some[1:] else ''} {', '.join(some)} {state}"
-        for state, some in seeds.items()
-        if state != "done"
-    )
+    """Returns `"done"`, or which seeds are missing."""
+    missing = [str(run.config.seed) for run in runs if not run.record]
+    if not missing:
+        return "done"
+    if len(missing) == len(runs):
+        return "not run yet"
+    return f"seed{'s' * bool(missing[1:])} {', '.join(missing)} not run yet"
 
 
 def _page(folder: ExperimentFolder, table: str) -> str:
     flags = f" --recipe {folder.recipe}" if folder.recipe else ""
-    flags += " --quick" if folder.quick else ""
     parts = [
         f"# {folder.experiment.title}",
         f"`python experiments/run.py {folder.name}{flags}`",
     ]
-    if folder.quick:
-        parts.append(
-            f"**Reduced budget**: at most {QUICK_SAMPLES} images, "
-            f"{QUICK_EPOCHS} epoch and one seed. It shows that the command "
-            "works; its numbers mean nothing."
-        )
     notes = (*folder.experiment.notes, *_HOW)
     parts += [table, "\n".join(f"- {note}" for note in notes)]
     return "\n\n".join(parts) + "\n"

@@ -77,12 +77,6 @@ def make_parser() -> Parser:
         help="round the couplings to this many levels, 2 to 256",
     )
     add(
-        "--levels-mode",
-        choices=("midtread", "midrise"),
-        default="midtread",
-        help="with levels at 0 and 1 (default), or in the middle of equal bins",
-    )
-    add(
         "--no-compact",
         action="store_true",
         help="keep what pruning has left without effect",
@@ -121,13 +115,8 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.int8 and not options.int8.is_file():
         raise UserError(f"there is no file {options.int8}.")
-    check_formats(options.format, int8=options.int8 is not None)
-
-
-def check_formats(formats: Sequence[str], *, int8: bool) -> None:
-    """Raises `UserError` unless what formats need is installed."""
-    needed = {form: FORMATS[form] for form in formats if form != "savedmodel"}
-    if int8 and "openvino" in needed:
+    needed = {f: FORMATS[f] for f in options.format if f != "savedmodel"}
+    if options.int8 and "openvino" in needed:
         needed["openvino"] += " nncf"
     check_installed(tensorflow="tensorflow", **needed)
 
@@ -190,7 +179,6 @@ def export(options: argparse.Namespace) -> None:
                 number=options.version,
                 images=options.images,
                 levels=options.levels,
-                levels_mode=options.levels_mode,
                 compacted=not options.no_compact,
                 formats=options.format,
                 int8=samples,

@@ -12,8 +12,7 @@ TENSORFLOW = (
 )
 
 on_tensorflow = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow",
-    reason="is about TensorFlow alone",
+    keras.backend.backend() != "tensorflow", reason="is about TensorFlow alone"
 )
 
 # JAX compiles every operation of every shape.

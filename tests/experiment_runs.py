@@ -1,13 +1,7 @@
 """Experiments whose runs take no time, for the tests of what is around them."""
 
-import contextlib
-import os
-import signal
-import threading
-
 from experiments import experiment
 from experiments import folder as experiment_folder
-from experiments import job as experiment_job
 from experiments import run as experiments
 from experiments.experiment import Experiment, Row
 from tests.commands import status_of
@@ -40,7 +34,7 @@ FIELDS = {
 }  # fmt: skip
 # Stands for `training/run.py`: fails, or writes numbers made of the seed.
 FAKE = """
-import json, sys, time
+import json, sys
 from pathlib import Path
 
 run = Path(sys.argv[sys.argv.index("--out") + 1])
@@ -58,10 +52,6 @@ if config["dataset"] == "diverged":
     (run / "data.json").write_text("{}")
     print("training/run.py: error: loss became nan", file=sys.stderr)
     sys.exit(2)
-if config["dataset"] == "slow":
-    (run / "slow").touch()
-    while not (run / "go").exists():
-        time.sleep(0.02)
 seed = config["seed"]
 
 def model(shift):
@@ -101,7 +91,7 @@ def install(tmp_path, monkeypatch):
     """
     script = tmp_path / "fake.py"
     script.write_text(FAKE)
-    monkeypatch.setattr(experiment_job, "_COMMAND", script)
+    monkeypatch.setattr(experiments, "_COMMAND", script)
     (tmp_path / "data").mkdir()
     rows = [
         row("good", "+Q", ("82.00 ± 0.50", "3.25 ± 0.10", None)),
@@ -142,41 +132,3 @@ def starts(tmp_path):
         )
         for path in (tmp_path / "out").glob("*/*/started")
     }
-
-
-@contextlib.contextmanager
-def once(condition, action):
-    """Acts beside what is in the block, as soon as a condition holds."""
-    over = threading.Event()
-
-    def watch():
-        while not over.wait(0.005):
-            if condition():
-                action()
-                return
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def terminate():
-    """Sends this process the signal to terminate, as a shutdown does."""
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def remember_processes(monkeypatch):
-    """Returns a list to which every process of an experiment is added."""
-    processes = []
-    popen = experiment_job.subprocess.Popen
-
-    def remember(*args, **kwargs):
-        processes.append(popen(*args, **kwargs))
-        return processes[-1]
-
-    monkeypatch.setattr(experiment_job.subprocess, "Popen", remember)
-    return processes

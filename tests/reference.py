@@ -30,11 +30,8 @@ def rounded(couplings, settings):
     levels = settings.levels
     if levels is None:
         return couplings
-    if settings.levels_mode == "midtread":
-        codes = np.ceil(couplings * (levels - 1) - 0.5)
-        return np.clip(codes, 0, levels - 1) / (levels - 1)
-    codes = np.ceil(couplings * levels) - 1
-    return (np.clip(codes, 0, levels - 1) + 0.5) / levels
+    codes = np.ceil(couplings * (levels - 1) - 0.5)
+    return np.clip(codes, 0, levels - 1) / (levels - 1)
 
 
 def weighted_sum(couplings, votes):

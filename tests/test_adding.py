@@ -47,7 +47,7 @@ _ADDED = (
     ),
     (
         "training/configs.py",
-        '    mode: str = "midtread"',
+        "    max_searches: int = 12",
         """\
     keep_one_of: int = setting(
         2,

@@ -13,7 +13,7 @@ import pytest
 
 import tfcaps
 from tests.registry import LAYERS, LOSSES, ROUTINGS, parametrize
-from tests.tolerance import SUMS, assert_close
+from tests.tolerance import assert_close
 
 # A user's program: it knows the file and the import, and no custom_objects.
 FRESH_PROCESS = """
@@ -122,17 +122,6 @@ def test_a_model_of_all_loads_in_a_fresh_process(tmp_path, rng):
         found = [file[f"arr_{index}"] for index in range(len(file.files))]
     for name, output, wanted in zip(names, found, expected, strict=True):
         assert_close(output, wanted, err_msg=name)
-
-
-@parametrize([case for case in LOSSES if case.of == "classes"])
-def test_indices_and_one_hot_targets_give_the_same_loss(case, rng):
-    lengths = rng.uniform(size=(4, 3)).astype("float32")
-    labels = np.array([0, 2, 1, 2])
-    expected = case.make()(np.eye(3)[labels], lengths)
-    for targets in (labels, labels[:, None], labels.astype("float32")):
-        np.testing.assert_allclose(
-            case.make()(targets, lengths), expected, atol=SUMS
-        )
 
 
 # The likelihood of evidence has no bound.

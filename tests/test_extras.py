@@ -39,7 +39,6 @@ def without(modules, command, **more):
         ("training/run.py", "PIL,matplotlib", "data,viz"),
         ("training/run.py", "tensorflow", "tensorflow"),
         ("training/run.py --bare", "PIL", "data"),
-        ("training/run.py --bare --tensorboard", "tensorboard", "tensorboard"),
         ("training/run.py --bare", "tensorflow", "tensorflow"),
         ("training/explain.py --run run picture", "matplotlib", "viz"),
         ("export/run.py --run model.keras --to s", "tensorflow", "tensorflow"),
@@ -48,7 +47,7 @@ def without(modules, command, **more):
         ("export/run.py --run model.keras --to s --format openvino --int8 "
          "picture", "nncf", "openvino"),
         ("export/check.py run", "tensorflow", "tensorflow"),
-        ("experiments/run.py table_9", "matplotlib", "viz"),
+        ("experiments/run.py table_9", "PIL", "data"),
     ],
 )  # fmt: skip
 def test_commands_say_at_once_what_is_missing(
@@ -69,33 +68,19 @@ def test_commands_say_at_once_what_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("command", "missing", "said", "variables"),
+    ("command", "missing", "said"),
     [
-        (
-            "training/run.py --rem",
-            "keras",
-            "error: Keras is not installed in this Python, "
-            f"{sys.executable}. Use .venv/bin/python, or first: source "
-            ".venv/bin/activate\n",
-            {},
-        ),
+        ("training/run.py --rem", "keras", "first: source .venv/bin/activate"),
         # What it does not need it does not miss.
         (
             "training/run.py --bare --resume --out nowhere",
-            "matplotlib,tensorboard",
+            "matplotlib",
             "there is no run in nowhere",
-            {},
-        ),
-        (
-            "benchmarks/run.py",
-            "jax",
-            "error: this needs jax, not installed here.",
-            {"KERAS_BACKEND": "jax"},
         ),
     ],
 )
-def test_other_things_that_are_missing(command, missing, said, variables):
-    done = without(missing, command, env={**os.environ, **variables})
+def test_other_things_that_are_missing(command, missing, said):
+    done = without(missing, command)
     assert done.returncode == 2
     assert said in done.stderr
 
@@ -160,7 +145,7 @@ images = np.random.default_rng(0).random((8, 28, 28, 1), "float32")
 labels = np.arange(8)
 report = rem.evaluate(model, (images, labels), faithfulness=True)
 assert report.faithfulness is not None
-rem.coupling_maps(tfcaps.models.dr_capsnet((28, 28, 1), 10), images)
+rem.explanation(tfcaps.models.dr_capsnet((28, 28, 1), 10))(images)
 rem.compact(model)
 """
     subprocess.run(

@@ -24,8 +24,6 @@ def network(**settings):
 
 @pytest.fixture
 def loaded(tmp_path):
-    """Returns a function that saves a model and loads it."""
-
     def give(model):
         model.save(tmp_path / "model.keras")
         return keras.models.load_model(tmp_path / "model.keras")
@@ -34,7 +32,6 @@ def loaded(tmp_path):
 
 
 def outputs_of(model, images):
-    """Returns the outputs of a model by their names."""
     inputs = images
     if isinstance(model.input, dict):
         inputs = {"images": images, "labels": None}
@@ -75,7 +72,6 @@ FUNCTIONS = {
     "evaluate": lambda m, x: rem.evaluate(m, (x, LABELS), 5).to_dict(),
     "trees": lambda m, x: rem.trees(m, x, 11).codes.tolist(),
     "parse_tree": lambda m, x: rem.trees(m, x).parse_tree().to_dict(),
-    "maps": lambda m, x: rem.coupling_maps(m, x).tolist(),
     "grid": lambda m, x: graphs.children_grid(m),
     "multiply_adds": lambda m, x: rem.multiply_adds(m).per_layer,
     "compact": lambda m, x: rem.compact(m).count_params(),

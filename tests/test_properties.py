@@ -15,11 +15,9 @@ import pytest
 from keras import ops
 
 from tests.gradients import value_and_gradients, with_weights
-from tests.networks import SMALL_NETWORKS
 from tests.nightly import NIGHTLY
 from tests.registry import ALL, LAYERS, LOSSES, ROUTINGS
 from tfcaps import layers, losses, routing
-from training.devices import dtype_policy
 
 # The largest value by type, and the largest of which gradients are demanded:
 # above, a derivative or its rounding error may be beyond the type. Squared
@@ -35,8 +33,6 @@ POLICIES = {
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
 }
-# Networks multiply layer by layer; raw pixels are the largest images there are.
-LARGEST_IMAGE = 255.0
 # How far above one a length or a sum of shares may come out.
 ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 1e-3}
 
@@ -251,53 +247,6 @@ def test_loss(row, rng, kinds):
     assert float(value) >= 0.0 or row.public_class in unbounded
 
 
-@tried(SMALL_NETWORKS, 2, 15)
-def test_network(row, rng, kinds):
-    dtype, (kind, weight_kind) = one_of(rng, LARGEST), kinds
-    training = bool(rng.integers(2))
-    routings = [3, "em", "regularized", "scaled_distance", "self_attention"]
-    changes = {"decoder": bool(rng.integers(2)), "routing": 1}
-    if row.endswith("constellation_capsnet"):
-        changes = {}
-    elif row == "deepcaps":
-        changes["variant"] = one_of(rng, ["corrected", "rem"])
-        changes["routing"] = one_of(rng, [1, 3, "scaled_distance", "uniform"])
-    elif rng.integers(6):
-        changes["routing"] = one_of(rng, routings)
-    (batch,) = sizes(rng, 1)
-    with dtype_policy(POLICIES[dtype]):
-        model = SMALL_NETWORKS[row](**changes)
-    spoil(model, weight_kind, rng)
-    # Labels are an input beside the images where there is a use for them.
-    inputs = [
-        filled(kind, (batch, *shape[1:]), rng, LARGEST_IMAGE)
-        if shape[1:]
-        else ops.zeros(batch, "int32")
-        for shape in (tensor.shape for tensor in model.inputs)
-    ]
-    images, *labels = inputs
-    specs = keras.tree.map_structure(
-        lambda tensor: keras.KerasTensor((batch, *tensor.shape[1:])),
-        model.output,
-    )
-
-    def run(images):
-        given = {"images": images, "labels": labels[0]} if labels else images
-        return model(given, training=training)
-
-    weights = model.trainable_variables
-    outputs = computed(
-        with_weights(run, weights),
-        [[weight.value for weight in weights], images],
-        specs,
-        rng,
-        dtype,
-    )
-    lengths = outputs["lengths"] if isinstance(outputs, dict) else outputs
-    assert keras.backend.standardize_dtype(lengths.dtype) == "float32"
-    assert_in_range(lengths)
-
-
 def reads_stale_memory(layer, dtype):
     """Says whether TensorFlow may, where strides exceed the kernel (oneDNN)."""
     return dtype == "bfloat16" and any(
@@ -366,7 +315,6 @@ def spoil(layer, kind, rng, largest=None):
 
 
 def numpy(tensor):
-    """Returns a float32 array, also of bfloat16."""
     return np.asarray(ops.cast(tensor, "float32"))
 
 
@@ -381,14 +329,12 @@ def assert_lengths(poses, dtype):
 
 
 def assert_in_range(shares):
-    """Checks activations or couplings."""
     shares = numpy(shares)
     assert np.all(shares >= 0.0), shares
     assert np.all(shares <= 1.0 + ROUNDING["float32"]), shares
 
 
 def assert_routed(layer, chosen, outputs, dtype):
-    """Checks what a routed layer returns."""
     poses, *activations, couplings = outputs
     for tensor in activations:
         assert_in_range(tensor)

@@ -1,12 +1,16 @@
-"""An unsupported Keras is a clear error; it is that of the requirements."""
+"""What the package does beside capsules: versions, files, memory."""
 
+import ctypes
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tfcaps import versions
+import tfcaps
+from tfcaps import memory, versions
+from tfcaps.files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,3 +37,59 @@ def test_importing_with_another_keras_is_the_clear_error(version, tmp_path):
         "ImportError: tfcaps works with keras >= 3.12, < 4. Found: keras "
         f'{version}. Run: pip install "keras>=3.12,<4"'
     )
+
+
+def test_a_file_takes_the_place_of_the_old_one(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with write_atomically(path, "w") as file:
+        file.write("neu: ü")
+        assert path.read_text() == "old"
+    assert path.read_text("utf-8") == "neu: ü"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    with pytest.raises(RuntimeError, match="half way"):
+        with write_atomically(path) as file:
+            file.write(b"half")
+            raise RuntimeError("half way")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+GLIBC = sys.platform == "linux" and hasattr(
+    ctypes.CDLL(None), "gnu_get_libc_version"
+)
+# Page faults of ten buffers of 80 MB, one after the other, in a new thread.
+_FAULTS = """
+import ctypes, resource, runpy, sys, threading
+c = ctypes.CDLL(None)
+c.malloc.restype = ctypes.c_void_p
+def use():
+    for _ in range(10):
+        buffer = ctypes.c_void_p(c.malloc(ctypes.c_size_t(80_000_000)))
+        c.memset(buffer, 1, ctypes.c_size_t(80_000_000))
+        c.free(buffer)
+if len(sys.argv) > 1:
+    assert runpy.run_path(sys.argv[1])["keep_memory"]()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not GLIBC, reason="it changes glibc's allocation alone")
+def test_buffers_find_their_pages_again():
+    assert tfcaps.keep_memory is memory.keep_memory
+    faults = [
+        int(subprocess.check_output([sys.executable, "-c", _FAULTS, *kept]))
+        for kept in ([], [memory.__file__])
+    ]
+    pages = 10 * 80_000_000 // resource.getpagesize()
+    assert faults[1] < 0.01 * pages < faults[0]

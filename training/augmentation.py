@@ -17,7 +17,6 @@ class Augmentation:
     """What may happen to a training image; by default nothing.
 
     The attributes are the settings of these names, see `training/configs.py`.
-    With `pairs` a digit of another class is added, see `training/pairs.py`.
     """
 
     shift: int = 0
@@ -30,15 +29,13 @@ class Augmentation:
     brightness_delta: float = 0.0
     contrast: tuple[float, ...] = ()
     recolour: float = 0.0
-    pairs: bool = False
 
     def move(self, images: Pixels, draw: np.random.Generator) -> Pixels:
         """Moves pixels to other places."""
         at_once = self.fill == "edge" or self.zoom
-        if at_once and self.crop is None and not self.pairs:
+        if at_once and self.crop is None:
             return self._moved(images, draw, self.shift, self.flip)
-        # With pairs each digit is shifted before they are merged.
-        if self.shift and not self.pairs:
+        if self.shift:
             images = shifted(images, self.shift, draw)
         if self.crop is not None:
             images = cropped(images, (self.crop, self.crop), draw)

@@ -12,7 +12,6 @@ from training.augmentation import Augmentation
 from training.configs import Config
 from training.datasets import Data
 from training.image_data import Array, Floats, Images
-from training.pairs import Partners
 
 # Batches that are made while the model is trained on another one.
 _READ_AHEAD = 2
@@ -32,8 +31,7 @@ class Batches(keras.utils.PyDataset):
         labels: Class indices `[n]`.
         batch_size: Images in a batch; the last one may have fewer.
         seed: Seed of order and augmentation, or `None` to keep the order.
-        augment: Random changes of the images. Defaults to none. With `pairs`
-            the labels are two-hot `[n, classes]`.
+        augment: Random changes of the images. Defaults to none.
         shards: Each batch has a multiple of this many images; what is left of
             an epoch is left out. Defaults to `1`.
         process: Pair of which process this is, from 0, and how many there are.
@@ -42,8 +40,6 @@ class Batches(keras.utils.PyDataset):
             inputs and targets of a model. Defaults to images and labels.
         balanced: Repeat images of rare classes, so that an epoch has as many of
             each class. Defaults to `False`.
-        num_classes: Int. Length of the labels of two digits in one image.
-            Defaults to the largest label and one.
     """
 
     def __init__(
@@ -58,7 +54,6 @@ class Batches(keras.utils.PyDataset):
         process: tuple[int, int] = (0, 1),
         arrange: Callable[[Floats, Array], tuple[Any, Any]] | None = None,
         balanced: bool = False,
-        num_classes: int | None = None,
     ):
         super().__init__()
         self.images = images
@@ -66,10 +61,6 @@ class Batches(keras.utils.PyDataset):
         self.batch_size = batch_size
         self.seed = seed
         self.augment = augment or Augmentation()
-        self._partners = None
-        if self.augment.pairs:
-            classes = num_classes or int(labels.max()) + 1
-            self._partners = Partners(images, labels, classes)
         self.shards = shards
         self.process = process
         self._members = np.arange(len(labels))
@@ -98,11 +89,7 @@ class Batches(keras.utils.PyDataset):
         end = min(start + self.batch_size, self._num_images)
         rows = self._order[start:end]
         draw = np.random.default_rng([self.seed or 0, self._epoch, index])
-        if self._partners is not None:
-            chosen = self._partners.choose(rows, self.augment.shift, draw)
-            pixels, labels = self._partners.merged(*chosen)
-        else:
-            pixels, labels = self.images.pixels[rows], self.labels[rows]
+        pixels, labels = self.images.pixels[rows], self.labels[rows]
         moved = Images(self.augment.move(pixels, draw))
         images = self.augment.colour(moved[:], draw)
         number, count = self.process
@@ -123,13 +110,14 @@ def training_batches(
     config: Config,
     shards: int = 1,
     process: tuple[int, int] = (0, 1),
-    make: Any = Batches,
+    augment: Augmentation | None = None,
 ) -> Batches:
     """Returns batches of the inputs and targets that a model has.
 
+    Images are changed at random as the settings say, or as `augment` does.
+
     Raises:
-        UserError: If the size of a batch does not fit the devices, or the
-            labels do not fit the model.
+        UserError: If the size of a batch does not fit the devices.
     """
     if config.batch_size % shards:
         raise UserError(
@@ -137,11 +125,6 @@ def training_batches(
             f"{config.batch_size}."
         )
     inputs = [tensor.name for tensor in model.inputs]
-    if config.pairs and len(inputs) > 1:
-        raise UserError(
-            "a decoder, or a routing that learns from labels, needs one class "
-            f"for each image; those of {data.name} show two."
-        )
 
     def arrange(images: Floats, labels: Array) -> tuple[Any, Any]:
         x: Any = images
@@ -154,16 +137,15 @@ def training_batches(
                 y["reconstruction"] = images
         return x, y
 
-    return make(
+    return Batches(
         *data.train,
         config.batch_size,
         seed=config.seed,
-        augment=augmentation(config),
+        augment=augment or augmentation(config),
         shards=shards,
         process=process,
         arrange=arrange,
         balanced=config.balanced,
-        num_classes=data.num_classes,
     )
 
 

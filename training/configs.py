@@ -39,6 +39,8 @@ GONE = {
     "fine_tune_epochs": 0,
     "pruning_units": ["filters", "types"],
     "pruning_criterion": "magnitude",
+    "pairs": False,
+    "mode": "midtread",
 }
 # A training image is zoomed by so much at most.
 _SMALLEST, _LARGEST = 0.1, 10.0
@@ -186,8 +188,6 @@ class DataSettings:
     brightness_delta: float = 0.0
     # Lowest and highest factor of the distance from its mean.
     contrast: tuple[float, ...] = ()
-    # Merge each training image with one of another class.
-    pairs: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -288,9 +288,6 @@ class RemSettings:
         read=_levels,
         metavar="N",
     )
-    # Rounding of the couplings, "midtread" or "midrise", see
-    # `tfcaps.rem.quantize`.
-    mode: str = "midtread"
     rem_epochs: int | None = setting(
         None, "passes of REM over the images (default: as --epochs)", _FROM_1
     )
@@ -390,7 +387,7 @@ GROUPS: dict[str, type] = {
     "routing entropy minimisation": RemSettings,
 }
 # The rest of `RemSettings` makes no difference without REM.
-_ALSO_WITHOUT_REM = ("rem", "baseline", "levels", "mode")
+_ALSO_WITHOUT_REM = ("rem", "baseline", "levels")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ import json
 import keras
 import numpy as np
 
-from cli import UserError
 from tfcaps import rem
 from training import features, networks, objectives, train
 from training.batches import Batches, training_batches
@@ -36,17 +35,12 @@ def accuracy(
     if path.exists():
         return json.loads(path.read_text("utf-8"))["accuracy"]
     config = folder.config
-    if config.pairs:
-        raise UserError(
-            "--dense-head needs one class for each image; those of "
-            f"{data.name} show two."
-        )
     print(f"\nDense head on {data.name}, to compare with", flush=True)
     keras.utils.set_random_seed(config.seed)
     model = build(networks.build_for(data, config, decoder=False))
     kept = {} if kept is None else kept
-    head, seen, make = features.cache_features(model, data, config, kept)
-    batches = training_batches(head, seen, config, make=make)
+    head, seen, augment = features.cache_features(model, data, config, kept)
+    batches = training_batches(head, seen, config, augment=augment)
     head.compile(
         keras.optimizers.Adam(
             objectives.learning_rate(config, batches.num_batches)

@@ -4,13 +4,12 @@ python training/explain.py --run runs/digits-rem three.png
 python training/explain.py --run runs/photos new-photos/
 
 Writes into `explained/` of the run folder `index.html`, a page that holds
-everything it shows; `predictions.csv`; and the drawings, beside each its data
-as JSON: `parse_trees.png`, `tree_fields.png` with the parts of the picture that
-a tree's children see, and, if the children of the class capsules have
-positions, `saliency.png` and `named_tree.png`: which parts the network found,
-where it looks for them, and what it says without them. More than 12 pictures
-fill several: `tree_fields-1.png`, ...; of the first 12 each has its own
-`named_tree-1.png`, ...
+everything it shows; `predictions.csv`; and drawings of at most 12 pictures,
+wrong ones first, beside each its data as JSON: `tree_fields.png` with the parts
+of the picture that a tree's children see, and, if the children of the class
+capsules have positions, for each picture `named_tree.png`, `named_tree-1.png`,
+...: which parts the network found, where it looks for them, and what it says
+without them.
 
 A file `names.json` in the run folder gives types of capsules their names,
 {"0": "wheel", "3": "window"}; without, they are called like the kind of part on
@@ -25,7 +24,7 @@ from typing import Any
 
 def make_parser() -> Any:
     """Returns the parser of the command."""
-    from cli import Parser, at_least_one
+    from cli import Parser
 
     parser = Parser(
         prog="training/explain.py", description=__doc__.splitlines()[0]
@@ -47,21 +46,9 @@ def make_parser() -> Any:
         help="where the answers go (default: explained/ in the run folder)",
     )
     add(
-        "--invert",
-        action="store_true",
-        help="swap dark and bright, for dark digits on a white page",
-    )
-    add(
         "--skip-broken",
         action="store_true",
         help="leave out pictures that cannot be read, and list them",
-    )
-    add(
-        "--draw",
-        type=at_least_one,
-        default=120,
-        metavar="N",
-        help="draw at most so many, wrong ones first (default: %(default)s)",
     )
     return parser
 

@@ -4,8 +4,7 @@ import argparse
 import collections
 import csv
 import dataclasses
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import keras
@@ -15,25 +14,16 @@ import tfcaps  # noqa: F401 (registers the layers)
 from cli import UserError
 from tfcaps import rem, viz
 from tfcaps.files import write_atomically
-from tfcaps.graphs import last_routed_layer
-from tfcaps.rem.parse.in_tree import codes_in_tree
 from training import images as pixels
 from training.batches import Batches
-from training.figures import (
-    TEXTS,
-    draw_named_trees,
-    explained,
-    names_by_hand,
-)
+from training.figures import TEXTS, draw_named_trees, names_by_hand
 from training.folder import RunFolder
 from training.image_data import Array, Images
 
-# Panels in a figure; more would be too small to read.
+# Pictures that are drawn; more would be too small to read.
 PANELS = 12
 # Pictures that are named in a sentence.
 _NAMED = 10
-# Characters in a line of a title.
-_WIDE = 24
 _MODES = {1: "L", 3: "RGB"}
 
 Sentences = list[tuple[str, bool]]  # each with whether it is a warning
@@ -57,13 +47,11 @@ class Answer:
         picture: The picture.
         classes: The names of the longest class and of the second longest.
         lengths: Their lengths.
-        same: How many test images share its tree, in words.
     """
 
     picture: Picture
     classes: tuple[str, str]
     lengths: tuple[float, float]
-    same: str
 
     @property
     def is_wrong(self) -> bool:
@@ -86,29 +74,25 @@ def explain(options: argparse.Namespace) -> None:
     model = rem.encoder(folder.load_model(folder.config.model_names[-1]))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
     pictures, images, sentences = read(
-        pictures, shape, invert=options.invert, skip_broken=options.skip_broken
+        pictures, shape, skip_broken=options.skip_broken
     )
     answers = ask(folder, model, pictures, images)
     few = len(answers) <= PANELS
     for a in answers if few else ():
-        named, length = a.classes[0], a.lengths[0]
-        print(f"{a.picture.path}: {named} (length {length:.2f}); {a.same}")
+        print(f"{a.picture.path}: {a.classes[0]} (length {a.lengths[0]:.2f})")
     sentences = [*_right_and_wrong(answers), *sentences]
+    if not few:
+        told = f"{PANELS} of the {len(answers):,} pictures are drawn"
+        sentences.append((f"{told}, wrong ones first.", False))
     for sentence, _ in sentences:
         print(sentence)
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
     # In their order, wrong ones if not all.
     places = sorted(range(len(answers)), key=lambda k: not answers[k].is_wrong)
-    places = sorted(places[: options.draw])
-    if len(places) < len(answers):
-        told = (
-            f"{len(places):,} of the {len(answers):,} pictures are drawn, "
-            "wrong ones first; --draw changes how many."
-        )
-        sentences.append((told, False))
+    places = sorted(places[:PANELS])
     drawn = [answers[k] for k in places]
-    figures = _draw(folder, model, images.take(np.array(places)), drawn, out)
+    figures = _draw(folder, model, images[np.array(places)], drawn, out)
     written = _write(out, folder, answers, figures, sentences)
     for file in [*(path for path, *_ in figures if few), *written]:
         print(file)
@@ -159,7 +143,6 @@ def read(
     pictures: Sequence[Picture],
     shape: tuple[int, int, int],
     *,
-    invert: bool = False,
     skip_broken: bool = False,
 ) -> tuple[list[Picture], Images, Sentences]:
     """Reads pictures as a network takes them, and prints what was changed.
@@ -175,9 +158,7 @@ def read(
         )
     readable: list[Picture] = []
     images = np.empty((len(pictures), *shape), np.uint8)
-    resized, dark, left_out = [], [], []
-    border = np.ones(shape, bool)
-    border[1:-1, 1:-1] = False
+    resized, left_out = [], []
     for picture in pictures:
         path = picture.path
         try:
@@ -196,26 +177,17 @@ def read(
                 "pixels, width by height"
             )
         image = image.reshape(1, height, width, channels)
-        image = pixels.resize(image, (rows, columns))[0]
-        image = 255 - image if invert else image
-        if channels == 1 and image[border].mean() > max(127, image.mean()):
-            flag = "without --invert" if invert else "--invert"
-            dark.append(
-                f"{path} is dark on a bright ground now; if the network was "
-                f"trained on bright on dark, try {flag}"
-            )
-        images[len(readable)] = image
+        images[len(readable)] = pixels.resize(image, (rows, columns))[0]
         readable.append(picture)
     if not readable:
         raise UserError(
             f"none of the {len(pictures):,} pictures can be read; the first: "
             f"{left_out[0]}"
         )
-    for notes in (resized, dark):
-        if len(readable) > PANELS and len(notes) > 1:
-            notes = [f"{notes[0]} (and {len(notes) - 1:,} more)"]
-        for note in notes:
-            print(note)
+    if len(readable) > PANELS and len(resized) > 1:
+        resized = [f"{resized[0]} (and {len(resized) - 1:,} more)"]
+    for note in resized:
+        print(note)
     sentences = [(f"left out: {text}", True) for text in left_out]
     return readable, Images(images[: len(readable)]), sentences
 
@@ -229,56 +201,23 @@ def ask(
     pictures: Sequence[Picture],
     images: Images,
 ) -> list[Answer]:
-    """Returns the answers to pictures, and how many test images agree."""
-    config, names = folder.config, folder.class_names()
-    threshold = last_routed_layer(model).routing.tree_threshold(len(names))
-
-    def inside(codes: Array) -> Array:
-        found: Array = keras.ops.convert_to_numpy(
-            codes_in_tree(
-                codes, threshold, config.class_levels, mode=config.mode
-            )
-        )
-        return found
-
-    def same(known: rem.CouplingDictionary, j: int, key: Array) -> list[str]:
-        """Counts the samples of a class, those with a key's lines, and its own.
-
-        A line of the drawings means that a child is in the tree.
-        """
-        keys, counts = known.keys(j), np.asarray(known.counts(j), int)
-        lines = np.all(inside(keys) == inside(key), axis=-1)
-        equal = np.all(keys == key, axis=-1)
-        total = known.num_samples[j], counts[lines].sum(), counts[equal].sum()
-        return [f"{int(count):,}" for count in total]
-
+    """Returns the answers to pictures, of rounded couplings."""
+    names = folder.class_names()
     trees = rem.trees(
         model,
         Batches(images, np.zeros(len(images), int), batch_size=256),
-        config.levels,
-        mode=config.mode,
+        folder.config.levels,
         couplings=False,
     )
-    of_children, of_types = folder.dictionary(), folder.type_dictionary()
     order = np.argsort(-trees.lengths, axis=-1, kind="stable")[:, :2]
-    answers = []
-    for k, (picture, best) in enumerate(zip(pictures, order, strict=True)):
-        j = int(best[0])
-        total, lines, equal = same(of_children, j, trees.codes[k])
-        told = (
-            f"of {total} test images of this class {lines} have lines to the "
-            f"same children, {equal} the very same tree"
+    return [
+        Answer(
+            picture,
+            (names[best[0]], names[best[1]]),
+            tuple(trees.lengths[k, best].tolist()),
         )
-        if of_types is not None:
-            _, lines, equal = same(of_types, j, trees.type_codes[k])
-            told += (
-                f"; wherever they are, {lines} have lines to the same types of "
-                f"children, {equal} the very same tree of types"
-            )
-        lengths = trees.lengths[k, best].tolist()
-        classes = (names[j], names[best[1]])
-        answers.append(Answer(picture, classes, tuple(lengths), told))
-    return answers
+        for k, (picture, best) in enumerate(zip(pictures, order, strict=True))
+    ]
 
 
 def _right_and_wrong(answers: Sequence[Answer]) -> Sentences:
@@ -306,78 +245,38 @@ def _right_and_wrong(answers: Sequence[Answer]) -> Sentences:
 def _draw(
     folder: RunFolder,
     model: keras.Model,
-    images: Images,
+    images: Array,
     answers: Sequence[Answer],
     out: Path,
 ) -> Figures:
-    """Draws some at a time, each picture of the first page by itself too."""
+    """Draws each picture, if children have places, and all together."""
+    names = folder.class_names()
+    known = {name: j for j, name in enumerate(names)}
+    labels = [known.get(a.picture.truth or "") for a in answers]
+    drawings = draw_named_trees(folder, model, images, names, labels)
     files: Figures = []
-    numbers: collections.Counter[str] = collections.Counter()
-    starts = range(0, len(answers), PANELS)
-    for start in starts:
-        if len(starts) > 1:
-            page = f"{start // PANELS + 1} of {len(starts)}"
-            print(f"drawing {page} pages", flush=True)
-        part = slice(start, start + PANELS)
-        for name, drawing in _drawings(
-            folder, model, images[part], answers[part], each=not start
-        ):
-            word, count = "page", len(starts)
-            if name == "named_tree":
-                word, count = "picture", len(answers)
-            numbers[name] += 1
-            several = count > 1
-            suffix = f"-{numbers[name]}" if several else ""
-            texts = {**TEXTS[name], **TEXTS["explain"][name]}
-            heading = texts["heading"]
-            if several:
-                heading += f", {word} {numbers[name]}"
-            path = drawing.save(out / f"{name}{suffix}")
-            files.append((path, heading, texts["caption"].strip()))
-    return files
-
-
-def _drawings(
-    folder: RunFolder,
-    model: keras.Model,
-    images: Array,
-    answers: Sequence[Answer],
-    *,
-    each: bool,
-) -> Iterator[tuple[str, viz.Drawing]]:
-    """Yields the drawings of a page by name, if wanted first each picture's."""
-    config, names = folder.config, folder.class_names()
-    if each:
-        known = {name: j for j, name in enumerate(names)}
-        labels = [known.get(a.picture.truth or "") for a in answers]
-        for drawing in draw_named_trees(folder, model, images, names, labels):
-            yield "named_tree", drawing
-    trees = rem.trees(model, images, config.levels, mode=config.mode)
-    titles = [
-        f"{a.picture.name}: {a.classes[0]} {a.lengths[0]:.2f}"
-        f"{f' ({a.mark})' if a.is_wrong else ''}, "
-        f"{a.classes[1]} {a.lengths[1]:.2f}"
-        for a in answers
-    ]
+    for number, drawing in enumerate(drawings, 1):
+        several = len(drawings) > 1
+        path = drawing.save(out / f"named_tree{f'-{number}' * several}")
+        heading = TEXTS["explain"]["named_tree"]["heading"]
+        heading += f", picture {number}" * several
+        files.append((path, heading, TEXTS["named_tree"]["caption"].strip()))
     drawing = viz.tree_fields(
         images,
-        trees,
+        rem.trees(model, images, folder.config.levels),
         rem.receptive_fields(model),
-        titles=titles,
+        titles=[
+            f"{a.picture.name}: {a.classes[0]} {a.lengths[0]:.2f}"
+            f"{f' ({a.mark})' if a.is_wrong else ''}, "
+            f"{a.classes[1]} {a.lengths[1]:.2f}"
+            for a in answers
+        ],
         class_names=names,
     )
-    yield "tree_fields", drawing
-    by_title = {
-        textwrap.fill(f"{a.picture.name}: {a.classes[0]}", _WIDE): trees[
-            k : k + 1
-        ].parse_tree()
-        for k, a in enumerate(answers)
-    }
-    drawing = viz.parse_tree(by_title, images=images, class_names=names)
-    yield "parse_trees", drawing
-    if trees.has_places:
-        maps = {config.model: explained(model, trees)}
-        yield "saliency", viz.saliency(images, maps, class_names=names)
+    texts = TEXTS["explain"]["tree_fields"]
+    path = drawing.save(out / "tree_fields")
+    files.append((path, texts["heading"], texts["caption"].strip()))
+    return files
 
 
 def _write(
@@ -390,7 +289,7 @@ def _write(
     """Writes `predictions.csv`, and a page that holds everything it shows."""
     with_truth = any(a.picture.truth for a in answers)
     shown = [["picture", "recognised as", "length", "runner-up", "its length"]]
-    shown[0] += ["right"] * with_truth + ["test images with such a tree"]
+    shown[0] += ["right"] * with_truth
     kept = [["file", "class", "length", "runner_up", "runner_up_length"]]
     kept[0] += ["true_class"] * with_truth
     for a in answers:
@@ -398,7 +297,7 @@ def _write(
         (first, second), lengths = a.classes, a.lengths
         one, two = (f"{length:.2f}" for length in lengths)
         marks = [a.mark] * with_truth
-        shown.append([a.picture.name, first, one, second, two, *marks, a.same])
+        shown.append([a.picture.name, first, one, second, two, *marks])
         one, two = (f"{length:.4f}" for length in lengths)
         kept.append([path, first, one, second, two, *[truth] * with_truth])
     table, page = out / "predictions.csv", out / "index.html"

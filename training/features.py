@@ -1,15 +1,11 @@
 """The feature maps of a frozen backbone, computed once for a whole run.
 
-While the backbone does not change, only what stands on it is trained, on maps
-that lie in temporary files: those of some copies of each training image, each
-changed at random as it would be in an epoch of its own, and those of the
-validation and test images. All models of a run share them.
+While neither the backbone nor the images change, only what stands on it is
+trained, on maps that lie in temporary files. All models of a run share them.
 """
 
 import tempfile
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -19,14 +15,12 @@ from tfcaps import graphs
 from tfcaps.models.backbone import FrozenModel
 from training import devices
 from training.augmentation import Augmentation
-from training.batches import Batches, augmentation
+from training.batches import augmentation
 from training.configs import Config
 from training.datasets import Data
-from training.image_data import Array, Floats, Images, Split
+from training.image_data import Array, Floats, Split
 from training.progress import progress
 
-# Copies of each training image that are changed at random, at most.
-COPIES = 4
 _DTYPE = np.float16
 BYTES = 2
 
@@ -37,33 +31,12 @@ class CachedFeatures(NamedTuple):
     Attributes:
         head: The part of the model behind the backbone.
         data: The data set with feature maps in place of images.
-        batches: Makes the training batches, as `Batches` does.
+        augment: What may happen to what the head takes.
     """
 
     head: keras.Model
     data: Data
-    batches: Callable[..., Batches]
-
-
-class FeatureBatches(Batches):
-    """Batches of feature maps, in each epoch those of the next copy.
-
-    Args:
-        copies: Maps `[n, h, w, c]` of the images, float16, for each copy.
-        images: Ignored, as is `augment`: the copies have been changed.
-        *args: As of `Batches`.
-        **kwargs: As of `Batches`.
-    """
-
-    def __init__(
-        self, copies: list[Images], images: Images, *args: Any, **kwargs: Any
-    ):
-        self.copies = copies
-        super().__init__(images, *args, **{**kwargs, "augment": None})
-
-    def start_epoch(self, epoch: int) -> None:
-        self.images = self.copies[epoch % len(self.copies)]
-        super().start_epoch(epoch)
+    augment: Augmentation
 
 
 def backbone_of(model: keras.Model) -> FrozenModel | None:
@@ -78,8 +51,8 @@ def obstacle(model: keras.Model, config: Config) -> str | None:
         return "a decoder that is trained with the capsules needs images"
     if len(model.inputs) > 1:
         return "the routing learns from labels"
-    if config.pairs:
-        return "images are merged in each epoch anew"
+    if augmentation(config) != Augmentation():
+        return "training images are changed at random"
     if devices.num_processes() > 1:
         return "several processes train"
     return None
@@ -111,72 +84,48 @@ def cache_features(
     if layer is None or why is not None:
         if layer is not None and kept is not None and devices.process() == 0:
             print(f"The backbone runs in each step, because {why}.")
-        return CachedFeatures(model, data, Batches)
+        return CachedFeatures(model, data, augmentation(config))
     front, head = graphs.split(model, layer)
-    sources = images_of(data, config)
+    parts = {"train": data.train, "validation": data.validation}
+    parts["test"] = data.test
     if kept is None:
         zero, shape = np.zeros((), _DTYPE), front.output_shape[1:]
         kept = {
-            name: np.broadcast_to(zero, (len(batches.labels), *shape))
-            for name, batches in sources.items()
+            name: np.broadcast_to(zero, (len(split.labels), *shape))
+            for name, split in parts.items()
         }
     elif not kept:
-        kept.update(_computed(front, sources))
+        kept.update(_computed(front, parts, config.batch_size))
     # The maps stay on disk as float16; taken, they are float32 as images are.
-    maps = {name: Images(array) for name, array in kept.items()}
-    copies = [maps[name] for name in maps if name.startswith("train")]
-    seen = Data(
-        data.name,
-        Split(copies[0], data.train.labels),
-        Split(maps["validation"], data.validation.labels),
-        Split(maps["test"], data.test.labels),
-        data.class_names,
+    train, validation, test = (
+        parts[name].with_pixels(kept[name])
+        for name in ("train", "validation", "test")
     )
-    return CachedFeatures(head, seen, partial(FeatureBatches, copies))
-
-
-def images_of(data: Data, config: Config) -> dict[str, Batches]:
-    """Returns the images whose maps are kept, with their numbers as labels.
-
-    Training images are changed as a training would do it in this epoch.
-    """
-
-    def numbered(split: Split, **settings: Any) -> Batches:
-        numbers = np.arange(len(split.labels))
-        return Batches(split.images, numbers, config.batch_size, **settings)
-
-    augment = augmentation(config)
-    changes = augment != Augmentation()
-    sources = {}
-    for copy in range(min(COPIES, config.epochs) if changes else 1):
-        batches = numbered(data.train, seed=config.seed, augment=augment)
-        batches.start_epoch(copy)
-        sources[f"train-{copy}"] = batches
-    sources["validation"] = numbered(data.validation)
-    sources["test"] = numbered(data.test)
-    return sources
+    features = Data(data.name, train, validation, test, data.class_names)
+    return CachedFeatures(head, features, Augmentation())
 
 
 def _computed(
-    front: keras.Model, sources: dict[str, Batches]
+    front: keras.Model, parts: dict[str, Split], batch_size: int
 ) -> dict[str, Array]:
     """Returns the maps, which lie on disk as long as something uses them."""
-    total = sum(len(batches.labels) for batches in sources.values())
+    total = sum(len(split.labels) for split in parts.values())
     print(f"the backbone's features of {total:,} images", flush=True)
     bar = keras.utils.Progbar(total, verbose=progress() % 2)
     model, maps = devices.Local(front).model, {}
     try:
-        for name, batches in sources.items():
-            shape = (len(batches.labels), *front.output_shape[1:])
+        for name, (images, labels) in parts.items():
+            shape = (len(labels), *front.output_shape[1:])
             maps[name] = np.zeros(shape, _DTYPE)
             if not shape[0]:
                 continue
             with tempfile.TemporaryFile() as file:
                 maps[name] = np.memmap(file, _DTYPE, "w+", shape=shape)
-            for k in range(batches.num_batches):
-                images, places = batches[k]
-                maps[name][places] = maps_of(model, images, batches.batch_size)
-                bar.add(len(places))
+            for start in range(0, len(labels), batch_size):
+                rows = slice(start, start + batch_size)
+                found = maps_of(model, images[rows], batch_size)
+                maps[name][rows] = found
+                bar.add(len(found))
     except OSError as error:
         raise UserError(
             f"the features cannot be kept in {tempfile.gettempdir()}: {error}. "

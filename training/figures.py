@@ -25,8 +25,8 @@ from training.tables import TITLES
 TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 # Test images that are shown decoded.
 _DECODED = 8
-# Most classes of which an image is shown, and those in the dictionary.
-_CLASSES, _ROWS = 10, 20
+# Most classes of which an image is shown.
+_CLASSES = 10
 # Most test images for means over them, and those that are looked at one by one.
 _AVERAGED, _DRAWN = 500, 2000
 # Images that are shown of those that are right, and of those that are wrong.
@@ -76,7 +76,7 @@ def of_dictionaries(
         {**row, "model": TITLES[row["model"]]} for row in folder.read_metrics()
     ]
     names: Any = {"class_names": data.class_names}
-    levels: Any = {"levels": config.class_levels, "mode": config.mode, **names}
+    levels: Any = {"levels": config.class_levels, **names}
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"
@@ -85,13 +85,6 @@ def of_dictionaries(
     found.add("tradeoff_epoch", viz.tradeoff(rows, "epoch"))
     if pruned := [row for row in rows if row["model"] == TITLES["rem"]]:
         found.add("tradeoff_sparsity", viz.tradeoff(pruned, "sparsity"))
-    path = folder.path / "levels.json"
-    if path.exists():
-        search = json.loads(path.read_text("utf-8"))
-        model = TITLES[search["model"]]
-        of_levels = [{**row, "model": model} for row in search["rows"]]
-        drawing = viz.tradeoff(of_levels, "levels", chosen=search["levels"])
-        found.add("tradeoff_levels", drawing, levels=config.class_levels)
     found.add("keys_per_class", viz.keys_per_class(trees, **names))
     found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
     for name in config.model_names:
@@ -122,15 +115,13 @@ def of_models(
     models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> Figures:
     """Returns the figures for which models look at test images."""
-    images, labels = data.test
-    classes, names = one_class(labels), data.class_names
+    images, classes = data.test
+    names = data.class_names
     _, first = np.unique(classes, return_index=True)
     first = first[:_CLASSES]
-    rows = np.union1d(first, np.arange(min(_AVERAGED, len(labels))))
+    rows = np.union1d(first, np.arange(min(_AVERAGED, len(classes))))
     each = {
-        TITLES[name]: rem.trees(
-            model, images[rows], config.levels, mode=config.mode
-        )
+        TITLES[name]: rem.trees(model, images[rows], config.levels)
         for name, model in models.items()
     }
     title, trees = list(each.items())[-1]
@@ -188,18 +179,17 @@ def right_and_wrong(
         model,
         Batches(images, labels, batch_size=256),
         config.levels,
-        mode=config.mode,
         couplings=False,
     )
     lengths, names = trees.lengths, data.class_names
-    right = is_right(lengths, labels)
-    rows = choose(right, one_class(labels), lengths.max(axis=-1))
+    right = trees.predicted == labels
+    rows = choose(right, labels, lengths.max(axis=-1))
     fields = rem.receptive_fields(model)
     drawing = viz.tree_fields(
         images[rows],
         trees[rows],
         fields,
-        labels=one_class(labels)[rows],
+        labels=labels[rows],
         titles=[
             f"{'right' if right[k] else 'WRONG'}: " + longest(lengths[k], names)
             for k in rows
@@ -215,16 +205,6 @@ def right_and_wrong(
         told += TEXTS["tree_fields"][kind]
     found = Figures()
     found.add("tree_fields", drawing, told=told, model=TITLES[name])
-    drawing = viz.dictionary_images(
-        images.pixels,
-        trees.codes,
-        trees.predicted,
-        data.num_classes,
-        classes=np.unique(trees.predicted)[:_ROWS].tolist(),
-        class_names=names,
-    )
-    about: Any = {"images": len(images), "model": TITLES[name]}
-    found.add("dictionary_images", drawing, **about)
     return found
 
 
@@ -273,19 +253,6 @@ def drawn(data: Data, most: int) -> Split:
     count = len(data.test.labels)
     chosen = np.random.default_rng(0).permutation(count)[:most]
     return data.test.take(np.sort(chosen))
-
-
-def one_class(labels: Array) -> Array:
-    """Returns one class for each image; of two the lower one."""
-    return np.argmax(labels, axis=-1) if labels.ndim == 2 else labels
-
-
-def is_right(lengths: Array, labels: Array) -> Array:
-    """Tells whether the longest class is that of the image, or one of them."""
-    named = np.argmax(lengths, axis=-1)
-    if labels.ndim == 2:
-        return labels[np.arange(len(named)), named].astype(bool)
-    return named == labels
 
 
 def _told(right: Array) -> str:
@@ -344,7 +311,7 @@ def named_trees(
         return found
     folder.save_parts(rem.part_pictures(images, trees))
     rows = _telling(trees, labels)
-    known = one_class(labels)[rows].tolist()
+    known = labels[rows].tolist()
     drawings = draw_named_trees(
         folder, model, images[rows], data.class_names, known
     )
@@ -391,7 +358,7 @@ def _telling(trees: rem.Trees, labels: Array) -> Array:
     Those come first that are right, have a tree, and have something active
     outside of it.
     """
-    right = is_right(trees.lengths, labels)
+    right = trees.predicted == labels
     active = trees.activations
     least = _ACTIVE * active.max(axis=1, keepdims=True)
     outside = np.any(~trees.in_tree & (active > least), axis=1)

@@ -165,16 +165,6 @@ class RunFolder:
         with self._reading("data.json") as path:
             return list(json.loads(path.read_text("utf-8"))["classes"])
 
-    def dictionary(self) -> CouplingDictionary:
-        """Returns the parse trees of the last model on the test images."""
-        with self._reading("dictionary.npz") as path:
-            return CouplingDictionary.load(path)
-
-    def type_dictionary(self) -> CouplingDictionary | None:
-        """Returns its trees of types, if there are any."""
-        with self._reading("dictionary_types.npz") as path:
-            return CouplingDictionary.load(path) if path.exists() else None
-
     def save_parts(self, pictures: NDArray[Any]) -> None:
         """Writes `parts.npz`: what the last model's types look like."""
         with write_atomically(self.path / "parts.npz") as file:

@@ -67,8 +67,7 @@ class Split(NamedTuple):
 
     Attributes:
         images: The images.
-        labels: Class indices `[n]`, integers; for images of two objects two-hot
-            `[n, classes]`, float32.
+        labels: Class indices `[n]`, integers.
     """
 
     images: Images

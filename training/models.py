@@ -177,11 +177,6 @@ MODELS: dict[str, Network] = {
         {"variant": "smallnorb", "name": "efficient_capsnet_smallnorb"},
         decoder={"network": "upsampling"},
     ),
-    "efficient_capsnet_multimnist": Network(
-        "tfcaps.models:efficient_capsnet",
-        "its variant for MultiMNIST, from 29x29",
-        {"variant": "multimnist", "name": "efficient_capsnet_multimnist"},
-    ),
     "efficient_conv_capsnet": Network(
         "tfcaps.models:efficient_conv_capsnet",
         "dynamic routing of convolutional capsules, for photos",

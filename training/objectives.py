@@ -15,7 +15,6 @@ from training import models, presets
 from training.batches import Batches, repeated
 from training.configs import Config
 from training.datasets import Data
-from training.pairs import both_found, share_found
 
 # Images from which the templates of parts are taken.
 _TEMPLATE_SAMPLES = 500
@@ -67,14 +66,10 @@ def compile_model(
             targets=config.decay_targets,
         )
     minimised = losses(model, config, network)
-    # The accuracies of Sabour et al. and of Efficient-CapsNet's code.
-    accuracies: list[Any] = (
-        [both_found, share_found] if config.pairs else ["accuracy"]
-    )
-    metrics: Any = accuracies
+    metrics: Any = ["accuracy"]
     if isinstance(minimised, dict):
         told = "evidence" if "evidence" in minimised else "lengths"
-        metrics = {told: accuracies}
+        metrics = {told: metrics}
     model.compile(optimizer, loss=minimised, metrics=metrics)
 
 

@@ -129,14 +129,13 @@ def _features(setup: train.Setup) -> float:
         started = time.perf_counter()
         features.maps_of(front, images, config.batch_size)
     seconds = (time.perf_counter() - started) / config.batch_size
-    copies = len(setup.batches.copies)
-    count = copies * len(setup.data.train.labels)
-    count += len(setup.data.validation.labels) + len(setup.data.test.labels)
+    data = setup.data
+    parts = (data.train, data.validation, data.test)
+    count = sum(len(split.labels) for split in parts)
     size = count * features.BYTES * math.prod(shape) / 2**20
     print(
         f"          features of {count:,} images are computed once and kept, "
-        f"{copies} for each training image, about "
-        f"{_duration(count * seconds)}, {max(size, 0.1):,.1f} MiB in "
+        f"about {_duration(count * seconds)}, {max(size, 0.1):,.1f} MiB in "
         f"{tempfile.gettempdir()} until the end"
     )
     return count * seconds

@@ -84,7 +84,6 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     },
     "affnist": _EXPANDED,
     "affine_mnist": _EXPANDED,
-    "multimnist": {"shift": 4, "pairs": True},
     "tiny_imagenet": _IMAGENET
     | {"resize": 224, "flip": True, "rotation": 20.0},
     "cats_vs_dogs": _LARGE,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from cli import UserError
 from export import run as export_command
@@ -21,7 +20,6 @@ from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.pairs import both_found, share_found
 from training.progress import progress
 from training.tables import TITLES
 
@@ -91,15 +89,11 @@ def measure(
     data: Data,
     models: Mapping[str, keras.Model],
 ) -> tuple[Reports, dict[str, dict[str, Any]]]:
-    """Measures each model on the test images, and on the other test sets.
-
-    Of images of two digits, `pairs` has the accuracies for both, and whether
-    the map of each lies on it.
-    """
+    """Measures each model on the test images, and on the other test sets."""
     reports: Reports = {}
     tests: dict[str, dict[str, Any]] = {name: {} for name in models}
     for name, model in models.items():
-        evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
+        evaluator = rem.Evaluator(model, config.levels)
         for test, split in [("", data.test), *data.others.items()]:
             print(
                 f"\n{TITLES[name]}: parse trees of the {test or 'test'} images",
@@ -115,22 +109,12 @@ def measure(
             for told in (on_parts.trees, on_parts.named):
                 if told is not None:
                     print(f"\n{summary.wrapped(str(told))}", flush=True)
-            if on_parts.maps:
-                tests[name]["maps"] = on_parts.maps
             reports[name] = dataclasses.replace(
                 measured,
                 faithfulness=used,
                 parts=on_parts.trees,
                 named_parts=on_parts.named,
             )
-        if config.pairs:
-            images, labels = data.test
-            lengths = model.predict(images[:], verbose=0)
-            tests[name]["pairs"] = {
-                "both_found": float(np.mean(both_found(labels, lengths))),
-                "share_found": float(np.mean(share_found(labels, lengths))),
-                **parts.maps_of_pairs(model, data),
-            }
     return reports, tests
 
 
@@ -140,16 +124,10 @@ def show(
     measured: Results,
     decoded: keras.Model | None,
 ) -> None:
-    """Searches the levels, exports, and draws the figures of the report."""
+    """Exports, and draws the figures of the report."""
     config = folder.config
     main = config.model_names[-1]
     model = measured.models[main]
-    if len(data.validation.labels):
-        print("\nsearching the fewest levels", flush=True)
-        search = rem.find_levels(
-            model, Batches(*data.validation, batch_size=256), mode=config.mode
-        )
-        folder.write_json("levels.json", {"model": main, **search.to_dict()})
     served = folder.served / model.name / "1"
     if not served.exists():
         print("\nexporting, and checking what is exported", flush=True)

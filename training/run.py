@@ -71,11 +71,9 @@ def make_parser() -> Parser:
         "resume": "go on with the run in --out, with its settings",
         "dry-run": "print what the run would do and how long it may take, and "
         "end",
-        "bare": "train and measure, but draw and export nothing, search no "
-        "levels, and train no decoder on frozen capsules",
+        "bare": "train and measure, but draw and export nothing, and train no "
+        "decoder on frozen capsules",
         "force": "train REM even if the baseline has learnt nothing",
-        "tensorboard": "also write logs to OUT/tensorboard (needs the extra "
-        "tensorboard)",
     }.items():
         add(f"--{flag}", action="store_true", help=about)
     for flag in _LISTS:
@@ -110,8 +108,6 @@ def check(options: argparse.Namespace) -> None:
     extras = {"data": "PIL"}
     if not options.bare:
         extras |= {"tensorflow": "tensorflow", "viz": "matplotlib"}
-    if options.tensorboard:
-        extras |= {"tensorflow": "tensorflow", "tensorboard": "tensorboard"}
     check_installed(**extras)
 
 
@@ -193,7 +189,6 @@ def train_and_measure(
             data,
             folder,
             strategy,
-            tensorboard=options.tensorboard,
             kept=kept,
         )
         if name == "baseline" and config.rem and not options.force:

@@ -78,11 +78,6 @@ SOURCES = {
         "affnist:generate",
         needs_mnist=True,
     ),
-    "multimnist": Source(
-        "two digits of MNIST on top of each other",
-        "multimnist:generate",
-        needs_mnist=True,
-    ),
     "smallnorb": Source(
         "toys seen by two cameras",
         "small_norb:load",

@@ -18,7 +18,7 @@ from training.datasets import Data
 from training.folder import RunFolder
 
 # Flags of a run that are no settings of it.
-_NOT_KEPT = ("bare", "force", "tensorboard")
+_NOT_KEPT = ("bare", "force")
 
 
 def open_folder(options: argparse.Namespace) -> RunFolder:
@@ -111,7 +111,7 @@ def check_fit(data: Data, config: Config) -> None:
         model = networks.build_for(data, config, decoder=joint)
         model = begin_with(model, start)
     try:
-        rem.quantize_couplings(model, config.levels, mode=config.mode)
+        rem.quantize_couplings(model, config.levels)
     except ValueError as error:
         raise UserError(f"--levels does not fit: {error}") from error
     if config.rem and config.pruning == "structured":

@@ -1,13 +1,9 @@
-"""Finished runs: kept in one file, and shown as a table averaged over seeds.
-
-python training/tables.py runs/digits-* results/data_sets
-
-prints a Markdown table of run folders, or of lines of a `runs.jsonl`, which is
-given by its name or that of its folder. Such a file is made, and added to, by
+"""Finished runs: kept in one file, from which tables are made.
 
 python training/tables.py runs/digits-* --to results/mine/runs.jsonl
 
-A line of it is a JSON object: the `name` of the run, its `seed`, and under the
+adds run folders, or lines of another `runs.jsonl`, to such a file. A line of it
+is a JSON object: the `name` of the run, its `seed`, and under the
 name of each JSON file of its run folder what that file holds:
 
     {"name": "digits", "seed": 0, "config": {...}, "environment": {...},
@@ -30,29 +26,11 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, run_command, start_quietly
-from markdown_table import markdown
 
 FILE_NAME = "runs.jsonl"
 # The JSON files of a run folder that are kept, without their suffix.
 PARTS = ("config", "environment", "seconds", "rem")
-# What a run cannot lack, and what each of these must hold.
-_NEEDED = {
-    "config": ("dataset", "seed", "epochs", "decay"),
-    "rem": ("models", "seconds"),
-}
 TITLES = {"baseline": "Baseline", "rem": "REM"}
-# Losses of REM, and the settings that are their weights.
-_LOSSES = {
-    "coupling loss": (
-        "coupling_spread",
-        "coupling_polarization",
-        "coupling_crowding",
-    ),
-    "counterfactual loss": (
-        "counterfactual_necessity",
-        "counterfactual_sufficiency",
-    ),
-}
 NOTHING = "–"
 
 # --------------------------------------------------------------- finished runs
@@ -79,18 +57,6 @@ class FinishedRun:
         """Name and seed, which tell runs apart."""
         return self.name, self.seed
 
-    def check(self) -> None:
-        """Raises `UserError` if settings or numbers are missing."""
-        for part, names in _NEEDED.items():
-            content = self.parts.get(part)
-            if not isinstance(content, dict):
-                raise UserError(f"{self.origin}, {part} must be an object.")
-            if missing := [name for name in names if name not in content]:
-                raise UserError(
-                    f"{self.origin}, {part} is not that of a run: it has no "
-                    f"{missing[0]}."
-                )
-
 
 def read(path: Path) -> list[FinishedRun]:
     """Returns the finished runs that a path leads to.
@@ -101,50 +67,41 @@ def read(path: Path) -> list[FinishedRun]:
     for file in (path, path / FILE_NAME):
         if file.is_file():
             return read_file(file)
-    parts = {}
-    for part in PARTS:
-        file = path / f"{part}.json"
-        if file.exists():
-            parts[part] = _parsed(file.read_bytes(), str(file))
-        elif part in _NEEDED:
+    for part in ("config", "rem"):
+        if not (path / f"{part}.json").is_file():
             raise UserError(
-                f"{path} is no finished run: it has no {file.name}."
+                f"{path} is no finished run: it has no {part}.json."
             )
-    run = FinishedRun(path.name, 0, parts, str(path))
-    run.check()
-    return [dataclasses.replace(run, seed=parts["config"]["seed"])]
+    parts = {
+        part: _parsed(file.read_bytes(), str(file))
+        for part in PARTS
+        if (file := path / f"{part}.json").is_file()
+    }
+    seed = parts["config"]["seed"]
+    return [FinishedRun(path.name, seed, parts, str(path))]
 
 
 def read_file(path: Path) -> list[FinishedRun]:
     """Returns the runs of a `runs.jsonl`, in the order of its lines.
 
     Raises:
-        UserError: If there is no such file, a line is not that of a run, or
-            two have the same name and seed. It says which line.
+        UserError: If there is no such file, or a line is not that of a run. It
+            says which line.
     """
     if not path.is_file():
         raise UserError(f"there is no {path}.")
-    runs: dict[tuple[str, int], FinishedRun] = {}
+    runs = []
     for number, text in enumerate(path.read_bytes().splitlines(), 1):
         where = f"{path}, line {number}"
         content = _parsed(text, where)
-        if not isinstance(content, dict):
-            raise UserError(f"{where} must be an object with name and seed.")
-        name, seed = content.pop("name", None), content.pop("seed", None)
-        if not isinstance(name, str) or type(seed) is not int:
+        try:
+            name, seed = content.pop("name"), content.pop("seed")
+        except (AttributeError, KeyError, TypeError) as error:
             raise UserError(
-                f"{where} must have a name, a string, and a seed, a whole "
-                f"number. Received: name={name!r}, seed={seed!r}."
-            )
-        run = FinishedRun(name, seed, content, where)
-        run.check()
-        if run.key in runs:
-            raise UserError(
-                f"{where}: {name} with seed {seed} is in "
-                f"{runs[run.key].origin} already."
-            )
-        runs[run.key] = run
-    return list(runs.values())
+                f"{where} must be an object with name and seed."
+            ) from error
+        runs.append(FinishedRun(name, seed, content, where))
+    return runs
 
 
 def _parsed(text: bytes, where: str) -> Any:
@@ -161,19 +118,10 @@ def add(path: Path, runs: Iterable[FinishedRun]) -> None:
     Where the data lay is left out. The file appears complete or not at all.
 
     Raises:
-        UserError: If the file that is there is broken, or two of the runs have
-            the same name and seed.
+        UserError: If the file that is there is broken.
     """
     before = read_file(path) if path.exists() else []
-    new: dict[tuple[str, int], FinishedRun] = {}
-    for run in runs:
-        if run.key in new:
-            raise UserError(
-                f"{run.origin} and {new[run.key].origin} are both {run.name} "
-                f"with seed {run.seed}."
-            )
-        new[run.key] = run
-    merged = {run.key: run for run in before} | new
+    merged = {run.key: run for run in (*before, *runs)}
     # Who only reads such files need not wait for TensorFlow.
     from tfcaps.files import write_atomically
 
@@ -193,7 +141,7 @@ def _line(run: FinishedRun) -> str:
     return json.dumps({"name": run.name, "seed": run.seed, **order}) + "\n"
 
 
-# -------------------------------------------------------------------- the table
+# ------------------------------------------------------------ columns of tables
 
 
 class Summary(NamedTuple):
@@ -272,94 +220,6 @@ def look_up(model: Mapping[str, Any], field: str) -> Any:
     return value
 
 
-COLUMNS = (
-    Column("accuracy, %", "accuracy", 2, 100),
-    Column("quantised, %", "accuracy_quantized", 2, 100),
-    Column("entropy, bits", "entropy_bits", 2),
-    Column("ceiling", "ceiling_bits", 2),
-    Column("keys", "median_keys", 0),
-    Column("entropy of types, bits", "type_entropy_bits", 2, optional=True),
-    Column("off uniform, %", "nonuniform_share", 1, 100),
-    Column("T-score", "t_score", 3),
-    Column("necessity, %", "necessity.zero", 1, 100, optional=True),
-    Column("random, %", "necessity_random.zero", 1, 100, optional=True),
-    Column("necessity (mean), %", "necessity.mean", 1, 100, optional=True),
-    Column("random (mean), %", "necessity_random.mean", 1, 100, optional=True),
-    Column("sufficiency, %", "sufficiency.zero", 1, 100, optional=True),
-    Column("tree size, %", "size", 1, 100, optional=True),
-    Column("class share", "class_share", 2, optional=True),
-    Column("stability", "stability", 2, optional=True),
-    Column("sparsity, %", "sparsity", 1, 100),
-    Column("parameters", "nonzero_parameters", 0),
-)
-
-
-def table(paths: Iterable[Path]) -> str:
-    """Returns a table with two rows for each setting, baseline and REM.
-
-    Runs that differ in nothing but the seed make one row, mean ± standard
-    deviation over seeds. Seconds are those of a whole run, both trainings,
-    evaluation, figures and export.
-
-    Args:
-        paths: Run folders, and files of runs, or folders with such a file.
-
-    Raises:
-        UserError: If one of them is broken, or no finished run.
-    """
-    groups: dict[str, list[FinishedRun]] = {}
-    for run in (run for path in sorted(paths) for run in read(path)):
-        for model in run.parts["rem"]["models"].values():
-            _check_measures(model, run)
-        # Where the data lay and which seed was used do not make a setting.
-        setting = {**run.parts["config"], "seed": None, "data_dir": None}
-        key = json.dumps(setting, sort_keys=True)
-        groups.setdefault(key, []).append(run)
-    head = ("data set", "model", "decay", *_LOSSES, "seeds", "epochs")
-    rows = [(*head, *(column.title for column in COLUMNS), "seconds")]
-    for runs in groups.values():
-        config = runs[-1].parts["config"]
-        results = [run.parts["rem"] for run in runs]
-        # A run that was resumed does not know its time.
-        known = [r["seconds"] for r in results if r["seconds"] is not None]
-        for name in results[0]["models"]:
-            models = [result["models"][name] for result in results]
-            wanted = [f"{config['decay']:g}"]
-            wanted += [_weights(config, loss) for loss in _LOSSES.values()]
-            rows.append(
-                (
-                    Path(config["dataset"]).stem,
-                    TITLES[name],
-                    *(wanted if name == "rem" else len(wanted) * [NOTHING]),
-                    str(len(results)),
-                    str(config["epochs"]),
-                    *(column.write(models) for column in COLUMNS),
-                    f"{mean(known):.0f}" if known else NOTHING,
-                )
-            )
-    return markdown(rows, left=2)
-
-
-def _check_measures(model: Mapping[str, Any], run: FinishedRun) -> None:
-    try:
-        for column in COLUMNS:
-            if not column.optional:
-                look_up(model, column.field)
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f"{run.origin}, rem has no {error}; it may be of an older version."
-        ) from error
-
-
-def _weights(config: Mapping[str, Any], loss: Sequence[str]) -> str:
-    """Returns those of a loss, which older configs do not have, and a ramp."""
-    weights = [config.get(name, 0.0) for name in loss]
-    if not any(weights):
-        return NOTHING
-    ramp = ["ramp"] if config.get("coupling_ramp") else []
-    return ", ".join([*(f"{w:g}" for w in weights), *ramp])
-
-
 def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(
@@ -375,9 +235,10 @@ def make_parser() -> Parser:
     add(
         "--to",
         type=Path,
+        required=True,
         metavar="FILE",
-        help="add the runs to this runs.jsonl too, in the place of those that "
-        "have the same name and seed",
+        help="the runs.jsonl to which they are added, in the place of those "
+        "that have the same name and seed",
     )
     add(
         "--name",
@@ -387,17 +248,12 @@ def make_parser() -> Parser:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Prints the table, and adds the runs to a file if asked to."""
-    if options.name is not None and options.to is None:
-        raise UserError("--name needs --to.")
-    text = table(options.runs)
-    if options.to is not None:
-        start_quietly()
-        runs = [run for path in options.runs for run in read(path)]
-        if options.name is not None:
-            runs = [dataclasses.replace(r, name=options.name) for r in runs]
-        add(options.to, runs)
-    print(text)
+    """Adds the runs to a file."""
+    runs = [run for path in options.runs for run in read(path)]
+    start_quietly()
+    if options.name is not None:
+        runs = [dataclasses.replace(r, name=options.name) for r in runs]
+    add(options.to, runs)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,6 @@ def train_model(
     folder: RunFolder,
     strategy: Strategy | None,
     *,
-    tensorboard: bool = False,
     kept: dict[str, Array] | None = None,
 ) -> keras.Model | None:
     """Trains a model, or takes it from the folder if that was done before.
@@ -84,7 +83,6 @@ def train_model(
         folder: Settings of the run, and where the model, its back-up and its
             metrics go.
         strategy: What `make_strategy` returned.
-        tensorboard: Write logs for TensorBoard. Defaults to `False`.
         kept: Features that the models of a run share, see
             `features.cache_features`. Defaults to none yet.
 
@@ -122,15 +120,10 @@ def train_model(
             epochs = stops[0].epochs(epochs)
         encoder = rem.encoder(setup.network)
         measure = Measure(name, encoder, setup.data.test, epochs, folder)
-        logs = []
-        if tensorboard and devices.process() == 0:
-            to = str(folder.path / "tensorboard" / name)
-            logs.append(keras.callbacks.TensorBoard(to, write_graph=False))
         callbacks = [
             *stops,  # before the epoch's pruning, as in the paper
             *schedules_of(setup),
             measure,
-            *logs,
             # Only epochs that are measured and finite.
             BackUp(folder.backup_path(backup)),
         ]
@@ -197,7 +190,7 @@ def prepare(
         config,
         shards=devices.num_shards(strategy),
         process=(devices.process(), devices.num_processes()),
-        make=cached.batches,
+        augment=cached.augment,
     )
     objectives.compile_model(
         trained, name, config, batches.num_batches, cached.head

@@ -8,10 +8,9 @@ import pytest
 
 from benchmarks import formulations, gpu, measure, models, run
 from benchmarks.formulations import CANDIDATES, Size
-from benchmarks.measure import ROOT, Row, interleaved, memory_of_step
+from benchmarks.measure import ROOT, Row, interleaved
 from tests.commands import status_of
 from tests.networks import SMALL_NETWORKS
-from tests.nightly import nightly
 from tfcaps.graphs import is_routed
 
 MACHINE = {
@@ -60,24 +59,6 @@ def test_all_candidates_are_timed_and_the_first_calls_left_out(monkeypatch):
     assert interleaved("test", {"a": int}, rounds=9)["a"]["rounds"] == 3
 
 
-@pytest.mark.slow
-def test_peak_memory_is_what_a_step_adds(tmp_path, monkeypatch):
-    (tmp_path / "steps.py").write_text(
-        "def hold(megabytes):\n    return lambda: b'x' * megabytes * 10**6\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    peak, process = memory_of_step("steps:hold", megabytes=300)
-    if not measure._CLEAR.exists():
-        pytest.skip("this system does not tell")
-    assert peak == pytest.approx(300, rel=0.1)
-    assert process == pytest.approx(300, rel=0.1)
-
-
-def test_a_step_that_fails_is_named():
-    with pytest.raises(RuntimeError, match="builtins:no_such_step"):
-        memory_of_step("builtins:no_such_step")
-
-
 @pytest.mark.parametrize("gradient", CANDIDATES)
 def test_formulations_agree_with_tfcaps(gradient):
     expected = formulations.make_step("tfcaps", gradient, SMALL)()
@@ -92,15 +73,6 @@ def test_formulations_agree_with_tfcaps(gradient):
     np.testing.assert_allclose(forward()[0], expected[0], atol=1e-4)
 
 
-def test_the_two_gradients_differ():
-    last, full = (
-        formulations.make_step("tfcaps", gradient, SMALL)()
-        for gradient in CANDIDATES
-    )
-    np.testing.assert_allclose(last[0], full[0], atol=1e-5)
-    assert np.abs(last[1] - full[1]).max() > 0.01 * np.abs(full[1]).max()
-
-
 @pytest.mark.parametrize("name", ["dr_capsnet", "em_capsnet", "deepcaps"])
 def test_the_floor_has_the_layers_before_routing(name):
     network = SMALL_NETWORKS[name]()
@@ -111,15 +83,6 @@ def test_the_floor_has_the_layers_before_routing(name):
     assert before.weights
     assert [id(w) for w in floor.weights[:-2]] == list(map(id, before.weights))
     assert floor.weights[-2].shape == (1, 3)
-
-
-def test_all_weights_of_the_floor_are_trained():
-    floor = models.floor(SMALL_NETWORKS["dr_capsnet"]())
-    models.to_train(floor, "dr_capsnet")
-    weights = floor.get_weights()
-    floor.train_on_batch(np.ones((2, 8, 8, 1), "float32"), np.array([0, 1]))
-    for before, after in zip(weights, floor.get_weights(), strict=True):
-        assert np.any(before != after)
 
 
 def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
@@ -148,18 +111,6 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
         f"- models: {line} 2 rounds, quick.\n"
         f"- gpu: {line} 2 rounds, quick.\n"
     )
-
-
-@nightly
-@pytest.mark.slow
-def test_a_quick_run_writes_both_files(tmp_path, capsys):
-    flags = ("--quick", "--rounds", 1, "--only", "formulations", "gpu")
-    assert command(*flags, "--out", tmp_path) == 0
-    printed = capsys.readouterr().out
-    assert "formulations, gradient last, step: tfcaps" in printed
-    page = (tmp_path / "benchmarks.md").read_text("utf-8")
-    assert len(cells(page, "formulations")) == 5
-    assert len(cells(page, "gpu")) == 2
 
 
 def test_mistakes_are_one_sentence(tmp_path, monkeypatch, capsys):

@@ -53,7 +53,6 @@ def url(networks, tmp_path_factory):
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
-    """A working folder with `digit.png`."""
     monkeypatch.chdir(tmp_path)
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8), np.uint8)
     Image.fromarray(pixels).save("digit.png")
@@ -65,7 +64,6 @@ def run(*arguments):
 
 
 def line(network, names=range(4)):
-    """Returns the line that is printed for `digit.png`."""
     lengths = np.asarray(network(digit().astype("float32") / 255))[0]
     best = np.argsort(-lengths)[:3]
     told = ", ".join(f"{names[k]} {lengths[k]:.3f}" for k in best)
@@ -73,12 +71,10 @@ def line(network, names=range(4)):
 
 
 def digit():
-    """Returns the pixels of `digit.png`."""
     return np.array(Image.open("digit.png"))[None, ..., None]
 
 
 def asked(capsys, model, url, *arguments):
-    """Returns what the command prints of `digit.png`."""
     status = run("--model", model, "--url", url, *arguments, "digit.png")
     printed = capsys.readouterr()
     assert (status, printed.err) == (0, "")

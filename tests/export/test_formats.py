@@ -28,7 +28,6 @@ IN_CI = {
 
 
 def marks(name, form):
-    """Returns the marks of a network in a format."""
     if (name, form) in QUICK:
         return ()
     late = name not in IN_CI[form] and name != "dr_capsnet"
@@ -43,7 +42,6 @@ def needs(form):
 
 @pytest.fixture(scope="module", params=OTHERS)
 def exported(request, tmp_path_factory):
-    """A format, and a pruned model's first version in it."""
     needs(request.param)
     to = tmp_path_factory.mktemp("served") / "small"
     return request.param, export.save(
@@ -164,18 +162,6 @@ def of_signals():
     return ends(signals, keras.layers.Reshape((14, 6))(features))
 
 
-def of_tables():
-    rows = keras.Input((20,))
-    features = keras.layers.Dense(24, activation="relu")(rows)
-    return ends(rows, keras.layers.Reshape((6, 4))(features))
-
-
-def of_volumes():
-    volumes = keras.Input((6, 6, 6, 1))
-    features = keras.layers.Conv3D(4, 3, strides=3)(volumes)
-    return ends(volumes, keras.layers.Reshape((8, 4))(features))
-
-
 def of_one_row():
     signals = keras.Input((64, 1))
     row = keras.layers.Reshape((1, 64, 1))(signals)
@@ -183,9 +169,7 @@ def of_one_row():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "build", [of_signals, of_tables, of_volumes, of_one_row]
-)
+@pytest.mark.parametrize("build", [of_signals, of_one_row])
 def test_networks_for_other_inputs_are_exported(build, tmp_path):
     for form in OTHERS:
         needs(form)

@@ -18,7 +18,6 @@ from tfcaps.export.versions import read_manifest
 
 @pytest.fixture
 def images(tmp_path, rng):
-    """A file with images of three classes."""
     arrays = {
         "x_train": rng.integers(0, 256, (40, 8, 8), dtype=np.uint8),
         "x_test": rng.integers(0, 256, (30, 8, 8), dtype=np.uint8),
@@ -105,7 +104,7 @@ def test_trees_and_accuracy_are_counted(tmp_path, monkeypatch):
         (tmp_path / file).write_bytes(bytes(7))
     pixels = np.zeros((4, *IMAGES), "float32")
     samples = int8.Samples(pixels, pixels, np.array([0, 1, 1, 1]))
-    measured = int8.measure(["onnx"], tmp_path, samples, None, "midtread")
+    measured = int8.measure(["onnx"], tmp_path, samples, None)
     rows = measured["formats"]["onnx"]
     assert rows["float32"]["accuracy"] == 0.75
     assert rows["int8"] == {
@@ -157,17 +156,6 @@ def test_wrong_images_are_one_sentence(images, change, message):
     match = rf"images \[8, 8, 1\] of uint8 or floats, and y_test, .*{message}"
     with pytest.raises(export.ExportError, match=match):
         int8.read_samples(images, IMAGES, "float32")
-
-
-def test_samples_of_signals_are_taken_as_they_are(tmp_path):
-    file = tmp_path / "signals.npz"
-    signals = np.random.default_rng(0).random((9, 64, 1), dtype=np.float32)
-    for given in (signals, signals[..., 0]):
-        np.savez(file, x_train=given, x_test=given, y_test=np.arange(9) % 3)
-        read = int8.read_samples(file, (64, 1), "float32")
-        assert read.images.shape == (9, 64, 1)
-    with pytest.raises(export.ExportError, match=r"images \[20\] of uint8"):
-        int8.read_samples(file, (20,), "float32")
 
 
 def test_the_guide_shows_what_was_measured():

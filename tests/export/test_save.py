@@ -16,7 +16,7 @@ from export import run as command
 from tests.exports import pruned_capsnet, with_dead_units
 from tests.networks import NETWORKS, SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import SUMS
-from tfcaps import export, layers, rem
+from tfcaps import export, rem
 from tfcaps.export import checking
 from tfcaps.export.versions import read_manifest
 from tfcaps.ops import dequantize
@@ -42,12 +42,10 @@ def pruned():
 
 @pytest.fixture(scope="module")
 def exported(pruned, tmp_path_factory):
-    """A pruned model's first version."""
     return export.save(pruned, tmp_path_factory.mktemp("served") / "small")
 
 
 def served(folder, signature, images):
-    """Returns the answers of a SavedModel."""
     loaded = tf.saved_model.load(str(folder))
     outputs = loaded.signatures[signature](images=tf.constant(images))
     return {name: value.numpy() for name, value in outputs.items()}
@@ -124,34 +122,16 @@ def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng):
             assert value.dtype == expected, (signature, name)
 
 
-@pytest.mark.parametrize("mode", ["midtread", "midrise"])
-def test_quantised_couplings_can_be_exported(mode, pruned, tmp_path, rng):
-    folder = export.save(pruned, tmp_path / "m", levels=5, levels_mode=mode)
+def test_quantised_couplings_can_be_exported(pruned, tmp_path, rng):
+    folder = export.save(pruned, tmp_path / "m", levels=5)
     images = rng.random((4, *IMAGES), dtype=np.float32)
     answer = served(folder, "explain", images)
-    levels = dequantize(np.arange(5), 5, mode=mode)
+    levels = dequantize(np.arange(5), 5)
     apart = np.abs(answer["couplings"][..., np.newaxis] - levels)
     assert np.max(np.min(apart, axis=-1)) < 1e-6
-    expected = rem.quantize_couplings(pruned, 5, mode=mode)(images)
+    expected = rem.quantize_couplings(pruned, 5)(images)
     np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
-    about = read_manifest(folder)
-    assert (about["levels"], about["levels_mode"]) == (5, mode)
-
-
-@pytest.mark.slow
-def test_a_sequential_model_can_be_exported(tmp_path, rng):
-    model = keras.Sequential(
-        [
-            keras.Input(IMAGES, name="pictures"),
-            layers.PrimaryCaps(2, 4, kernel_size=5, strides=2),
-            layers.ClassCaps(3, 4),
-        ]
-    )
-    folder = export.save(model, tmp_path / "m")
-    images = rng.random((2, *IMAGES), dtype=np.float32)
-    answer = served(folder, "serving_default", images)
-    poses = np.asarray(model(images))
-    np.testing.assert_allclose(answer["poses"], poses, atol=SUMS)
+    assert read_manifest(folder)["levels"] == 5
 
 
 @pytest.mark.slow
@@ -271,12 +251,11 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path, capsys):
     arguments = ["--run", str(tmp_path / "model.keras")]
     arguments += ["--to", str(tmp_path / "served"), "--model-name", "net"]
     arguments += ["--version", "7", "--images", "uint8", "--levels", "11"]
-    arguments += ["--levels-mode", "midrise", "--no-compact"]
+    arguments += ["--no-compact"]
     assert command.main(arguments) == 0
     folder = tmp_path / "served" / "net" / "7"
     about = read_manifest(folder)
     assert (about["images"], about["levels"]) == ("uint8", 11)
-    assert about["levels_mode"] == "midrise"
     assert about["classes"] is None and about["metrics"] is None
     capsys.readouterr()
     assert check.main([str(folder)]) == 0

@@ -2,29 +2,13 @@
 
 import errno
 import os
-import resource
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.networks import tiny_capsnet
-from tests.nightly import NIGHTLY
 from tfcaps.export.runtimes import ExportError
-from tfcaps.export.versions import (
-    publish,
-    read_manifest,
-    versions,
-    write_manifest,
-)
-
-ROOT = Path(__file__).parents[2]
-# Kills of a whole export: a few here, 50 and more with NIGHTLY=1.
-KILLS = 60 if NIGHTLY else 2
+from tfcaps.export.versions import publish, versions, write_manifest
 
 
 def write(folder):
@@ -130,82 +114,3 @@ def test_what_a_killed_export_left_is_removed(tmp_path):
 
 
 # ------------------------------------------------------- with whole exports
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "model.keras"
-    tiny_capsnet().save(path)
-    return path
-
-
-def start(model, to, **options):
-    """Starts the command that exports the model."""
-    return subprocess.Popen(
-        [sys.executable, ROOT / "export" / "run.py"]
-        + ["--run", str(model), "--to", str(to)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
-
-
-def limited(size):
-    """Returns what lets a process write files of so many bytes at most."""
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-    return limit
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [64, 100_000])
-def test_a_full_disk_leaves_nothing(model, tmp_path, size):
-    # A small limit of file size stands for the full disk.
-    process = start(model, tmp_path / "served", preexec_fn=limited(size))
-    _, error = process.communicate()
-    assert process.returncode == 2, error
-    assert error.startswith("export/run.py: error: ")
-    assert error.count("\n") == 1
-    assert not (tmp_path / "served").exists()
-
-
-def until_staged(process, base):
-    """Waits until an export begins to write; the start-up writes nothing."""
-    before = set(base.glob(".publish-*"))
-    while process.poll() is None:
-        if set(base.glob(".publish-*")) - before:
-            return
-        time.sleep(0.01)
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_moment_shows_no_half_version(model, tmp_path):
-    to = tmp_path / "served"
-    base = to / "dr_capsnet"
-    draw = np.random.default_rng()
-    process = start(model, to)
-    until_staged(process, base)
-    began = time.monotonic()
-    _, error = process.communicate()
-    assert process.returncode == 0, error
-    takes = time.monotonic() - began
-    for _ in range(KILLS):
-        process = start(model, to)
-        until_staged(process, base)
-        time.sleep(draw.uniform(0, takes))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        for version in versions(base):
-            read_manifest(base / str(version))
-    left = list(base.glob(".publish-*"))
-    # The next export is not disturbed, and tidies up.
-    for folder in left:
-        os.utime(folder, (time.time() - 4000,) * 2)
-    process = start(model, to)
-    output, error = process.communicate()
-    assert process.returncode == 0, error
-    assert not list(base.glob(".publish-*"))
-    assert f"exported to {base}" in output

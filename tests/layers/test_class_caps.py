@@ -10,7 +10,7 @@ from tests import reference
 from tests.golden import assert_golden, load
 from tests.gradients import value_and_gradients, with_weights
 from tests.networks import SMALL_NETWORKS, built
-from tests.tolerance import assert_close
+from tests.tolerance import assert_all_close, assert_close
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryMatrixCaps
 from tfcaps.routing import DynamicRouting, EMRouting, ScaledDistanceRouting
 
@@ -81,8 +81,7 @@ def test_class_caps_equals_the_reference(share, matrix, rng):
     votes = reference.votes(children, transformation, share)
     outputs = layer(children, return_activations=True, return_couplings=True)
     expected = reference.route(layer.routing, votes, bias=bias)
-    for output, wanted in zip(outputs, expected, strict=True):
-        assert_close(output, wanted, atol=1e-5)
+    assert_all_close(outputs, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [None, "type", "all"], ids=str)

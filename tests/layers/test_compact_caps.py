@@ -3,16 +3,13 @@
 They are silent as they vote zero, or as their poses or activations are zero.
 """
 
-from functools import partial
-
-import keras
 import numpy as np
 import pytest
 
 from tests.gradients import value_and_gradients, with_weights
 from tests.networks import built
 from tests.registry import ALL
-from tests.tolerance import assert_all_close, assert_close, rounding
+from tests.tolerance import assert_all_close, assert_close
 from tfcaps import routing as routings
 from tfcaps.layers import ClassCaps, CompactCaps
 from tfcaps.routing import (
@@ -111,51 +108,6 @@ def test_outputs_and_gradients_are_those_of_class_caps(form, routing, rng):
         assert_close(to_taken, to_children, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_given_activations_are_those_of_the_children_that_vote(form, rng):
-    whole, compact, children, taken = make_pair(form, "scaled_distance", rng)
-    lengths = np.linalg.norm(children, axis=-1)
-    _, _, origins, left = FORMS[form]
-    kept = lengths if left is None else lengths[..., left]
-    expected = whole(children, activations=0.1 * lengths, **ALL)
-    assert_all_close(compact(taken, activations=0.1 * kept, **ALL), expected)
-    assert np.max(np.abs(expected[0] - whole(children))) > 1e-3
-    number = np.arange(lengths[0].size)
-    types = lengths.shape[-1] if whole.share else number.size
-    expected = np.isin(number % types, origins) * lengths.reshape(3, -1)
-    for layer, poses, given in (
-        (whole, children, lengths),
-        (compact, taken, kept),
-    ):
-        assert_close(layer.voting_activations(poses), expected)
-        active = layer.voting_activations(poses, 3.0 * given)
-        assert_close(active, 3.0 * expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        partial(ClassCaps, 3, 4, "em"),
-        partial(CompactCaps, 3, 4, grid=(9,), sources=[0], origins=[4]),
-    ],
-    ids=["class_caps", "compact_caps"],
-)
-def test_activations_of_half_precision_are_float32(make, rng):
-    layer = make(dtype="mixed_float16")
-    children = rng.normal(size=(2, 5, 6)).astype("float16")
-    outputs = [*layer(children, **ALL), layer.voting_activations(children)]
-    dtypes = [keras.backend.standardize_dtype(x.dtype) for x in outputs]
-    assert dtypes == ["float16", "float32", "float32", "float32"]
-
-
-def test_children_are_arranged_as_they_were():
-    whole = ClassCaps(3, 4)
-    compact = CompactCaps(3, 4, grid=GRID, sources=[0], origins=[4])
-    assert whole.children_shape((None, *GRID, 8)) == GRID
-    assert whole.children_shape((None, *FLAT, 8)) == FLAT
-    assert compact.children_shape((None, 2, 3, 1, 8)) == GRID
-
-
 @pytest.mark.parametrize(
     ("settings", "silent"),
     [
@@ -186,50 +138,3 @@ def test_some_layers_hear_children_that_vote_zero(settings, silent, rng):
     routing = routings.get(settings.get("routing", 3))
     for weight in routing.weights(children=7, parents=3, dim=5).values():
         assert weight.per_child == (weight.shape[0] == 7)
-
-
-@pytest.mark.parametrize("grid", [FLAT, GRID], ids=["flat", "spatial"])
-@pytest.mark.parametrize("routing", ["dynamic", "self_attention"])
-def test_children_of_zero_poses_may_share_one_matrix(grid, routing, rng):
-    settings = {"routing": ROUTINGS[routing], "share": "all"}
-    voting = [2, 0]
-    children = rng.normal(size=(3, *grid, 4)).astype("float32")
-    silent = np.delete(np.arange(grid[-1]), voting)
-    children[..., silent, :] = 0.0
-    whole = ClassCaps(3, 4, **settings)
-    expected = whole(children, **ALL)
-    taken = children[..., voting, :]
-    settings.update(grid=grid, sources=[0, 1], origins=voting)
-    weights = whole.get_weights()
-    if routing == "self_attention":  # its bias has a row for each child
-        by_position = weights[1].reshape(-1, grid[-1], 3)
-        weights[1] = by_position[:, voting].reshape(-1, 3)
-    compact = built(CompactCaps(3, 4, **settings), taken.shape, weights)
-    assert_all_close(compact(taken, **ALL), expected)
-    lengths = whole.voting_activations(children)
-    assert_close(compact.voting_activations(taken), lengths)
-    # A shared matrix of zeros is no child's.
-    whole.set_weights([np.zeros_like(weights[0]), *whole.get_weights()[1:]])
-    assert_close(whole.voting_activations(children), lengths)
-
-
-def test_inactive_types_of_em_are_left_out(rng):
-    settings = {"routing": "em", "share": "type", "matrix": True}
-    settings["coordinates"] = True
-    voting = [2, 0]
-    poses = rng.normal(size=(3, *GRID, 4)).astype("float32")
-    activations = rng.uniform(size=(3, *GRID)).astype("float32")
-    activations[..., [1, 3]] = 0.0
-    whole = built(ClassCaps(3, 4, **settings), poses.shape, None)
-    transformation, *others = whole.get_weights()
-    transformation[[1, 3]] = 0.0
-    whole.set_weights([transformation, *others])
-    settings.update(grid=GRID, sources=[0, 1], origins=voting)
-    taken, weights = poses[..., voting, :], [transformation[voting], *others]
-    compact = built(CompactCaps(3, 4, **settings), taken.shape, weights)
-    expected = whole(poses, activations, **ALL)
-    outputs = compact(taken, activations[..., voting], **ALL)
-    # Means, variances and logits are sums over the children, of each iteration.
-    sums = 3 * whole.routing.iterations
-    atol = rounding(sums * np.prod(GRID), np.max(np.abs(expected[0])))
-    assert_all_close(outputs, expected, atol=atol)

@@ -77,27 +77,6 @@ def test_network_makes_images_whatever_the_setting_of_keras(
         keras.config.set_image_data_format("channels_last")
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: keras.layers.Dense(12),
-        lambda: keras.Sequential([keras.layers.Dense(12)]),
-    ],
-    ids=["layer", "sequential"],
-)
-def test_own_network_is_trained_saved_and_loaded(make, poses, tmp_path):
-    inputs = keras.Input((3, 4))
-    model = keras.Model(inputs, Decoder((2, 3, 2), make())(inputs))
-    model.compile("sgd", "mse", run_eagerly=True)
-    before = model.get_weights()
-    model.train_on_batch(poses, np.ones((3, 2, 3, 2)))
-    assert len(before) == 2
-    assert np.any(before[0] != model.get_weights()[0])
-    model.save(tmp_path / "decoder.keras")
-    loaded = keras.models.load_model(tmp_path / "decoder.keras")
-    assert_close(loaded(poses), model(poses))
-
-
 @pytest.mark.parametrize("trainable", [True, False])
 def test_weights_are_not_to_be_pruned(trainable):
     decoder = Decoder((8, 8, 1), "deconvolution", trainable=trainable)

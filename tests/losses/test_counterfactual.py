@@ -6,11 +6,10 @@ import pytest
 from keras import ops
 
 import tfcaps
-from tests.networks import of_capsules, tiny_capsnet
+from tests.networks import tiny_capsnet
 from tests.tolerance import assert_close
 from tfcaps import rem
-from tfcaps.losses import CounterfactualLoss, CouplingLoss, MarginLoss
-from training.devices import dtype_policy
+from tfcaps.losses import CounterfactualLoss
 
 
 def by_samples(outputs, labels, necessity, sufficiency):
@@ -99,35 +98,6 @@ def test_the_output_is_what_silencing_does(batch, rng):
     assert_close(outputs["lengths"], model(images))
 
 
-@pytest.mark.slow
-def test_training_on_it_makes_the_network_use_its_tree(rng):
-    children = rng.normal(size=(60, 12, 4)).astype("float32")
-    layer = tfcaps.layers.ClassCaps(3, 4)
-    model = of_capsules(layer, 12, 4)
-    layer.transformation.assign(rng.normal(size=(12, 3, 4, 4)))
-    labels = model.predict(children, verbose=0).argmax(axis=-1)
-    training = rem.add_couplings(model, counterfactual=True)
-    training.compile(
-        keras.optimizers.Adam(0.05),
-        {
-            # Or it would take the images for other classes.
-            "lengths": MarginLoss(),
-            "couplings": None,
-            "counterfactual": CounterfactualLoss(sufficiency=0.0),
-        },
-    )
-
-    def without():
-        shown = training.predict(children, batch_size=60, verbose=0)
-        longest, _, lengths = np.moveaxis(shown["counterfactual"], 1, 0)
-        return float(np.mean(np.sum(longest * lengths, axis=-1)))
-
-    before = without()
-    targets = dict.fromkeys(training.output, labels)
-    training.fit(children, targets, epochs=120, batch_size=12, verbose=0)
-    assert before > 0.5 and without() < before / 2
-
-
 @pytest.mark.parametrize("routing", ["em", "self_attention", "regularized"])
 def test_it_takes_any_routing_of_class_capsules(routing, rng):
     model = tiny_capsnet(routing=routing)
@@ -139,31 +109,6 @@ def test_it_takes_any_routing_of_class_capsules(routing, rng):
     found = ops.convert_to_numpy(training(inputs)["counterfactual"])
     assert found.shape == (2, 3, 3)
     assert np.all(np.isfinite(found)) and np.all(found >= 0.0)
-
-
-@pytest.mark.slow
-def test_it_is_trained_in_mixed_precision_and_saved(tmp_path, rng):
-    images = rng.random((4, 8, 8, 1), dtype=np.float32)
-    with dtype_policy("mixed_bfloat16"):
-        model = tiny_capsnet()
-        training = rem.add_couplings(model, ramp_steps=2, counterfactual=True)
-    training.compile(
-        "adam",
-        {
-            "lengths": MarginLoss(),
-            "couplings": CouplingLoss(),
-            "counterfactual": CounterfactualLoss(),
-        },
-    )
-    targets = dict.fromkeys(training.output, np.arange(4) % 3)
-    history = training.fit(images, targets, epochs=2, verbose=0).history
-    assert np.all(np.isfinite(history["counterfactual_loss"]))
-    assert training.output["counterfactual"].dtype == "float32"
-    training.save(tmp_path / "training.keras")
-    loaded = keras.saving.load_model(tmp_path / "training.keras")
-    old, new = (m.predict(images, verbose=0) for m in (training, loaded))
-    for name, values in old.items():
-        assert_close(new[name], values, atol=1e-5, err_msg=name)
 
 
 def test_class_capsules_must_be_at_the_end():

@@ -10,7 +10,7 @@ from tests.networks import outputs_of, tiny_capsnet
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_close
 from tfcaps import layers, rem
-from tfcaps.losses import CouplingLoss, MarginLoss
+from tfcaps.losses import CouplingLoss
 from tfcaps.routing import DynamicRouting
 
 
@@ -71,24 +71,6 @@ def test_with_last_gradient_couplings_reach_the_votes_once(rng, iterations):
     assert_close(gradient, wanted, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_training_on_couplings_makes_them_alike_and_clear(rng):
-    images = rng.random((24, 8, 8, 1), dtype=np.float32)
-    labels = np.arange(24) % 3
-    measured = []
-    for spread, polarization in ((0.0, 0.0), (0.1, 1.0)):
-        keras.utils.set_random_seed(0)
-        model = tiny_capsnet()
-        training = rem.add_couplings(model)
-        wanted = CouplingLoss(spread, polarization, 0.0)
-        losses = {"lengths": MarginLoss(), "couplings": wanted}
-        training.compile(keras.optimizers.Adam(1e-2), losses)
-        targets = dict.fromkeys(training.output, labels)
-        training.fit(images, targets, 24, epochs=60, verbose=0)
-        measured.append(rem.evaluate(model, (images, labels), 11).t_score)
-    assert measured[1] > 1.3 * measured[0]
-
-
 def test_the_gradient_of_couplings_sets_in_over_the_ramp(rng):
     images = rng.random((4, 8, 8, 1), dtype=np.float32)
     model = tiny_capsnet()
@@ -116,7 +98,6 @@ def test_the_gradient_of_couplings_sets_in_over_the_ramp(rng):
 
 
 def sequential():
-    """A model that was never called."""
     return keras.Sequential(
         [
             keras.Input((8, 8, 1)),

@@ -21,7 +21,6 @@ def images(rng):
 
 
 def fit(model, images, optimizer=None, **options):
-    """Compiles a model and trains it on a batch."""
     model.compile(
         optimizer or keras.optimizers.SGD(0.1),
         {"lengths": MarginLoss(), "reconstruction": ReconstructionLoss()},
@@ -37,7 +36,6 @@ def predict(model, images):
 
 
 def capsules_of(model):
-    """Returns the outputs of the class capsules for images."""
     layer = model.get_layer("class_caps")
     return keras.Model(model.input["images"], layer.output)
 
@@ -150,10 +148,7 @@ def test_of_one_class_what_is_not_there_is_hidden():
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [
-        ("efficient_capsnet", {}),
-        ("dr_capsnet", {"routing": "regularized"}),
-    ],
+    [("efficient_capsnet", {}), ("dr_capsnet", {"routing": "regularized"})],
     ids=["normalisation", "coefficients"],
 )
 def test_frozen_network_leaves_only_the_decoder_to_learn(name, settings):

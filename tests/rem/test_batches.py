@@ -20,7 +20,6 @@ def model():
 
 
 def read(data, model, **settings):
-    """Returns all images and labels."""
     pairs, count = labelled_batches(data, 3, model, **settings)
     images, labels = zip(*pairs, strict=True)
     assert count in (None, len(images))
@@ -39,8 +38,6 @@ class Repeated:
 
 
 class Endless(keras.utils.PyDataset):
-    """A data set without an end."""
-
     num_batches = None
 
     def __getitem__(self, index):
@@ -132,18 +129,6 @@ def test_inputs_to_train_on_keep_their_structure():
     assert first.x.keys() == {"images", "labels"}
     assert len(last.y["reconstruction"]) == 3
     assert last.sample_weight is None
-
-
-def test_arrays_prune_as_the_batch_that_they_are():
-    masks = []
-    for data in ((X, Y), [(X, Y)]):
-        model = dense()
-        rem.prune_single_shot(model, data, 0.5)
-        masks.append(model.pruning.masks())
-    for one, other in zip(*masks, strict=True):
-        np.testing.assert_array_equal(one, other)
-    with pytest.raises(ValueError, match="must have targets.*inputs alone"):
-        rem.prune_single_shot(dense(), X, 0.5)
 
 
 def dense():

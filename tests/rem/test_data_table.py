@@ -105,7 +105,6 @@ def evaluator(model):
 
 
 def evaluated(model, data):
-    """What `evaluate` does, compiled once."""
     return evaluator(model).run(data, batch_size=4).to_dict()
 
 
@@ -116,14 +115,12 @@ FUNCTIONS = {
     ).to_dict(),
     "faithfulness": lambda m, d: rem.faithfulness(m, d, draws=1).to_dict(),
     "trees": lambda m, d: rem.trees(m, d).couplings,
-    "coupling_maps": lambda m, d: rem.coupling_maps(m, d, Y),
     "prune_iteratively": iteratively,
     "prune_single_shot": single_shot,
 }
 
 
 def of_signals():
-    """A network for signals of eight steps."""
     signals = keras.Input((8, 1), name="signals")
     features = keras.layers.Conv1D(6, 3, activation="relu")(signals)
     children = keras.layers.Reshape((6, 6))(features)
@@ -154,7 +151,6 @@ def images(kind):
 
 
 def flat(result):
-    """Returns the numbers in a result."""
     leaves = keras.tree.flatten(result)
     numbers = [x for x in leaves if not isinstance(x, (str, type(None)))]
     return np.concatenate([np.ravel(x).astype(float) for x in numbers])

@@ -16,7 +16,6 @@ FUNCTIONS = {
     "find_levels": lambda m, x: rem.find_levels(m, (x, LABELS), (3,)),
     "faithfulness": lambda m, x: rem.faithfulness(m, x),
     "trees": lambda m, x: rem.trees(m, x),
-    "coupling_maps": lambda m, x: rem.coupling_maps(m, x, LABELS),
 }
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
 

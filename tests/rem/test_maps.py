@@ -1,4 +1,4 @@
-"""What a network looked at: explanations, maps of couplings, their quality."""
+"""What a network looked at: explanations, maps of couplings."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
-from tfcaps.rem.maps import pointing, relevance_mass, saliency_map
+from tfcaps.rem.maps import saliency_map, tree_maps
 from training.devices import dtype_policy
 
 # Two to four pixels, as half of a pixel lies beyond the outer centres.
@@ -22,7 +22,6 @@ def model():
 
 
 def shown_by(model, layer, images):
-    """Returns the outputs of a layer inside of a model."""
     inside = keras.Model(model.inputs, model.get_layer(layer).output)
     return keras.tree.map_structure(np.asarray, inside([images]))
 
@@ -83,28 +82,6 @@ def tents(grid, centres, image_shape):
                     height *= slope(x - column, left or right, right)
                     saliency[:, y, x] += grid[:, m, n] * height
     return saliency
-
-
-def test_children_are_drawn_at_the_centres_of_their_fields(rng):
-    activations, couplings = rng.random((2, 2, 3, 4, 5))
-    rows, columns = [1.0, 3.5, 5.0], [-1.0, 2.0, 4.5, 8.0]
-    centres = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
-    saliency = saliency_map(activations, couplings, (8, 9), centres=centres)
-    grid = np.mean(activations * couplings, axis=-1)
-    expected = tents(grid, centres, (8, 9))
-    np.testing.assert_allclose(saliency, expected, atol=SUMS)
-    np.testing.assert_array_equal(saliency[:, 7], 0)
-
-
-def test_one_row_of_children_is_drawn_over_all_rows(rng):
-    activations, couplings = rng.random((2, 2, 1, 3, 5))
-    centres = [[[4.0, 1.0], [4.0, 3.0], [4.0, 5.0]]]
-    saliency = saliency_map(activations, couplings, (6, 7), centres=centres)
-    row = np.mean(activations * couplings, axis=-1)[:, 0]
-    between = (row[:, 1:] + row[:, :-1]) / 2
-    for y in range(6):
-        np.testing.assert_allclose(saliency[:, y, 1::2], row, atol=SUMS)
-        np.testing.assert_allclose(saliency[:, y, 2:6:2], between, atol=SUMS)
 
 
 def test_classes_are_the_longest_and_couplings_those_towards_them(model):
@@ -217,95 +194,18 @@ def test_network_without_class_capsules_is_an_error():
 
 def test_maps_of_any_class_are_those_of_its_couplings(model):
     images = images_of(model, 5)
-    shown = rem.capsule_outputs(model)(images)
+    trees, fields = rem.trees(model, images), rem.receptive_fields(model)
     activations = np.linalg.norm(
         shown_by(model, "primary_caps", images), axis=-1
     )
-    classes = [2, 0, 1, 1, 0]
+    shown = rem.capsule_outputs(model)(images)
+    classes = np.array([2, 0, 1, 1, 0])
     towards = np.asarray(shown["couplings"])[np.arange(5), :, classes]
     given = activations, towards.reshape(activations.shape), (8, 8)
-    centres = rem.receptive_fields(model).centres
-    maps = rem.coupling_maps(model, images, classes, batch_size=2)
-    expected = saliency_map(*given, centres=centres)
+    expected = saliency_map(*given, centres=fields.centres)
+    maps = tree_maps(trees, fields, classes)
     np.testing.assert_allclose(maps, expected, atol=SUMS)
-
-
-def test_maps_of_the_predicted_class_are_the_explanation(model):
-    images = images_of(model, 5)
-    explained = rem.explanation(model)(images)
-    for classes in (None, np.asarray(explained["classes"])):
-        maps = rem.coupling_maps(model, images, classes)
-        np.testing.assert_allclose(maps, explained["saliency"], atol=SUMS)
-
-
-@pytest.mark.parametrize(
-    ("classes", "message"),
-    [
-        ([0], r"one class for each of 5 images. Received: .* shape \(1,\)"),
-        ([0, 1, 2, 3, 0], r"must be in \[0, 2\]. Received: 0 to 3"),
-        ([0, 1, 2, 0.5, 0], "must be whole numbers"),
-    ],
-    ids=["too few", "unknown", "not whole"],
-)
-def test_classes_that_do_not_fit_are_refused(model, classes, message):
-    with pytest.raises(ValueError, match=message):
-        rem.coupling_maps(model, images_of(model, 5), classes)
-
-
-def test_maps_need_positions():
-    flat = SMALL_NETWORKS["multilayer_capsnet"]()
-    with pytest.raises(ValueError, match="where they have none."):
-        rem.coupling_maps(flat, images_of(flat, 1), [0])
-
-
-def test_relevance_mass_and_pointing_by_a_loop(rng):
-    maps = rng.normal(size=(6, 7, 9))
-    masks = rng.random((6, 7, 9)) > 0.97
-    masks[:, 3, 4] = True
-    for margin in (0, 1, 3):
-        mass = relevance_mass(maps, masks, margin=margin)
-        points = pointing(maps, masks, margin=margin)
-        for k in range(6):
-            on, total = 0.0, 0.0
-            highest, hit = -np.inf, None
-            for row in range(7):
-                for column in range(9):
-                    near = any(
-                        masks[k, r, c]
-                        for r in range(7)
-                        for c in range(9)
-                        if max(abs(r - row), abs(c - column)) <= margin
-                    )
-                    value = maps[k, row, column]
-                    total += max(value, 0.0)
-                    on += max(value, 0.0) * near
-                    if value > highest:
-                        highest, hit = value, near
-            np.testing.assert_allclose(mass[k], on / total)
-            assert points[k] == hit
-
-
-def test_pixels_that_are_equally_high_share_an_image():
-    maps = np.zeros((2, 2, 4))
-    maps[0, 0, :] = 1.0  # four of which one is on the mask
-    maps[1] = -3.0  # as high everywhere
-    masks = np.zeros((2, 2, 4), bool)
-    masks[:, 0, 0] = True
-    np.testing.assert_allclose(pointing(maps, masks, margin=0), [1 / 4, 1 / 8])
-    # A map without anything positive counts as one that is equal everywhere.
-    np.testing.assert_allclose(
-        relevance_mass(maps, masks, margin=0), [1 / 4, 1 / 8]
-    )
-
-
-def test_bad_masks_are_errors(rng):
-    maps, masks = rng.random((3, 4, 4)), np.ones((3, 4, 4), bool)
-    with pytest.raises(ValueError, match=r"shape \[n, h, w\].*\(3, 4, 4\) and"):
-        relevance_mass(maps, masks[:2])
-    with pytest.raises(ValueError, match="float64"):
-        pointing(maps, maps)
-    masks[1] = False
-    with pytest.raises(
-        ValueError, match="none in 1 of 3, the first of them at"
-    ):
-        pointing(maps, masks)
+    explained = rem.explanation(model)(images)["saliency"]
+    for classes in (None, trees.predicted):
+        maps = tree_maps(trees, fields, classes)
+        np.testing.assert_allclose(maps, explained, atol=SUMS)

@@ -1,15 +1,21 @@
-"""XLA around routing: the same results, in Keras' steps and nowhere else."""
+"""What TensorFlow runs: XLA around routing, and products that do no harm."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import op_callbacks
 
-from tests.networks import of_capsules
-from tests.registry import LAYERS, parametrize
+from tests.gradients import value_and_gradients, with_weights
+from tests.registry import LAYERS, ROUTINGS, parametrize
 from tests.tolerance import assert_all_close
 from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D
-from tfcaps.routing import DynamicRouting, execution
+from tfcaps.routing import (
+    DynamicRouting,
+    MeanShiftRouting,
+    UniformRouting,
+    execution,
+)
 
 ROUTED = [case for case in LAYERS if hasattr(case.make(), "routing")]
 CHILDREN = np.zeros((2, 6, 4), "float32")
@@ -93,22 +99,46 @@ def test_few_votes_are_not_compiled():
     assert has_xla(lambda x: STRATEGY.run(large, (x,)), many)
 
 
-@pytest.mark.slow
-def test_another_batch_size_is_not_traced_again(always):
-    traced = []
+def products(function, *values):
+    """Returns the shapes `[..., m, k]` of left factors in a gradient."""
+    shapes = []
 
-    class Traced(DynamicRouting):
-        def route(self, *arguments, **weights):
-            traced.append(self)
-            return super().route(*arguments, **weights)
+    def note(op_type, inputs, attrs, outputs, op_name=None, graph=None):
+        if "BatchMatMul" in tf.compat.as_text(op_type):
+            names = map(tf.compat.as_text, attrs[::2])
+            is_turned = dict(zip(names, attrs[1::2], strict=True))["adj_x"]
+            *batch, rows, common = inputs[0].shape
+            if is_turned:
+                rows, common = common, rows
+            shapes.append((*batch, rows, common))
 
-    model = of_capsules(ClassCaps(3, 4, Traced()), 6, 4)
-    model.compile("sgd", "mse", jit_compile=False)
-    images, targets = np.ones((7, 6, 4), "float32"), np.ones((7, 3), "float32")
-    model.fit(images, targets, batch_size=4, verbose=0)
-    model.predict(images, batch_size=4, verbose=0)
-    count = len(traced)
-    for batch_size in (1, 2, 3, 5):
-        model.fit(images, targets, batch_size=batch_size, verbose=0)
-        model.predict(images, batch_size=batch_size, verbose=0)
-    assert len(traced) == count
+    op_callbacks.add_op_callback(note)
+    try:
+        value_and_gradients(function, *values)
+    finally:
+        op_callbacks.remove_op_callback(note)
+    # Each has something to sum up.
+    assert all(common > 1 for *_, common in shapes), shapes
+    return shapes
+
+
+@parametrize(LAYERS)
+def test_no_gradient_of_a_layer_multiplies_columns_by_rows(case, rng):
+    layer = case.make()
+    inputs = case.random_inputs(rng, 2)
+    case.apply(layer, inputs)
+    weights = layer.trainable_variables
+    products(
+        with_weights(lambda x: case.apply(layer, x), weights),
+        [weight.value for weight in weights],
+        inputs,
+    )
+
+
+@parametrize(ROUTINGS)
+def test_no_gradient_of_a_routing_multiplies_columns_by_rows(case, rng):
+    votes, activations, weights = case.random_arguments(rng)
+    shapes = products(
+        lambda x: case.make()(x, activations, **weights)._asdict(), votes
+    )
+    assert shapes or case.public_class in (MeanShiftRouting, UniformRouting)

@@ -16,10 +16,8 @@ from tfcaps.layers import ClassCaps
 from tfcaps.losses import MarginLoss
 from tfcaps.ops import efficient_squash
 from tfcaps.routing import (
-    Block,
     DynamicRouting,
     EMRouting,
-    FactoredVotes,
     MeanShiftRouting,
     RegularizedRouting,
     SelfAttentionRouting,
@@ -93,17 +91,6 @@ def test_a_schedule_for_nothing_or_to_nothing_is_an_error():
         schedule.on_train_begin()
     with pytest.raises(ValueError, match="above 0. Received: 0.0 for epoch 3"):
         schedule.on_epoch_begin(3)
-
-
-def test_silent_parents_of_factored_votes(rng):
-    poses = rng.normal(size=(2, 3, 2, 4)).astype("float32")
-    maps = rng.normal(size=(2, 5, 4, 6)).astype("float32")
-    maps[:, 3:] = 0.0
-    whole = DynamicRouting()(FactoredVotes([Block(poses, maps)]))
-    votes = FactoredVotes([Block(poses, maps[:, :3])])
-    left = DynamicRouting(silent_parents=2)(votes)
-    assert_close(left.couplings, whole.couplings[..., :3])
-    assert_close(left.poses, whole.poses[:, :3])
 
 
 @pytest.mark.parametrize("variant", ["paper", "code"])

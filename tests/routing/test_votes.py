@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.backends import nightly_on_jax, on_tensorflow
+from tests.backends import nightly_on_jax
 from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
 from tests.tolerance import SUMS, assert_close
-from tfcaps.layers import ClassCaps, ConvCaps
+from tfcaps.layers import ConvCaps
 from tfcaps.routing import (
     Block,
     FactoredVotes,
@@ -120,45 +120,6 @@ def test_distances_of_equal_votes_are_finite_and_gradients_stop(rng):
         *blocks[0],
     )
     assert not any(map(np.any, gradients))
-
-
-# Those that share nothing have many votes.
-@pytest.mark.parametrize(
-    ("layer", "shape", "expected"),
-    [
-        (ClassCaps(16, 16), (16, 16), FactoredVotes),
-        (ClassCaps(15, 16), (16, 16), Votes),
-        (ClassCaps(16, 16), (16, 17), Votes),
-        (ClassCaps(3, 4, share="all"), (6, 8), FactoredVotes),
-        (ClassCaps(3, 4, share="type"), (2, 2, 3, 8), FactoredVotes),
-        (ClassCaps(3, 16, "em", matrix=True), (6, 16), Votes),
-        (ConvCaps(2, 8, 2), (5, 5, 4, 8), FactoredVotes),
-        (ConvCaps(2, 8, 2), (4, 5, 4, 8), Votes),
-        (ConvCaps(3, 4, 2, share_types=True), (4, 4, 2, 8), FactoredVotes),
-    ],
-)
-@on_tensorflow
-def test_layers_choose_by_shape(layer, shape, expected, monkeypatch):
-    chosen = []
-    call = type(layer.routing).__call__
-    monkeypatch.setattr(
-        type(layer.routing),
-        "__call__",
-        lambda self, votes, *args, **kwargs: (
-            chosen.append(type(votes)) or call(self, votes, *args, **kwargs)
-        ),
-    )
-    monkeypatch.setattr(execution, "_TOO_MANY_VOTES", 2**12)
-    children = np.zeros((1, *shape), "float32")
-    layer(children)
-    assert (chosen.pop() is FactoredVotes) == (expected is FactoredVotes)
-    # In a step of Keras fewer votes are many.
-    monkeypatch.setattr(execution, "in_step", lambda: True)
-    monkeypatch.setattr(execution, "call", lambda run, to, *_, **__: run(*to))
-    monkeypatch.setattr(execution, "MANY_VOTES", 1)
-    layer(children)
-    small = layer.routing.vote_free and layer.dim >= shape[-1]
-    assert (chosen[-1] is FactoredVotes) == (small or expected is FactoredVotes)
 
 
 @nightly_on_jax

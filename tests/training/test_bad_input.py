@@ -73,7 +73,6 @@ def snapshot(folder):
 
 
 def assert_refused(capsys, folder, line, message):
-    """Runs a command line and checks how it ends."""
     name, *arguments = line.split()
     before = snapshot(folder)
     capsys.readouterr()
@@ -97,10 +96,7 @@ FLAGS = [
     ("run --rem --decay nan", "'nan' is not a number from 0.0 to 1.0"),
     ("run --strategy tpu", "invalid choice: 'tpu'"),
     ("run --model resnet", "unknown model 'resnet'; the models are"),
-    (
-        "run --dataset digits --routing magic",
-        "must be a number of iterations, one of the names",
-    ),
+    ("run --dataset digits --routing magic", "must be a number of iterations,"),
     ("run --dataset digits --routing 0", "does not fit: `iterations` must"),
     (
         "run --dataset digits --model deepcaps --routing em",
@@ -123,20 +119,11 @@ FLAGS = [
     ("run --dataset digits --resize 2", "sides must be from 3 to 40 pixels"),
     ("run --strategy data-parallel", "KERAS_BACKEND=jax"),
     ("run --dataset digits --model em_capsnet", "em_capsnet does not fit"),
-    (
-        "run --dataset digits --backbone nowhere.keras",
-        "there is no backbone 'nowhere.keras'",
-    ),
-    (
-        "run --dataset digits --backbone own.png",
-        "own.png is not a readable Keras model",
-    ),
+    ("run --dataset digits --backbone no.keras", "there is no backbone 'no.k"),
+    ("run --dataset digits --backbone own.png", "own.png is not a readable Ke"),
     (
         "run --dataset digits --backbone done/model.keras --model deepcaps",
-        "does not stand on a backbone; constellation_capsnet, "
-        "parts_capsnet, parts_capsnet_unshared, "
-        "parts_capsnet_pictures, parts_capsnet_photos, "
-        "parts_capsnet_photos_unshared, dr_capsnet do",
+        "does not stand on a backbone; constellation_capsnet, parts_capsnet, ",
     ),
     (
         "run --dataset digits --backbone done/model.keras --model dr_capsnet",
@@ -244,24 +231,6 @@ def test_wrong_files_of_a_run(work, capsys, name, line, spoil):
         pytest.skip("a changed letter may still be JSON")
     spoil(path)
     assert_refused(capsys, work, f"{line} done", "done")
-
-
-# What a config says, and the networks make of it.
-SETTINGS = [
-    ("epochs", "two", "epochs is 'two'"),
-    ("model", "resnet", "unknown model 'resnet'"),
-    ("routing", "magic", "magic"),
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"), SETTINGS, ids=lambda v: str(v)[:20]
-)
-def test_wrong_settings(work, capsys, name, value, message):
-    path = work / "done/config.json"
-    settings = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({**settings, name: value}))
-    assert_refused(capsys, work, "run --resume --out done", message)
 
 
 @pytest.mark.parametrize("spoil", bad_files.EVERY, ids=lambda f: f.__name__)

@@ -11,7 +11,6 @@ from training.augmentation import Augmentation, recoloured, warped
 from training.batches import Batches, stream
 from training.configs import Config
 from training.image_data import Images
-from training.pairs import Partners, both_found, share_found
 from training.presets import protocol
 
 _EVERYTHING = Augmentation(
@@ -166,51 +165,6 @@ def test_contrast_keeps_the_mean():
     assert 0.2 <= factors.min() < 0.25 and 1.75 < factors.max() <= 1.8001
 
 
-def test_pairs_are_two_digits_of_different_classes():
-    # The value of a digit is a power of two: their sum tells which they are.
-    values = 2 ** np.arange(6, dtype=np.uint8)
-    images = np.zeros((6, 5, 5, 1), np.uint8)
-    images[:, 2, 2, 0] = values
-    labels = np.array([0, 0, 0, 1, 1, 2])
-    augment = Augmentation(shift=1, pairs=True)
-    batches = Batches(Images(images), labels, 6, augment=augment)
-    drawn = set()
-    for epoch in range(100):
-        batches.start_epoch(epoch)
-        merged, two_hot = batches[0]
-        sums = np.rint(255 * merged.sum(axis=(1, 2, 3))).astype(int)
-        others = np.log2(sums - values).astype(int)
-        drawn |= set(zip(range(6), others.tolist(), strict=True))
-        wanted = np.zeros((6, 3))
-        wanted[range(6), labels] += 1.0
-        wanted[range(6), labels[others]] += 1.0
-        np.testing.assert_array_equal(two_hot, wanted)
-    assert drawn == {
-        (a, b) for a in range(6) for b in range(6) if labels[a] != labels[b]
-    }
-
-
-@pytest.mark.parametrize("convert", [np.asarray, to_float])
-def test_merged_digits_are_shifted_apart_and_not_brighter_than_white(convert):
-    images = np.zeros((2, 7, 7, 1), np.uint8)
-    images[:, 3, 3] = 200
-    partners = Partners(Images(convert(images)), np.array([0, 1]), 2)
-    chosen = np.zeros(500, int)
-    both = partners.choose(chosen, 2, np.random.default_rng(0))
-    merged, _ = partners.merged(*both)
-    merged = np.rint(255 * Images(merged)[:])
-    places = {tuple(place[1:3]) for place in np.argwhere(merged)}
-    assert places == {(r, c) for r in range(1, 6) for c in range(1, 6)}
-    assert set(merged.max(axis=(1, 2, 3))) == {200.0, 255.0}
-
-
-def test_digits_found_are_those_among_the_two_longest_capsules():
-    labels = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1]], np.float32)
-    lengths = np.array([[3, 2, 1, 0], [3, 2, 1, 0], [3, 2, 1, 0]], np.float32)
-    assert np.asarray(both_found(labels, lengths)).tolist() == [1, 0, 0]
-    assert np.asarray(share_found(labels, lengths)).tolist() == [1, 0.5, 0]
-
-
 def test_protocols_are_settings():
     for name, settings in presets.PROTOCOLS.items():
         Config(dataset=name, **settings)
@@ -257,7 +211,6 @@ def test_images_are_warped_about_their_middle_and_keep_their_edges():
         ("black", {}, 0),
         ("edge", {}, 200),
         ("black", {"crop": 9}, 0),
-        ("black", {"pairs": True}, 0),
     ],
 )
 def test_zoom_shows_the_fill_beyond_the_edges(fill, more, outside):
@@ -271,26 +224,6 @@ def test_zoom_shows_the_fill_beyond_the_edges(fill, more, outside):
     assert (inside >= 12).all()
     if outside == 0:
         assert (inside <= 5.4**2).all()
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_everything_moves_in_one_go(dtype):
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (64, 6, 6, 3)).astype(np.uint8)
-    images = images if dtype == np.uint8 else to_float(images)
-    augment = Augmentation(fill="edge", flip=True)
-    new = augment.move(images, np.random.default_rng(1))
-    assert new.dtype == dtype
-    flipped = np.all(new == images[:, :, ::-1], axis=(1, 2, 3))
-    same = np.all(new == images, axis=(1, 2, 3))
-    assert (flipped ^ same).all() and 16 < flipped.sum() < 48
-    augment = Augmentation(
-        fill="edge", shift=2, rotation=30.0, zoom=(0.5, 2.0), flip=True
-    )
-    new = augment.move(images, np.random.default_rng(1))
-    assert new.shape == images.shape and new.dtype == dtype
-    assert not np.all(new == images, axis=(1, 2, 3)).any()
-    assert new.min() >= images.min() and new.max() <= images.max()
 
 
 def test_colours_are_exchanged_and_negated():

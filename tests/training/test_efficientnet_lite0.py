@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cli import UserError
+from tests.tolerance import assert_close
 from training import backbone, efficientnet_lite0
 
 WIDTH = 2
@@ -135,9 +136,7 @@ def test_the_network_has_the_weights(file, rng):
     wanted = gain * (seen - mean) / np.sqrt(variance + 1e-3) + shift
     first = next(x for x in network.layers if x.name.startswith("re_lu"))
     found = keras.Model(network.input, first.output).predict_on_batch(image)
-    np.testing.assert_allclose(
-        found[0, 0, 0], np.clip(wanted, 0, 6), rtol=1e-4, atol=1e-4
-    )
+    assert_close(found[0, 0, 0], np.clip(wanted, 0, 6), atol=1e-4, rtol=1e-4)
 
 
 def test_it_is_a_backbone_by_its_name(file, monkeypatch):

@@ -24,7 +24,7 @@ ALWAYS = {
 }  # fmt: skip
 OF_MODELS = {
     "parse_tree_overall", "parse_tree_classes", "parse_tree_images",
-    "dictionary_images", "tree_fields",
+    "tree_fields",
 }  # fmt: skip
 
 
@@ -96,12 +96,6 @@ def written(tmp_path_factory, models, data, reports):
     for epoch in (1, 2, 10, 80):
         folder.save_epoch("rem", epoch - 1, reports["rem"].dictionary)
     folder.save_epoch("baseline", 0, reports["baseline"].dictionary)
-    rows = [
-        {"levels": k, "entropy_bits": 0.1 * k, "accuracy_quantized": 0.9}
-        for k in (2, 3, 6, 11)
-    ]
-    found = {"model": "rem", "rows": rows, "levels": 6}
-    folder.write_json("levels.json", found)
     page = write_report(folder, data, Results(models, reports, {}, None))
     return folder, page.read_text("utf-8")
 
@@ -118,7 +112,7 @@ def as_json(tree):
 def test_every_figure_is_in_the_report_with_its_data(written, reports):
     folder, page = written
     assert files_of(folder) == ALWAYS | OF_MODELS | {
-        "tradeoff_sparsity", "tradeoff_levels", "epochs_rem", "saliency",
+        "tradeoff_sparsity", "epochs_rem", "saliency",
         "named_tree_1", "named_tree_2",
     }  # fmt: skip
     assert page.count("data:image/png;base64,") == len(files_of(folder))
@@ -127,16 +121,13 @@ def test_every_figure_is_in_the_report_with_its_data(written, reports):
         assert html.escape(line) in page
 
 
-def test_measurements_are_drawn_over_epochs_sparsity_and_levels(written):
+def test_measurements_are_drawn_over_epochs_and_sparsity(written):
     folder, _ = written
     assert list(read(folder, "epochs_rem")["children"]) == [
         "epoch 1", "epoch 2", "epoch 10", "epoch 80",
     ]  # fmt: skip
     assert list(read(folder, "tradeoff_sparsity")["models"]) == ["REM"]
     assert list(read(folder, "tradeoff_epoch")["models"]) == ["Baseline", "REM"]
-    levels = read(folder, "tradeoff_levels")
-    assert levels["chosen"] == 6
-    assert levels["models"]["REM"]["levels"] == [2, 3, 6, 11]
 
 
 def test_an_image_of_each_class_is_shown(written, data, models, images, trees):
@@ -200,21 +191,6 @@ def test_captions_say_what_there_is_to_see(data, models, trees):
     assert "None of the 12 test images looked at is wrong." in right.caption
 
 
-def test_of_images_of_two_classes_either_is_right(data, models):
-    both = np.ones((12, 3), np.int64)
-    both[:, 0] = 0
-    split = Split(data.test.images, both)
-    shown = of_images(models["rem"], data, test=split).drawing.data["images"]
-    assert {part["label"] for part in shown} == {1}
-    assert all(part["right"] == (part["predicted"] in (1, 2)) for part in shown)
-    # The lower one is the class.
-    pairs = np.eye(3)[data.test.labels]
-    pairs += np.eye(3)[(data.test.labels + 1) % 3]
-    both = dataclasses.replace(data, test=Split(data.test.images, pairs))
-    shown = figures.of_models(models, Config(), both)
-    assert shown["saliency"].drawing.data["labels"] == [0, 1]
-
-
 def test_every_class_is_shown_before_one_comes_twice():
     classes = np.array([0] * 10 + [1] * 3 + [2] * 3)
     lengths = np.linspace(0.1, 0.9, 16)
@@ -242,8 +218,6 @@ def test_trees_of_the_test_set_are_of_both_models(written, data, trees):
         data.class_names[j]: as_json(own[own.predicted == j].parse_tree())
         for j in set(own.predicted.tolist())
     }
-    classes = read(folder, "dictionary_images")["classes"]
-    assert sum(p["count"] for c in classes for p in c["shown"]) == 12
 
 
 def test_trees_of_types_are_those_of_the_last_model(written, reports):
@@ -285,6 +259,6 @@ def test_dictionaries_of_types_are_kept_where_there_are_any(
 
 def test_children_of_one_position_have_no_saliency_map(data):
     model = SMALL_NETWORKS["multilayer_capsnet"]()
-    config = Config(levels=(5, 11), mode="midrise")
+    config = Config(levels=(5, 11))
     shown = figures.of_models({"baseline": model}, config, data)
     assert set(shown) == OF_MODELS

@@ -3,33 +3,26 @@
 import re
 import shlex
 
-import numpy as np
 import pytest
 import tensorflow  # noqa: F401 (on JAX conftest.py leaves this file out)
 
 from export import client
 from tests import serving
-from tests.networks import draw_weights, tiny_capsnet
 from tests.nightly import nightly
 from tests.pictures import KINDS, write_shapes
 from tests.test_docs import PAGES, commands_of
-from tfcaps import rem
 from training import explain, run
-from training.configs import Config
-from training.folder import RunFolder
 
 # Below them it says how what is shown was made.
 COMMANDS = commands_of(
     PAGES["docs/guides/photos.md"].partition("## How to repeat")[0]
 )
-MODEL = "parts_capsnet_pictures"
 
 pytestmark = pytest.mark.usefixtures("no_proxy")
 
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
-    """The guide's folders of pictures, in a working folder."""
     monkeypatch.chdir(tmp_path)
     write_shapes(tmp_path / "photos", dict.fromkeys(KINDS, 8), seed=1)
     counts = {"bar": 1, "cross": 1, "ring": 2}
@@ -38,7 +31,6 @@ def photos(tmp_path, monkeypatch):
 
 
 def follow(module, arguments, *more):
-    """Runs a command of the guide, with further flags."""
     argv = [*shlex.split(arguments, comments=True), *map(str, more)]
     if module == "export.client":
         return client.main(argv)
@@ -49,16 +41,11 @@ def follow(module, arguments, *more):
     return command[module](argv)
 
 
-def the_only(module):
-    [arguments] = [found for name, found in COMMANDS if name == module]
-    return arguments
-
-
 def assert_explained(folder, printed):
     assert re.search(r"\d of the 4 pictures in folders named like", printed)
     page = (folder / "index.html").read_text("utf-8")
-    # A drawing of each picture, and three of all.
-    assert page.count("data:image/png;base64,") == 4 + 3
+    # A drawing of each picture, and one of all.
+    assert page.count("data:image/png;base64,") == 4 + 1
     lines = (folder / "predictions.csv").read_text().splitlines()
     assert len(lines) == 5 and lines[1].startswith("new-photos/bar/0.jpg,")
 
@@ -67,20 +54,6 @@ def assert_answered(printed):
     names = "|".join([*KINDS, "none"])
     lengths = ", ".join([rf"({names}) 0\.\d+"] * 3)
     assert re.fullmatch(rf"new-photos/ring/1\.png: {lengths}\n", printed)
-
-
-@pytest.mark.slow
-def test_the_guide_explains_new_pictures(photos, capsys, rng):
-    model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
-    images = rng.random((6, 8, 8, 1)).astype("float32")
-    report = rem.evaluate(model, (images, np.arange(6) % 3))
-    folder = RunFolder(photos / "runs" / "photos", Config())
-    folder.create()
-    folder.save_data("photos", KINDS)
-    folder.save_model("baseline", model)
-    folder.save_reports({"baseline": report}, {"baseline": {}})
-    assert follow("training.explain", the_only("training.explain")) == 0
-    assert_explained(folder.path / "explained", capsys.readouterr().out)
 
 
 def test_the_guide_shows_every_step():

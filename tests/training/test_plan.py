@@ -88,23 +88,6 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(
 
 
 @pytest.mark.slow
-def test_a_dry_run_tells_what_is_left_of_a_run(tmp_path, capsys):
-    data = tiny_data(tmp_path / "tiny.npz")
-    out = tmp_path / "run"
-    flags = ("--rem", "--bare", "--dataset", data, "--epochs", 3, "--out", out)
-    assert command(*flags) == 0
-    (out / "model.keras").unlink()
-    (out / "backup-rem").mkdir()
-    (out / "backup-rem/epoch-1.weights.h5").touch()
-    capsys.readouterr()
-    assert command("--resume", "--out", out, "--dry-run") == 0
-    printed = capsys.readouterr().out
-    assert "Baseline: has been trained" in printed
-    assert "REM: 2 more epochs" in printed
-    assert printed.endswith("Nothing was written.\n")
-
-
-@pytest.mark.slow
 def test_a_long_training_says_first_how_long_it_takes(
     tmp_path, monkeypatch, capsys
 ):
@@ -121,26 +104,6 @@ def test_a_long_training_says_first_how_long_it_takes(
     rows = [metrics(tmp_path / name) for name in ("short", "long")]
     losses = [[row["loss"] for row in run] for run in rows]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_tensorboard_gets_what_is_measured(tmp_path, monkeypatch):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing import event_accumulator
-
-    data = tiny_data(tmp_path / "tiny.npz")
-    out = tmp_path / "run"
-    status = command(
-        "--bare", "--tensorboard", "--dataset", data, "--epochs", 3,
-        "--out", out,
-    )  # fmt: skip
-    assert status == 0
-    logs = event_accumulator.EventAccumulator(
-        str(out / "tensorboard/baseline/train"), {"tensors": 0}
-    )
-    logs.Reload()
-    tags = logs.Tags()["tensors"]
-    assert {"epoch_loss", "epoch_entropy_bits"} <= set(tags)
 
 
 def test_files_of_other_versions_are_read_or_refused():
@@ -168,7 +131,6 @@ def test_files_of_other_versions_are_read_or_refused():
         ("pruning", "everything", "pruning is 'everything'"),
         ("levels", 1, "levels: '1'"),
         ("levels", [11, 300], "levels: '300'"),
-        ("mode", 3, "mode is 3"),
         ("strategy", "tpu", "strategy is 'tpu'"),
         ("decoder", True, "decoder is True"),
         ("seed", -5, "seed: '-5'"),

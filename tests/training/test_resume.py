@@ -33,14 +33,12 @@ def test_a_run_goes_on_with_the_backend_it_was_begun_on(tmp_path):
 
 
 def test_the_hint_has_what_is_no_setting(monkeypatch):
-    options = argparse.Namespace(bare=True, force=True, tensorboard=False)
+    options = argparse.Namespace(bare=True, force=True)
     command = "python training/run.py --resume --out x --bare --force"
     monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
     assert how_to_resume(options, Path("x")) == command
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    options.bare = options.force = False
-    options.tensorboard = True
+    options.bare = False
     assert how_to_resume(options, Path("x")) == (
-        "KERAS_BACKEND=jax python training/run.py --resume --out x "
-        "--tensorboard"
+        "KERAS_BACKEND=jax python training/run.py --resume --out x --force"
     )

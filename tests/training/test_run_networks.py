@@ -32,7 +32,6 @@ SMALLEST = {
     "efficient_capsnet": 11,
     "efficient_capsnet_sharp": 11,
     "efficient_capsnet_smallnorb": 19,
-    "efficient_capsnet_multimnist": 29,
     "efficient_conv_capsnet": 33,
     "deepcaps": 1,
     "deepcaps_rem": 1,
@@ -44,10 +43,6 @@ SMALLEST = {
 
 # Nearly all train a network as the command does.
 pytestmark = pytest.mark.slow
-
-
-# Without validation images no levels are searched, which takes long.
-NO_SEARCH = ("--validation", 0)
 
 
 @pytest.fixture
@@ -84,7 +79,7 @@ def test_every_network_runs_to_its_report_and_export(
     out = tmp_path / "run"
     status = command(
         "--rem", *alone, "--model", name, "--dataset", data, "--epochs", 2,
-        "--batch-size", 8, *NO_SEARCH, "--out", out,
+        "--batch-size", 8, "--out", out,
     )  # fmt: skip
     assert status == 0
     assert (out / "report.html").is_file()
@@ -111,7 +106,7 @@ def test_capsules_on_a_backbone_leave_it_as_it_was(tmp_path, quick_export):
     status = command(
         "--rem", "--no-baseline", "--model", "dr_capsnet",
         "--backbone", "features.keras", "--data-dir", tmp_path,
-        "--dataset", data, "--epochs", 2, "--batch-size", 8, *NO_SEARCH,
+        "--dataset", data, "--epochs", 2, "--batch-size", 8,
         "--out", out,
     )  # fmt: skip
     assert status == 0
@@ -138,7 +133,7 @@ def test_smaller_images_are_refused_in_one_line(name, tmp_path, capsys):
 def test_decoder_is_trained_drawn_and_left_out_of_serving(tmp_path, finished):
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "run"
-    flags = ("--dataset", data, "--epochs", 2, "--batch-size", 8, *NO_SEARCH)
+    flags = ("--dataset", data, "--epochs", 2, "--batch-size", 8)
     assert command(*flags, "--rem", "--decoder", "joint", "--out", out) == 0
     for run, name in ((out, "model"), (finished, "decoder")):
         names = {path.stem for path in (run / "figures").iterdir()}

@@ -1,4 +1,4 @@
-"""REM that begins with the baseline, or with the network of another run."""
+"""Runs that begin with another network, or with several starts."""
 
 import json
 
@@ -6,8 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from tests.training.test_run import command, tiny_data
-from training import datasets, networks, objectives, starting
+from tests.tolerance import assert_all_equal
+from tests.training.test_run import command, metrics, tiny_data
+from training import datasets, networks, objectives, starting, train
 from training.configs import Config
 from training.folder import RunFolder
 
@@ -56,8 +57,7 @@ def test_rem_begins_where_the_baseline_ended(tmp_path, begun, warm):
     if warm:
         expected = weights(tmp_path / "run" / "baseline.keras")
         assert not np.array_equal(expected[0], begun["baseline"][0])
-    for mine, theirs in zip(begun["rem"], expected, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_all_equal(begun["rem"], expected)
 
 
 @pytest.mark.slow
@@ -71,8 +71,7 @@ def test_the_network_is_the_baseline_and_rem_begins_with_it(
     assert list(begun) == ["rem"]
     expected = weights(finished / "model.keras")
     for found in (weights(out / "baseline.keras"), begun["rem"]):
-        for mine, theirs in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
+        assert_all_equal(found, expected)
     # Settings that were not given are those of that run.
     before, after = RunFolder.open(finished), RunFolder.open(out)
     for name in ("dataset", "batch_size", "decay", "final_sparsity"):
@@ -118,15 +117,6 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
     assert "leave out --model" in capsys.readouterr().err
 
 
-def test_a_dry_run_trains_no_baseline(trained, tmp_path, capsys):
-    flags = ("--rem", "--start-from", trained, "--dry-run")
-    assert command(*flags, "--out", tmp_path / "run") == 0
-    printed = capsys.readouterr().out
-    assert f"Baseline: that of {trained}" in printed
-    assert "REM: 3 epochs" in printed
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -160,3 +150,40 @@ def test_a_run_that_is_not_finished_is_none_to_start_from(
     nowhere = tmp_path / "nowhere"
     assert command("--rem", "--start-from", nowhere) == 2
     assert f"no run in {nowhere}" in capsys.readouterr().err
+
+
+_FLAGS = (
+    "--model constellation_capsnet --part-types 2 --bare --epochs 3".split()
+)
+
+
+@pytest.mark.slow
+def test_half_of_the_starts_go_on_also_after_a_stop(
+    tmp_path, capsys, monkeypatch
+):
+    data = tiny_data(tmp_path / "data.npz", size=16)
+    flags = ["--dataset", data, "--trials", "5", *_FLAGS]
+    assert command(*flags, "--out", tmp_path / "whole") == 0
+    losses = json.loads((tmp_path / "whole" / "trials.json").read_text())
+    assert set(losses["epoch 1"]) == {"1", "2", "3", "4", "5"}
+    best = sorted(losses["epoch 1"], key=losses["epoch 1"].get)
+    assert set(losses["epoch 2"]) == set(best[:2])
+    chosen = min(losses["epoch 2"], key=losses["epoch 2"].get)
+    assert f"start {chosen} is trained on" in capsys.readouterr().out
+
+    measure, calls = train._loss_of_start, []
+
+    def stopped(setup):
+        calls.append(setup)
+        if len(calls) == 6:  # in the second epoch, trained but not measured
+            raise KeyboardInterrupt
+        return measure(setup)
+
+    monkeypatch.setattr(train, "_loss_of_start", stopped)
+    assert command(*flags, "--out", tmp_path / "stopped") == 130
+    assert command("--resume", "--bare", "--out", tmp_path / "stopped") == 0
+    resumed = json.loads((tmp_path / "stopped" / "trials.json").read_text())
+    for epoch, of_starts in losses.items():
+        assert resumed[epoch] == pytest.approx(of_starts, rel=1e-4)
+    last, again = (metrics(tmp_path / n)[-1] for n in ("whole", "stopped"))
+    assert again["loss"] == pytest.approx(last["loss"], rel=1e-4)

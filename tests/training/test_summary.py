@@ -1,13 +1,22 @@
-"""The sentence and the table with which a run ends."""
+"""What a run says at its end: learnt or not, and beside a plain network."""
 
 import dataclasses
+import json
+import re
 
+import keras
 import numpy as np
 import pytest
 
+from cli import UserError
+from tests.rem.evaluation.test_evaluate import report_of
+from tests.training.test_run import command, metrics, tiny_data
 from tfcaps import rem
 from tfcaps.rem import CouplingDictionary, Faithfulness, NamedParts, Report
-from training import summary
+from training import datasets, dense_head, networks, results, summary
+from training.configs import Config
+from training.folder import RunFolder
+from training.image_data import Images, Split
 
 _BOTH = {"zero": 0.5, "mean": 0.5}
 USED = Faithfulness(
@@ -40,7 +49,6 @@ def report():
     return Report(
         levels=11,
         levels_per_layer={"class_caps": 11},
-        mode="midtread",
         accuracy=1.0,
         accuracy_quantized=1.0,
         nonuniform_share=1.0,
@@ -177,3 +185,153 @@ def test_what_is_not_known_is_a_dash(report):
     assert row == ["REM", "100.00", "–", "–", "–", "0.00", "70.0"]
     assert "entropy of the trees" in summary.note({"rem": bare})
     assert isinstance(bare, rem.Report)
+
+
+def report_with(counts, accuracy):
+    """Returns a report of samples whose true classes are so frequent."""
+    trees = rem.CouplingDictionary(len(counts))
+    trees.update(np.zeros((sum(counts), 1), int), np.zeros(sum(counts), int))
+    share = max(counts) / sum(counts)
+    return report_of(
+        dictionary=trees, majority_share=share, accuracy_quantized=accuracy
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "accuracy", "expected"),
+    [
+        # 0.5 + 2.33 * sqrt(0.25 / 100) = 0.6165
+        ((50, 50), 0.61, False),
+        ((50, 50), 0.62, True),
+        # 0.9 + 2.33 * sqrt(0.09 / 100) = 0.9699
+        ((10, 90), 0.96, False),
+        ((10, 90), 0.98, True),
+        ((10, 19), 0.0, None),  # too few
+        ((0, 50), 1.0, None),  # one class
+    ],
+)
+def test_accuracy_must_be_clearly_above_one_constant_answer(
+    counts, accuracy, expected
+):
+    report = report_with(counts, accuracy)
+    assert report.learnt is expected
+    assert report.majority_share == max(counts) / sum(counts)
+    saved = report.to_dict()
+    assert saved["learnt"] is expected
+    assert saved["majority_share"] == report.majority_share
+    assert ("learnt nothing" in report.verdict) == (expected is False)
+    assert ("trees are" in report.verdict) == (expected is not False)
+
+
+ROWS = [
+    {"loss": 1.0, "learnt": None},
+    {
+        "loss": 0.97,
+        "learnt": False,
+        "majority_share": 0.5,
+        "test_accuracy_quantized": 0.48,
+    },
+]
+
+
+def test_only_a_baseline_that_has_learnt_nothing_ends_a_run():
+    for rows in (
+        [],
+        ROWS[:1],
+        [{"loss": 1.0}],  # of an older version
+        [*ROWS, {**ROWS[1], "learnt": True}],
+    ):
+        results.check_learnt(rows)
+    for compared, expected in (
+        (None, r"48\.0% .* 50\.0%.*--epochs.*--force"),
+        (0.66, r"dense head .* 66\.0% are right"),
+    ):
+        with pytest.raises(UserError, match=expected):
+            results.check_learnt(ROWS, compared)
+
+
+@pytest.fixture
+def random_labels(tmp_path):
+    """Images of noise, and labels that nothing tells."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "noise.npz"
+    arrays = {
+        f"x_{part}": rng.random((40, 8, 8), dtype=np.float32)
+        for part in ("train", "test")
+    } | {f"y_{part}": np.arange(40) % 2 for part in ("train", "test")}
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.mark.slow
+def test_rem_is_not_trained_after_a_baseline_that_has_learnt_nothing(
+    random_labels, tmp_path, capsys
+):
+    out = tmp_path / "run"
+    flags = ("--rem", "--dataset", random_labels, "--epochs", 2, "--bare")
+    assert command(*flags, "--out", out) == 2
+    assert "the baseline has learnt nothing" in capsys.readouterr().err
+    assert {row["model"] for row in metrics(out)} == {"baseline"}
+    assert metrics(out)[-1]["learnt"] is False
+    keras.utils.clear_session()
+    assert command("--resume", "--out", out, "--bare", "--force") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "What to try: " in printed
+    assert printed.count("the network has learnt nothing") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [
+        ("parts_capsnet", (16, 16, 32)),
+        ("dr_capsnet_small", (24, 24, 64)),
+        # Averaged over 2x2: else it would have more parameters.
+        ("efficient_capsnet", (5, 5, 128)),
+    ],
+)
+def test_a_dense_layer_stands_where_capsules_stood(name, features):
+    network = networks.build(name, (32, 32, 1), 5, decoder=True)
+    model = dense_head.build(network)
+    assert model.output_shape == (None, 5)
+    assert model.count_params() <= network.count_params()
+    assert model.get_layer("flat").input.shape[1:] == features
+    below = [w.path for w in model.weights if "logits" not in w.path]
+    assert set(below) < {w.path for w in network.weights}
+    assert not [w for w in below if "caps" in w]
+
+
+def test_it_is_measured_on_every_test_set(tmp_path, capsys):
+    data = datasets.load(str(tiny_data(tmp_path / "tiny.npz")))
+    mirrored = Split(Images(data.test.images[:][:, ::-1]), data.test.labels)
+    data = dataclasses.replace(data, others={"mirrored": mirrored})
+    folder = RunFolder(tmp_path, Config(epochs=1, model="parts_capsnet"))
+    right = dense_head.accuracy(data, folder)
+    kept = json.loads((tmp_path / "dense_head.json").read_text("utf-8"))
+    model = keras.saving.load_model(
+        tmp_path / "dense_head.keras", compile=False
+    )
+    for split, expected in (
+        (data.test, right),
+        (mirrored, kept["tests"]["mirrored"]),
+    ):
+        answers = model.predict(split.images[:], verbose=0).argmax(axis=-1)
+        assert expected == pytest.approx(np.mean(answers == split.labels))
+    said = f"mirrored images: {kept['tests']['mirrored']:.2%} right"
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.slow
+def test_a_run_compares_with_it_once(tmp_path, capsys, monkeypatch):
+    data = tiny_data(tmp_path / "tiny.npz")
+    flags = ("--dataset", data, "--epochs", 1, "--bare", "--dense-head")
+    assert command(*flags, "--out", tmp_path / "run") == 0
+    result = json.loads((tmp_path / "run" / "dense_head.json").read_text())
+    printed = capsys.readouterr().out
+    accuracy = f"{100 * result['accuracy']:.2f}"
+    row = re.compile(rf"\| Dense head *\| *{accuracy} \| *– \|")
+    assert row.search(printed)
+    said = f"capsules: {accuracy}% of the test images right."
+    assert said in " ".join(printed.split())
+    monkeypatch.setattr(keras.Model, "fit", lambda *a, **k: pytest.fail())
+    assert command("--resume", "--bare", "--out", tmp_path / "run") == 0
+    assert row.search(capsys.readouterr().out)

@@ -69,22 +69,19 @@ def test_epochs_count_from_one_and_models_have_panels():
         assert len({one.get_ylim() for one in axes}) == 1
 
 
-def test_levels_are_joined_on_a_logarithmic_axis_with_the_choice_marked():
+def test_levels_are_joined_on_a_logarithmic_axis():
     records = [
         {"levels": k, "accuracy_quantized": 0.5 + k / 1000, "entropy_bits": b}
         for k, b in zip(range(2, 15), [1, 5] * 6 + [1], strict=True)
     ]
-    drawing, data = viz.tradeoff(records[::-1], "levels", chosen=11)
+    drawing, data = viz.tradeoff(records[::-1], "levels")
     left = drawing.axes[0]
     assert left.get_xscale() == "log"
     assert data["models"][""]["levels"] == list(range(2, 15))
     np.testing.assert_allclose(left.lines[0].get_ydata(), [1, 5] * 6 + [1])
-    assert left.lines[1].get_xdata() == [11, 11]
     drawing.draw_without_rendering()
     ticks = [text.get_text() for text in left.get_xticklabels()]
     assert ticks[:3] == ["2", "3", "4"]
-    texts = [text.get_text() for text in drawing.legends[0].get_texts()]
-    assert texts[-1] == "chosen: K = 11"
 
 
 def test_mistakes_are_explained():

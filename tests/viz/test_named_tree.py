@@ -1,7 +1,5 @@
 """One image with its named parts: what is drawn, and where."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -116,24 +114,6 @@ def test_it_is_said_whether_the_class_needs_its_tree(drawn):
     assert "the class is gone" in texts(drawing.figure)
 
 
-def test_texts_do_not_hide_each_other_nor_points():
-    places = [[10, 10], [10, 13], [12, 11.5], [29, 29], [0, 0], [8, 12]]
-    crowd = tree_of(places, [0, 1, 2, 0, 1, 2], [1] * 6)
-    drawing = viz.named_tree(IMAGE, crowd, LENGTHS, type_names=NAMES).figure
-    panel = drawing.axes[0]
-    drawing.canvas.draw_idle()
-    boxes = [text.get_window_extent() for text in panel.texts[1:]]
-    assert len(boxes) == 6
-    for one, other in itertools.combinations(boxes, 2):
-        assert not one.overlaps(other)
-    inside = panel.get_window_extent()
-    at = panel.transData.transform(np.array(places)[:, ::-1])
-    for box in boxes:
-        assert inside.x0 <= box.x0 and box.x1 <= inside.x1
-        assert inside.y0 <= box.y0 and box.y1 <= inside.y1
-        assert not any(box.contains(*point) for point in at)
-
-
 def test_without_blueprint_and_names_lines_lead_to_the_class(rng):
     drawing, data = viz.named_tree(rng.random((30, 20, 3)), TREE, LENGTHS)
     written = texts(drawing)
@@ -142,25 +122,6 @@ def test_without_blueprint_and_names_lines_lead_to_the_class(rng):
     assert drawing.axes[0].texts[0].get_text() == "1"
     assert len(drawing.axes) == 1 + 6
     assert not any("looks for" in text for text in written)
-
-
-def test_trees_of_many_leaves_and_of_none_and_many_types(rng):
-    at = np.stack(np.meshgrid(range(30), range(30)), -1).reshape(-1, 2)
-    for inside, told in ((1, "by 900 of its 900 capsules"), (0, "is empty")):
-        tree = tree_of(at, np.zeros(900, int), [inside] * 900)
-        drawing = viz.named_tree(IMAGE, tree, LENGTHS, blueprint=BLUEPRINT[:1])
-        assert told in texts(drawing.figure)[1]
-        assert len(drawing.data["leaves"]) == inside * 900
-    assert drawing.data["place"] is None
-    tree = tree_of(5 + rng.random((14, 2)), range(14), [1] * 14)
-    drawing = viz.named_tree(
-        IMAGE,
-        tree,
-        LENGTHS,
-        blueprint=rng.normal(scale=5, size=(14, 2)),
-        parts=rng.random((14, 5, 5, 1)),
-    )
-    assert "and 4 more" in texts(drawing.figure)
 
 
 @pytest.mark.parametrize(

@@ -50,12 +50,6 @@ def test_a_parse_tree_has_a_line_for_each_edge():
     assert data[""] == json.loads(json.dumps(tree.to_dict()))
 
 
-def test_of_many_capsules_only_those_in_the_tree_are_drawn():
-    panel = viz.parse_tree(tree_of(1152, (0, 1))).figure.axes[0]
-    assert [len(part) for part in dots_of(panel)] == [2, 0, 2]
-    assert [text.get_text() for text in panel.texts] == ["0", "1"]
-
-
 def test_several_trees_have_titles_and_images(rng):
     trees = {f"image {k}": tree_of() for k in range(6)}
     images = rng.random((6, 4, 4, 1))

@@ -54,14 +54,6 @@ def test_each_row_is_a_model_or_a_method():
     assert models["gradients"]["classes"] is None
 
 
-def test_a_constant_map_is_zero():
-    maps = np.full((3, 4, 5), 0.3, np.float32)
-    maps[:, 0, 0] *= 1 + 2e-7
-    drawing = viz.saliency(GREY, {"A": shown_by(maps)}).figure
-    for panel in drawing.axes[3:]:
-        assert not np.any(panel.images[1].get_array())
-
-
 def test_images_in_colour_and_standardised_ones_are_shown():
     colour = (255 * RNG.random((3, 4, 5, 3))).astype(np.uint8)
     drawing = viz.saliency(colour, {"A": MAPS}).figure
@@ -71,16 +63,6 @@ def test_images_in_colour_and_standardised_ones_are_shown():
     shown = drawing.axes[1].images[0].get_array()
     assert (shown.min(), shown.max()) == (0, 255)
     assert np.argmax(shown) == np.argmax(GREY[1])
-
-
-def test_two_views_have_the_map_twice():
-    views = RNG.random((3, 4, 5, 2))
-    drawing = viz.saliency(views, {"A": MAPS}, alpha=0.3).figure
-    image, over = drawing.axes[3].images
-    assert image.get_array().shape == over.get_array().shape == (4, 10)
-    left, right = np.split(np.asarray(over.get_array()), 2, axis=1)
-    np.testing.assert_array_equal(left, right)
-    assert over.get_alpha() == 0.3
 
 
 @pytest.mark.parametrize(

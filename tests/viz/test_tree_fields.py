@@ -56,7 +56,6 @@ def tree_of(children, couplings, fields=FIELDS):
 
 
 def drawn(*tree, images=IMAGE, **settings):
-    """Returns both panels, and the data of the image."""
     drawing, data = viz.tree_fields(images, *tree_of(*tree), **settings)
     assert data == json.loads(json.dumps(data))
     return *drawing.axes, data["images"][0]
@@ -123,64 +122,6 @@ def test_outlines_are_where_the_children_look():
         "activation": 0.766667, "box": [4, 4, 6, 6],
     }  # fmt: skip
     assert len(data["children"]) == 4
-
-
-def test_parts_are_cut_out_and_tied_to_the_class():
-    _, right, _ = drawn(
-        [2, 7, 0, 3], [0.9, 0.8, 0.6, 0.4], class_names=NAMES, most=3
-    )
-    first, second, third = right.images
-    np.testing.assert_array_equal(first.get_array(), SHOWN[:3, 3:])
-    np.testing.assert_array_equal(third.get_array(), SHOWN[:3, :3])
-    # At the border only the pixels inside, at the same scale.
-    np.testing.assert_array_equal(second.get_array(), SHOWN[4:, 4:])
-    np.testing.assert_allclose(first.get_extent(), [0, 1, 0, 1])
-    start, x1, y0, y1 = second.get_extent()
-    np.testing.assert_allclose([x1 - start, y1 - y0, y1], [2 / 3, 2 / 3, 1])
-    (lines,) = right.collections
-    ends = np.array(lines.get_segments())
-    np.testing.assert_allclose(ends[1, 0], [start + 0.5, 1])
-    assert len({tuple(end) for end in ends[:, 1].tolist()}) == 1
-    for look in (lines.get_linewidths(), lines.get_colors()[:, 3]):
-        assert look[0] > look[1] > look[2]
-    assert texts(right) == [
-        "bee", "1", "type 0\n0.90", "2", "type 1\n0.80", "3", "type 0\n0.60",
-        "and 1\nmore",
-        "4 of 8 children are in the tree; each sees 3x3 of 6x6 pixels",
-    ]  # fmt: skip
-
-
-def test_equal_outlines_have_one_sign():
-    left, right, _ = drawn([2, 0, 3], [0.9, 0.8, 0.6])
-    assert texts(left) == ["1, 3", "2"]
-    assert "and" not in " ".join(texts(right)[:-1])
-
-
-def test_two_views_have_outlines_and_parts_in_both(rng):
-    left, right, _ = drawn([2], [0.9], images=rng.random((1, 6, 6, 2)))
-    assert [p.get_x() for p in outlines(left)] == [2.5, 8.5]
-    whole = left.images[0].get_array()
-    one, other = right.images
-    np.testing.assert_array_equal(one.get_array(), whole[:3, 3:6])
-    np.testing.assert_array_equal(other.get_array(), whole[:3, 9:])
-    np.testing.assert_allclose(one.get_extent(), [0, 0.5, 0.5, 1])
-    np.testing.assert_allclose(other.get_extent(), [0.5, 1, 0.5, 1])
-
-
-def test_children_that_see_all_the_same_are_no_parts():
-    fields = fields_of([[0, 0, 5, 5]] * 3, grid=(1, 1, 3), size=(5, 5))
-    left, right, data = drawn([2, 0], [0.9, 0.7], fields)
-    assert not outlines(left) and not right.images and not data["is_local"]
-    assert texts(right) == [
-        "1", "child 2\n0.90", "child 0\n0.70",
-        "2 of 3 children are in the tree; every child sees the same 5x5 of 6x6 "
-        "pixels, so none stands for a part",
-    ]  # fmt: skip
-    some = [[0, 0, 6, 6], [0, 0, 6, 5]]
-    fields = fields_of(some, grid=(1, 2, 1), size=(6, 6))
-    _, right, _ = drawn([1], [0.9], fields)
-    assert not right.images
-    assert texts(right)[-1].endswith("children that see the whole image")
 
 
 def test_children_that_see_all_but_have_places_are_shown_by_their_cells():

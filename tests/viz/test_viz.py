@@ -98,48 +98,6 @@ def test_uniform_couplings_give_no_edges_also_if_they_are_rounded_up():
         assert len(panels[0].collections[0].get_segments()) == lines
 
 
-def test_couplings_at_midrise_levels_are_the_middles_of_bins():
-    trees = dictionary(2, [[0, 3], [0, 3]], [0, 0])
-    drawn = viz.most_frequent_trees(trees, 4, mode="midrise").data
-    shown = drawn["classes"][0]["couplings"]
-    assert shown == pytest.approx([0.125, 0.875])
-    bins = viz.coupling_histograms({"a": trees}, 4, mode="midrise").data
-    assert bins["edges"] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
-    assert list(bins["children"]["a"].values()) == [[1, 0, 0, 1]]
-
-
-def test_dictionary_images_are_means_of_a_class_and_key(rng):
-    keys = np.array([[1, 2], [1, 2], [3, 0], [1, 2], [1, 2], [3, 0], [0, 0]])
-    predicted = np.array([0, 0, 0, 1, 0, 1, 1])
-    images = rng.random((7, 4, 4, 1))
-    drawing, data = viz.dictionary_images(
-        images, keys, predicted, 3, class_names=list("abc"), columns=2
-    )
-    panels = np.array(drawing.axes).reshape(2, 2)
-    titles = [[panel.get_title() for panel in row] for row in panels]
-    assert titles == [["3", "1"], ["1", "1"]]
-    mean = 255 * images[[0, 1, 4], ..., 0].mean(axis=0)
-    shown = panels[0, 0].images[0].get_array()
-    np.testing.assert_allclose(shown, mean, atol=0.51)
-    assert panels[0, 0].get_ylabel() == "a\n2 keys"
-    assert panels[1, 1].get_ylabel() == ""
-    first, second = data["classes"]
-    assert first["shown"][0]["key"] == [1, 2]
-    assert [part["count"] for part in first["shown"]] == [3, 1]
-    # Ties are in the order of the keys.
-    assert [part["key"] for part in second["shown"]] == [[0, 0], [1, 2]]
-    assert second["keys"] == 3
-    # Bytes are the same pictures.
-    whole = np.round(255 * images).astype(np.uint8)
-    again = viz.dictionary_images(whole, keys, predicted, 3, columns=2).data
-    found = again["classes"][0]["shown"][0]["image"]
-    np.testing.assert_allclose(found, mean, atol=1.01)
-    with pytest.raises(ValueError, match="0 images, 0 keys, 0"):
-        viz.dictionary_images(images[:0], keys[:0], [], 3)
-    with pytest.raises(ValueError, match="4 images, 3 keys, 4"):
-        viz.dictionary_images(images[:4], keys[:3], [1] * 4, 3)
-
-
 def test_reconstructions_stand_below_their_images(rng):
     images, decoded = rng.random((2, 3, 4, 4, 1))
     decoded[0, 0, 0] = 1.2
@@ -152,19 +110,6 @@ def test_reconstructions_stand_below_their_images(rng):
     assert data["images"][2] == shown[2].tolist()
     with pytest.raises(ValueError, match="must have the same shape"):
         viz.reconstructions(images, decoded[:2])
-
-
-def test_perturbations_have_a_row_for_each_component(rng):
-    decoded = rng.random((2, 3, 4, 4, 2))
-    drawing, data = viz.perturbations(decoded, np.array([-0.1, 0.0, 0.1]))
-    titles = [panel.get_title() for panel in drawing.axes[:3]]
-    assert titles == ["-0.10", "+0.00", "+0.10"]
-    # Two views stand side by side.
-    right = 255 * decoded[1, 2, ..., 1]
-    shown = drawing.axes[5].images[0].get_array()
-    np.testing.assert_allclose(shown[:, 4:], right, atol=0.51)
-    assert data["offsets"] == [-0.1, 0.0, 0.1]
-    assert data["decoded"][1][2] == shown.tolist()
 
 
 @pytest.mark.parametrize("name", ["keys.v1", "keys.v1.png"])

@@ -1,7 +1,5 @@
 """Capsules on the features of a trained network."""
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -36,8 +34,6 @@ class FrozenModel(keras.layers.Layer):
     def __init__(self, model: keras.Model, **kwargs: Any):
         super().__init__(**kwargs)
         self.model = model
-        # Numbers of the weights that may be trained, known once it is built.
-        self._learnt: tuple[int, ...] | None = None
 
     def build(self, input_shape: Any) -> None:
         self._freeze()
@@ -66,34 +62,9 @@ class FrozenModel(keras.layers.Layer):
         self._freeze()  # whatever the value
 
     def _freeze(self) -> None:
-        if self._learnt is None:
-            weights = enumerate(self.model.weights)
-            self._learnt = tuple(k for k, w in weights if w.trainable)
         # Keras does not reach layers in layers that are frozen already.
         for weight in self.model.weights:
             weight.trainable = weight.prunable = False
-
-    @contextlib.contextmanager
-    def thawed(self) -> Iterator[None]:
-        """Lets the weights be trained in a block; none is pruned.
-
-        The model still runs in inference mode: batch normalisation keeps its
-        statistics. Train a model within the block in which it is compiled.
-
-        Raises:
-            ValueError: If the model was given with all of its weights frozen.
-        """
-        if not self._learnt:
-            raise ValueError(
-                f"The backbone {self.model.name!r} has no trainable weights. "
-                "Save it with `trainable=True`."
-            )
-        for number in self._learnt:
-            self.model.weights[number].trainable = True
-        try:
-            yield
-        finally:
-            self._freeze()
 
     def get_config(self) -> dict[str, Any]:
         model = keras.saving.serialize_keras_object(self.model)

@@ -17,7 +17,7 @@ from tfcaps.rem.evaluation.levels import find_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import TreesOnParts as TreesOnParts
 from tfcaps.rem.evaluation.named_parts import named_parts, trees_on_parts
-from tfcaps.rem.maps import coupling_maps, explanation
+from tfcaps.rem.maps import explanation
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import (
@@ -51,7 +51,6 @@ __all__ = [
     "blueprints",
     "capsule_outputs",
     "compact",
-    "coupling_maps",
     "encoder",
     "evaluate",
     "explanation",

@@ -1,4 +1,4 @@
-"""Maps of where a class looks, by the couplings with it, and their quality."""
+"""Maps of where a class looks, by the couplings with it."""
 
 from typing import Any
 
@@ -10,9 +10,8 @@ from scipy import ndimage
 
 from tfcaps.graphs import encoder
 from tfcaps.ops import Tensor, longest, towards_class
-from tfcaps.rem.labels import chosen_classes
-from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
-from tfcaps.rem.parse.trees import TreeNetwork, Trees, trees
+from tfcaps.rem.parse.receptive_fields import ReceptiveFields
+from tfcaps.rem.parse.trees import TreeNetwork, Trees
 
 Array = NDArray[Any]
 
@@ -153,68 +152,24 @@ class Saliency(keras.layers.Layer):
         )
 
 
-def coupling_maps(
-    model: keras.Model,
-    images: Array,
-    classes: ArrayLike | None = None,
-    *,
-    batch_size: int = 256,
-) -> Array:
-    """Returns maps of where a class looks, by the couplings towards it.
-
-    For the predicted class it is the `saliency` of `explanation`. An image of
-    two digits has a map for each of them.
-
-    Args:
-        model: As in `explanation`, with children at more than one position.
-        images: Its input `[n, h, w, c]`, or a data set of them as in
-            `tfcaps.rem.evaluate`, whose labels are not looked at.
-        classes: Class of each image, `[n]` or one-hot. Defaults to the
-            predicted one.
-        batch_size: Int. Most images in a batch. Defaults to `256`.
-
-    Returns:
-        Array `[n, h, w]`, float32.
-
-    Raises:
-        ValueError: If the children have one position or none, there is not one
-            class for each image, there is no such class, or as in
-            `explanation`.
-
-    Example:
-
-    >>> from tfcaps.models import dr_capsnet
-    >>> model = dr_capsnet((12, 12, 1), 3, kernel_size=5, primary_kernel_size=3)
-    >>> coupling_maps(model, np.zeros((2, 12, 12, 1), "float32"), [0, 2]).shape
-    (2, 12, 12)
-    """
-    fields = receptive_fields(model)
-    if fields.grid[:2] == (1, 1):
-        raise ValueError(
-            "Maps of couplings need images, and children at more than one "
-            f"position in them. Received: {model.name!r}, where they have "
-            "none."
-        )
-    found = trees(
-        model, images, couplings=classes is not None, batch_size=batch_size
-    )
-    if classes is None:
-        return tree_maps(found, fields)
-    chosen = chosen_classes(classes, *found.lengths.shape)
-    return tree_maps(found, fields, chosen)
-
-
 def tree_maps(
     trees: Trees,
     fields: ReceptiveFields,
     classes: Array | None = None,
 ) -> Array:
-    """Returns `coupling_maps` from the trees of the images.
+    """Returns maps of where a class looks, by the couplings towards it.
+
+    For the predicted class it is the `saliency` of `explanation`.
 
     Args:
-        trees: Trees of `n` images.
-        fields: The receptive fields of the children.
-        classes: As in `coupling_maps`, `[n]`.
+        trees: Trees of `n` images, with all couplings if `classes` are given.
+        fields: The receptive fields of the children, which have more than one
+            position.
+        classes: Class of each image, `[n]`, ints. Defaults to the predicted
+            one.
+
+    Returns:
+        Array `[n, rows, columns]`, float32.
     """
     couplings = trees.towards
     if classes is not None:
@@ -230,83 +185,7 @@ def tree_maps(
     return ops.convert_to_numpy(maps)
 
 
-def relevance_mass(
-    maps: ArrayLike, masks: ArrayLike, *, margin: int = 2
-) -> Array:
-    """Returns the share of each map that lies on its mask.
-
-    Only the positive part of the map counts. A map without one counts as
-    constant.
-
-    Args:
-        maps: Maps `[n, h, w]`.
-        masks: Bool `[n, h, w]`, where what is sought is; at least one pixel of
-            each image.
-        margin: Int, at least 0. By how many pixels masks are widened in every
-            direction, also diagonally. Defaults to `2`.
-
-    Returns:
-        Array `[n]`, in [0, 1].
-
-    Raises:
-        ValueError: If the shapes differ, or a mask is empty.
-
-    References:
-        - Arras, Osman, Samek, 2022, https://arxiv.org/abs/2003.07258
-    """
-    maps, masks = _checked_masks(maps, masks, margin)
-    positive = np.maximum(maps, 0.0)
-    positive[~np.any(positive, axis=(1, 2))] = 1.0
-    total = np.sum(positive, axis=(1, 2))
-    return np.sum(positive * masks, axis=(1, 2)) / total
-
-
-def pointing(maps: ArrayLike, masks: ArrayLike, *, margin: int = 2) -> Array:
-    """Tells whether the highest pixel of each map lies on its mask.
-
-    The mean is the share of images whose highest pixel does. If several pixels
-    are the highest, the image counts with the share of these on the mask.
-
-    Args:
-        maps: As in `relevance_mass`.
-        masks: As in `relevance_mass`.
-        margin: As in `relevance_mass`. Defaults to `2`.
-
-    Returns:
-        Array `[n]`, in [0, 1].
-
-    Raises:
-        ValueError: As in `relevance_mass`.
-
-    References:
-        - Zhang et al., 2016, https://arxiv.org/abs/1608.00507
-    """
-    maps, masks = _checked_masks(maps, masks, margin)
-    highest = maps == np.max(maps, axis=(1, 2), keepdims=True)
-    on_mask = np.count_nonzero(highest & masks, axis=(1, 2))
-    return on_mask / np.count_nonzero(highest, axis=(1, 2))
-
-
 def widened(masks: NDArray[np.bool_], margin: int) -> NDArray[np.bool_]:
     """Returns masks `[n, h, w]` with all pixels up to `margin` beside them."""
     size = (1, 2 * margin + 1, 2 * margin + 1)
     return ndimage.maximum_filter(masks, size, mode="constant", cval=False)
-
-
-def _checked_masks(
-    maps: ArrayLike, masks: ArrayLike, margin: int
-) -> tuple[Array, NDArray[np.bool_]]:
-    maps, masks = np.asarray(maps, np.float64), np.asarray(masks)
-    if maps.ndim != 3 or maps.shape != masks.shape or masks.dtype != bool:
-        raise ValueError(
-            "`maps` and `masks` (bool) must have the same shape [n, h, w]. "
-            f"Received: {maps.shape} and {masks.shape}, {masks.dtype}."
-        )
-    empty = np.flatnonzero(~np.any(masks, axis=(1, 2)))
-    if len(empty):
-        raise ValueError(
-            "Every mask must have at least one pixel. Received: none in "
-            f"{len(empty)} of {len(masks)}, the first of them at {empty[0]}. "
-            "Leave these images out."
-        )
-    return maps, widened(masks, margin)

@@ -17,12 +17,10 @@ if find_spec("matplotlib") is None:
 from tfcaps.viz.curves import curves, tradeoff
 from tfcaps.viz.dictionary import (
     coupling_histograms,
-    dictionary_images,
     keys_per_class,
     most_frequent_trees,
 )
 from tfcaps.viz.drawing import Drawing
-from tfcaps.viz.frontier import frontier
 from tfcaps.viz.named_tree import named_tree
 from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.reconstructions import perturbations, reconstructions
@@ -35,8 +33,6 @@ __all__ = [
     "Section",
     "coupling_histograms",
     "curves",
-    "dictionary_images",
-    "frontier",
     "keys_per_class",
     "most_frequent_trees",
     "named_tree",

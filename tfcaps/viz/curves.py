@@ -82,8 +82,6 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
 def tradeoff(
     records: Iterable[Mapping[str, Any]],
     x: str = "sparsity",
-    *,
-    chosen: int | None = None,
 ) -> Drawing:
     """Draws entropy (red) and quantised accuracy (blue, dashed) in one panel.
 
@@ -96,7 +94,6 @@ def tradeoff(
             left out. Rows may name their `model`; epochs are counted from 0.
         x: `"sparsity"`, `"epoch"`, or `"levels"` on a logarithmic axis.
             Defaults to `"sparsity"`.
-        chosen: Int. The levels that were chosen, marked. Defaults to `None`.
 
     Returns:
         A figure with a panel for each model.
@@ -139,8 +136,6 @@ def tradeoff(
         panel.tick_params(labelleft=True)
         panel.set_title(name)
         _label(panel, x, points[0])
-        if chosen is not None:
-            panel.axvline(chosen, color="0.4", linestyle=":", linewidth=1.2)
     panels[0].set_ylim(bottom=0.0)
     limits = np.array([right.get_ylim() for right in rights])
     for right in rights:
@@ -149,11 +144,8 @@ def tradeoff(
         Line2D([], [], color=_ENTROPY, label="entropy"),
         Line2D([], [], color=_ACCURACY, linestyle="--", label="accuracy"),
     ]
-    if chosen is not None:
-        label = f"chosen: K = {chosen}"
-        handles.append(Line2D([], [], color="0.4", linestyle=":", label=label))
     page.legend(handles=handles, loc="outside upper right", ncols=3)
-    return Drawing(page, for_json({"x": x, "chosen": chosen, "models": data}))
+    return Drawing(page, for_json({"x": x, "models": data}))
 
 
 def _points(records: Iterable[Mapping[str, Any]], x: str) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Figures of a dictionary: its keys, couplings, images and trees."""
+"""Figures of a dictionary: its keys, couplings and trees."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from tfcaps.ops import dequantize
 from tfcaps.rem import CouplingDictionary
@@ -21,10 +21,7 @@ from tfcaps.viz.drawing import (
     for_json,
     in_lines,
     in_rows,
-    picture,
-    show,
     with_our_look,
-    without_ticks,
 )
 
 # Children from which a logarithmic axis shows more than a linear one.
@@ -78,7 +75,6 @@ def coupling_histograms(
     dictionaries: Mapping[str, CouplingDictionary],
     levels: int,
     *,
-    mode: str = "midtread",
     class_names: Sequence[str] | None = None,
 ) -> Drawing:
     """Draws a histogram of mean couplings for each class and model.
@@ -91,7 +87,6 @@ def coupling_histograms(
         dictionaries: Name of the model to its dictionary. The names may also be
             epochs; up to four look well.
         levels: Int. Levels of the couplings in the dictionaries.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         class_names: Names of the classes. Defaults to their numbers.
 
     Returns:
@@ -103,11 +98,9 @@ def coupling_histograms(
     labels = class_labels(class_names, classes)
     page, panels = in_rows(classes, 9.0, 1.2, 1.7, sharex=True, sharey=True)
     # The middle of each bin is a level.
-    half = 0.5 / (levels - 1) if mode == "midtread" else 0.0
+    half = 0.5 / (levels - 1)
     edges = np.linspace(-half, 1 + half, levels + 1)
-    values = ops.convert_to_numpy(
-        dequantize(np.arange(levels), levels, mode=mode)
-    )
+    values = ops.convert_to_numpy(dequantize(np.arange(levels), levels))
     logarithmic = max(t.key_length for t in dictionaries.values()) > _MANY
     children: dict[str, dict[str, Any]] = {name: {} for name in dictionaries}
     for j, panel in enumerate(panels):
@@ -143,77 +136,10 @@ def coupling_histograms(
 
 
 @with_our_look
-def dictionary_images(
-    images: Array,
-    keys: ArrayLike,
-    predicted: ArrayLike,
-    num_classes: int,
-    *,
-    classes: Sequence[int] | None = None,
-    columns: int = 8,
-    class_names: Sequence[str] | None = None,
-) -> Drawing:
-    """Draws the mean image of each class's most frequent keys.
-
-    Args:
-        images: Images `[n, h, w, c]`, uint8, or float in [0, 1].
-        keys: Their keys `[n, i]`, `Trees.codes` or `Trees.type_codes`.
-        predicted: Their predicted classes `[n]`.
-        num_classes: Int. Number of classes.
-        classes: Ints. The classes to show. Defaults to those that are
-            predicted.
-        columns: Int. Most keys of a class. Defaults to `8`.
-        class_names: Names of the classes. Defaults to their numbers.
-
-    Returns:
-        A figure with a row for each class and a column for each key, the most
-        frequent first, titled with its number of images.
-
-    Raises:
-        ValueError: If there are no images, or not a key and a class for each.
-    """
-    codes, predictions = np.asarray(keys), np.asarray(predicted)
-    if not 0 < len(images) == len(codes) == len(predictions):
-        raise ValueError(
-            "There must be images, and a key and a class for each. Received: "
-            f"{len(images)} images, {len(codes)} keys, {len(predictions)} "
-            "classes."
-        )
-    trees = CouplingDictionary(num_classes)
-    trees.update(codes, predictions)
-    if classes is None:
-        classes = np.unique(predictions).tolist()
-    columns = max(1, min(columns, int(trees.num_keys[list(classes)].max())))
-    labels = class_labels(class_names, num_classes)
-    values = images / np.float64(255 if images.dtype == np.uint8 else 1)
-    size = 0.85 * columns + 1.4, 0.98 * len(classes) + 0.2
-    page, panels = figure(*size, len(classes), columns)
-    data = []
-    for j, row in zip(classes, panels, strict=True):
-        counts = trees.counts(j)
-        shown = []
-        for panel in row:
-            without_ticks(panel)
-            panel.set_frame_on(False)
-        for panel, key, count in zip(row, trees.keys(j), counts, strict=False):
-            chosen = (predictions == j) & np.all(codes == key, axis=1)
-            mean = picture(values[chosen].mean(axis=0))
-            show(panel, mean)
-            panel.set_title(str(count), fontsize=7, pad=2)
-            shown.append({"key": key, "count": count, "image": mean})
-        told = f"{labels[j]}\n{len(counts)} key{'s' * (len(counts) != 1)}"
-        beside: Any = {"rotation": 0, "ha": "right", "va": "center"}
-        row[0].set_ylabel(told, fontsize=8, **beside)
-        data.append({"class": labels[j], "keys": len(counts), "shown": shown})
-    return Drawing(page, for_json({"classes": data}))
-
-
-@with_our_look
 def most_frequent_trees(
     trees: CouplingDictionary,
     levels: int,
     *,
-    mode: str = "midtread",
     class_names: Sequence[str] | None = None,
     threshold: float | None = None,
 ) -> Drawing:
@@ -227,7 +153,6 @@ def most_frequent_trees(
     Args:
         trees: Dictionary of a model.
         levels: Int. Levels of the couplings in the dictionary.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         class_names: Names of the classes. Defaults to their numbers.
         threshold: Float. The coupling that a child must exceed to be in a tree,
             `Report.tree_threshold`. Defaults to the uniform coupling 1/J.
@@ -246,10 +171,8 @@ def most_frequent_trees(
         panel.set_axis_off()
         counts = trees.counts(j)
         key = trees.keys(j)[:1].ravel()
-        couplings = ops.convert_to_numpy(dequantize(key, levels, mode=mode))
-        inside = ops.convert_to_numpy(
-            codes_in_tree(key, threshold, levels, mode=mode)
-        )
+        couplings = ops.convert_to_numpy(dequantize(key, levels))
+        inside = ops.convert_to_numpy(codes_in_tree(key, threshold, levels))
         title = f"{labels[j]}: never predicted"
         if counts:
             _draw_tree(panel, couplings, inside, labels[j])

@@ -42,7 +42,7 @@ def saliency(
             shown side by side. A dozen at most look well.
         explanations: By the name of a model what `tfcaps.rem.explanation` makes
             of these images; or, by any name, maps `[n, h, w]` such as those of
-            `tfcaps.rem.coupling_maps`, of which what is below 0 is not shown.
+            `tfcaps.rem.maps.tree_maps`, of which what is below 0 is not shown.
         labels: Their classes, `[n]` or one-hot, shown over the images. Defaults
             to `None`.
         class_names: Names of the classes. Defaults to their numbers.

@@ -2,11 +2,7 @@
 
 import dataclasses
 
-import numpy as np
-
-from training.image_data import Array, Pixels, Rows
-
-_INK = 0.3  # of white; the pale rim of a stroke is darker
+from training.image_data import Array, Rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,14 +13,10 @@ class Masks:
     image does not have is False everywhere.
 
     Attributes:
-        object: What the label names, `[n, h, w]`; of an image with several
-            objects, all of them.
-        parts: The parts that the object is made of, `[n, parts, h, w]`. Of an
-            image with several objects, each object.
+        object: What the label names, `[n, h, w]`.
+        parts: The parts that the object is made of, `[n, parts, h, w]`.
         loose: Parts or pieces that belong to no object, `[n, pieces, h, w]`;
             `pieces` may be 0.
-        of_classes: The class that each of `parts` belongs to, `[n, parts]`, or
-            `None` if all belong to the image's label.
         kinds: The kind of each of `parts`, `[n, parts]`, ints that index
             `kind_names`, -1 for a part that is not there; `None` if parts are
             of no kind.
@@ -39,7 +31,6 @@ class Masks:
     object: Array
     parts: Array
     loose: Array
-    of_classes: Array | None = None
     kinds: Array | None = None
     loose_kinds: Array | None = None
     centres: Array | None = None
@@ -54,9 +45,3 @@ class Masks:
             if name != "kind_names" and values is not None
         }
         return dataclasses.replace(self, **known)
-
-
-def inked(images: Pixels) -> Array:
-    """Returns where images `[..., h, w, c]` are drawn on, `[..., h, w]`."""
-    white = 255.0 if images.dtype == np.uint8 else 1.0
-    return np.any(images >= _INK * white, axis=-1)

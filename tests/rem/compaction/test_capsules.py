@@ -18,7 +18,6 @@ from tests.tolerance import assert_all_equal
 from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
-    CompactCaps,
     ConvCaps,
     PrimaryCaps,
     PrimaryMatrixCaps,
@@ -71,6 +70,7 @@ def two_types(where):
 
 
 ONE_TYPE = zero(np.s_[4:8])
+TYPE_OF_CONV = votes(np.s_[:, :, 1])
 OF_CLASS, OF_CONV = two_types(np.s_[1::3]), two_types(np.s_[:, :, 1])
 SHARED = class_caps("self_attention", share="type")
 COORDINATES = class_caps(matrix=True, coordinates=True, share="type")
@@ -88,25 +88,15 @@ CAPSULES = {
     "class-em": ([class_caps(EM)], OF_CLASS, 3, None),
     "class-regularized": ([class_caps("regularized")], OF_CLASS, 3, None),
     "class-sample": ([class_caps(OF_SAMPLES)], OF_CLASS, 3, None),
-    "conv": ([conv_caps()], votes(np.s_[:, :, 1]), 2, None),
-    "conv-matrix": (
-        [conv_caps(matrix=True)],
-        votes(np.s_[:, :, 1]),
-        2,
-        None,
-    ),
+    "conv": ([conv_caps()], TYPE_OF_CONV, 2, None),
+    "conv-matrix": ([conv_caps(matrix=True)], TYPE_OF_CONV, 2, None),
     "class-matrix": ([class_caps(matrix=True)], votes(4), 3, 26),
     "conv-zero": ([conv_caps()], ONE_TYPE, 2, None),
     "conv-shared": ([conv_caps(share_types=True)], ONE_TYPE, 2, None),
     "conv-em": ([conv_caps(routing=EM)], OF_CONV, 3, None),
     "conv-sample": ([conv_caps(routing=OF_SAMPLES)], OF_CONV, 3, None),
     **{
-        f"conv-{name}": (
-            [conv_caps(1, sides, routing)],
-            votes(np.s_[:, :, 1]),
-            2,
-            None,
-        )
+        f"conv-{name}": ([conv_caps(1, sides, routing)], TYPE_OF_CONV, 2, None)
         for name, sides, routing in (
             ("scaled_distance", "valid", "scaled_distance"),
             ("self_attention", "same", "self_attention"),
@@ -124,16 +114,13 @@ CAPSULES = {
             ("instance", layers.GroupNormalization(groups=-1), 3),
         )
     },
-    "more_types": ([copy_of(padding(1)), class_caps()], ONE_TYPE, 3, None),
-    "more_types_first": (
-        [
-            copy_of(padding(((0, 0), (1, 1), (0, 0)), "channels_first")),
-            class_caps(),
-        ],
-        ONE_TYPE,
-        3,
-        None,
-    ),
+    **{
+        name: ([copy_of(more), class_caps()], ONE_TYPE, 3, None)
+        for name, more in (
+            ("more_types", padding(1)),
+            ("first", padding(((0, 0), (1, 1), (0, 0)), "channels_first")),
+        )
+    },
 }
 
 
@@ -196,17 +183,6 @@ def test_children_with_activations_of_their_own_stay(rng):
     assert is_left_alone(randomized(model, rng))
 
 
-def test_call_arguments_are_kept(rng):
-    images = keras.Input((7, 7, 2))
-    capsules = PrimaryCaps(3, 4, 3, 2)(images)
-    layer = ClassCaps(3, 4, name="class")
-    poses, couplings = layer(capsules, labels=None, return_couplings=True)
-    model = keras.Model(images, [poses, couplings])
-    fill(layer.transformation, 4)
-    compact = compacted(randomized(model, rng))
-    assert isinstance(compact.get_layer("class"), CompactCaps)
-
-
 def deep_capsnet(rng, *outputs, **primary):
     """Returns a convolution, depthwise PrimaryCaps and ClassCaps."""
     images = keras.Input((7, 7, 2))
@@ -244,22 +220,6 @@ def test_depthwise_types_are_left_out(silence_some, left, rng):
     compact = compacted(model)
     assert compact.get_layer("primary").num_types == left
     assert filters(compact) == 4 * left
-
-
-def test_depthwise_types_of_zero_channels_are_left_out(rng):
-    model = deep_capsnet(rng, use_bias=False)
-    silence(model.get_layer("first"), np.s_[4:8], bias=-0.7)
-    assert compacted(model).get_layer("primary").num_types == 2
-
-
-def test_depthwise_type_stays_whole_if_another_layer_needs_a_channel(rng):
-    model = deep_capsnet(rng, layers.Conv2D(1, 3, name="other"))
-    fill(model.get_layer("last").transformation, np.s_[1::3])
-    other = model.get_layer("other").kernel
-    fill(other, np.s_[:, :, np.arange(12) != 6])
-    compact = compacted(model)
-    assert filters(compact) == 12
-    assert len(compact.get_layer("last").origins) == 8
 
 
 def test_capsule_convolutions_lose_types(rng):

@@ -18,11 +18,7 @@ from tests.networks import SMALL_NETWORKS, every_network, tiny_capsnet
 from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
-from tfcaps.models import with_decoder
-from tfcaps.rem.pruning.masks import (
-    magnitude_masks,
-    target_variables,
-)
+from tfcaps.rem.pruning.masks import target_variables
 from training.devices import dtype_policy
 
 
@@ -110,14 +106,6 @@ def test_everything_pruned_is_still_a_network(name, rng):
     np.testing.assert_allclose(couplings, expected, atol=SUMS)
 
 
-def test_compacting_twice_changes_nothing_more(pruned):
-    for name in ("dr_capsnet", "efficient_capsnet", "multilayer_capsnet"):
-        *_, compact, images = pruned(name)
-        again = rem.compact(compact)
-        assert again.count_params() == compact.count_params()
-        np.testing.assert_allclose(again(images), compact(images), atol=SUMS)
-
-
 def test_compacted_network_is_evaluated_as_before(rng):
     model = tiny_capsnet()
     prune_units(model, 0.3, rng)
@@ -135,23 +123,6 @@ def test_compacted_network_is_evaluated_as_before(rng):
         np.testing.assert_array_equal(
             after.dictionary.keys(label), before.dictionary.keys(label)
         )
-
-
-def test_unstructured_pruning_gives_the_same_in_less(rng):
-    sizes = {"primary_types": 8, "primary_dim": 2, "class_dim": 2}
-    model = randomized(tiny_capsnet(2, **sizes), rng)
-    targets = target_variables(model.variables)
-    arrays = [np.array(variable) for variable in targets]
-    for variable, array, mask in zip(
-        targets, arrays, magnitude_masks(arrays, 0.9), strict=True
-    ):
-        variable.assign(3.0 * array * mask)
-    compact = compacted(model)
-    assert compact.count_params() < 0.7 * model.count_params()
-    images = inputs_of(model)
-    expected = rem.capsule_outputs(model)(images)
-    outputs = rem.capsule_outputs(compact)(images)
-    assert_same(outputs, expected)
 
 
 def test_compacted_network_can_be_rounded_and_trained(pruned):
@@ -178,23 +149,6 @@ def test_decoder_and_labels_stay(rng):
         expected = model(inputs, training=training)
         outputs = compact(inputs, training=training)
         assert_same(outputs, expected)
-
-
-def test_compacted_network_takes_a_decoder(pruned):
-    *_, compact, images = pruned("dr_capsnet")
-    outputs = with_decoder(compact)({"images": images, "labels": None})
-    assert outputs["reconstruction"].shape == images.shape
-
-
-def test_regularized_network_keeps_its_children(rng):
-    model = randomized(tiny_capsnet(routing="regularized"), rng)
-    fill(model.get_layer("class_caps").transformation, 3)
-    compact = rem.compact(model)
-    assert compact.count_params() == model.count_params()
-    inputs = {"images": inputs_of(tiny_capsnet()), "labels": None}
-    np.testing.assert_allclose(
-        compact(inputs)["lengths"], model(inputs)["lengths"], atol=SUMS
-    )
 
 
 def test_sequential_model(rng):

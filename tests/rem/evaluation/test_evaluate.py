@@ -114,7 +114,6 @@ def report_of(**changes):
     measures = {
         "levels": 11,
         "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},
-        "mode": "midtread",
         "accuracy": 0.9,
         "accuracy_quantized": 0.9,
         "nonuniform_share": 0.5,
@@ -157,24 +156,6 @@ def test_trees_are_trivial_for_a_reason_that_is_told(changes, told):
     assert ("was not measured" in report.verdict) != report.trivial
 
 
-def test_report_shows_every_measure_as_table_and_as_json():
-    trees = rem.CouplingDictionary(3)
-    trees.update([[1], [2], [3], [4], [1], [1]], [0, 0, 0, 0, 1, 1])
-    report = report_of(dictionary=trees)
-    text = str(report)
-    for line in (
-        "entropy                  0.67 of at most 1.00 bits",
-        "classes never predicted  1 of 3",
-        "sparsity                 80.0 %",
-    ):
-        assert line in text.splitlines()
-    saved = json.loads(json.dumps(report.to_dict()))
-    assert "dictionary" not in saved
-    assert saved["levels_per_layer"] == {"hidden_caps": 5, "class_caps": 11}
-    assert saved["entropy_bits"] == pytest.approx(2 / 3)
-    assert saved["normalized_entropy"] == pytest.approx(1 / 3)
-
-
 def test_layer_with_couplings_of_zero_is_named(model, images):
     # Four classes at 3 levels: 1/4 is half way to the first level.
     transformation = model.get_layer("class_caps").transformation
@@ -184,14 +165,12 @@ def test_layer_with_couplings_of_zero_is_named(model, images):
     assert rem.evaluate(model, (images, np.zeros(23, int)), 5).zero_layers == []
 
 
-@pytest.mark.parametrize(
-    "levels, mode", [(2, "midtread"), (6, "midtread"), ([7], "midrise")]
-)
-def test_keys_of_images_make_the_dictionary_of_the_report(levels, mode):
+@pytest.mark.parametrize("levels", [2, 6, [7]])
+def test_keys_of_images_make_the_dictionary_of_the_report(levels):
     images = np.random.default_rng(3).random((7, 8, 8, 1), dtype=np.float32)
     model = draw_weights(tiny_capsnet(), 2, class_caps=3.0)
-    report = rem.evaluate(model, (images, np.zeros(7, int)), levels, mode=mode)
-    found = rem.trees(model, images, levels, mode=mode, batch_size=3)
+    report = rem.evaluate(model, (images, np.zeros(7, int)), levels)
+    found = rem.trees(model, images, levels, batch_size=3)
     keys, predicted = found.codes, found.predicted
     assert keys.shape == (7, 8) and keys.dtype == np.uint8
     trees = rem.CouplingDictionary(3)
@@ -208,8 +187,6 @@ def test_keys_of_images_make_the_dictionary_of_the_report(levels, mode):
 
 def test_wrong_input_is_an_error(model, images):
     labels = np.zeros(23, int)
-    with pytest.raises(ValueError, match='`mode` must be "midtread" or "midr'):
-        rem.evaluate(model, (images, labels), mode="middle")
     with pytest.raises(ValueError, match=r"in \[2, 256\], and whole. Received"):
         rem.evaluate(model, (images, labels), levels=257)
     with pytest.raises(ValueError, match=r"`levels` must be in \[2, 256\]"):
@@ -247,9 +224,3 @@ def test_children_without_a_vote_are_not_left(model, images):
     assert compacted.t_score_voting == pytest.approx(report.t_score_voting)
     left = f"T-score of the {report.voting_children} children left"
     assert left in str(report)
-
-
-def test_up_to_thirty_classes_have_a_row_each():
-    for classes in (30, 31):
-        lines = str(report_of(dictionary=rem.CouplingDictionary(classes)))
-        assert ("\n   29        0" in lines) == (classes == 30)

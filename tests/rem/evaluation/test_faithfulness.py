@@ -67,7 +67,6 @@ class Loop:
         return np.linalg.norm(poses, axis=-1), couplings
 
     def without(self, n, silenced, mean=False):
-        """Returns the lengths of image n without some children."""
         other = self.mean if mean else np.zeros_like(self.mean)
         children = np.where(silenced[:, None], other, self.children[n])
         return self.route(children)[0]
@@ -201,19 +200,6 @@ def test_stability_is_that_of_shifted_images(report, loop):
             found.append(both / (tree | loop.trees[n]).sum())
     assert report.stability == pytest.approx(np.mean(found), abs=SUMS)
     assert report.stability < 0.95
-
-
-def test_batches_change_nothing(model, report):
-    batches = [
-        (IMAGES[:13], LABELS[:13]),
-        (IMAGES[13:], LABELS[13:]),
-    ]
-    other = rem.faithfulness(model, batches, draws=DRAWS, batch_size=7)
-    found, expected = other.to_dict(), report.to_dict()
-    for name, value in expected.items():
-        if isinstance(value, (float, dict)):
-            value = pytest.approx(value, abs=1e-5)
-        assert found[name] == value, name
 
 
 def test_silent_capsules_are_counted_by_layer(model):

@@ -9,10 +9,7 @@ from sklearn import metrics
 
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
-from tfcaps.rem.evaluation.named_parts import (
-    mutual_information,
-    part_stability,
-)
+from tfcaps.rem.evaluation.named_parts import mutual_information, part_stability
 
 KINDS = ("bar", "disc", "ring")
 
@@ -152,13 +149,6 @@ def test_types_are_measured_without_parts():
     # Class 0 has {0, 1} twice and {2}, class 1 has {2}.
     of_class_0 = np.log2(3) - 2 / 3
     assert found.slot_bits == pytest.approx(of_class_0 / 2)
-
-
-def test_rare_types_are_not_used():
-    leaves = [[(0, 0, 0)] * 12 for _ in range(10)]
-    leaves[0] = [(0, 0, 0)] * 11 + [(0, 0, 1)]
-    found = rem.named_parts(trees_of(leaves))
-    assert found.types_used == 1
 
 
 def test_all_measures_are_those_of_a_loop(rng):

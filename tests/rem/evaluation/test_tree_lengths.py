@@ -1,7 +1,5 @@
 """Lengths without trees, and with trees alone."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -35,13 +33,6 @@ def test_they_are_those_of_children_at_zero(model, images):
         poses = (children * kept[..., None]).reshape(below.shape)
         lengths = Length()(model.get_layer("class_caps")(poses))
         np.testing.assert_allclose(found[:, k], lengths, atol=1e-5)
-
-
-def test_an_empty_tree_changes_nothing(model, images):
-    trees = rem.trees(model, images)
-    empty = dataclasses.replace(trees, in_tree=np.zeros((5, 8), bool))
-    found = rem.tree_lengths(model, images, empty)
-    np.testing.assert_allclose(found[:, 1], found[:, 0], atol=SUMS)
 
 
 def test_there_must_be_a_tree_for_each_image(model, images):

@@ -55,15 +55,6 @@ def test_keys_counts_and_entropies_are_those_of_the_reference(levels, source):
     )
 
 
-def test_keys_towards_the_predicted_class_equal_codes_towards_all(rng):
-    codes = rng.integers(0, 11, (50, 6, 3))
-    predicted = rng.integers(0, 3, 50)
-    whole = dictionary(codes, predicted, 3)
-    column = dictionary(codes[np.arange(50), :, predicted], predicted, 3)
-    for j in range(3):
-        np.testing.assert_array_equal(whole.keys(j), column.keys(j))
-
-
 @pytest.mark.parametrize(
     ("counts", "bits"), [([5, 3, 2], 1.485475), ([7], 0.0), ([1] * 8, 3.0)]
 )

@@ -1,4 +1,6 @@
-"""The trees of images as arrays, against what other parts of REM say."""
+"""The trees of images as arrays, and what their leaves lie on."""
+
+import dataclasses
 
 import keras
 import numpy as np
@@ -6,7 +8,7 @@ import pytest
 from keras import ops
 
 from tests.networks import draw_weights, outputs_of, tiny_capsnet
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_close
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
 from tfcaps.ops import quantize
@@ -88,6 +90,7 @@ def test_every_form_of_data_and_batch_gives_the_same(model, found):
 def test_a_compact_model_has_the_trees_of_the_model(model, found):
     other = rem.trees(rem.compact(model), IMAGES)
     np.testing.assert_allclose(other.towards, found.towards, atol=SUMS)
+    np.testing.assert_allclose(other.activations, found.activations, atol=SUMS)
     np.testing.assert_array_equal(other.types, found.types)
     np.testing.assert_array_equal(other.places, found.places)
 
@@ -154,3 +157,53 @@ def test_trees_need_classes():
     model = keras.Model(images, Length()(poses))
     with pytest.raises(ValueError, match="Trees need class capsules"):
         rem.trees(model, IMAGES)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(0).random((6, 8, 8, 2)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def trees(images):
+    return rem.trees(tiny_capsnet(), images[..., :1])
+
+
+def by_loops(images, trees, window):
+    half = window // 2
+    seen = {}
+    for n, i in zip(*np.nonzero(trees.in_tree), strict=True):
+        row, column = np.rint(trees.places[n, i]).astype(int)
+        for y in range(window):
+            for x in range(window):
+                at = (row + y - half, column + x - half)
+                if 0 <= at[0] < 8 and 0 <= at[1] < 8:
+                    key = (trees.types[i], y, x)
+                    seen.setdefault(key, []).append(images[n][at])
+    found = np.zeros((trees.num_types, window, window, images.shape[-1]))
+    for key, pixels in seen.items():
+        found[key] = np.mean(pixels, axis=0)
+    return found
+
+
+@pytest.mark.parametrize("window", [1, 5, 11])
+def test_they_are_the_means_of_windows(images, trees, window):
+    found = rem.part_pictures(images, trees, window)
+    assert found.dtype == np.float32
+    assert_close(found, by_loops(images, trees, window))
+
+
+def test_a_type_in_no_tree_is_not_known(images, trees):
+    only = trees.in_tree & (trees.types == 0)
+    found = rem.part_pictures(images, dataclasses.replace(trees, in_tree=only))
+    assert np.isnan(found[1]).all() and np.isfinite(found[0]).all()
+
+
+def test_mistakes_are_named(images, trees):
+    with pytest.raises(ValueError, match="`window` must be odd"):
+        rem.part_pictures(images, trees, 4)
+    with pytest.raises(ValueError, match="one tree for each image"):
+        rem.part_pictures(images[:2], trees)
+    nowhere = dataclasses.replace(trees, places=np.full((6, 8, 2), np.nan))
+    with pytest.raises(ValueError, match="have no places"):
+        rem.part_pictures(images, nowhere)

@@ -25,38 +25,12 @@ def pooled_by_hand(keys, types):
 
 
 def entropy_by_hand(keys):
-    """Returns the entropy of rows in bits."""
     rows = [tuple(key) for key in np.asarray(keys).tolist()]
     shares = [rows.count(row) / len(rows) for row in {*rows}]
     return -sum(p * math.log2(p) for p in shares)
 
 
 # ---------------------------------------------------------------- dictionaries
-
-
-def test_dictionary_of_types_counts_every_sample(rng):
-    keys = rng.integers(0, 3, (200, 8), np.uint8)
-    classes = rng.integers(0, 3, 200)
-    trees, expected = rem.CouplingDictionary(4), rem.CouplingDictionary(4)
-    trees.update(keys, classes)
-    expected.update(pooled_by_hand(keys, 2), classes)
-    types = type_dictionary(trees, (2, 2, 2))
-    assert types.summary() == expected.summary()
-    for j in range(4):
-        np.testing.assert_array_equal(types.keys(j), expected.keys(j))
-        assert types.counts(j) == expected.counts(j)
-
-
-def test_keys_that_differ_in_place_alone_have_no_entropy():
-    # One type at one of eight places, and a second one everywhere.
-    keys = np.full((8, 8, 2), 4)
-    keys[np.arange(8), np.arange(8), 0] = 9
-    trees = rem.CouplingDictionary(1)
-    trees.update(keys.reshape(8, 16), np.zeros(8, int))
-    types = type_dictionary(trees, (2, 4, 2))
-    assert trees.entropy_bits.tolist() == [3.0]
-    assert types.entropy_bits.tolist() == [0.0]
-    np.testing.assert_array_equal(types.keys(0), [[9, 4]])
 
 
 def test_keys_that_do_not_fit_the_grid_are_an_error():
@@ -92,7 +66,6 @@ def report(model, data):
 
 
 def keys_by_hand(model, data):
-    """Returns pooled codes, and the predicted classes."""
     images, _ = data
     rounded = rem.quantize_couplings(model, LEVELS)
     shown = outputs_of(rem.capsule_outputs(rounded), images)

@@ -182,11 +182,7 @@ def test_the_decoders_loss_does_not_count(images):
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [
-        ("tolerance", -0.1),
-        ("max_searches", 0),
-        ("max_sparsity", 1.0),
-    ],
+    [("tolerance", -0.1), ("max_searches", 0), ("max_sparsity", 1.0)],
 )
 def test_wrong_arguments_are_errors(setting, value, images):
     with pytest.raises(ValueError, match=f"{setting}={value}"):

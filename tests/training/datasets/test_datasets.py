@@ -13,7 +13,6 @@ _BILINEAR = Image.Resampling.BILINEAR
 
 
 def arrays(**changes):
-    """Arrays of a usable `.npz` file; `None` leaves one out."""
     rng = np.random.default_rng(0)
     usable = {
         "x_train": rng.integers(0, 256, (12, 6, 5), dtype=np.uint8),
@@ -99,29 +98,6 @@ def test_unusable_npz_files_are_refused(tmp_path, changes, message):
         load_npz(tmp_path, **changes)
 
 
-def test_missing_and_broken_npz_files_are_refused(tmp_path):
-    path = tmp_path / "mine.npz"
-    with pytest.raises(UserError, match="there is no file"):
-        datasets.load(str(path))
-    np.savez(path, **arrays())
-    path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(UserError, match="is not a readable .npz file"):
-        datasets.load(str(path))
-
-
-def test_grey_images_among_coloured_ones_get_three_channels(tmp_path, rng):
-    grey = rng.integers(0, 256, (6, 5), np.uint8)
-    for name in ("cats", "dogs"):
-        for number in range(2):
-            write_image(tmp_path / name / f"{number}.png")
-    Image.fromarray(grey).save(tmp_path / "dogs" / "2.png")
-    data = datasets.load(str(tmp_path), validation=0.0)
-    assert data.image_shape[2] == 3
-    every = np.concatenate([data.train.images.pixels, data.test.images.pixels])
-    wanted = np.stack([grey] * 3, axis=-1)
-    assert any(np.array_equal(image, wanted) for image in every)
-
-
 @pytest.mark.parametrize(
     ("name", "data_dir", "message"),
     [
@@ -167,12 +143,6 @@ def test_validation_is_held_out_of_training_the_same_at_every_call(tmp_path):
     again = load_npz(tmp_path, validation=0.25, **usable)
     assert rows_of(again.validation) == held
     assert rows_of(whole.test) == rows_of(data.test)
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_validation_shares_out_of_range_are_refused(share):
-    with pytest.raises(UserError, match="least 0 and less than 1; it is"):
-        datasets.load("digits", validation=share)
 
 
 def test_every_part_is_reduced(tmp_path):

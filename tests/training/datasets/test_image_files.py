@@ -148,13 +148,6 @@ def test_broken_notes_beside_the_pixels_do_no_harm(tmp_path):
         assert np.abs(images.read(path).astype(int) - 90).max() < 3
 
 
-@pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (1, 1), (2, 700)])
-def test_elongated_pictures_are_resized(tmp_path, size):
-    path = saved(tmp_path / "a.jpg", Image.new("RGB", size, (90, 90, 90)))
-    small = images.read(path, size=32).astype(int)
-    assert small.shape == (32, 32, 3) and np.abs(small - 90).max() < 3
-
-
 @pytest.mark.parametrize("size", [32, 100, 300])
 def test_large_jpegs_are_resized_as_others(tmp_path, size):
     waves = np.sin(np.arange(1200) * size / 600)

@@ -1,9 +1,9 @@
 """A CSV file of pictures: what is read, and what its errors say."""
 
-import numpy as np
 import pytest
 
 from cli import UserError
+from tests.tolerance import assert_all_equal
 from tests.training.datasets.test_datasets import write_image
 from tests.training.datasets.test_own import counts, load
 from training import defaults
@@ -41,10 +41,7 @@ def test_a_folder_and_its_csv_file_are_the_same(table, tmp_path):
     path = table(ROWS)
     listed, folder = load(path), load(tmp_path)
     for name in ("train", "validation", "test"):
-        for one, other in zip(
-            getattr(listed, name), getattr(folder, name), strict=True
-        ):
-            np.testing.assert_array_equal(one, other)
+        assert_all_equal(getattr(listed, name), getattr(folder, name))
     found, expected = own.survey(path), own.survey(tmp_path)
     assert found.sizes == expected.sizes
     assert len(found.training) == len(expected.training)

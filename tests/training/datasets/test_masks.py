@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from training.datasets.data import Data
-from training.datasets.masks import Masks, inked
+from training.datasets.masks import Masks
 from training.image_data import Images, Split
 
 
@@ -31,12 +31,10 @@ def masks_of(images):
     grey = images[..., 0]
     levels = np.stack([grey == np.float32(k) for k in (0.4, 0.5)], axis=1)
     own = grey == np.float32(0.9)
-    classes = np.full((len(images), 1), 3)
     return Masks(
         own,
         own[:, np.newaxis],
         levels,
-        classes,
         kinds=np.round(10 * grey[:, :1, 0]).astype(int),
         loose_kinds=np.round(10 * grey[:, 1, :2]).astype(int),
         centres=10 * grey[:, :1, :2],
@@ -63,13 +61,3 @@ def test_masks_are_of_images_as_they_are(data):
     for changed in (bare.reduced(3), data.resized(3), data.centre_cropped(2)):
         assert changed.masks is None
         assert len(changed.others["more"].labels) == len(changed.test.labels)
-
-
-@pytest.mark.parametrize(
-    "kind", [np.uint8, np.float32], ids=["bytes", "floats"]
-)
-def test_ink_is_what_is_brighter_than_a_pale_rim(kind):
-    white = 255 if kind == np.uint8 else 1.0
-    grey = (white * np.array([0.0, 0.2, 0.4, 1.0])).astype(kind)
-    images = grey.reshape(1, 2, 2, 1)
-    assert inked(images).tolist() == [[[False, False], [True, True]]]

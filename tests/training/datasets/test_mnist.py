@@ -1,4 +1,4 @@
-"""What is made of MNIST: affNIST, our affine MNIST and MultiMNIST."""
+"""What is made of MNIST: affNIST and our affine MNIST."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from cli import UserError
 from tests.prepared_data import tfds_folder
 from training import datasets
 from training import images as pixels
-from training.datasets import affnist, multimnist
+from training.datasets import affnist
 from training.datasets.data import Data, checked
 
 
@@ -92,11 +92,6 @@ def test_unusable_affnist_files_are_refused(mnist, tmp_path, write):
         affnist.load(mnist, str(tmp_path), 0.1)
 
 
-def test_affnist_needs_a_folder(mnist):
-    with pytest.raises(UserError, match="no folder is given"):
-        affnist.load(mnist, None, 0.1)
-
-
 def test_affine_maps_are_of_affnists_ranges():
     draw = np.random.default_rng(0)
     maps = np.array([affnist.random_map(draw) for _ in range(2000)])
@@ -158,52 +153,6 @@ def test_affine_mnist_is_the_same_at_every_call(mnist):
     assert len({image.tobytes() for image in data.test.images.pixels}) == 12
 
 
-def test_multimnist_has_fixed_pairs_for_validation_and_test(mnist):
-    data = multimnist.generate(mnist, None, 0.2)
-    assert data.name == "multimnist"
-    assert data.train.images.shape == (24, 36, 36, 1)
-    assert data.train.labels.shape == (24,)
-    assert data.validation.images.shape == (6, 36, 36, 1)
-    assert data.test.images.shape == (12, 36, 36, 1)
-    for _, labels in (data.validation, data.test):
-        assert (labels.sum(axis=1) == 2).all() and labels.max() == 1
-    assert (data.test.labels[np.arange(12), mnist.test.labels] == 1).all()
-    assert_same_again(lambda: multimnist.generate(mnist, None, 0.2), data)
-    # The bar is 18 pixels long, from row 5 + 4, and moves by up to 4.
-    assert not data.test.images.pixels[:, :5].any()
-    none = multimnist.generate(mnist, None, 0.0)
-    assert none.validation.images.shape == (0, 36, 36, 1)
-    assert none.validation.labels.shape == (0, 3)
-    assert len(none.train.labels) == 30
-
-
-def test_multimnist_knows_the_pixels_of_each_digit(mnist):
-    data = multimnist.generate(mnist, None, 0.2)
-    images, labels, masks = *data.test, data.masks
-    assert masks.parts.shape == (12, 2, 36, 36)
-    assert masks.loose.shape == (12, 0, 36, 36)
-    for digits, classes, label in zip(
-        masks.parts, masks.of_classes, labels, strict=True
-    ):
-        assert sorted(classes) == np.flatnonzero(label).tolist()
-        for digit, kind in zip(digits, classes, strict=True):
-            assert shape_of(digit) == shape_of(drawn(kind))
-    shown = images.pixels[..., 0] > 0
-    np.testing.assert_array_equal(masks.object, shown)
-    np.testing.assert_array_equal(masks.parts.any(axis=1), shown)
-
-
-def drawn(kind):
-    """Where a digit of a class has ink, see `digits`."""
-    return digits(3)[0][kind, ..., 0] > 0
-
-
-def shape_of(mask):
-    """A mask without the empty rows and columns around it."""
-    rows, columns = mask.any(axis=1), mask.any(axis=0)
-    return mask[rows][:, columns].tolist()
-
-
 def test_what_is_made_of_mnist_is_loaded_by_name(tmp_path):
     images, labels = digits(30)
     examples = [
@@ -211,9 +160,6 @@ def test_what_is_made_of_mnist_is_loaded_by_name(tmp_path):
         for image, label in zip(images, labels.astype(np.int64), strict=True)
     ]
     folder = tfds_folder(tmp_path, "mnist", train=examples, test=examples[:6])
-    data = datasets.load("multimnist", folder)
-    assert data.test.images.shape == (6, 36, 36, 1)
-    assert len(data.validation.labels) == 3 and len(data.train.labels) == 27
     data = datasets.load("affine_mnist", folder)
     assert data.test.images.shape == (6, 40, 40, 1)
     images, labels = data.test

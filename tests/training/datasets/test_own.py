@@ -2,14 +2,12 @@
 
 import shutil
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from cli import UserError
 from tests.training.datasets.test_datasets import write_image
 from training import datasets
-from training.datasets import own
 
 
 def load(folder, **options):
@@ -122,31 +120,3 @@ def test_the_same_broken_bytes_are_broken_and_no_pictures(photos):
         (photos / name / "404.jpg").write_bytes(b"<html>not found</html>")
     with pytest.raises(UserError, match="404.jpg is not a readable image"):
         load(photos)
-
-
-def test_parts_are_those_of_a_split_after_reading(photos):
-    data = load(photos)
-    stacked = np.stack(
-        [
-            np.asarray(Image.open(path))
-            for name in ("cats", "dogs")
-            for path in sorted((photos / name).iterdir())
-        ]
-    )
-    labels = np.repeat([0, 1], 10)
-    train, test = datasets.data.hold_out(stacked, labels, 0.2)
-    train, validation = datasets.data.hold_out(*train, 0.1)
-    expected = (train, validation, test)
-    for found, part in zip(
-        (data.train, data.validation, data.test), expected, strict=True
-    ):
-        np.testing.assert_array_equal(found.images.pixels, part[0])
-        np.testing.assert_array_equal(found.labels, part[1])
-
-
-def test_many_pictures_have_a_progress_bar(photos, monkeypatch, capsys):
-    load(photos)
-    assert not capsys.readouterr().out
-    monkeypatch.setattr(own, "_FEWEST_SHOWN", 20)
-    load(photos)
-    assert "20/20" in capsys.readouterr().out

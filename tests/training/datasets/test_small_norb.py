@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from cli import UserError
 from tests.prepared_data import tfds_folder
 from training import datasets
 
@@ -80,8 +79,3 @@ def test_small_norb_is_split_by_viewpoint(folder):
     assert viewpoints(data.test)[1] == every[1] - trained
     assert data.train.images.shape[1:] == (8, 8, 2)
     assert data.others["familiar"].images.shape[1:] == (6, 6, 2)
-
-
-def test_small_norb_has_to_be_prepared(tmp_path):
-    with pytest.raises(UserError, match="smallnorb is not prepared in"):
-        datasets.load("smallnorb", str(tmp_path))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tfcaps.graphs import cut, encoder, keep_pruned, routed_layers
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import Tensor, check_mode, quantize
+from tfcaps.ops import Tensor, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.evaluation.faithfulness import Faithfulness
 from tfcaps.rem.evaluation.faithfulness import (
@@ -20,7 +20,7 @@ from tfcaps.rem.evaluation.faithfulness import (
 )
 from tfcaps.rem.evaluation.named_parts import NamedParts, TreesOnParts
 from tfcaps.rem.finite import check_weights
-from tfcaps.rem.labels import NO_CLASS, class_of_each, rightly_told
+from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import Levels, layer_levels, quantize_couplings
 from tfcaps.rem.parse.dictionary import (
@@ -62,7 +62,6 @@ class Report(Result):
         levels: Levels of the last routed layer's couplings.
         levels_per_layer: Levels of each layer whose couplings were rounded, by
             its name.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         accuracy: Share of right predictions, couplings as they are.
         accuracy_quantized: The same with quantised couplings.
         nonuniform_share: Share of the keys' codes that differ from the code of
@@ -100,14 +99,10 @@ class Report(Result):
         voting_children: How many children these are.
         tree_threshold: The coupling that a child must exceed to be in a tree,
             see `tfcaps.routing.Routing.tree_threshold`.
-        without_class: How many images were of no class. They are in no other
-            number, but for the accuracy of a network with one class, which is
-            whether that is there.
     """
 
     levels: int
     levels_per_layer: dict[str, int]
-    mode: str
     accuracy: float
     accuracy_quantized: float
     nonuniform_share: float
@@ -129,7 +124,6 @@ class Report(Result):
     t_score_voting: float | None = None
     voting_children: int | None = None
     tree_threshold: float | None = None
-    without_class: int = 0
 
     @property
     def entropy_bits(self) -> float:
@@ -303,10 +297,6 @@ class Report(Result):
                 f"T-score of the {self.voting_children} children left",
                 None if left in (None, self.t_score) else f"{left:.3f}",
             ),
-            (
-                "images of no class",
-                f"{self.without_class:,}" if self.without_class else None,
-            ),
             ("sparsity", percent(self.sparsity)),
             (
                 "parameters, non-zero",
@@ -342,7 +332,6 @@ def evaluate(
     dataset: Any,
     levels: Levels = 11,
     *,
-    mode: str = "midtread",
     batch_size: int = 256,
     faithfulness: bool = False,
     verbose: int = 0,
@@ -360,20 +349,12 @@ def evaluate(
             iterable of such batches: a `tf.data.Dataset`, a
             `keras.utils.PyDataset`, a list. Of several inputs it takes
             `images`, of several targets `lengths`. Labels are class indices,
-            -1 for an image of no class, or rows `[b, j]`: one-hot or soft,
-            which sum to 1, or of zeros and ones, of which several or none may
-            be 1. Of several classes the one with the longest capsule counts;
-            images of no class are left out, and the report says how many. With
-            one class, labels are 1 where it is there and 0 where not, and the
-            accuracy is that of a capsule longer than a half. Every sample
-            counts once, whatever its weight, so do not drop the last partial
-            batch.
+            or rows `[b, j]` that sum to 1, one-hot or soft. Every sample counts
+            once, whatever its weight, so do not drop the last partial batch.
         levels: Int in [2, 256], or several, one for each routed layer, as in
             `quantize_couplings`; the last routed layer must have some. The
             uniform coupling 1/J should be a level, as with 11 levels and ten
             classes. Defaults to `11`.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
-            to `"midtread"`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         faithfulness: Bool. Also measure whether the network uses its trees, by
             `tfcaps.rem.faithfulness` with its defaults, for which the data set
@@ -388,7 +369,7 @@ def evaluate(
             never ends, a label is out of range or `levels` is, or what the
             network returns is not finite.
     """
-    report = Evaluator(model, levels, mode=mode).run(
+    report = Evaluator(model, levels).run(
         dataset, batch_size=batch_size, verbose=verbose
     )
     if not faithfulness:
@@ -405,12 +386,10 @@ class Evaluator:
     Args:
         model: As in `evaluate`. Its weights may change between runs.
         levels: As in `evaluate`.
-        mode: As in `evaluate`.
 
     Attributes:
         levels: Levels of the last routed layer.
         levels_per_layer: Levels of each layer that is rounded, by its name.
-        mode: As given.
         below: The network from images to the list of all tensors that do not
             depend on the rounding of couplings, and so are computed once.
         plain: The network from these to trees, couplings as they are.
@@ -423,14 +402,11 @@ class Evaluator:
         self,
         model: keras.Model,
         levels: Levels = 11,
-        *,
-        mode: str = "midtread",
     ):
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
         layers = routed_layers(self.model)
         self.levels_per_layer = layer_levels(layers, levels, most=_MOST_LEVELS)
-        self.mode = check_mode(mode)
         self.last = layers[-1]
         if self.last.name not in self.levels_per_layer:
             raise ValueError(
@@ -441,11 +417,9 @@ class Evaluator:
         self.levels = self.levels_per_layer[self.last.name]
         lowest = next(x for x in layers if x.name in self.levels_per_layer)
         self.below, self._above = cut(self.model, lowest, first=True)
-        self._rounding = quantize_couplings(
-            self._above, self.levels_per_layer, mode=mode
-        )
-        self.plain = TreeNetwork(self._above, mode)
-        self.rounded = TreeNetwork(self._rounding, mode)
+        self._rounding = quantize_couplings(self._above, self.levels_per_layer)
+        self.plain = TreeNetwork(self._above)
+        self.rounded = TreeNetwork(self._rounding)
         for part in (self.below, self.plain.model, self.rounded.model):
             part.compile()
         self.grid: Grid | None = None
@@ -488,7 +462,6 @@ class Evaluator:
         return Report(
             levels=self.levels,
             levels_per_layer=self.levels_per_layer,
-            mode=self.mode,
             sparsity=sparsity(self.model),
             sparsity_paper=sparsity(self.model, scope="paper"),
             nonzero_parameters=nonzero,
@@ -507,9 +480,7 @@ class Counts:
 
     Attributes:
         dictionary: The parse trees of each predicted class.
-        known: Int. How many images were of a class.
-        empty_trees: How many of their trees had no child, without and with
-            rounded couplings.
+        known: Int. How many images there were.
     """
 
     def __init__(self, evaluator: Evaluator):
@@ -517,9 +488,7 @@ class Counts:
         classes = evaluator.plain.num_classes
         self.dictionary = CouplingDictionary(classes)
         self._of_class = np.zeros(classes, int)
-        self._without_class = 0
         self._told = np.zeros(2)  # right, also with quantised couplings
-        self.empty_trees = np.zeros(2)
         # Codes that are not uniform, leaves, codes; and trees of every child.
         self._sums = np.zeros(4)
         self._t_scores: Any = 0.0
@@ -531,7 +500,7 @@ class Counts:
         return int(self._of_class.sum())
 
     def add(self, plain: Trees, rounded: Trees, labels: Any) -> None:
-        """Adds a batch, whose images of no class are counted and left out.
+        """Adds a batch.
 
         Args:
             plain: Its trees.
@@ -539,18 +508,11 @@ class Counts:
             labels: As in `evaluate`.
         """
         each, count = (plain, rounded), len(self._of_class)
-        classes = class_of_each(labels, count, plain.lengths)
-        self._told += [rightly_told(classes, t.lengths).sum() for t in each]
-        known = classes != NO_CLASS
-        self._without_class += int(np.sum(~known))
-        self._of_class += np.bincount(classes[known], minlength=count)
-        if not known.all():
-            each = plain, rounded = plain[known], rounded[known]
+        classes = class_of_each(labels, count)
+        self._told += [np.sum(t.predicted == classes) for t in each]
+        self._of_class += np.bincount(classes, minlength=count)
         self.dictionary.update(rounded.codes, rounded.predicted)
-        self.empty_trees += [np.sum(trees.leaves == 0) for trees in each]
-        uniform = quantize(
-            1.0 / count, self._evaluator.levels, mode=self._evaluator.mode
-        )
+        uniform = quantize(1.0 / count, self._evaluator.levels)
         codes, children = rounded.codes, rounded.codes.shape[1]
         self._sums += (
             *(np.sum(codes != int(uniform)), plain.leaves.sum(), codes.size),
@@ -572,14 +534,8 @@ class Counts:
             ValueError: If there was no sample.
         """
         if not self.known:
-            if self._without_class:
-                raise ValueError(
-                    "Some image must be of a class. Received: "
-                    f"{self._without_class} images of no class."
-                )
             raise ValueError(NO_SAMPLES)
-        alone = len(self._of_class) == 1
-        told = self._told / (self.known + alone * self._without_class)
+        told = self._told / self.known
         off_uniform, leaves, codes, whole = self._sums.tolist()
         t_scores = self._t_scores / self.known
         left = t_scores[self._votes]
@@ -587,7 +543,6 @@ class Counts:
             "accuracy": float(told[0]),
             "accuracy_quantized": float(told[1]),
             "majority_share": int(self._of_class.max()) / self.known,
-            "without_class": self._without_class,
             "nonuniform_share": off_uniform / codes,
             "strong_share": leaves / codes,
             "whole_share": whole / self.known,

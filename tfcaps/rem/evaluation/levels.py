@@ -6,28 +6,12 @@ from typing import Any
 
 import keras
 
-from tfcaps.rem.batches import labelled_batches, predict
-from tfcaps.rem.evaluation.evaluate import Counts, Evaluator
+from tfcaps.rem.batches import labelled_batches
+from tfcaps.rem.evaluation.evaluate import Evaluator
 from tfcaps.rem.results import Result
 
 # Those of the paper's networks, and some around.
 CANDIDATES = (2, 3, 5, 6, 11, 21, 51, 101, 129)
-
-# What a row of the search says of a number of levels, from `Report`.
-_COLUMNS = (
-    "levels",
-    "accuracy_quantized",
-    "entropy_bits",
-    "normalized_entropy",
-    "median_keys",
-    "type_entropy_bits",
-    "nonuniform_share",
-    "t_score",
-    "zero_layers",
-)
-
-# Above it, most trees have no child.
-_EMPTY = 0.5
 # Accuracies are ratios; their difference is not exact.
 _ROUNDING = 1e-9
 
@@ -37,49 +21,33 @@ class LevelSearch(Result):
     """The result of `find_levels`.
 
     Attributes:
-        levels: The fewest levels that keep the accuracy and do not make the
-            trees empty, or `None`.
-        accuracy: Accuracy with couplings as they are.
-        rows: Measures of each number of levels, from few to many, by the names
-            of `Report`; `zero_layers` are the layers whose couplings were all
-            rounded to 0. The T-score is that of couplings as they are.
-            `empty_trees` is the share of images of whose children none has a
-            rounded coupling above the uniform one.
+        levels: The fewest levels that keep the accuracy and whose trees are not
+            trivial, or `None`.
+        rows: What `Report.to_dict` says of each number of levels, from few to
+            many.
         tolerance: How much accuracy might be lost.
-        mode: Kind of levels.
-        empty_trees: The same share with couplings as they are.
     """
 
     levels: int | None
-    accuracy: float
     rows: list[dict[str, Any]] = dataclasses.field(repr=False)
     tolerance: float
-    mode: str
-    empty_trees: float
 
     def __str__(self) -> str:
-        lines = [
-            "levels  accuracy %  entropy (bits)  keys  off uniform %  "
-            "empty trees %"
-        ]
-        for row in self.rows:
-            zero = ", ".join(row["zero_layers"])
-            lines.append(
-                f"{row['levels']:>6}  {100 * row['accuracy_quantized']:>10.2f}"
-                f"  {row['entropy_bits']:>14.2f}  {row['median_keys']:>4g}"
-                f"  {100 * row['nonuniform_share']:>13.1f}"
-                f"  {100 * row['empty_trees']:>13.1f}"
-                + (f"  all couplings zero: {zero}" if zero else "")
-            )
-        found = f"{self.levels} levels keep"
-        if self.levels is None:
-            found = "No number of levels keeps"
+        lines = ["levels  accuracy %  entropy (bits)  keys  off uniform %"]
         lines += [
-            "",
-            f"{found} the accuracy of {100 * self.accuracy:.2f} % but for "
-            f"{100 * self.tolerance:g} points.",
+            f"{row['levels']:>6}  {100 * row['accuracy_quantized']:>10.2f}"
+            f"  {row['entropy_bits']:>14.2f}  {row['median_keys']:>4g}"
+            f"  {100 * row['nonuniform_share']:>13.1f}"
+            f"{'  trivial' * row['trivial']}"
+            for row in self.rows
         ]
-        return "\n".join(lines)
+        found = "No number of levels keeps"
+        if self.levels is not None:
+            found = f"{self.levels} levels keep"
+        return "\n".join(lines) + (
+            f"\n\n{found} the accuracy of {100 * self.rows[0]['accuracy']:.2f} "
+            f"% but for {100 * self.tolerance:g} points."
+        )
 
 
 def find_levels(
@@ -88,34 +56,27 @@ def find_levels(
     candidates: Sequence[int] = CANDIDATES,
     *,
     tolerance: float = 0.001,
-    mode: str = "midtread",
     batch_size: int = 256,
     verbose: int = 0,
 ) -> LevelSearch:
     """Finds the fewest levels of couplings that keep the accuracy.
 
     All routed layers but `ConvCaps3D` get the same number. Use validation data;
-    otherwise you fit the test set. The layers before the first rounded one run
-    once for all candidates.
+    otherwise you fit the test set.
 
     Levels that do not resolve the uniform coupling 1/J round small couplings of
-    a layer of J parents to 0: with up to J/2 + 1 mid-tread levels, a uniform
-    layer passes on only its bias. (Mid-rise levels are never 0; if there are
-    few, the layer passes on far too much.) Entropy is then low but meaningless.
-    Accuracy usually reveals it, but not if routing adds a bias to couplings;
-    see `zero_layers` and `nonuniform_share`. Levels with which more than half
-    of the images have no child in their tree are not chosen, unless that is so
-    with couplings as they are.
+    a layer of J parents to 0: with up to J/2 + 1 levels, a uniform layer passes
+    on only its bias. Entropy is then low but meaningless. Accuracy usually
+    reveals it, but not if routing adds a bias to couplings; so levels whose
+    trees are trivial, see `Report.trivial`, are not chosen.
 
     Args:
         model: As in `evaluate`.
-        dataset: As in `evaluate`; read once.
+        dataset: As in `evaluate`; read once, and kept.
         candidates: Ints in [2, 256]. Numbers of levels to try. Defaults to
             2, 3, 5, 6, 11, 21, 51, 101 and 129.
         tolerance: Float, at least 0. Accuracy that may be lost, as a share.
             Defaults to `0.001`.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
-            to `"midtread"`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show a progress bar. Defaults to `0`.
 
@@ -134,37 +95,15 @@ def find_levels(
         raise ValueError(
             f"`tolerance` must be at least 0. Received: tolerance={tolerance}."
         )
-    evaluators = [
-        Evaluator(model, levels, mode=mode) for levels in sorted({*candidates})
+    evaluators = [Evaluator(model, levels) for levels in sorted({*candidates})]
+    network = evaluators[0].model
+    batches = list(labelled_batches(dataset, batch_size, network)[0])
+    reports = [each.run(batches, verbose=verbose) for each in evaluators]
+    least = reports[0].accuracy - tolerance - _ROUNDING
+    fitting = [
+        report.levels
+        for report in reports
+        if report.accuracy_quantized >= least and not report.trivial
     ]
-    first = evaluators[0]
-    for evaluator in evaluators:
-        evaluator.update()
-    all_counts = [Counts(evaluator) for evaluator in evaluators]
-    batches, count = labelled_batches(dataset, batch_size, first.model)
-    bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
-    for images, labels in batches:
-        taken = keras.tree.flatten(predict(first.below, images))
-        plain = first.plain(taken)
-        for evaluator, counts in zip(evaluators, all_counts, strict=True):
-            counts.add(plain, evaluator.rounded(taken), labels)
-        bar.add(1)
-    rows, fitting, own, accuracy = [], [], 0.0, 0.0
-    for evaluator, counts in zip(evaluators, all_counts, strict=True):
-        report = evaluator.report(counts)
-        own, empty = (counts.empty_trees / counts.known).tolist()
-        accuracy, known = report.accuracy, report.to_dict()
-        rows.append(
-            {**{name: known[name] for name in _COLUMNS}, "empty_trees": empty}
-        )
-        kept = report.accuracy_quantized >= accuracy - tolerance - _ROUNDING
-        if kept and (empty <= _EMPTY or own > _EMPTY):
-            fitting.append(report.levels)
-    return LevelSearch(
-        levels=min(fitting, default=None),
-        accuracy=accuracy,
-        rows=rows,
-        empty_trees=own,
-        tolerance=tolerance,
-        mode=mode,
-    )
+    rows = [report.to_dict() for report in reports]
+    return LevelSearch(min(fitting, default=None), rows, tolerance)

@@ -15,7 +15,7 @@ from keras import ops
 
 from tfcaps.graphs import encoder
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
-from tfcaps.rem.labels import class_of_each, rightly_told
+from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.pruning.masks import (
     magnitude_threshold,
     target_variables,
@@ -94,8 +94,7 @@ def prune_iteratively(
     if not data:
         raise ValueError(NO_SAMPLES)
     for _, labels in data:  # a mistake is answered before training
-        lengths = np.zeros((len(labels), network.output.shape[1]))
-        class_of_each(labels, lengths.shape[1], lengths)
+        class_of_each(labels, network.output.shape[1])
     pruning = _LossGuarded(target_variables(model.trainable_variables))
     pruning.encoder, pruning.data = network, data
     pruning.tolerance, pruning.max_searches = tolerance, max_searches
@@ -149,16 +148,15 @@ class _LossGuarded(Pruning):
         """Returns loss and accuracy on the validation data."""
         loss = _loss_of_lengths(model)
         total, count = 0.0, 0
-        right = []
+        right = 0
         for images, labels in self.data:
             lengths = self.encoder.predict_on_batch(images)
             value = ops.convert_to_numpy(ops.mean(loss(labels, lengths)))
             total += float(value) * len(labels)
             count += len(labels)
-            classes = class_of_each(labels, lengths.shape[-1], lengths)
-            right.append(rightly_told(classes, lengths))
-        told = np.concatenate(right)
-        return total / count, float(np.mean(told)) if told.size else 0.0
+            classes = class_of_each(labels, lengths.shape[-1])
+            right += int(np.sum(lengths.argmax(axis=-1) == classes))
+        return total / count, right / count
 
 
 def largest_threshold(
