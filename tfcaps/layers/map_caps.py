@@ -146,10 +146,10 @@ class MapCaps(ConstellationCaps):
         active = ops.exp(evidence)
         couplings = self.routing.rounded(ops.expand_dims(active, 1) * share)
         places = ops.reshape(inputs, (-1, children, 2))
-        total = ops.expand_dims(ops.sum(couplings, axis=1), -1)
-        poses = ops.einsum(
-            "bij,bid->bjd", couplings, ops.cast(places, "float32")
-        ) / (total + 1e-6)
+        # As weighted by couplings, without the class's own factor.
+        total = ops.expand_dims(ops.sum(share, axis=1), -1)
+        poses = ops.einsum("bij,bid->bjd", share, ops.cast(places, "float32"))
+        poses = poses / (total + 1e-6)
         routed = Routed(poses, active, couplings)
         outputs = self._outputs(routed, return_activations, return_couplings)
         if not return_evidence:
