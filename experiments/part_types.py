@@ -2,6 +2,7 @@
 
 python experiments/part_types.py figures --seeds 5 6 7
 python experiments/part_types.py figures_repeated --seeds 5 6 7 --instances 2
+python experiments/part_types.py figures --seeds 5 --images 300
 
 Each seed draws images and weights and is trained once, without restarts. A line
 for each is added to results/named_parts/types.jsonl, and types.md made of it.
@@ -32,7 +33,9 @@ _COLUMNS = (
     ("leaves on own, %", "own", 1),
     ("leaves", "leaves", 2),
 )
-_KEYS = ("data", "types at first", "instances", "epochs", "seed")
+_ALL = 7200  # images, a tenth of 8,000 being for validation
+_SHIFT = 4  # pixels by which copies of few images are moved, at most
+_KEYS = ("data", "images", "types at first", "instances", "epochs", "seed")
 
 
 def make_parser() -> Parser:
@@ -46,6 +49,12 @@ def make_parser() -> Parser:
     add("--types", type=int, default=16, help="types to begin with")
     add("--instances", type=int, default=1, help="parts of a type in a class")
     add("--epochs", type=int, default=6)
+    add(
+        "--images",
+        type=int,
+        default=_ALL,
+        help="train on so many, with shifted copies in the place of the others",
+    )
     add("--to", type=Path, default=_FOLDER, metavar="FOLDER")
     return parser
 
@@ -80,6 +89,8 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     data = load(options.data, None, seed=seed)
     labels = data.train.labels
     images = np.asarray(data.train.images[np.arange(len(labels))], "float32")
+    if options.images < len(images):
+        images, labels = copied(images, labels, options.images, seed)
     network = tfcaps.models.constellation_capsnet(
         images.shape[1:],
         data.num_classes,
@@ -114,6 +125,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     bias = np.asarray(network.get_layer("part_caps").conv.bias)
     return {
         "data": options.data,
+        "images": options.images,
         "types at first": options.types,
         "instances": options.instances,
         "epochs": options.epochs,
@@ -130,9 +142,27 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     }
 
 
+def copied(images: Any, labels: Any, count: int, seed: int) -> Any:
+    """Returns as many images and labels, shifted copies of `count` of them."""
+    import numpy as np
+
+    draw, side = np.random.default_rng(seed), images.shape[1]
+    some = draw.permutation(len(images))[:count]
+    which = draw.permutation(np.resize(some, len(images)))
+    edges = ((0, 0), (_SHIFT, _SHIFT), (_SHIFT, _SHIFT), (0, 0))
+    padded = np.pad(images[which], edges, mode="edge")
+    shifts = draw.integers(0, 2 * _SHIFT + 1, (len(images), 2))
+    moved = [
+        image[row : row + side, column : column + side]
+        for image, (row, column) in zip(padded, shifts, strict=True)
+    ]
+    return np.stack(moved), labels[which]
+
+
 def page(rows: list[dict[str, Any]]) -> str:
     """Returns the table, in Markdown."""
     table = [[*_KEYS, *(title for title, *_ in _COLUMNS)]]
+    rows = [{"images": _ALL, **row} for row in rows]
     for row in sorted(rows, key=lambda row: [row[key] for key in _KEYS]):
         cells = [f"{row[field]:.{digits}f}" for _, field, digits in _COLUMNS]
         table.append([*(str(row[key]) for key in _KEYS), *cells])

@@ -77,6 +77,12 @@ def make_parser() -> Parser:
         help="round the couplings to this many levels, 2 to 256",
     )
     add(
+        "--levels-mode",
+        choices=("midtread", "midrise"),
+        default="midtread",
+        help="with levels at 0 and 1 (default), or in the middle of equal bins",
+    )
+    add(
         "--no-compact",
         action="store_true",
         help="keep what pruning has left without effect",
@@ -179,6 +185,7 @@ def export(options: argparse.Namespace) -> None:
                 number=options.version,
                 images=options.images,
                 levels=options.levels,
+                levels_mode=options.levels_mode,
                 compacted=not options.no_compact,
                 formats=options.format,
                 int8=samples,

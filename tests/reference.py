@@ -30,8 +30,11 @@ def rounded(couplings, settings):
     levels = settings.levels
     if levels is None:
         return couplings
-    codes = np.ceil(couplings * (levels - 1) - 0.5)
-    return np.clip(codes, 0, levels - 1) / (levels - 1)
+    if settings.levels_mode == "midtread":
+        codes = np.ceil(couplings * (levels - 1) - 0.5)
+        return np.clip(codes, 0, levels - 1) / (levels - 1)
+    codes = np.ceil(couplings * levels) - 1
+    return (np.clip(codes, 0, levels - 1) + 0.5) / levels
 
 
 def weighted_sum(couplings, votes):

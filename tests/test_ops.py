@@ -41,9 +41,9 @@ every_squash = pytest.mark.parametrize(
     ("name", "function"),
     [("hinton", squash), ("efficient", efficient_squash)],
 )
-LEVELS = [3, 5, 6, 11]
+LEVELS = [3, 5, 6, 11, 128]
 # Their edges are exact in float32.
-EXACT_EDGES = (3, 5)
+EXACT_EDGES = (3, 5, 128)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -138,6 +138,7 @@ def test_dtype_is_kept_and_half_precision_does_not_overflow(function, dtype):
 
 @pytest.mark.parametrize("levels", LEVELS)
 def test_quantizer_equals_the_reference_on_and_beside_edges(levels):
+    mode = "midrise" if levels == 128 else "midtread"
     values = BINS[f"K{levels}_values"]
     # Elsewhere float32 cannot tell on which side of the edge a value lies.
     edges = BINS[f"K{levels}_edges_f64"]
@@ -145,29 +146,30 @@ def test_quantizer_equals_the_reference_on_and_beside_edges(levels):
     decidable = apart > 1e-6
     if levels in EXACT_EDGES:
         decidable |= BINS[f"K{levels}_is_exact_f64_edge"]
-    codes = np.asarray(quantize(values, levels))
+    codes = np.asarray(quantize(values, levels, mode=mode))
     expected = BINS[f"K{levels}_routing_bin_index"]
     assert codes.dtype == np.int32
     assert decidable.sum() > 25
     np.testing.assert_array_equal(codes[decidable], expected[decidable])
-    rounded = dequantize(expected, levels)
+    rounded = dequantize(expected, levels, mode=mode)
     assert_close(rounded, BINS[f"K{levels}_quantized"])
-    centers = dequantize(np.arange(levels), levels)
+    centers = dequantize(np.arange(levels), levels, mode=mode)
     assert_close(centers, BINS[f"K{levels}_centers"])
     below = np.arange(levels - 1)
     for step, codes in ((-1e-5, below), (1e-5, below + 1)):
         beside = (edges[1:-1] + step).astype("float32")
-        actual = quantize(beside, levels)
+        actual = quantize(beside, levels, mode=mode)
         np.testing.assert_array_equal(actual, codes)
 
 
+@pytest.mark.parametrize("mode", ["midtread", "midrise"])
 @pytest.mark.parametrize("levels", [2, *LEVELS])
-def test_quantizer_leaves_its_own_levels_alone(levels):
+def test_quantizer_leaves_its_own_levels_alone(levels, mode):
     codes = np.arange(levels)
-    values = np.asarray(dequantize(codes, levels))
+    values = np.asarray(dequantize(codes, levels, mode=mode))
     assert values.min() >= 0 and values.max() <= 1
-    np.testing.assert_array_equal(quantize(values, levels), codes)
-    ends = quantize(np.array([0.0, 1.0]), levels)
+    np.testing.assert_array_equal(quantize(values, levels, mode=mode), codes)
+    ends = quantize(np.array([0.0, 1.0]), levels, mode=mode)
     np.testing.assert_array_equal(ends, [0, levels - 1])
 
 
@@ -179,6 +181,9 @@ dequantize(0, 1)
 quantize(0.5, True)
 quantize(0.5, 2.5)
     `levels` must be an integer of at least 2. Received: levels=
+quantize(0.5, 5, mode="ceil")
+dequantize(0, 5, mode="ceil")
+    `mode` must be "midtread" or "midrise". Received: mode='ceil'.
 check_squash("relu")
     must be one of ('hinton', 'efficient'). Received: squash='relu'.
 """,

@@ -80,3 +80,15 @@ def test_what_cannot_be_cut_is_said():
     images[:, 6:9, 6:9] = 1.0
     with pytest.raises(ValueError, match="two parts with little ink between"):
         shared_parts.find(images, np.array([0, 0, 1, 1]))
+
+
+def test_a_part_that_a_class_has_twice_takes_two_instances():
+    parts = shared_parts.SharedParts(
+        np.array([1, 1, 1]), np.array([0, 0, 0]), np.arange(6.0).reshape(3, 2)
+    )
+    model = constellation_capsnet((32, 32, 1), 2, 1, instances=2)
+    parts.begin(model)
+    layer = model.get_layer("class_caps")
+    assert np.asarray(layer.slots).tolist() == [[0.0, 1.0], [0.0, 1.0]]
+    places = np.asarray(layer.shifts)[:, 1]
+    np.testing.assert_allclose(places, [[0, 1], [2, 3]], atol=1e-5)

@@ -63,7 +63,8 @@ class SharedParts(NamedTuple):
     def begin(self, model: keras.Model) -> None:
         """Sets the blueprints of a network of parts.
 
-        Of a part that a class has twice it takes the first.
+        Of a part that a class has more often than `instances` of the network
+        it takes the first ones.
 
         Args:
             model: As `tfcaps.models.constellation_capsnet` returns it, with
@@ -72,9 +73,11 @@ class SharedParts(NamedTuple):
         (layer,) = _layers(model, ConstellationCaps)
         places = np.zeros(layer.blueprint.shape)
         slots = np.zeros(places.shape[:2])
+        types = len(slots) // layer.instances
         for j, t, place in zip(*self, strict=True):
-            if not slots[t, j]:
-                slots[t, j], places[t, j] = 1.0, place
+            slot = t + types * int(slots[t::types, j].sum())
+            if slot < len(slots):
+                slots[slot, j], places[slot, j] = 1.0, place
         layer.blueprint.assign(places / layer.side)
         layer.slots.assign(slots)
 

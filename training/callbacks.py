@@ -231,7 +231,9 @@ class Measure(keras.callbacks.Callback):
         self.local = devices.Local(self.network)
         with devices.alone():
             config = self.folder.config
-            self.evaluator = rem.Evaluator(self.local.model, config.levels)
+            self.evaluator = rem.Evaluator(
+                self.local.model, config.levels, mode=config.mode
+            )
         self.step_seconds: list[float] = []
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:

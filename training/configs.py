@@ -40,7 +40,6 @@ GONE = {
     "pruning_units": ["filters", "types"],
     "pruning_criterion": "magnitude",
     "pairs": False,
-    "mode": "midtread",
 }
 # A training image is zoomed by so much at most.
 _SMALLEST, _LARGEST = 0.1, 10.0
@@ -288,6 +287,9 @@ class RemSettings:
         read=_levels,
         metavar="N",
     )
+    # Rounding of the couplings, "midtread" or "midrise", see
+    # `tfcaps.rem.quantize`.
+    mode: str = "midtread"
     rem_epochs: int | None = setting(
         None, "passes of REM over the images (default: as --epochs)", _FROM_1
     )
@@ -387,7 +389,7 @@ GROUPS: dict[str, type] = {
     "routing entropy minimisation": RemSettings,
 }
 # The rest of `RemSettings` makes no difference without REM.
-_ALSO_WITHOUT_REM = ("rem", "baseline", "levels")
+_ALSO_WITHOUT_REM = ("rem", "baseline", "levels", "mode")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -207,6 +207,7 @@ def ask(
         model,
         Batches(images, np.zeros(len(images), int), batch_size=256),
         folder.config.levels,
+        mode=folder.config.mode,
         couplings=False,
     )
     order = np.argsort(-trees.lengths, axis=-1, kind="stable")[:, :2]
@@ -263,7 +264,7 @@ def _draw(
         files.append((path, heading, TEXTS["named_tree"]["caption"].strip()))
     drawing = viz.tree_fields(
         images,
-        rem.trees(model, images, folder.config.levels),
+        rem.trees(model, images, folder.config.levels, mode=folder.config.mode),
         rem.receptive_fields(model),
         titles=[
             f"{a.picture.name}: {a.classes[0]} {a.lengths[0]:.2f}"

@@ -76,7 +76,7 @@ def of_dictionaries(
         {**row, "model": TITLES[row["model"]]} for row in folder.read_metrics()
     ]
     names: Any = {"class_names": data.class_names}
-    levels: Any = {"levels": config.class_levels, **names}
+    levels: Any = {"levels": config.class_levels, "mode": config.mode, **names}
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"
@@ -121,7 +121,9 @@ def of_models(
     first = first[:_CLASSES]
     rows = np.union1d(first, np.arange(min(_AVERAGED, len(classes))))
     each = {
-        TITLES[name]: rem.trees(model, images[rows], config.levels)
+        TITLES[name]: rem.trees(
+            model, images[rows], config.levels, mode=config.mode
+        )
         for name, model in models.items()
     }
     title, trees = list(each.items())[-1]
@@ -179,6 +181,7 @@ def right_and_wrong(
         model,
         Batches(images, labels, batch_size=256),
         config.levels,
+        mode=config.mode,
         couplings=False,
     )
     lengths, names = trees.lengths, data.class_names

@@ -61,6 +61,7 @@ _SMALL_NORB: dict[str, Any] = {
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "figures": {"shift": 0},  # they are drawn anywhere
     "kanji": {"shift": 0},
+    "syndacate": {"shift": 0},
     "mnist": {"mean": (0.1307,), "std": (0.3081,)},
     # The images' own deviation is 0.3530.
     "fashion_mnist": {"mean": (0.286,), "std": (0.3205,), "flip": True},

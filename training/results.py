@@ -93,7 +93,7 @@ def measure(
     reports: Reports = {}
     tests: dict[str, dict[str, Any]] = {name: {} for name in models}
     for name, model in models.items():
-        evaluator = rem.Evaluator(model, config.levels)
+        evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
         for test, split in [("", data.test), *data.others.items()]:
             print(
                 f"\n{TITLES[name]}: parse trees of the {test or 'test'} images",

@@ -60,6 +60,11 @@ SOURCES = {
         {"design": "figures_repeated"},
         drawn=True,
     ),
+    "syndacate": Source(
+        "letters made of lines at any pose, drawn here",
+        "syndacate:generate",
+        drawn=True,
+    ),
     "mnist": Source("28x28 handwritten digits (TensorFlow Datasets)"),
     "fashion_mnist": Source("28x28 clothes (TensorFlow Datasets)"),
     "cifar10": Source("32x32 photos of ten kinds (TensorFlow Datasets)"),

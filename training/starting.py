@@ -111,7 +111,7 @@ def check_fit(data: Data, config: Config) -> None:
         model = networks.build_for(data, config, decoder=joint)
         model = begin_with(model, start)
     try:
-        rem.quantize_couplings(model, config.levels)
+        rem.quantize_couplings(model, config.levels, mode=config.mode)
     except ValueError as error:
         raise UserError(f"--levels does not fit: {error}") from error
     if config.rem and config.pruning == "structured":

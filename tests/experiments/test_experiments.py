@@ -105,7 +105,7 @@ def test_settings_of_rem_do_not_matter_without_it(tmp_path, fake, capsys):
 
 @pytest.mark.parametrize(
     ("setting", "before", "wanted"),
-    [("fill", "black", "edge"), ("coupling_spread", 0.0, 1.0)],
+    [("mode", "midtread", "midrise"), ("coupling_spread", 0.0, 1.0)],
     ids=["as by default", "not as by default"],
 )
 def test_a_setting_that_is_newer_than_a_run_was_as_before(

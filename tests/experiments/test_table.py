@@ -104,7 +104,7 @@ def test_recipes_are_those_of_the_paper():
     assert gamma.levels == (11, 6)
     (tiny,) = experiment.load("table_10").configs.values()
     assert (tiny.model, tiny.backbone) == ("dr_capsnet", "resnet18.keras")
-    assert (tiny.levels, tiny.resize) == (129, None)
+    assert (tiny.levels, tiny.mode, tiny.resize) == (128, "midrise", None)
     assert tiny.final_sparsity == pytest.approx(0.4427)
 
 
@@ -118,7 +118,7 @@ def test_a_line_without_a_run_shows_that_above_and_settings_add_up(monkeypatch):
             digits   | +REM    |          |     |
             digits   | +Q      |          | b   | levels=[11,6]
         """,
-        "settings": {"all": "dataset=digits", "short": "epochs=2 fill=edge"},
+        "settings": {"all": "dataset=digits", "short": "epochs=2 mode=midrise"},
     }  # fmt: skip
     read = experiment._read
     monkeypatch.setattr(
@@ -132,8 +132,8 @@ def test_a_line_without_a_run_shows_that_above_and_settings_add_up(monkeypatch):
     assert vanilla.fields == ("baseline.accuracy", None)
     assert rem.fields == ("rem.accuracy_quantized", "rem.entropy_bits")
     assert vanilla.config == rem.config
-    assert (rem.config.epochs, rem.config.fill) == (3, "edge")
-    assert q.config.levels == (11, 6) and q.config.fill == "black"
+    assert (rem.config.epochs, rem.config.mode) == (3, "midrise")
+    assert q.config.levels == (11, 6) and q.config.mode == "midtread"
 
 
 @pytest.fixture(scope="module")

@@ -122,16 +122,18 @@ def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng):
             assert value.dtype == expected, (signature, name)
 
 
-def test_quantised_couplings_can_be_exported(pruned, tmp_path, rng):
-    folder = export.save(pruned, tmp_path / "m", levels=5)
+@pytest.mark.parametrize("mode", ["midtread", "midrise"])
+def test_quantised_couplings_can_be_exported(mode, pruned, tmp_path, rng):
+    folder = export.save(pruned, tmp_path / "m", levels=5, levels_mode=mode)
     images = rng.random((4, *IMAGES), dtype=np.float32)
     answer = served(folder, "explain", images)
-    levels = dequantize(np.arange(5), 5)
+    levels = dequantize(np.arange(5), 5, mode=mode)
     apart = np.abs(answer["couplings"][..., np.newaxis] - levels)
     assert np.max(np.min(apart, axis=-1)) < 1e-6
-    expected = rem.quantize_couplings(pruned, 5)(images)
+    expected = rem.quantize_couplings(pruned, 5, mode=mode)(images)
     np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
-    assert read_manifest(folder)["levels"] == 5
+    about = read_manifest(folder)
+    assert (about["levels"], about["levels_mode"]) == (5, mode)
 
 
 @pytest.mark.slow
@@ -251,11 +253,12 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path, capsys):
     arguments = ["--run", str(tmp_path / "model.keras")]
     arguments += ["--to", str(tmp_path / "served"), "--model-name", "net"]
     arguments += ["--version", "7", "--images", "uint8", "--levels", "11"]
-    arguments += ["--no-compact"]
+    arguments += ["--levels-mode", "midrise", "--no-compact"]
     assert command.main(arguments) == 0
     folder = tmp_path / "served" / "net" / "7"
     about = read_manifest(folder)
     assert (about["images"], about["levels"]) == ("uint8", 11)
+    assert about["levels_mode"] == "midrise"
     assert about["classes"] is None and about["metrics"] is None
     capsys.readouterr()
     assert check.main([str(folder)]) == 0

@@ -108,6 +108,27 @@ def test_outputs_and_gradients_are_those_of_class_caps(form, routing, rng):
         assert_close(to_taken, to_children, atol=1e-5)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_given_activations_are_those_of_the_children_that_vote(form, rng):
+    whole, compact, children, taken = make_pair(form, "scaled_distance", rng)
+    lengths = np.linalg.norm(children, axis=-1)
+    _, _, origins, left = FORMS[form]
+    kept = lengths if left is None else lengths[..., left]
+    expected = whole(children, activations=0.1 * lengths, **ALL)
+    assert_all_close(compact(taken, activations=0.1 * kept, **ALL), expected)
+    assert np.max(np.abs(expected[0] - whole(children))) > 1e-3
+    number = np.arange(lengths[0].size)
+    types = lengths.shape[-1] if whole.share else number.size
+    expected = np.isin(number % types, origins) * lengths.reshape(3, -1)
+    for layer, poses, given in (
+        (whole, children, lengths),
+        (compact, taken, kept),
+    ):
+        assert_close(layer.voting_activations(poses), expected)
+        active = layer.voting_activations(poses, 3.0 * given)
+        assert_close(active, 3.0 * expected, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("settings", "silent"),
     [

@@ -57,10 +57,8 @@ def test_get_makes_a_routing_from_each_form():
         assert routings.get(name).get_config() == make().get_config()
     assert set(NAMES.values()) == {case.public_class for case in ROUTINGS}
     config = routings.serialize(DynamicRouting(levels=3))
-    config["config"]["levels_mode"] = "midtread"  # as it was written once
-    assert routings.get(config).levels == 3
-    config["config"]["levels_mode"] = "midrise"
-    assert_refused(lambda: routings.get(config), "of a former version")
+    del config["config"]["levels_mode"]  # as it was written once
+    assert routings.get(config).levels_mode == "midtread"
 
 
 @parametrize(ROUTINGS)
@@ -80,11 +78,11 @@ def test_layer_is_asked_for_the_right_weights(case):
 
 @parametrize(ROUTINGS)
 def test_get_revives_what_serialize_wrote(case):
-    routing = case.make(levels=3)
+    routing = case.make(levels=3, levels_mode="midrise")
     revived = routings.get(routings.serialize(routing))
     assert type(revived) is case.public_class
     assert revived.get_config() == routing.get_config()
-    assert revived.levels == 3
+    assert (revived.levels, revived.levels_mode) == (3, "midrise")
 
 
 def test_get_refuses_anything_else():
@@ -106,6 +104,7 @@ def test_get_refuses_anything_else():
         ("gradient", "first", 'be "last" or "full"'),
         ("levels", 1, "be an integer of at least 2"),
         ("levels", True, "be an integer of at least 2"),
+        ("levels_mode", "middle", 'be "midtread" or "midrise"'),
     ],
 )
 def test_every_routing_refuses_the_same_settings(name, value, must):

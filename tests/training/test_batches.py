@@ -108,9 +108,10 @@ def test_crops_are_windows_of_every_place():
     )
 
 
-def test_half_of_the_images_are_mirrored():
+@pytest.mark.parametrize("fill", ["black", "edge"])
+def test_half_of_the_images_are_mirrored(fill):
     images = some_images(400)
-    flipped = augmented(images, flip=True)
+    flipped = augmented(images, flip=True, fill=fill)
     kept = (flipped == to_float(images)).all(axis=(1, 2, 3))
     mirrored = (flipped == to_float(images)[:, :, ::-1]).all(axis=(1, 2, 3))
     assert (kept ^ mirrored).all()

@@ -49,6 +49,7 @@ def report():
     return Report(
         levels=11,
         levels_per_layer={"class_caps": 11},
+        mode="midtread",
         accuracy=1.0,
         accuracy_quantized=1.0,
         nonuniform_share=1.0,

@@ -98,6 +98,16 @@ def test_uniform_couplings_give_no_edges_also_if_they_are_rounded_up():
         assert len(panels[0].collections[0].get_segments()) == lines
 
 
+def test_couplings_at_midrise_levels_are_the_middles_of_bins():
+    trees = dictionary(2, [[0, 3], [0, 3]], [0, 0])
+    drawn = viz.most_frequent_trees(trees, 4, mode="midrise").data
+    shown = drawn["classes"][0]["couplings"]
+    assert shown == pytest.approx([0.125, 0.875])
+    bins = viz.coupling_histograms({"a": trees}, 4, mode="midrise").data
+    assert bins["edges"] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+    assert list(bins["children"]["a"].values()) == [[1, 0, 0, 1]]
+
+
 def test_reconstructions_stand_below_their_images(rng):
     images, decoded = rng.random((2, 3, 4, 4, 1))
     decoded[0, 0, 0] = 1.2

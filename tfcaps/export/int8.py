@@ -164,6 +164,7 @@ def measure(
     folder: Path,
     samples: Samples,
     levels: int | None,
+    mode: str,
 ) -> dict[str, Any]:
     """Measures models in float32 and in int8, each by its own runtime.
 
@@ -172,6 +173,7 @@ def measure(
         folder: An exported folder.
         samples: Images.
         levels: Levels to which the model rounds its couplings, or `None`.
+        mode: `"midtread"` or `"midrise"`.
 
     Returns:
         `calibration_images`, `test_images`, `levels` of the trees, and
@@ -186,7 +188,7 @@ def measure(
         for kind in ("float32", "int8"):
             model = Model(folder, form, int8=kind == "int8")
             classes, couplings = _answers(model, samples.images)
-            codes = np.asarray(quantize(couplings, levels))
+            codes = np.asarray(quantize(couplings, levels, mode=mode))
             if kind == "float32":
                 first = classes, codes
             same = (codes == first[1]) & (classes == first[0])[:, None]

@@ -32,6 +32,7 @@ def save(
     number: int | None = None,
     images: str = "float32",
     levels: int | None = None,
+    levels_mode: str = "midtread",
     compacted: bool = True,
     int8: Samples | None = None,
     about: dict[str, Any] | None = None,
@@ -54,6 +55,8 @@ def save(
         images: `"uint8"` for pixels from 0 to 255, or `"float32"` for pixels in
             [0, 1]. Defaults to `"float32"`.
         levels: Int or `None`. Round the couplings to this many levels.
+        levels_mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
+            Defaults to `"midtread"`.
         compacted: Bool. Leave out what pruning has left without effect, see
             `tfcaps.rem.compact`. Defaults to `True`.
         int8: Images by which the formats other than SavedModel are written in
@@ -66,8 +69,8 @@ def save(
         The folder of the version.
 
     Raises:
-        ValueError: If the model has no routed layer, a format is unknown,
-            `levels` is below 2, or Keras's backend is another.
+        ValueError: If the model has no routed layer, a format or `levels_mode`
+            is unknown, `levels` is below 2, or Keras's backend is another.
         ExportError: If the version exists, a check fails, or a format lacks an
             operation of the model.
         OSError: If it cannot be written.
@@ -85,7 +88,7 @@ def save(
     path = Path(path)
     served = rem.encoder(model)
     if levels is not None:
-        served = rem.quantize_couplings(served, levels)
+        served = rem.quantize_couplings(served, levels, mode=levels_mode)
     whole = all_outputs(served, images)  # before anything is written
     small = _compacted(served) if compacted else served
     network = all_outputs(small, images)
@@ -96,6 +99,7 @@ def save(
         **(about or {}),
         "images": images,
         "levels": levels,
+        "levels_mode": levels_mode,
         "formats": list(formats),
         "signatures": describe(network),
         "versions": _versions(),
@@ -108,7 +112,7 @@ def save(
             if int8:
                 write_int8(network, form, staged, int8.calibration)
         if int8:
-            content["int8"] = measure(others, staged, int8, levels)
+            content["int8"] = measure(others, staged, int8, levels, levels_mode)
         if "savedmodel" in formats:
             write_saved_model(small, staged, images)
             write_warmup(staged, path.name, content["signatures"])

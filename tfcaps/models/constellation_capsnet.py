@@ -129,7 +129,9 @@ def constellation_capsnet(
         name="part_caps",
         **places,
     )(features)
-    settings = {"width": 3.0, "orphan": 0.5} if maps else {}
+    settings: dict[str, Any] = {}
+    if maps:
+        settings = {"width": 3.0, "orphan": 0.5}
     routing = routing or MeanShiftRouting(**settings)
     places |= {"name": "class_caps"}
     if maps:

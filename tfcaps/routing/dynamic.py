@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, length, softmax, squash
+from tfcaps.ops import Tensor, check_mode, length, softmax, squash
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
@@ -57,6 +57,8 @@ class DynamicRouting(Routing):
         leaky: Bool. Let parents also compete with an orphan parent of agreement
             `orphan`, whose share is dropped, so that a child may belong nowhere
             and its couplings sum to less than one. Defaults to `False`.
+        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
+            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
         sharpness: Float above 0. Factor `λ` of the agreements before the
             softmax. The more children there are, the shorter their votes, and
             the nearer all couplings to uniform; a factor such as 30 lets
@@ -102,6 +104,7 @@ class DynamicRouting(Routing):
         gradient: str = "last",
         levels: int | None = None,
         leaky: bool = False,
+        levels_mode: str = "midtread",
         sharpness: float = 1.0,
         orphan: float = 0.0,
         sharpness_mode: str = "fixed",
@@ -111,6 +114,7 @@ class DynamicRouting(Routing):
         self.iterations = check_iterations(iterations)
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
         self.leaky = bool(leaky)
         self.sharpness = check_sharpness(sharpness)
         self.orphan = float(orphan)
@@ -218,6 +222,7 @@ class DynamicRouting(Routing):
             "gradient": self.gradient,
             "levels": self.levels,
             "leaky": self.leaky,
+            "levels_mode": self.levels_mode,
             "sharpness": self.sharpness,
             "orphan": self.orphan,
             "sharpness_mode": self.sharpness_mode,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_mode
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
@@ -83,6 +83,8 @@ class EMRouting(Routing):
         variant: `"paper"` or `"code"`. Defaults to `"paper"`.
         beta_u_initializer: Initializer of `beta_u`. Defaults to `"zeros"`.
         beta_a_initializer: Initializer of `beta_a`. Defaults to `"zeros"`.
+        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
+            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`. Matrix votes are flattened.
@@ -115,6 +117,7 @@ class EMRouting(Routing):
         variant: str = "paper",
         beta_u_initializer: Any = "zeros",
         beta_a_initializer: Any = "zeros",
+        levels_mode: str = "midtread",
     ):
         if variant not in _VARIANTS:
             raise ValueError(
@@ -132,6 +135,7 @@ class EMRouting(Routing):
         self.epsilon = float(epsilon)
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
         self.variant = variant
         self.beta_u_initializer = keras.initializers.get(beta_u_initializer)
         self.beta_a_initializer = keras.initializers.get(beta_a_initializer)
@@ -264,4 +268,5 @@ class EMRouting(Routing):
             "beta_a_initializer": keras.initializers.serialize(
                 self.beta_a_initializer
             ),
+            "levels_mode": self.levels_mode,
         }

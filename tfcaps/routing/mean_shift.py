@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, check_positive, longest, softmax
+from tfcaps.ops import Tensor, check_mode, check_positive, longest, softmax
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
@@ -80,6 +80,7 @@ class MeanShiftRouting(Routing):
             to `0.2`.
         levels: Int or `None`. Round the couplings to this many levels, see
             `tfcaps.rem.quantize`. Meant for inference. Defaults to `None`.
+        levels_mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
 
     Raises:
         ValueError: If an argument is out of range, or the children are not as
@@ -119,6 +120,7 @@ class MeanShiftRouting(Routing):
         epsilon: float = 0.02,
         orphan: float = 0.2,
         levels: int | None = None,
+        levels_mode: str = "midtread",
     ):
         check_positive(types=types)
         self.types = types
@@ -137,6 +139,7 @@ class MeanShiftRouting(Routing):
         self.epsilon = float(epsilon)
         self.orphan = float(orphan)
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
 
     def weights(
         self, children: int, parents: int, dim: int
@@ -299,6 +302,7 @@ class MeanShiftRouting(Routing):
             "epsilon": self.epsilon,
             "orphan": self.orphan,
             "levels": self.levels,
+            "levels_mode": self.levels_mode,
         }
 
 

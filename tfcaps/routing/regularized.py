@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, length, squash
+from tfcaps.ops import Tensor, check_mode, length, squash
 from tfcaps.routing.routing import (
     Routed,
     Routing,
@@ -46,6 +46,8 @@ class RegularizedRouting(Routing):
             Defaults to `1e-4`.
         levels: Int or `None`. Round the coefficients, clipped to [0, 1], to
             this many levels, see `tfcaps.rem.quantize`. Defaults to `None`.
+        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
+            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -71,6 +73,7 @@ class RegularizedRouting(Routing):
         strength: float = 0.001,
         rate: float = 1e-4,
         levels: int | None = None,
+        levels_mode: str = "midtread",
     ):
         if penalty not in _PENALTIES:
             raise ValueError(
@@ -86,6 +89,7 @@ class RegularizedRouting(Routing):
         self.strength = float(strength)
         self.rate = float(rate)
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
 
     def weights(
         self, children: int, parents: int, dim: int
@@ -152,4 +156,5 @@ class RegularizedRouting(Routing):
             "strength": self.strength,
             "rate": self.rate,
             "levels": self.levels,
+            "levels_mode": self.levels_mode,
         }

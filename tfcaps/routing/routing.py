@@ -46,8 +46,8 @@ class Routing(abc.ABC):
 
     A routing has settings but no weights: the layer owns the transformation and
     the weights that `weights` lists. Subclasses implement `route` and
-    `get_config`, take `levels` among their arguments, and register themselves
-    under the package `tfcaps`.
+    `get_config`, take `levels` and `levels_mode` among their arguments, and
+    register themselves under the package `tfcaps`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -59,6 +59,9 @@ class Routing(abc.ABC):
 
     # Levels of the couplings in the last iteration; None leaves them as is.
     levels: int | None = None
+
+    # What kind of levels these are, see `tfcaps.ops.quantize`.
+    levels_mode = "midtread"
 
     # Whether parents have activations of their own, not their poses' lengths.
     explicit_activations = False
@@ -167,21 +170,14 @@ class Routing(abc.ABC):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Routing":
-        config = dict(config)
-        # Former versions had levels in the middle of equal bins too.
-        if config.pop("levels_mode", "midtread") != "midtread":
-            raise ValueError(
-                '`levels_mode` must be "midtread", the only one that there '
-                "is. Received: a routing of a former version with others."
-            )
         return cls(**config)
 
     def rounded(self, couplings: Tensor) -> Tensor:
         """Returns couplings at their levels, if there are any."""
         if self.levels is None:
             return couplings
-        codes = quantize(couplings, self.levels)
-        rounded = dequantize(codes, self.levels)
+        codes = quantize(couplings, self.levels, mode=self.levels_mode)
+        rounded = dequantize(codes, self.levels, mode=self.levels_mode)
         return ops.cast(rounded, couplings.dtype)
 
 

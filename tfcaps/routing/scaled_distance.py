@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, length, softmax, squash
+from tfcaps.ops import Tensor, check_mode, length, softmax, squash
 from tfcaps.routing.loop import repeat
 from tfcaps.routing.routing import (
     Routed,
@@ -58,6 +58,8 @@ class ScaledDistanceRouting(Routing):
             its children, which it then loses. Defaults to `"full"`.
         levels: Int or `None`. Round the couplings of the last iteration to this
             many levels, see `tfcaps.rem.quantize`. Defaults to `None`.
+        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
+            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -81,6 +83,7 @@ class ScaledDistanceRouting(Routing):
         distance_scale: str = "capsule",
         gradient: str = "full",
         levels: int | None = None,
+        levels_mode: str = "midtread",
     ):
         if distance_scale not in _SCALE_AXES:
             raise ValueError(
@@ -91,6 +94,7 @@ class ScaledDistanceRouting(Routing):
         self.distance_scale = distance_scale
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
 
     @property
     def ignores_silent(self) -> bool:  # type: ignore[override]
@@ -147,6 +151,7 @@ class ScaledDistanceRouting(Routing):
             "distance_scale": self.distance_scale,
             "gradient": self.gradient,
             "levels": self.levels,
+            "levels_mode": self.levels_mode,
         }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, efficient_squash, length, softmax
+from tfcaps.ops import Tensor, check_mode, efficient_squash, length, softmax
 from tfcaps.routing.routing import (
     Routed,
     Routing,
@@ -39,6 +39,8 @@ class SelfAttentionRouting(Routing):
             to `"full"`.
         levels: Int or `None`. Round the couplings to this many levels, see
             `tfcaps.rem.quantize`. Defaults to `None`.
+        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
+            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
         silent_parents: Int. Further parents for which every child votes zero:
             they compete for children, and are left out of all outputs.
             `tfcaps.rem.compact` counts those that it removes. Defaults to `0`.
@@ -66,11 +68,13 @@ class SelfAttentionRouting(Routing):
         self,
         gradient: str = "full",
         levels: int | None = None,
+        levels_mode: str = "midtread",
         silent_parents: int = 0,
         sharpness: float = 1.0,
     ):
         self.gradient = check_gradient(gradient)
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
         self.silent_parents = check_silent_parents(silent_parents)
         self.sharpness = check_sharpness(sharpness)
 
@@ -111,6 +115,7 @@ class SelfAttentionRouting(Routing):
         return {
             "gradient": self.gradient,
             "levels": self.levels,
+            "levels_mode": self.levels_mode,
             "silent_parents": self.silent_parents,
             "sharpness": self.sharpness,
         }

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.ops import Tensor, length, squash
+from tfcaps.ops import Tensor, check_mode, length, squash
 from tfcaps.routing.routing import (
     Routed,
     Routing,
@@ -25,6 +25,8 @@ class UniformRouting(Routing):
     Args:
         levels: Int or `None`. Round the couplings to this many levels, see
             `tfcaps.rem.quantize`. Defaults to `None`.
+        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
+            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
         silent_parents: Int. Further parents for which every child votes zero:
             they compete for children, and are left out of all outputs.
             `tfcaps.rem.compact` counts those that it removes. Defaults to `0`.
@@ -42,9 +44,11 @@ class UniformRouting(Routing):
     def __init__(
         self,
         levels: int | None = None,
+        levels_mode: str = "midtread",
         silent_parents: int = 0,
     ):
         self.levels = check_routing_levels(levels)
+        self.levels_mode = check_mode(levels_mode, "levels_mode")
         self.silent_parents = check_silent_parents(silent_parents)
 
     def route(
@@ -62,5 +66,6 @@ class UniformRouting(Routing):
     def get_config(self) -> dict[str, Any]:
         return {
             "levels": self.levels,
+            "levels_mode": self.levels_mode,
             "silent_parents": self.silent_parents,
         }

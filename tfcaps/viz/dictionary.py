@@ -75,6 +75,7 @@ def coupling_histograms(
     dictionaries: Mapping[str, CouplingDictionary],
     levels: int,
     *,
+    mode: str = "midtread",
     class_names: Sequence[str] | None = None,
 ) -> Drawing:
     """Draws a histogram of mean couplings for each class and model.
@@ -87,6 +88,7 @@ def coupling_histograms(
         dictionaries: Name of the model to its dictionary. The names may also be
             epochs; up to four look well.
         levels: Int. Levels of the couplings in the dictionaries.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         class_names: Names of the classes. Defaults to their numbers.
 
     Returns:
@@ -98,9 +100,11 @@ def coupling_histograms(
     labels = class_labels(class_names, classes)
     page, panels = in_rows(classes, 9.0, 1.2, 1.7, sharex=True, sharey=True)
     # The middle of each bin is a level.
-    half = 0.5 / (levels - 1)
+    half = 0.5 / (levels - 1) if mode == "midtread" else 0.0
     edges = np.linspace(-half, 1 + half, levels + 1)
-    values = ops.convert_to_numpy(dequantize(np.arange(levels), levels))
+    values = ops.convert_to_numpy(
+        dequantize(np.arange(levels), levels, mode=mode)
+    )
     logarithmic = max(t.key_length for t in dictionaries.values()) > _MANY
     children: dict[str, dict[str, Any]] = {name: {} for name in dictionaries}
     for j, panel in enumerate(panels):
@@ -140,6 +144,7 @@ def most_frequent_trees(
     trees: CouplingDictionary,
     levels: int,
     *,
+    mode: str = "midtread",
     class_names: Sequence[str] | None = None,
     threshold: float | None = None,
 ) -> Drawing:
@@ -153,6 +158,7 @@ def most_frequent_trees(
     Args:
         trees: Dictionary of a model.
         levels: Int. Levels of the couplings in the dictionary.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         class_names: Names of the classes. Defaults to their numbers.
         threshold: Float. The coupling that a child must exceed to be in a tree,
             `Report.tree_threshold`. Defaults to the uniform coupling 1/J.
@@ -171,8 +177,10 @@ def most_frequent_trees(
         panel.set_axis_off()
         counts = trees.counts(j)
         key = trees.keys(j)[:1].ravel()
-        couplings = ops.convert_to_numpy(dequantize(key, levels))
-        inside = ops.convert_to_numpy(codes_in_tree(key, threshold, levels))
+        couplings = ops.convert_to_numpy(dequantize(key, levels, mode=mode))
+        inside = ops.convert_to_numpy(
+            codes_in_tree(key, threshold, levels, mode=mode)
+        )
         title = f"{labels[j]}: never predicted"
         if counts:
             _draw_tree(panel, couplings, inside, labels[j])

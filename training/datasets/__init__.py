@@ -46,7 +46,7 @@ def load(
         crop: Rows and columns that are cut out of the middle of all but the
             training images, or `None`. Those are for `Batches` to cut.
         skip_broken: Leave out files of a folder that cannot be read.
-        seed: Draws other images of the same figures or kanji.
+        seed: Draws other images of the same figures, letters or kanji.
 
     Raises:
         UserError: If there is no such data set or it is not usable.
@@ -61,7 +61,8 @@ def load(
     options = dict(source.options)
     if seed and not source.drawn:
         raise UserError(
-            f"--data-seed is for figures and kanji; {name} is not drawn."
+            f"--data-seed is for figures, letters and kanji; {name} is not "
+            "drawn."
         )
     path = Path(name)
     if source.loader:

@@ -165,12 +165,14 @@ def test_layer_with_couplings_of_zero_is_named(model, images):
     assert rem.evaluate(model, (images, np.zeros(23, int)), 5).zero_layers == []
 
 
-@pytest.mark.parametrize("levels", [2, 6, [7]])
-def test_keys_of_images_make_the_dictionary_of_the_report(levels):
+@pytest.mark.parametrize(
+    "levels, mode", [(2, "midtread"), (6, "midtread"), ([7], "midrise")]
+)
+def test_keys_of_images_make_the_dictionary_of_the_report(levels, mode):
     images = np.random.default_rng(3).random((7, 8, 8, 1), dtype=np.float32)
     model = draw_weights(tiny_capsnet(), 2, class_caps=3.0)
-    report = rem.evaluate(model, (images, np.zeros(7, int)), levels)
-    found = rem.trees(model, images, levels, batch_size=3)
+    report = rem.evaluate(model, (images, np.zeros(7, int)), levels, mode=mode)
+    found = rem.trees(model, images, levels, mode=mode, batch_size=3)
     keys, predicted = found.codes, found.predicted
     assert keys.shape == (7, 8) and keys.dtype == np.uint8
     trees = rem.CouplingDictionary(3)
@@ -187,6 +189,8 @@ def test_keys_of_images_make_the_dictionary_of_the_report(levels):
 
 def test_wrong_input_is_an_error(model, images):
     labels = np.zeros(23, int)
+    with pytest.raises(ValueError, match='`mode` must be "midtread" or "midr'):
+        rem.evaluate(model, (images, labels), mode="middle")
     with pytest.raises(ValueError, match=r"in \[2, 256\], and whole. Received"):
         rem.evaluate(model, (images, labels), levels=257)
     with pytest.raises(ValueError, match=r"`levels` must be in \[2, 256\]"):

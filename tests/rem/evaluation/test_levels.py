@@ -15,6 +15,7 @@ from tests.networks import (
 )
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
+from tfcaps.routing import DynamicRouting
 
 CANDIDATES = (11, 2, 5)
 
@@ -91,11 +92,11 @@ def test_search_prints_and_saves(search, tmp_path):
     assert saved["levels"] is None and len(saved["rows"]) == 3
 
 
-def test_data_may_be_read_once(model, data):
+def test_levels_may_be_midrise_and_data_read_once(model, data):
     images, labels = data
     batches = ((images[k : k + 20], labels[k : k + 20]) for k in (0, 20, 40))
-    search = rem.find_levels(model, batches, (4,))
-    report = rem.evaluate(model, data, 4)
+    search = rem.find_levels(model, batches, (4,), mode="midrise")
+    report = rem.evaluate(model, data, 4, mode="midrise")
     assert search.rows[0]["entropy_bits"] == report.entropy_bits
     assert search.rows[0]["accuracy_quantized"] == report.accuracy_quantized
 
@@ -115,19 +116,30 @@ def test_every_routed_layer_is_rounded(rng):
     assert expected["levels_per_layer"] == {"hidden_caps1": 3, "class_caps": 3}
 
 
-def test_levels_that_make_all_couplings_zero_are_not_chosen():
-    capsules = keras.Input((6, 4), name="images")
-    poses = ClassCaps(8, 4, routing="self_attention", name="classes")(capsules)
-    model = keras.Model(capsules, Length()(poses))
-    layer = model.get_layer("classes")
-    layer.transformation.assign(0.01 * np.ones(layer.transformation.shape))
-    layer.bias.assign(np.tile(np.arange(8.0), (6, 1)))
-    data = np.ones((10, 6, 4), "float32"), np.full(10, 7)
-    search = rem.find_levels(model, data, (2, 11))
-    # A bias added to couplings keeps the accuracy nevertheless.
+def of_pairs(weight):
+    """Each class has two children of eight, which agree on it."""
+    capsules = keras.Input((8, 2), name="images")
+    layer = ClassCaps(4, 2, use_bias=False, routing=DynamicRouting(5))
+    model = keras.Model(capsules, Length()(layer(capsules)))
+    maps = np.zeros((8, 4, 2, 2), "float32")
+    maps[np.arange(8), np.arange(8) // 2] = weight * np.eye(2)
+    layer.transformation.assign(maps)
+    classes = np.arange(12) % 4
+    poses = np.zeros((12, 8, 2), "float32")
+    poses[:, :, 0] = np.arange(8) // 2 == classes[:, None]
+    return model, (poses, classes)
+
+
+def test_levels_that_make_trees_trivial_are_not_chosen():
+    # Of four levels the one at 1/3 is that of all children.
+    search = rem.find_levels(*of_pairs(0.9), (4, 21))
     assert [row["accuracy_quantized"] for row in search.rows] == [1.0, 1.0]
-    assert [row["zero_layers"] for row in search.rows] == [["classes"], []]
-    assert search.levels != 2 and "0.0  trivial" in str(search)
+    assert [row["trivial"] for row in search.rows] == [True, False]
+    assert search.levels == 21 and "0.0  trivial" in str(search)
+    # Trees that are trivial anyway keep nothing from being chosen.
+    search = rem.find_levels(*of_pairs(0.0), (2, 21))
+    assert all(row["trivial"] for row in search.rows)
+    assert search.levels == 2
 
 
 def test_wrong_arguments_are_errors(model, data):

@@ -105,15 +105,16 @@ def test_dictionary_is_that_of_the_last_layer(model, images, by_hand):
 
 
 def test_layers_that_are_not_named_stay_as_they_are(model, images):
-    copy = rem.quantize_couplings(model, {"hidden_caps1": 5})
+    copy = rem.quantize_couplings(model, {"hidden_caps1": 5}, mode="midrise")
     hidden = copy.get_layer("hidden_caps1").routing
-    assert hidden.levels == 5
+    assert (hidden.levels, hidden.levels_mode) == (5, "midrise")
     assert copy.get_layer("class_caps").routing.levels is None
     again = rem.quantize_couplings(copy, {"class_caps": 7})
     hidden, last = (
         again.get_layer(name).routing for name in ("hidden_caps1", "class_caps")
     )
-    assert (hidden.levels, last.levels) == (5, 7)
+    assert (hidden.levels, hidden.levels_mode) == (5, "midrise")
+    assert (last.levels, last.levels_mode) == (7, "midtread")
 
 
 @pytest.mark.slow
@@ -165,6 +166,8 @@ def test_conv_caps_3d_is_rounded_only_if_it_is_named(rng):
 def test_levels_that_do_not_fit_are_an_error(levels, message, model):
     with pytest.raises(ValueError, match=message):
         rem.quantize_couplings(model, levels)
+    with pytest.raises(ValueError, match="Received: mode='middle'"):
+        rem.quantize_couplings(model, 5, mode="middle")
 
 
 def test_evaluation_needs_levels_of_the_last_layer(model):

@@ -138,12 +138,12 @@ def test_trees_of_several_images_are_those_of_their_means(deep):
 
 def test_layers_may_have_levels_of_their_own(deep):
     images = images_of(deep, 7)
-    trees = rem.trees(deep, images, [4, 5])
-    # The uniform third is a level of one, and rounded down by the other.
+    trees = rem.trees(deep, images, [3, 5], mode="midrise")
+    # The uniform third is rounded down by both.
     np.testing.assert_allclose(trees.thresholds, [1 / 3, 1 / 3])
     each = [trees[k : k + 1].parse_tree() for k in range(7)]
     found = {(e.layer, e.coupling) for t in each for e in t.edges}
-    levels = ([2 / 3, 1.0], [0.5, 0.75, 1.0])
+    levels = ([1 / 2, 5 / 6], [0.5, 0.7, 0.9])
     assert {layer for layer, _ in found} == {0, 1}
     for layer, coupling in found:
         assert coupling == pytest.approx(

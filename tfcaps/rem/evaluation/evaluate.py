@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tfcaps.graphs import cut, encoder, keep_pruned, routed_layers
 from tfcaps.layers import ClassCaps
-from tfcaps.ops import Tensor, quantize
+from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.evaluation.faithfulness import Faithfulness
 from tfcaps.rem.evaluation.faithfulness import (
@@ -62,6 +62,7 @@ class Report(Result):
         levels: Levels of the last routed layer's couplings.
         levels_per_layer: Levels of each layer whose couplings were rounded, by
             its name.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         accuracy: Share of right predictions, couplings as they are.
         accuracy_quantized: The same with quantised couplings.
         nonuniform_share: Share of the keys' codes that differ from the code of
@@ -103,6 +104,7 @@ class Report(Result):
 
     levels: int
     levels_per_layer: dict[str, int]
+    mode: str
     accuracy: float
     accuracy_quantized: float
     nonuniform_share: float
@@ -332,6 +334,7 @@ def evaluate(
     dataset: Any,
     levels: Levels = 11,
     *,
+    mode: str = "midtread",
     batch_size: int = 256,
     faithfulness: bool = False,
     verbose: int = 0,
@@ -355,6 +358,8 @@ def evaluate(
             `quantize_couplings`; the last routed layer must have some. The
             uniform coupling 1/J should be a level, as with 11 levels and ten
             classes. Defaults to `11`.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         faithfulness: Bool. Also measure whether the network uses its trees, by
             `tfcaps.rem.faithfulness` with its defaults, for which the data set
@@ -369,7 +374,7 @@ def evaluate(
             never ends, a label is out of range or `levels` is, or what the
             network returns is not finite.
     """
-    report = Evaluator(model, levels).run(
+    report = Evaluator(model, levels, mode=mode).run(
         dataset, batch_size=batch_size, verbose=verbose
     )
     if not faithfulness:
@@ -386,10 +391,12 @@ class Evaluator:
     Args:
         model: As in `evaluate`. Its weights may change between runs.
         levels: As in `evaluate`.
+        mode: As in `evaluate`.
 
     Attributes:
         levels: Levels of the last routed layer.
         levels_per_layer: Levels of each layer that is rounded, by its name.
+        mode: As given.
         below: The network from images to the list of all tensors that do not
             depend on the rounding of couplings, and so are computed once.
         plain: The network from these to trees, couplings as they are.
@@ -402,11 +409,14 @@ class Evaluator:
         self,
         model: keras.Model,
         levels: Levels = 11,
+        *,
+        mode: str = "midtread",
     ):
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
         layers = routed_layers(self.model)
         self.levels_per_layer = layer_levels(layers, levels, most=_MOST_LEVELS)
+        self.mode = check_mode(mode)
         self.last = layers[-1]
         if self.last.name not in self.levels_per_layer:
             raise ValueError(
@@ -417,9 +427,11 @@ class Evaluator:
         self.levels = self.levels_per_layer[self.last.name]
         lowest = next(x for x in layers if x.name in self.levels_per_layer)
         self.below, self._above = cut(self.model, lowest, first=True)
-        self._rounding = quantize_couplings(self._above, self.levels_per_layer)
-        self.plain = TreeNetwork(self._above)
-        self.rounded = TreeNetwork(self._rounding)
+        self._rounding = quantize_couplings(
+            self._above, self.levels_per_layer, mode=mode
+        )
+        self.plain = TreeNetwork(self._above, mode)
+        self.rounded = TreeNetwork(self._rounding, mode)
         for part in (self.below, self.plain.model, self.rounded.model):
             part.compile()
         self.grid: Grid | None = None
@@ -462,6 +474,7 @@ class Evaluator:
         return Report(
             levels=self.levels,
             levels_per_layer=self.levels_per_layer,
+            mode=self.mode,
             sparsity=sparsity(self.model),
             sparsity_paper=sparsity(self.model, scope="paper"),
             nonzero_parameters=nonzero,
@@ -512,7 +525,9 @@ class Counts:
         self._told += [np.sum(t.predicted == classes) for t in each]
         self._of_class += np.bincount(classes, minlength=count)
         self.dictionary.update(rounded.codes, rounded.predicted)
-        uniform = quantize(1.0 / count, self._evaluator.levels)
+        uniform = quantize(
+            1.0 / count, self._evaluator.levels, mode=self._evaluator.mode
+        )
         codes, children = rounded.codes, rounded.codes.shape[1]
         self._sums += (
             *(np.sum(codes != int(uniform)), plain.leaves.sum(), codes.size),

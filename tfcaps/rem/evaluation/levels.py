@@ -21,8 +21,8 @@ class LevelSearch(Result):
     """The result of `find_levels`.
 
     Attributes:
-        levels: The fewest levels that keep the accuracy and whose trees are not
-            trivial, or `None`.
+        levels: The fewest levels that keep the accuracy and do not make the
+            trees trivial, or `None`.
         rows: What `Report.to_dict` says of each number of levels, from few to
             many.
         tolerance: How much accuracy might be lost.
@@ -56,6 +56,7 @@ def find_levels(
     candidates: Sequence[int] = CANDIDATES,
     *,
     tolerance: float = 0.001,
+    mode: str = "midtread",
     batch_size: int = 256,
     verbose: int = 0,
 ) -> LevelSearch:
@@ -68,7 +69,7 @@ def find_levels(
     a layer of J parents to 0: with up to J/2 + 1 levels, a uniform layer passes
     on only its bias. Entropy is then low but meaningless. Accuracy usually
     reveals it, but not if routing adds a bias to couplings; so levels whose
-    trees are trivial, see `Report.trivial`, are not chosen.
+    trees are trivial, see `Report.trivial`, are not chosen unless all are.
 
     Args:
         model: As in `evaluate`.
@@ -77,6 +78,8 @@ def find_levels(
             2, 3, 5, 6, 11, 21, 51, 101 and 129.
         tolerance: Float, at least 0. Accuracy that may be lost, as a share.
             Defaults to `0.001`.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show a progress bar. Defaults to `0`.
 
@@ -95,15 +98,18 @@ def find_levels(
         raise ValueError(
             f"`tolerance` must be at least 0. Received: tolerance={tolerance}."
         )
-    evaluators = [Evaluator(model, levels) for levels in sorted({*candidates})]
+    evaluators = [
+        Evaluator(model, levels, mode=mode) for levels in sorted({*candidates})
+    ]
     network = evaluators[0].model
     batches = list(labelled_batches(dataset, batch_size, network)[0])
     reports = [each.run(batches, verbose=verbose) for each in evaluators]
     least = reports[0].accuracy - tolerance - _ROUNDING
+    anyway = all(report.trivial for report in reports)
     fitting = [
         report.levels
         for report in reports
-        if report.accuracy_quantized >= least and not report.trivial
+        if report.accuracy_quantized >= least and (anyway or not report.trivial)
     ]
     rows = [report.to_dict() for report in reports]
     return LevelSearch(min(fitting, default=None), rows, tolerance)

@@ -25,7 +25,7 @@ from tfcaps.graphs import (
     without_couplings,
 )
 from tfcaps.layers import ClassCaps, CompactCaps, Length
-from tfcaps.ops import Tensor, as_float32, is_integer, towards_class
+from tfcaps.ops import Tensor, as_float32, check_mode, is_integer, towards_class
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 
 # One number for all layers, one for each, or one for each that is named.
@@ -86,7 +86,9 @@ def _check(levels: Any, most: int | None) -> None:
         )
 
 
-def quantize_couplings(model: keras.Model, levels: Levels) -> keras.Model:
+def quantize_couplings(
+    model: keras.Model, levels: Levels, *, mode: str = "midtread"
+) -> keras.Model:
     """Returns a copy of a model whose couplings take `levels` values.
 
     Routed layers round the couplings of their last iteration, see
@@ -100,6 +102,8 @@ def quantize_couplings(model: keras.Model, levels: Levels) -> keras.Model:
             these layers, from input to output; or a mapping from names of
             layers to ints, in which a `ConvCaps3D` may be named. Layers that it
             does not name stay as they are.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
 
     Returns:
         A `keras.Model` with the same inputs and outputs, but for those that
@@ -113,13 +117,14 @@ def quantize_couplings(model: keras.Model, levels: Levels) -> keras.Model:
     keep_pruned(model)
     model = without_couplings(model)
     chosen = layer_levels(routed_layers(model), levels)
+    check_mode(mode)
 
     def copy_of(layer: Any) -> Any:
         config = layer.get_config()
         if is_routed(layer) and layer.name in chosen:
+            rounding = {"levels": chosen[layer.name], "levels_mode": mode}
             routing = config["routing"]
-            levels = chosen[layer.name]
-            routing["config"] = {**routing["config"], "levels": levels}
+            routing["config"] = {**routing["config"], **rounding}
         return type(layer).from_config(config)
 
     return copied(model, copy_of)

@@ -45,16 +45,19 @@ def tree_threshold(routing: Routing, parents: int) -> float:
     return threshold
 
 
-def codes_in_tree(codes: Any, threshold: float, levels: int) -> Tensor:
+def codes_in_tree(
+    codes: Any, threshold: float, levels: int, *, mode: str = "midtread"
+) -> Tensor:
     """Tells which children are in a tree of which only codes are known.
 
     Args:
         codes: Codes of their couplings with the class, any shape.
         threshold: What `Routing.tree_threshold` returns.
         levels: Int. Levels of the codes.
+        mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
 
     Returns:
         Bool of the shape of `codes`: whether the rounded coupling exceeds the
         rounded threshold.
     """
-    return codes > int(quantize(threshold, levels))
+    return codes > int(quantize(threshold, levels, mode=mode))

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
 from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
-from tfcaps.ops import Tensor, check_levels, quantize
+from tfcaps.ops import Tensor, check_levels, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.couplings import (
@@ -222,6 +222,7 @@ def trees(
     images: Any,
     levels: Levels | None = None,
     *,
+    mode: str = "midtread",
     couplings: bool = True,
     batch_size: int = 256,
 ) -> Trees:
@@ -241,6 +242,8 @@ def trees(
         levels: Levels to which couplings are rounded, see `quantize_couplings`.
             Codes have those of the last routed layer, at most 256, and eleven
             where it does not round. Defaults to `None`, couplings as they are.
+        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
+            to `"midtread"`.
         couplings: Bool. Keep the couplings with all classes. Defaults to
             `True`.
         batch_size: Int. Most images in a batch cut from arrays. Defaults to
@@ -263,6 +266,7 @@ def trees(
     ((3, 8), 2, [[8.0, 8.0], [8.0, 8.0], [8.0, 10.0]])
     """
     options: Any = {
+        "mode": mode,
         "couplings": couplings,
         "batch_size": batch_size,
     }
@@ -277,6 +281,7 @@ def iter_trees(
     images: Any,
     levels: Levels | None = None,
     *,
+    mode: str = "midtread",
     couplings: bool = True,
     batch_size: int = 256,
 ) -> Iterator[Trees]:
@@ -286,6 +291,7 @@ def iter_trees(
         model: As in `trees`.
         images: As in `trees`.
         levels: As in `trees`. Defaults to `None`.
+        mode: As in `trees`. Defaults to `"midtread"`.
         couplings: As in `trees`. Defaults to `True`.
         batch_size: As in `trees`. Defaults to `256`.
 
@@ -295,12 +301,13 @@ def iter_trees(
     Raises:
         ValueError: As in `trees`, but for a data set without samples.
     """
+    check_mode(mode)
     if levels is not None:
         if not isinstance(levels, (Sequence, Mapping)):
             check_levels(levels)
-        model = quantize_couplings(model, levels)
+        model = quantize_couplings(model, levels, mode=mode)
     model = encoder(model)
-    network = TreeNetwork(model)
+    network = TreeNetwork(model, mode)
     check_weights(model.weights)  # a ReLU may make zeros of what is no number
     batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
     for part in (part for part, _ in batches if len(part)):
@@ -432,6 +439,7 @@ class TreeNetwork:
 
     Args:
         network: A functional model, as `encoder` returns it, or its upper part.
+        mode: Kind of the levels of codes where its routing does not round.
 
     Attributes:
         model: The network from the same inputs to what trees are made of.
@@ -444,7 +452,7 @@ class TreeNetwork:
             no positions, or the input is no image of a known size.
     """
 
-    def __init__(self, network: keras.Model):
+    def __init__(self, network: keras.Model, mode: str = "midtread"):
         layer = last_routed_layer(network)
         copy, calls = connected_calls(network, layer)
         last = calls[-1]
@@ -464,6 +472,7 @@ class TreeNetwork:
         )
         routing = layer.routing
         self._levels = routing.levels or _LEVELS
+        self._mode = routing.levels_mode if routing.levels else mode
         if self._levels > _MOST_LEVELS:
             raise ValueError(
                 f"`levels` must be in [2, {_MOST_LEVELS}], so that a code is a "
@@ -488,7 +497,7 @@ class TreeNetwork:
         towards = np.take_along_axis(
             links, predicted[:, np.newaxis, np.newaxis], axis=-1
         )[..., 0]
-        codes = quantize(towards, self._levels)
+        codes = quantize(towards, self._levels, mode=self._mode)
         places = outputs.get("places")
         if places is None:
             places = np.full(2, np.nan)

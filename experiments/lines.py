@@ -1,0 +1,241 @@
+"""Brings letters upright and finds their strokes, from class labels alone.
+
+A letter stands alone on black ground. Its place, size and slant are those of
+its ink; what is left is an angle. Images of a class are turned until they look
+like their mean (congealing). The frame of a class is its mean pose: so letters
+of all classes stand as upright as they do on average. In the mean image of a
+class, strokes are straight runs of ink, the longest first. Strokes of similar
+angles are of one type. No line, kind or pose is told; that parts are straight
+is.
+
+References:
+    - Learned-Miller, 2006, "Data driven image models through continuous joint
+      alignment" (congealing)
+    - Hough, 1962, US patent 3,069,654 (lines by voting)
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+from scipy.cluster.hierarchy import fcluster, linkage
+
+from tfcaps.shared_parts import SharedParts
+
+Array = NDArray[Any]
+
+SIDE = 32  # rows and columns of an upright letter
+MIDDLE = (SIDE - 1) / 2
+SPREAD = 5.0  # deviation of its ink, in pixels
+_LONGEST = 3.0  # most ratio of two deviations; that of a single line is larger
+_ANGLES = np.deg2rad(np.arange(-48, 49, 6))
+_BLUR = 1.2  # pixels
+_ROUNDS = 15
+# A stroke: its least ink, of the mean's strongest; least sum of what is beyond,
+# of that of the first one, and in pixels; how far around it ink is explained.
+_INK, _LEAST, _FEWEST, _ACROSS, _ALONG = 0.4, 0.2, 1.0, 1.5, 1.5
+_MOST = 6  # strokes of a class
+_APART = 10.0  # degrees between types
+_SAME = 2.5  # pixels
+
+
+class Letters(NamedTuple):
+    """Letters and where they stand.
+
+    Attributes:
+        ink: Images `[n, h, w]`, the strongest pixel of each being 1.
+        middles: Row and column of the ink's middle, `[n, 2]`.
+        spreads: What takes a circle of radius 1 to the ink's ellipse of
+            deviations, `[n, 2, 2]`.
+    """
+
+    ink: Array
+    middles: Array
+    spreads: Array
+
+    def seen(self, maps: Array, shifts: Any = 0.0, side: int = SIDE) -> Array:
+        """Returns pictures `[n, side, side, 1]` of the letters.
+
+        Args:
+            maps: From pixels of the picture to those of the image, without
+                `middles`, `[n, 2, 2]`.
+            shifts: Pixels of the image by which the middle is moved.
+            side: Rows and columns of the pictures.
+        """
+        count, height, width = self.ink.shape
+        grid = np.indices((side, side)).reshape(2, -1) - (side - 1) / 2
+        at = (self.middles + shifts)[..., None] + maps @ grid
+        at = np.clip(at, -1, np.array([[height], [width]]))
+        low = np.floor(at).astype(int)
+        part = (at - low).astype("float32")
+        padded = np.pad(self.ink, ((0, 0), (1, 2), (1, 2)))
+        every = np.arange(count)[:, None]
+        picture = np.zeros((count, side**2), "float32")
+        for down, right in np.ndindex(2, 2):
+            weight = np.abs(1 - down - part[:, 0]) * np.abs(
+                1 - right - part[:, 1]
+            )
+            rows, columns = low[:, 0] + down + 1, low[:, 1] + right + 1
+            picture += weight * padded[every, rows, columns]
+        return picture.reshape(count, side, side, 1)
+
+    def turned(self) -> Array:
+        """Returns what they look like at all angles, `[n, a, pixels]`."""
+        return np.stack(
+            [
+                _unit(self.seen(self.spreads @ rotation(angle) / SPREAD))
+                for angle in _ANGLES
+            ],
+            axis=1,
+        )
+
+
+class Frames(NamedTuple):
+    """The frames of classes.
+
+    Attributes:
+        means: What each looks like at its angle, `[j, pixels]`.
+        frames: From the upright letter to that angle, `[j, 2, 2]`.
+    """
+
+    means: Array
+    frames: Array
+
+    def maps(self, letters: Letters) -> Array:
+        """Returns maps to each letter if it were of each class, `[n, j, 2, 2]`.
+
+        Its angle is that at which it looks most like the class.
+        """
+        alike = letters.turned() @ self.means.T
+        turns = rotation(_ANGLES[alike.argmax(axis=1)])
+        return letters.spreads[:, None] @ turns @ self.frames / SPREAD
+
+
+def standing(images: Array) -> Letters:
+    """Returns where the letters of images `[n, h, w, 1]` stand."""
+    ink = np.asarray(images[..., 0], "float32")
+    ink = ink / ink.max(axis=(1, 2), keepdims=True)
+    mass = ink.sum(axis=(1, 2))[:, None]
+    sums = ink.sum(axis=2), ink.sum(axis=1)
+    grids = [np.arange(each.shape[1]) for each in sums]
+    middles = np.stack(
+        [each @ grid for each, grid in zip(sums, grids, strict=True)], axis=-1
+    )
+    middles = middles / mass
+    down, right = (
+        g - m[:, None] for g, m in zip(grids, middles.T, strict=True)
+    )
+    across = np.einsum("nhw,nh,nw->n", ink, down, right)
+    square = [
+        np.sum(s * d**2, axis=1)
+        for s, d in zip(sums, (down, right), strict=True)
+    ]
+    moments = np.stack([square[0], across, across, square[1]], axis=-1) / mass
+    values, vectors = np.linalg.eigh(moments.reshape(-1, 2, 2))
+    values = np.maximum(values, values[:, 1:] / _LONGEST**2)
+    spreads = (vectors * np.sqrt(values)[:, None]) @ vectors.transpose(0, 2, 1)
+    return Letters(ink, middles, spreads)
+
+
+def find(letters: Letters, labels: Array) -> tuple[Frames, Array]:
+    """Finds the frames of classes, and the maps to letters `[n, 2, 2]`."""
+    seen, classes = letters.turned(), np.unique(labels)
+    best = np.full(len(labels), len(_ANGLES) // 2)
+    for _ in range(_ROUNDS):
+        for j in classes:
+            own = np.flatnonzero(labels == j)
+            mean = seen[own, best[own]].mean(axis=0)
+            best[own] = (seen[own] @ mean).argmax(axis=1)
+    means = np.stack(
+        [seen[labels == j, best[labels == j]].mean(axis=0) for j in classes]
+    )
+    found = letters.spreads @ rotation(_ANGLES[best])
+    poses = _of_size_one(found)
+    inverse = np.stack([poses[labels == j].mean(axis=0) for j in classes])
+    frames = np.linalg.inv(inverse)
+    # On average over classes ink is as wide as high.
+    ellipses = _of_size_one(inverse @ inverse.transpose(0, 2, 1)).mean(axis=0)
+    values, vectors = np.linalg.eigh(ellipses)
+    frames = _of_size_one(frames @ (vectors * np.sqrt(values)) @ vectors.T)
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    return Frames(means, frames), found @ frames[labels] / SPREAD
+
+
+def find_parts(pictures: Array, labels: Array) -> SharedParts:
+    """Finds the strokes of classes in pictures of upright letters."""
+    found = [
+        (j, *stroke)
+        for j in np.unique(labels)
+        for stroke in strokes(pictures[labels == j].mean(axis=0)[..., 0])
+    ]
+    classes, rows, columns, angles = np.array(found).T
+    apart = np.abs(angles[:, None] - angles)
+    apart = np.minimum(apart, 180.0 - apart)
+    above = np.triu_indices(len(apart), 1)
+    types = fcluster(linkage(apart[above], "average"), _APART, "distance")
+    places = np.stack([rows, columns], axis=-1) - MIDDLE
+    # Strokes that cross at their middles are at one place.
+    away = np.linalg.norm(places[:, None] - places, axis=-1)
+    same = (away < _SAME) & (classes[:, None] == classes)
+    places = (same @ places) / same.sum(axis=1, keepdims=True)
+    return SharedParts(classes.astype(int), types - 1, places)
+
+
+def strokes(mean: Array) -> list[tuple[float, float, float]]:
+    """Returns row, column and angle in degrees of the strokes of a picture.
+
+    The straight run whose pixels exceed a level by the largest sum is a stroke;
+    then its pixels count neither for nor against others.
+    """
+    ink = mean / mean.max() - _INK
+    down, right = np.indices(ink.shape) - MIDDLE
+    found: list[tuple[float, float, float]] = []
+    first = 0.0
+    while len(found) < _MOST:
+        best = (0.0, 0.0, 0, 0, 0)
+        for angle in np.deg2rad(np.arange(0, 180, 5)):
+            # Rows of the turned picture are lines of this angle.
+            at = rotation(angle) @ np.stack([down, right]).reshape(2, -1)
+            lines = ndimage.map_coordinates(
+                ink, at + MIDDLE, order=1, cval=-_INK
+            ).reshape(ink.shape)
+            run, start = np.zeros(SIDE), np.zeros(SIDE, int)
+            for end in range(SIDE):
+                start = np.where(run <= 0, end, start)
+                run = np.maximum(run, 0.0) + lines[:, end]
+                line = int(run.argmax())
+                if run[line] > best[0]:
+                    best = (run[line], angle, line, start[line], end)
+        first = first or best[0]
+        if best[0] < max(_LEAST * first, _FEWEST):
+            break
+        _, angle, line, begin, end = best
+        back = rotation(-angle)
+        across, along = np.einsum("ab,bhw->ahw", back, np.stack([down, right]))
+        middle = np.array([line, (begin + end) / 2]) - MIDDLE
+        found.append((*(rotation(angle) @ middle + MIDDLE), np.rad2deg(angle)))
+        ink[
+            (np.abs(across - middle[0]) <= _ACROSS)
+            & (np.abs(along - middle[1]) <= (end - begin) / 2 + _ALONG)
+        ] = 0.0
+    return found
+
+
+def rotation(angle: Any) -> Array:
+    """Returns matrices `[..., 2, 2]` that turn rows and columns."""
+    cosine, sine = np.cos(angle), np.sin(angle)
+    rows = [np.stack(row, -1) for row in ((cosine, sine), (-sine, cosine))]
+    return np.stack(rows, axis=-2)
+
+
+def _of_size_one(maps: Array) -> Array:
+    size = np.sqrt(np.abs(np.linalg.det(maps)))
+    return maps / size[..., None, None]
+
+
+def _unit(pictures: Array) -> Array:
+    """Returns blurred pictures as vectors of length 1, `[n, pixels]`."""
+    blurred = ndimage.gaussian_filter(pictures[..., 0], (0, _BLUR, _BLUR))
+    flat = blurred.reshape(len(blurred), -1)
+    return flat / np.linalg.norm(flat, axis=1, keepdims=True)
