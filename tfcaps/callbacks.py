@@ -107,7 +107,8 @@ class BlueprintEstimation(keras.callbacks.Callback):
         self._most_active = 1.0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if self.widths is not None:
+        # Maps are not narrowed.
+        if self.widths is not None and hasattr(self._classes, "log_width"):
             first, last = self.widths
             done = epoch / max(1.0, _NARROWING * (self.epochs - 1))
             width = first * (last / first) ** min(1.0, done)

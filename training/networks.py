@@ -1,6 +1,6 @@
 """Builds the network of a run, with what stands before and behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,6 +11,7 @@ from cli import UserError
 from tfcaps import graphs
 from tfcaps.shared_parts import SharedParts
 from training import backbone as backbones
+from training import presets
 from training.configs import Config
 from training.datasets import Data, channel_statistics
 from training.models import MODELS, network
@@ -46,6 +47,7 @@ def build_for(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         routing=config.routing,
         part_types=config.part_types,
         shared=data.shared_parts if config.shared_parts else None,
+        more=presets.MAPS if presets.is_mapped(config) else {},
         backbone=trained,
         decoder=decoder,
         mean=mean,
@@ -61,6 +63,7 @@ def build(
     routing: str | None = None,
     part_types: int | None = None,
     shared: SharedParts | None = None,
+    more: Mapping[str, Any] | None = None,
     backbone: keras.Model | None = None,
     decoder: bool = False,
     mean: Sequence[float] = (),
@@ -77,6 +80,7 @@ def build(
         part_types: Int. Most types of parts, of a network that has any.
             Defaults to the network's own.
         shared: The parts that a network of parts begins with. Defaults to none.
+        more: Other arguments of the network. Defaults to none.
         backbone: Trained network whose feature map takes the place of the first
             convolution, frozen. Defaults to none.
         decoder: Bool. Add the network's decoder. Defaults to `False`.
@@ -89,7 +93,7 @@ def build(
         UserError: If a name is unknown or the images do not fit.
     """
     known = network(name)
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = dict(more or {})
     if routing is not None:
         settings["routing"] = int(routing) if routing.isdigit() else routing
     if part_types is not None:

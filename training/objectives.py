@@ -11,7 +11,7 @@ import tfcaps
 from cli import UserError
 from tfcaps import graphs, rem
 from tfcaps.rem import sharpness as routing_sharpness
-from training import models
+from training import models, presets
 from training.batches import Batches, repeated
 from training.configs import Config
 from training.datasets import Data
@@ -91,6 +91,8 @@ def losses(
     if not isinstance(model.output, dict):
         return lengths
     if "evidence" in model.output:
+        if presets.is_mapped(config):
+            return tfcaps.losses.constellation_losses(**presets.MAP_LOSSES)
         if "reconstruction" in model.output:
             return tfcaps.losses.constellation_losses()
         if config.shared_parts:

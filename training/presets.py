@@ -7,6 +7,16 @@ from training.configs import Config
 
 SMALL = "dr_capsnet_small"
 CONSTELLATION = "constellation_capsnet"
+# Data sets whose objects stand in the middle and are no one arrangement of
+# parts, and what constellation_capsnet is for them.
+MAPPED = ("mnist", "fashion_mnist")
+MAPS: dict[str, Any] = {
+    "maps": True,
+    "filters": (16, 32, 32),
+    "kernel_size": 3,
+    "strides": (2, 1, 1),
+}
+MAP_LOSSES = {"sparsity": 0.0, "ambiguity": 0.002, "reconstruction": 0.02}
 PHOTOS = "parts_capsnet_photos"
 # Data sets whose default network names parts, and how many kinds of them it is
 # told; of `None` it finds the number. No kind and no place is given.
@@ -146,6 +156,12 @@ def with_losses(config: Config, model: str | None = None) -> Config:
     )
 
 
+def is_mapped(config: Config) -> bool:
+    """Tells whether classes of a run have maps in place of blueprints."""
+    of_data = config.dataset in MAPPED and config.backbone is None
+    return of_data and config.model == CONSTELLATION
+
+
 def constellation(config: Config) -> Config:
     """Returns the settings of a data set for trees that name their parts.
 
@@ -156,6 +172,8 @@ def constellation(config: Config) -> Config:
     """
     types = PARTS.get(config.dataset)
     starts = (6, 1) if types is None else (4, 5)
+    if config.dataset in MAPPED:
+        types, starts = 32, (2, 1)
     return dataclasses.replace(
         config,
         model=CONSTELLATION,

@@ -9,6 +9,7 @@ from tests.tolerance import assert_all_close, assert_close
 from tfcaps.layers import (
     ClassCaps,
     ConstellationCaps,
+    MapCaps,
     PartCaps,
     TemplateDecoder,
 )
@@ -90,6 +91,18 @@ def test_training_is_soft_until_it_is_hard(rng):
     layer.hardness.assign(1.0)
     _, hard = layer(features, training=True)
     assert_close(hard, at_inference)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_per_type_the_strongest_place_of_each_type_stays(rng, training):
+    features = rng.normal(size=(2, 6, 5, 3)).astype("float32")
+    layer = PartCaps(4, 11, per_type=True)
+    _, active, presence = layer(
+        features, return_presence=True, training=training
+    )
+    types = np.asarray(presence)[..., :-1]
+    most = types.max(axis=(1, 2), keepdims=True)
+    assert_close(active, np.where(types == most, types, 0.0))
 
 
 def test_soft_competition_is_a_share_of_the_window(rng):
@@ -288,3 +301,39 @@ def test_templates_become_what_is_seen_where_a_type_was_found():
     np.testing.assert_allclose(decoder.templates[..., 1], before[..., 1])
     with pytest.raises(ValueError, match="`found` must have activations above"):
         decoder.adapt(images, 0.1 * found)
+
+
+def test_maps_add_up_to_the_odds_of_classes(parts, rng):
+    """Expected values are those of loops over places."""
+    places, active, _ = parts
+    routing = MeanShiftRouting(width=1.5, epsilon=0.1, orphan=0.3)
+    layer = built(MapCaps(CLASSES, routing, stride=2), SHAPE, None)
+    layer.maps.assign(rng.normal(0.0, 0.1, layer.maps.shape))
+    maps = np.zeros(layer.maps.shape)
+    for at in np.ndindex(*SHAPE[1:3]):
+        for near in np.ndindex(*SHAPE[1:3]):
+            square = 4.0 * np.sum(np.square(np.subtract(at, near)))
+            maps[at] += (
+                10 * np.exp(-square / 4.5) * np.asarray(layer.maps)[near]
+            )
+    told = active.reshape(2, -1, 1) * maps.reshape(1, -1, CLASSES)
+    odds = 0.1 * np.exp(told.sum(axis=1))
+    shares = odds / (1.0 + odds.sum(axis=1, keepdims=True))
+    positive = np.maximum(told, 0.0)
+    couplings = shares[:, None] * positive / (positive + 0.3)
+    poses = np.einsum("bij,bid->bjd", couplings, places.reshape(2, -1, 2))
+    poses /= couplings.sum(axis=1)[..., None]
+    found = layer(
+        places,
+        active,
+        return_activations=True,
+        return_couplings=True,
+        return_evidence=True,
+    )
+    expected = (poses, shares, couplings, np.log(shares))
+    assert_all_close(found, expected, atol=1e-3)
+    best = maps.reshape(-1, *maps.shape[2:]).argmax(axis=0)
+    rows, columns = maps.shape[:2]
+    shifts = np.stack(np.divmod(best, columns), -1) - (rows // 2, columns // 2)
+    assert_close(layer.shifts, 2.0 * shifts)
+    assert_close(layer.slots, maps.max(axis=(0, 1)) > 0.3)

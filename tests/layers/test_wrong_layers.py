@@ -182,6 +182,8 @@ compact_caps(sources=[-1, 1])(Input(2, 4))
     sources=(-1, 1).
 ConstellationCaps(3)(Input(8, 8, 2, 3))
     ConstellationCaps takes places
+MapCaps(3)(Input(8, 8, 2, 3))
+    MapCaps takes places
 TemplateDecoder((9, 20, 1))(Input(4, 4, 2))
     Images must have a whole number of pixels for each place
 ClassCaps(3, 4)(zeros(6, 4, 8), zeros(4, 6))

@@ -137,15 +137,7 @@ class ConstellationCaps(ClassCaps):
         self.parts = parts
 
     def build(self, input_shape: Any) -> None:
-        shape = tuple(input_shape)
-        if len(shape) not in (3, 5) or None in shape[1:] or shape[-1] != 2:
-            raise ValueError(
-                "ConstellationCaps takes places [batch, rows, columns, types, "
-                "2], or [batch, types, 2], all known but the batch, and their "
-                "activations, as `PartCaps` returns them. Received: "
-                f"input_shape={shape}."
-            )
-        rows, columns, types = self.children_shape(shape)
+        rows, columns, types = self._checked(input_shape)
         types = types * self.instances
         config = {**self.routing.get_config(), "types": types}
         self.routing = MeanShiftRouting(**config)
@@ -178,6 +170,18 @@ class ConstellationCaps(ClassCaps):
             )
             setattr(self, name, variable)
             self._routing_weights.append(name)
+
+    def _checked(self, input_shape: Any) -> tuple[int, ...]:
+        """Returns the numbers of rows, columns and types of the children."""
+        shape = tuple(input_shape)
+        if len(shape) not in (3, 5) or None in shape[1:] or shape[-1] != 2:
+            raise ValueError(
+                f"{type(self).__name__} takes places [batch, rows, columns, "
+                "types, 2], or [batch, types, 2], all known but the batch, and "
+                "their activations, as `PartCaps` returns them. Received: "
+                f"input_shape={shape}."
+            )
+        return self.children_shape(shape)
 
     def _first_instances(self, shape: Any, dtype: Any = None) -> Tensor:
         """Returns slots of which only those of first instances are there."""
@@ -241,15 +245,9 @@ class ConstellationCaps(ClassCaps):
         within: Any = None,
     ) -> tuple[Votes, Tensor, dict[str, Tensor]]:
         """Returns the routing's arguments; activations are `[b, i]`."""
-        if activations is None:
-            raise ValueError(
-                "ConstellationCaps need the `activations` of the parts, as a "
-                "place does not tell whether something is there. Received: "
-                "activations=None. Call it on both outputs of `PartCaps`."
-            )
+        present = self._present(inputs, activations)
         shifts, weights = self._weights()
         shifts = shifts if other is None else other
-        present = child_activations(inputs, activations)
         rows, columns, types = self.children_shape(inputs.shape)
         inputs = ops.reshape(inputs, (-1, rows, columns, types, 2))
         votes = self._votes(inputs, shifts, weights["slots"], within)
@@ -258,6 +256,17 @@ class ConstellationCaps(ClassCaps):
         present = ops.tile(present, (1, 1, self.instances))
         present = ops.reshape(present, (-1, votes.num_children))
         return votes, ops.cast(present, votes.dtype), weights
+
+    def _present(self, inputs: Tensor, activations: Tensor | None) -> Tensor:
+        """Returns the activations of the children, `[b, h, w, t]`."""
+        if activations is None:
+            raise ValueError(
+                f"{type(self).__name__} need the `activations` of the parts, "
+                "as a place does not tell whether something is there. "
+                "Received: activations=None. Call it on both outputs of "
+                "`PartCaps`."
+            )
+        return child_activations(inputs, activations)
 
     def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
         names = self._routing_weights

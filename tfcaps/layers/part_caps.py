@@ -42,6 +42,8 @@ class PartCaps(keras.layers.Layer):
         offset: Row and column in pixels of the first place, the first pixel
             being at 0. Defaults to `(0, 0)`.
         power: Float. Exponent of the soft competition. Defaults to `4`.
+        per_type: Bool. Types do not compete: of each type the place with most
+            of it stays active, in training too. Defaults to `False`.
         kernel_initializer: Initializer of the kernel. Defaults to
             `"glorot_uniform"`.
         exclusive: Bool. Of all types within a window only one stays active.
@@ -87,6 +89,7 @@ class PartCaps(keras.layers.Layer):
         stride: float = 1.0,
         offset: tuple[float, float] = (0.0, 0.0),
         power: float = 4.0,
+        per_type: bool = False,
         kernel_initializer: Any = "glorot_uniform",
         exclusive: bool = True,
         **kwargs: Any,
@@ -107,6 +110,7 @@ class PartCaps(keras.layers.Layer):
         self.stride = float(stride)
         self.offset = tuple(float(pixel) for pixel in offset)
         self.power = float(power)
+        self.per_type = per_type
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.exclusive = exclusive
         # Two, so that pruning can take types away, but not nothing.
@@ -154,8 +158,10 @@ class PartCaps(keras.layers.Layer):
         if self.exclusive:
             odds = ops.logsumexp(odds, axis=-1, keepdims=True)
         odds = odds - logits[..., -1:]
-        active = _winners(presence, odds, self.window)
-        if training:
+        if self.per_type:
+            odds = presence[..., :-1]
+        active = winners(presence, odds, self.window)
+        if training and not self.per_type:
             soft = compete(presence, self.window, self.power, self.exclusive)
             active = soft + self.hardness * ops.stop_gradient(active - soft)
         poses = self.places(presence)
@@ -242,6 +248,7 @@ class PartCaps(keras.layers.Layer):
             "stride": self.stride,
             "offset": self.offset,
             "power": self.power,
+            "per_type": self.per_type,
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer
             ),
@@ -282,11 +289,14 @@ def _window_sum(values: Tensor, window: int) -> Tensor:
     return mean * math.prod((window, window))
 
 
-def _winners(presence: Tensor, odds: Tensor, window: int) -> Tensor:
+def winners(presence: Tensor, odds: Tensor, window: int) -> Tensor:
     """Returns the types' presence where most is present, 0 elsewhere.
 
-    Places are compared by the log-odds that something is there: beyond 17 the
-    presence is 1, and those next to each other would all win.
+    Args:
+        presence: As in `compete`.
+        odds: What places are compared by, of each type or of all. Of log-odds
+            the presence is 1 beyond 17, and neighbours would all win by it.
+        window: Int. As in `PartCaps`.
     """
     odds = ops.stop_gradient(odds)
     most = ops.max_pool(

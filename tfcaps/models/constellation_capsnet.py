@@ -9,8 +9,13 @@ import numpy as np
 from keras import ops
 
 from tfcaps import graphs
-from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
-from tfcaps.layers.part_caps import SPARE_BIAS, compete
+from tfcaps.layers import (
+    ConstellationCaps,
+    MapCaps,
+    PartCaps,
+    TemplateDecoder,
+)
+from tfcaps.layers.part_caps import SPARE_BIAS, compete, winners
 from tfcaps.models.building_blocks import (
     capsule_network,
     check_input_shape,
@@ -31,6 +36,7 @@ def constellation_capsnet(
     instances: int = 1,
     parts: int | None = None,
     repulsion: float = 0.1,
+    maps: bool = False,
     routing: Any = None,
     decoder: bool = False,
     name: str = "constellation_capsnet",
@@ -61,6 +67,10 @@ def constellation_capsnet(
         parts: Int or `None`. Most parts of a class, see `ConstellationCaps`.
             Defaults to `None`.
         repulsion: Float. See `ConstellationCaps`. Defaults to `0.1`.
+        maps: Bool. A class has maps of where types tell for it, `MapCaps`, and
+            each type is at one place of the image at most: for handwriting, of
+            which no class has one blueprint. Train it without `widths` of the
+            callback. Defaults to `False`.
         routing: A `MeanShiftRouting`, or `None` for one with its defaults.
             Defaults to `None`.
         decoder: Bool. Add the dense decoder of class poses, see `with_decoder`.
@@ -110,18 +120,31 @@ def constellation_capsnet(
             first_place(side, kernel_size, strides) for side in input_shape[:2]
         ),
     }
-    poses, present = PartCaps(part_types, window, name="part_caps", **places)(
-        features
-    )
-    layer = ConstellationCaps(
-        num_classes,
-        routing or MeanShiftRouting(),
-        repulsion=repulsion,
-        instances=instances,
-        parts=parts,
-        name="class_caps",
+    # Of one type, all places of the image compete.
+    everywhere = 2 * max(rows, columns) - 1
+    poses, present = PartCaps(
+        part_types,
+        everywhere if maps else window,
+        per_type=maps,
+        name="part_caps",
         **places,
-    )
+    )(features)
+    settings: dict[str, Any] = {}
+    if maps:
+        settings = {"width": 3.0, "orphan": 0.5}
+    routing = routing or MeanShiftRouting(**settings)
+    places |= {"name": "class_caps"}
+    if maps:
+        layer: Any = MapCaps(num_classes, routing, **places)
+    else:
+        layer = ConstellationCaps(
+            num_classes,
+            routing,
+            repulsion=repulsion,
+            instances=instances,
+            parts=parts,
+            **places,
+        )
     # By their place: `Beside` takes no other tensors by name.
     classes = layer(poses, present, return_activations=True)
     return capsule_network(images, classes, [], name, decoder)
@@ -200,7 +223,9 @@ def with_templates(
     pixels = copy.input
     if template_size is None:
         return keras.Model(pixels, seen, name=model.name)
-    soft = SoftParts(parts.window, parts.power)(seen["presence"])
+    soft = SoftParts(parts.window, parts.power, parts.per_type)(
+        seen["presence"]
+    )
     decoder = TemplateDecoder(
         pixels.shape[1:],
         template_size,
@@ -310,23 +335,33 @@ class SoftParts(keras.layers.Layer):
     Args:
         window: Int. As in `PartCaps`.
         power: Float. As in `PartCaps`.
+        per_type: Bool. As in `PartCaps`.
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, window: int, power: float, **kwargs: Any):
+    def __init__(
+        self, window: int, power: float, per_type: bool = False, **kwargs: Any
+    ):
         kwargs.setdefault("autocast", False)
         super().__init__(**{"dtype": "float32", **kwargs})
         self.window = window
         self.power = power
+        self.per_type = per_type
 
     def call(self, inputs: Any) -> Any:
+        if self.per_type:
+            return winners(inputs, inputs[..., :-1], self.window)
         return compete(inputs, self.window, self.power)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*input_shape[:-1], input_shape[-1] - 1)
 
     def get_config(self) -> dict[str, Any]:
-        config = {"window": self.window, "power": self.power}
+        config = {
+            "window": self.window,
+            "power": self.power,
+            "per_type": self.per_type,
+        }
         return {**super().get_config(), **config}
 
 

@@ -15,6 +15,7 @@ from tfcaps.layers import (
     ConvCaps,
     ConvCaps3D,
     Decoder,
+    MapCaps,
     PartCaps,
     PrimaryCaps,
     PrimaryMatrixCaps,
@@ -208,6 +209,7 @@ _OF_KERNELS = tuple(
 
 # The first that fits; subclasses stand before their bases.
 _COUNTS: tuple[tuple[Any, _Count], ...] = (
+    (MapCaps, lambda layer, _: math.prod(layer.maps.shape)),
     (ConstellationCaps, _constellation),
     (ClassCaps, _class_caps),
     (ConvCaps, _conv_caps),

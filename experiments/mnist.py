@@ -1,0 +1,289 @@
+"""Trains networks of named parts on handwritten digits or clothes.
+
+python experiments/mnist.py mnist --seeds 1 --data-dir FOLDER
+
+Labels are classes alone. A line for each seed, which draws weights and batches,
+is added to results/named_parts/mnist.jsonl, and mnist.md made of it.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from cli import Parser, run_command, start_quietly
+from markdown_table import table
+
+_FOLDER = Path("results") / "named_parts"
+_COLUMNS = (
+    ("data set", "{data}"),
+    ("seed", "{seed}"),
+    ("images", "{images}"),
+    ("epochs", "{epochs}"),
+    ("types", "{types}"),
+    ("used", "{used}"),
+    ("a leaf from, nats", "{orphan}"),
+    ("right, %", "{right:.2f}"),
+    ("a plain CNN, %", "{plain:.2f}"),
+    ("leaves", "{leaves:.2f}"),
+    ("at most ten, %", "{ten!p}"),
+    ("necessity", "{necessity:.3f}"),
+    ("of others active", "{active:.3f}"),
+    ("of random", "{random:.3f}"),
+    ("sufficiency", "{sufficiency:.3f}"),
+    ("same slots under noise", "{noise:.3f}"),
+    ("shifted", "{shifted:.3f}"),
+    ("right under noise, %", "{right_noise:.2f}"),
+    ("types exchanged, %", "{exchanged:.2f}"),
+)
+_BATCH = 64
+_MOST = 500  # test images whose trees are measured
+_ORPHANS = (0.5, 2.0)
+_NOTE = (
+    "One training for each seed; labels are classes alone, settings were chosen"
+    " on validation images of seed 0. Lines of one training differ in how much "
+    "a child must tell to be a leaf. The plain CNN has the same convolutions "
+    "and a dense layer, and is trained alike. Of 500 test images: leaves, "
+    "necessity, and the share of images whose set of filled slots (types in "
+    "the tree) stays the same under noise N(0, 0.2) cut off at 0.25, and "
+    "shifted by a pixel (mean of four directions). Types exchanged: right with "
+    "the types of all maps shuffled."
+)
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = Parser(
+        prog="experiments/mnist.py", description=__doc__.splitlines()[0]
+    )
+    add = parser.add_argument
+    add("data", help="mnist, fashion_mnist or digits")
+    add("--seeds", type=int, nargs="+", required=True)
+    add("--epochs", type=int, default=2)
+    add("--samples", type=int, default=54_000, help="training images")
+    add("--types", type=int, default=32, help="types of parts")
+    add("--data-dir", metavar="FOLDER", help="of TensorFlow Datasets")
+    add("--to", type=Path, default=_FOLDER, metavar="FOLDER")
+    add("--draw", type=Path, metavar="FILE", help="draw the dictionary")
+    add("--keep", type=Path, metavar="FOLDER", help="networks, after epochs")
+    return parser
+
+
+def run(options: argparse.Namespace) -> None:
+    """Trains, measures, and writes the table."""
+    start_quietly()
+    import tfcaps
+    from training import datasets
+
+    tfcaps.keep_memory()
+    options.to.mkdir(parents=True, exist_ok=True)
+    path = options.to / "mnist.jsonl"
+    data = datasets.load(options.data, options.data_dir)
+    for seed in options.seeds:
+        network, model = networks(data, options, seed)
+        for each, name in ((network, "parts"), (model, "plain")):
+            train(each, data, options, seed, name)
+        of_all = {
+            "right": right(network, data),
+            "plain": right(model, data),
+        }
+        if options.draw is not None:
+            draw(network, data, options.draw)
+        for orphan in _ORPHANS:
+            row = {
+                "data": options.data,
+                "seed": seed,
+                "images": min(options.samples, len(data.train.labels)),
+                "epochs": options.epochs,
+                "types": options.types,
+                **measured(network, data, orphan),
+                **of_all,
+            }
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps(row), flush=True)
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    text = f"# Digits and clothes\n\n{_NOTE}\n\n{table(rows, _COLUMNS)}\n"
+    (options.to / "mnist.md").write_text(text, "utf-8")
+
+
+def networks(data: Any, options: argparse.Namespace, seed: int) -> Any:
+    """Returns a network of parts, and a plain one of the same convolutions."""
+    import keras
+
+    import tfcaps
+    from training import presets
+
+    keras.utils.set_random_seed(seed)
+    network = tfcaps.models.constellation_capsnet(
+        data.image_shape, data.num_classes, options.types, **presets.MAPS
+    )
+    features = keras.models.clone_model(
+        keras.Model(network.input, network.get_layer("part_caps").input)
+    )
+    flat = keras.layers.Flatten()(keras.layers.MaxPooling2D()(features.output))
+    scores = keras.layers.Dense(data.num_classes)(flat)
+    return network, keras.Model(features.input, scores)
+
+
+def train(
+    network: Any,
+    data: Any,
+    options: argparse.Namespace,
+    seed: int,
+    name: str,
+) -> None:
+    """Trains a network on images moved by a pixel, half of them noisy."""
+    import keras
+    import numpy as np
+
+    import tfcaps
+    from training import presets
+
+    kept = None
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        kept = options.keep / f"{options.data}-{name}-{seed}.weights.h5"
+        if kept.exists():
+            network.load_weights(kept)
+            return
+    losses: Any = tfcaps.losses.constellation_losses(**presets.MAP_LOSSES)
+    model = network
+    if name == "parts":
+        model = tfcaps.models.with_templates(network)
+    else:
+        losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    labels = data.train.labels[: options.samples]
+    steps = len(labels) // _BATCH
+    rate = keras.optimizers.schedules.CosineDecay(3e-3, options.epochs * steps)
+    model.compile(keras.optimizers.Adam(rate), losses)
+    draw = np.random.default_rng(seed)
+
+    def batches() -> Any:
+        for _ in range(options.epochs):
+            order = draw.permutation(len(labels))
+            for start in range(0, steps * _BATCH, _BATCH):
+                some = np.sort(order[start : start + _BATCH])
+                moves = draw.integers(-1, 2, (len(some), 2))
+                pairs = zip(data.train.images[some], moves, strict=True)
+                clean = np.stack([np.roll(x, by, (0, 1)) for x, by in pairs])
+                seen, told = clean.copy(), labels[some]
+                seen[::2] = noisy(clean[::2], draw)
+                targets = {"evidence": told, "presence": told}
+                targets["reconstruction"] = clean
+                yield seen, told if name == "plain" else targets
+
+    model.fit(
+        batches(), steps_per_epoch=steps, epochs=options.epochs, verbose=2
+    )
+    if kept is not None:
+        network.save_weights(kept)
+
+
+def noisy(images: Any, draw: Any) -> Any:
+    """Returns images with noise of 0.2, cut off at 0.25."""
+    noise = draw.normal(0.0, 0.2, images.shape).clip(-0.25, 0.25)
+    return (images + noise).astype("float32")
+
+
+def right(network: Any, data: Any) -> float:
+    """Returns how many of the test images are right, in percent."""
+    told = network.predict(data.test.images[:], verbose=0).argmax(axis=1)
+    return 100 * float((told == data.test.labels).mean())
+
+
+def measured(network: Any, data: Any, orphan: float) -> dict[str, Any]:
+    """Returns what is measured of a network, and of its trees."""
+    import numpy as np
+
+    from tfcaps import rem
+
+    network.get_layer("class_caps").routing.orphan = orphan
+    images, labels = data.test.images[:_MOST], data.test.labels[:_MOST]
+
+    def trees(pixels: Any) -> Any:
+        return rem.trees(network, pixels, couplings=False)
+
+    def same(other: Any) -> float:
+        return float(np.mean((other.slots == found.slots).all(axis=1)))
+
+    found = trees(images)
+    under_noise = trees(noisy(images, np.random.default_rng(0)))
+    moves = [(down, axis) for axis in (1, 2) for down in (-1, 1)]
+    shifted = [same(trees(np.roll(images, *move))) for move in moves]
+    used = rem.faithfulness(network, (images, labels), draws=2)
+    conv = network.get_layer("part_caps").conv
+    kernel, bias = conv.get_weights()
+    order = np.random.default_rng(0).permutation(len(bias))
+    conv.set_weights([kernel[..., order], bias[order]])
+    told = network.predict(images, verbose=0).argmax(axis=1)
+    exchanged = 100 * float(np.mean(told == labels))
+    conv.set_weights([kernel, bias])
+    return {
+        "orphan": orphan,
+        "leaves": float(found.leaves.mean()),
+        "ten": float(np.mean(found.leaves <= 10)),
+        "used": int(np.sum(found.slots.mean(axis=0) > 0.01)),
+        "necessity": used.necessity["zero"],
+        "active": used.necessity_active["zero"],
+        "random": used.necessity_random["zero"],
+        "sufficiency": used.sufficiency["zero"],
+        "noise": same(under_noise),
+        "shifted": float(np.mean(shifted)),
+        "right_noise": 100 * float(np.mean(under_noise.predicted == labels)),
+        "exchanged": exchanged,
+    }
+
+
+def draw(network: Any, data: Any, path: Path) -> None:
+    """Draws what types stand for, and ten random images with their leaves."""
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    from tfcaps import rem
+
+    images = data.test.images[:]
+    some = np.random.default_rng(0).permutation(len(images))[:_MOST]
+    trees = rem.trees(network, images[some], couplings=False)
+    pictures = rem.part_pictures(images[some], trees)
+    shares = np.bincount(
+        trees.types, trees.in_tree.sum(axis=0), trees.num_types
+    ) / max(trees.in_tree.sum(), 1)
+    known = [t for t in np.argsort(-shares) if shares[t] > 0.01][:24]
+    figure = plt.figure(figsize=(10, 7), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(2, 4))
+    for axis in (axes := above.subplots(2, 12)).flat:
+        axis.set_axis_off()
+    for axis, t in zip(axes.flat, known, strict=False):
+        axis.imshow(pictures[t, ..., 0], cmap="gray", vmin=0, vmax=1)
+        axis.set_title(f"{t}: {100 * shares[t]:.0f} %", fontsize=8)
+    for n, axis in enumerate(below.subplots(2, 5).flat):
+        axis.imshow(images[some[n], ..., 0], cmap="gray")
+        axis.set_axis_off()
+        name = data.class_names[trees.predicted[n]]
+        true = data.class_names[data.test.labels[some[n]]]
+        told = name if name == true else f"{name}, is {true}"
+        axis.set_title(told, fontsize=9)
+        for child in np.flatnonzero(trees.in_tree[n]):
+            row, column = trees.places[n, child]
+            text = axis.text(
+                column,
+                row,
+                str(trees.types[child]),
+                color="white",
+                fontsize=8,
+                ha="center",
+                va="center",
+            )
+            text.set_bbox({"facecolor": "tab:blue", "alpha": 0.7, "pad": 1})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=80)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(make_parser(), run))
