@@ -55,6 +55,11 @@ def route(
         couplings = ops.stop_gradient(routed.couplings)
         return tuple(routed._replace(couplings=couplings))
 
+    if routing.vote_free and routing.differentiates_loop:
+        # XLA would compute all iterations twice. TensorFlow keeps of each what
+        # its gradient needs, without the votes little: a step of γ-CapsNet
+        # takes 0.7 of the time so, and no more memory.
+        return Routed(*run(tensors, weights))
     loop = routing.differentiates_loop
     return Routed(*call(run, (tensors, weights), num_votes, loop))
 
