@@ -104,7 +104,7 @@ def test_trees_and_accuracy_are_counted(tmp_path, monkeypatch):
         (tmp_path / file).write_bytes(bytes(7))
     pixels = np.zeros((4, *IMAGES), "float32")
     samples = int8.Samples(pixels, pixels, np.array([0, 1, 1, 1]))
-    measured = int8.measure(["onnx"], tmp_path, samples, None)
+    measured = int8.measure(["onnx"], tmp_path, samples, None, "midtread")
     rows = measured["formats"]["onnx"]
     assert rows["float32"]["accuracy"] == 0.75
     assert rows["int8"] == {

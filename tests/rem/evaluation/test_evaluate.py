@@ -113,6 +113,7 @@ def report_of(**changes):
     """Returns a report of a network with two routed layers."""
     measures = {
         "levels": 11,
+        "mode": "midtread",
         "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},
         "accuracy": 0.9,
         "accuracy_quantized": 0.9,
