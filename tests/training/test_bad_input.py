@@ -159,9 +159,9 @@ FLAGS = [
     ("experiments table_9 --seeds -1", "is not a whole number from 0"),
     ("experiments table_9 --data-dir nowhere", "is not a folder"),
     ("experiments --tables done", "none of them is an experiment"),
-    ("tables nowhere", "nowhere"),
-    ("tables photos", "photos"),
-    ("tables done own.png", "own.png"),
+    ("tables --to s.jsonl nowhere", "nowhere"),
+    ("tables --to s.jsonl photos", "photos"),
+    ("tables --to s.jsonl done own.png", "own.png"),
     ("export --run done", "required: --to"),
     ("export --run nowhere --to s", "nowhere is neither a run folder"),
     ("export --run photos --to s", "photos is neither a run folder"),
@@ -211,8 +211,7 @@ OF_A_RUN = {
         "explain own.png --run",
         "export --to s --run",
     ),
-    "dictionary.npz": ("explain own.png --run",),
-    "rem.json": ("tables",),
+    "rem.json": ("tables --to s.jsonl",),
 }
 
 
