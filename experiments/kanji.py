@@ -147,10 +147,10 @@ def trees_of(network: Any, images: Any) -> Any:
 
 def parts_of(data: Any, config: Any) -> Any:
     """Trains as `training/run.py` does."""
-    from training import train
+    from training import objectives, train
 
     setup = train.prepare("baseline", data, config, None)
-    schedules = train.schedules_of(setup)
+    schedules = objectives.schedules(setup.trained, config, setup.batches)
     train.fit(setup.trained, setup.batches, schedules, config.epochs)
     return setup.model
 

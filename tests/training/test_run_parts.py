@@ -9,7 +9,7 @@ import pytest
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
-from training import parts, results
+from training import results
 from training.configs import Config
 from training.datasets import Data
 from training.datasets.masks import Masks
@@ -43,13 +43,13 @@ def test_trees_lie_on_parts_of_images_that_have_some(model):
     data = data_of()
     trees = rem.trees(model, floats(data))
     own, loose = data.masks.parts, data.masks.loose
-    found = parts.measure(model, data)
-    assert found.trees == rem.trees_on_parts(trees, own, loose)
-    assert abs(found.trees.own - found.trees.own_of_active) > 0.005
+    found, _ = results.measure_parts(model, data)
+    assert found == rem.trees_on_parts(trees, own, loose)
+    assert abs(found.own - found.own_of_active) > 0.005
     own[3] = False
     there = np.arange(12) != 3
     expected = rem.trees_on_parts(trees[there], own[there], loose[there])
-    assert parts.measure(model, data).trees == expected
+    assert results.measure_parts(model, data)[0] == expected
 
 
 def test_parts_are_named_as_the_trees_say(model):
@@ -72,14 +72,16 @@ def test_parts_are_named_as_the_trees_say(model):
         known.loose_kinds,
         kind_names=("bar", "disc"),
     )
-    found = parts.measure(model, dataclasses.replace(data, masks=known)).named
+    data = dataclasses.replace(data, masks=known)
+    _, found = results.measure_parts(model, data)
     stability = part_stability(model, floats(data), known.centres)
     assert found == dataclasses.replace(expected, stability=stability)
     assert found.own > 0
-    bare = parts.measure(model, data).named  # only masks tell where parts are
+    # Only masks tell where parts are.
+    _, bare = results.measure_parts(model, data_of())
     assert bare.own is not None and bare.information is None
-    alone = parts.measure(model, dataclasses.replace(data, masks=None))
-    assert alone == parts.OnParts(named=rem.named_parts(trees))
+    alone = results.measure_parts(model, dataclasses.replace(data, masks=None))
+    assert alone == (None, rem.named_parts(trees))
 
 
 def test_nothing_is_measured_without_masks_places_or_parts(model):
@@ -91,19 +93,19 @@ def test_nothing_is_measured_without_masks_places_or_parts(model):
     unseen = dataclasses.replace(data, masks=hidden)
     flat = SMALL_NETWORKS["multilayer_capsnet"]()
     for network, part in ((model, unknown), (model, unseen), (flat, data)):
-        assert parts.measure(network, part).trees is None
-    assert parts.measure(flat, data) == parts.OnParts()
+        assert results.measure_parts(network, part)[0] is None
+    assert results.measure_parts(flat, data) == (None, None)
 
 
 def test_a_run_measures_parts_and_shows_them(
     model, tmp_path, capsys, monkeypatch
 ):
     # As it is slow.
-    monkeypatch.setattr(parts, "used", lambda *args: None)
+    monkeypatch.setattr(results, "faithfulness", lambda *args: None)
     data = data_of()
     config = Config(rem=True, baseline=False)
     reports, tests = results.measure(config, data, {"rem": model})
-    expected, named = parts.measure(model, data)
+    expected, named = results.measure_parts(model, data)
     assert reports["rem"].parts == expected
     assert reports["rem"].named_parts == named
     told = capsys.readouterr().out
