@@ -158,7 +158,8 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
             trees[some], parts[some], kinds=kinds[some], reach=None
         )
 
-    found, on_parts = named(), rem.trees_on_parts(trees, parts)
+    found = named()
+    every = dataclasses.replace(trees, in_tree=np.ones_like(trees.in_tree))
     shuffled = kinds.copy()
     shuffled[kinds >= 0] = np.random.default_rng(0).permutation(
         kinds[kinds >= 0]
@@ -188,7 +189,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
             np.flatnonzero(truth != data.class_names.index("X"))
         ).found_once,
         "own": 100 * found.own,
-        "own_of_all": 100 * on_parts.own_of_all,
+        "own_of_all": 100 * named(trees=every).own,
         "leaves": found.leaves,
         "perfect": 100 * found.perfect,
         "necessity": used.necessity["zero"],

@@ -1,7 +1,7 @@
-"""Measures trees of a run: whether they are used, and lie on known parts."""
+"""Measures trees of a run: whether they are used, and name known parts."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
@@ -18,41 +18,28 @@ _MOST = 2000  # test images, as for faithfulness
 _NOISY = 500  # of these are looked at under noise
 
 
-class OnParts(NamedTuple):
-    """What `measure` returns.
-
-    Attributes:
-        trees: How much of the trees lies on the objects' own parts.
-        named: Whether the types of leaves name the parts under them.
-    """
-
-    trees: rem.TreesOnParts | None = None
-    named: rem.NamedParts | None = None
-
-
-def measure(model: keras.Model, data: Data) -> OnParts:
-    """Measures what the trees of a model have to do with known parts.
+def measure(model: keras.Model, data: Data) -> rem.NamedParts | None:
+    """Measures whether the trees of a model name known parts.
 
     Trees are those of the first 2,000 test images at most, with couplings as
-    they are; a child counts with its coupling times its activation.
+    they are.
 
     Returns:
-        `named` of the types alone if the data have no masks or no image a part,
-        and nothing if the children have no positions or there is no image.
+        Measures of the types alone if the data have no masks or no image a
+        part, and `None` if the children have no positions or there is no image.
     """
     images = data.test.images[:_MOST]
     if not len(images):
-        return OnParts()
+        return None
     few = measured_at_once(model)
     trees = rem.trees(model, images, couplings=False, batch_size=few)
     if not trees.has_places:
-        return OnParts()
+        return None
     masks = None if data.masks is None else data.masks[:_MOST]
     if masks is None or not masks.parts.any():
-        return OnParts(named=rem.named_parts(trees))
+        return rem.named_parts(trees)
     there: Any = masks.parts.any(axis=(1, 2, 3))
     trees, images, masks = trees[there], images[there], masks[there]
-    on_parts = rem.trees_on_parts(trees, masks.parts, masks.loose)
     own, loose = masks.parts, masks.loose
     if masks.centres is not None and masks.loose_centres is not None:
         own, loose = masks.centres, masks.loose_centres
@@ -71,8 +58,7 @@ def measure(model: keras.Model, data: Data) -> OnParts:
     stability = part_stability(
         model, images[:_NOISY], own[:_NOISY], reach=reach, batch_size=few
     )
-    named = dataclasses.replace(named, stability=stability)
-    return OnParts(on_parts, named)
+    return dataclasses.replace(named, stability=stability)
 
 
 def used(name: str, model: keras.Model, split: Split) -> rem.Faithfulness:

@@ -105,15 +105,11 @@ def measure(
                 tests[name][test] = measured.to_dict()
                 continue
             used = parts.used(name, model, split)
-            on_parts = parts.measure(model, data)
-            for told in (on_parts.trees, on_parts.named):
-                if told is not None:
-                    print(f"\n{summary.wrapped(str(told))}", flush=True)
+            named = parts.measure(model, data)
+            if named is not None:
+                print(f"\n{summary.wrapped(str(named))}", flush=True)
             reports[name] = dataclasses.replace(
-                measured,
-                faithfulness=used,
-                parts=on_parts.trees,
-                named_parts=on_parts.named,
+                measured, faithfulness=used, named_parts=named
             )
     return reports, tests
 
@@ -187,7 +183,7 @@ def write_report(
                 texts={
                     TITLES[name]: "\n\n".join(
                         str(part)
-                        for part in (one, one.parts, one.named_parts)
+                        for part in (one, one.named_parts)
                         if part is not None
                     )
                     for name, one in reports.items()

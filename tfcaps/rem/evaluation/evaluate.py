@@ -18,7 +18,7 @@ from tfcaps.rem.evaluation.faithfulness import Faithfulness
 from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
 )
-from tfcaps.rem.evaluation.named_parts import NamedParts, TreesOnParts
+from tfcaps.rem.evaluation.named_parts import NamedParts
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import multiply_adds
@@ -86,8 +86,6 @@ class Report(Result):
             no positions. Without, there are no trees of types either.
         faithfulness: Whether the network uses its trees, or `None` where that
             was not measured.
-        parts: How much of the trees lies on true parts of objects, or `None`
-            where that was not measured, see `tfcaps.rem.trees_on_parts`.
         named_parts: Whether the types of leaves name parts, or `None` where
             that was not measured, see `tfcaps.rem.named_parts`.
         multiply_adds: Multiply-adds for one image, see
@@ -120,7 +118,6 @@ class Report(Result):
     dictionary: CouplingDictionary = dataclasses.field(repr=False)
     grid: Grid | None = None
     faithfulness: Faithfulness | None = None
-    parts: TreesOnParts | None = None
     named_parts: NamedParts | None = None
     multiply_adds: int | None = None
     t_score_voting: float | None = None
@@ -260,7 +257,6 @@ class Report(Result):
         types = self.type_dictionary
         return {
             **measures,
-            "parts": self.parts and self.parts.to_dict(),
             "named_parts": self.named_parts and self.named_parts.to_dict(),
             **self.dictionary.summary(),
             "learnt": self.learnt,
