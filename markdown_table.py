@@ -53,5 +53,6 @@ def write_table(path: Path, table: str) -> None:
     The words around it stay; they are written there by hand.
     """
     text = path.read_text("utf-8") if path.exists() else f"# {path.stem}\n\n| "
-    text = re.sub(r"(^\|.*\n?)+", lambda _: f"{table}\n", text, 1, re.MULTILINE)
+    first = re.compile(r"(^\|.*\n?)+", re.MULTILINE)
+    text = first.sub(lambda _: f"{table}\n", text, count=1)
     path.write_text(text, "utf-8")

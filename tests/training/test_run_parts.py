@@ -85,14 +85,15 @@ def test_only_types_are_measured_without_parts_and_nothing_without_places(
     unseen = dataclasses.replace(data, masks=hidden)
     assert results.measure_parts(model, unknown) == alone
     assert results.measure_parts(model, unseen) == alone
-    assert results.measure_parts(SMALL_NETWORKS["multilayer_capsnet"](), data) is None
+    flat = SMALL_NETWORKS["multilayer_capsnet"]()
+    assert results.measure_parts(flat, data) is None
 
 
 def test_a_run_measures_parts_and_shows_them(
     model, tmp_path, capsys, monkeypatch
 ):
     # As it is slow.
-    monkeypatch.setattr(parts, "used", lambda *args: None)
+    monkeypatch.setattr(results, "faithfulness", lambda *args: None)
     data = data_of()
     config = Config(rem=True, baseline=False)
     reports, tests = results.measure(config, data, {"rem": model})
