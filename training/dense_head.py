@@ -58,19 +58,11 @@ def accuracy(
     for name, share in tests.items():
         print(f"Dense head, {name} images: {share:.2%} right.", flush=True)
     folder.save_model("dense_head", model)
-    parameters = model.count_params()
+    size = model.count_params()
     folder.write_json(
-        _FILE, {"accuracy": right, "parameters": parameters, "tests": tests}
+        _FILE, {"accuracy": right, "parameters": size, "tests": tests}
     )
     return right
-
-
-def sentence(right: float) -> str:
-    """Returns what the report says of an accuracy."""
-    return (
-        "Dense head, the same network with a dense layer in the place of its "
-        f"capsules: {right:.2%} of the test images right."
-    )
 
 
 def build(network: keras.Model) -> keras.Model:

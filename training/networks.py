@@ -102,14 +102,16 @@ def build(
         raise UserError(
             f"--part-types is for {', '.join(able)}; {name} has none."
         )
-    if shared and (name != CONSTELLATION or given or backbone):
+    alone = not given and backbone is None
+    if shared is not None and not (alone and name == CONSTELLATION):
         raise UserError(
             f"--shared-parts is for --model {CONSTELLATION} without --backbone,"
             f" --part-types or --routing. Received: {name}."
         )
     if given.get("routing", "").isdigit():
         given["routing"] = int(given["routing"])
-    if backbone is not None and known.on_backbone is None:
+    make = known.build if backbone is None else known.on_backbone
+    if make is None:
         able = [key for key, other in MODELS.items() if other.on_backbone]
         raise UserError(
             f"{name} does not stand on a backbone; {', '.join(able)} do."
@@ -118,11 +120,9 @@ def build(
         if shared is not None:
             model = shared.network(shape, classes)
         elif backbone is not None:
-            model = known.on_backbone(
-                backbone, classes, input_shape=shape, **given
-            )
+            model = make(backbone, classes, input_shape=shape, **given)
         else:
-            model = known.build(shape, classes, **given)
+            model = make(shape, classes, **given)
         if mean:
             model = _standardizing(model, mean, std)
         if decoder:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 import tfcaps
-from cli import UserError
+from cli import UserError, progress
 from tfcaps import graphs, rem
 from training import (
     devices,
@@ -34,7 +34,6 @@ from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
 from training.image_data import Array
-from training.progress import progress
 
 # Starts are compared after so many epochs, by so many batches; their seeds are
 # so far apart.
@@ -121,7 +120,7 @@ def train_model(
         encoder = rem.encoder(setup.network)
         callbacks = [
             *stops,  # before the epoch's pruning, as in the paper
-            *objectives.schedules(setup.trained, config, setup.batches),
+            *objectives.changes(setup.trained, config, setup.batches),
             Measure(name, encoder, setup.data.test, epochs, folder),
             # Only epochs that are measured and finite.
             BackUp(folder.path / f"backup-{backup}"),
@@ -281,7 +280,7 @@ def _best_start(setup: Setup, data: Data, folder: RunFolder) -> str:
                 variable.assign(value)
             # It takes what the start has learnt in the epochs before.
             backup = BackUp(folder.path / f"backup-baseline-start-{number}")
-            changes = objectives.schedules(model, config, setup.batches)
+            changes = objectives.changes(model, config, setup.batches)
             fit(model, setup.batches, [*changes, backup], epoch)
             losses[str(number)] = _loss_of_start(setup)
             if devices.process() == 0:

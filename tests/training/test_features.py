@@ -13,10 +13,10 @@ from tests.training.test_run import command, tiny_data
 from tfcaps import rem
 from training import (
     configs,
-    defaults,
     features,
     networks,
     objectives,
+    presets,
     train,
 )
 from training.datasets import Data
@@ -140,7 +140,7 @@ def test_training_on_features_is_training_on_images(
         on_features = prepared(name, data, config, {})
     frozen = on_features.model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
-        used = objectives.schedules(ready.trained, ready.config, ready.batches)
+        used = objectives.changes(ready.trained, ready.config, ready.batches)
         ready.trained.fit(
             ready.batches, epochs=2, shuffle=False, verbose=0,
             callbacks=used,
@@ -192,18 +192,16 @@ def flags(tmp_path, backbone, *more):
 @pytest.mark.slow
 def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
     config = dataclasses.replace(
-        defaults.load("three", None, backbone), backbone=backbone, batch_size=8
+        presets.load("three", None, backbone), backbone=backbone, batch_size=8
     )
     assert config.model == "constellation_capsnet"
-    other = defaults.load("three", "dr_capsnet", backbone)
-    assert other == defaults.load("three", "dr_capsnet")
+    other = presets.load("three", "dr_capsnet", backbone)
+    assert other == presets.load("three", "dr_capsnet")
     with not_compiled():
         ready = prepared("baseline", data, config, {})
     assert set(ready.trained.output) == {"evidence", "presence"}
     assert not ready.model.get_layer("class_caps").shared
-    (schedule,) = objectives.schedules(
-        ready.trained, ready.config, ready.batches
-    )
+    (schedule,) = objectives.changes(ready.trained, ready.config, ready.batches)
     hard = ready.model.get_layer("part_caps").hardness
     schedule.set_model(ready.trained)
     schedule.on_train_begin()
