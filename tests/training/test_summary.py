@@ -13,7 +13,7 @@ from tests.rem.evaluation.test_evaluate import report_of
 from tests.training.test_run import command, metrics, tiny_data
 from tfcaps import rem
 from tfcaps.rem import CouplingDictionary, Faithfulness, NamedParts, Report
-from training import datasets, dense_head, networks, results, summary
+from training import datasets, networks, results, summary
 
 _BOTH = {"zero": 0.5, "mean": 0.5}
 USED = Faithfulness(
@@ -272,7 +272,7 @@ def test_rem_is_not_trained_after_a_baseline_that_has_learnt_nothing(
 )
 def test_a_dense_layer_stands_where_capsules_stood(name, features):
     network = networks.build(name, (32, 32, 1), 5, decoder=True)
-    model = dense_head.build(network)
+    model = networks.with_dense_head(network)
     assert model.output_shape == (None, 5)
     assert model.count_params() <= network.count_params()
     assert model.get_layer("flat").input.shape[1:] == features
