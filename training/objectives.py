@@ -134,7 +134,9 @@ def learning_rate(
     """Learning-rate schedule: cosine to 0, or exponential per epoch."""
     first, factor = config.learning_rate, config.learning_rate_decay
     if factor is not None:
-        return schedules.ExponentialDecay(first, steps_per_epoch, factor, True)
+        return schedules.ExponentialDecay(
+            first, steps_per_epoch, factor, staircase=True
+        )
     return schedules.CosineDecay(first, config.epochs * steps_per_epoch)
 
 
@@ -148,7 +150,9 @@ def decay_rate(
     """
     first, factor = config.decay, config.decay_factor
     if factor is not None:
-        return schedules.ExponentialDecay(first, steps_per_epoch, factor, True)
+        return schedules.ExponentialDecay(
+            first, steps_per_epoch, factor, staircase=True
+        )
     return schedules.PolynomialDecay(
         first, config.epochs * steps_per_epoch, 0.0, config.decay_power
     )
@@ -183,8 +187,8 @@ def changes(
             settings: dict[str, Any] = {"widths": None, "hard": 1.0}
             if config.backbone is not None or config.shared_parts:
                 if width is not None:
-                    at_most = _HARD_ON_BACKBONE if config.backbone else _HARD
-                    settings["hard"] = at_most
+                    share = _HARD_ON_BACKBONE if config.backbone else _HARD
+                    settings["hard"] = share
             else:
                 if width is not None:
                     settings = {"widths": (width, 2.0)}
