@@ -119,12 +119,11 @@ def measure(
                 tests[name][test] = measured.to_dict()
                 continue
             used = faithfulness(name, model, split)
-            on_parts, named = measure_parts(model, data)
-            for found in (on_parts, named):
-                if found is not None:
-                    print(f"\n{summary.wrapped(str(found))}", flush=True)
+            named = measure_parts(model, data)
+            if named is not None:
+                print(f"\n{summary.wrapped(str(named))}", flush=True)
             reports[name] = dataclasses.replace(
-                measured, faithfulness=used, parts=on_parts, named_parts=named
+                measured, faithfulness=used, named_parts=named
             )
     return reports, tests
 
@@ -141,33 +140,28 @@ def faithfulness(
     return used
 
 
-def measure_parts(
-    model: keras.Model, data: Data
-) -> tuple[rem.TreesOnParts | None, rem.NamedParts | None]:
-    """Measures what the trees of a model have to do with known parts.
+def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
+    """Measures whether the trees of a model name known parts.
 
     Trees are those of the first 2,000 test images at most, with couplings as
-    they are; a child counts with its coupling times its activation.
+    they are.
 
     Returns:
-        How much of the trees lies on the objects' own parts, `None` if the data
-        have no masks or no image a part; and whether the types of leaves name
-        the parts under them. Both are `None` if the children have no positions
-        or there is no image.
+        Measures of the types alone if the data have no masks or no image a
+        part, and `None` if the children have no positions or there is no image.
     """
     images = data.test.images[:_LOOKED_AT]
     if not len(images):
-        return None, None
+        return None
     few = measured_at_once(model)
     trees = rem.trees(model, images, couplings=False, batch_size=few)
     if not trees.has_places:
-        return None, None
+        return None
     masks = None if data.masks is None else data.masks[:_LOOKED_AT]
     if masks is None or not masks.parts.any():
-        return None, rem.named_parts(trees)
+        return rem.named_parts(trees)
     there: Any = masks.parts.any(axis=(1, 2, 3))
     trees, images, masks = trees[there], images[there], masks[there]
-    on_parts = rem.trees_on_parts(trees, masks.parts, masks.loose)
     own, loose = masks.parts, masks.loose
     if masks.centres is not None and masks.loose_centres is not None:
         own, loose = masks.centres, masks.loose_centres
@@ -186,7 +180,7 @@ def measure_parts(
     stability = part_stability(
         model, images[:_NOISY], own[:_NOISY], reach=reach, batch_size=few
     )
-    return on_parts, dataclasses.replace(named, stability=stability)
+    return dataclasses.replace(named, stability=stability)
 
 
 # ------------------------------------------------------- the report, the export

@@ -39,19 +39,6 @@ def floats(data):
     return data.test.images.pixels.astype(np.float32) / 255
 
 
-def test_trees_lie_on_parts_of_images_that_have_some(model):
-    data = data_of()
-    trees = rem.trees(model, floats(data))
-    own, loose = data.masks.parts, data.masks.loose
-    found, _ = results.measure_parts(model, data)
-    assert found == rem.trees_on_parts(trees, own, loose)
-    assert abs(found.own - found.own_of_active) > 0.005
-    own[3] = False
-    there = np.arange(12) != 3
-    expected = rem.trees_on_parts(trees[there], own[there], loose[there])
-    assert results.measure_parts(model, data)[0] == expected
-
-
 def test_parts_are_named_as_the_trees_say(model):
     data = data_of()
     trees = rem.trees(model, floats(data))
@@ -72,29 +59,34 @@ def test_parts_are_named_as_the_trees_say(model):
         known.loose_kinds,
         kind_names=("bar", "disc"),
     )
-    data = dataclasses.replace(data, masks=known)
-    _, found = results.measure_parts(model, data)
+    found = results.measure_parts(model, dataclasses.replace(data, masks=known))
     stability = part_stability(model, floats(data), known.centres)
     assert found == dataclasses.replace(expected, stability=stability)
     assert found.own > 0
-    # Only masks tell where parts are.
-    _, bare = results.measure_parts(model, data_of())
+    bare = results.measure_parts(model, data)  # only masks tell where parts are
     assert bare.own is not None and bare.information is None
-    alone = results.measure_parts(model, dataclasses.replace(data, masks=None))
-    assert alone == (None, rem.named_parts(trees))
+    own, loose = data.masks.parts, data.masks.loose
+    own[3] = False  # an image without parts does not count
+    there = np.arange(12) != 3
+    assert dataclasses.replace(
+        results.measure_parts(model, data), stability=None
+    ) == rem.named_parts(trees[there], own[there], loose[there])
 
 
-def test_nothing_is_measured_without_masks_places_or_parts(model):
+def test_only_types_are_measured_without_parts_and_nothing_without_places(
+    model,
+):
     data = data_of()
+    alone = rem.named_parts(rem.trees(model, floats(data)))
     unknown = dataclasses.replace(data, masks=None)
     hidden = dataclasses.replace(
         data.masks, parts=np.zeros_like(data.masks.parts)
     )
     unseen = dataclasses.replace(data, masks=hidden)
+    assert results.measure_parts(model, unknown) == alone
+    assert results.measure_parts(model, unseen) == alone
     flat = SMALL_NETWORKS["multilayer_capsnet"]()
-    for network, part in ((model, unknown), (model, unseen), (flat, data)):
-        assert results.measure_parts(network, part)[0] is None
-    assert results.measure_parts(flat, data) == (None, None)
+    assert results.measure_parts(flat, data) is None
 
 
 def test_a_run_measures_parts_and_shows_them(
@@ -105,17 +97,14 @@ def test_a_run_measures_parts_and_shows_them(
     data = data_of()
     config = Config(rem=True, baseline=False)
     reports, tests = results.measure(config, data, {"rem": model})
-    expected, named = results.measure_parts(model, data)
-    assert reports["rem"].parts == expected
+    named = results.measure_parts(model, data)
     assert reports["rem"].named_parts == named
     told = capsys.readouterr().out
     assert max(map(len, told.splitlines())) <= 100
     told = " ".join(told.split())
-    for measures in (expected, named):
-        assert " ".join(str(measures).split()) in told
+    assert " ".join(str(named).split()) in told
     RunFolder(tmp_path, config).save_reports(reports, tests)
     saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
     saved = saved["models"]["rem"]
-    assert saved["parts"] == expected.to_dict()
     assert saved["named_parts"] == named.to_dict()
     assert saved["verdict"].endswith(named.verdict)
