@@ -255,7 +255,7 @@ def write_report(
                 texts={
                     TITLES[name]: "\n\n".join(
                         str(part)
-                        for part in (one, one.parts, one.named_parts)
+                        for part in (one, one.named_parts)
                         if part is not None
                     )
                     for name, one in reports.items()
