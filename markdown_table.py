@@ -52,6 +52,6 @@ def write_table(path: Path, table: str) -> None:
 
     The words around it stay; they are written there by hand.
     """
-    text = path.read_text("utf-8") if path.exists() else f"# {path.stem}\n\n| "
-    text = re.sub(r"(^\|.*\n?)+", lambda _: f"{table}\n", text, 1, re.MULTILINE)
-    path.write_text(text, "utf-8")
+    page = path.read_text("utf-8") if path.exists() else f"# {path.stem}\n\n|"
+    first = re.compile(r"(^\|.*\n?)+", re.MULTILINE)
+    path.write_text(first.sub(lambda _: f"{table}\n", page, count=1), "utf-8")
