@@ -103,15 +103,17 @@ def main(
 
 
 def write(folder: Path, name: str, data: Any, text: str) -> None:
-    """Writes data and the page made of them, `name.json` and `name.md`."""
-    from tfcaps.files import write_atomically
+    """Writes data, `name.json`, and the table that ends the page `name.md`.
 
+    The words above it stay; they are written there by hand.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(data, indent=1) + "\n"
-    for suffix, each in (("json", content), ("md", text)):
-        with write_atomically(folder / f"{name}.{suffix}", "w") as file:
-            file.write(each)
-    print(f"written: {folder / f'{name}.md'}", flush=True)
+    page = folder / f"{name}.md"
+    words = page.read_text("utf-8") if page.exists() else f"# {name}\n"
+    words = words.partition("\n|")[0]
+    page.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
+    page.write_text(f"{words}\n{text}", "utf-8")
+    print(f"written: {page}", flush=True)
 
 
 def machine() -> dict[str, Any]:
