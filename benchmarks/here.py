@@ -76,9 +76,7 @@ def run(options: argparse.Namespace) -> None:
     rows = []
     for name in options.networks:
         print(f"training {name} for some steps", flush=True)
-        cost = measuring.call_elsewhere(
-            "benchmarks.here:measure", name=name, keep=not options.give_back
-        )
+        cost = measuring.in_new_process(measure, name, not options.give_back)
         rows.append({"network": name, **here, **cost})
         rows += [
             row for row in known if row["network"] == name if not options.record
