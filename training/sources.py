@@ -40,13 +40,11 @@ SOURCES = {
     "figures": Source(
         "arrangements of five parts among loose ones, made here",
         "figures:generate",
-        {"design": "figures"},
         drawn=True,
     ),
     "figures_of_four": Source(
         "the same of other parts, of which every class lacks some",
-        "figures:generate",
-        {"design": "figures_of_four"},
+        "figures:generate_of_four",
         drawn=True,
     ),
     "kanji": Source(
@@ -56,8 +54,7 @@ SOURCES = {
     ),
     "figures_repeated": Source(
         "the same of which a class has one part twice and lacks others",
-        "figures:generate",
-        {"design": "figures_repeated"},
+        "figures:generate_repeated",
         drawn=True,
     ),
     "syndacate": Source(

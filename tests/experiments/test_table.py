@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments import experiment, named_parts
+import markdown_table
+from experiments import (
+    experiment,
+    kanji,
+    named_parts,
+    part_types,
+    strokes,
+    syndacate,
+)
 from experiments import table as experiment_table
 from experiments.folder import ExperimentFolder
 from tests.experiment_runs import ALL, call, cells, row
@@ -183,6 +191,17 @@ def test_tables_in_the_repository_are_those_of_its_runs(path, tmp_path):
     assert {run.key for run in read_file(path / "runs.jsonl")} <= runs
 
 
-def test_the_table_of_named_parts_is_that_of_its_runs():
-    folder = RESULTS / "named_parts"
-    assert (folder / "table.md").read_text("utf-8") == named_parts.page(folder)
+def test_pages_of_named_parts_have_the_tables_of_their_rows(tmp_path):
+    folder = tmp_path / "named_parts"
+    shutil.copytree(RESULTS / "named_parts", folder)
+    scripts = [
+        script.PAGE for script in (kanji, part_types, strokes, syndacate)
+    ]
+    pages = [folder / f"{n}.md" for n in ("table", *(s.name for s in scripts))]
+    before = [page.read_text("utf-8") for page in pages]
+    for page in pages:
+        markdown_table.write_tables(page, "| x |")
+    named_parts.run(named_parts.make_parser().parse_args([str(folder)]))
+    for script in scripts:
+        script.write(folder)
+    assert [page.read_text("utf-8") for page in pages] == before
