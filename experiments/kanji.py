@@ -75,12 +75,12 @@ def make_parser() -> Parser:
 def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Trains networks of one seed, and measures that of parts."""
     from tfcaps import rem
-    from training import defaults
+    from training import presets
     from training.datasets import kanji
     from training.folder import environment
 
     data = kanji.generate(seed=seed, train=options.samples)
-    config = dataclasses.replace(defaults.load("kanji"), seed=seed)
+    config = dataclasses.replace(presets.load("kanji"), seed=seed)
     network = seeds.kept(
         options.keep, f"kanji-{seed}", lambda: parts_of(data, config)
     )
@@ -147,10 +147,10 @@ def trees_of(network: Any, images: Any) -> Any:
 
 def parts_of(data: Any, config: Any) -> Any:
     """Trains as `training/run.py` does."""
-    from training import train
+    from training import objectives, train
 
     setup = train.prepare("baseline", data, config, None)
-    schedules = train.schedules_of(setup)
+    schedules = objectives.changes(setup.trained, config, setup.batches)
     train.fit(setup.trained, setup.batches, schedules, config.epochs)
     return setup.model
 

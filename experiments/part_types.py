@@ -66,7 +66,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     import keras
 
     import tfcaps
-    from training import parts
+    from training import results
     from training.datasets import load
 
     keras.utils.set_random_seed(seed)
@@ -99,7 +99,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         callbacks=[schedule],
         verbose=0,
     )
-    named = parts.measure(network, data).named
+    named = results.measure_parts(network, data)
     if named is None or named.found_once is None or named.own is None:
         raise UserError(f"{options.data} has no parts that are known.")
     lengths = network.predict(data.test.images[:], verbose=0)

@@ -111,6 +111,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         draw(data, others, view, trees, options.draw)
     found = seeds.named(trees, masks)
     no_x = np.flatnonzero(truth != data.class_names.index("X"))
+    every = dataclasses.replace(trees, in_tree=np.ones_like(trees.in_tree))
     one = dataclasses.replace(trees, types=np.zeros_like(trees.types))
     used = rem.faithfulness(network, seen, samples=300, draws=3)
     silenced = (
@@ -133,7 +134,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         "found_once_but_x": 100
         * seeds.named(trees[no_x], masks[no_x]).found_once,
         "own": 100 * found.own,
-        "own_of_all": 100 * rem.trees_on_parts(trees, parts).own_of_all,
+        "own_of_all": 100 * seeds.named(every, masks).own,
         "perfect": 100 * found.perfect,
         **{name: getattr(used, name)["zero"] for name in silenced},
         "seconds": seconds,
