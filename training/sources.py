@@ -21,14 +21,12 @@ class Source:
             `data_dir` and `validation` and its own options; or `None` for what
             TensorFlow Datasets have under that name.
         options: Options of this source.
-        needs_mnist: It is made of MNIST, its argument `mnist`.
         drawn: It is drawn by a seed, its argument `seed`.
     """
 
     about: str
     loader: str | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    needs_mnist: bool = False
     drawn: bool = False
 
 
@@ -73,12 +71,10 @@ SOURCES = {
     "affnist": Source(
         "shifted MNIST, tested on affNIST's distorted digits",
         "affnist:load",
-        needs_mnist=True,
     ),
     "affine_mnist": Source(
         "the same with a test set that is made here",
         "affnist:generate",
-        needs_mnist=True,
     ),
     "smallnorb": Source(
         "toys seen by two cameras",
