@@ -24,6 +24,9 @@ _NARROWING = 0.6
 # The share of the images of a class in which it has a part, pixels between two
 # types of a class, and how clear two kinds must be for a type to be split.
 _LEAST, _APART, _CLEAR = 0.4, 4.0, 0.66
+# The share of what parts draw on average that a type must draw, and the images
+# of which that is measured.
+_LEAST_DRAWN, _DRAWN = 0.25, 500
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP = 3.0
@@ -134,7 +137,9 @@ class BlueprintEstimation(keras.callbacks.Callback):
         splits: list[_Split] = []
         if self.merge is not None and 1 <= epoch < self.epochs - 2:
             found = self._merge_types(found, self.merge)
-            if epoch == 1:
+            found = self._drop_types(found, images, seen)
+            # What is split in vain must be merged again.
+            if epoch == 1 or epoch < self.epochs - 3:
                 splits = self._split_types(found, images, seen)
         self._move(found)
         if epoch >= 1:
@@ -206,6 +211,32 @@ class BlueprintEstimation(keras.callbacks.Callback):
                 of_type[..., gone] = 0.0
         self._set_type_weights(kernel, bias, templates)
         return found._replace(active=np.minimum(active, 1.0))
+
+    def _drop_types(self, found: Found, images: Array, seen: _Seen) -> Found:
+        """Drops types where hardly anything is drawn: no part is there.
+
+        Such a type is found at a place between parts, by what is beside it.
+        What it draws is by how much the squared error of an image grows
+        without it.
+        """
+        decoder = _layer(self.model, TemplateDecoder)
+        ground = ops.convert_to_numpy(decoder.ground)
+        active = seen.active[:_DRAWN]
+        rest = (images - seen.drawn)[:_DRAWN]
+        mass = np.sum(active, axis=(0, 1, 2))
+        gains = np.zeros(len(mass))
+        for t in np.flatnonzero(mass):
+            alone = active * (np.arange(len(gains)) == t)
+            drawn = ops.convert_to_numpy(decoder(alone)) - ground
+            gains[t] = np.sum(drawn * (2.0 * rest + drawn))
+        least = _LEAST_DRAWN * gains.sum() / max(mass.sum(), 1e-6)
+        kernel, bias, templates = self._type_weights()
+        gone = (gains < least * mass) & ~_are_spare(bias)
+        if not gone.any() or gone.all():
+            return found
+        kernel[..., gone], bias[gone] = 0.0, SPARE_BIAS
+        self._set_type_weights(kernel, bias, templates)
+        return found._replace(active=found.active * ~gone)
 
     def _split_types(
         self, found: Found, images: Array, seen: _Seen

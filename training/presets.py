@@ -12,7 +12,7 @@ CONSTELLATION = "constellation_capsnet"
 MAPPED = ("mnist", "fashion_mnist")
 MAPS: dict[str, Any] = {
     "maps": True,
-    "filters": (16, 32, 32),
+    "filters": (32, 64, 64),
     "kernel_size": 3,
     "strides": (2, 1, 1),
 }
