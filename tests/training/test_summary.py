@@ -175,8 +175,6 @@ def test_the_table_has_seven_columns_and_fits(report):
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith("The network names 100.0 %")
 
-
-def test_what_is_not_known_is_a_dash(report):
     bare = changed(report, faithfulness=None, named_parts=None)
     head, row = summary.cells({"rem": bare})
     assert head[5] == "bits (trees)"
