@@ -1,6 +1,8 @@
 """Writes a table in Markdown; shared by the commands."""
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -43,3 +45,16 @@ def table(
 
     rows = [[form.format_map(r) for _, form in columns] for r in records]
     return markdown([[head for head, _ in columns], *rows], left=left)
+
+
+def write_tables(path: Path, *tables: str) -> None:
+    """Writes tables into a page, in the place of those that it has.
+
+    The words around them stay; they are written there by hand.
+    """
+    page = path.read_text("utf-8") if path.exists() else f"# {path.stem}\n"
+    left = iter(tables)
+    each = re.compile(r"(^\|.*\n?)+", re.MULTILINE)
+    page = each.sub(lambda old: f"{next(left, old[0].rstrip())}\n", page)
+    page += "".join(f"\n{table}\n" for table in left)
+    path.write_text(page, "utf-8")

@@ -19,7 +19,7 @@ from scipy.ndimage import gaussian_filter
 Array = NDArray[Any]
 
 # Weaker types tell nothing of where they are found: parts of an image.
-_LEAST_MASS = 0.02
+LEAST_MASS = 0.02
 # Places of a class that a type is found at are at most so many.
 _MOST_SLOTS = 3
 # How many numbers are made of what is seen.
@@ -95,7 +95,7 @@ def same_kinds(
     alike = np.stack([_cosines(shares, t) for t in range(types)])
     pairs: list[tuple[int, int]] = []
     while True:
-        strong = mass > _LEAST_MASS
+        strong = mass > LEAST_MASS
         alike = np.maximum(alike, alike.T) * strong * strong[:, None]
         np.fill_diagonal(alike, 0.0)
         first, second = np.unravel_index(alike.argmax(), alike.shape)
