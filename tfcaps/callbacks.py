@@ -227,7 +227,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         What it draws is by how much the squared error of an image grows
         without it.
         """
-        decoder = _layer(self.model, TemplateDecoder)
+        decoder = only_layer(self.model, TemplateDecoder)
         ground = ops.convert_to_numpy(decoder.ground)
         active, images = seen.active[:_DRAWN], images[:_DRAWN]
         rest, ink = images - seen.drawn[:_DRAWN], (images - ground) ** 2
