@@ -188,12 +188,12 @@ def _value(text: str) -> Any:
 
 def _config(settings: dict[str, Any], recipe: str) -> Config:
     """Returns the settings of a run, on top of those of its data set."""
-    from training import presets  # it loads NumPy
+    from training import defaults, presets  # they load NumPy
 
     target = settings.pop("target", None)
     like = settings.pop("defaults", settings["dataset"])
     dataset, _, model = like.partition("/")
-    config = presets.load(
+    config = defaults.load(
         dataset, model or settings.get("model"), settings.get("backbone")
     )
     if target is not None:

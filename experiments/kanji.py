@@ -75,12 +75,12 @@ def make_parser() -> Parser:
 def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Trains networks of one seed, and measures that of parts."""
     from tfcaps import rem
-    from training import presets
+    from training import defaults
     from training.datasets import kanji
     from training.folder import environment
 
     data = kanji.generate(seed=seed, train=options.samples)
-    config = dataclasses.replace(presets.load("kanji"), seed=seed)
+    config = dataclasses.replace(defaults.load("kanji"), seed=seed)
     network = seeds.kept(
         options.keep, f"kanji-{seed}", lambda: parts_of(data, config)
     )

@@ -109,39 +109,6 @@ def protocol(name: str) -> dict[str, Any]:
 # ------------------------------------------------------------------- data sets
 
 
-def load(
-    dataset: str, model: str | None = None, backbone: str | None = None
-) -> Config:
-    """Returns the settings of a run where flags say nothing else.
-
-    Preparation and augmentation are those of the data set's protocol, or follow
-    from the pictures of a folder.
-
-    Args:
-        dataset: What `--dataset` names.
-        model: What `--model` names, or `None`.
-        backbone: What `--backbone` names, or `None`.
-    """
-    from training import pictures  # it loads NumPy
-
-    names_parts = model in (None, CONSTELLATION)
-    if backbone is not None and names_parts:
-        return on_backbone(load(dataset))
-    if dataset in PARTS and not names_parts:
-        return dataclasses.replace(figures(), dataset=dataset)
-    if dataset in PARTS or (dataset == "kanji" and names_parts):
-        return constellation(Config(dataset=dataset))
-    if dataset == "digits" and model != CONSTELLATION:
-        return digits()
-    if dataset in PHOTO_EPOCHS and model in (None, PHOTOS):
-        return photos(dataset)
-    found = pictures.get_config(dataset, model) if dataset else None
-    if model == CONSTELLATION:
-        return constellation(found or Config(dataset=dataset))
-    config = Config(dataset=dataset, **protocol(dataset))
-    return found or with_losses(config, model)
-
-
 def digits() -> Config:
     """Returns the settings for scikit-learn's digits, eight by eight pixels.
 

@@ -11,7 +11,7 @@ import keras
 
 from cli import UserError
 from tfcaps import rem
-from training import configs, networks, presets, pruning
+from training import configs, defaults, networks, presets, pruning
 from training.batches import check_shift
 from training.configs import Config
 from training.datasets import Data
@@ -53,7 +53,7 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
             warm_start=True,
         )
     else:
-        config = presets.load(
+        config = defaults.load(
             given.get("dataset", configs.DEFAULT_DATASET),
             given.get("model"),
             given.get("backbone"),

@@ -15,7 +15,7 @@ from tests.nightly import NIGHTLY
 from tests.tolerance import assert_all_close
 from tfcaps import rem
 from tfcaps.routing import execution
-from training import datasets, devices, presets
+from training import datasets, defaults, devices
 from training import train as training
 from training.batches import Batches
 from training.folder import RunFolder
@@ -46,7 +46,7 @@ TEN_STEPS = {
 def train(path, strategy):
     """Trains a REM model for ten steps, the last one of eleven images."""
     config = dataclasses.replace(
-        presets.load("digits"), strategy=strategy, **TEN_STEPS
+        defaults.load("digits"), strategy=strategy, **TEN_STEPS
     )
     folder = RunFolder(path, config)
     made = devices.make_strategy(strategy)

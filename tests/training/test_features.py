@@ -13,10 +13,10 @@ from tests.training.test_run import command, tiny_data
 from tfcaps import rem
 from training import (
     configs,
+    defaults,
     features,
     networks,
     objectives,
-    presets,
     train,
 )
 from training.datasets import Data
@@ -164,11 +164,11 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, capsys):
 @pytest.mark.slow
 def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
     config = dataclasses.replace(
-        presets.load("three", None, backbone), backbone=backbone, batch_size=8
+        defaults.load("three", None, backbone), backbone=backbone, batch_size=8
     )
     assert config.model == "constellation_capsnet"
-    other = presets.load("three", "dr_capsnet", backbone)
-    assert other == presets.load("three", "dr_capsnet")
+    other = defaults.load("three", "dr_capsnet", backbone)
+    assert other == defaults.load("three", "dr_capsnet")
     with not_compiled():
         ready = prepared("baseline", data, config, {})
     assert set(ready.trained.output) == {"evidence", "presence"}

@@ -12,7 +12,7 @@ from cli import UserError
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
-from training import configs, networks, objectives, presets, pruning
+from training import configs, defaults, networks, objectives, pruning
 from training.augmentation import Augmentation
 from training.batches import Batches
 from training.datasets.data import Data
@@ -88,7 +88,7 @@ def test_statistics_are_measured_on_the_training_images(data):
 def test_classes_of_handwriting_have_maps(dataset, kind):
     part = Split(Images(np.zeros((2, 28, 28, 1), np.float32)), np.arange(2))
     data = Data(dataset, part, part, part, ("a", "b"))
-    config = presets.load(dataset, "constellation_capsnet")
+    config = defaults.load(dataset, "constellation_capsnet")
     model = networks.build_for(data, config, decoder=False)
     assert type(model.get_layer("class_caps")).__name__ == kind
 

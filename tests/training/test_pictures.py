@@ -9,8 +9,8 @@ from PIL import Image, ImageDraw
 from tests.nightly import nightly
 from tests.pictures import KINDS, write_shapes
 from tests.training.test_run import command
+from training import defaults, pictures, presets
 from training import images as pixels
-from training import pictures, presets
 from training.configs import Config
 from training.datasets.own import Picture
 from training.pictures import unchanged_by
@@ -40,7 +40,7 @@ def test_steps_batches_and_size_follow_from_the_pictures(
     tmp_path, count, size, expected
 ):
     write_empty(tmp_path, count, size)
-    config = presets.load(str(tmp_path))
+    config = defaults.load(str(tmp_path))
     assert {name: getattr(config, name) for name in expected} == expected
     small = min(size) < 128
     assert config.model == (pictures.MODEL if small else pictures._PHOTOS)
@@ -53,7 +53,7 @@ def test_steps_batches_and_size_follow_from_the_pictures(
 def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     counts = {"bar": 4, "cross": 20, "ring": 40}
     write_shapes(tmp_path / "shapes", counts, seed=4)
-    config = presets.load(str(tmp_path / "shapes"))
+    config = defaults.load(str(tmp_path / "shapes"))
     assert (config.balanced, config.flip, config.recolour) == (True, True, 0.5)
     assert config.dense_head and config.fill == "edge" and config.shift == 3
     # 0.8 * 3 * 40 pictures, with those that are repeated, in 6 steps of 16.
@@ -63,21 +63,21 @@ def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     assert "some are mirrored (--no-flip) and recoloured (--recolour 0)" in text
     assert "rare classes are seen more often (--no-balanced)" in text
     write_empty(tmp_path / "even", 40, (40, 40))
-    assert not presets.load(str(tmp_path / "even")).balanced
+    assert not defaults.load(str(tmp_path / "even")).balanced
 
 
 def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
     write_empty(tmp_path / "large", 40, (40, 40))
-    other = presets.load(str(tmp_path / "large"), "dr_capsnet_small")
+    other = defaults.load(str(tmp_path / "large"), "dr_capsnet_small")
     assert other.epochs == 1100 and not other.coupling_types
     assert other.sharpness_start is None
     assert any(other.counterfactual_weights)
     write_empty(tmp_path / "small", 40, (9, 30))
-    assert presets.load(str(tmp_path / "small")) == presets.with_losses(
+    assert defaults.load(str(tmp_path / "small")) == presets.with_losses(
         Config(dataset=str(tmp_path / "small"))
     )
     (tmp_path / "none").mkdir()
-    assert presets.load(str(tmp_path / "none")).epochs == Config().epochs
+    assert defaults.load(str(tmp_path / "none")).epochs == Config().epochs
 
 
 def test_a_plan_tells_what_is_done_with_pictures(tmp_path, capsys):
@@ -139,7 +139,7 @@ _PHOTOS = {"model": presets.PHOTOS, "resize": presets.PHOTO_SIDE}
 def test_settings_follow_from_the_data_set_and_the_network(
     dataset, model, expected
 ):
-    config = presets.load(dataset, model)
+    config = defaults.load(dataset, model)
     assert {name: getattr(config, name) for name in expected} == expected
     published = presets.published(config)
     assert not any(published.counterfactual_weights)

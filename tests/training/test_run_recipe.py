@@ -6,7 +6,14 @@ import pytest
 
 import tfcaps
 from tests.training.test_run import command, metrics, tiny_data
-from training import configs, datasets, devices, presets, train
+from training import (
+    configs,
+    datasets,
+    defaults,
+    devices,
+    presets,
+    train,
+)
 from training.batches import Batches
 from training.folder import RunFolder
 from training.run import make_parser
@@ -54,7 +61,7 @@ def test_no_limit_of_the_recipe_is_a_target(tmp_path, pruning):
 
 
 def test_the_recipe_has_what_a_network_needs():
-    config = presets.load("affnist")
+    config = defaults.load("affnist")
     deep = presets.published(config, "deepcaps_rem")
     assert deep.model == "deepcaps_rem" and deep.min_accuracy == 0.5
     assert presets.published(config, "gamma_capsnet").levels == (11, 6)

@@ -6,7 +6,7 @@ from cli import UserError
 from tests.tolerance import assert_all_equal
 from tests.training.datasets.test_datasets import write_image
 from tests.training.datasets.test_own import counts, load
-from training import presets
+from training import defaults
 from training.datasets import own
 
 ROWS = [(f"{name}/{k}.png", name) for name in "ab" for k in range(10)]
@@ -102,7 +102,7 @@ def test_files_that_are_no_csv_or_not_there_are_refused(table, tmp_path):
     with pytest.raises(UserError, match="labels.csv is not UTF-8"):
         load(path)
     path.unlink()
-    for read in (load, lambda path: presets.load(str(path))):
+    for read in (load, lambda path: defaults.load(str(path))):
         with pytest.raises(UserError, match="there is no file .*labels.csv"):
             read(path)
 
