@@ -249,14 +249,14 @@ def draw(network: Any, image: Any, row: Any, title: str, path: Path) -> None:
     heights = (0.12, 0.45, 0.83)
     for (layer, child), x in right.items():
         size, half, text = 0.11 + 0.07 * layer, (8, 12, 24)[layer], title
-        place = np.array([24, 24])
+        place = np.array(image.shape[:2]) // 2
         if layer < 2:
-            place += np.rint(trees[layer].places[0, child]).astype(int)
+            place = np.rint(trees[layer].places[0, child]).astype(int)
             kind = trees[layer].types[child]
             text = f"{names[layer][kind]} ({kind})"
         corner = (x - size / 2, heights[layer] - size / 2)
         axis = figure.add_axes((*corner, size, size), xticks=[], yticks=[])
-        rows, across = (slice(k - half, k + half + 1) for k in place)
+        rows, across = (slice(24 + k - half, 25 + k + half) for k in place)
         axis.imshow(padded[rows, across], "gray_r")
         axis.set_title(text, fontsize=9, pad=2)
     for e in edges:
