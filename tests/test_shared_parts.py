@@ -53,11 +53,12 @@ def found(data):
 def test_parts_are_what_recurs(found):
     assert found.num_types == 4 and found.most == 2
     kinds = {}
-    for j, t, place in zip(*found, strict=True):
+    for j, t, place in zip(*found[:3], strict=True):
         *of_class, axis = CLASSES[j]
         second = int(place[axis] > 0)
         kinds.setdefault(of_class[second], set()).add(t)
         assert np.abs(place[1 - axis]) < 3 and 3 < np.abs(place[axis]) < 10
+    assert np.abs(found.sizes - 11).max() <= 3
     assert len(kinds) == 4 and all(len(types) == 1 for types in kinds.values())
 
 
@@ -84,7 +85,7 @@ def test_a_network_begins_with_them(data, found):
     slots = np.asarray(layer.slots)
     np.testing.assert_array_equal(slots.sum(axis=0), 2.0)
     shifts = np.asarray(layer.shifts)
-    for j, t, place in zip(*found, strict=True):
+    for j, t, place in zip(*found[:3], strict=True):
         np.testing.assert_allclose(shifts[t, j], place, atol=1e-4)
     cells = found.cells(model, images, labels)
     assert cells.shape == (120, 16, 16)

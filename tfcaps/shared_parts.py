@@ -51,11 +51,14 @@ class SharedParts(NamedTuple):
         types: The type of its part, `[s]`, from 0 on.
         places: Row and column of its middle, in pixels from the centre of the
             class, `[s, 2]`.
+        sizes: Rows and columns of the box around it, in pixels, `[s, 2]`, which
+            only strokes need.
     """
 
     classes: Array
     types: Array
     places: Array
+    sizes: Array = np.zeros((0, 2))
 
     @property
     def num_types(self) -> int:
@@ -109,7 +112,7 @@ class SharedParts(NamedTuple):
         places = np.zeros(layer.blueprint.shape)
         slots = np.zeros(places.shape[:2])
         types = len(slots) // layer.instances
-        for j, t, place in zip(*self, strict=True):
+        for j, t, place in zip(*self[:3], strict=True):
             slot = t + types * int(slots[t::types, j].sum())
             if slot < len(slots):
                 slots[slot, j], places[slot, j] = 1.0, place
@@ -207,7 +210,8 @@ def find(
     places = middles - np.array(means.shape[1:]) // 2
     of_chosen = classes[chosen]
     _tell_apart(types, of_chosen, places, distances)
-    return SharedParts(of_chosen, types - 1, places)
+    sizes = boxes[:, 1::2] - boxes[:, ::2]
+    return SharedParts(of_chosen, types - 1, places, sizes)
 
 
 def _tell_apart(
@@ -264,17 +268,27 @@ def _moments(ink: Array) -> tuple[Array, Array]:
     return np.stack(means, axis=1), np.stack(deviations, axis=1)
 
 
+def middles_and_sizes(ink: Array, labels: Array) -> tuple[Array, Array]:
+    """Returns where ink is, `[n, 2]`, and its size to the mean of its class."""
+    centres, sizes = _moments(ink)
+    for j in np.unique(labels):
+        sizes[labels == j] /= sizes[labels == j].mean(axis=0)
+    return centres, sizes
+
+
 def _class_means(images: Array, labels: Array) -> Array:
     """Returns the mean ink `[j, 2h, 2w]` of classes, centred, of one size."""
     ink = _ink(images)
-    centres, sizes = _moments(ink)
+    centres, sizes = middles_and_sizes(ink, labels)
     shape = tuple(2 * side for side in ink.shape[1:])
     means = np.zeros((int(labels.max()) + 1, *shape))
     for j in np.unique(labels):
         own = labels == j
-        scales = sizes[own] / sizes[own].mean(axis=0)
         for each, centre, size in zip(
-            ink[own], centres[own], scales, strict=True
+            ink[own],
+            centres[own],
+            sizes[own],
+            strict=True,
         ):
             corner = centre - size * np.array(ink.shape[1:])
             means[j] += ndimage.affine_transform(

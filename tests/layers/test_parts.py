@@ -46,6 +46,17 @@ def test_only_the_strongest_of_a_window_stays_active():
     assert_close(active, expected)
 
 
+def test_parts_that_may_cross_compete_within_their_type():
+    presence = np.full((7, 7, 3), 1e-3)
+    presence[..., -1] = 1.0
+    presence[3, 3] = [9.0, 4.0, 1.0]  # both types, each more than nothing
+    presence[3, 4] = [1.0, 9.0, 1.0]
+    poses, (active,) = outputs_for(presence, window=3, exclusive=False)
+    assert_close(active[3, 3], [0.9, 0.0])
+    assert_close(active[3, 4], [0.0, 0.9])
+    assert poses[0, 3, 3, 0, 1] < 3.2 < 3.4 < poses[0, 3, 3, 1, 1]
+
+
 def test_of_parts_that_are_certain_one_wins():
     logits = np.zeros((1, 5, 5, 3), "float32")
     logits[0, 2, :, 0] = 30.0, 31.0, 33.0, 32.0, 31.0  # presences of 1

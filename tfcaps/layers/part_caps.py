@@ -25,6 +25,10 @@ class PartCaps(keras.layers.Layer):
     `p = 1 - a(nothing)`. The pose of a part is its place and nothing else, so
     that what it is can only be said by its type.
 
+    Parts that may cross, such as strokes, compete within their type alone
+    (`exclusive=False`): a place may then have several, each with a sigmoid of
+    how much more than nothing it is.
+
     At inference the winner of a window takes all. In training the competition
     is soft, `a p^4 / (sum of p^4 in the window)`, until the weight `hardness`
     is 1, see `tfcaps.callbacks.BlueprintEstimation`; from then on it is hard,
@@ -42,6 +46,8 @@ class PartCaps(keras.layers.Layer):
             of it stays active, in training too. Defaults to `False`.
         kernel_initializer: Initializer of the kernel. Defaults to
             `"glorot_uniform"`.
+        exclusive: Bool. Of all types within a window only one stays active.
+            Defaults to `True`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -54,7 +60,8 @@ class PartCaps(keras.layers.Layer):
     Output shape:
         Poses `[b, h, w, num_types, 2]`, row and column in pixels, and
         activations `[b, h, w, num_types]`, in [0, 1]. The presence `[b, h, w,
-        num_types + 1]`, nothing last, sums to 1 at each place. All float32.
+        num_types + 1]`, nothing last, sums to 1 at each place if types exclude
+        each other. All float32.
 
     Raises:
         ValueError: If an argument is out of range, or the input's shape does
@@ -84,6 +91,7 @@ class PartCaps(keras.layers.Layer):
         power: float = 4.0,
         per_type: bool = False,
         kernel_initializer: Any = "glorot_uniform",
+        exclusive: bool = True,
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, window=window)
@@ -104,6 +112,7 @@ class PartCaps(keras.layers.Layer):
         self.power = float(power)
         self.per_type = per_type
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.exclusive = exclusive
         # Two, so that pruning can take types away, but not nothing.
         self.conv = self._made(num_types, "zeros", "conv")
         self.nothing_conv = self._made(1, "ones", "nothing_conv")
@@ -144,14 +153,16 @@ class PartCaps(keras.layers.Layer):
         training: bool | None = None,
     ) -> Any:
         logits = self._logits(inputs)
-        presence = ops.softmax(logits, axis=-1)
-        odds = presence[..., :-1]
-        if not self.per_type:
-            odds = ops.logsumexp(logits[..., :-1], axis=-1, keepdims=True)
-            odds = odds - logits[..., -1:]
+        presence = self._presence(logits)
+        odds = logits[..., :-1]
+        if self.exclusive:
+            odds = ops.logsumexp(odds, axis=-1, keepdims=True)
+        odds = odds - logits[..., -1:]
+        if self.per_type:
+            odds = presence[..., :-1]
         active = winners(presence, odds, self.window)
         if training and not self.per_type:
-            soft = compete(presence, self.window, self.power)
+            soft = compete(presence, self.window, self.power, self.exclusive)
             active = soft + self.hardness * ops.stop_gradient(active - soft)
         poses = self.places(presence)
         outputs = (poses, active)
@@ -166,7 +177,7 @@ class PartCaps(keras.layers.Layer):
         Returns:
             Tensor `[b, h, w, num_types + 1]`, float32.
         """
-        return ops.softmax(self._logits(inputs), axis=-1)
+        return self._presence(self._logits(inputs))
 
     def _logits(self, inputs: Tensor) -> Tensor:
         logits = [
@@ -174,6 +185,13 @@ class PartCaps(keras.layers.Layer):
             for conv in (self.conv, self.nothing_conv)
         ]
         return ops.concatenate(logits, axis=-1)
+
+    def _presence(self, logits: Tensor) -> Tensor:
+        if self.exclusive:
+            return ops.softmax(logits, axis=-1)
+        there = ops.sigmoid(logits[..., :-1] - logits[..., -1:])
+        nothing = 1.0 - ops.max(there, axis=-1, keepdims=True)
+        return ops.concatenate([there, nothing], axis=-1)
 
     def places(self, presence: Tensor) -> Tensor:
         """Returns the mean place `[b, h, w, t, 2]` of near parts, in pixels.
@@ -183,7 +201,10 @@ class PartCaps(keras.layers.Layer):
         """
         _, rows, columns, _ = presence.shape
         presence = ops.stop_gradient(presence)
-        power = (1.0 - presence[..., -1:]) ** self.power
+        there = presence[..., :-1]
+        if self.exclusive:
+            there = 1.0 - presence[..., -1:]
+        power = there**self.power
         down, right = (
             centres(count, self.stride, first)
             for count, first in zip((rows, columns), self.offset, strict=True)
@@ -203,6 +224,8 @@ class PartCaps(keras.layers.Layer):
         ]
         grid = np.stack(np.meshgrid(down, right, indexing="ij"), axis=-1)
         places = grid[:, :, None] + ops.stack(moved, axis=-1)
+        if not self.exclusive:
+            return places
         return ops.repeat(places, self.num_types, axis=3)
 
     def compute_output_spec(
@@ -229,19 +252,24 @@ class PartCaps(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer
             ),
+            "exclusive": self.exclusive,
         }
         return {**super().get_config(), **config}
 
 
-def compete(presence: Tensor, window: int, power: float) -> Tensor:
+def compete(
+    presence: Tensor, window: int, power: float, exclusive: bool = True
+) -> Tensor:
     """Returns activations `[b, h, w, t]` of the soft competition of places.
 
     Args:
         presence: How much each type, and nothing, is there, `[b, h, w, t + 1]`.
         window: Int. As in `PartCaps`.
         power: Float. As in `PartCaps`.
+        exclusive: Bool. As in `PartCaps`. Defaults to `True`.
     """
-    strength = (1.0 - presence[..., -1:] + 1e-6) ** power
+    there = 1.0 - presence[..., -1:] if exclusive else presence[..., :-1]
+    strength = (there + 1e-6) ** power
     around = _window_sum(strength, window)
     return presence[..., :-1] * strength / (around + 1e-3)
 
