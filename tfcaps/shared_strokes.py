@@ -125,24 +125,16 @@ class SharedStrokes(NamedTuple):
             nearest = np.argsort(alike, axis=1)[:, :5]
             for n in np.flatnonzero(labels == j):
                 expected = middles[n] + at * sizes[n]
-                for k, place in enumerate(
-                    _best(ink[n], pictures[nearest], expected)
-                ):
-                    rows, columns = (
-                        np.abs(g - x) for g, x in zip(grid, place, strict=True)
-                    )
-                    near = told[n, ..., types[k]]
-                    near[
-                        np.hypot(rows[:, None], columns) < _NEAR * layer.stride
-                    ] = -1
-                for k, place in enumerate(
-                    _best(ink[n], pictures[nearest], expected)
-                ):
-                    rows, columns = (
-                        np.abs(g - x).argmin()
-                        for g, x in zip(grid, place, strict=True)
-                    )
-                    told[n, rows, columns, types[k]] = 1
+                places = _best(ink[n], pictures[nearest], expected)
+                apart = [
+                    [np.abs(g - x) for g, x in zip(grid, place, strict=True)]
+                    for place in places
+                ]
+                for (down, right), t in zip(apart, types, strict=True):
+                    near = np.hypot(down[:, None], right) < _NEAR * layer.stride
+                    told[n, near, t] = -1
+                for (down, right), t in zip(apart, types, strict=True):
+                    told[n, down.argmin(), right.argmin(), t] = 1
         return told
 
     def _of_class(
@@ -152,16 +144,10 @@ class SharedStrokes(NamedTuple):
         each = []
         for k in np.flatnonzero(parts.classes == j):
             own = self.parts == parts.types[k]
-            larger = parts.sizes[k] / parts.sizes[
-                parts.types == parts.types[k]
-            ].mean(0)
-            each.append(
-                (
-                    parts.places[k] + self.places[own] * larger,
-                    self.types[own],
-                    self.lines[own],
-                )
-            )
+            alike = parts.types == parts.types[k]
+            larger = parts.sizes[k] / parts.sizes[alike].mean(0)
+            places = parts.places[k] + self.places[own] * larger
+            each.append((places, self.types[own], self.lines[own]))
         at, types, line = map(np.concatenate, zip(*each, strict=True))
         return at, types, line
 
@@ -220,9 +206,7 @@ def _best(ink: Array, pictures: Array, expected: Array) -> Array:
         np.minimum(ink / strongest, 1.0) - _GAP, half, constant_values=-_GAP
     )
     best = np.empty(expected.shape)
-    shifts = (
-        np.indices((2 * _REACH + 1, 2 * _REACH + 1)).reshape(2, -1).T - _REACH
-    )
+    shifts = np.indices((2 * _REACH + 1,) * 2).reshape(2, -1).T - _REACH
     far = np.exp(-0.5 * (shifts**2).sum(axis=1) / (_REACH / 1.5) ** 2)
     for k, place in enumerate(expected):
         centre = np.clip(np.rint(place).astype(int), 0, np.array(ink.shape) - 1)
@@ -231,10 +215,8 @@ def _best(ink: Array, pictures: Array, expected: Array) -> Array:
         windows = np.lib.stride_tricks.sliding_window_view(
             signal[top : top + side, left : left + side], (_SIDE, _SIDE)
         ).reshape(len(shifts), -1)
-        fit = (windows @ pictures[k].reshape(len(pictures[k]), -1).T).max(
-            axis=1
-        )
-        best[k] = centre + shifts[np.argmax(fit * far)]
+        fits = windows @ pictures[k].reshape(len(pictures[k]), -1).T
+        best[k] = centre + shifts[np.argmax(fits.max(axis=1) * far)]
     return best
 
 
@@ -267,15 +249,9 @@ def _recurring(line: Array, count: int) -> list[Array]:
             break
         left &= ~near[best]
         turned = (angle[own] - angle[best] + np.pi / 2) % np.pi - np.pi / 2
-        found.append(
-            np.array(
-                [
-                    *at[own].mean(axis=0),
-                    angle[best] + turned.mean(),
-                    np.exp(extent[own].mean()),
-                ]
-            )
-        )
+        length = np.exp(extent[own].mean())
+        middle = at[own].mean(axis=0)
+        found.append(np.array([*middle, angle[best] + turned.mean(), length]))
     return found
 
 
