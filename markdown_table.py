@@ -1,6 +1,8 @@
 """Writes a table in Markdown; shared by the commands."""
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -43,3 +45,14 @@ def table(
 
     rows = [[form.format_map(r) for _, form in columns] for r in records]
     return markdown([[head for head, _ in columns], *rows], left=left)
+
+
+def write_table(path: Path, table: str) -> None:
+    """Writes a table into a page, in the place of its first one.
+
+    The words around it stay; they are written there by hand.
+    """
+    text = path.read_text("utf-8") if path.exists() else f"# {path.stem}\n\n| "
+    first = re.compile(r"(^\|.*\n?)+", re.MULTILINE)
+    text = first.sub(lambda _: f"{table}\n", text, count=1)
+    path.write_text(text, "utf-8")

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from tfcaps.shared_parts import SharedParts
-
 Array = NDArray[Any]
 
 SIDE = 32  # rows and columns of an upright letter
@@ -162,8 +160,13 @@ def find(letters: Letters, labels: Array) -> tuple[Frames, Array]:
     return Frames(means, frames), found @ frames[labels] / SPREAD
 
 
-def find_parts(pictures: Array, labels: Array) -> SharedParts:
-    """Finds the strokes of classes in pictures of upright letters."""
+def find_parts(pictures: Array, labels: Array) -> Any:
+    """Returns the strokes of classes in pictures of upright letters.
+
+    They are `tfcaps.shared_parts.SharedParts`.
+    """
+    from tfcaps.shared_parts import SharedParts
+
     found = [
         (j, *stroke)
         for j in np.unique(labels)

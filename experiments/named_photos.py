@@ -9,7 +9,6 @@ their seed, writes named_parts.json and .md, and draws ten photos of the first.
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ if __name__ == "__main__":
 import numpy as np
 from numpy.typing import NDArray
 
-from cli import Parser, check_installed, start_quietly
-from markdown_table import table
+from cli import Parser, check_installed, run_command, start_quietly
+from experiments import seeds
+from markdown_table import table, write_table
 
 Array = NDArray[Any]
 
@@ -43,9 +43,9 @@ _COLUMNS = (
     ("sufficiency", "{sufficiency:.3f}"),
     ("random", "{sufficiency_random:.3f}"),
 )
-# Orders in which types are exchanged.
-_ORDERS = 5
-_RIGHT, _WRONG = 6, 4
+_ORDERS = 5  # in which types are exchanged
+_MOST = 2000  # photos
+_RIGHT, _WRONG = 6, 4  # of them are drawn
 
 
 def make_parser() -> Parser:
@@ -56,6 +56,78 @@ def make_parser() -> Parser:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER")
     return parser
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measures the runs, and writes the table."""
+    check_installed(data="sklearn PIL", viz="matplotlib")
+    start_quietly()
+    options.to.mkdir(parents=True, exist_ok=True)
+    maps: dict[str, dict[str, Array]] = {}
+    path = options.to / "named_parts"
+    rows = []
+    for number, folder in enumerate(options.runs):
+        picture = None if number else path.with_suffix(".jpg")
+        rows.append(measured(folder, maps, picture))
+    path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
+    write_table(path.with_suffix(".md"), table(rows, _COLUMNS))
+    print(table(rows, _COLUMNS))
+
+
+def measured(
+    run: Path, maps: dict[str, dict[str, Array]], picture: Path | None
+) -> dict[str, Any]:
+    """Measures a run.
+
+    Args:
+        run: Its folder.
+        maps: The features of each data set, which are computed once.
+        picture: Where photos are drawn, if they are.
+    """
+    from tfcaps import rem
+    from training import datasets, features
+    from training.folder import RunFolder
+
+    folder = RunFolder.resume(run)
+    config = folder.config
+    data = datasets.load(
+        config.dataset,
+        config.data_dir,
+        validation=config.validation,
+        resize=config.resize,
+    )
+    if config.samples is not None:
+        data = data.reduced(config.samples)
+    model = folder.load_model(config.model_names[-1])
+    kept = maps.setdefault(config.dataset, {})
+    cached = features.cache_features(model, data, config, kept)
+    head, known, unseen = cached.head, cached.data.train, cached.data.test
+    # In an order of its own, as test images may come class by class.
+    order = np.random.default_rng(0).permutation(len(unseen.labels))[:_MOST]
+    images, labels = unseen.images[order], unseen.labels[order]
+    trees = rem.trees(head, images, couplings=False)
+    used = rem.faithfulness(head, (images, labels))
+    in_map, in_map_random = blanked(head, images, trees)
+    if picture is not None:
+        draw(folder, data.test.take(order), data.class_names, trees, picture)
+    return {
+        "dataset": config.dataset,
+        "seed": config.seed,
+        "accuracy": seeds.right(trees.lengths, labels),
+        "linear": linear(known, unseen),
+        "exchanged": exchanged(head, images, labels),
+        "bits": entropy(trees, trees.slots),
+        "bits_of_places": entropy(trees, trees.in_tree),
+        "leaves": float(trees.leaves.mean()),
+        "empty": 100 * float(np.mean(trees.leaves == 0)),
+        "necessity": used.necessity["zero"],
+        "random": used.necessity_random["zero"],
+        "active": used.necessity_active["zero"],
+        "in_map": in_map,
+        "in_map_random": in_map_random,
+        "sufficiency": used.sufficiency["zero"],
+        "sufficiency_random": used.sufficiency_random["zero"],
+    }
 
 
 def entropy(trees: Any, keys: Array) -> float:
@@ -77,10 +149,9 @@ def exchanged(head: Any, maps: Array, labels: Array) -> float:
     for seed in range(_ORDERS):
         order = np.random.default_rng(seed).permutation(len(bias))
         conv.set_weights([kernel[..., order], bias[order]])
-        told = head.predict(maps, verbose=0).argmax(axis=1)
-        right.append(np.mean(told == labels))
+        right.append(seeds.right(head.predict(maps, verbose=0), labels))
     conv.set_weights([kernel, bias])
-    return float(100 * np.mean(right))
+    return float(np.mean(right))
 
 
 def blanked(head: Any, maps: Array, trees: Any) -> tuple[float, float]:
@@ -93,18 +164,16 @@ def blanked(head: Any, maps: Array, trees: Any) -> tuple[float, float]:
     from tfcaps.rem.evaluation.faithfulness import lost, of_class
 
     mean = maps.mean(axis=0, dtype="float64").astype("float32")
-    inside = trees.in_tree.reshape(*maps.shape[:3], -1).any(axis=-1)
-    order = np.random.default_rng(0)
+    shape = (*maps.shape[:3], 1)
+    cells = trees.in_tree.reshape(len(maps), -1, trees.num_types).any(axis=-1)
     before = of_class(trees.lengths, trees.predicted)
-    shares = []
-    for cells in (
-        inside,
-        order.permuted(inside.reshape(len(maps), -1), axis=1),
-    ):
-        cells = cells.reshape(*maps.shape[:3], 1)
-        lengths = head.predict(np.where(cells, mean, maps), verbose=0)
-        shares.append(float(np.mean(lost(lengths, trees.predicted, before))))
-    return shares[0], shares[1]
+
+    def share(cells: Array) -> float:
+        seen = np.where(cells.reshape(shape), mean, maps)
+        lengths = head.predict(seen, verbose=0)
+        return float(np.mean(lost(lengths, trees.predicted, before)))
+
+    return share(cells), share(np.random.default_rng(0).permuted(cells, axis=1))
 
 
 def linear(train: Any, test: Any) -> float:
@@ -123,129 +192,41 @@ def linear(train: Any, test: Any) -> float:
     return float(100 * model.score(pooled(test.images), test.labels))
 
 
-def measure(run: Path, kept: dict[str, dict[str, Array]]) -> dict[str, Any]:
-    """Returns what is measured of a run; features of a data set are kept."""
-    from tfcaps import rem
-    from training import datasets, features
-    from training.folder import RunFolder
-
-    folder = RunFolder.resume(run)
-    config = folder.config
-    data = datasets.load(
-        config.dataset,
-        config.data_dir,
-        validation=config.validation,
-        resize=config.resize,
-    )
-    if config.samples is not None:
-        data = data.reduced(config.samples)
-    model = folder.load_model(config.model_names[-1])
-    maps = kept.setdefault(config.dataset, {})
-    cached = features.cache_features(model, data, config, maps)
-    head, (seen, labels) = cached.head, cached.data.test
-    # In an order of its own, as test images may come class by class.
-    order = np.random.default_rng(0).permutation(len(labels))[:2000]
-    images, labels = seen[order], labels[order]
-    trees = rem.trees(head, images, couplings=False)
-    used = rem.faithfulness(head, (images, labels))
-    in_map = blanked(head, images, trees)
-    return {
-        "dataset": config.dataset,
-        "seed": config.seed,
-        "accuracy": 100 * float(np.mean(trees.predicted == labels)),
-        "linear": linear(cached.data.train, cached.data.test),
-        "exchanged": exchanged(head, images, labels),
-        "bits": entropy(trees, trees.slots),
-        "bits_of_places": entropy(trees, trees.in_tree),
-        "leaves": float(trees.leaves.mean()),
-        "empty": 100 * float(np.mean(trees.leaves == 0)),
-        "necessity": used.necessity["zero"],
-        "random": used.necessity_random["zero"],
-        "active": used.necessity_active["zero"],
-        "in_map": in_map[0],
-        "in_map_random": in_map[1],
-        "sufficiency": used.sufficiency["zero"],
-        "sufficiency_random": used.sufficiency_random["zero"],
-        "drawn": (folder, data, trees, order),
-    }
-
-
-def choose(trees: Any, labels: Array) -> Array:
-    """Returns the first images that are right, and that are wrong."""
-    right = trees.predicted == labels
-    return np.concatenate(
-        [np.flatnonzero(right)[:_RIGHT], np.flatnonzero(~right)[:_WRONG]]
-    )
-
-
-def draw(folder: Any, data: Any, trees: Any, order: Array, path: Path) -> None:
+def draw(folder: Any, photos: Any, classes: Any, trees: Any, to: Path) -> None:
     """Draws ten photos, not chosen but for being right or wrong."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     from matplotlib.patches import Patch, Rectangle
 
     from training.figures import names_of_types
 
-    labels = data.test.labels[order]
-    names = names_of_types(folder, trees.num_types)
-    colours = [f"C{t}" for t in range(trees.num_types)]
-    rows = choose(trees, labels)
-    figure, axes = plt.subplots(2, 5, figsize=(10, 5.1))
-    step = np.sqrt(np.prod(data.image_shape[:2]) / (trees.in_tree.shape[1]))
-    step *= np.sqrt(trees.num_types)
-    for axis, k in zip(axes.flat, rows, strict=False):
-        axis.imshow(data.test.images[order[k : k + 1]][0])
-        axis.axis("off")
-        told = data.class_names[trees.predicted[k]]
-        true = data.class_names[labels[k]]
-        is_right = told == true
-        length = trees.lengths[k].max()
-        title = f"{told} {length:.2f}" + ("" if is_right else f", is a {true}")
-        axis.set_title(
-            title, fontsize=9, color="black" if is_right else "crimson"
-        )
+    wrong = trees.predicted != photos.labels
+    rows = [*np.flatnonzero(~wrong)[:_RIGHT], *np.flatnonzero(wrong)[:_WRONG]]
+    images, titles = photos.images[np.array(rows)], []
+    for k in rows:
+        title = f"{classes[trees.predicted[k]]} {trees.lengths[k].max():.2f}"
+        is_wrong = f", is a {classes[photos.labels[k]]}" if wrong[k] else ""
+        titles.append(title + is_wrong)
+    figure, axes = seeds.panels(images, titles, wrong[rows])
+    places = trees.in_tree.shape[1] / trees.num_types
+    step = np.sqrt(np.prod(images.shape[1:3]) / places)
+    for axis, k in zip(axes, rows, strict=False):
         for child in np.flatnonzero(trees.in_tree[k]):
-            down, right = trees.places[k, child] - step / 2 + 0.5
-            colour = colours[trees.types[child]]
+            corner = trees.places[k, child][::-1] - step / 2 + 0.5
+            colour = f"C{trees.types[child]}"
             axis.add_patch(
-                Rectangle(
-                    (right, down), step, step, fill=False, ec=colour, lw=1.8
-                )
+                Rectangle(corner, step, step, fill=False, ec=colour, lw=1.8)
             )
     figure.legend(
         handles=[
-            Patch(fill=False, ec=colour, lw=2, label=name)
-            for name, colour in zip(names, colours, strict=True)
+            Patch(fill=False, ec=f"C{t}", lw=2, label=name)
+            for t, name in enumerate(names_of_types(folder, trees.num_types))
         ],
-        loc="lower center",
-        ncols=min(len(names), 6),
+        loc="outside lower center",
+        ncols=min(trees.num_types, 6),
         fontsize=9,
         frameon=False,
     )
-    figure.tight_layout(rect=(0, 0.06, 1, 1))
-    figure.savefig(path, dpi=80, pil_kwargs={"quality": 80})
-    plt.close(figure)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Measures the runs that the arguments name."""
-    options: argparse.Namespace = make_parser().parse_args(argv)
-    check_installed(data="sklearn PIL", viz="matplotlib")
-    start_quietly()
-    kept: dict[str, dict[str, Array]] = {}
-    found = [measure(run, kept) for run in options.runs]
-    options.to.mkdir(parents=True, exist_ok=True)
-    folder, data, trees, order = found[0]["drawn"]
-    draw(folder, data, trees, order, options.to / "named_parts.jpg")
-    rows = [{k: v for k, v in row.items() if k != "drawn"} for row in found]
-    path = options.to / "named_parts"
-    path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
-    text = table(rows, _COLUMNS) + "\n"
-    path.with_suffix(".md").write_text(text)
-    print(text)
+    figure.savefig(to, dpi=80, pil_kwargs={"quality": 80})
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(make_parser(), run))

@@ -9,7 +9,6 @@ it.
 
 import argparse
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,146 +17,117 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, run_command, start_quietly
-from markdown_table import markdown
+import numpy as np
 
-_FOLDER = Path("results") / "named_parts"
+from cli import Parser
+from experiments import seeds
+
 _LAYERS = {"strokes": "components", "components": "class_caps"}
 _FEW = 1500  # images from which strokes are found
 _BATCH = 32
 _OTHERS = 5000  # added to the seed of images on which types are named
 _FILTERS, _STRIDES = (16, 32, 32, 32, 32, 48), (1, 2, 1, 1, 1, 1)
-_SHARES = (
+_FAITHFUL = (
     ("necessity", "necessity"),
     ("of other active ones", "necessity_active"),
     ("of random ones", "necessity_random"),
     ("sufficiency", "sufficiency"),
     ("of random ones", "sufficiency_random"),
-    ("size, %", "size"),
-    ("leaves", "leaves"),
-    ("active outside", "outside"),
-    ("empty trees, %", "empty"),
-    ("NMI", "information"),
-    ("by chance", "information_chance"),
-    ("purity", "purity"),
-    ("found once, %", "found_once"),
-    ("labelled F1", "labelled_f1"),
-    ("types", "types"),
 )
-_NOTE = (
-    "One training for each seed, which draws images and weights. Labels are "
-    "characters alone. The tree of a layer has the children that are coupled "
-    "with the predicted character by more than one half, directly or through "
-    "the components in its tree. Necessity and sufficiency are those of "
-    "`tfcaps.rem.faithfulness`, silenced children having activation 0; as many "
-    "active children outside of the tree, all where there are fewer, and as "
-    "many random ones are the controls. NMI is that of the types of leaves and "
-    "the true components, or the types of the strokes that KanjiVG gives, "
-    "under them (by chance: shuffled). A type is named by that on which most "
-    "of its leaves lie in other images."
+PAGE = seeds.Page(
+    "strokes",
+    (
+        ("seed", "{seed}"),
+        ("images", "{tested}"),
+        ("right, %", "{right:.1f}"),
+        ("unseen named, %", "{unseen:.1f}"),
+        ("layer", "{layer}"),
+        *((head, f"{{{name}:.3g}}") for head, name in _FAITHFUL),
+        ("size, %", "{size:.3g}"),
+        ("leaves", "{leaves:.3g}"),
+        ("active outside", "{outside:.3g}"),
+        ("empty trees, %", "{empty:.3g}"),
+        ("NMI", "{information:.3g}"),
+        ("by chance", "{information_chance:.3g}"),
+        ("purity", "{purity:.3g}"),
+        ("found once, %", "{found_once:.3g}"),
+        ("labelled F1", "{labelled_f1:.3g}"),
+        ("types", "{types:.3g}"),
+    ),
+    lines=lambda row: [{**row, "layer": k, **row[k]} for k in _LAYERS],
 )
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="experiments/strokes.py", description=__doc__.splitlines()[0]
-    )
+    parser = seeds.make_parser("strokes", __doc__)
     add = parser.add_argument
-    add("--seeds", type=int, nargs="+", required=True)
     add("--epochs", type=int, default=4)
     add("--samples", type=int, default=6000, help="images, 60 a character")
     add("--tested", type=int, default=500, help="images that are measured")
-    add("--to", type=Path, default=_FOLDER, metavar="FOLDER")
     add("--keep", type=Path, metavar="FOLDER", help="networks are saved there")
     add("--draw", type=Path, metavar="FILE", help="draw a tree")
     return parser
 
 
-def run(options: argparse.Namespace) -> None:
-    """Trains, measures, and writes the table."""
-    start_quietly()
-    options.to.mkdir(parents=True, exist_ok=True)
-    path = options.to / "strokes.jsonl"
-    for seed in options.seeds:
-        row = measured(options, seed)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row), flush=True)
-    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    (options.to / "strokes.md").write_text(page(rows), "utf-8")
-
-
 def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Trains a network of one seed, and measures it."""
-    import keras
-    import numpy as np
-
     from tfcaps import rem
     from training.datasets import kanji
 
-    kept = options.keep and options.keep / f"strokes-{seed}.keras"
-    if kept is not None and kept.exists():
-        network = keras.models.load_model(kept)
-    else:
-        (pixels, labels), _ = kanji.draw(options.samples, 31 + 1000 * seed)
-        images = (pixels / 255.0).astype("float32")
-        network = trained(images, labels, options.epochs, seed)
-        if kept is not None:
-            network.save(kept)
-
-    def drawn(number: int, characters: str, strokes: bool) -> Any:
+    def drawn(count: int, number: int, **some: Any) -> tuple[Any, Any, Any]:
         (pixels, labels), masks = kanji.draw(
-            options.tested, number + 1000 * seed, characters, strokes=strokes
+            count, number + 1000 * seed, **some
         )
         return (pixels / 255.0).astype("float32"), labels, masks
 
+    def trained_now() -> Any:
+        images, labels, _ = drawn(options.samples, 31)
+        return trained(images, labels, options.epochs, seed)
+
+    network = seeds.kept(options.keep, f"strokes-{seed}", trained_now)
+    count = options.tested
     row: dict[str, Any] = {
         "seed": seed,
         "epochs": options.epochs,
         "samples": options.samples,
-        "tested": options.tested,
+        "tested": count,
     }
+
+    def trees_of(images: Any, layer: str = "class_caps") -> Any:
+        ask: Any = {"couplings": False, "batch_size": _BATCH}
+        return rem.trees(network, images, layer=layer, **ask)
+
     for name, layer in _LAYERS.items():
-        ask: Any = {"layer": layer, "couplings": False, "batch_size": _BATCH}
-        others, _, known = drawn(
-            32 + _OTHERS, kanji.CHARACTERS, name == "strokes"
+        what = {"strokes": name == "strokes"}
+        others, _, masks = drawn(count, 32 + _OTHERS, **what)
+        kinds = seeds.names_of_types(
+            seeds.named(trees_of(others, layer), masks)
         )
-        trees = rem.trees(network, others, **ask)
-        table = np.array(_named(trees, known).table)
-        kinds = np.where(table.any(axis=1), table.argmax(axis=1), -1)
-        images, labels, masks = drawn(32, kanji.CHARACTERS, name == "strokes")
-        trees = rem.trees(network, images, **ask)
-        row["right"] = 100 * float(np.mean(trees.predicted == labels))
-        there = masks.kinds >= 0
-        shuffled = masks.kinds.copy()
-        shuffled[there] = np.random.default_rng(0).permutation(shuffled[there])
-        by_chance = _named(trees, dataclasses.replace(masks, kinds=shuffled))
-        found = _named(trees, masks, kinds)
+        images, labels, masks = drawn(count, 32, **what)
+        trees = trees_of(images, layer)
+        found = seeds.named(trees, masks, kinds)
+        chance = seeds.named(trees, masks, by_chance=True)
         least = 0.1 * trees.activations.max(axis=1, keepdims=True)
         outside = (trees.activations > least) & ~trees.in_tree
         told = rem.faithfulness(
             network, images, layer=layer, draws=1, batch_size=_BATCH
         )
+        row["right"] = seeds.right(trees.lengths, labels)
         row[name] = {
-            **{key: getattr(told, key)["zero"] for _, key in _SHARES[:5]},
+            **{key: getattr(told, key)["zero"] for _, key in _FAITHFUL},
             "size": 100 * told.size,
-            "leaves": found.leaves,
             "outside": float(outside.sum(axis=1).mean()),
             "empty": 100 * told.empty_trees,
-            "information": found.information,
-            "information_chance": by_chance.information,
-            "purity": found.purity,
-            "found_once": 100 * found.found_once,
+            **seeds.of_types(found, chance),
             "labelled_f1": found.labelled_f1,
-            "types": found.types,
             "names": [masks.kind_names[k] if k >= 0 else None for k in kinds],
             "faithfulness": told.to_dict(),
         }
-    strange, _, masks = drawn(33, kanji.UNSEEN, False)
-    trees = rem.trees(network, strange, **ask)
+    strange, _, masks = drawn(count, 33, characters=kanji.UNSEEN)
+    trees = trees_of(strange)
     trees = dataclasses.replace(trees, in_tree=trees.activations > 0.5)
-    row["unseen"] = 100 * _named(trees, masks, kinds).parts_named
+    row["unseen"] = 100 * seeds.named(trees, masks, kinds).parts_named
     if options.draw is not None:
         number = int(np.random.default_rng(seed).integers(len(images)))
         title = kanji.read(kanji.CHARACTERS[labels[number]]).name
@@ -165,18 +135,9 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     return row
 
 
-def _named(trees: Any, masks: Any, kinds: Any = None) -> Any:
-    from tfcaps import rem
-
-    return rem.named_parts(
-        trees, masks.parts, kinds=masks.kinds, type_kinds=kinds, reach=None
-    )
-
-
 def network_of(shape: Any, classes: int, parts: Any, strokes: Any) -> Any:
     """Returns a network of strokes, components and classes, with blueprints."""
     import keras
-    import numpy as np
 
     from tfcaps.layers import ConstellationCaps, PartCaps
     from tfcaps.models.building_blocks import normalized_convolutions
@@ -255,7 +216,6 @@ def draw(network: Any, image: Any, row: Any, title: str, path: Path) -> None:
     import unicodedata
 
     import matplotlib.pyplot as plt
-    import numpy as np
 
     from tfcaps import rem
 
@@ -263,69 +223,48 @@ def draw(network: Any, image: Any, row: Any, title: str, path: Path) -> None:
         rem.trees(network, image[None], layer=layer)
         for layer in _LAYERS.values()
     ]
-    edges = trees[1].parse_tree().edges
-    names: list[Any] = [
-        [
-            n and unicodedata.name(n).split()[-1]
-            for n in row["strokes"]["names"]
-        ],
+    strokes = row["strokes"]["names"]
+    names = [
+        [n and unicodedata.name(n).split()[-1] for n in strokes],
         row["components"]["names"],
     ]
-    pairs = sorted(
+    edges = trees[1].parse_tree().edges
+    columns = trees[0].places[0, :, 1]
+    lowest = sorted(
         [e for e in edges if not e.layer],
-        key=lambda e: (e.parent, trees[0].places[0, e.child, 1]),
+        key=lambda e: (e.parent, columns[e.child]),
     )
-    where: dict[tuple[int, int], tuple[float, float]] = {}
+    # How far to the right each node is, by its layer and its number.
+    right: dict[tuple[int, int], float] = {
+        (0, e.child): (n + 0.5) / len(lowest) for n, e in enumerate(lowest)
+    }
+    for parent in dict.fromkeys(e.parent for e in lowest):
+        below = [right[0, e.child] for e in lowest if e.parent == parent]
+        right[1, parent] = sum(below) / len(below)
+    right[2, int(trees[1].predicted[0])] = 0.5
     figure = plt.figure(figsize=(9, 5))
-    lines = figure.add_axes((0, 0, 1, 1))
-    lines.set(xlim=(0, 1), ylim=(0, 1))
+    lines = figure.add_axes((0, 0, 1, 1), xlim=(0, 1), ylim=(0, 1))
     lines.set_axis_off()
-
-    def node(layer: int, child: int, x: float, y: float, half: int) -> None:
-        size = 0.11 + 0.07 * layer
-        axis = figure.add_axes((x - size / 2, y - size / 2, size, size))
-        padded = np.pad(image[..., 0], 24, constant_values=image.min())
-        row, column = (24, 24)
-        text = title
+    padded = np.pad(image[..., 0], 24, constant_values=image.min())
+    heights = (0.12, 0.45, 0.83)
+    for (layer, child), x in right.items():
+        size, half, text = 0.11 + 0.07 * layer, (8, 12, 24)[layer], title
+        place = np.array([24, 24])
         if layer < 2:
-            place = np.rint(trees[layer].places[0, child]).astype(int)
-            row, column = place
+            place += np.rint(trees[layer].places[0, child]).astype(int)
             kind = trees[layer].types[child]
             text = f"{names[layer][kind]} ({kind})"
-        side = slice(24 + row - half, 25 + row + half)
-        axis.imshow(
-            padded[side, 24 + column - half : 25 + column + half], "gray_r"
-        )
-        axis.set(xticks=[], yticks=[])
+        corner = (x - size / 2, heights[layer] - size / 2)
+        axis = figure.add_axes((*corner, size, size), xticks=[], yticks=[])
+        rows, across = (slice(k - half, k + half + 1) for k in place)
+        axis.imshow(padded[rows, across], "gray_r")
         axis.set_title(text, fontsize=9, pad=2)
-        where[layer, child] = x, y
-
-    parents = list(dict.fromkeys(e.parent for e in pairs))
-    for n, edge in enumerate(pairs):
-        node(0, edge.child, (n + 0.5) / len(pairs), 0.12, 8)
-    for parent in parents:
-        xs = [where[0, e.child][0] for e in pairs if e.parent == parent]
-        node(1, parent, float(np.mean(xs)), 0.45, 12)
-    node(2, int(trees[1].predicted[0]), 0.5, 0.83, 24)
-    for edge in edges:
-        ends = where[edge.layer, edge.child], where[edge.layer + 1, edge.parent]
-        lines.plot(*zip(*ends, strict=True), color="tab:blue", lw=1)
+    for e in edges:
+        xs = right[e.layer, e.child], right[e.layer + 1, e.parent]
+        ys = heights[e.layer : e.layer + 2]
+        lines.plot(xs, ys, color="tab:blue", lw=1)
     figure.savefig(path, dpi=80)
 
 
-def page(rows: list[dict[str, Any]]) -> str:
-    """Returns the table, in Markdown."""
-    heads = ["seed", "images", "right, %", "unseen named, %", "layer"]
-    table = [heads + [title for title, _ in _SHARES]]
-    for row in sorted(rows, key=lambda row: row["seed"]):
-        for name in _LAYERS:
-            values = [row[name][key] for _, key in _SHARES]
-            cells = [f"{value:.3g}" for value in values]
-            of_all = [str(row["seed"]), str(row["tested"])]
-            of_all += [f"{row[key]:.1f}" for key in ("right", "unseen")]
-            table.append([*of_all, name, *cells])
-    return f"# Strokes\n\n{_NOTE}\n\n{markdown(table, left=1)}\n"
-
-
 if __name__ == "__main__":
-    sys.exit(run_command(make_parser(), run))
+    sys.exit(PAGE.main(make_parser(), measured))

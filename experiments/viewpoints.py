@@ -11,7 +11,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,12 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import numpy as np
+
 from cli import Parser, UserError, at_least_one, run_command, start_quietly
+from experiments import lines, seeds
 from markdown_table import table
 
-_FOLDER = Path("results") / "named_parts"
 # Degrees against the clock, and size.
 _POSES = (
     *((0, 1.0), (30, 1.0), (45, 1.0), (90, 1.0), (137, 1.0)),
@@ -60,7 +61,9 @@ def make_parser() -> Parser:
     )
     parser.add_argument("models", nargs="+", type=Path, metavar="FILE.keras")
     parser.add_argument("--samples", type=at_least_one, default=1000)
-    parser.add_argument("--to", type=Path, default=_FOLDER, metavar="FOLDER")
+    parser.add_argument(
+        "--to", type=Path, default=seeds.FOLDER, metavar="FOLDER"
+    )
     return parser
 
 
@@ -70,97 +73,79 @@ def run(options: argparse.Namespace) -> None:
         if not file.is_file():
             raise UserError(f"there is no file {file}.")
     start_quietly()
-    import tfcaps
-
-    tfcaps.keep_memory()
-    measured = [
-        measure(file, _SEED + k, options.samples)
+    measures = [
+        measured(file, _SEED + k, options.samples)
         for k, file in enumerate(options.models)
     ]
     rows = []
-    for k, (angle, size) in enumerate(_POSES):
-        each = [poses[k] for poses, _ in measured]
-        count = len(each)
-        mean = {
-            name: sum(row[name] for row in each) / count for name in each[0]
-        }
-        worst = min(row["right"] for row in each)
-        about = {"angle": angle, "size": size, "networks": count}
-        rows.append({**about, **mean, "worst": worst})
-    cost = sum(ratio for _, ratio in measured) / len(measured)
+    for (angle, size), *of_pose in zip(
+        _POSES, *(poses for poses, _ in measures), strict=True
+    ):
+        row = {"angle": angle, "size": size, "networks": len(of_pose)}
+        row |= {k: np.mean([each[k] for each in of_pose]) for k in of_pose[0]}
+        row["worst"] = min(each["right"] for each in of_pose)
+        rows.append(row)
+    cost = float(np.mean([cost for _, cost in measures]))
+    text = _TEXT.format(samples=options.samples, cost=cost, turns=_TURNS)
+    text += table(rows, _COLUMNS) + "\n"
     options.to.mkdir(parents=True, exist_ok=True)
     path = options.to / "viewpoints"
-    path.with_suffix(".json").write_text(
-        json.dumps({"cost": cost, "rows": rows}, indent=1) + "\n"
-    )
-    text = _TEXT.format(samples=options.samples, cost=cost, turns=_TURNS)
-    path.with_suffix(".md").write_text(f"{text}{table(rows, _COLUMNS)}\n")
-    print(path.with_suffix(".md").read_text("utf-8"))
+    told = json.dumps({"cost": cost, "rows": rows}, indent=1)
+    path.with_suffix(".json").write_text(told + "\n", "utf-8")
+    path.with_suffix(".md").write_text(text, "utf-8")
+    print(text)
 
 
-def measure(
+def measured(
     file: Path, seed: int, samples: int
 ) -> tuple[list[dict[str, float]], float]:
     """Returns measures at each pose, and the time over that of one view."""
     import keras
-    import numpy as np
 
     import tfcaps
     from training.datasets import load
 
     network = keras.models.load_model(file)
     any_view = tfcaps.models.with_viewpoints(network)
-    data = load("figures", None, seed=seed).test
-    images = np.asarray(data.images[:samples], "float32")
-    labels = np.asarray(data.labels[:samples])
+    images, labels = load("figures", None, seed=seed).test.take(slice(samples))
     rows = []
     for angle, size in _POSES:
         print(f"{file}: {angle} degrees, size {size}", flush=True)
-        turned = posed(images, angle, size)
-        alone = network.predict(turned, verbose=0)
-        back = network.predict(posed(turned, -angle, 1 / size), verbose=0)
+        turned = posed(images[:], angle, size)
+        back = posed(turned, -angle, 1 / size)
         found = any_view.predict(turned, verbose=0)
         _, _, angles, sizes = found["viewpoint"].T
         off = np.abs((angles - angle + 180) % 360 - 180)
-
-        def right(lengths: Any) -> float:
-            return 100 * float(np.mean(lengths.argmax(axis=1) == labels))
-
+        one_view, turned_back = (
+            seeds.right(network.predict(seen, verbose=0), labels)
+            for seen in (turned, back)
+        )
         rows.append(
             {
-                "upright": right(alone),
-                "right": right(found["lengths"]),
-                "oracle": right(back),
+                "upright": one_view,
+                "right": seeds.right(found["lengths"], labels),
+                "oracle": turned_back,
                 "off": float(np.median(off)),
                 "found": float(np.median(sizes)),
             }
         )
     batch = images[:100]
-    calls: list[Callable[[], Any]] = [
-        lambda: network.predict_on_batch(batch),
-        lambda: any_view.predict_on_batch(batch),
-    ]
-    times: list[list[float]] = [[], []]
+    times: dict[Any, list[float]] = {network: [], any_view: []}
     for _ in range(_TURNS + 1):  # the first one compiles
-        for call, clocked in zip(calls, times, strict=True):
+        for model, of_model in times.items():
             begun = time.process_time()
-            call()
-            clocked.append(time.process_time() - begun)
-    one, many = (np.median(clocked[1:]) for clocked in times)
+            model.predict_on_batch(batch)
+            of_model.append(time.process_time() - begun)
+    one, many = (np.median(of_model[1:]) for of_model in times.values())
     return rows, float(many / one)
 
 
 def posed(images: Any, angle: float, size: float) -> Any:
     """Returns images turned against the clock and resized about the middle."""
-    import numpy as np
     from scipy.ndimage import affine_transform
 
-    turn = np.deg2rad(angle)
     # From a pixel of the result to one of the image, rows counting downwards.
-    back = np.array(
-        [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
-    )
-    back = back / size
+    back = lines.rotation(np.deg2rad(angle)) / size
     middle = (np.array(images.shape[1:3]) - 1) / 2
     offset = middle - back @ middle
     posed = [

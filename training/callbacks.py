@@ -18,7 +18,6 @@ from training.batches import Batches, measured_at_once
 from training.folder import RunFolder
 from training.image_data import Split
 
-_BACKUP = "epoch-{}.weights.h5"
 # The curves have about this many points, each of this many test images at most.
 _CURVE_POINTS = 40
 _CURVE_SAMPLES = 1000
@@ -47,8 +46,7 @@ class BackUp(keras.callbacks.Callback):
     @property
     def epochs(self) -> int:
         """How many epochs have been trained."""
-        names = [path.name.split(".")[0] for path in self._files()]
-        return max((int(x.removeprefix("epoch-")) for x in names), default=0)
+        return max(self._files(), default=0)
 
     def on_train_begin(self, logs: Any = None) -> None:
         done = self.epochs
@@ -59,7 +57,7 @@ class BackUp(keras.callbacks.Callback):
             return
         if not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
-        path = self.folder / _BACKUP.format(done)
+        path = self._files()[done]
         try:
             self.model.load_weights(path)
         except (OSError, ValueError, KeyError) as error:
@@ -71,15 +69,17 @@ class BackUp(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if devices.process() > 0:
             return
-        name = _BACKUP.format(epoch + 1)
-        before = [path for path in self._files() if path.name != name]
+        before = self._files()
+        before.pop(epoch + 1, None)
         self.folder.mkdir(exist_ok=True)
-        save_weights(self.model, self.folder / name)
-        for path in before:
-            path.unlink()
+        path = self.folder / f"epoch-{epoch + 1}.weights.h5"
+        save_weights(self.model, path)
+        for old in before.values():
+            old.unlink()
 
-    def _files(self) -> list[Path]:
-        return list(self.folder.glob(_BACKUP.format("*")))
+    def _files(self) -> dict[int, Path]:
+        files = self.folder.glob("epoch-*.weights.h5")
+        return {int(p.name.split(".")[0].split("-")[1]): p for p in files}
 
 
 def save_weights(model: keras.Model, path: Path) -> None:
@@ -194,7 +194,21 @@ class StopOnValidation(keras.callbacks.Callback):
         return len(losses) - 1 - int(np.argmin(losses)) >= self.patience
 
 
-class Measure(keras.callbacks.Callback):
+class StepClock(keras.callbacks.Callback):
+    """Notes how many `seconds` each step takes."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.seconds: list[float] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.started = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        # Keras has waited for the step, because the loss is shown.
+        self.seconds.append(time.perf_counter() - self.started)
+
+
+class Measure(StepClock):
     """Measures a network every few epochs, for `metrics.jsonl`.
 
     It does after the first epoch and the last one too, also where the training
@@ -228,19 +242,13 @@ class Measure(keras.callbacks.Callback):
         self.folder = folder
 
     def on_train_begin(self, logs: Any = None) -> None:
+        super().on_train_begin(logs)
         self.local = devices.Local(self.network)
         with devices.alone():
             config = self.folder.config
             self.evaluator = rem.Evaluator(
                 self.local.model, config.levels, mode=config.mode
             )
-        self.step_seconds: list[float] = []
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self.started = time.perf_counter()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.step_seconds.append(time.perf_counter() - self.started)
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, float] | None = None
@@ -269,7 +277,7 @@ class Measure(keras.callbacks.Callback):
             "test_accuracy_quantized": report.accuracy_quantized,
             **{measure: getattr(report, measure) for measure in _MEASURES},
             # The median leaves out the first step, which is compiled.
-            "seconds_per_step": statistics.median(self.step_seconds),
+            "seconds_per_step": statistics.median(self.seconds),
         }
         self.folder.append_metrics(row)
 

@@ -199,7 +199,7 @@ class NetworkSettings:
         "efficientnet_lite0, a network of keras.applications, such as "
         "MobileNetV3Small, or a .keras file without its top (in --data-dir or "
         "a path), on whose feature map --model constellation_capsnet, "
-        "parts_capsnet, one of its kind, or dr_capsnet then stands",
+        "parts_capsnet or dr_capsnet then stands",
     )
     routing: str | None = setting(
         None,

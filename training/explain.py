@@ -16,16 +16,20 @@ A file `names.json` in the run folder gives types of capsules their names,
 which most of them lie, where the data set knows kinds, or by their numbers.
 """
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+
+if __name__ == "__main__":
+    # The repository's own packages, wherever the command is called from.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from cli import Parser, UserError, check_installed, run_loading, start_quietly
 
 
-def make_parser() -> Any:
+def make_parser() -> Parser:
     """Returns the parser of the command."""
-    from cli import Parser
-
     parser = Parser(
         prog="training/explain.py", description=__doc__.splitlines()[0]
     )
@@ -55,14 +59,10 @@ def make_parser() -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    from cli import run_loading
-
     return run_loading(make_parser(), _load, _check, argv)
 
 
-def _check(options: Any) -> None:
-    from cli import UserError, check_installed
-
+def _check(options: argparse.Namespace) -> None:
     if not (options.run / "config.json").is_file():
         raise UserError(f"there is no run in {options.run}: no config.json.")
     for path in options.images:
@@ -71,9 +71,7 @@ def _check(options: Any) -> None:
     check_installed(data="PIL", viz="matplotlib")
 
 
-def _load() -> Callable[..., None]:
-    from cli import start_quietly
-
+def _load() -> Callable[[argparse.Namespace], None]:
     start_quietly()
     from training.explain_job import explain
 
@@ -81,6 +79,4 @@ def _load() -> Callable[..., None]:
 
 
 if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
     sys.exit(main())

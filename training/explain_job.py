@@ -3,9 +3,9 @@
 import argparse
 import collections
 import csv
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -30,8 +30,7 @@ Sentences = list[tuple[str, bool]]  # each with whether it is a warning
 Figures = list[tuple[Path, str, str]]  # PNG file, heading, caption
 
 
-@dataclasses.dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A file: a name that no other has, and its class if that is known."""
 
     path: Path
@@ -39,8 +38,7 @@ class Picture:
     truth: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer of a network to a picture.
 
     Attributes:
@@ -111,14 +109,12 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
             has a slash, the folder's has a hyphen.
 
     Raises:
-        UserError: If there is no such file, or a folder has no picture.
+        UserError: If a folder has no picture.
     """
     found: dict[Path, Picture] = {}
     of_folders = {name.replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
-            if not path.exists():
-                raise UserError(f"there is no file {path}.")
             found.setdefault(path, Picture(path, path.name))
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
@@ -134,7 +130,7 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
     return [
         picture
         if names[picture.name] == 1
-        else dataclasses.replace(picture, name=picture.path.as_posix())
+        else picture._replace(name=picture.path.as_posix())
         for picture in found.values()
     ]
 

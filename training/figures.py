@@ -13,7 +13,7 @@ import numpy as np
 from cli import UserError
 from tfcaps import rem, viz
 from tfcaps.layers import perturb_dimensions
-from tfcaps.rem import CouplingDictionary, Report
+from tfcaps.rem import Report
 from tfcaps.rem.maps import tree_maps
 from training.batches import Batches
 from training.configs import Config
@@ -88,7 +88,7 @@ def of_dictionaries(
     found.add("keys_per_class", viz.keys_per_class(trees, **names))
     found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
     for name in config.model_names:
-        epochs = _kept_epochs(folder, name)
+        epochs = folder.epochs(name)
         if len(epochs) > 1:
             drawing = viz.coupling_histograms(epochs, **levels)
             found.add(f"epochs_{name}", drawing, "epochs", model=TITLES[name])
@@ -99,16 +99,6 @@ def of_dictionaries(
         drawing = viz.most_frequent_trees(last.type_dictionary, **levels)
         found.add("parse_trees_types", drawing, model=title, grid=last.grid)
     return found
-
-
-def _kept_epochs(folder: RunFolder, name: str) -> dict[str, CouplingDictionary]:
-    """Returns the trees at the epochs that were kept, about four."""
-    paths = (folder.path / "epochs").glob(f"{name}-*.npz")
-    epochs = {int(path.stem.rpartition("-")[2]): path for path in paths}
-    return {
-        f"epoch {epoch}": CouplingDictionary.load(epochs[epoch])
-        for epoch in sorted(epochs)
-    }
 
 
 def of_models(
@@ -131,8 +121,13 @@ def of_models(
     found = right_and_wrong(models, config, data)
     if trees.has_places:
         maps = {
-            TITLES[name]: explained(model, each[TITLES[name]][of_each])
+            TITLES[name]: {
+                "lengths": shown.lengths,
+                "classes": shown.predicted,
+                "saliency": tree_maps(shown, rem.receptive_fields(model)),
+            }
             for name, model in models.items()
+            for shown in [each[TITLES[name]][of_each]]
         }
         drawing = viz.saliency(
             images[first], maps, labels=classes[first], class_names=names
@@ -158,22 +153,14 @@ def of_models(
     return found
 
 
-def explained(model: keras.Model, trees: rem.Trees) -> dict[str, Any]:
-    """Returns maps of images with these trees, as `viz.saliency` takes them."""
-    return {
-        "lengths": trees.lengths,
-        "classes": trees.predicted,
-        "saliency": tree_maps(trees, rem.receptive_fields(model)),
-    }
-
-
 def right_and_wrong(
     models: Mapping[str, keras.Model], config: Config, data: Data
 ) -> Figures:
     """Returns the figures of the last model's trees, image by image.
 
-    Right ones come first. Of each kind every class comes before one comes
-    twice; wrong ones that the network is most certain of come first.
+    Right ones come first, in any order; then wrong ones, those first that the
+    network is most certain of. Of each kind every class comes before one comes
+    twice.
     """
     name, model = list(models.items())[-1]
     images, labels = drawn(data, _DRAWN)
@@ -186,53 +173,35 @@ def right_and_wrong(
     )
     lengths, names = trees.lengths, data.class_names
     right = trees.predicted == labels
-    rows = choose(right, labels, lengths.max(axis=-1))
+    any_order = np.random.default_rng(0).permutation(len(right))
+    certain = np.argsort(-lengths.max(axis=-1), kind="stable")
+    orders = any_order[right[any_order]], certain[~right[certain]]
+    rows = np.concatenate([spread(order, labels, _EACH) for order in orders])
+    order = np.argsort(-lengths[rows], axis=-1, kind="stable")[:, :_LONGEST]
+    titles = [
+        ("right: " if right[k] else "WRONG: ")
+        + ", ".join(f"{names[j]} {lengths[k, j]:.2f}" for j in longest)
+        for k, longest in zip(rows, order, strict=True)
+    ]
     fields = rem.receptive_fields(model)
     drawing = viz.tree_fields(
         images[rows],
         trees[rows],
         fields,
         labels=labels[rows],
-        titles=[
-            f"{'right' if right[k] else 'WRONG'}: " + longest(lengths[k], names)
-            for k in rows
-        ],
+        titles=titles,
         class_names=names,
     )
     for one, k in zip(drawing.data["images"], rows, strict=True):
         one["right"] = bool(right[k])
         one["lengths"] = lengths[k].round(6).tolist()
-    told = _told(right)
+    texts, found = TEXTS["tree_fields"], Figures()
+    kind = "some_wrong" if not right.all() else "none_wrong"
+    told = texts[kind].format(wrong=int(np.sum(~right)), images=len(right))
     if not fields.is_local:
-        kind = "no_parts" if min(fields.grid[:2]) == 1 else "cells"
-        told += TEXTS["tree_fields"][kind]
-    found = Figures()
+        told += texts["no_parts" if min(fields.grid[:2]) == 1 else "cells"]
     found.add("tree_fields", drawing, told=told, model=TITLES[name])
     return found
-
-
-def longest(lengths: Array, names: Sequence[str], most: int = _LONGEST) -> str:
-    """Returns the longest classes with their lengths, in words."""
-    order = np.argsort(-lengths, kind="stable")[:most]
-    return ", ".join(f"{names[j]} {lengths[j]:.2f}" for j in order)
-
-
-def choose(right: Array, classes: Array, lengths: Array) -> Array:
-    """Chooses the images that are shown, the right ones first.
-
-    Args:
-        right: Whether each is right, `[n]`.
-        classes: What each is, `[n]`.
-        lengths: The length of the class that each is taken for, `[n]`.
-    """
-    any_order = np.random.default_rng(0).permutation(len(right))
-    certain = np.argsort(-lengths, kind="stable")
-    return np.concatenate(
-        [
-            spread(any_order[right[any_order]], classes, _EACH),
-            spread(certain[~right[certain]], classes, _EACH),
-        ]
-    )
 
 
 def spread(order: Array, classes: Array, most: int) -> Array:
@@ -256,20 +225,6 @@ def drawn(data: Data, most: int) -> Split:
     count = len(data.test.labels)
     chosen = np.random.default_rng(0).permutation(count)[:most]
     return data.test.take(np.sort(chosen))
-
-
-def _told(right: Array) -> str:
-    """Says how many are right."""
-    count, wrong = len(right), int(np.sum(~right))
-    if not wrong:
-        return f"None of the {count:,} test images looked at is wrong."
-    text = f"{wrong:,} of the {count:,} test images looked at are wrong"
-    if wrong == count:
-        return f"All {text}."
-    return (
-        f"{text}; of these the ones that the network is most certain of are "
-        "shown, of the others some that are drawn at random."
-    )
 
 
 def of_decoder(decoded: keras.Model, data: Data) -> Figures:
@@ -383,17 +338,14 @@ def names_of_types(folder: RunFolder, count: int) -> list[str]:
         kinds = model["named_parts"]["names"] or ()
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         kinds = ()  # of an older version
-    found = [f"type {k}" for k in range(count)]
-    for k, kind in enumerate(kinds[:count]):
-        found[k] = kind or found[k]
-    for k, name in names_by_hand(folder).items():
-        if k >= count:
-            raise UserError(
-                f"{folder.path / NAMES} names type {k}, and the types are 0 to "
-                f"{count - 1}."
-            )
-        found[k] = name
-    return found
+    by_hand = names_by_hand(folder)
+    if max(by_hand, default=0) >= count:
+        raise UserError(
+            f"{folder.path / NAMES} names type {max(by_hand)}, and the types "
+            f"are 0 to {count - 1}."
+        )
+    found = {k: kind for k, kind in enumerate(kinds) if kind} | by_hand
+    return [found.get(k, f"type {k}") for k in range(count)]
 
 
 def names_by_hand(folder: RunFolder) -> dict[int, str]:

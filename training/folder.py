@@ -135,9 +135,6 @@ class RunFolder:
         """Where the weights of the best epoch are, until the training ends."""
         return self.path / f"best-{name}.weights.h5"
 
-    def backup_path(self, name: str) -> Path:
-        return self.path / f"backup-{name}"
-
     def save_model(self, name: str, model: keras.Model) -> None:
         """Writes a model without its optimiser, complete or not at all."""
         path = self.model_path(name)
@@ -232,6 +229,16 @@ class RunFolder:
         folder = self.path / "epochs"
         folder.mkdir(exist_ok=True)
         trees.save(folder / f"{name}-{epoch + 1}.npz")
+
+    def epochs(self, name: str) -> dict[str, CouplingDictionary]:
+        """Returns the trees at the epochs that were kept, about four."""
+        paths = (self.path / "epochs").glob(f"{name}-*.npz")
+        return {
+            f"epoch {epoch}": CouplingDictionary.load(path)
+            for epoch, path in sorted(
+                (int(path.stem.rpartition("-")[2]), path) for path in paths
+            )
+        }
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Adds a row to `metrics.jsonl`, which appears complete."""

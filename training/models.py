@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cli import UserError
+from training.presets import CONSTELLATION, SMALL
 
 _INDEPENDENT = {"network": "deconvolution", "class_independent": True}
 _DEEPER = {"filters": (32, 64, 128), "strides": (2, 2, 2), "kernel_size": 3}
@@ -35,196 +36,179 @@ class Network:
     """A network of the command line.
 
     Attributes:
-        builder: `"module:function"` that builds it from image shape and
-            classes, and takes `routing`.
+        name: What `--model` calls it.
         about: A line about it.
+        function: Function of `tfcaps.models` that builds it from image shape
+            and classes, and takes `routing` and `name`. Defaults to the one of
+            its name.
         arguments: Other arguments of the function.
         loss: `"margin"`, `"spread"` or `"evidence"`.
         decoder: Arguments of `tfcaps.models.with_decoder`.
-        backbone_builder: `"module:function"` that builds it from a backbone and
-            classes, and takes `input_shape` and `routing`; `None` where there
-            is none.
-        backbone_arguments: Other arguments of that one.
+        backbone_function: Function of `tfcaps.models` that builds it from a
+            backbone and classes, and takes `input_shape` and `routing`; `None`
+            where there is none.
     """
 
-    builder: str
-    about: str = ""
+    name: str
+    about: str
+    function: str | None = None
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     loss: str = "margin"
     decoder: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    backbone_builder: str | None = None
-    backbone_arguments: Mapping[str, Any] = dataclasses.field(
-        default_factory=dict
-    )
+    backbone_function: str | None = None
 
     @property
     def build(self) -> Callable[..., Any]:
         """The function from image shape and classes to the `keras.Model`."""
-        return functools.partial(_imported(self.builder), **self.arguments)
+        build = _imported(self.function or self.name)
+        return functools.partial(build, name=self.name, **self.arguments)
 
     @property
     def on_backbone(self) -> Callable[..., Any] | None:
         """The function from a backbone and classes to the `keras.Model`."""
-        if self.backbone_builder is None:
-            return None
-        build = _imported(self.backbone_builder)
-        return functools.partial(build, **self.backbone_arguments)
+        function = self.backbone_function
+        return None if function is None else _imported(function)
 
 
-def _imported(path: str) -> Callable[..., Any]:
-    module, _, function = path.partition(":")
-    imported: Callable[..., Any] = getattr(
+def _imported(function: str) -> Callable[..., Any]:
+    """Returns a function of `tfcaps.models`, or of `training.networks`."""
+    module = "training.networks" if function == SMALL else "tfcaps.models"
+    found: Callable[..., Any] = getattr(
         importlib.import_module(module), function
     )
-    return imported
+    return found
 
 
-def _parts(name: str, about: str, **arguments: Any) -> Network:
-    """Returns a variant of the network of parts, also on a backbone."""
-    of_backbone = {"name": f"backbone_{name}"}
-    if "share" in arguments:
-        of_backbone["share"] = arguments["share"]
-    return Network(
-        "tfcaps.models:parts_capsnet",
-        about,
-        {"name": name, **arguments},
-        backbone_builder="tfcaps.models:backbone_parts_capsnet",
-        backbone_arguments=of_backbone,
-    )
-
-
-MODELS: dict[str, Network] = {
-    "dr_capsnet_small": Network(
-        "training.networks:dr_capsnet_small",
+_NETWORKS = (
+    Network(
+        SMALL,
         "dynamic routing, eight children; for two CPU cores, up to 40x40",
     ),
-    "constellation_capsnet": Network(
-        "tfcaps.models:constellation_capsnet",
+    Network(
+        CONSTELLATION,
         "parts with names and places; trees can be read, see --part-types",
         loss="evidence",
-        backbone_builder="tfcaps.models:backbone_constellation_capsnet",
+        backbone_function="backbone_constellation_capsnet",
     ),
-    "parts_capsnet": Network(
-        "tfcaps.models:parts_capsnet",
+    Network(
+        "parts_capsnet",
         "dynamic routing of parts of the image; small, trees can be seen",
-        backbone_builder="tfcaps.models:backbone_parts_capsnet",
+        backbone_function="backbone_parts_capsnet",
     ),
-    "parts_capsnet_unshared": _parts(
+    Network(
         "parts_capsnet_unshared",
         "the same with other matrices at each place, for centred images",
-        share=None,
+        "parts_capsnet",
+        {"share": None},
     ),
-    "parts_capsnet_pictures": _parts(
+    Network(
         "parts_capsnet_pictures",
         "the same as that, deeper, for small pictures",
-        filters=(16, 32, 64),
-        kernel_size=3,
-        share=None,
+        "parts_capsnet",
+        {"filters": (16, 32, 64), "kernel_size": 3, "share": None},
     ),
-    "parts_capsnet_photos": _parts(
+    Network(
         "parts_capsnet_photos",
         "the same as parts_capsnet, deeper, for photos from 64x64",
-        **_DEEPER,
+        "parts_capsnet",
+        _DEEPER,
     ),
-    "parts_capsnet_photos_unshared": _parts(
+    Network(
         "parts_capsnet_photos_unshared",
         "the same with other matrices at each place",
-        share=None,
-        **_DEEPER,
+        "parts_capsnet",
+        {"share": None, **_DEEPER},
     ),
-    "dr_capsnet": Network(
-        "tfcaps.models:dr_capsnet",
+    Network(
+        "dr_capsnet",
         "dynamic routing (Sabour et al., 2017)",
-        backbone_builder="tfcaps.models:backbone_capsnet",
+        backbone_function="backbone_capsnet",
     ),
-    "dr_capsnet_64": Network(
-        "tfcaps.models:dr_capsnet",
+    Network(
+        "dr_capsnet_64",
         "the same with 64 types of primary capsules, as for CIFAR-10",
-        {"primary_types": 64, "name": "dr_capsnet_64"},
+        "dr_capsnet",
+        {"primary_types": 64},
     ),
-    "dr_capsnet_sharp": Network(
-        "tfcaps.models:dr_capsnet",
+    Network(
+        "dr_capsnet_sharp",
         "the same as dr_capsnet with couplings that are far from equal",
-        {"routing": _sharp("DynamicRouting"), "name": "dr_capsnet_sharp"},
+        "dr_capsnet",
+        {"routing": _sharp("DynamicRouting")},
     ),
-    "affine_capsnet": Network(
-        "tfcaps.models:affine_capsnet",
+    Network(
+        "affine_capsnet",
         "no routing, one transformation per class (Gu, Tresp, 2020)",
     ),
-    "multilayer_capsnet": Network(
-        "tfcaps.models:multilayer_capsnet",
+    Network(
+        "multilayer_capsnet",
         "several layers of fully connected capsules",
     ),
-    "gamma_capsnet": Network(
-        "tfcaps.models:gamma_capsnet",
+    Network(
+        "gamma_capsnet",
         "scaled-distance routing in two layers (Peer et al., 2018)",
     ),
-    "efficient_capsnet": Network(
-        "tfcaps.models:efficient_capsnet",
+    Network(
+        "efficient_capsnet",
         "self-attention routing, 161,824 parameters (Mazzia et al., 2021)",
     ),
-    "efficient_capsnet_sharp": Network(
-        "tfcaps.models:efficient_capsnet",
+    Network(
+        "efficient_capsnet_sharp",
         "the same with couplings that are far from equal",
-        {
-            "routing": _sharp("SelfAttentionRouting"),
-            "name": "efficient_capsnet_sharp",
-        },
+        "efficient_capsnet",
+        {"routing": _sharp("SelfAttentionRouting")},
     ),
-    "efficient_capsnet_smallnorb": Network(
-        "tfcaps.models:efficient_capsnet",
+    Network(
+        "efficient_capsnet_smallnorb",
         "its variant for smallNORB, from 19x19",
-        {"variant": "smallnorb", "name": "efficient_capsnet_smallnorb"},
+        "efficient_capsnet",
+        {"variant": "smallnorb"},
         decoder={"network": "upsampling"},
     ),
-    "efficient_capsnet_framed": Network(
-        "tfcaps.models:efficient_capsnet",
+    Network(
+        "efficient_capsnet_framed",
         "the same in the digit's own frame, for single ones on black",
-        {
-            "variant": "smallnorb",
-            "frame": 28,
-            "name": "efficient_capsnet_framed",
-        },
+        "efficient_capsnet",
+        {"variant": "smallnorb", "frame": 28},
     ),
-    "efficient_conv_capsnet": Network(
-        "tfcaps.models:efficient_conv_capsnet",
+    Network(
+        "efficient_conv_capsnet",
         "dynamic routing of convolutional capsules, for photos",
         decoder=_INDEPENDENT,
     ),
-    "deepcaps": Network(
-        "tfcaps.models:deepcaps",
+    Network(
+        "deepcaps",
         "deep, with routing by 3-D convolution (Rajasegaran et al., 2019)",
         decoder=_INDEPENDENT,
     ),
-    "deepcaps_rem": Network(
-        "tfcaps.models:deepcaps",
+    Network(
+        "deepcaps_rem",
         "its variant of the REM paper's code",
-        {"variant": "rem", "name": "deepcaps_rem"},
+        "deepcaps",
+        {"variant": "rem"},
         decoder=_INDEPENDENT,
     ),
-    "deepcaps_sharp": Network(
-        "tfcaps.models:deepcaps",
+    Network(
+        "deepcaps_sharp",
         "the same as deepcaps with couplings that are far from equal",
-        {"routing": _sharp("DynamicRouting"), "name": "deepcaps_sharp"},
+        "deepcaps",
+        {"routing": _sharp("DynamicRouting")},
         decoder=_INDEPENDENT,
     ),
-    "em_capsnet": Network(
-        "tfcaps.models:em_capsnet",
+    Network(
+        "em_capsnet",
         "matrix capsules with EM routing (Hinton et al., 2018)",
         loss="spread",
     ),
-    "em_capsnet_small": Network(
-        "tfcaps.models:em_capsnet",
+    Network(
+        "em_capsnet_small",
         "the same with fewer types of capsules, for two CPU cores",
-        {
-            "filters": 32,
-            "primary_types": 4,
-            "conv_types": (8, 8),
-            "name": "em_capsnet_small",
-        },
+        "em_capsnet",
+        {"filters": 32, "primary_types": 4, "conv_types": (8, 8)},
         loss="spread",
     ),
-}
+)
+MODELS = {known.name: known for known in _NETWORKS}
 
 
 def network(name: str) -> Network:

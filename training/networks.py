@@ -1,6 +1,6 @@
 """Builds the network of a run, with what stands before and behind it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -23,8 +23,16 @@ Shape = tuple[int, int, int]
 _LARGEST = 40
 
 
-def build_for(data: Data, config: Config, *, decoder: bool) -> keras.Model:
+def build_for(
+    data: Data, config: Config, *, decoder: bool | None = None
+) -> keras.Model:
     """Returns the network of the settings, not compiled.
+
+    Args:
+        data: Images and classes.
+        config: Settings of the run.
+        decoder: Bool. Whether it has a decoder. Defaults to whether one is
+            trained with the capsules.
 
     Raises:
         UserError: If a name is unknown, the images do not fit, or there is no
@@ -35,11 +43,12 @@ def build_for(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         mean, std = (), ()  # it scales images as it has learnt to
     elif config.measured:
         mean, std = channel_statistics(data.train.images.pixels)
-    trained = None
+    more: dict[str, Any] = presets.MAPS if presets.is_mapped(config) else {}
     if config.backbone is not None:
         trained = backbones.load(
             config.backbone, config.data_dir, data.image_shape
         )
+        more = {**more, "backbone": trained}
     return build(
         config.model,
         data.image_shape,
@@ -47,11 +56,10 @@ def build_for(data: Data, config: Config, *, decoder: bool) -> keras.Model:
         routing=config.routing,
         part_types=config.part_types,
         shared=data.shared_parts if config.shared_parts else None,
-        more=presets.MAPS if presets.is_mapped(config) else {},
-        backbone=trained,
-        decoder=decoder,
+        decoder=config.decoder == "joint" if decoder is None else decoder,
         mean=mean,
         std=std,
+        **more,
     )
 
 
@@ -60,14 +68,12 @@ def build(
     shape: Shape,
     classes: int,
     *,
-    routing: str | None = None,
-    part_types: int | None = None,
     shared: SharedParts | None = None,
-    more: Mapping[str, Any] | None = None,
     backbone: keras.Model | None = None,
     decoder: bool = False,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
+    **arguments: Any,
 ) -> keras.Model:
     """Builds the network called `name`.
 
@@ -75,12 +81,7 @@ def build(
         name: A name in `MODELS`.
         shape: Rows, columns and channels of an image.
         classes: Int. Number of classes.
-        routing: Name of a routing, or a number of iterations of dynamic
-            routing. Defaults to the network's own.
-        part_types: Int. Most types of parts, of a network that has any.
-            Defaults to the network's own.
         shared: The parts that a network of parts begins with. Defaults to none.
-        more: Other arguments of the network. Defaults to none.
         backbone: Trained network whose feature map takes the place of the first
             convolution, frozen. Defaults to none.
         decoder: Bool. Add the network's decoder. Defaults to `False`.
@@ -88,45 +89,45 @@ def build(
             its images, so that whoever asks it sends raw ones. Defaults to no
             standardisation.
         std: Standard deviation of each channel, or of all.
+        **arguments: Others of the network, such as `routing` or `part_types`;
+            of `None` its own.
 
     Raises:
         UserError: If a name is unknown or the images do not fit.
     """
     known = network(name)
-    settings: dict[str, Any] = dict(more or {})
-    if routing is not None:
-        settings["routing"] = int(routing) if routing.isdigit() else routing
-    if part_types is not None:
-        settings["part_types"] = part_types
-        if known.loss != "evidence":
-            able = [key for key in MODELS if MODELS[key].loss == "evidence"]
-            raise UserError(
-                f"--part-types is for {', '.join(able)}; {name} has none."
-            )
-    if shared is not None and (
-        name != CONSTELLATION or {part_types, backbone, routing} != {None}
-    ):
+    given = {key: v for key, v in arguments.items() if v is not None}
+    if "part_types" in given and known.loss != "evidence":
+        able = [key for key in MODELS if MODELS[key].loss == "evidence"]
+        raise UserError(
+            f"--part-types is for {', '.join(able)}; {name} has none."
+        )
+    if shared and (name != CONSTELLATION or given or backbone):
         raise UserError(
             f"--shared-parts is for --model {CONSTELLATION} without --backbone,"
             f" --part-types or --routing. Received: {name}."
         )
+    if given.get("routing", "").isdigit():
+        given["routing"] = int(given["routing"])
+    if backbone is not None and known.on_backbone is None:
+        able = [key for key, other in MODELS.items() if other.on_backbone]
+        raise UserError(
+            f"{name} does not stand on a backbone; {', '.join(able)} do."
+        )
     try:
         if shared is not None:
             model = shared.network(shape, classes)
-        elif backbone is None:
-            model = known.build(shape, classes, **settings)
-        elif known.on_backbone is None:
-            able = [key for key, other in MODELS.items() if other.on_backbone]
-            raise UserError(
-                f"{name} does not stand on a backbone; {', '.join(able)} do."
+        elif backbone is not None:
+            model = known.on_backbone(
+                backbone, classes, input_shape=shape, **given
             )
         else:
-            model = known.on_backbone(
-                backbone, classes, input_shape=shape, **settings
-            )
+            model = known.build(shape, classes, **given)
         if mean:
             model = _standardizing(model, mean, std)
-        return with_decoder(name, model) if decoder else model
+        if decoder:
+            model = tfcaps.models.with_decoder(model, **known.decoder)
+        return model
     except ValueError as error:
         raise UserError(f"{name} does not fit: {error}") from error
 
@@ -158,20 +159,11 @@ def _standardizing(
     return graphs.clone_with_call(model, call)
 
 
-def with_decoder(
-    name: str, model: keras.Model, *, frozen: bool = False
-) -> keras.Model:
-    """Adds the decoder of the network called `name` to a model of it.
-
-    Raises:
-        ValueError: If the decoder does not fit the images.
-    """
-    arguments = network(name).decoder
-    return tfcaps.models.with_decoder(model, frozen=frozen, **arguments)
-
-
 def dr_capsnet_small(
-    shape: Shape, classes: int, routing: Any = None
+    shape: Shape,
+    classes: int,
+    routing: Any = None,
+    name: str = "dr_capsnet_small",
 ) -> keras.Model:
     """DR-CapsNet for two cores, with few children and long votes.
 
@@ -201,5 +193,5 @@ def dr_capsnet_small(
         class_dim=8,
         routing=routing,
         use_bias=False,
-        name="dr_capsnet_small",
+        name=name,
     )

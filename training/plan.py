@@ -8,8 +8,8 @@ import keras
 import numpy as np
 
 from tfcaps import graphs, rem
-from training import devices, features, networks, starting, train
-from training.callbacks import BackUp
+from training import devices, features, starting, train
+from training.callbacks import BackUp, StepClock
 from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
@@ -35,9 +35,13 @@ def cost(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
         )
 
 
-def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
+def show(
+    data: Data,
+    folder: RunFolder,
+    strategy: Strategy | None,
+    model: keras.Model,
+) -> None:
     """Prints the plan of a run, with its size and an estimate of its time."""
-    config = folder.config
     parts = {
         "training": data.train,
         "validation": data.validation,
@@ -45,26 +49,19 @@ def show(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
         **{f"{name} test": part for name, part in data.others.items()},
     }
     counts = [f"{len(labels):,} {name}" for name, (_, labels) in parts.items()]
+    parameters, adds = model.count_params(), rem.multiply_adds(model).total
     print(
         f"data      {data.name}: {', '.join(counts)} images of "
-        f"{'x'.join(map(str, data.image_shape))}, {data.num_classes} classes"
-    )
-    model = networks.build_for(data, config, decoder=config.decoder == "joint")
-    if (start := starting.network(config)) is not None:
-        model = starting.begin_with(model, start)
-    print(
-        f"network   {config.model}: {model.count_params():,} parameters, "
-        f"{rem.multiply_adds(model).total:,} multiply-adds an image"
+        f"{'x'.join(map(str, data.image_shape))}, {data.num_classes} classes\n"
+        f"network   {folder.config.model}: {parameters:,} parameters, "
+        f"{adds:,} multiply-adds an image"
     )
     time_of_training = _training(data, folder, strategy)
+    nothing = "No run folder has been made."
     print(
         f"\nTraining takes {time_of_training}; measuring, figures and export "
         "come on top. "
-        + (
-            "Nothing was written."
-            if folder.path.exists()
-            else "No run folder has been made."
-        )
+        + ("Nothing was written." if folder.path.exists() else nothing)
     )
 
 
@@ -86,10 +83,9 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
         with devices.scope(strategy):
             setup = train.prepare(name, data, settings, strategy, start)
             seconds = _step_seconds(setup)
-        if not total:
-            total += _features(setup)
+        total = total or _features(setup)
         steps = setup.batches.num_batches
-        done = BackUp(folder.backup_path(name)).epochs
+        done = BackUp(folder.path / f"backup-{name}").epochs
         left = settings.epochs - done
         print(
             f"{title} {left}{' more' if done else ''} epochs of {steps} steps "
@@ -97,18 +93,19 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
             f"{about} {_duration(left * steps * seconds)}"
         )
         if name == "baseline" and config.trials > 1 and not done:
+            tried = range(min(train.TRIAL_EPOCHS, settings.epochs))
+            left += sum(max(config.trials >> k, 1) - 1 for k in tried)
             print(
                 f"{title} {config.trials} starts, of which half go on after an "
-                f"epoch, and the best after {train.TRIAL_EPOCHS} (--trials)"
+                f"epoch, and the best after {len(tried)} (--trials)"
             )
-            left += train.epochs_of_starts(settings) - train.TRIAL_EPOCHS
         total += left * steps * seconds
     return f"{about} {_duration(total)}"
 
 
 def _features(setup: train.Setup) -> float:
     """Prints what a backbone does, and returns the seconds of its features."""
-    model, config = setup.model, setup.config
+    model, config, data = setup.model, setup.config, setup.data
     layer = features.backbone_of(model)
     if layer is None:
         return 0.0
@@ -118,42 +115,29 @@ def _features(setup: train.Setup) -> float:
         f"{layer.model.count_params():,} parameters, frozen"
     )
     if setup.network is model:
-        print(
-            "          it runs in each step, because "
-            f"{features.obstacle(model, config)}"
-        )
+        why = features.obstacle(model, config)
+        print(f"          it runs in each step, because {why}")
         return 0.0
     front, _ = graphs.split(model, layer)
     images = np.zeros((config.batch_size, *front.input_shape[1:]), np.float32)
     for _ in range(2):  # the first is compiled
         started = time.perf_counter()
         features.maps_of(front, images, config.batch_size)
-    seconds = (time.perf_counter() - started) / config.batch_size
-    data = setup.data
     parts = (data.train, data.validation, data.test)
     count = sum(len(split.labels) for split in parts)
+    seconds = count * (time.perf_counter() - started) / config.batch_size
     size = count * features.BYTES * math.prod(shape) / 2**20
     print(
         f"          features of {count:,} images are computed once and kept, "
-        f"about {_duration(count * seconds)}, {max(size, 0.1):,.1f} MiB in "
+        f"about {_duration(seconds)}, {max(size, 0.1):,.1f} MiB in "
         f"{tempfile.gettempdir()} until the end"
     )
-    return count * seconds
+    return seconds
 
 
 def _step_seconds(setup: train.Setup) -> float:
     """Trains a few steps, and returns the seconds of the fastest."""
-    began: list[float] = []
-    seconds: list[float] = []
-    clock = keras.callbacks.LambdaCallback(
-        on_train_batch_begin=lambda batch, logs: began.append(
-            time.perf_counter()
-        ),
-        # Keras has waited for the step, because the loss is shown.
-        on_train_batch_end=lambda batch, logs: seconds.append(
-            time.perf_counter() - began[-1]
-        ),
-    )
+    clock = StepClock()
     count = min(setup.batches.num_batches, _TIMED)
     setup.trained.fit(
         setup.batches,
@@ -163,7 +147,7 @@ def _step_seconds(setup: train.Setup) -> float:
         verbose=0,
         callbacks=[clock],
     )
-    return min(seconds[1:])
+    return min(clock.seconds[1:])
 
 
 def _duration(seconds: float) -> str:

@@ -21,7 +21,6 @@ if __name__ == "__main__":
 
 from cli import Parser, UserError, run_command, start_quietly
 
-LARGEST = 1_000_000  # bytes of a file
 _FOLDER = Path(__file__).parents[1] / "tfcaps" / "models" / "pretrained"
 # Settings of the run that are told.
 _SETTINGS = (
@@ -42,7 +41,6 @@ def main(options: argparse.Namespace) -> None:
     if not (options.run / "rem.json").is_file():
         raise UserError(f"{options.run} is no finished run: no rem.json.")
     start_quietly()
-    from tfcaps.files import write_atomically
     from training.folder import RunFolder
 
     folder = RunFolder.open(options.run)
@@ -68,35 +66,19 @@ def main(options: argparse.Namespace) -> None:
         "parameters": model.count_params(),
         "measured": measured["models"]["rem"],
     }
-    with write_atomically(path.with_suffix(".json"), "w") as file:
-        json.dump(facts, file, indent=2, allow_nan=False)
-        file.write("\n")
+    text = json.dumps(facts, indent=2, allow_nan=False)
+    path.with_suffix(".json").write_text(f"{text}\n", "utf-8")
     print(path)
 
 
 def pack(model: Path, path: Path) -> None:
-    """Compresses a `.keras` file, which Keras does not, and reads as well.
-
-    Raises:
-        UserError: If it is larger than a megabyte all the same.
-    """
-    from tfcaps.files import put_in_place
-
-    staged = path.with_name(f".staged-{path.name}")
-    with zipfile.ZipFile(model) as old, zipfile.ZipFile(staged, "w") as new:
+    """Compresses a `.keras` file, which Keras does not, and reads as well."""
+    with zipfile.ZipFile(model) as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
             # Without the time, the same run makes the same file.
             entry = zipfile.ZipInfo(name)
             entry.external_attr = 0o644 << 16
             new.writestr(entry, old.read(name), zipfile.ZIP_DEFLATED, 9)
-    size = staged.stat().st_size
-    if size > LARGEST:
-        staged.unlink()
-        raise UserError(
-            f"{model} packed has {size:,} bytes, more than {LARGEST:,}; prune "
-            "more, with --final-sparsity."
-        )
-    put_in_place(staged, path)
 
 
 if __name__ == "__main__":

@@ -15,15 +15,19 @@ import keras
 from cli import UserError
 from export import run as export_command
 from tfcaps import rem
-from training import dense_head, parts, summary
+from tfcaps.rem.evaluation.named_parts import part_stability
+from training import dense_head, summary
 from training.batches import Batches, measured_at_once
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
+from training.image_data import Split
 from training.progress import progress
 from training.tables import TITLES
 
 Reports = dict[str, rem.Report]
+# Test images that are looked at for known parts, and of these under noise.
+_LOOKED_AT, _NOISY = 2000, 500
 # Pictures that a network of a data set can be asked about.
 _EXAMPLES = {"figures": "docs/guides/figure.png"}
 
@@ -84,6 +88,9 @@ def _advice(compared: float | None) -> str:
     return text
 
 
+# ----------------------------------------------------------------- the measures
+
+
 def measure(
     config: Config,
     data: Data,
@@ -94,28 +101,80 @@ def measure(
     tests: dict[str, dict[str, Any]] = {name: {} for name in models}
     for name, model in models.items():
         evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
-        for test, split in [("", data.test), *data.others.items()]:
-            print(
-                f"\n{TITLES[name]}: parse trees of the {test or 'test'} images",
-                flush=True,
-            )
+        for test, split in {"test": data.test, **data.others}.items():
+            told = f"{TITLES[name]}: parse trees of the {test} images"
+            print(f"\n{told}", flush=True)
             batches = Batches(*split, measured_at_once(model))
             measured = evaluator.run(batches, verbose=progress() % 2)
-            if test:
+            if split is not data.test:
                 tests[name][test] = measured.to_dict()
                 continue
-            used = parts.used(name, model, split)
-            on_parts = parts.measure(model, data)
-            for told in (on_parts.trees, on_parts.named):
-                if told is not None:
-                    print(f"\n{summary.wrapped(str(told))}", flush=True)
+            used = faithfulness(name, model, split)
+            named = measure_parts(model, data)
+            if named is not None:
+                print(f"\n{summary.wrapped(str(named))}", flush=True)
             reports[name] = dataclasses.replace(
-                measured,
-                faithfulness=used,
-                parts=on_parts.trees,
-                named_parts=on_parts.named,
+                measured, faithfulness=used, named_parts=named
             )
     return reports, tests
+
+
+def faithfulness(
+    name: str, model: keras.Model, split: Split
+) -> rem.Faithfulness:
+    """Measures whether the model uses its trees, on 2,000 images at most."""
+    print(f"\n{TITLES[name]}: what it does without its trees", flush=True)
+    # Drawn, as images may come class by class.
+    batches = Batches(*split, measured_at_once(model), seed=0)
+    used = rem.faithfulness(model, batches, verbose=progress() % 2)
+    print(summary.wrapped(used.verdict), flush=True)
+    return used
+
+
+def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
+    """Measures whether the trees of a model name known parts.
+
+    Trees are those of the first 2,000 test images at most, with couplings as
+    they are.
+
+    Returns:
+        Measures of the types alone if the data have no masks or no image a
+        part, and `None` if the children have no positions or there is no image.
+    """
+    images = data.test.images[:_LOOKED_AT]
+    if not len(images):
+        return None
+    few = measured_at_once(model)
+    trees = rem.trees(model, images, couplings=False, batch_size=few)
+    if not trees.has_places:
+        return None
+    masks = None if data.masks is None else data.masks[:_LOOKED_AT]
+    if masks is None or not masks.parts.any():
+        return rem.named_parts(trees)
+    there: Any = masks.parts.any(axis=(1, 2, 3))
+    trees, images, masks = trees[there], images[there], masks[there]
+    own, loose = masks.parts, masks.loose
+    if masks.centres is not None and masks.loose_centres is not None:
+        own, loose = masks.centres, masks.loose_centres
+    names = None if masks.kinds is None else masks.kind_names
+    # Of boxes the whole, of other parts the middle.
+    reach = None if masks.centres is None and names else 2.5
+    named = rem.named_parts(
+        trees,
+        own,
+        loose,
+        masks.kinds,
+        masks.loose_kinds,
+        kind_names=names,
+        reach=reach,
+    )
+    stability = part_stability(
+        model, images[:_NOISY], own[:_NOISY], reach=reach, batch_size=few
+    )
+    return dataclasses.replace(named, stability=stability)
+
+
+# ------------------------------------------------------- the report, the export
 
 
 def show(

@@ -142,9 +142,9 @@ def run(options: argparse.Namespace) -> None:
         data = data.reduced(config.samples)
     if is_first and (text := pictures.about(config)):
         print(f"pictures  {text}")
-    starting.check_fit(data, config)
+    model = starting.check_fit(data, config)
     if options.dry_run:
-        plan.show(data, folder, strategy)
+        plan.show(data, folder, strategy, model)
         return
     if is_first and not options.resume:
         if devices.num_processes() == 1:

@@ -45,7 +45,13 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
                 )
         return folder
     if options.start_from is not None:
-        config = settings(options.start_from)
+        config = dataclasses.replace(
+            _finished(options.start_from).config,
+            rem=False,
+            baseline=True,
+            dense_head=False,
+            warm_start=True,
+        )
     else:
         config = defaults.load(
             given.get("dataset", configs.DEFAULT_DATASET),
@@ -64,28 +70,33 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
 
 
 def _check_used(config: Config, given: dict[str, Any]) -> None:
-    """Raises `UserError` if a flag makes no difference without `--rem`."""
+    """Raises `UserError` if a flag makes no difference, or contradicts one."""
     unused = [name for name in given if not config.uses(name)]
     if not config.rem and given.get("baseline") is False:
         unused.append("no_baseline")
     if unused:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
-        raise UserError(f"{flags} need --rem, as only REM uses them.")
+        raise UserError(
+            f"{', '.join(map(_flag, unused))} need --rem, as only REM uses "
+            "them."
+        )
     if config.start_from is not None:
         for name in ("baseline", "warm_start"):
             if given.get(name) is False:
                 raise UserError(
-                    f"--no-{name.replace('_', '-')} contradicts --start-from, "
-                    "whose network is the baseline that REM begins with."
+                    f"{_flag(f'no_{name}')} contradicts --start-from, whose "
+                    "network is the baseline that REM begins with."
                 )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _free_name(config: Config) -> Path:
     stem = Path(config.dataset).stem + ("-rem" if config.rem else "")
     names = itertools.chain([stem], (f"{stem}-{k}" for k in itertools.count(2)))
-    return next(
-        path for name in names if not (path := Path("runs") / name).exists()
-    )
+    paths = map(Path("runs").joinpath, names)
+    return next(path for path in paths if not path.exists())
 
 
 def how_to_resume(options: argparse.Namespace, path: Path) -> str:
@@ -97,8 +108,8 @@ def how_to_resume(options: argparse.Namespace, path: Path) -> str:
     return " ".join(words)
 
 
-def check_fit(data: Data, config: Config) -> None:
-    """Builds the network once, before anything is written.
+def check_fit(data: Data, config: Config) -> keras.Model:
+    """Builds the network once, before anything is written, and returns it.
 
     Raises:
         UserError: If it does not fit the images, or levels, pruning or shift do
@@ -107,9 +118,7 @@ def check_fit(data: Data, config: Config) -> None:
     model = networks.build_for(data, config, decoder=config.decoder != "none")
     if (start := network(config)) is not None:
         check(start, data, Path(str(config.start_from)))
-        joint = config.decoder == "joint"
-        model = networks.build_for(data, config, decoder=joint)
-        model = begin_with(model, start)
+        model = begin_with(networks.build_for(data, config), start)
     try:
         rem.quantize_couplings(model, config.levels, mode=config.mode)
     except ValueError as error:
@@ -117,22 +126,7 @@ def check_fit(data: Data, config: Config) -> None:
     if config.rem and config.pruning == "structured":
         pruning.check_structured(model, config)
     check_shift(data, config)
-
-
-def settings(run: str) -> Config:
-    """Returns the settings of a run, for one that begins where it ended.
-
-    Raises:
-        UserError: If there is no such run, or it is not finished.
-    """
-    return dataclasses.replace(
-        _finished(run).config,
-        rem=False,
-        baseline=True,
-        dense_head=False,
-        start_from=None,
-        warm_start=True,
-    )
+    return model
 
 
 def network(config: Config) -> keras.Model | None:

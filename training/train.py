@@ -119,13 +119,12 @@ def train_model(
             stops = [stop_on_validation(name, folder, setup)]
             epochs = stops[0].epochs(epochs)
         encoder = rem.encoder(setup.network)
-        measure = Measure(name, encoder, setup.data.test, epochs, folder)
         callbacks = [
             *stops,  # before the epoch's pruning, as in the paper
-            *schedules_of(setup),
-            measure,
+            *objectives.schedules(setup.trained, config, setup.batches),
+            Measure(name, encoder, setup.data.test, epochs, folder),
             # Only epochs that are measured and finite.
-            BackUp(folder.backup_path(backup)),
+            BackUp(folder.path / f"backup-{backup}"),
         ]
         fit(setup.trained, setup.batches, callbacks, epochs)
         rem.strip_pruning(setup.trained)
@@ -134,8 +133,7 @@ def train_model(
         model = setup.model
         if config.dtype_policy != "float32":
             # Its weights are float32 as they are.
-            joint = config.decoder == "joint"
-            plain = networks.build_for(data, config, decoder=joint)
+            plain = networks.build_for(data, config)
             model = starting.begin_with(plain, model)
         if name == "rem" and config.pruning == "structured":
             model = rem.compact(model)
@@ -177,9 +175,7 @@ def prepare(
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
     with devices.dtype_policy(config.dtype_policy):
-        model = networks.build_for(
-            data, config, decoder=config.decoder == "joint"
-        )
+        model = networks.build_for(data, config)
     if start is not None:
         model = starting.begin_with(model, start)
     cached = features.cache_features(model, data, config, kept)
@@ -221,11 +217,6 @@ def fit(
         shuffle=False,  # the batches have an order of their own
         callbacks=[starter, StopIfNotFinite(), *callbacks],
     )
-
-
-def schedules_of(setup: Setup) -> list[keras.callbacks.Callback]:
-    """Returns the callbacks that change a model while it is trained."""
-    return objectives.schedules(setup.trained, setup.config, setup.batches)
 
 
 def stop_on_validation(
@@ -289,8 +280,9 @@ def _best_start(setup: Setup, data: Data, folder: RunFolder) -> str:
             ):
                 variable.assign(value)
             # It takes what the start has learnt in the epochs before.
-            backup = BackUp(folder.backup_path(f"baseline-start-{number}"))
-            fit(model, setup.batches, [*schedules_of(setup), backup], epoch)
+            backup = BackUp(folder.path / f"backup-baseline-start-{number}")
+            changes = objectives.schedules(model, config, setup.batches)
+            fit(model, setup.batches, [*changes, backup], epoch)
             losses[str(number)] = _loss_of_start(setup)
             if devices.process() == 0:
                 folder.write_json(path.name, known)
@@ -302,20 +294,11 @@ def _best_start(setup: Setup, data: Data, folder: RunFolder) -> str:
     return f"baseline-start-{best[0]}"
 
 
-def epochs_of_starts(config: Config) -> int:
-    """Returns how many epochs all starts of a baseline take together."""
-    epochs, starts = 0, config.trials
-    for _ in range(min(TRIAL_EPOCHS, config.epochs)):
-        epochs += starts
-        starts = max(starts // 2, 1)
-    return epochs
-
-
 def _other_weights(setup: Setup, data: Data, number: int) -> list[np.ndarray]:
     """Draws the weights of a start."""
     config = setup.config
     keras.utils.set_random_seed(config.seed + _TRIAL_SEEDS * (number - 1))
-    drawn = networks.build_for(data, config, decoder=config.decoder == "joint")
+    drawn = networks.build_for(data, config)
     drawn = objectives.with_outputs(drawn, "baseline", config, data)
     return drawn.get_weights()
 
@@ -355,7 +338,8 @@ def train_decoder(
     with devices.scope(strategy):
         # A copy from the file, because freezing changes the layers.
         encoder = folder.load_model(config.model_names[-1])
-        decoded = networks.with_decoder(config.model, encoder, frozen=True)
+        arguments = models.network(config.model).decoder
+        decoded = tfcaps.models.with_decoder(encoder, frozen=True, **arguments)
         batches = training_batches(decoded, data, config)
         loss = tfcaps.losses.ReconstructionLoss(objectives.RECONSTRUCTION)
         rate = objectives.learning_rate(config, batches.num_batches)

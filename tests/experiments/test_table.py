@@ -1,6 +1,5 @@
 """What the table of an experiment says, and which experiments there are."""
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +11,6 @@ from experiments import table as experiment_table
 from experiments.folder import ExperimentFolder
 from tests.experiment_runs import ALL, call, cells, row
 from tests.training.test_run import tiny_data
-from tfcaps import rem
 from training import datasets, networks, results
 from training.configs import Config
 from training.folder import RunFolder
@@ -154,12 +152,11 @@ def measured(tmp_path_factory):
 
 @pytest.mark.parametrize(("name", "recipe"), ALL)
 def test_what_tables_show_is_what_runs_leave(measured, name, recipe):
-    # Tiny images have no masks, see tests/training/test_run_parts.py. Maps were
-    # measured by former versions.
+    # Maps and shares on parts were measured by former versions.
     maps = ("relevance_mass", "relevance_mass_uniform", "pointing")
     model = {
         **measured,
-        "parts": {f.name: 0.5 for f in dataclasses.fields(rem.TreesOnParts)},
+        "parts": dict.fromkeys(("own", "loose", "parts_found"), 0.5),
         "tests": {
             "familiar": measured,
             "expanded": measured,

@@ -7,6 +7,8 @@ import pytest
 from tests.networks import tiny_capsnet
 from tfcaps import rem
 from tfcaps.losses import MarginLoss
+from tfcaps.models.backbone import FrozenModel
+from tfcaps.rem import batches
 from tfcaps.rem.batches import batches_of, labelled_batches
 
 X = np.random.default_rng(0).random((8, 8, 8, 1), dtype=np.float32)
@@ -151,3 +153,26 @@ def test_weights_of_samples_weigh_the_saliencies():
         rem.prune_single_shot(model, (X, Y, weights), 0.5)
         masks.append(np.concatenate([m.ravel() for m in model.pruning.masks()]))
     assert 0 < np.mean(masks[0] != masks[1]) < 1
+
+
+def test_a_large_network_takes_few_images_at_once(monkeypatch):
+    """All that its layers make of a batch is held at once."""
+    taken = []
+
+    class Seen(keras.layers.Layer):
+        def call(self, inputs):
+            taken.append(inputs.shape[0])
+            return inputs
+
+    layers = [keras.Input((4, 4, 1)), Seen(), keras.layers.Conv2D(8, 1)]
+    images = keras.Input((4, 4, 1))
+    maps = FrozenModel(keras.Sequential(layers))(images)
+    model = keras.Model(images, {"flat": keras.layers.Flatten()(maps)})
+    pixels = np.random.default_rng(0).random((5, 4, 4, 1), "float32")
+    taken.clear()
+    whole = batches.predict(model, pixels)["flat"]
+    # Images, those that were seen, and twice and thrice the maps.
+    monkeypatch.setattr(batches, "_AT_ONCE", 2 * (2 * 16 + 3 * 128))
+    cut = batches.predict(model, pixels)["flat"]
+    assert taken == [5, 2, 2, 1]
+    np.testing.assert_allclose(cut, whole, rtol=1e-5)

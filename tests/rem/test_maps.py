@@ -8,11 +8,8 @@ from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
-from tfcaps.rem.maps import saliency_map, tree_maps
+from tfcaps.rem.maps import tree_maps
 from training.devices import dtype_policy
-
-# Two to four pixels, as half of a pixel lies beyond the outer centres.
-TWICE = np.array([[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]])
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +41,6 @@ def mean_over_types(model, images, layer="primary_caps", silent=()):
     votes = ~np.isin(np.arange(couplings.shape[1]), silent)
     products = lengths * (couplings * votes).reshape(lengths.shape)
     return np.mean(products, axis=-1)
-
-
-def test_saliency_of_two_by_two_positions_by_hand():
-    activations = np.array([[[[1.0, 1.0], [0.5, 0.5]], [[0, 0], [1.0, 0]]]])
-    couplings = np.array([[[[0.5, 0.3], [0.2, 0.6]], [[1, 1], [0.4, 0.9]]]])
-    grid = np.array([[0.4, 0.2], [0.0, 0.2]])
-    saliency = saliency_map(activations, couplings, (4, 4))
-    np.testing.assert_allclose(saliency[0], TWICE @ grid @ TWICE.T, atol=SUMS)
-    np.testing.assert_allclose(saliency[0, 0], [0.4, 0.35, 0.25, 0.2])
 
 
 def tents(grid, centres, image_shape):
@@ -192,20 +180,8 @@ def test_network_without_class_capsules_is_an_error():
         rem.explanation(keras.Model(images, keras.layers.Flatten()(images)))
 
 
-def test_maps_of_any_class_are_those_of_its_couplings(model):
+def test_maps_of_trees_are_those_of_the_explanation(model):
     images = images_of(model, 5)
-    trees, fields = rem.trees(model, images), rem.receptive_fields(model)
-    activations = np.linalg.norm(
-        shown_by(model, "primary_caps", images), axis=-1
-    )
-    shown = rem.capsule_outputs(model)(images)
-    classes = np.array([2, 0, 1, 1, 0])
-    towards = np.asarray(shown["couplings"])[np.arange(5), :, classes]
-    given = activations, towards.reshape(activations.shape), (8, 8)
-    expected = saliency_map(*given, centres=fields.centres)
-    maps = tree_maps(trees, fields, classes)
-    np.testing.assert_allclose(maps, expected, atol=SUMS)
+    maps = tree_maps(rem.trees(model, images), rem.receptive_fields(model))
     explained = rem.explanation(model)(images)["saliency"]
-    for classes in (None, trees.predicted):
-        maps = tree_maps(trees, fields, classes)
-        np.testing.assert_allclose(maps, explained, atol=SUMS)
+    np.testing.assert_allclose(maps, explained, atol=SUMS)

@@ -11,7 +11,14 @@ import pytest
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
-from training import configs, defaults, features, networks, train
+from training import (
+    configs,
+    defaults,
+    features,
+    networks,
+    objectives,
+    train,
+)
 from training.datasets import Data
 from training.image_data import Images, Split
 
@@ -133,7 +140,7 @@ def test_training_on_features_is_training_on_images(
         on_features = prepared(name, data, config, {})
     frozen = on_features.model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
-        used = train.schedules_of(ready)
+        used = objectives.schedules(ready.trained, ready.config, ready.batches)
         ready.trained.fit(
             ready.batches, epochs=2, shuffle=False, verbose=0,
             callbacks=used,
@@ -194,7 +201,9 @@ def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
         ready = prepared("baseline", data, config, {})
     assert set(ready.trained.output) == {"evidence", "presence"}
     assert not ready.model.get_layer("class_caps").shared
-    (schedule,) = train.schedules_of(ready)
+    (schedule,) = objectives.schedules(
+        ready.trained, ready.config, ready.batches
+    )
     hard = ready.model.get_layer("part_caps").hardness
     schedule.set_model(ready.trained)
     schedule.on_train_begin()

@@ -193,18 +193,8 @@ def test_captions_say_what_there_is_to_see(data, models, trees):
 
 def test_every_class_is_shown_before_one_comes_twice():
     classes = np.array([0] * 10 + [1] * 3 + [2] * 3)
-    lengths = np.linspace(0.1, 0.9, 16)
-    right = np.ones(16, bool)
-    right[[1, 3, 5, 8, 11, 14]] = False
-    chosen = figures.choose(right, classes, lengths)
-    assert right[chosen].tolist() == [True] * 4 + [False] * 4
-    assert sorted(classes[chosen[:3]]) == [0, 1, 2]
-    # Of the wrong ones those that are the longest, class by class.
-    assert chosen[4:].tolist() == [14, 11, 8, 5]
-    others = figures.choose(~right, classes, lengths)
-    assert others[:4].tolist() != [14, 11, 8, 5]
-    again = figures.choose(right, classes, lengths)
-    np.testing.assert_array_equal(again, chosen)
+    order = np.array([14, 13, 12, 11, 8, 5, 3, 1])
+    assert figures.spread(order, classes, 4).tolist() == [14, 12, 8, 13]
 
 
 def test_trees_of_the_test_set_are_of_both_models(written, data, trees):

@@ -9,7 +9,7 @@ import pytest
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
-from training import parts, results
+from training import results
 from training.configs import Config
 from training.datasets import Data
 from training.datasets.masks import Masks
@@ -39,19 +39,6 @@ def floats(data):
     return data.test.images.pixels.astype(np.float32) / 255
 
 
-def test_trees_lie_on_parts_of_images_that_have_some(model):
-    data = data_of()
-    trees = rem.trees(model, floats(data))
-    own, loose = data.masks.parts, data.masks.loose
-    found = parts.measure(model, data)
-    assert found.trees == rem.trees_on_parts(trees, own, loose)
-    assert abs(found.trees.own - found.trees.own_of_active) > 0.005
-    own[3] = False
-    there = np.arange(12) != 3
-    expected = rem.trees_on_parts(trees[there], own[there], loose[there])
-    assert parts.measure(model, data).trees == expected
-
-
 def test_parts_are_named_as_the_trees_say(model):
     data = data_of()
     trees = rem.trees(model, floats(data))
@@ -72,48 +59,52 @@ def test_parts_are_named_as_the_trees_say(model):
         known.loose_kinds,
         kind_names=("bar", "disc"),
     )
-    found = parts.measure(model, dataclasses.replace(data, masks=known)).named
+    found = results.measure_parts(model, dataclasses.replace(data, masks=known))
     stability = part_stability(model, floats(data), known.centres)
     assert found == dataclasses.replace(expected, stability=stability)
     assert found.own > 0
-    bare = parts.measure(model, data).named  # only masks tell where parts are
+    bare = results.measure_parts(model, data)  # only masks tell where parts are
     assert bare.own is not None and bare.information is None
-    alone = parts.measure(model, dataclasses.replace(data, masks=None))
-    assert alone == parts.OnParts(named=rem.named_parts(trees))
+    own, loose = data.masks.parts, data.masks.loose
+    own[3] = False  # an image without parts does not count
+    there = np.arange(12) != 3
+    assert dataclasses.replace(
+        results.measure_parts(model, data), stability=None
+    ) == rem.named_parts(trees[there], own[there], loose[there])
 
 
-def test_nothing_is_measured_without_masks_places_or_parts(model):
+def test_only_types_are_measured_without_parts_and_nothing_without_places(
+    model,
+):
     data = data_of()
+    alone = rem.named_parts(rem.trees(model, floats(data)))
     unknown = dataclasses.replace(data, masks=None)
     hidden = dataclasses.replace(
         data.masks, parts=np.zeros_like(data.masks.parts)
     )
     unseen = dataclasses.replace(data, masks=hidden)
+    assert results.measure_parts(model, unknown) == alone
+    assert results.measure_parts(model, unseen) == alone
     flat = SMALL_NETWORKS["multilayer_capsnet"]()
-    for network, part in ((model, unknown), (model, unseen), (flat, data)):
-        assert parts.measure(network, part).trees is None
-    assert parts.measure(flat, data) == parts.OnParts()
+    assert results.measure_parts(flat, data) is None
 
 
 def test_a_run_measures_parts_and_shows_them(
     model, tmp_path, capsys, monkeypatch
 ):
     # As it is slow.
-    monkeypatch.setattr(parts, "used", lambda *args: None)
+    monkeypatch.setattr(results, "faithfulness", lambda *args: None)
     data = data_of()
     config = Config(rem=True, baseline=False)
     reports, tests = results.measure(config, data, {"rem": model})
-    expected, named = parts.measure(model, data)
-    assert reports["rem"].parts == expected
+    named = results.measure_parts(model, data)
     assert reports["rem"].named_parts == named
     told = capsys.readouterr().out
     assert max(map(len, told.splitlines())) <= 100
     told = " ".join(told.split())
-    for measures in (expected, named):
-        assert " ".join(str(measures).split()) in told
+    assert " ".join(str(named).split()) in told
     RunFolder(tmp_path, config).save_reports(reports, tests)
     saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
     saved = saved["models"]["rem"]
-    assert saved["parts"] == expected.to_dict()
     assert saved["named_parts"] == named.to_dict()
     assert saved["verdict"].endswith(named.verdict)

@@ -15,8 +15,7 @@ from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
 from tfcaps.rem.evaluation.levels import LevelSearch as LevelSearch
 from tfcaps.rem.evaluation.levels import find_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
-from tfcaps.rem.evaluation.named_parts import TreesOnParts as TreesOnParts
-from tfcaps.rem.evaluation.named_parts import named_parts, trees_on_parts
+from tfcaps.rem.evaluation.named_parts import named_parts
 from tfcaps.rem.maps import explanation
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
@@ -72,7 +71,6 @@ __all__ = [
     "strip_pruning",
     "tree_lengths",
     "trees",
-    "trees_on_parts",
 ]
 
 

@@ -1,5 +1,7 @@
 """Data as `fit` takes them, batch by batch, and a model's outputs for them."""
 
+import math
+import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -14,6 +16,9 @@ Array = NDArray[Any]
 # Outputs whose targets are the labels.
 _OF_LABELS = ("lengths", "couplings", "counterfactual")
 _INFINITE = -1  # the cardinality of such a `tf.data.Dataset`
+# Numbers that the layers of a network make at most at once where it runs
+# eagerly, and all are kept until the last layer is done: 1 GB.
+_AT_ONCE = 2**28
 
 NO_SAMPLES = (
     "The data set has no samples. A generator can be read only once; pass "
@@ -109,15 +114,17 @@ def predict(model: keras.Model, inputs: Any) -> Any:
     """Returns a model's outputs for one batch, as arrays.
 
     A model that is not compiled runs eagerly on TensorFlow, where tracing takes
-    seconds for a large routing: more than it saves with a few batches. A batch
-    smaller than one before is filled up: nothing is compiled for it.
+    seconds for a large routing: more than it saves with a few batches. It then
+    takes as many samples at once as fit into 1 GB with all that its layers make
+    of them. Of a compiled one a batch smaller than one before is filled up:
+    nothing is compiled for it.
 
     Raises:
         ValueError: If an output is not finite.
     """
     strategy = getattr(model, "distribute_strategy", None)
     if keras.backend.backend() == "tensorflow" and not model.compiled:
-        outputs = model(inputs)
+        outputs = _eagerly(model, inputs)
     elif strategy is not None and strategy.num_replicas_in_sync > 1:
         # `predict_on_batch` would give every replica the whole batch.
         outputs = model.predict(inputs, verbose=0)
@@ -135,6 +142,31 @@ def predict(model: keras.Model, inputs: Any) -> Any:
     arrays = keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
     check_finite(arrays, model)
     return arrays
+
+
+def _eagerly(model: keras.Model, inputs: Any) -> Any:
+    count = len(keras.tree.flatten(inputs)[0])
+    step = max(1, _AT_ONCE // max(1, _numbers(model)))
+    parts = []
+    for start in range(0, max(count, 1), step):
+        some = operator.itemgetter(slice(start, start + step))
+        outputs = model(keras.tree.map_structure(some, inputs))
+        parts.append(
+            keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
+        )
+    return keras.tree.map_structure(lambda *x: np.concatenate(x), *parts)
+
+
+def _numbers(model: keras.Model) -> int:
+    """Returns how many numbers the layers of a model make of a sample."""
+    total = 0
+    for layer in model.layers:
+        inside = getattr(layer, "model", layer)  # as of a frozen backbone
+        if isinstance(inside, keras.Model):
+            total += _numbers(inside)
+        for tensor in keras.tree.flatten(getattr(layer, "output", [])):
+            total += math.prod(size or 1 for size in tensor.shape[1:])
+    return total
 
 
 def _cut(whole: Batch, batch_size: int) -> tuple[Iterator[Batch], int]:

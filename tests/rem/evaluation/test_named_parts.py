@@ -1,7 +1,6 @@
 """Trees and known parts: made by hand, against loops and scikit-learn."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -279,84 +278,3 @@ def test_stability_is_that_of_trees_under_noise():
     before, after = (x.reshape(20, 4, 2).any(axis=-1) for x in trees)
     assert found == np.mean((before == after).all(axis=-1))
     assert 0.0 < found < 1.0
-
-
-def weighted(weights, centres, active=1.0):
-    """Makes the trees of images of one child at each of some centres."""
-    weights = np.atleast_2d(weights).astype(np.float32)
-    centres = np.asarray(centres, float).reshape(-1, 2)
-    shape = (*weights.shape, 2)
-    trees = trees_of([[]] * len(weights), types=1, children=len(centres))
-    return dataclasses.replace(
-        trees,
-        towards=weights,
-        in_tree=weights > 0,
-        activations=active * np.ones_like(weights),
-        places=np.broadcast_to(centres, shape),
-    )
-
-
-# Four children: two on parts, one on a loose part, one on nothing.
-FOUR = np.array([[1, 1], [1, 16], [16, 1], [16, 16]])
-
-
-def boxes(*corners, size=20):
-    """Masks `[1, boxes, size, size]` of boxes of three rows and columns."""
-    made = np.zeros((1, len(corners), size, size), bool)
-    for mask, (top, left) in zip(made[0], corners, strict=True):
-        mask[top : top + 3, left : left + 3] = True
-    return made
-
-
-UPPER, LOWER_RIGHT = boxes((0, 0), (0, 15)), boxes((15, 15))
-
-
-def test_shares_of_a_tree_that_is_made_by_hand():
-    active = np.array([[1.0, 0.5, 1.0, 1.0]])
-    trees = weighted([[0.5, 0.2, 0.1, 0.3]], FOUR, active)
-    found = rem.trees_on_parts(trees, UPPER, LOWER_RIGHT)
-    assert found.own == pytest.approx(0.6)
-    assert found.loose == pytest.approx(0.3)
-    assert found.nothing == pytest.approx(0.1)
-    assert (found.own_of_all, found.loose_of_all) == (0.5, 0.25)
-    assert found.own_of_active == pytest.approx(1.5 / 3.5)
-    assert found.loose_of_active == pytest.approx(1 / 3.5)
-    assert found.parts_found == 1.0
-    assert "all activations on the object's parts  42.9 %" in str(found)
-    assert json.loads(json.dumps(found.to_dict()))["own"] == found.own
-
-
-def test_a_tree_without_children_has_no_share_and_finds_nothing():
-    trees = weighted([[0.5, 0, 0, 0], [0, 0, 0, 0]], FOUR)
-    found = rem.trees_on_parts(trees, UPPER.repeat(2, axis=0))
-    assert found.own == 1.0
-    assert found.parts_found == 0.25
-    none = rem.trees_on_parts(trees[1:], UPPER)
-    assert none.own is none.loose is none.nothing is None
-    assert none.parts_found == 0.0 and "–" in str(none)
-
-
-def test_places_are_rounded_and_may_lie_beyond_the_border():
-    part = np.zeros((1, 1, 20, 20), bool)
-    part[..., 0, 0] = True
-    for centre, wanted in (
-        ((2.49, 0.0), 1.0),
-        ((2.5, 0.0), 0.0),
-        ((-1.0, -2.0), 1.0),
-        ((-1.0, -3.0), 0.0),
-        ((90.0, 0.0), 0.0),
-    ):
-        found = rem.trees_on_parts(weighted([[1.0]], [centre]), part)
-        assert (found.own, found.parts_found) == (wanted, wanted)
-
-
-def test_parts_must_fit_the_trees():
-    trees = weighted([[1.0, 0, 0, 0]], FOUR)
-    for parts, loose, message in (
-        (UPPER.astype(int), None, "`parts` must be masks, bool.*: int64"),
-        (UPPER.repeat(2, axis=0), None, r"bool \[1, parts, rows, columns\]"),
-        (UPPER, UPPER[:, :, :4], r"`loose` .*\(1, 2, 4, 20\)"),
-        (~np.ones_like(UPPER), None, "at least one part of one image"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            rem.trees_on_parts(trees, parts, loose)

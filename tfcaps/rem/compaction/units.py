@@ -28,14 +28,12 @@ class Slice(NamedTuple):
         variable: The weight.
         axis: An axis of it, counted from the first.
         units: Number of the unit of each entry along the axis.
-        fill: What the weight is where a unit was left out.
         counts: Whether a unit has an effect if other values are here.
     """
 
     variable: Any
     axis: int
     units: Ids
-    fill: float = 0.0
     counts: bool = True
 
 
@@ -122,13 +120,12 @@ class Rule:
         return list(arrays.values())
 
     def silent(self) -> Mask:
-        """Returns the units of which every weight is as if they had left."""
+        """Returns the units of which every weight is 0."""
         slices = [s for s in self.producer_slices() if s.counts]
         silent = np.ones(max(s.units.max() for s in slices) + 1, bool)
         for s in slices:
             array = self._array(s.variable)
-            used = any_at(array != np.asarray(s.fill, array.dtype), s.axis)
-            np.logical_and.at(silent, s.units, ~used)
+            np.logical_and.at(silent, s.units, ~any_at(array != 0, s.axis))
         return silent
 
     def _array(self, variable: Any) -> NDArray[Any]:

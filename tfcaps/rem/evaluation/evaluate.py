@@ -1,5 +1,6 @@
 """Measures a capsule network: accuracy, parse trees, entropy, sparsity."""
 
+import collections
 import dataclasses
 import functools
 import math
@@ -18,7 +19,7 @@ from tfcaps.rem.evaluation.faithfulness import Faithfulness
 from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
 )
-from tfcaps.rem.evaluation.named_parts import NamedParts, TreesOnParts
+from tfcaps.rem.evaluation.named_parts import NamedParts
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import multiply_adds
@@ -86,8 +87,6 @@ class Report(Result):
             no positions. Without, there are no trees of types either.
         faithfulness: Whether the network uses its trees, or `None` where that
             was not measured.
-        parts: How much of the trees lies on true parts of objects, or `None`
-            where that was not measured, see `tfcaps.rem.trees_on_parts`.
         named_parts: Whether the types of leaves name parts, or `None` where
             that was not measured, see `tfcaps.rem.named_parts`.
         multiply_adds: Multiply-adds for one image, see
@@ -120,7 +119,6 @@ class Report(Result):
     dictionary: CouplingDictionary = dataclasses.field(repr=False)
     grid: Grid | None = None
     faithfulness: Faithfulness | None = None
-    parts: TreesOnParts | None = None
     named_parts: NamedParts | None = None
     multiply_adds: int | None = None
     t_score_voting: float | None = None
@@ -260,7 +258,6 @@ class Report(Result):
         types = self.type_dictionary
         return {
             **measures,
-            "parts": self.parts and self.parts.to_dict(),
             "named_parts": self.named_parts and self.named_parts.to_dict(),
             **self.dictionary.summary(),
             "learnt": self.learnt,
@@ -311,22 +308,19 @@ class Report(Result):
         ]
         if self.faithfulness is not None:
             rows += self.faithfulness.rows()
-        lines = lines_of(rows)
-        if self.dictionary.num_classes <= _MOST_ROWS:
-            lines += ["", *_class_table(self.dictionary)]
+        lines, trees = lines_of(rows), self.dictionary
+        if trees.num_classes <= _MOST_ROWS:
+            each = zip(
+                *(trees.num_samples, trees.num_keys),
+                *(trees.entropy_bits, trees.ceiling_bits),
+                strict=True,
+            )
+            lines += ["", "class  samples  keys  entropy  ceiling (bits)"]
+            lines += [
+                f"{j:>5}  {n:>7}  {keys:>4}  {bits:>7.2f}  {top:>7.2f}"
+                for j, (n, keys, bits, top) in enumerate(each)
+            ]
         return "\n".join([*lines, "", self.verdict])
-
-
-def _class_table(trees: CouplingDictionary) -> list[str]:
-    """Returns a line about the trees of each class."""
-    columns = (
-        *(trees.num_samples, trees.num_keys),
-        *(trees.entropy_bits, trees.ceiling_bits),
-    )
-    return ["class  samples  keys  entropy  ceiling (bits)"] + [
-        f"{j:>5}  {n:>7}  {keys:>4}  {bits:>7.2f}  {top:>7.2f}"
-        for j, (n, keys, bits, top) in enumerate(zip(*columns, strict=True))
-    ]
 
 
 def evaluate(
@@ -394,13 +388,10 @@ class Evaluator:
         mode: As in `evaluate`.
 
     Attributes:
+        model: The network from images to lengths.
         levels: Levels of the last routed layer.
         levels_per_layer: Levels of each layer that is rounded, by its name.
         mode: As given.
-        below: The network from images to the list of all tensors that do not
-            depend on the rounding of couplings, and so are computed once.
-        plain: The network from these to trees, couplings as they are.
-        rounded: The same with rounded couplings.
         grid: Rows, columns and types of the children, or `None` where they have
             no positions.
     """
@@ -417,26 +408,27 @@ class Evaluator:
         layers = routed_layers(self.model)
         self.levels_per_layer = layer_levels(layers, levels, most=_MOST_LEVELS)
         self.mode = check_mode(mode)
-        self.last = layers[-1]
-        if self.last.name not in self.levels_per_layer:
+        self._last = layers[-1]
+        if self._last.name not in self.levels_per_layer:
             raise ValueError(
                 "`levels` must name the last routed layer, whose couplings "
-                f"make the parse trees, {self.last.name!r}. Received: "
+                f"make the parse trees, {self._last.name!r}. Received: "
                 f"levels={levels}."
             )
-        self.levels = self.levels_per_layer[self.last.name]
+        self.levels = self.levels_per_layer[self._last.name]
+        # What no rounding changes is computed once.
         lowest = next(x for x in layers if x.name in self.levels_per_layer)
-        self.below, self._above = cut(self.model, lowest, first=True)
+        self._below, self._above = cut(self.model, lowest, first=True)
         self._rounding = quantize_couplings(
             self._above, self.levels_per_layer, mode=mode
         )
-        self.plain = TreeNetwork(self._above, mode)
-        self.rounded = TreeNetwork(self._rounding, mode)
-        for part in (self.below, self.plain.model, self.rounded.model):
+        self._plain = TreeNetwork(self._above, mode)
+        self._rounded = TreeNetwork(self._rounding, mode)
+        for part in (self._below, self._plain.model, self._rounded.model):
             part.compile()
         self.grid: Grid | None = None
-        if isinstance(self.last, ClassCaps) and len(self.plain.grid) == 3:
-            rows, columns, types = self.plain.grid
+        if isinstance(self._last, ClassCaps) and len(self._plain.grid) == 3:
+            rows, columns, types = self._plain.grid
             if rows * columns > 1:
                 self.grid = rows, columns, types
 
@@ -444,133 +436,88 @@ class Evaluator:
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
     ) -> Report:
         """Measures the model on a data set, see `evaluate`."""
-        self.update()
-        counts = Counts(self)
-        batches, count = labelled_batches(dataset, batch_size, self.model)
-        bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
-        for images, labels in batches:
-            taken = keras.tree.flatten(predict(self.below, images))
-            counts.add(self.plain(taken), self.rounded(taken), labels)
-            bar.add(1)
-        return self.report(counts)
-
-    def update(self) -> None:
-        """Gives rounding layers the newest weights of the model.
-
-        Raises:
-            ValueError: If a weight is not finite.
-        """
         keep_pruned(self.model)
         check_weights(self.model.weights)
         self._rounding.set_weights(self._above.get_weights())
+        trees = CouplingDictionary(self._plain.num_classes)
+        sums: dict[str, Any] = collections.defaultdict(int)
+        batches, count = labelled_batches(dataset, batch_size, self.model)
+        bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
+        for images, labels in batches:
+            below = keras.tree.flatten(predict(self._below, images))
+            plain, rounded = self._plain(below), self._rounded(below)
+            trees.update(rounded.codes, rounded.predicted)
+            for name, more in self._sums(plain, rounded, labels).items():
+                sums[name] = sums[name] + more
+            bar.add(1)
+        if not int(np.sum(trees.num_samples)):
+            raise ValueError(NO_SAMPLES)
+        return self._report(trees, sums)
 
-    def report(self, counts: "Counts") -> Report:
-        """Returns the report of the counts, with the sizes of the model."""
+    def _sums(
+        self, plain: Trees, rounded: Trees, labels: Any
+    ) -> dict[str, Any]:
+        """Returns what adds up over batches, of one batch.
+
+        Args:
+            plain: Its trees, couplings as they are.
+            rounded: Those with rounded couplings.
+            labels: As in `evaluate`.
+        """
+        count, children = plain.couplings.shape[2], plain.couplings.shape[1]
+        classes = class_of_each(labels, count)
+        uniform = quantize(1.0 / count, self.levels, mode=self.mode)
+        scores = ops.convert_to_numpy(t_scores_of_children(plain.couplings))
+        links = (*(of for _, of in rounded.hidden), rounded.couplings)
+        return {
+            "of_class": np.bincount(classes, minlength=count),
+            "right": np.sum(plain.predicted == classes),
+            "right_rounded": np.sum(rounded.predicted == classes),
+            "off_uniform": np.sum(rounded.codes != int(uniform)),
+            "leaves": plain.leaves.sum(),
+            "whole": np.sum(plain.leaves == children),
+            "t_scores": scores.sum(axis=0, dtype="float64"),
+            "votes": plain.activations.any(axis=0),
+            "coupled": np.array([np.any(link > 0) for link in links]),
+        }
+
+    def _report(self, trees: CouplingDictionary, sums: Any) -> Report:
+        """Returns the report of all batches, with the sizes of the model."""
+        known, children = int(sums["of_class"].sum()), len(sums["votes"])
+        t_scores, votes = sums["t_scores"] / known, sums["votes"] > 0
         nonzero, total = count_parameters(self.model.weights)
         try:
             products: int | None = multiply_adds(self.model).total
         except ValueError:  # images of any size
             products = None
+        names = zip(self._rounded.layers, sums["coupled"], strict=True)
         return Report(
             levels=self.levels,
             levels_per_layer=self.levels_per_layer,
             mode=self.mode,
+            accuracy=float(sums["right"] / known),
+            accuracy_quantized=float(sums["right_rounded"] / known),
+            nonuniform_share=float(sums["off_uniform"] / (known * children)),
+            strong_share=float(sums["leaves"] / (known * children)),
+            whole_share=float(sums["whole"] / known),
+            t_score=float(np.mean(t_scores)),
+            t_score_voting=float(t_scores[votes].mean()) if any(votes) else 0.0,
+            voting_children=int(np.sum(votes)),
+            zero_layers=[
+                name
+                for name, coupled in names
+                if not coupled and name in self.levels_per_layer
+            ],
             sparsity=sparsity(self.model),
             sparsity_paper=sparsity(self.model, scope="paper"),
             nonzero_parameters=nonzero,
             total_parameters=total,
+            majority_share=int(sums["of_class"].max()) / known,
+            dictionary=trees,
             grid=self.grid,
-            tree_threshold=self.last.routing.tree_threshold(
-                counts.dictionary.num_classes
-            ),
             multiply_adds=products,
-            **counts.measures(),
+            tree_threshold=self._last.routing.tree_threshold(trees.num_classes),
         )
-
-
-class Counts:
-    """Adds up the measures of batches of trees, for an `Evaluator`.
-
-    Attributes:
-        dictionary: The parse trees of each predicted class.
-        known: Int. How many images there were.
-    """
-
-    def __init__(self, evaluator: Evaluator):
-        self._evaluator = evaluator
-        classes = evaluator.plain.num_classes
-        self.dictionary = CouplingDictionary(classes)
-        self._of_class = np.zeros(classes, int)
-        self._told = np.zeros(2)  # right, also with quantised couplings
-        # Codes that are not uniform, leaves, codes; and trees of every child.
-        self._sums = np.zeros(4)
-        self._t_scores: Any = 0.0
-        self._votes: Any = False
-        self._largest: dict[str, float] = {}
-
-    @property
-    def known(self) -> int:
-        return int(self._of_class.sum())
-
-    def add(self, plain: Trees, rounded: Trees, labels: Any) -> None:
-        """Adds a batch.
-
-        Args:
-            plain: Its trees.
-            rounded: Those with rounded couplings.
-            labels: As in `evaluate`.
-        """
-        each, count = (plain, rounded), len(self._of_class)
-        classes = class_of_each(labels, count)
-        self._told += [np.sum(t.predicted == classes) for t in each]
-        self._of_class += np.bincount(classes, minlength=count)
-        self.dictionary.update(rounded.codes, rounded.predicted)
-        uniform = quantize(
-            1.0 / count, self._evaluator.levels, mode=self._evaluator.mode
-        )
-        codes, children = rounded.codes, rounded.codes.shape[1]
-        self._sums += (
-            *(np.sum(codes != int(uniform)), plain.leaves.sum(), codes.size),
-            np.sum(plain.leaves == children),
-        )
-        scores = ops.convert_to_numpy(t_scores_of_children(plain.couplings))
-        self._t_scores = self._t_scores + scores.sum(axis=0, dtype="float64")
-        self._votes = self._votes | plain.activations.any(axis=0)
-        links = (*(of for _, of in rounded.hidden), rounded.couplings)
-        names = self._evaluator.rounded.layers
-        for name, couplings in zip(names, links, strict=True):
-            largest = float(couplings.max(initial=0.0))
-            self._largest[name] = max(self._largest.get(name, 0.0), largest)
-
-    def measures(self) -> dict[str, Any]:
-        """Returns fields of `Report`.
-
-        Raises:
-            ValueError: If there was no sample.
-        """
-        if not self.known:
-            raise ValueError(NO_SAMPLES)
-        told = self._told / self.known
-        off_uniform, leaves, codes, whole = self._sums.tolist()
-        t_scores = self._t_scores / self.known
-        left = t_scores[self._votes]
-        return {
-            "accuracy": float(told[0]),
-            "accuracy_quantized": float(told[1]),
-            "majority_share": int(self._of_class.max()) / self.known,
-            "nonuniform_share": off_uniform / codes,
-            "strong_share": leaves / codes,
-            "whole_share": whole / self.known,
-            "t_score": float(np.mean(t_scores)),
-            "t_score_voting": float(np.mean(left)) if left.size else 0.0,
-            "voting_children": int(np.sum(self._votes)),
-            "zero_layers": [
-                name
-                for name, largest in self._largest.items()
-                if largest == 0 and name in self._evaluator.levels_per_layer
-            ],
-            "dictionary": self.dictionary,
-        }
 
 
 def t_score(couplings: Tensor) -> Tensor:
@@ -597,14 +544,7 @@ def t_score(couplings: Tensor) -> Tensor:
 
 
 def t_scores_of_children(couplings: Tensor) -> Tensor:
-    """Measures how clearly each child chooses a parent.
-
-    Args:
-        couplings: Unquantised couplings `[b, i, j]`.
-
-    Returns:
-        `1 - H(c_i) / ln J`, `[b, i]`, whose mean over children is `t_score`.
-    """
+    """Returns `1 - H(c_i) / ln J` of each child, `[b, i]`, see `t_score`."""
     parents = couplings.shape[-1]
     if parents == 1:
         return ops.ones_like(couplings[..., 0])

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
 
-from tfcaps.rem.maps import widened
 from tfcaps.rem.parse.dictionary import entropy
 from tfcaps.rem.parse.trees import Trees, trees
 from tfcaps.rem.results import Result, lines_of, percent
@@ -182,54 +182,6 @@ class NamedParts(Result):
         return "\n".join([*lines, "", self.verdict])
 
 
-@dataclasses.dataclass(frozen=True)
-class TreesOnParts(Result):
-    """The result of `tfcaps.rem.trees_on_parts`.
-
-    The first three are means over the images whose tree has a child; they sum
-    to 1, and are `None` if no tree has one.
-
-    Attributes:
-        own: Share of a tree's weight on the object's own parts.
-        loose: Share on loose parts, which belong to no object.
-        nothing: Share on neither.
-        own_of_all: Share of all children that lie on the object's own parts:
-            what `own` would be if every child had the same weight. Trees that
-            find the object have a larger share.
-        loose_of_all: Share of all children that lie on loose parts.
-        own_of_active: What `own` would be if a child's weight were its
-            activation, whatever it is coupled with: the share that the
-            couplings must beat.
-        loose_of_active: The same of `loose`.
-        parts_found: Share of the objects' parts, over all images, on which at
-            least one child of the tree lies. A tree without a child finds none.
-    """
-
-    own: float | None
-    loose: float | None
-    nothing: float | None
-    own_of_all: float
-    loose_of_all: float
-    own_of_active: float | None
-    loose_of_active: float | None
-    parts_found: float
-
-    def __str__(self) -> str:
-        shares = {
-            "weight on the object's parts": self.own,
-            "weight on loose parts": self.loose,
-            "weight on nothing": self.nothing,
-            "all children on the object's parts": self.own_of_all,
-            "all children on loose parts": self.loose_of_all,
-            "all activations on the object's parts": self.own_of_active,
-            "all activations on loose parts": self.loose_of_active,
-            "parts with a child of the tree": self.parts_found,
-        }
-        return "\n".join(
-            lines_of((name, percent(n) or "–") for name, n in shares.items())
-        )
-
-
 def named_parts(
     trees: Trees,
     parts: ArrayLike | None = None,
@@ -303,7 +255,7 @@ def named_parts(
     own_parts = known.there[:, : known.num_own]
     hits = np.zeros(own_parts.shape, int)
     each = []
-    for image, child, near, _, nearest in known.placed(trees, trees.in_tree):
+    for image, child, near, nearest in known.placed(trees, trees.in_tree):
         np.add.at(hits, image, near[:, : known.num_own].astype(int))
         each.append((image, trees.types[child], nearest))
     image, of_type, under = map(np.concatenate, zip(*each, strict=True))
@@ -399,83 +351,6 @@ def _kinds(
     return every, names
 
 
-def trees_on_parts(
-    trees: Trees, parts: ArrayLike, loose: ArrayLike | None = None
-) -> TreesOnParts:
-    """Measures how much of parse trees lies on the true parts of objects.
-
-    A child of a tree counts with its coupling times its activation. It lies on
-    a part if it is on its mask, or at most two pixels beside it. One that lies
-    on a part of the object and on a loose part counts for the object.
-
-    Args:
-        trees: What `tfcaps.rem.trees` returns of `n` images.
-        parts: Masks or centres of the object's parts, as in `named_parts`.
-        loose: Those of parts that belong to no object, the same; `None` for
-            none. Defaults to `None`.
-
-    Returns:
-        `TreesOnParts`.
-
-    Raises:
-        ValueError: If shapes do not fit, the children have no places, or no
-            image has a part.
-
-    Example:
-
-    >>> import numpy as np
-    >>> from tfcaps import rem
-    >>> from tfcaps.models import dr_capsnet
-    >>> network = dr_capsnet((20, 20, 1), 10, filters=4, primary_types=2)
-    >>> trees = rem.trees(network, np.zeros((3, 20, 20, 1), "float32"))
-    >>> masks = np.zeros((3, 1, 20, 20), bool)
-    >>> masks[:, :, 8:, :] = True  # a part that has all the children
-    >>> trees_on_parts(trees, masks).own_of_all
-    1.0
-    """
-    known = _KnownParts(trees, parts, loose)
-    weights = trees.towards * trees.activations * trees.in_tree
-    on_own, on_loose = np.zeros((2, *weights.shape), bool)
-    own_parts = known.there[:, : known.num_own]
-    found = np.zeros_like(own_parts)
-    every = np.ones_like(trees.in_tree)
-    for image, child, _, on, _ in known.placed(trees, every):
-        own, other = np.split(on, [known.num_own], axis=1)
-        on_own[image, child] = own.any(axis=1)
-        on_loose[image, child] = other.any(axis=1) & ~own.any(axis=1)
-        leaf = weights[image, child] > 0.0
-        np.logical_or.at(found, image[leaf], own[leaf])
-    of_own, of_loose = _shares(weights, on_own), _shares(weights, on_loose)
-    nothing = None
-    if of_own is not None and of_loose is not None:
-        nothing = max(0.0, 1.0 - of_own - of_loose)
-    return TreesOnParts(
-        own=of_own,
-        loose=of_loose,
-        nothing=nothing,
-        own_of_all=float(np.mean(on_own)),
-        loose_of_all=float(np.mean(on_loose)),
-        own_of_active=_shares(trees.activations, on_own),
-        loose_of_active=_shares(trees.activations, on_loose),
-        parts_found=float(
-            np.sum(found) / known.there[:, : known.num_own].sum()
-        ),
-    )
-
-
-def _shares(weights: Array, on: Array) -> float | None:
-    """Returns the mean share of weights `[n, i]` that are on something.
-
-    Of images with a weight; `None` without any.
-    """
-    weights = weights.astype(np.float64)
-    total = weights.sum(axis=1)
-    some = total > 0.0
-    if not some.any():
-        return None
-    return float(np.mean((weights * on).sum(axis=1)[some] / total[some]))
-
-
 class _KnownParts:
     """The places of the parts of images, the object's before the loose ones.
 
@@ -530,7 +405,7 @@ class _KnownParts:
 
     def placed(
         self, trees: Trees, among: Array
-    ) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
+    ) -> Iterator[tuple[Array, Array, Array, Array]]:
         """Yields some children of the same images, many at a time.
 
         Args:
@@ -539,8 +414,8 @@ class _KnownParts:
 
         Yields:
             The image `[l]` and the number `[l]` of each; to which parts it is
-            near, and on which it lies, bool `[l, parts]`; and of the latter the
-            nearest one, `[l]`, or -1.
+            near, bool `[l, parts]`; and on which it lies, the nearest one,
+            `[l]`, or -1.
         """
         for start in range(0, len(trees), _CHUNK):
             image, child = np.nonzero(among[start : start + _CHUNK])
@@ -557,12 +432,12 @@ class _KnownParts:
             near = np.arange(on.shape[1]) == nearest[:, np.newaxis]
             if self._reach is not None:
                 near = distances <= self._reach
-            yield image, child, near, on, nearest
+            yield image, child, near, nearest
 
     def found(self, trees: Trees) -> Array:
         """Tells which of the object's parts leaves find, bool `[n, p]`."""
         found = np.zeros_like(self.there[:, : self.num_own])
-        for image, _, near, _, _ in self.placed(trees, trees.in_tree):
+        for image, _, near, _ in self.placed(trees, trees.in_tree):
             np.logical_or.at(found, image, near[:, : self.num_own])
         return found
 
@@ -632,7 +507,12 @@ def _lie_on(masks: Array, image: Array, places: Array) -> Array:
     count, each, rows, columns = masks.shape
     sides = (_MARGIN, _MARGIN)  # a place may lie beyond the border
     flat = masks.reshape(count * each, rows, columns)
-    wide = widened(np.pad(flat, ((0, 0), sides, sides)), _MARGIN)
+    wide = ndimage.maximum_filter(
+        np.pad(flat, ((0, 0), sides, sides)),
+        (1, 2 * _MARGIN + 1, 2 * _MARGIN + 1),
+        mode="constant",
+        cval=False,
+    )
     wide = wide.reshape(count, each, *wide.shape[1:])
     row, column = np.floor(places + 0.5).astype(np.int64).T + _MARGIN
     inside = (row >= 0) & (row < wide.shape[2])

@@ -140,22 +140,14 @@ class Pruning:
 
     Args:
         variables: The weights that can be pruned.
-        fills: What a weight is where it is pruned. Defaults to zeros.
     """
 
     # What `goal` and `reached` are shares of.
     counted = "weights"
 
-    def __init__(
-        self,
-        variables: Sequence[Any],
-        fills: Sequence[float] | None = None,
-    ):
+    def __init__(self, variables: Sequence[Any]):
         self.variables = list(variables)
-        self._weights = [
-            _Masked(variable, fills[k] if fills else 0.0)
-            for k, variable in enumerate(self.variables)
-        ]
+        self._weights = [_Masked(variable) for variable in self.variables]
         self._optimizer: Any = None
         self.goal = 0.0  # the sparsity at the end, as far as that is known
 
@@ -212,8 +204,8 @@ class Pruning:
             self._weights, weights, masks, strict=True
         ):
             weight.mask.assign(keep.astype(array.dtype))
-            left = np.where(keep, array, weight.fill)
-            weight.variable.assign(left.astype(array.dtype))
+            zeros = np.zeros_like(array)
+            weight.variable.assign(np.where(keep, array, zeros))
 
     def reached(self) -> float:
         """Returns the share that is pruned, to be compared with `goal`."""
@@ -222,8 +214,7 @@ class Pruning:
     def sparsity(self) -> float:
         """Returns the share of the weights that are pruned now."""
         pruned = [
-            ~weight.kept()
-            & (ops.convert_to_numpy(weight.variable) == weight.fill)
+            ~weight.kept() & (ops.convert_to_numpy(weight.variable) == 0)
             for weight in self._weights
         ]
         return sum(int(p.sum()) for p in pruned) / sum(p.size for p in pruned)
@@ -262,23 +253,18 @@ def _retrace(model: keras.Model) -> None:
 class _Masked(keras.constraints.Constraint):
     """Multiplies a weight with its mask, after the weight's own constraint.
 
-    Where it is masked it becomes `fill`. The mask is an array until it is a
-    variable of an optimiser.
+    The mask is an array until it is a variable of an optimiser.
     """
 
-    def __init__(self, variable: Any, fill: float):
+    def __init__(self, variable: Any):
         self.variable = variable
         self.own = variable.constraint
         self.mask: Any = np.ones(variable.shape, bool)
-        self.fill = fill
 
     def __call__(self, weight: Tensor) -> Tensor:
         if self.own is not None:
             weight = self.own(weight)
-        masked = ops.multiply(weight, self.mask)
-        if self.fill:
-            masked = masked + self.fill * (1.0 - self.mask)
-        return masked
+        return ops.multiply(weight, self.mask)
 
     def kept(self) -> Array:
         """Returns the mask, True where the weight is kept."""
@@ -293,10 +279,10 @@ class _Masked(keras.constraints.Constraint):
         """
         pruned = ~self.kept()
         array = ops.convert_to_numpy(self.variable)
-        changed = int(np.sum(pruned & (array != self.fill)))
+        changed = int(np.sum(pruned & (array != 0)))
         if changed:
-            masked = np.where(pruned, self.fill, array)
-            self.variable.assign(masked.astype(array.dtype))
+            zeros = np.zeros_like(array)
+            self.variable.assign(np.where(pruned, zeros, array))
         return changed, int(np.sum(pruned))
 
 
@@ -307,22 +293,16 @@ class Scheduled(Pruning, abc.ABC):
         variables: The weights that can be pruned.
         schedule: From the step, counted from 1, to the share that is pruned,
             or as tfmot's to whether it is time and that share.
-        fills: As in `Pruning`.
     """
 
-    def __init__(
-        self,
-        variables: Sequence[Any],
-        schedule: Schedule,
-        fills: Sequence[float] | None = None,
-    ):
+    def __init__(self, variables: Sequence[Any], schedule: Schedule):
         if not callable(schedule):
             raise ValueError(
                 "`pruning_schedule` must be a function from the step to the "
                 "sparsity, such as tfmot's PolynomialDecay. Received: "
                 f"pruning_schedule={schedule!r}."
             )
-        super().__init__(variables, fills=fills)
+        super().__init__(variables)
         self.schedule = schedule
         self._last_sparsity: float | None = None
         for name in _GOALS:

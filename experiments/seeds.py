@@ -1,0 +1,175 @@
+"""Shared by the scripts that measure a network for each seed.
+
+A row of measures is added to <name>.jsonl, and <name>.md made of all rows.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cli import Parser, run_command, start_quietly
+from markdown_table import table, write_table
+
+Row = dict[str, Any]
+FOLDER = Path("results") / "named_parts"
+
+
+class Page(NamedTuple):
+    """What a script measures, and how it is shown.
+
+    Attributes:
+        name: Of its files. Words about the table stand in <name>.md itself.
+        columns: For each column its head, and the format of its cells.
+        order: Names of the values by which lines are sorted.
+        lines: Makes the lines of the table of a row.
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    order: tuple[str, ...] = ("seed",)
+    lines: Callable[[Row], list[Row]] = lambda row: [row]
+
+    def write(self, folder: Path) -> None:
+        """Makes the table of the rows that a folder has."""
+        path = folder / f"{self.name}.jsonl"
+        rows = map(json.loads, path.read_text("utf-8").splitlines())
+        lines = [line for row in rows for line in self.lines(row)]
+        lines.sort(key=lambda line: [line[key] for key in self.order])
+        write_table(path.with_suffix(".md"), table(lines, self.columns))
+
+    def main(
+        self,
+        parser: Parser,
+        measured: Callable[[argparse.Namespace, int], Row],
+    ) -> int:
+        """Runs a script, and returns its exit status.
+
+        Args:
+            parser: Parser of its flags, of `make_parser`.
+            measured: Trains, and returns the row of a seed.
+        """
+        return run_command(parser, lambda flags: self._measure(flags, measured))
+
+    def _measure(
+        self, options: argparse.Namespace, measured: Callable[..., Any]
+    ) -> None:
+        start_quietly()
+        options.to.mkdir(parents=True, exist_ok=True)
+        path = options.to / f"{self.name}.jsonl"
+        for seed in options.seeds:
+            text = json.dumps(measured(options, seed)) + "\n"
+            with path.open("a", encoding="utf-8") as file:
+                file.write(text)
+            print(text, end="", flush=True)
+            self.write(options.to)
+
+
+def make_parser(name: str, about: str) -> Parser:
+    """Returns the parser of a script, which knows seeds and where rows go."""
+    first = about.partition("\n")[0]
+    parser = Parser(prog=f"experiments/{name}.py", description=first)
+    add = parser.add_argument
+    add("--seeds", type=int, nargs="+", required=True)
+    add("--to", type=Path, default=FOLDER, metavar="FOLDER")
+    return parser
+
+
+def kept(folder: Path | None, name: str, make: Callable[[], Any]) -> Any:
+    """Returns a trained network, saved in a folder by this run or a former."""
+    import keras
+
+    path = folder and folder / f"{name}.keras"
+    if path and path.exists():
+        return keras.models.load_model(path, compile=False)
+    network = make()
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        network.save(path)
+    return network
+
+
+def right(lengths: Any, labels: Any) -> float:
+    """Returns how many classes are right, in percent."""
+    return 100 * float(np.mean(np.argmax(lengths, axis=1) == labels))
+
+
+def named(
+    trees: Any, masks: Any, names: Any = None, by_chance: bool = False
+) -> Any:
+    """Returns how trees name the parts of images, see `rem.named_parts`.
+
+    Args:
+        trees: The trees of the first images.
+        masks: Masks of the images.
+        names: The kind by which each type is called.
+        by_chance: Bool. Shuffle the kinds of all parts.
+    """
+    from tfcaps import rem
+
+    masks = masks[: len(trees.predicted)]
+    kinds, there = masks.kinds.copy(), masks.kinds >= 0
+    if by_chance:
+        kinds[there] = np.random.default_rng(0).permutation(kinds[there])
+    return rem.named_parts(
+        trees, masks.parts, kinds=kinds, type_kinds=names, reach=None
+    )
+
+
+def names_of_types(named: Any) -> Any:
+    """Returns the kind on which most leaves of each type lie, -1 for none."""
+    counts = np.array(named.table)
+    return np.where(counts.any(axis=1), counts.argmax(axis=1), -1)
+
+
+def of_types(found: Any, chance: Any) -> Row:
+    """Returns how well types tell the kinds of parts, also by chance."""
+    return {
+        "types": found.types,
+        "information": found.information,
+        "information_chance": chance.information,
+        "purity": found.purity,
+        "found_once": 100 * found.found_once,
+        "leaves": found.leaves,
+    }
+
+
+def panels(
+    images: Any, titles: Sequence[str], wrong: Sequence[bool], rows: int = 2
+) -> tuple[Any, Any]:
+    """Returns a figure of images, and their axes; wrong titles are red."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        *(rows, -(-len(images) // rows)),
+        figsize=(10, 2.5 * rows),
+        layout="constrained",
+        squeeze=False,
+    )
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, image, title, is_wrong in zip(
+        axes.flat, images, titles, wrong, strict=False
+    ):
+        axis.imshow(image, cmap="gray", vmin=0, vmax=1)
+        axis.set_title(title, fontsize=9, color="crimson" if is_wrong else "k")
+    return figure, axes.flat
+
+
+def mark(axis: Any, place: Any, text: str, marker: str = "o") -> None:
+    """Draws a label at a row and column."""
+    row, column = place
+    axis.plot(column, row, marker, color="tab:orange")
+    axis.annotate(
+        text,
+        (column, row),
+        (0, 5),
+        textcoords="offset points",
+        color="white",
+        ha="center",
+        fontsize=9,
+        bbox={"facecolor": "tab:blue", "alpha": 0.7, "pad": 1},
+    )
