@@ -67,15 +67,9 @@ def figure(
     grid: bool = False,
     **options: Any,
 ) -> tuple[Drawing, Any]:
-    """Returns an empty drawing and its panels, `[rows, columns]`.
+    """Returns an empty drawing, inches large, and its `[rows, columns]` panels.
 
-    Args:
-        width: Float. Inches.
-        height: Float. Inches.
-        rows: Int. Rows of panels. Defaults to `1`.
-        columns: Int. Panels in a row. Defaults to `1`.
-        grid: Bool. Draw thin lines behind curves. Defaults to `False`.
-        **options: Of matplotlib's `Figure.subplots`.
+    A grid has thin lines behind curves; options are of `Figure.subplots`.
     """
     page = Drawing(figsize=(width, height), layout="constrained", dpi=120)
     panels = page.subplots(rows, columns, squeeze=False, **options)
@@ -183,11 +177,8 @@ def without_ticks(panel: Axes) -> None:
 class Labels:
     """Puts texts into a panel, none on another one if that can be helped.
 
-    Args:
-        panel: The panel, whose limits and size are final.
-        points: What texts must not hide, `[n, 2]`, x and y.
-        lines: Ends of lines that they should not hide, `[m, 2, 2]`. Defaults to
-            none.
+    Limits and size of the panel are final. Texts hide neither points `[n, 2]`
+    nor lines between ends `[m, 2, 2]`, if possible.
     """
 
     # Where a text may lie from its point, the best first: pixels, x and y.
@@ -215,14 +206,7 @@ class Labels:
         self._on_lines = on_lines.reshape(-1, 2)
 
     def add(self, point: Array, text: str, *, size: float, edge: str) -> None:
-        """Puts a text beside a point.
-
-        Args:
-            point: x and y.
-            text: The text.
-            size: Size of the letters.
-            edge: Colour of a frame around it.
-        """
+        """Puts a text beside a point, with an edge of this colour."""
         frame = {"boxstyle": "round,pad=0.18", "lw": 1.3, "ec": edge}
         shown = self._panel.annotate(
             text,
