@@ -152,6 +152,11 @@ def at_least_one(text: str) -> int:
     return count
 
 
+def progress() -> int:
+    """Returns Keras' `verbose`: a bar, or in a file a line for each epoch."""
+    return 1 if sys.stdout.isatty() else 2
+
+
 def start_quietly(backend: str | None = None) -> None:
     """Imports TensorFlow, where it is the backend, before anything else does.
 

@@ -47,12 +47,14 @@ def table(
     return markdown([[head for head, _ in columns], *rows], left=left)
 
 
-def write_table(path: Path, table: str) -> None:
-    """Writes a table into a page, in the place of its first one.
+def write_tables(path: Path, *tables: str) -> None:
+    """Writes tables into a page, in the place of those that it has.
 
-    The words around it stay; they are written there by hand.
+    The words around them stay; they are written there by hand.
     """
-    text = path.read_text("utf-8") if path.exists() else f"# {path.stem}\n\n| "
-    first = re.compile(r"(^\|.*\n?)+", re.MULTILINE)
-    text = first.sub(lambda _: f"{table}\n", text, count=1)
-    path.write_text(text, "utf-8")
+    page = path.read_text("utf-8") if path.exists() else f"# {path.stem}\n"
+    left = iter(tables)
+    each = re.compile(r"(^\|.*\n?)+", re.MULTILINE)
+    page = each.sub(lambda old: f"{next(left, old[0].rstrip())}\n", page)
+    page += "".join(f"\n{table}\n" for table in left)
+    path.write_text(page, "utf-8")

@@ -3,7 +3,7 @@
 import keras
 
 from benchmarks import models
-from benchmarks.measure import Row, Settings, call_elsewhere
+from benchmarks.measure import Row, Settings, in_new_process
 from training.devices import accelerators
 
 NETWORKS = (
@@ -22,9 +22,7 @@ def measure(settings: Settings) -> list[Row]:
     rows = []
     for name in NETWORKS[:1] if settings.quick else NETWORKS:
         size = models.size_of(name, 2 if settings.quick else _BATCH)
-        peak = call_elsewhere(
-            "benchmarks.gpu:peak_of_training", name=name, batch=size.batch
-        )
+        peak = in_new_process(peak_of_training, name, size.batch)
         first, floor = models.measure_network(name, size, settings.rounds)
         rows += [first._replace(peak_mb=peak), floor]
     return rows

@@ -3,7 +3,7 @@
 python -m benchmarks.here
 
 trains three networks for some steps each, in about a minute. With `--record` it
-adds what it measured to `results/here.json`, and makes `here.md` of it.
+adds what it measured to `results/here.json`, and makes the table of `here.md`.
 """
 
 import argparse
@@ -40,16 +40,6 @@ _COLUMNS = (
     ("faults", "{faults:,.0f}"),
     ("peak, MB", "{peak_mb:,.0f}"),
 )
-_HEAD = """# How fast it is on machines that were measured
-
-A training step of `fit`: milliseconds by the clock, of all cores computing and
-in the kernel; page faults; the most memory of the process. It is "kept" with
-`tfcaps.keep_memory()`, as all commands run, and else "given back". "As without
-AVX-512" is with `TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=AVX2
-XLA_FLAGS=--xla_cpu_max_isa=AVX2`. Written by `python -m benchmarks.here
---record`; `here.json` has dates and commits.
-
-"""
 
 
 def make_parser() -> Parser:
@@ -86,9 +76,7 @@ def run(options: argparse.Namespace) -> None:
     rows = []
     for name in options.networks:
         print(f"training {name} for some steps", flush=True)
-        cost = measuring.call_elsewhere(
-            "benchmarks.here:measure", name=name, keep=not options.give_back
-        )
+        cost = measuring.in_new_process(measure, name, not options.give_back)
         rows.append({"network": name, **here, **cost})
         rows += [
             row for row in known if row["network"] == name if not options.record
@@ -102,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
         row |= {name: about[name] for name in ("date", "commit")}
         merged[tuple(row[k] for k in key)] = row
     rows = [merged[key] for key in sorted(merged)]
-    text = _HEAD + table(rows, _COLUMNS, left=3)
+    text = table(rows, _COLUMNS, left=3)
     measuring.write(options.out, "here", rows, text)
 
 

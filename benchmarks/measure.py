@@ -1,16 +1,15 @@
 """Times candidates side by side, also in fresh processes, and writes tables."""
 
 import datetime
-import importlib
 import json
 import math
+import multiprocessing
 import os
 import platform
-import subprocess
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,17 +59,15 @@ class Row(NamedTuple):
         step: The same with gradients, and for networks the optimiser.
         base: The name of what it is compared with.
         peak_mb: The most memory that training takes on a GPU. Former versions
-            measured that of a step on a CPU too.
-        process_mb: What former versions measured of a process.
+            measured that of a step on a CPU too, and `process_mb`.
     """
 
     name: str
     inputs: Sequence[int]
-    forward: Mapping[str, Any] | None = None
-    step: Mapping[str, Any] | None = None
+    forward: Mapping[str, Any]
+    step: Mapping[str, Any]
     base: str | None = None
     peak_mb: float | None = None
-    process_mb: float | None = None
 
 
 def results_parser(name: str, description: str | None) -> Parser:
@@ -103,15 +100,17 @@ def main(
 
 
 def write(folder: Path, name: str, data: Any, text: str) -> None:
-    """Writes data and the page made of them, `name.json` and `name.md`."""
-    from tfcaps.files import write_atomically
+    """Writes data, `name.json`, and the table that ends the page `name.md`.
 
+    The words above it stay; they are written there by hand.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(data, indent=1) + "\n"
-    for suffix, each in (("json", content), ("md", text)):
-        with write_atomically(folder / f"{name}.{suffix}", "w") as file:
-            file.write(each)
-    print(f"written: {folder / f'{name}.md'}", flush=True)
+    page = folder / f"{name}.md"
+    words = page.read_text("utf-8") if page.exists() else f"# {name}\n"
+    words = words.partition("\n|")[0]
+    page.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
+    page.write_text(f"{words}\n{text}", "utf-8")
+    print(f"written: {page}", flush=True)
 
 
 def machine() -> dict[str, Any]:
@@ -149,30 +148,23 @@ def origin(
 
 def table_of_rows(parts: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Returns the table of rows, by the name of their part."""
-    records = [
-        _record(part, row, {each["name"]: each for each in rows})
-        for part, rows in parts.items()
-        for row in rows
-    ]
+    records = []
+    for part, rows in parts.items():
+        named = {row["name"]: row for row in rows}
+        for row in rows:
+            base = named.get(row["base"], row)
+            cells = {"base": "" if base is row else base["name"]}
+            for kind in ("forward", "step"):
+                ms = row[kind] and row[kind]["ms"]
+                cells[kind] = f"{ms:,.2f}" if ms else ""
+                compared = ms and base is not row
+                ratio = f"{ms / base[kind]['ms']:.2f}" if compared else ""
+                cells[f"{kind}_ratio"] = ratio
+            for kind in ("peak_mb", "process_mb"):
+                cells[kind] = f"{row[kind]:,.0f}" if row.get(kind) else ""
+            inputs = "x".join(map(str, row["inputs"]))
+            records.append({**row, **cells, "part": part, "inputs": inputs})
     return table(records, _COLUMNS, left=3)
-
-
-def _record(
-    part: str, row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]
-) -> dict[str, str]:
-    """Returns the cells of a row as text, empty where nothing is asked for."""
-    base = rows.get(row["base"] or "", row)
-    record = {**row, "part": part, "inputs": "x".join(map(str, row["inputs"]))}
-    for kind in ("forward", "step"):
-        known = row[kind] and row[kind]["ms"]
-        record[kind] = f"{known:,.2f}" if known else ""
-        compared = known and base is not row
-        ratio = f"{known / base[kind]['ms']:.2f}" if compared else ""
-        record[f"{kind}_ratio"] = ratio
-    for kind in ("peak_mb", "process_mb"):
-        record[kind] = "" if row[kind] is None else f"{row[kind]:,.0f}"
-    record["base"] = "" if base is row else row["base"]
-    return record
 
 
 def interleaved(
@@ -229,38 +221,13 @@ def _turn(candidate: Callable[[], Any], repeats: int) -> float:
     return (time.perf_counter() - start) / repeats
 
 
-def call_elsewhere(target: str, /, **arguments: Any) -> Any:
-    """Calls a function in a process of its own and returns what it returns.
-
-    Args:
-        target: `"module:function"`.
-        **arguments: What the function is called with, as JSON can carry it.
+def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function of a module in a process of its own.
 
     Raises:
-        RuntimeError: If the process fails, for example for lack of memory.
+        BrokenProcessPool: If the process ends, for example for lack of memory.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, target, json.dumps(arguments)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise RuntimeError(
-            f"{target} {arguments} ended with status {done.returncode} (-9 is "
-            f"a lack of memory):\n{done.stderr[-2000:]}"
-        )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def _resolve(target: str) -> Callable[..., Any]:
-    module, _, name = target.partition(":")
-    function: Callable[..., Any] = getattr(
-        importlib.import_module(module), name
-    )
-    return function
-
-
-if __name__ == "__main__":
-    print(json.dumps(_resolve(sys.argv[1])(**json.loads(sys.argv[2]))))
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context) as pool:
+        return pool.submit(function, *arguments).result()

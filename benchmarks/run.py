@@ -3,8 +3,9 @@
 python -m benchmarks.run
 KERAS_BACKEND=jax python -m benchmarks.run --only gpu
 
-writes results/benchmarks.json and, from it alone, results/benchmarks.md. With
---only, the other parts stay as an earlier run left them.
+writes results/benchmarks.json and, from it alone, the table that ends
+results/benchmarks.md. With --only, the other parts stay as an earlier run left
+them.
 """
 
 import argparse
@@ -37,22 +38,6 @@ from cli import Parser, UserError, at_least_one
 # Modules with a function `measure`.
 PARTS = ("formulations", "models", "gpu")
 _QUICK_ROUNDS = 2
-_INTRODUCTION = """\
-# Benchmarks
-
-Times are medians over rounds in which all candidates of a comparison take
-turns. A step is the forward and the backward pass. Memory is in megabytes (10^6
-bytes) above what the process held before, in a process of its own after a first
-step: "peak" is the most that one step needs, all free memory being given back
-before it; "process" is the most that the process holds over many steps, and
-includes what the allocator keeps. A ratio is of times, to the row that is
-named. Formulations are a class layer of 10 parents of 16 components, dynamic
-routing with 3 iterations. A floor is the same network up to the children of its
-first routed layer, with one dense layer instead of all that follows; a step of
-it and of a network is Keras' `train_on_batch`, from a batch in the host's
-memory to its loss there. On a GPU, peak memory is all that training takes in a
-process of its own, compiling included. Figures differ from machine to machine,
-and with what else it does; those marked "quick" are of small sizes."""
 
 
 def make_parser() -> Parser:
@@ -102,13 +87,13 @@ def run(options: argparse.Namespace) -> None:
 
 
 def page(parts: Mapping[str, Any]) -> str:
-    """Returns the page of all parts: one table, and its origins."""
+    """Returns one table of all parts, and their origins."""
     origins = [
         f"- {name}: {origin(part['machine'], part['settings'])}"
         for name, part in parts.items()
     ]
     rows = table_of_rows({name: part["rows"] for name, part in parts.items()})
-    return "\n\n".join([_INTRODUCTION, rows, "\n".join(origins)]) + "\n"
+    return "\n\n".join([rows, "\n".join(origins)]) + "\n"
 
 
 if __name__ == "__main__":

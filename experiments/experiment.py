@@ -5,9 +5,10 @@ for each row of the table: labels, the `run` that it shows, the `settings` of
 that run, and the published numbers under the names of columns. A line without a
 run shows that of the line above. Settings are `name=value`, or the name of
 several that the file or `shared.toml` has under `[settings]`; those of `all`
-are every run's. Two are not settings of a run: `defaults`, the data set (and
-the network) whose settings are the start, if that is not the run's own, and
-`target`, the published sparsity in %, which a recipe of the paper trains to.
+are every run's. Three are not settings of a run: `defaults`, the data set (and
+the network) whose settings are the start, if that is not the run's own;
+`target`, the published sparsity in %, which a recipe of the paper trains to;
+and `gone`, the last commit that could train it.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cli import UserError
 from training import presets
@@ -49,8 +50,7 @@ _WITHOUT_TREES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A row of a table.
 
     Attributes:
@@ -60,6 +60,7 @@ class Row:
         fields: For each column where its value stands under the `models` of
             `rem.json`, or `None`.
         published: For each column the paper's cell, as printed, or `None`.
+        gone: The last commit that could train it, if this one cannot.
     """
 
     labels: tuple[str, ...]
@@ -67,10 +68,10 @@ class Row:
     config: Config
     fields: tuple[str | None, ...]
     published: tuple[str | None, ...]
+    gone: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Experiment:
+class Experiment(NamedTuple):
     """The runs of a table, each with several seeds, and the table.
 
     Attributes:
@@ -90,15 +91,9 @@ class Experiment:
     notes: tuple[str, ...] = ()
 
     @property
-    def configs(self) -> dict[str, Config]:
-        """The settings of each run, but for the seed."""
-        return {row.run: row.config for row in self.rows}
-
-    @property
-    def has_published(self) -> tuple[bool, ...]:
-        """Whether the paper has values for a column."""
-        cells = zip(*(row.published for row in self.rows), strict=True)
-        return tuple(any(cell is not None for cell in some) for some in cells)
+    def runs(self) -> dict[str, Row]:
+        """A row of each run, by its name."""
+        return {row.run: row for row in self.rows}
 
 
 def load(name: str, recipe: str | None = None) -> Experiment:
@@ -150,22 +145,22 @@ def _rows(
         [cell.strip() for cell in line.split("|")]
         for line in about["rows"].strip().splitlines()
     ]
-    published = columns.keys() & {*head} - {*about["labels"]}
     rows = []
     run = {"run": "", "settings": ""}
     for line in lines:
         cells = dict(zip(head, line, strict=True))
         run = {key: cells[key] for key in run} if cells["run"] else run
-        cells |= run
-        words = f"all {cells['settings']}".split()
+        words = f"all {run['settings']}".split()
+        settings = _settings(words, {"all": "", **known})
+        labels = [cells[label] for label in about["labels"]]
+        published = {k: cells[k] for k in cells.keys() - {*about["labels"]}}
         row = Row(
-            tuple(cells[label] for label in about["labels"]),
-            cells["run"],
-            _config(_settings(words, {"all": "", **known}), recipe),
-            _fields(cells, columns),
-            tuple(
-                cells[k] or None if k in published else None for k in columns
-            ),
+            labels=tuple(labels),
+            run=run["run"],
+            gone=settings.pop("gone", None),
+            config=_config(settings, recipe),
+            fields=_fields(cells, columns),
+            published=tuple(published.get(key) or None for key in columns),
         )
         rows.append(row)
     return tuple(rows)
@@ -193,7 +188,7 @@ def _value(text: str) -> Any:
 
 def _config(settings: dict[str, Any], recipe: str) -> Config:
     """Returns the settings of a run, on top of those of its data set."""
-    from training import defaults  # it loads NumPy
+    from training import defaults, presets  # they load NumPy
 
     target = settings.pop("target", None)
     like = settings.pop("defaults", settings["dataset"])
@@ -202,21 +197,16 @@ def _config(settings: dict[str, Any], recipe: str) -> Config:
         dataset, model or settings.get("model"), settings.get("backbone")
     )
     if target is not None:
-        sparsity = target / 100
-        settings = _of_recipe(recipe, settings["model"], sparsity) | settings
+        of_recipe = {
+            "rem": True,
+            "levels": presets.LEVELS.get(settings["model"], 11),
+            "batch_size": presets.BATCH_SIZE,
+            **RECIPES[recipe],
+        }
+        if recipe != "paper":
+            of_recipe["final_sparsity"] = target / 100
+        settings = of_recipe | settings
     return dataclasses.replace(config, **settings)
-
-
-def _of_recipe(recipe: str, model: str, sparsity: float) -> dict[str, Any]:
-    """Returns the settings of a run of the paper, baseline and REM."""
-    target = {} if recipe == "paper" else {"final_sparsity": sparsity}
-    return {
-        "rem": True,
-        "levels": presets.LEVELS.get(model, 11),
-        "batch_size": presets.BATCH_SIZE,
-        **target,
-        **RECIPES[recipe],
-    }
 
 
 def _fields(

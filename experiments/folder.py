@@ -13,7 +13,7 @@ import fnmatch
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cli import UserError
 from experiments.experiment import load
@@ -23,8 +23,7 @@ from training.configs import Config, filled_in
 from training.tables import FinishedRun
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """A run of an experiment with one seed, done or not.
 
     Attributes:
@@ -33,22 +32,17 @@ class Run:
             the experiment, that of the same seed.
         path: Its run folder, which may not exist.
         record: The line of `runs.jsonl` that has it, when it is finished.
+        gone: The last commit that could train it, if this one cannot.
     """
 
     name: str
     config: Config
     path: Path
     record: FinishedRun | None = None
+    gone: str | None = None
 
     def __str__(self) -> str:
         return f"{self.name}, seed {self.config.seed}"
-
-    @property
-    def start(self) -> Path | None:
-        """The folder of the run whose network it begins with, if it does."""
-        if self.config.start_from is None:
-            return None
-        return self.path.parents[1] / self.config.start_from / self.path.name
 
     @property
     def seconds(self) -> float:
@@ -60,9 +54,10 @@ class Run:
     def begin(self, data_dir: str | None) -> None:
         """Writes the settings into the folder, for a process to resume."""
         self.path.mkdir(parents=True, exist_ok=True)
-        start = None if self.start is None else str(self.start)
-        settings = dataclasses.asdict(self.config)
-        settings |= {"data_dir": data_dir, "start_from": start}
+        settings = dataclasses.asdict(self.config) | {"data_dir": data_dir}
+        if start := self.config.start_from:
+            folder = self.path.parents[1] / start / self.path.name
+            settings["start_from"] = str(folder)
         _write_json(self.path / "config.json", settings)
 
     def check(self) -> None:
@@ -76,17 +71,16 @@ class Run:
             UserError: If they differ, because numbers would be shown under
                 settings they were not made with.
         """
-        file, found = self.path / "config.json", None
+        file, where = self.path / "config.json", str(self.path)
         if self.record:
-            found = self.record.parts["config"]
+            found, where = self.record.parts["config"], f"{self.record.origin},"
         elif file.exists():
             found = json.loads(file.read_text("utf-8"))
-        if found is None:
+        else:
             return
         found = _as_json(filled_in(found))
         if (start := found["start_from"]) is not None:
             found["start_from"] = Path(start).parent.name
-        where = f"{self.record.origin}," if self.record else str(self.path)
         for name, wanted in _as_json(dataclasses.asdict(self.config)).items():
             if name == "data_dir" or not self.config.uses(name):
                 continue
@@ -129,10 +123,6 @@ class ExperimentFolder:
             UserError: If it is none.
         """
         file = path / "experiment.json"
-        if not file.exists():
-            raise UserError(
-                f"{path} is no experiment: it has no experiment.json."
-            )
         try:
             return cls(path, **json.loads(file.read_text("utf-8")))
         except (TypeError, ValueError) as error:
@@ -147,27 +137,28 @@ class ExperimentFolder:
         Raises:
             UserError: If no run has such a name.
         """
-        configs = self.experiment.configs
-        chosen: list[str] = []
+        known = self.experiment.runs
+        chosen: dict[str, None] = {}
         for pattern in patterns:
-            matching = fnmatch.filter(configs, pattern)
+            matching = fnmatch.filter(known, pattern)
             if not matching:
                 raise UserError(
                     f"{self.name} has no run {pattern!r}; it has "
-                    f"{', '.join(configs)}."
+                    f"{', '.join(known)}."
                 )
-            chosen += matching
+            chosen |= dict.fromkeys(matching)
         file = self.path / tables.FILE_NAME
         lines = tables.read_file(file) if file.exists() else []
         finished = {run.key: run for run in lines}
         return [
             Run(
                 name,
-                dataclasses.replace(configs[name], seed=seed),
+                dataclasses.replace(known[name].config, seed=seed),
                 self.path / name / f"seed-{seed}",
                 finished.get((name, seed)),
+                known[name].gone,
             )
-            for name in dict.fromkeys(chosen)
+            for name in chosen
             for seed in self.seeds
         ]
 

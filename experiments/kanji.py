@@ -150,7 +150,7 @@ def parts_of(data: Any, config: Any) -> Any:
     from training import objectives, train
 
     setup = train.prepare("baseline", data, config, None)
-    schedules = objectives.schedules(setup.trained, config, setup.batches)
+    schedules = objectives.changes(setup.trained, config, setup.batches)
     train.fit(setup.trained, setup.batches, schedules, config.epochs)
     return setup.model
 

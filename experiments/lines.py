@@ -61,22 +61,13 @@ class Letters(NamedTuple):
             shifts: Pixels of the image by which the middle is moved.
             side: Rows and columns of the pictures.
         """
-        count, height, width = self.ink.shape
         grid = np.indices((side, side)).reshape(2, -1) - (side - 1) / 2
         at = (self.middles + shifts)[..., None] + maps @ grid
-        at = np.clip(at, -1, np.array([[height], [width]]))
-        low = np.floor(at).astype(int)
-        part = (at - low).astype("float32")
-        padded = np.pad(self.ink, ((0, 0), (1, 2), (1, 2)))
-        every = np.arange(count)[:, None]
-        picture = np.zeros((count, side**2), "float32")
-        for down, right in np.ndindex(2, 2):
-            weight = np.abs(1 - down - part[:, 0]) * np.abs(
-                1 - right - part[:, 1]
-            )
-            rows, columns = low[:, 0] + down + 1, low[:, 1] + right + 1
-            picture += weight * padded[every, rows, columns]
-        return picture.reshape(count, side, side, 1)
+        seen = [
+            ndimage.map_coordinates(ink, where, order=1, mode="grid-constant")
+            for ink, where in zip(self.ink, at, strict=True)
+        ]
+        return np.reshape(seen, (-1, side, side, 1))
 
     def turned(self) -> Array:
         """Returns what they look like at all angles, `[n, a, pixels]`."""
@@ -114,23 +105,12 @@ def standing(images: Array) -> Letters:
     """Returns where the letters of images `[n, h, w, 1]` stand."""
     ink = np.asarray(images[..., 0], "float32")
     ink = ink / ink.max(axis=(1, 2), keepdims=True)
-    mass = ink.sum(axis=(1, 2))[:, None]
-    sums = ink.sum(axis=2), ink.sum(axis=1)
-    grids = [np.arange(each.shape[1]) for each in sums]
-    middles = np.stack(
-        [each @ grid for each, grid in zip(sums, grids, strict=True)], axis=-1
-    )
-    middles = middles / mass
-    down, right = (
-        g - m[:, None] for g, m in zip(grids, middles.T, strict=True)
-    )
-    across = np.einsum("nhw,nh,nw->n", ink, down, right)
-    square = [
-        np.sum(s * d**2, axis=1)
-        for s, d in zip(sums, (down, right), strict=True)
-    ]
-    moments = np.stack([square[0], across, across, square[1]], axis=-1) / mass
-    values, vectors = np.linalg.eigh(moments.reshape(-1, 2, 2))
+    grid = np.indices(ink.shape[1:])
+    shares = ink / ink.sum(axis=(1, 2), keepdims=True, dtype=float)
+    middles = np.einsum("nhw,ahw->na", shares, grid)
+    moments = np.einsum("nhw,ahw,bhw->nab", shares, grid, grid)
+    moments -= middles[:, :, None] * middles[:, None]
+    values, vectors = np.linalg.eigh(moments)
     values = np.maximum(values, values[:, 1:] / _LONGEST**2)
     spreads = (vectors * np.sqrt(values)[:, None]) @ vectors.transpose(0, 2, 1)
     return Letters(ink, middles, spreads)

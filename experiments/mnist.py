@@ -45,7 +45,7 @@ _COLUMNS = (
 )
 _BATCH = 64
 _MOST = 500  # test images whose trees are measured
-_ORPHANS = (0.25, 0.5, 2.0)
+_ORPHANS = (0.5, 0.7, 1.0)
 _NOTE = (
     "One training for each seed; labels are classes alone, settings were chosen"
     " on validation images of seed 0. Lines of one training differ in how much "

@@ -5,8 +5,9 @@ python training/tables.py runs/figures-* --to results/named_parts/runs.jsonl \\
     --name figures
 python experiments/named_parts.py results/named_parts
 
-writes `table.md` beside `runs.jsonl`. `network.json` there, if there is one, is
-another network, measured on the same images with a former version.
+writes the tables of `table.md` beside `runs.jsonl`; its words are written by
+hand. `network.json` there, if there is one, is another network, measured on the
+same images with a former version.
 """
 
 import argparse
@@ -21,7 +22,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, run_command
-from markdown_table import markdown
+from markdown_table import markdown, write_tables
 from training import tables
 from training.tables import TITLES, Column
 
@@ -48,19 +49,6 @@ _COLUMNS = [
         ("pruned, %", "sparsity", 1, 100),
     )
 ]
-_NOTES = (
-    "Mean ± population deviation over seeds, which draw images and weights; "
-    "the settings were chosen on other ones. On figures nothing is told about "
-    "parts, not how many kinds there are; on figures_of_four that number is "
-    "(`--part-types`). Masks only measure.",
-    "Found once: parts with exactly one leaf within 2.5 pixels. NMI: of a "
-    "leaf's type and the kind of part under it. Necessity: images that lose "
-    "their class without their tree; of others active: without as many other "
-    "active capsules, the control; of the longest: images that keep their "
-    "class with as many of the most active capsules alone. Slots: entropy of "
-    "which slots of a class's blueprint are filled, beside that of the paper's "
-    "key, which also tells where in the image.",
-)
 
 
 def make_parser() -> Parser:
@@ -73,23 +61,17 @@ def make_parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Writes the table.
+    """Writes the tables: means over seeds, and each seed.
 
     Raises:
         UserError: If there are no runs.
     """
-    if not (options.folder / tables.FILE_NAME).is_file():
+    folder = options.folder
+    if not (folder / tables.FILE_NAME).is_file():
         raise UserError(
-            f"there is no {options.folder / tables.FILE_NAME}: collect runs "
+            f"there is no {folder / tables.FILE_NAME}: collect runs "
             "with training/tables.py --to."
         )
-    text = page(options.folder)
-    (options.folder / "table.md").write_text(text, "utf-8")
-    print(text)
-
-
-def page(folder: Path) -> str:
-    """Returns the table of a folder, in Markdown."""
     groups: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for each in tables.read(folder):
         dataset = each.parts["config"]["dataset"]
@@ -102,15 +84,15 @@ def page(folder: Path) -> str:
         cells = (column.write(models) for column in _COLUMNS)
         return [dataset, title, str(third), *cells]
 
-    other = folder / _NETWORK
-    if other.is_file():
-        found = json.loads(other.read_text("utf-8"))
+    if (folder / _NETWORK).is_file():
+        found = json.loads((folder / _NETWORK).read_text("utf-8"))
         rows.append(line(found["dataset"], found["name"], 1, found["model"]))
     for names, models in sorted(groups.items()):
         rows.append(line(*names, len(models), *models.values()))
         seeds += [line(*names, seed, models[seed]) for seed in sorted(models)]
-    parts = (markdown(rows, left=2), *_NOTES, markdown(seeds, left=2))
-    return "# Trees that name their parts\n\n" + "\n\n".join(parts) + "\n"
+    both = [markdown(lines, left=2) for lines in (rows, seeds)]
+    write_tables(folder / "table.md", *both)
+    print("\n\n".join(both))
 
 
 if __name__ == "__main__":

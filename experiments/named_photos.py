@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cli import Parser, check_installed, run_command, start_quietly
 from experiments import seeds
-from markdown_table import table, write_table
+from markdown_table import table, write_tables
 
 Array = NDArray[Any]
 
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
         picture = None if number else path.with_suffix(".jpg")
         rows.append(measured(folder, maps, picture))
     path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
-    write_table(path.with_suffix(".md"), table(rows, _COLUMNS))
+    write_tables(path.with_suffix(".md"), table(rows, _COLUMNS))
     print(table(rows, _COLUMNS))
 
 

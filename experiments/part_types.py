@@ -99,7 +99,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         callbacks=[schedule],
         verbose=0,
     )
-    _, named = results.measure_parts(network, data)
+    named = results.measure_parts(network, data)
     if named is None or named.found_once is None or named.own is None:
         raise UserError(f"{options.data} has no parts that are known.")
     lengths = network.predict(data.test.images[:], verbose=0)

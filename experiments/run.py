@@ -84,14 +84,16 @@ def _check(options: argparse.Namespace) -> None:
     data_dir = options.data_dir
     if data_dir is not None and not Path(data_dir).is_dir():
         raise UserError(f"--data-dir {data_dir!r} is not a folder.")
-    if tables and not any(
-        (path / "experiment.json").exists() for path in tables
-    ):
+    if tables and not any(map(_is_experiment, tables)):
         raise UserError(
             f"no experiment.json in {', '.join(map(str, tables))}: none of "
             "them is an experiment."
         )
     check_installed(data="PIL")
+
+
+def _is_experiment(path: Path) -> bool:
+    return (path / "experiment.json").exists()
 
 
 def _load() -> Callable[[argparse.Namespace], None]:
@@ -102,33 +104,21 @@ def _load() -> Callable[[argparse.Namespace], None]:
 
 
 def work(options: argparse.Namespace) -> None:
-    """Does the one of the two things that the flags ask for."""
+    """Runs what is not finished, or writes tables alone."""
     from experiments import table
     from experiments.folder import ExperimentFolder
 
-    if options.name is not None:
-        _run(options)
-    for path in options.tables or ():
-        if (path / "experiment.json").exists():
-            folder = ExperimentFolder.open(path)
-            table.write(folder)
-            print(path / "table.md")
-
-
-def _run(options: argparse.Namespace) -> None:
-    """Runs what is not finished, and writes the table."""
-    from experiments import table
-    from experiments.folder import ExperimentFolder
-
+    for path in filter(_is_experiment, options.tables or ()):
+        table.write(ExperimentFolder.open(path))
+        print(path / "table.md")
+    if options.name is None:
+        return
     recipe = options.recipe
     if recipe is None and options.name in TABLES_OF_THE_PAPER:
         recipe = next(iter(RECIPES))
-    words = [options.name, *([recipe] if recipe else [])]
+    default = Path("runs") / "-".join(filter(None, (options.name, recipe)))
     folder = ExperimentFolder(
-        options.out or Path("runs") / "-".join(words),
-        options.name,
-        recipe,
-        options.seeds,
+        options.out or default, options.name, recipe, options.seeds
     )
     # Before anything is written: a wrong name is an error.
     folder.runs(options.only)
@@ -144,6 +134,9 @@ def _run(options: argparse.Namespace) -> None:
     failed = []
     for k, run in enumerate(to_do, start=1):
         print(f"\n[{k}/{len(to_do)}] {run}: {run.path}", flush=True)
+        if run.gone:
+            print(f"left out: commit {run.gone} was the last to train it")
+            continue
         run.begin(options.data_dir)
         flags = ["--resume", "--bare", "--force", "--out", str(run.path)]
         if subprocess.run([sys.executable, str(_COMMAND), *flags]).returncode:

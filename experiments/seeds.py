@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cli import Parser, run_command, start_quietly
-from markdown_table import table, write_table
+from markdown_table import table, write_tables
 
 Row = dict[str, Any]
 FOLDER = Path("results") / "named_parts"
@@ -39,7 +39,7 @@ class Page(NamedTuple):
         rows = map(json.loads, path.read_text("utf-8").splitlines())
         lines = [line for row in rows for line in self.lines(row)]
         lines.sort(key=lambda line: [line[key] for key in self.order])
-        write_table(path.with_suffix(".md"), table(lines, self.columns))
+        write_tables(path.with_suffix(".md"), table(lines, self.columns))
 
     def main(
         self,

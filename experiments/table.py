@@ -38,12 +38,16 @@ def write(folder: ExperimentFolder) -> str:
     for run in folder.runs():
         run.check()
         runs.setdefault(run.name, []).append(run)
-    experiment = folder.experiment
-    lines = [_line(experiment, row, runs[row.run]) for row in experiment.rows]
-    rows = [[text for _, text in line] for line in lines]
-    head = [title for title, _ in lines[0]]
-    left = len(experiment.labels)
-    text = _page(folder, markdown([head, *rows], left=left))
+    about = folder.experiment
+    lines = [_line(about, row, runs[row.run]) for row in about.rows]
+    table = markdown(
+        [[head for head, _ in lines[0]], *([x for _, x in y] for y in lines)],
+        left=len(about.labels),
+    )
+    flags = f" --recipe {folder.recipe}" if folder.recipe else ""
+    command = f"`python experiments/run.py {folder.name}{flags}`"
+    notes = "\n".join(f"- {note}" for note in (*about.notes, *_HOW))
+    text = "\n\n".join([f"# {about.title}", command, table, notes]) + "\n"
     with write_atomically(folder.path / "table.md", "w") as file:
         file.write(text)
     return text
@@ -53,16 +57,13 @@ def _line(experiment: Experiment, row: Row, runs: Sequence[Run]) -> list[Cell]:
     """Returns a row, filled in."""
     done = [run.record for run in runs if run.record]
     cells = list(zip(experiment.labels, row.labels, strict=True))
-    for column, field, has_published, printed in zip(
-        experiment.columns,
-        row.fields,
-        experiment.has_published,
-        row.published,
-        strict=True,
+    every = zip(*(row.published for row in experiment.rows), strict=True)
+    for column, field, printed, of_all in zip(
+        experiment.columns, row.fields, row.published, every, strict=True
     ):
         text, ours = _measured(column, field, done)
         cells.append((column.title, text))
-        if has_published:
+        if any(of_all):
             difference = NOTHING
             if ours is not None and printed:
                 difference = signed(column, ours - parse(printed))
@@ -85,9 +86,9 @@ def _measured(
     column: Column, field: str | None, runs: Sequence[FinishedRun]
 ) -> tuple[str, float | None]:
     """Returns a measure over seeds as text, and its mean or median."""
-    models = [run.parts["rem"]["models"] for run in runs]
-    if not (field and models and _are_known(column, field, runs)):
+    if not (field and all(_has(column, field, run) for run in runs) and runs):
         return NOTHING, None
+    models = [run.parts["rem"]["models"] for run in runs]
     ours = column.summary(models, field)
     text = column.text(ours)
     owner, _, name = field.rpartition(".")
@@ -98,22 +99,15 @@ def _measured(
     return text, ours.value
 
 
-def _are_known(column: Column, field: str, runs: Sequence[FinishedRun]) -> bool:
-    """Tells whether all models have a measure, which only some may lack."""
-    for run in runs:
-        models = run.parts["rem"]["models"]
-        if column.optional:
-            if not column.is_known(models, field):
-                return False
-            continue
-        try:
-            look_up(models, field)
-        except (KeyError, IndexError) as error:
-            raise UserError(
-                f"{run.origin}, rem has no {field}, which the table "
-                "shows; run it again with this version."
-            ) from error
-    return True
+def _has(column: Column, field: str, run: FinishedRun) -> bool:
+    """Tells whether a run has a measure, which only some may lack."""
+    known = column.is_known(run.parts["rem"]["models"], field)
+    if not (known or column.optional):
+        raise UserError(
+            f"{run.origin}, rem has no {field}, which the table "
+            "shows; run it again with this version."
+        )
+    return known
 
 
 def parse(text: str) -> float:
@@ -151,14 +145,3 @@ def _status(runs: Sequence[Run]) -> str:
     if len(missing) == len(runs):
         return "not run yet"
     return f"seed{'s' * bool(missing[1:])} {', '.join(missing)} not run yet"
-
-
-def _page(folder: ExperimentFolder, table: str) -> str:
-    flags = f" --recipe {folder.recipe}" if folder.recipe else ""
-    parts = [
-        f"# {folder.experiment.title}",
-        f"`python experiments/run.py {folder.name}{flags}`",
-    ]
-    notes = (*folder.experiment.notes, *_HOW)
-    parts += [table, "\n".join(f"- {note}" for note in notes)]
-    return "\n\n".join(parts) + "\n"

@@ -68,13 +68,14 @@ models = {"baseline": model(2.0), "rem": model(0.0)}
 """
 
 
-def row(dataset, shown="+REM", cells=(), **changes):
+def row(dataset, shown="+REM", cells=(), gone=None, **changes):
     return Row(
         (dataset, shown),
         dataset,
         Config(dataset=dataset, **{"rem": True, **changes}),
         FIELDS[shown],
         cells or (None,) * len(COLUMNS),
+        gone,
     )
 
 

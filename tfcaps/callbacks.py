@@ -1,6 +1,7 @@
 """Callbacks that set what gradients do not: blueprints and their width."""
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import keras
@@ -8,9 +9,17 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from tfcaps.graphs import only_layer
 from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
 from tfcaps.layers.part_caps import SPARE_BIAS, compete
-from tfcaps.split_merge import Found, Slots, same_kinds, slots_of, two_kinds
+from tfcaps.split_merge import (
+    LEAST_MASS,
+    Found,
+    Slots,
+    same_kinds,
+    slots_of,
+    two_kinds,
+)
 
 Array = NDArray[Any]
 # A type, and the slots that are of its kind.
@@ -24,6 +33,9 @@ _NARROWING = 0.6
 # The share of the images of a class in which it has a part, pixels between two
 # types of a class, and how clear two kinds must be for a type to be split.
 _LEAST, _APART, _CLEAR = 0.4, 4.0, 0.66
+# A type must draw so much of the ink around it, beside the type that draws most
+# of its own; and the images in which that is measured.
+_LEAST_DRAWN, _DRAWN = 0.5, 500
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP = 3.0
@@ -33,17 +45,11 @@ _FADING = 0.4
 
 
 class _Seen(NamedTuple):
-    """What a network makes of images.
+    """What a network makes of images."""
 
-    Attributes:
-        active: Activations `[n, h, w, t]` of soft competition.
-        features: The feature map `[n, h, w, channels]` parts are made of.
-        drawn: The images, drawn again.
-    """
-
-    active: Array
-    features: Array
-    drawn: Array
+    active: Array  # activations `[n, h, w, t]` of soft competition
+    features: Array  # the map `[n, h, w, channels]` that parts are made of
+    drawn: Array  # the images, drawn again
 
 
 class BlueprintEstimation(keras.callbacks.Callback):
@@ -75,8 +81,8 @@ class BlueprintEstimation(keras.callbacks.Callback):
     If no type is active in any of the images, it says so when training ends.
 
     Raises:
-        ValueError: When training begins, if the model has not one `PartCaps`
-            and one `ConstellationCaps`.
+        ValueError: When training begins, if the model is not one that
+            `tfcaps.models.with_templates` returns.
     """
 
     def __init__(
@@ -100,9 +106,14 @@ class BlueprintEstimation(keras.callbacks.Callback):
         self.seed = seed
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._parts, self._classes = (
-            _layer(self.model, kind) for kind in (PartCaps, ConstellationCaps)
-        )
+        outputs = self.model.output
+        if not (isinstance(outputs, dict) and "presence" in outputs):
+            raise ValueError(
+                f"The model {self.model.name!r} must be one that "
+                "`tfcaps.models.with_templates` returns."
+            )
+        self._parts = only_layer(self.model, PartCaps)
+        self._classes = only_layer(self.model, ConstellationCaps)
         self._seen: keras.Model | None = None
         self._most_active = 1.0
 
@@ -134,7 +145,9 @@ class BlueprintEstimation(keras.callbacks.Callback):
         splits: list[_Split] = []
         if self.merge is not None and 1 <= epoch < self.epochs - 2:
             found = self._merge_types(found, self.merge)
-            if epoch == 1:
+            found = self._drop_types(found, images, seen)
+            # What is split in vain must be merged again.
+            if epoch == 1 or epoch < self.epochs - 3:
                 splits = self._split_types(found, images, seen)
         self._move(found)
         if epoch >= 1:
@@ -207,6 +220,39 @@ class BlueprintEstimation(keras.callbacks.Callback):
         self._set_type_weights(kernel, bias, templates)
         return found._replace(active=np.minimum(active, 1.0))
 
+    def _drop_types(self, found: Found, images: Array, seen: _Seen) -> Found:
+        """Drops types that draw little of the ink around them.
+
+        Such a type is found at a place between parts, by what is beside it.
+        What it draws is by how much the squared error of an image grows
+        without it.
+        """
+        decoder = only_layer(self.model, TemplateDecoder)
+        ground = ops.convert_to_numpy(decoder.ground)
+        active, images = seen.active[:_DRAWN], images[:_DRAWN]
+        rest, ink = images - seen.drawn[:_DRAWN], (images - ground) ** 2
+        around = TemplateDecoder(
+            (*images.shape[1:3], 1), decoder.size, decoder.offset
+        )
+        around.build(active.shape)
+        around.templates.assign(np.ones(around.templates.shape))
+        around.ground.assign([0.0])
+        strong = found.mass > LEAST_MASS
+        shares = np.zeros(len(strong))
+        for t in np.flatnonzero(strong):
+            alone = active * (np.arange(len(shares)) == t)
+            drawn = ops.convert_to_numpy(decoder(alone)) - ground
+            near = np.minimum(ops.convert_to_numpy(around(alone)), 1.0)
+            gain = np.sum(drawn * (2.0 * rest + drawn))
+            shares[t] = gain / max(np.sum(near * ink), 1e-6)
+        if (best := shares.max()) <= 0:
+            return found  # nothing is drawn yet
+        gone = strong & (shares < _LEAST_DRAWN * best)
+        kernel, bias, templates = self._type_weights()
+        kernel[..., gone], bias[gone] = 0.0, SPARE_BIAS
+        self._set_type_weights(kernel, bias, templates)
+        return found._replace(active=found.active * ~gone)
+
     def _split_types(
         self, found: Found, images: Array, seen: _Seen
     ) -> list[_Split]:
@@ -215,18 +261,12 @@ class BlueprintEstimation(keras.callbacks.Callback):
         kernel, bias, templates = self._type_weights()
         spare = list(np.flatnonzero(_are_spare(bias)))
         shares = found.shares(layer.num_capsules)
-
-        def pictures(where: Array) -> Array:
-            return self._pictures(where, images, seen)
-
+        pictures = partial(self._pictures, images=images, seen=seen)
         splits: list[_Split] = []
+        apart = _APART / layer.stride
         todo = [
-            (
-                int(t),
-                int(t),
-                slots_of(shares, int(t), _LEAST, _APART / layer.stride),
-            )
-            for t in np.flatnonzero(~_are_spare(bias))
+            (t, t, slots_of(shares, t, _LEAST, apart))
+            for t in np.flatnonzero(~_are_spare(bias)).tolist()
         ]
         while todo and spare:
             # Occurrences of what was split off are those of the type it was.
@@ -256,15 +296,10 @@ class BlueprintEstimation(keras.callbacks.Callback):
     def _pictures(self, where: Array, images: Array, seen: _Seen) -> Array:
         """Returns what is seen around cells, without other parts near by.
 
-        Args:
-            where: Image, row and column of each cell, `[k, 3]`.
-            images: The images.
-            seen: What is seen in them.
-
-        Returns:
-            Array `[k, pixels]`, fading out.
+        Cells are image, row and column, `[k, 3]`; what is seen is `[k, pixels]`
+        and fades out.
         """
-        decoder = _layer(self.model, TemplateDecoder)
+        decoder = only_layer(self.model, TemplateDecoder)
         templates = ops.convert_to_numpy(decoder.pictures)  # [s, s, c, t]
         step, reach = round(self._classes.stride), len(templates) // 2
         middle = self._classes.offset + self._classes.stride * where[:, 1:]
@@ -317,14 +352,14 @@ class BlueprintEstimation(keras.callbacks.Callback):
 
     def _type_weights(self) -> tuple[Array, Array, Array]:
         kernel, bias = (np.array(w) for w in self._parts.conv.get_weights())
-        decoder = _layer(self.model, TemplateDecoder)
+        decoder = only_layer(self.model, TemplateDecoder)
         return kernel, bias, np.array(decoder.templates)
 
     def _set_type_weights(
         self, kernel: Array, bias: Array, templates: Array
     ) -> None:
         self._parts.conv.set_weights([kernel, bias])
-        _layer(self.model, TemplateDecoder).templates.assign(templates)
+        only_layer(self.model, TemplateDecoder).templates.assign(templates)
 
     def _move(self, found: Found) -> None:
         """Moves types to where they are found most."""
@@ -368,14 +403,8 @@ class BlueprintEstimation(keras.callbacks.Callback):
         """Leaves a class the types that are found in it often enough."""
         layer = self._classes
         rows, columns = found.active.shape[1:3]
-        grid = np.stack(
-            np.meshgrid(
-                layer.offset[0] + layer.stride * np.arange(rows),
-                layer.offset[1] + layer.stride * np.arange(columns),
-                indexing="ij",
-            ),
-            axis=-1,
-        )
+        cells = np.moveaxis(np.indices((rows, columns)), 0, -1)
+        grid = layer.offset + layer.stride * cells
         width = float(np.exp(ops.convert_to_numpy(layer.log_width)))
         shifts = ops.convert_to_numpy(layer.shifts)
         sums = np.zeros((len(shifts), layer.num_capsules))
@@ -396,17 +425,3 @@ class BlueprintEstimation(keras.callbacks.Callback):
 
 def _are_spare(bias: Array) -> Array:
     return bias < 0.5 * SPARE_BIAS
-
-
-def _layer(model: keras.Model, kind: type) -> Any:
-    """Returns a layer of a model, perhaps within another one."""
-    layers = [getattr(layer, "layer", layer) for layer in model.layers]
-    found = [layer for layer in layers if isinstance(layer, kind)]
-    is_training = isinstance(model.output, dict) and "presence" in model.output
-    if len(found) != 1 or not is_training:
-        raise ValueError(
-            f"The model {model.name!r} must be one that "
-            "`tfcaps.models.with_templates` returned, with one "
-            f"`{kind.__name__}`. Received: one with {len(found)}."
-        )
-    return found[0]

@@ -239,6 +239,23 @@ def last_routed_layer(model: keras.Model) -> Any:
     return routed_layers(model)[-1]
 
 
+def only_layer(model: keras.Model, kind: type) -> Any:
+    """Returns the layer of a kind, also from within another layer.
+
+    Raises:
+        ValueError: If there is not one.
+    """
+    layers = [getattr(layer, "layer", layer) for layer in model.layers]
+    found = [layer for layer in layers if isinstance(layer, kind)]
+    if len(found) != 1:
+        raise ValueError(
+            f"The model {model.name!r} must have one `{kind.__name__}`, as "
+            "`tfcaps.models.constellation_capsnet` has. Received: one with "
+            f"{len(found)}."
+        )
+    return found[0]
+
+
 def children_grid(model: keras.Model) -> tuple[int, ...]:
     """Returns the shape in which the last routed layer's children stand.
 

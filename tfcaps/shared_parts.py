@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.cluster.hierarchy import fcluster, linkage
 
+from tfcaps.graphs import only_layer
 from tfcaps.layers import ConstellationCaps, PartCaps
 from tfcaps.layers.part_caps import centres
 from tfcaps.models import constellation_capsnet
@@ -108,7 +109,7 @@ class SharedParts(NamedTuple):
         """
         layer: Any = model
         if isinstance(model, keras.Model):
-            (layer,) = _layers(model, ConstellationCaps)
+            layer = only_layer(model, ConstellationCaps)
         places = np.zeros(layer.blueprint.shape)
         slots = np.zeros(places.shape[:2])
         types = len(slots) // layer.instances
@@ -132,7 +133,7 @@ class SharedParts(NamedTuple):
             nearest to the middle of a part, `num_types` where no part is near,
             and -1 next to parts.
         """
-        (layer,) = _layers(model, PartCaps)
+        layer = only_layer(model, PartCaps)
         step, (_, *counts, _) = layer.stride, layer.output[1].shape
         rows, columns = (
             centres(count, step, first)
@@ -237,12 +238,6 @@ def _tell_apart(
         of_type = types == types[first]
         nearer = distances[:, second] < distances[:, first]
         types[of_type & nearer] = types.max() + 1
-
-
-def _layers(model: keras.Model, kind: type) -> list[Any]:
-    # With further outputs they stand within other layers.
-    every = (getattr(layer, "layer", layer) for layer in model.layers)
-    return [layer for layer in every if isinstance(layer, kind)]
 
 
 def _ink(images: Array) -> Array:

@@ -19,7 +19,7 @@ from scipy.ndimage import gaussian_filter
 Array = NDArray[Any]
 
 # Weaker types tell nothing of where they are found: parts of an image.
-_LEAST_MASS = 0.02
+LEAST_MASS = 0.02
 # Places of a class that a type is found at are at most so many.
 _MOST_SLOTS = 3
 # How many numbers are made of what is seen.
@@ -33,27 +33,17 @@ _FIRST_LOGIT, _MOST_PLACES = 2.0, 0.98
 
 
 class Found(NamedTuple):
-    """What was found in some images, whose classes are known.
+    """What was found in some images, whose classes are known."""
 
-    Attributes:
-        active: Activations `[n, h, w, t]` of soft competition.
-        cells: Row and column `[n, 2]` of the cell at which the class is.
-        labels: Classes `[n]`.
-    """
-
-    active: Array
-    cells: Array
-    labels: Array
+    active: Array  # activations `[n, h, w, t]` of soft competition
+    cells: Array  # row and column `[n, 2]` of the cell at which the class is
+    labels: Array  # classes `[n]`
 
     def shares(self, classes: int) -> Array:
-        """Returns how often a type is so far from the class.
+        """Returns how often a type is so far from one of so many classes.
 
-        Args:
-            classes: Int. How many there are.
-
-        Returns:
-            Array `[j, 2h, 2w, t]`, the class itself at `[h, w]`. Smoothed, so
-            that it is 1 for a part that is always found at one place.
+        That is `[j, 2h, 2w, t]`, the class itself at `[h, w]`. Smoothed, so
+        that it is 1 for a part that is always found at one place.
         """
         rows, columns, types = self.active.shape[1:]
         sums = np.zeros((classes, 2 * rows, 2 * columns, types))
@@ -81,21 +71,15 @@ def same_kinds(
 ) -> list[tuple[int, int]]:
     """Finds the types that are found at the same places.
 
-    Args:
-        shares: As of `Found.shares`.
-        mass: As of `Found`.
-        least: Float. Cosine of the shares of two types from which on they are
-            one.
-
-    Returns:
-        Pairs of types, of which the first takes the second in, in this order.
+    Two types are one if the cosine of their `Found.shares` exceeds `least`. Of
+    the pairs the first takes the second in, in this order.
     """
     shares, mass = shares.copy(), mass.copy()
     types = shares.shape[-1]
     alike = np.stack([_cosines(shares, t) for t in range(types)])
     pairs: list[tuple[int, int]] = []
     while True:
-        strong = mass > _LEAST_MASS
+        strong = mass > LEAST_MASS
         alike = np.maximum(alike, alike.T) * strong * strong[:, None]
         np.fill_diagonal(alike, 0.0)
         first, second = np.unravel_index(alike.argmax(), alike.shape)
@@ -122,33 +106,21 @@ def _cosines(shares: Array, t: int) -> Array:
 
 
 class Slots(NamedTuple):
-    """Where a type is found in classes.
+    """Where a type is found in classes."""
 
-    Attributes:
-        classes: The class of each slot, `[s]`.
-        cells: Row and column `[s, 2]` relative to the class, in cells.
-    """
-
-    classes: Array
-    cells: Array
+    classes: Array  # of each slot, `[s]`
+    cells: Array  # row and column `[s, 2]` relative to the class, in cells
 
     def of(self, chosen: Array) -> "Slots":
-        """Returns some of them.
-
-        Args:
-            chosen: Indices or a mask.
-        """
+        """Returns some of them, by a mask."""
         return Slots(self.classes[chosen], self.cells[chosen])
 
 
 def slots_of(shares: Array, t: int, least: float, apart: float) -> Slots:
-    """Finds the places at which a type is found in more images than `least`.
+    """Finds the places at which a type is found often enough.
 
-    Args:
-        shares: As of `Found.shares`.
-        t: Int. The type.
-        least: Float. Share of the images of a class.
-        apart: Float. Cells between two places.
+    That is in more than the share `least` of the images of a class, `apart`
+    cells from each other at least.
     """
     classes, cells = [], []
     middle = np.array(shares.shape[1:3]) // 2
@@ -168,19 +140,15 @@ def slots_of(shares: Array, t: int, least: float, apart: float) -> Slots:
 class Split(NamedTuple):
     """A difference between two kinds of parts that one type stands for.
 
-    Attributes:
-        clarity: How clear it is, from 0 to 1: the share of what differs between
-            slots that is between the kinds, times the share of occurrences that
-            are told apart by what was learnt on others.
-        second: Whether each slot of the type is of the second kind, `[s]`.
-        kernel: Logit of the second kind against the first for each channel of
-            the feature map, `[c]`.
-        bias: Float. What is added.
+    The logit of the second kind against the first is `features @ kernel +
+    bias`. How clear the difference is, from 0 to 1, is the share of what
+    differs between slots that is between the kinds, times the share of
+    occurrences that are told apart by what was learnt on others.
     """
 
     clarity: float
-    second: Array
-    kernel: Array
+    second: Array  # whether each slot of the type is of the second kind, `[s]`
+    kernel: Array  # `[channels]`
     bias: float
 
 
@@ -191,7 +159,8 @@ def two_kinds(
 
     Slots are parted in two by what is seen at them on average (2-means), where
     what differs between images of one slot does not count. A part of a single
-    kind differs from slot to slot by its neighbours alone.
+    kind differs from slot to slot by its neighbours alone. There is no split if
+    slots or occurrences of a kind are too few.
 
     Args:
         found: Where it was found.
@@ -200,9 +169,6 @@ def two_kinds(
         pictures: Function from image, row and column of cells, `[k, 3]`, to
             what is seen there, `[k, pixels]`.
         features: The feature map `[n, h, w, channels]` types are made of.
-
-    Returns:
-        `None` if there are too few slots or occurrences of a kind.
     """
     where, of_slot = _occurrences(found, t, slots)
     known, of_slot = np.unique(of_slot, return_inverse=True)

@@ -103,25 +103,26 @@ class StopIfNotFinite(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         for name, value in (logs or {}).items():
-            if not np.isfinite(value):
-                self._stop(f"{name} became {value} in step {batch + 1}")
+            self._check(value, f"{name} became {value} in step {batch + 1}")
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if keras.backend.backend() == "jax":
             # During `fit` the live state is outside the variables.
             self.model.jax_state_sync()
         for variable in self.model.trainable_variables:
-            if not np.all(np.isfinite(ops.convert_to_numpy(variable))):
-                self._stop(
-                    f"the weight {variable.path!r} became infinite or not a "
-                    "number in the last step"
-                )
+            self._check(
+                ops.convert_to_numpy(variable),
+                f"the weight {variable.path!r} became infinite or not a number "
+                "in the last step",
+            )
 
-    def _stop(self, what: str) -> None:
-        raise UserError(
-            f"{what} of epoch {self.epoch + 1}. The training was stopped, and "
-            "nothing of this epoch is kept. Try a lower --learning-rate."
-        )
+    def _check(self, value: Any, what: str) -> None:
+        if not np.all(np.isfinite(value)):
+            raise UserError(
+                f"{what} of epoch {self.epoch + 1}. The training was stopped, "
+                "and nothing of this epoch is kept. Try a lower "
+                "--learning-rate."
+            )
 
 
 class StopOnValidation(keras.callbacks.Callback):

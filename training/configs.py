@@ -6,7 +6,7 @@ import functools
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import cli
 
@@ -48,8 +48,7 @@ _FROM_0, _FROM_1 = (0, None), (1, None)
 _METAVARS = {int: "N", float: "NUMBER", str: "NAME"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """All that is known of a setting besides its name, type and default.
 
     Attributes:
@@ -126,9 +125,7 @@ class DataSettings:
     )
     validation: float = setting(
         0.1,
-        "share of the training images that is only for choosing, 0 to 0.5: "
-        "for iterative pruning, the end of a training, and the number of "
-        "levels",
+        "share of the training images that is only for choosing, 0 to 0.5",
         (0.0, 0.5),
     )
     resize: int | None = setting(
@@ -136,24 +133,21 @@ class DataSettings:
     )
     balanced: bool = setting(
         False,
-        "repeat training images of rare classes, so that all are equally "
-        "frequent, or not",
+        "repeat training images of rare classes, until all are as frequent",
     )
     flip: bool = setting(
         False,
-        "mirror half of the training images, or not, as where left and right "
-        "tell classes apart",
+        "mirror half of the training images; not where sides tell classes",
     )
     recolour: float = setting(
         0.0,
         "exchange the channels of a share of the training images, and make "
-        "half as many negatives; 0 where colours tell classes apart",
+        "half as many negatives; 0 where colours tell classes",
         _SHARE,
     )
     skip_broken: bool = setting(
         False,
-        "leave out pictures that cannot be read or have two classes, and list "
-        "them",
+        "leave out and list pictures that cannot be read or have two classes",
     )
     # Mean of each channel, subtracted inside the network; none for 0.
     mean: tuple[float, ...] = ()
@@ -173,8 +167,7 @@ class DataSettings:
     )
     zoom: tuple[float, ...] = setting(
         (),
-        "lowest and highest factor of a training image's size, such as "
-        "0.8,1.25",
+        "least and largest factor of a training image's size, as 0.8,1.25",
         (_SMALLEST, _LARGEST),
         read=_factors,
         metavar="LOW,HIGH",
@@ -208,22 +201,21 @@ class NetworkSettings:
     )
     part_types: int | None = setting(
         None,
-        "most types of parts that constellation_capsnet looks for (default: "
-        "the model's own)",
+        "most types of parts of constellation_capsnet (default: its own)",
         _FROM_1,
     )
     shared_parts: bool = setting(
         False,
-        "begin constellation_capsnet with the parts that classes share, as "
-        "written characters do, or without any (default: for kanji)",
+        "begin constellation_capsnet with the parts that classes share "
+        "(default: for kanji)",
     )
     # Pixels by which votes for a part may differ in the first epoch; null for
     # as many as in the last one.
     width_start: float | None = 6.0
     dense_head: bool = setting(
         False,
-        "train the network with a dense layer in the place of its capsules "
-        "too, to compare with (default: for folders of pictures)",
+        "compare with the network that has a dense layer in the place of its "
+        "capsules (default: for folders of pictures)",
     )
     decoder: str = setting(
         "none",
@@ -239,8 +231,8 @@ class TrainingSettings:
     epochs: int = setting(8, "passes over the images", _FROM_1)
     trials: int = setting(
         1,
-        "starts of the baseline, of which the half with the lowest training "
-        "loss goes on after an epoch, and the best after two",
+        "starts of the baseline; the better half goes on after an epoch, the "
+        "best after two",
         (1, 100),
     )
     batch_size: int = setting(
@@ -261,20 +253,20 @@ class TrainingSettings:
     strategy: str = setting(
         "none",
         "mirrored trains on all GPUs of this machine; data-parallel on all "
-        "devices, on the JAX backend, see training/devices.py",
+        "devices of several, on JAX, see training/devices.py",
         choices=("none", "mirrored", "data-parallel"),
     )
     dtype_policy: str = setting(
         "float32",
-        "mixed_bfloat16 trains faster on GPUs, and on CPUs that compute in "
-        "it; the trained model is float32 in any case",
+        "mixed_bfloat16 trains faster on GPUs and some CPUs; the trained model "
+        "is float32 in any case",
         # Not float16: its gradients would have to be scaled.
         choices=("float32", "mixed_bfloat16"),
     )
     deterministic: bool = setting(
         False,
-        "the same numbers bit for bit in every run, also in one that was "
-        "stopped and resumed; may be slower",
+        "the same numbers bit for bit in every run, also in a resumed one; may "
+        "be slower",
     )
 
 
@@ -300,14 +292,12 @@ class RemSettings:
     )
     warm_start: bool = setting(
         False,
-        "begin REM with the weights of the trained baseline, or as that one "
-        "began",
+        "begin REM with the weights of the trained baseline, or as it began",
     )
     start_from: str | None = setting(
         None,
-        "take the network that another run has trained as the baseline, and "
-        "begin REM with its weights; settings that are not given are those of "
-        "that run",
+        "take the network of another run as the baseline that REM begins with; "
+        "settings that are not given are those of that run",
         metavar="RUN",
     )
     pruning: str = setting(
@@ -348,8 +338,7 @@ class RemSettings:
     )
     coupling_polarization: float = setting(
         0.6,
-        "weight of the polarisation loss, for couplings of neither 0 nor 1; 0 "
-        "for none",
+        "weight of the loss for couplings of neither 0 nor 1; 0 for none",
         (0.0, 1e6),
         before=0.0,
     )
@@ -374,8 +363,7 @@ class RemSettings:
     )
     counterfactual_sufficiency: float = setting(
         0.0,
-        "weight of the loss for a class that its tree alone does not tell; 0 "
-        "for none",
+        "weight of the loss for a class that its tree alone does not tell",
         (0.0, 1e6),
     )
     coupling_ramp: float = setting(
@@ -458,14 +446,10 @@ def settings_of(config: type = Config) -> dict[str, Setting]:
 
 def filled_in(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Fills in what a saved file predates, and leaves out what is gone."""
-    known = settings_of()
-    before = {
-        field.name: field.default
-        if (old := known[field.name].before) is None
-        else old
-        for field in dataclasses.fields(Config)
-    }
-    return {**before, **{k: v for k, v in settings.items() if k not in GONE}}
+    known = {k: v for k, v in settings.items() if k not in GONE}
+    before = {k: of.before for k, of in settings_of().items()}
+    before = {k: v for k, v in before.items() if v is not None}
+    return {**dataclasses.asdict(Config()), **before, **known}
 
 
 def config_from(settings: Any) -> Config:
@@ -511,8 +495,8 @@ def _checked(
         raise ValueError(
             f"{name} is {value!r}; it must be one of {', '.join(known.choices)}"
         )
-    for number in value if isinstance(value, tuple) else (value,):
-        if known.limits is not None and number is not None:
+    if known.limits is not None and value is not None:
+        for number in value if isinstance(value, tuple) else (value,):
             try:
                 cli.number(str(number), float, *known.limits)
             except argparse.ArgumentTypeError as error:
@@ -526,22 +510,22 @@ def add_flags(group: str, add: Callable[..., argparse.Action]) -> None:
     for name, known in settings_of(GROUPS[group]).items():
         if not known.about:
             continue
-        kind = next((k for k in _kinds(types_of[name]) if k in _METAVARS), str)
+        kinds = _kinds(types_of[name])
+        kind = next((k for k in kinds if k in _METAVARS), str)
         how: dict[str, Any] = {
             "type": known.read or str,
             "metavar": known.metavar or _METAVARS[kind],
         }
-        if bool in _kinds(types_of[name]):
+        if bool in kinds:
             how = {"action": argparse.BooleanOptionalAction}
         elif known.choices:
             how = {"choices": known.choices}
-        elif known.read is None and known.limits is not None:
-            how["type"] = functools.partial(_number, kind, *known.limits)
+        elif known.limits and not known.read:
+            low, high = known.limits
+            how["type"] = functools.partial(
+                cli.number, kind=kind, low=low, high=high
+            )
         add(f"--{name.replace('_', '-')}", help=known.about, **how)
-
-
-def _number(kind: type, low: float, high: float | None, text: str) -> Any:
-    return cli.number(text, kind, low, high)
 
 
 def _kinds(declared: Any) -> tuple[type, ...]:

@@ -9,30 +9,29 @@ from training.configs import Config
 def load(
     dataset: str, model: str | None = None, backbone: str | None = None
 ) -> Config:
-    """Returns the settings of a data set: its own, or the defaults.
+    """Returns the settings of a run where flags say nothing else.
 
-    Preparation and augmentation are those of the data set's protocol.
+    Preparation and augmentation are those of the data set's protocol, or follow
+    from the pictures of a folder.
+
+    Args:
+        dataset: What `--dataset` names.
+        model: What `--model` names, or `None`.
+        backbone: What `--backbone` names, or `None`.
     """
-    if backbone is not None and model in (None, presets.CONSTELLATION):
+    names_parts = model in (None, presets.CONSTELLATION)
+    if backbone is not None and names_parts:
         return presets.on_backbone(load(dataset))
-    if dataset in presets.PARTS:
-        config = dataclasses.replace(presets.figures(), dataset=dataset)
-        is_default = model in (None, presets.CONSTELLATION)
-        return (
-            presets.constellation(Config(dataset=dataset))
-            if is_default
-            else config
-        )
-    if dataset == "kanji" and model in (None, presets.CONSTELLATION):
-        return presets.shared_parts(Config(dataset=dataset))
-    if model == presets.CONSTELLATION:
-        found = pictures.get_config(dataset, model)
-        return presets.constellation(found or Config(dataset=dataset))
-    if dataset == "digits":
+    if dataset in presets.PARTS and not names_parts:
+        return dataclasses.replace(presets.figures(), dataset=dataset)
+    if dataset in presets.PARTS or (dataset == "kanji" and names_parts):
+        return presets.constellation(Config(dataset=dataset))
+    if dataset == "digits" and model != presets.CONSTELLATION:
         return presets.digits()
     if dataset in presets.PHOTO_EPOCHS and model in (None, presets.PHOTOS):
         return presets.photos(dataset)
-    if dataset and (found := pictures.get_config(dataset, model)):
-        return found
+    found = pictures.get_config(dataset, model) if dataset else None
+    if model == presets.CONSTELLATION:
+        return presets.constellation(found or Config(dataset=dataset))
     config = Config(dataset=dataset, **presets.protocol(dataset))
-    return presets.with_losses(config, model)
+    return found or presets.with_losses(config, model)

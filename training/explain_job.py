@@ -285,18 +285,17 @@ def _write(
 ) -> list[Path]:
     """Writes `predictions.csv`, and a page that holds everything it shows."""
     with_truth = any(a.picture.truth for a in answers)
-    shown = [["picture", "recognised as", "length", "runner-up", "its length"]]
-    shown[0] += ["right"] * with_truth
     kept = [["file", "class", "length", "runner_up", "runner_up_length"]]
     kept[0] += ["true_class"] * with_truth
+    shown = []
     for a in answers:
-        path, truth = str(a.picture.path), a.picture.truth or ""
-        (first, second), lengths = a.classes, a.lengths
-        one, two = (f"{length:.2f}" for length in lengths)
-        marks = [a.mark] * with_truth
-        shown.append([a.picture.name, first, one, second, two, *marks])
-        one, two = (f"{length:.4f}" for length in lengths)
-        kept.append([path, first, one, second, two, *[truth] * with_truth])
+        (first, second), (one, two) = a.classes, a.lengths
+        row = [str(a.picture.path), first, f"{one:.4f}", second, f"{two:.4f}"]
+        kept.append([*row, *[a.picture.truth or ""] * with_truth])
+        row = [a.picture.name, first, f"{one:.2f}", second, f"{two:.2f}"]
+        shown.append([*row, *[a.mark] * with_truth])
+    head = ["picture", "recognised as", "length", "runner-up", "its length"]
+    head += ["right"] * with_truth
     table, page = out / "predictions.csv", out / "index.html"
     with write_atomically(table, "w") as file:
         csv.writer(file, lineterminator="\n").writerows(kept)
@@ -304,7 +303,7 @@ def _write(
         "Explained pictures",
         sentences=sentences,
         figures=figures,
-        table=(shown[0], shown[1:]),
+        table=(head, shown),
         note=f"{len(answers):,} pictures, seen by the network "
         f"{folder.config.model} of {folder.path}. A length is between 0 and 1: "
         "how sure the network is of a class. The runner-up is the second "

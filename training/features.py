@@ -10,7 +10,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from cli import UserError
+from cli import UserError, progress
 from tfcaps import graphs
 from tfcaps.models.backbone import FrozenModel
 from training import devices
@@ -19,7 +19,6 @@ from training.batches import augmentation
 from training.configs import Config
 from training.datasets import Data
 from training.image_data import Array, Floats, Split
-from training.progress import progress
 
 _DTYPE = np.float16
 BYTES = 2
@@ -86,8 +85,11 @@ def cache_features(
             print(f"The backbone runs in each step, because {why}.")
         return CachedFeatures(model, data, augmentation(config))
     front, head = graphs.split(model, layer)
-    parts = {"train": data.train, "validation": data.validation}
-    parts["test"] = data.test
+    parts = {
+        "train": data.train,
+        "validation": data.validation,
+        "test": data.test,
+    }
     if kept is None:
         zero, shape = np.zeros((), _DTYPE), front.output_shape[1:]
         kept = {
@@ -98,8 +100,7 @@ def cache_features(
         kept.update(_computed(front, parts, config.batch_size))
     # The maps stay on disk as float16; taken, they are float32 as images are.
     train, validation, test = (
-        parts[name].with_pixels(kept[name])
-        for name in ("train", "validation", "test")
+        part.with_pixels(kept[name]) for name, part in parts.items()
     )
     features = Data(data.name, train, validation, test, data.class_names)
     return CachedFeatures(head, features, Augmentation())

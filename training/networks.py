@@ -1,5 +1,6 @@
 """Builds the network of a run, with what stands before and behind it."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,14 +103,16 @@ def build(
         raise UserError(
             f"--part-types is for {', '.join(able)}; {name} has none."
         )
-    if shared and (name != CONSTELLATION or given or backbone):
+    alone = not given and backbone is None
+    if shared is not None and not (alone and name == CONSTELLATION):
         raise UserError(
             f"--shared-parts is for --model {CONSTELLATION} without --backbone,"
             f" --part-types or --routing. Received: {name}."
         )
     if given.get("routing", "").isdigit():
         given["routing"] = int(given["routing"])
-    if backbone is not None and known.on_backbone is None:
+    make = known.build if backbone is None else known.on_backbone
+    if make is None:
         able = [key for key, other in MODELS.items() if other.on_backbone]
         raise UserError(
             f"{name} does not stand on a backbone; {', '.join(able)} do."
@@ -118,11 +121,9 @@ def build(
         if shared is not None:
             model = shared.network(shape, classes)
         elif backbone is not None:
-            model = known.on_backbone(
-                backbone, classes, input_shape=shape, **given
-            )
+            model = make(backbone, classes, input_shape=shape, **given)
         else:
-            model = known.build(shape, classes, **given)
+            model = make(shape, classes, **given)
         if mean:
             model = _standardizing(model, mean, std)
         if decoder:
@@ -195,3 +196,30 @@ def dr_capsnet_small(
         use_bias=False,
         name=name,
     )
+
+
+def with_dense_head(network: keras.Model) -> keras.Model:
+    """Returns a network with a dense layer in the place of its capsules.
+
+    The features are averaged over windows that are just large enough for the
+    model to have no more parameters than the network. Without layers below the
+    capsules it takes the pixels.
+    """
+    network = graphs.encoder(network)
+    below = itertools.takewhile(
+        lambda layer: len(getattr(layer.output, "shape", ())) == 4,
+        network.layers,
+    )
+    features = list(below)[-1].output
+    classes = network.outputs[0].shape[1]
+    for window in range(1, min(features.shape[1:3]) + 1):
+        pooled = features
+        if window > 1:
+            pool = keras.layers.AveragePooling2D(window, name="pool")
+            pooled = pool(features)
+        flat = keras.layers.Flatten(name="flat")(pooled)
+        logits = keras.layers.Dense(classes, dtype="float32", name="logits")
+        model = keras.Model(network.inputs[0], logits(flat), name="dense_head")
+        if model.count_params() <= network.count_params():
+            break
+    return model

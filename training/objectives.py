@@ -1,16 +1,16 @@
 """Losses, optimiser and schedules of a training."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
+from keras.optimizers import schedules
 
 import tfcaps
 from cli import UserError
 from tfcaps import graphs, rem
-from tfcaps.rem import sharpness as routing_sharpness
+from tfcaps.rem.sharpness import scheduled_layers
 from training import models, presets
 from training.batches import Batches, repeated
 from training.configs import Config
@@ -105,13 +105,21 @@ def losses(
         # Nothing but these keeps the parts of photos few and of one type.
         every = tfcaps.losses.constellation_losses(sparsity=0.05, ambiguity=0.1)
         return {name: every[name] for name in model.output}
+    places = 1
+    if config.coupling_types:
+        places = math.prod(graphs.children_grid(network)[:-1])
+        if places == 1:
+            raise UserError(
+                "--coupling-types needs children at several places, which "
+                f"{network.name} does not have."
+            )
     every = {
         "lengths": lengths,
         "reconstruction": tfcaps.losses.ReconstructionLoss(RECONSTRUCTION),
         "couplings": tfcaps.losses.CouplingLoss(
             *config.coupling_weights,
             share=config.coupling_share,
-            places=_places(network) if config.coupling_types else 1,
+            places=places,
         ),
         "counterfactual": tfcaps.losses.CounterfactualLoss(
             *config.counterfactual_weights, margin=0.2 if is_spread else None
@@ -120,65 +128,37 @@ def losses(
     return {name: every[name] for name in model.output}
 
 
-def _places(model: keras.Model) -> int:
-    """Returns at how many places the children of the class capsules stand.
-
-    Raises:
-        UserError: If they have no positions.
-    """
-    *grid, _ = graphs.children_grid(model)
-    if math.prod(grid) == 1:
-        raise UserError(
-            "--coupling-types needs children at several places, which "
-            f"{model.name} does not have."
-        )
-    return math.prod(grid)
-
-
 def learning_rate(
     config: Config, steps_per_epoch: int
-) -> keras.optimizers.schedules.LearningRateSchedule:
+) -> schedules.LearningRateSchedule:
     """Learning-rate schedule: cosine to 0, or exponential per epoch."""
-    if config.learning_rate_decay is not None:
-        return keras.optimizers.schedules.ExponentialDecay(
-            config.learning_rate,
-            steps_per_epoch,
-            config.learning_rate_decay,
-            staircase=True,
+    first, factor = config.learning_rate, config.learning_rate_decay
+    if factor is not None:
+        return schedules.ExponentialDecay(
+            first, steps_per_epoch, factor, staircase=True
         )
-    return keras.optimizers.schedules.CosineDecay(
-        config.learning_rate, config.epochs * steps_per_epoch
-    )
+    return schedules.CosineDecay(first, config.epochs * steps_per_epoch)
 
 
 def decay_rate(
     config: Config, steps_per_epoch: int
-) -> keras.optimizers.schedules.LearningRateSchedule:
+) -> schedules.LearningRateSchedule:
     """Schedule of the decay: polynomial to 0, or exponential per epoch.
 
     With the first, the last steps only fit what is left; the second is that of
     the paper.
     """
-    if config.decay_factor is not None:
-        return keras.optimizers.schedules.ExponentialDecay(
-            config.decay, steps_per_epoch, config.decay_factor, staircase=True
+    first, factor = config.decay, config.decay_factor
+    if factor is not None:
+        return schedules.ExponentialDecay(
+            first, steps_per_epoch, factor, staircase=True
         )
-    return keras.optimizers.schedules.PolynomialDecay(
-        config.decay,
-        config.epochs * steps_per_epoch,
-        0.0,
-        power=config.decay_power,
+    return schedules.PolynomialDecay(
+        first, config.epochs * steps_per_epoch, 0.0, config.decay_power
     )
 
 
-def sharpness(config: Config, final: float) -> Callable[[int], float]:
-    """Returns the sharpness of each epoch, up to `final`."""
-    start = config.sharpness_start or final
-    last = max(round(_SHARP_AT * config.epochs), 1)
-    return lambda epoch: start * (final / start) ** min(epoch / last, 1.0)
-
-
-def schedules(
+def changes(
     model: keras.Model, config: Config, batches: Batches
 ) -> list[keras.callbacks.Callback]:
     """Returns the callbacks that change a compiled model while it is trained.
@@ -189,10 +169,15 @@ def schedules(
     callbacks: list[keras.callbacks.Callback] = []
     if getattr(model, "pruning", None) is not None:
         callbacks.append(rem.UpdatePruningStep())
-    sharp = routing_sharpness.scheduled_layers(model)
-    if sharp and config.sharpness_start:
-        final = max(layer.routing.sharpness for layer in sharp)
-        callbacks.append(rem.SharpnessSchedule(sharpness(config, final)))
+    sharp = scheduled_layers(model)
+    if sharp and (start := config.sharpness_start):
+        growth = max(layer.routing.sharpness for layer in sharp) / start
+        last = max(round(_SHARP_AT * config.epochs), 1)
+        callbacks.append(
+            rem.SharpnessSchedule(
+                lambda epoch: start * growth ** min(epoch / last, 1.0)
+            )
+        )
     loss = model.loss
     if isinstance(loss, dict):
         if "evidence" in loss:
@@ -200,14 +185,15 @@ def schedules(
             # and of a given number types are not merged.
             width = config.width_start
             settings: dict[str, Any] = {"widths": None, "hard": 1.0}
-            if width is not None:
-                settings = {"widths": (width, 2.0)}
-            if width is None or config.part_types is not None:
-                settings["merge"] = None
             if config.backbone is not None or config.shared_parts:
-                hard = _HARD_ON_BACKBONE if config.backbone else _HARD
-                hard = 1.0 if width is None else hard
-                settings = {"widths": None, "hard": hard}
+                if width is not None:
+                    share = _HARD_ON_BACKBONE if config.backbone else _HARD
+                    settings["hard"] = share
+            else:
+                if width is not None:
+                    settings = {"widths": (width, 2.0)}
+                if width is None or config.part_types is not None:
+                    settings["merge"] = None
             blueprints = tfcaps.callbacks.BlueprintEstimation(
                 batches.images,
                 batches.labels,

@@ -12,17 +12,16 @@ from typing import Any
 
 import keras
 
-from cli import UserError
+from cli import UserError, progress
 from export import run as export_command
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
-from training import dense_head, summary
+from training import summary
 from training.batches import Batches, measured_at_once
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.image_data import Split
-from training.progress import progress
 from training.tables import TITLES
 
 Reports = dict[str, rem.Report]
@@ -51,9 +50,19 @@ class Results:
     @property
     def sentences(self) -> list[str]:
         """All that is not in `reports`, in words."""
-        sentences = summary.sentences(self.tests)
+        sentences = [
+            f"{TITLES[name]}, {test} images: {values['accuracy']:.2%} right, "
+            f"{values['accuracy_quantized']:.2%} quantised, "
+            f"{values['entropy_bits']:.2f} bits."
+            for name, tests in self.tests.items()
+            for test, values in tests.items()
+        ]
         if self.compared is not None:
-            sentences.append(dense_head.sentence(self.compared))
+            sentences.append(
+                "Dense head, the same network with a dense layer in the place "
+                f"of its capsules: {self.compared:.2%} of the test images "
+                "right."
+            )
         return sentences
 
 
@@ -246,7 +255,7 @@ def write_report(
                 texts={
                     TITLES[name]: "\n\n".join(
                         str(part)
-                        for part in (one, one.parts, one.named_parts)
+                        for part in (one, one.named_parts)
                         if part is not None
                     )
                     for name, one in reports.items()

@@ -173,7 +173,7 @@ def train_and_measure(
 
     When it has `started` is `None` if a part of it was done before.
     """
-    from training import dense_head, devices, results, train
+    from training import devices, results, train
     from training.tables import TITLES
 
     config = folder.config
@@ -181,7 +181,7 @@ def train_and_measure(
     kept: dict[str, Any] = {}
     trained: dict[str, Any] = {}
     if config.dense_head and devices.num_processes() == 1:
-        compared = dense_head.accuracy(data, folder, kept)
+        compared = train.train_dense_head(data, folder, kept)
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
         trained[name] = train.train_model(

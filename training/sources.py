@@ -21,14 +21,12 @@ class Source:
             `data_dir` and `validation` and its own options; or `None` for what
             TensorFlow Datasets have under that name.
         options: Options of this source.
-        needs_mnist: It is made of MNIST, its argument `mnist`.
         drawn: It is drawn by a seed, its argument `seed`.
     """
 
     about: str
     loader: str | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    needs_mnist: bool = False
     drawn: bool = False
 
 
@@ -40,13 +38,11 @@ SOURCES = {
     "figures": Source(
         "arrangements of five parts among loose ones, made here",
         "figures:generate",
-        {"design": "figures"},
         drawn=True,
     ),
     "figures_of_four": Source(
         "the same of other parts, of which every class lacks some",
-        "figures:generate",
-        {"design": "figures_of_four"},
+        "figures:generate_of_four",
         drawn=True,
     ),
     "kanji": Source(
@@ -56,8 +52,7 @@ SOURCES = {
     ),
     "figures_repeated": Source(
         "the same of which a class has one part twice and lacks others",
-        "figures:generate",
-        {"design": "figures_repeated"},
+        "figures:generate_repeated",
         drawn=True,
     ),
     "syndacate": Source(
@@ -76,12 +71,10 @@ SOURCES = {
     "affnist": Source(
         "shifted MNIST, tested on affNIST's distorted digits",
         "affnist:load",
-        needs_mnist=True,
     ),
     "affine_mnist": Source(
         "the same with a test set that is made here",
         "affnist:generate",
-        needs_mnist=True,
     ),
     "smallnorb": Source(
         "toys seen by two cameras",

@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Mapping
-from typing import Any
 
 from markdown_table import markdown
 from tfcaps.rem import Report
@@ -141,16 +140,3 @@ def _have_slots(reports: Mapping[str, Report]) -> bool:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def sentences(
-    measured: Mapping[str, Mapping[str, Mapping[str, Any]]],
-) -> list[str]:
-    """Returns a sentence for each other test set of each model."""
-    return [
-        f"{TITLES[name]}, {test} images: {values['accuracy']:.2%} right, "
-        f"{values['accuracy_quantized']:.2%} quantised, "
-        f"{values['entropy_bits']:.2f} bits."
-        for name, tests in measured.items()
-        for test, values in tests.items()
-    ]

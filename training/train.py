@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 import tfcaps
-from cli import UserError
+from cli import UserError, progress
 from tfcaps import graphs, rem
 from training import (
     devices,
@@ -34,7 +34,6 @@ from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
 from training.image_data import Array
-from training.progress import progress
 
 # Starts are compared after so many epochs, by so many batches; their seeds are
 # so far apart.
@@ -121,7 +120,7 @@ def train_model(
         encoder = rem.encoder(setup.network)
         callbacks = [
             *stops,  # before the epoch's pruning, as in the paper
-            *objectives.schedules(setup.trained, config, setup.batches),
+            *objectives.changes(setup.trained, config, setup.batches),
             Measure(name, encoder, setup.data.test, epochs, folder),
             # Only epochs that are measured and finite.
             BackUp(folder.path / f"backup-{backup}"),
@@ -281,7 +280,7 @@ def _best_start(setup: Setup, data: Data, folder: RunFolder) -> str:
                 variable.assign(value)
             # It takes what the start has learnt in the epochs before.
             backup = BackUp(folder.path / f"backup-baseline-start-{number}")
-            changes = objectives.schedules(model, config, setup.batches)
+            changes = objectives.changes(model, config, setup.batches)
             fit(model, setup.batches, [*changes, backup], epoch)
             losses[str(number)] = _loss_of_start(setup)
             if devices.process() == 0:
@@ -315,6 +314,54 @@ def _loss_of_start(setup: Setup) -> float:
         )
     layer.log_width.assign(before)
     return float(values["loss"])
+
+
+# --------------------------------------------------------- beside the capsules
+
+
+def train_dense_head(
+    data: Data, folder: RunFolder, kept: dict[str, Array]
+) -> float:
+    """Returns the test accuracy of a plain convolutional network.
+
+    It has the layers of the capsule network up to its first capsules and a
+    dense layer in their place, no more parameters in all, and is trained alike.
+    Where it is right and the capsules are not, the pictures can be learnt, and
+    the capsules are what to look at.
+
+    What is measured stands in the run folder's `dense_head.json`, with the
+    accuracies on the other test sets, and is read from there if it was measured
+    before; the network is in `dense_head.keras`.
+    """
+    path = folder.path / "dense_head.json"
+    if path.exists():
+        return json.loads(path.read_text("utf-8"))["accuracy"]
+    config = folder.config
+    print(f"\nDense head on {data.name}, to compare with", flush=True)
+    keras.utils.set_random_seed(config.seed)
+    model = networks.build_for(data, config, decoder=False)
+    model = networks.with_dense_head(model)
+    head, seen, augment = features.cache_features(model, data, config, kept)
+    batches = training_batches(head, seen, config, augment=augment)
+    rate = objectives.learning_rate(config, batches.num_batches)
+    head.compile(
+        keras.optimizers.Adam(rate),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    fit(head, batches, [], config.epochs)
+    right, *others = (
+        float(np.mean(np.argmax(logits, axis=-1) == split.labels))
+        for split in (data.test, *data.others.values())
+        for logits in [model.predict(Batches(*split, 256), verbose=0)]
+    )
+    tests = dict(zip(data.others, others, strict=True))
+    for name, share in tests.items():
+        print(f"Dense head, {name} images: {share:.2%} right.", flush=True)
+    folder.save_model("dense_head", model)
+    measured = {"accuracy": right, "parameters": model.count_params()}
+    folder.write_json(path.name, {**measured, "tests": tests})
+    return right
 
 
 def train_decoder(

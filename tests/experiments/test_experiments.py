@@ -130,6 +130,16 @@ def test_a_folder_of_another_experiment_is_an_error(tmp_path, fake, capsys):
     )
 
 
+def test_what_only_a_former_version_can_train_is_left_out(
+    tmp_path, fake, capsys
+):
+    fake[:] = [row("good"), row("former", gone="1a2b3c4")]
+    assert call(tmp_path, "--seeds", 0) == 0
+    told = "former, seed 0: " in (out := capsys.readouterr().out)
+    assert told and "commit 1a2b3c4 was the last to train it" in out
+    assert set(starts(tmp_path)) == {"good/seed-0"}
+
+
 def test_patterns_choose_runs(tmp_path, fake, capsys):
     fake[:] = [row("good"), row("gone"), row("other")]
     assert call(tmp_path, "--seeds", 0, "--only", "go*") == 0

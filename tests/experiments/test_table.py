@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments import experiment, named_parts
+import markdown_table
+from experiments import (
+    experiment,
+    kanji,
+    named_parts,
+    part_types,
+    strokes,
+    syndacate,
+)
 from experiments import table as experiment_table
 from experiments.folder import ExperimentFolder
 from tests.experiment_runs import ALL, call, cells, row
@@ -71,7 +79,7 @@ def test_every_experiment_makes_an_empty_table(name, recipe, tmp_path):
     statuses = {row[-1] for row in cells(tmp_path.parent, tmp_path.name)[2:]}
     assert statuses == {"not run yet"}
     for shown in folder.experiment.rows:
-        assert shown.config == folder.experiment.configs[shown.run]
+        assert shown.config == folder.experiment.runs[shown.run].config
         models = {f.partition(".")[0] for f in shown.fields if f}
         assert models <= set(shown.config.model_names)
 
@@ -80,15 +88,15 @@ def test_tables_that_share_a_run_agree_on_its_settings():
     for recipe in experiment.RECIPES:
         configs = {}
         for name in experiment.TABLES_OF_THE_PAPER:
-            for run, config in experiment.load(name, recipe).configs.items():
-                assert configs.setdefault(run, config) == config, run
+            for run, shown in experiment.load(name, recipe).runs.items():
+                assert configs.setdefault(run, shown.config) == shown.config
         # Tables 6 and 11 have no runs of their own.
         assert len(configs) == 16 + 2 + 2 + 6 + 3 + 4 + 1 + 1
 
 
 def test_recipes_are_those_of_the_paper():
     short, full = (
-        experiment.load("table_1", recipe).configs["cifar10-dr_capsnet"]
+        experiment.load("table_1", recipe).runs["cifar10-dr_capsnet"].config
         for recipe in ("short", "paper")
     )
     assert short.final_sparsity == pytest.approx(0.8117)
@@ -98,9 +106,9 @@ def test_recipes_are_those_of_the_paper():
     assert full.learning_rate == 1e-3 and full.learning_rate_decay == 0.99
     assert full.batch_size == 128 and full.patience == 200
     assert full.model == "dr_capsnet_64"
-    gamma = experiment.load("table_1").configs["svhn_cropped-gamma_capsnet"]
-    assert gamma.levels == (11, 6)
-    (tiny,) = experiment.load("table_10").configs.values()
+    gamma = experiment.load("table_1").runs["svhn_cropped-gamma_capsnet"]
+    assert gamma.config.levels == (11, 6)
+    (tiny,) = (row.config for row in experiment.load("table_10").runs.values())
     assert (tiny.model, tiny.backbone) == ("dr_capsnet", "resnet18.keras")
     assert (tiny.levels, tiny.mode, tiny.resize) == (128, "midrise", None)
     assert tiny.final_sparsity == pytest.approx(0.4427)
@@ -183,6 +191,17 @@ def test_tables_in_the_repository_are_those_of_its_runs(path, tmp_path):
     assert {run.key for run in read_file(path / "runs.jsonl")} <= runs
 
 
-def test_the_table_of_named_parts_is_that_of_its_runs():
-    folder = RESULTS / "named_parts"
-    assert (folder / "table.md").read_text("utf-8") == named_parts.page(folder)
+def test_pages_of_named_parts_have_the_tables_of_their_rows(tmp_path):
+    folder = tmp_path / "named_parts"
+    shutil.copytree(RESULTS / "named_parts", folder)
+    scripts = [
+        script.PAGE for script in (kanji, part_types, strokes, syndacate)
+    ]
+    pages = [folder / f"{n}.md" for n in ("table", *(s.name for s in scripts))]
+    before = [page.read_text("utf-8") for page in pages]
+    for page in pages:
+        markdown_table.write_tables(page, "| x |")
+    named_parts.run(named_parts.make_parser().parse_args([str(folder)]))
+    for script in scripts:
+        script.write(folder)
+    assert [page.read_text("utf-8") for page in pages] == before

@@ -136,16 +136,6 @@ def test_quantised_couplings_can_be_exported(mode, pruned, tmp_path, rng):
     assert (about["levels"], about["levels_mode"]) == (5, mode)
 
 
-@pytest.mark.slow
-def test_labels_and_decoder_are_left_out(tmp_path, rng):
-    model = tiny_capsnet(decoder=True, routing="regularized")
-    folder = export.save(model, tmp_path / "m")
-    images = rng.random((2, *IMAGES), dtype=np.float32)
-    answer = served(folder, "serving_default", images)
-    expected = rem.encoder(model)(images)
-    np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
-
-
 def test_the_manifest_tells_what_was_exported(exported):
     about = read_manifest(exported)
     assert set(about["files"]) == FILES

@@ -192,7 +192,7 @@ def test_a_class_of_few_parts_needs_no_more():
     assert expected.couplings.max() > 0.01
     for name in ("couplings", "lengths"):
         assert_close(getattr(found, name), getattr(expected, name), atol=1e-6)
-    with pytest.raises(ValueError, match="`strides` must be as many"):
+    with pytest.raises(ValueError, match="`strides` as many"):
         constellation_capsnet((32, 32, 1), 5, 7, strides=(2,))
 
 

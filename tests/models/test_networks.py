@@ -182,7 +182,7 @@ multilayer_capsnet((30, 28, 1), 3, capsules=())
 deepcaps((30, 28, 1), 3, decoder=True)
     needs sides divisible by 4.
 parts_capsnet((30, 28, 1), 3, filters=(4, 4), strides=(2,))
-    `strides` must be as many
+    `strides` as many
 dr_capsnet((14, 10, 3), 2, filters=2, primary_kernel_size=(2, 6))
     at least 10 rows and 14 columns for kernel_size=9 and
     primary_kernel_size=(2, 6). Received: input_shape=(14, 10, 3). Use larger

@@ -210,11 +210,7 @@ def test_images_are_warped_about_their_middle_and_keep_their_edges():
 
 @pytest.mark.parametrize(
     ("fill", "more", "outside"),
-    [
-        ("black", {}, 0),
-        ("edge", {}, 200),
-        ("black", {"crop": 9}, 0),
-    ],
+    [("black", {}, 0), ("edge", {}, 200), ("black", {"crop": 9}, 0)],
 )
 def test_zoom_shows_the_fill_beyond_the_edges(fill, more, outside):
     images = np.full((50, 9, 9, 1), 200, np.uint8)
@@ -224,9 +220,7 @@ def test_zoom_shows_the_fill_beyond_the_edges(fill, more, outside):
     assert (new[:, [0, -1]] == outside).all()
     # A side of 9 becomes 4.5 to 5.4.
     inside = (new == 200).sum(axis=(1, 2, 3))
-    assert (inside >= 12).all()
-    if outside == 0:
-        assert (inside <= 5.4**2).all()
+    assert inside.min() >= 12 and (outside or inside.max() <= 5.4**2)
 
 
 def test_colours_are_exchanged_and_negated():

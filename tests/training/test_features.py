@@ -23,8 +23,9 @@ from training.datasets import Data
 from training.image_data import Images, Split
 
 
-def save_backbone(folder):
-    """Writes a network for 12x12 pixels, whose statistics are not 0."""
+@pytest.fixture
+def backbone(tmp_path):
+    """The path of a network for 12x12 pixels, whose statistics are not 0."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [
@@ -38,11 +39,12 @@ def save_backbone(folder):
         model.layers[1].weights, (1.5, 0.1, 0.2, 0.5), strict=True
     ):
         weight.assign(np.full(6, value))
-    model.save(folder / "features.keras")
-    return str(folder / "features.keras")
+    model.save(tmp_path / "features.keras")
+    return str(tmp_path / "features.keras")
 
 
-def make_data():
+@pytest.fixture
+def data():
     rng = np.random.default_rng(0)
 
     def part(count):
@@ -52,22 +54,20 @@ def make_data():
     return Data("three", part(20), part(6), part(9), ("a", "b", "c"))
 
 
-def settings(backbone, **changes):
+@pytest.fixture
+def config(backbone):
     return configs.Config(
-        **{
-            "model": "parts_capsnet",
-            "backbone": backbone,
-            "epochs": 2,
-            "batch_size": 8,
-            "shift": 0,
-            "rem": True,
-            "baseline": False,
-            "pruning_end": 0.9,
-            "final_sparsity": 0.5,
-            "counterfactual_necessity": 0.1,
-            "sharpness_start": 4.0,
-            **changes,
-        }
+        model="parts_capsnet",
+        backbone=backbone,
+        epochs=2,
+        batch_size=8,
+        shift=0,
+        rem=True,
+        baseline=False,
+        pruning_end=0.9,
+        final_sparsity=0.5,
+        counterfactual_necessity=0.1,
+        sharpness_start=4.0,
     )
 
 
@@ -78,26 +78,6 @@ def not_compiled():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keras.Model, "compile", plain)
         yield
-
-
-@pytest.fixture
-def backbone(tmp_path):
-    return save_backbone(tmp_path)
-
-
-@pytest.fixture
-def data():
-    return make_data()
-
-
-@pytest.fixture
-def config(backbone):
-    return settings(backbone)
-
-
-@pytest.fixture
-def exact(monkeypatch):
-    monkeypatch.setattr(features, "_DTYPE", np.float32)
 
 
 def prepared(name, data, config, kept):
@@ -130,8 +110,9 @@ def test_the_head_on_kept_features_is_the_network(data, config):
     ],
 )
 def test_training_on_features_is_training_on_images(
-    name, changes, data, config, exact, monkeypatch
+    name, changes, data, config, monkeypatch
 ):
+    monkeypatch.setattr(features, "_DTYPE", np.float32)
     config = dataclasses.replace(config, **changes)
     with not_compiled():
         with monkeypatch.context() as patch:
@@ -140,7 +121,7 @@ def test_training_on_features_is_training_on_images(
         on_features = prepared(name, data, config, {})
     frozen = on_features.model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
-        used = objectives.schedules(ready.trained, ready.config, ready.batches)
+        used = objectives.changes(ready.trained, ready.config, ready.batches)
         ready.trained.fit(
             ready.batches, epochs=2, shuffle=False, verbose=0,
             callbacks=used,
@@ -180,15 +161,6 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, capsys):
         assert why in capsys.readouterr().out
 
 
-def flags(tmp_path, backbone, *more):
-    return (
-        "--dataset", tiny_data(tmp_path / "tiny.npz", size=12),
-        "--model", "parts_capsnet", "--backbone", backbone,
-        "--batch-size", 8, "--epochs", 2, "--shift", 0,
-        "--out", tmp_path / "run", *more,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
 def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
     config = dataclasses.replace(
@@ -201,9 +173,7 @@ def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
         ready = prepared("baseline", data, config, {})
     assert set(ready.trained.output) == {"evidence", "presence"}
     assert not ready.model.get_layer("class_caps").shared
-    (schedule,) = objectives.schedules(
-        ready.trained, ready.config, ready.batches
-    )
+    (schedule,) = objectives.changes(ready.trained, ready.config, ready.batches)
     hard = ready.model.get_layer("part_caps").hardness
     schedule.set_model(ready.trained)
     schedule.on_train_begin()
@@ -214,9 +184,13 @@ def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
 
 @pytest.mark.slow
 def test_the_plan_tells_of_the_backbone(tmp_path, backbone, capsys):
-    asked = flags(tmp_path, backbone, "--dry-run")
     with not_compiled():
-        assert command(*asked) == 0
+        assert command(
+            "--dataset", tiny_data(tmp_path / "tiny.npz", size=12),
+            "--model", "parts_capsnet", "--backbone", backbone, "--dry-run",
+            "--batch-size", 8, "--epochs", 2, "--shift", 0,
+            "--out", tmp_path / "run",
+        ) == 0  # fmt: skip
     printed = capsys.readouterr().out
     assert "5x5x6 features, 84 parameters, frozen" in printed
     # 16 for training, 3 for validation and 8 for testing.

@@ -147,13 +147,9 @@ def test_snip_sees_images_of_the_size_that_the_network_takes(data):
 def test_the_search_needs_validation_images(data):
     nothing = data.train.take(slice(0))
     without = dataclasses.replace(data, validation=nothing)
+    config = configs.Config(pruning="iterative")
     with pytest.raises(UserError, match="needs validation images"):
-        pruning.begin(
-            tiny_capsnet(),
-            configs.Config(pruning="iterative"),
-            without,
-            Batches(*data.train, 16),
-        )
+        pruning.begin(tiny_capsnet(), config, without, Batches(*data.train, 16))
 
 
 def test_rates_fall_by_a_factor_where_one_is_given():
@@ -161,11 +157,9 @@ def test_rates_fall_by_a_factor_where_one_is_given():
         learning_rate=1e-3, learning_rate_decay=0.5, decay=0.1, decay_factor=0.9
     )
     rates = objectives.learning_rate(config, 10)
-    assert [float(rates(step)) for step in (0, 9, 10, 25)] == pytest.approx(
-        [1e-3, 1e-3, 5e-4, 2.5e-4]
-    )
-    decays = objectives.decay_rate(config, 10)
-    assert float(decays(20)) == pytest.approx(0.081)
+    found = [float(rates(step)) for step in (0, 9, 10, 25)]
+    assert found == pytest.approx([1e-3, 1e-3, 5e-4, 2.5e-4])
+    assert float(objectives.decay_rate(config, 10)(20)) == pytest.approx(0.081)
 
 
 @pytest.mark.parametrize(

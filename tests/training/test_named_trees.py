@@ -94,6 +94,8 @@ def test_names_are_by_hand_else_kinds_else_numbers(folder):
     assert names(3) == ["bar", "type 1", "disc"]
     write(folder, {"1": " wheel ", "2": "door"})
     assert names(3) == ["bar", "wheel", "door"]
+    with pytest.raises(UserError, match="names type 2, .* types are 0 to 1"):
+        names(2)
 
 
 @pytest.mark.parametrize(
@@ -106,10 +108,3 @@ def test_a_mistake_is_one_sentence_before_the_work(folder, given):
     message = "names.json must give names of types by their numbers, such as"
     with pytest.raises(UserError, match=message):
         explain_job.explain(argparse.Namespace(run=folder.path))
-
-
-def test_there_must_be_such_a_type(folder):
-    write(folder, {"3": "wheel"})
-    message = "names type 3, and the types are 0 to 2"
-    with pytest.raises(UserError, match=message):
-        figures.names_of_types(folder, 3)

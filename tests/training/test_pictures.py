@@ -113,32 +113,35 @@ def test_shapes_are_learnt_without_any_flag(tmp_path, counts, sides):
         assert model["accuracy_quantized"] >= 0.95
 
 
-def test_photos_that_have_a_name_get_a_network_that_takes_them():
-    for name in ("imagenette_128px", "cats_vs_dogs"):
-        config = defaults.load(name)
-        assert (config.model, config.resize) == (
-            presets.PHOTOS,
-            presets.PHOTO_SIDE,
-        )
+_USES_TREES = {
+    "counterfactual_weights": (1.0, 1.0),
+    "coupling_share": 0.385,
+    "pruning_begin": 0.2,
+    "pruning_end": 0.8,
+}
+_PHOTOS = {"model": presets.PHOTOS, "resize": presets.PHOTO_SIDE}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "expected"),
+    [
+        ("imagenette_128px", None, _PHOTOS),
+        ("cats_vs_dogs", None, _PHOTOS),
         # Of other networks the protocol's, as in the paper's tables.
-        other = defaults.load(name, "efficient_conv_capsnet")
-        assert (other.resize, other.measured) == (128, False)
-
-
-@pytest.mark.parametrize("dataset", ["mnist", "mine.npz", "digits"])
-def test_the_default_network_is_trained_to_use_its_trees(dataset):
-    for model in (None, "dr_capsnet_small"):
-        config = defaults.load(dataset, model)
-        assert config.counterfactual_weights == (1.0, 1.0)
-        assert config.coupling_share < 0.5
-        assert (config.pruning_begin, config.pruning_end) == (0.2, 0.8)
-
-
-def test_other_networks_and_the_paper_have_none_of_that():
-    other = defaults.load("mnist", "efficient_capsnet")
-    assert not any(other.counterfactual_weights)
-    assert other.pruning_begin == 0.0
-    published = presets.published(defaults.load("mnist"))
+        ("cats_vs_dogs", "efficient_conv_capsnet", {"resize": 128}),
+        ("mnist", None, _USES_TREES),
+        ("mine.npz", "dr_capsnet_small", _USES_TREES),
+        ("digits", None, _USES_TREES),
+        ("mnist", "efficient_capsnet", {"counterfactual_weights": (0.0, 0.0)}),
+        ("mnist", "efficient_capsnet", {"pruning_begin": 0.0}),
+    ],
+)
+def test_settings_follow_from_the_data_set_and_the_network(
+    dataset, model, expected
+):
+    config = defaults.load(dataset, model)
+    assert {name: getattr(config, name) for name in expected} == expected
+    published = presets.published(config)
     assert not any(published.counterfactual_weights)
     assert not any(published.coupling_weights)
 
@@ -151,15 +154,6 @@ def of_folder(folder):
             for file in pixels.files_in(path)
         ]
     )
-
-
-def write(folder, draw_one, count):
-    draw = np.random.default_rng(0)
-    for label in (0, 1):
-        (folder / str(label)).mkdir(parents=True)
-        for number in range(count):
-            picture = draw_one(label, draw)
-            picture.save(folder / str(label) / f"{number}.png")
 
 
 def apple(label, draw):
@@ -196,7 +190,12 @@ def arrow(label, draw):
 def test_what_tells_classes_apart_is_not_changed(
     tmp_path, draw_one, matters, count
 ):
-    write(tmp_path, draw_one, count)
+    draw = np.random.default_rng(0)
+    for label in (0, 1):
+        (tmp_path / str(label)).mkdir()
+        for number in range(count):
+            path = tmp_path / str(label) / f"{number}.png"
+            draw_one(label, draw).save(path)
     expected = {"flip": True, "recolour": True, matters: False}
     assert of_folder(tmp_path) == expected
 

@@ -1,6 +1,8 @@
 """Class capsules that know which parts they have, and where."""
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,9 +12,9 @@ from keras import ops
 from tfcaps import routing as routings
 from tfcaps.layers.class_caps import ClassCaps
 from tfcaps.layers.part_caps import centres
-from tfcaps.layers.routed import child_activations, select_outputs
+from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_positive
-from tfcaps.routing import MeanShiftRouting, Routed, Votes
+from tfcaps.routing import MeanShiftRouting, Votes
 from tfcaps.routing.translated_votes import TranslatedVotes
 
 # The best place of a class is looked for at all but an eighth of the places on
@@ -210,11 +212,9 @@ class ConstellationCaps(ClassCaps):
         votes, present, weights = self._prepared(inputs, activations)
         mode = self.routing.mode(votes, present, **weights)
         routed = self.routing.trace(votes, mode, present, **weights)
-        outputs = self._outputs(routed, return_activations, return_couplings)
-        if not return_evidence:
-            return outputs
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        return (*outputs, ops.cast(mode.evidence, "float32"))
+        outputs = [ops.cast(x, "float32") for x in (*routed, mode.evidence)]
+        wanted = (return_activations, return_couplings, return_evidence)
+        return select(outputs, wanted)
 
     def evidence_map(
         self,
@@ -317,16 +317,6 @@ class ConstellationCaps(ClassCaps):
         """False: children with weights of zero still stand somewhere."""
         return False
 
-    def _outputs(
-        self, routed: Routed, return_activations: bool, return_couplings: bool
-    ) -> Any:
-        poses, activations, couplings = (
-            ops.cast(tensor, "float32") for tensor in routed
-        )
-        return select_outputs(
-            poses, activations, couplings, return_activations, return_couplings
-        )
-
     def child_places(self, inputs: Tensor) -> Tensor:
         """Returns rows and columns `[b, i, 2]` of the children in pixels.
 
@@ -360,16 +350,12 @@ class ConstellationCaps(ClassCaps):
         parents = (inputs.shape[0], self.num_capsules)
         children = math.prod(inputs.shape[1:-1])
         shapes = ((*parents, 2), parents, (parents[0], children, parents[1]))
-        poses, activations, couplings = (
-            keras.KerasTensor(shape, dtype="float32") for shape in shapes
-        )
-        outputs = select_outputs(
-            poses, activations, couplings, return_activations, return_couplings
-        )
-        if not return_evidence:
-            return outputs
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        return (*outputs, keras.KerasTensor(parents, dtype="float32"))
+        outputs = [
+            keras.KerasTensor(shape, dtype="float32")
+            for shape in (*shapes, parents)
+        ]
+        wanted = (return_activations, return_couplings, return_evidence)
+        return select(outputs, wanted)
 
     def get_config(self) -> dict[str, Any]:
         # What is fixed here is no argument.
@@ -387,6 +373,12 @@ class ConstellationCaps(ClassCaps):
             "shared": self.shared,
             "parts": self.parts,
         }
+
+
+def select(outputs: Sequence[Any], wanted: Sequence[bool]) -> Any:
+    """Returns the first output alone, or a tuple of it and those wanted."""
+    chosen = (outputs[0], *itertools.compress(outputs[1:], wanted))
+    return chosen if chosen[1:] else chosen[0]
 
 
 class _Apart(keras.regularizers.Regularizer):

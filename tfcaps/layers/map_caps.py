@@ -8,10 +8,9 @@ import numpy as np
 from keras import ops
 
 from tfcaps import routing as routings
-from tfcaps.layers.constellation_caps import ConstellationCaps
+from tfcaps.layers.constellation_caps import ConstellationCaps, select
 from tfcaps.layers.part_caps import centres
 from tfcaps.ops import Tensor
-from tfcaps.routing import Routed
 
 # Of what is learnt, so that Adam is as fast as for other weights.
 _SCALE = 10.0
@@ -46,14 +45,8 @@ class MapCaps(ConstellationCaps):
         stride: Float. As in `PartCaps`. Defaults to `1`.
         offset: As in `PartCaps`. Defaults to `(0, 0)`.
 
-    Call arguments:
+    Call arguments, input and output shapes:
         As of `ConstellationCaps`. The evidence is `log P`.
-
-    Input shape:
-        As of `ConstellationCaps`.
-
-    Output shape:
-        As of `ConstellationCaps`.
 
     Example:
 
@@ -150,12 +143,8 @@ class MapCaps(ConstellationCaps):
         total = ops.expand_dims(ops.sum(share, axis=1), -1)
         poses = ops.einsum("bij,bid->bjd", share, ops.cast(places, "float32"))
         poses = poses / (total + 1e-6)
-        routed = Routed(poses, active, couplings)
-        outputs = self._outputs(routed, return_activations, return_couplings)
-        if not return_evidence:
-            return outputs
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        return (*outputs, evidence)
+        wanted = (return_activations, return_couplings, return_evidence)
+        return select((poses, active, couplings, evidence), wanted)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -1,6 +1,5 @@
 """Capsules that are parts of an image: a type, a presence and a place."""
 
-import math
 from typing import Any
 
 import keras
@@ -164,8 +163,7 @@ class PartCaps(keras.layers.Layer):
         if training and not self.per_type:
             soft = compete(presence, self.window, self.power, self.exclusive)
             active = soft + self.hardness * ops.stop_gradient(active - soft)
-        poses = self.places(presence)
-        outputs = (poses, active)
+        outputs = (self.places(presence), active)
         return (*outputs, presence) if return_presence else outputs
 
     def presence(self, inputs: Tensor) -> Tensor:
@@ -228,19 +226,6 @@ class PartCaps(keras.layers.Layer):
             return places
         return ops.repeat(places, self.num_types, axis=3)
 
-    def compute_output_spec(
-        self,
-        inputs: Any,
-        return_presence: bool = False,
-        training: bool | None = None,
-    ) -> Any:
-        batch, rows, columns, _ = inputs.shape
-        place = (batch, rows, columns)
-        shapes = [(*place, self.num_types, 2), (*place, self.num_types)]
-        if return_presence:
-            shapes.append((*place, self.num_types + 1))
-        return tuple(keras.KerasTensor(s, dtype="float32") for s in shapes)
-
     def get_config(self) -> dict[str, Any]:
         config = {
             "num_types": self.num_types,
@@ -270,23 +255,18 @@ def compete(
     """
     there = 1.0 - presence[..., -1:] if exclusive else presence[..., :-1]
     strength = (there + 1e-6) ** power
-    around = _window_sum(strength, window)
+    half = window // 2
+    padded = ops.pad(strength, [[0, 0], [half, half], [half, half], [0, 0]])
+    mean = ops.average_pool(
+        padded, window, 1, padding="valid", data_format="channels_last"
+    )
+    around = window**2 * mean  # nothing is beyond the border
     return presence[..., :-1] * strength / (around + 1e-3)
 
 
 def centres(count: int, stride: float, offset: float) -> NDArray[np.float32]:
     """Returns the pixels `[count]` of the places."""
     return (offset + stride * np.arange(count)).astype("float32")
-
-
-def _window_sum(values: Tensor, window: int) -> Tensor:
-    """Returns sums `[b, h, w, k]` over windows, nothing beyond the border."""
-    half = window // 2
-    padded = ops.pad(values, [[0, 0], [half, half], [half, half], [0, 0]])
-    mean = ops.average_pool(
-        padded, window, 1, padding="valid", data_format="channels_last"
-    )
-    return mean * math.prod((window, window))
 
 
 def winners(presence: Tensor, odds: Tensor, window: int) -> Tensor:

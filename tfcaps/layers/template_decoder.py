@@ -70,27 +70,17 @@ class TemplateDecoder(keras.layers.Layer):
         self.offset = tuple(int(pixel) for pixel in offset)
 
     def build(self, input_shape: Any) -> None:
-        _, rows, columns, types = input_shape
-        steps = {
-            -(-side // count)
-            for side, count in zip(
-                self.image_shape, (rows, columns), strict=False
-            )
-        }
-        self._step = max(steps)
-        fits = all(
-            -(-side // self._step) == count
-            for side, count in zip(
-                self.image_shape, (rows, columns), strict=False
-            )
+        _, *counts, types = input_shape
+        *sides, channels = self.image_shape
+        self._step = max(
+            -(-side // count) for side, count in zip(sides, counts, strict=True)
         )
-        if not fits:
+        if [-(-side // self._step) for side in sides] != counts:
             raise ValueError(
                 "Images must have a whole number of pixels for each place. "
                 f"Received: input_shape={tuple(input_shape)}, "
                 f"image_shape={self.image_shape}."
             )
-        channels = self.image_shape[-1]
         self.templates = self.add_weight(
             shape=(self.size, self.size, channels, types),
             initializer=keras.initializers.RandomNormal(0.2, 0.05),
@@ -169,14 +159,6 @@ class TemplateDecoder(keras.layers.Layer):
             )
         self.templates.assign(templates)
         self.ground.assign(ground)
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return (input_shape[0], *self.image_shape)
-
-    def compute_output_spec(self, inputs: Any) -> Any:
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape), dtype="float32"
-        )
 
     def get_config(self) -> dict[str, Any]:
         config = {

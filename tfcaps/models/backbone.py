@@ -11,7 +11,7 @@ from tfcaps.layers import (
     PartCaps,
     PrimaryCaps,
 )
-from tfcaps.models.building_blocks import MOMENTUM, Shape, capsule_network
+from tfcaps.models.building_blocks import Shape, batch_norm, capsule_network
 from tfcaps.models.parts_capsnet import sharp_class_caps
 from tfcaps.ops import Tensor
 from tfcaps.routing import MeanShiftRouting
@@ -119,7 +119,7 @@ def backbone_capsnet(
     they make 36 primary capsules and, for 200 classes, 1,256,584 trainable
     parameters.
 
-    Arguments that are not listed are those of `dr_capsnet`.
+    Arguments, results and errors that are not listed are those of `dr_capsnet`.
 
     Args:
         backbone: Trained model from images `[b, h, w, c]` to a feature map
@@ -165,13 +165,16 @@ def backbone_capsnet(
     features = keras.layers.ZeroPadding2D(
         padding, data_format="channels_last", name="padding"
     )(features)
-    _check_window(features, primary_kernel_size, padding)
+    window = primary_kernel_size
+    sides = features.shape[1:3]
+    least = (window, window) if isinstance(window, int) else window
+    if any(n is not None and n < k for n, k in zip(sides, least, strict=True)):
+        raise ValueError(
+            f"A feature map of {sides[0]} rows and {sides[1]} columns, with "
+            f"padding={padding}, is too small for primary_kernel_size={window}."
+        )
     children = PrimaryCaps(
-        primary_types,
-        primary_dim,
-        primary_kernel_size,
-        primary_strides,
-        name="primary_caps",
+        primary_types, primary_dim, window, primary_strides, name="primary_caps"
     )(features)
     layer = ClassCaps(
         num_classes,
@@ -204,10 +207,9 @@ def backbone_parts_capsnet(
     `parts_capsnet`, so that trees show places of the image; a deep backbone
     sees more around each of them, often the whole image.
 
-    Arguments that are not listed are those of `backbone_capsnet`.
+    What is not listed is that of `backbone_capsnet`.
 
     Args:
-        backbone: As in `backbone_capsnet`.
         primary_types: Int. Primary capsule types. Defaults to `16`.
         primary_dim: Int. Components of a primary capsule. Defaults to `8`.
         primary_kernel_size: Int. Window of PrimaryCaps on the feature map,
@@ -216,13 +218,6 @@ def backbone_parts_capsnet(
         routing: As in `parts_capsnet`.
         share: Sharing of transformations, see `ClassCaps`. Defaults to
             `"type"`.
-
-    Returns:
-        As `backbone_capsnet`.
-
-    Raises:
-        ValueError: If the backbone is not built or makes no feature map, or the
-            images' size is not known or they have other channels.
 
     Example:
 
@@ -233,9 +228,7 @@ def backbone_parts_capsnet(
     (None, 8, 8, 16, 8)
     """
     images, features = _on_backbone(backbone, input_shape)
-    features = keras.layers.BatchNormalization(momentum=MOMENTUM, name="norm")(
-        features
-    )
+    features = batch_norm("norm")(features)
     children = PrimaryCaps(
         primary_types,
         primary_dim,
@@ -266,28 +259,17 @@ def backbone_constellation_capsnet(
     and may have one of them at several places. Train `with_templates(model,
     template_size=None)`.
 
+    What is not listed is that of `backbone_capsnet`.
+
     Args:
-        backbone: As in `backbone_capsnet`.
-        num_classes: Int. Number of classes.
         part_types: Int. Types of parts; type `t` is of class `t mod
             num_classes`. Defaults to three a class.
-        input_shape: As in `backbone_capsnet`.
         window: Int. As in `constellation_capsnet`, in places of the feature
             map. Defaults to half of it.
         tolerance: Float. How far parts may stand from their place, the standard
             deviation, as a share of the image. Defaults to `0.3`.
         routing: A `MeanShiftRouting`, or `None` for one of that tolerance.
             Defaults to `None`.
-        decoder: Bool. As in `constellation_capsnet`. Defaults to `False`.
-        name: String. Name of the model. Defaults to
-            `"backbone_constellation_capsnet"`.
-
-    Returns:
-        As `constellation_capsnet`.
-
-    Raises:
-        ValueError: If an argument is out of range, or as in
-            `backbone_parts_capsnet`.
 
     Example:
 
@@ -305,9 +287,7 @@ def backbone_constellation_capsnet(
             f"{num_classes}. Received: part_types={part_types}."
         )
     images, features = _on_backbone(backbone, input_shape)
-    features = keras.layers.BatchNormalization(momentum=MOMENTUM, name="norm")(
-        features
-    )
+    features = batch_norm("norm")(features)
     side, count = max(images.shape[1:3]), max(features.shape[1:3])
     stride = side / count
     window = window or 2 * (count // 4) + 1
@@ -330,12 +310,7 @@ def backbone_constellation_capsnet(
 def _on_backbone(
     backbone: keras.Model, input_shape: Shape | None
 ) -> tuple[Tensor, Tensor]:
-    """Returns the input `images`, and the frozen backbone's feature map of it.
-
-    Raises:
-        ValueError: If the backbone is not built or makes no feature map, or the
-            images' size is not known or they have other channels.
-    """
+    """Returns the input `images`, and the frozen backbone's map of it."""
     shapes = []
     if backbone.built:
         tensors = [*backbone.inputs, *backbone.outputs]
@@ -359,19 +334,3 @@ def _on_backbone(
     # In float32 whatever the policy: it was not trained in another.
     frozen = FrozenModel(backbone, dtype="float32", name="backbone")
     return images, frozen(images)
-
-
-def _check_window(
-    features: Tensor, window: int | tuple[int, int], padding: int
-) -> None:
-    """Raises `ValueError` if the window is larger than the map."""
-    sides = features.shape[1:3]
-    windows = (window, window) if isinstance(window, int) else window
-    if any(
-        side is not None and side < size
-        for side, size in zip(sides, windows, strict=True)
-    ):
-        raise ValueError(
-            f"A feature map of {sides[0]} rows and {sides[1]} columns, with "
-            f"padding={padding}, is too small for primary_kernel_size={window}."
-        )

@@ -1,6 +1,7 @@
 """Building blocks of several networks: convolutions, routing, lengths."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -17,6 +18,8 @@ from tfcaps.routing import get as get_routing
 
 Shape = tuple[int, int, int]
 
+# Whatever Keras's own default is: capsules are the last axis.
+Conv2D = partial(keras.layers.Conv2D, data_format="channels_last")
 # Keras's 0.99 lags hundreds of steps behind, and small data have no more.
 MOMENTUM = 0.9
 
@@ -35,28 +38,39 @@ def check_input_shape(
         )
 
 
+def batch_norm(name: str) -> keras.layers.Layer:
+    """Returns batch normalisation that keeps up with small data."""
+    return keras.layers.BatchNormalization(momentum=MOMENTUM, name=name)
+
+
 def normalized_convolutions(
     images: Tensor,
     filters: Sequence[int],
     strides: Sequence[int],
     kernel_size: int,
 ) -> Tensor:
-    """Returns the feature map of convolutions that keep the images' sides."""
+    """Returns the feature map of convolutions that keep the images' sides.
+
+    Raises:
+        ValueError: If there are no filters, or not as many strides.
+    """
+    if not filters or len(strides) != len(filters):
+        raise ValueError(
+            "`filters` must not be empty, and `strides` as many. Received: "
+            f"filters={tuple(filters)}, strides={tuple(strides)}."
+        )
     features = images
     blocks = zip(filters, strides, strict=True)
     for number, (channels, step) in enumerate(blocks, start=1):
-        features = keras.layers.Conv2D(
+        features = Conv2D(
             channels,
             kernel_size,
             step,
             padding="same",
-            data_format="channels_last",
             use_bias=False,
             name=f"conv{number}",
         )(features)
-        features = keras.layers.BatchNormalization(
-            momentum=MOMENTUM, name=f"norm{number}"
-        )(features)
+        features = batch_norm(f"norm{number}")(features)
         features = keras.layers.ReLU(name=f"relu{number}")(features)
     return features
 

@@ -50,7 +50,8 @@ def constellation_capsnet(
     Train `tfcaps.models.with_templates(model)`, which also draws the image from
     its parts, with the callback `tfcaps.callbacks.BlueprintEstimation`.
 
-    Arguments that are not listed are those of `dr_capsnet`.
+    Arguments, results (here lengths are activations) and errors that are not
+    listed are those of `dr_capsnet`.
 
     Args:
         input_shape: Rows, columns and channels of an image. With the defaults
@@ -76,13 +77,6 @@ def constellation_capsnet(
         decoder: Bool. Add the dense decoder of class poses, see `with_decoder`.
             Defaults to `False`.
 
-    Returns:
-        As `dr_capsnet`, with activations as its lengths.
-
-    Raises:
-        ValueError: If an argument is out of range, the images are too small for
-            a part and its neighbours, or there are more types than places.
-
     Example:
 
     >>> constellation_capsnet((32, 32, 1), 10, part_types=5).count_params()
@@ -91,21 +85,11 @@ def constellation_capsnet(
     References:
         - As of `tfcaps.routing.MeanShiftRouting`.
     """
-    if not filters:
-        raise ValueError("`filters` must not be empty. Received: filters=().")
     strides = strides or [1] * (len(filters) - 1) + [2]
-    if len(strides) != len(filters):
-        raise ValueError(
-            "`strides` must be as many as `filters`. Received: "
-            f"strides={tuple(strides)}, filters={tuple(filters)}."
-        )
     step = math.prod(strides)
     least = max(step * window, kernel_size)
-    check_input_shape(
-        input_shape,
-        (least, least),
-        f"for window={window} places of {step} pixels",
-    )
+    because = f"for window={window} places of {step} pixels"
+    check_input_shape(input_shape, (least, least), because)
     images = keras.Input(input_shape, name="images")
     features = normalized_convolutions(images, filters, strides, kernel_size)
     _, rows, columns, _ = features.shape
@@ -114,27 +98,16 @@ def constellation_capsnet(
             "`part_types` must not exceed the places at which parts can stand, "
             f"here {rows}x{columns}. Received: part_types={part_types}."
         )
-    places: Any = {
-        "stride": step,
-        "offset": tuple(
-            first_place(side, kernel_size, strides) for side in input_shape[:2]
-        ),
-    }
-    # Of one type, all places of the image compete.
-    everywhere = 2 * max(rows, columns) - 1
+    offset = [first_place(n, kernel_size, strides) for n in input_shape[:2]]
+    places: Any = {"stride": step, "offset": tuple(offset)}
+    if maps:  # of one type, all places of the image compete
+        window = 2 * max(rows, columns) - 1
     poses, present = PartCaps(
-        part_types,
-        everywhere if maps else window,
-        per_type=maps,
-        name="part_caps",
-        **places,
+        part_types, window, per_type=maps, name="part_caps", **places
     )(features)
-    settings: dict[str, Any] = {}
-    if maps:
-        settings = {"width": 3.0, "orphan": 0.5}
-    routing = routing or MeanShiftRouting(**settings)
     places |= {"name": "class_caps"}
     if maps:
+        routing = routing or MeanShiftRouting(width=3.0, orphan=0.5)
         layer: Any = MapCaps(num_classes, routing, **places)
     else:
         layer = ConstellationCaps(
@@ -200,8 +173,8 @@ def with_templates(
         ValueError: If the model has not one of each of these layers.
     """
     model = graphs.encoder(model)
-    parts = only_layer(model, PartCaps)
-    classes = only_layer(model, ConstellationCaps)
+    parts = graphs.only_layer(model, PartCaps)
+    classes = graphs.only_layer(model, ConstellationCaps)
     seen: dict[str, Any] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -223,14 +196,14 @@ def with_templates(
     pixels = copy.input
     if template_size is None:
         return keras.Model(pixels, seen, name=model.name)
-    soft = SoftParts(parts.window, parts.power, parts.per_type)(
-        seen["presence"]
-    )
+    presence = seen["presence"]
+    # As places compete in training.
+    if parts.per_type:
+        soft = winners(presence, presence[..., :-1], parts.window)
+    else:
+        soft = compete(presence, parts.window, parts.power)
     decoder = TemplateDecoder(
-        pixels.shape[1:],
-        template_size,
-        parts.offset,
-        name="reconstruction",
+        pixels.shape[1:], template_size, parts.offset, name="reconstruction"
     )
     seen["reconstruction"] = decoder(soft)
     if images is not None:
@@ -257,9 +230,8 @@ def without_spare_types(model: keras.Model) -> keras.Model:
         ValueError: If the model has not one of each of these layers, or all
             types are spare.
     """
-    parts, classes = (
-        only_layer(model, kind) for kind in (PartCaps, ConstellationCaps)
-    )
+    parts = graphs.only_layer(model, PartCaps)
+    classes = graphs.only_layer(model, ConstellationCaps)
     kept = ops.convert_to_numpy(parts.conv.bias) > 0.5 * SPARE_BIAS
     if not kept.any():
         raise ValueError(
@@ -267,27 +239,28 @@ def without_spare_types(model: keras.Model) -> keras.Model:
         )
     if kept.all():
         return model
-    wanted = {"num_types": int(kept.sum())}
-    smaller = {
-        layer.name: layer.__class__.from_config({**layer.get_config(), **more})
-        for layer, more in ((parts, wanted), (classes, {}))
+    changes: Any = {
+        parts.name: {"num_types": int(kept.sum())},
+        classes.name: {},
     }
-    clone = keras.models.clone_model(
-        model, clone_function=lambda layer: smaller.get(layer.name, layer)
-    )
-    in_blueprint = np.tile(kept, classes.instances)
-    for old, new in (
-        (parts, smaller[parts.name]),
-        (classes, smaller[classes.name]),
-    ):
-        values = []
-        for before, after in zip(old.weights, new.weights, strict=True):
-            value = ops.convert_to_numpy(before)
-            if value.shape != tuple(after.shape):
-                of_types = old is parts
-                value = value[..., kept] if of_types else value[in_blueprint]
-            values.append(value)
-        new.set_weights(values)
+
+    def smaller(layer: Any) -> Any:
+        if layer.name not in changes:
+            return layer
+        config = {**layer.get_config(), **changes[layer.name]}
+        return type(layer).from_config(config)
+
+    clone = keras.models.clone_model(model, clone_function=smaller)
+    rows = np.tile(kept, classes.instances)  # of the blueprints
+    for layer in (parts, classes):
+        pairs = zip(
+            layer.weights, clone.get_layer(layer.name).weights, strict=True
+        )
+        for old, new in pairs:
+            value = ops.convert_to_numpy(old)
+            if value.shape != tuple(new.shape):
+                value = value[..., kept] if layer is parts else value[rows]
+            new.assign(value)
     return clone
 
 
@@ -326,51 +299,3 @@ class Beside(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "Beside":
         layer = keras.saving.deserialize_keras_object(config["layer"])
         return cls(**{**config, "layer": layer})
-
-
-@keras.saving.register_keras_serializable(package="tfcaps")
-class SoftParts(keras.layers.Layer):
-    """Lets places compete softly, as `PartCaps` does in training.
-
-    Args:
-        window: Int. As in `PartCaps`.
-        power: Float. As in `PartCaps`.
-        per_type: Bool. As in `PartCaps`.
-        **kwargs: Arguments of `keras.layers.Layer`.
-    """
-
-    def __init__(
-        self, window: int, power: float, per_type: bool = False, **kwargs: Any
-    ):
-        kwargs.setdefault("autocast", False)
-        super().__init__(**{"dtype": "float32", **kwargs})
-        self.window = window
-        self.power = power
-        self.per_type = per_type
-
-    def call(self, inputs: Any) -> Any:
-        if self.per_type:
-            return winners(inputs, inputs[..., :-1], self.window)
-        return compete(inputs, self.window, self.power)
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return (*input_shape[:-1], input_shape[-1] - 1)
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "window": self.window,
-            "power": self.power,
-            "per_type": self.per_type,
-        }
-        return {**super().get_config(), **config}
-
-
-def only_layer(model: keras.Model, kind: type) -> Any:
-    found = [layer for layer in model.layers if isinstance(layer, kind)]
-    if len(found) != 1:
-        raise ValueError(
-            f"The model {model.name!r} must have one `{kind.__name__}`, as "
-            "`tfcaps.models.constellation_capsnet` has. Received: one with "
-            f"{len(found)}."
-        )
-    return found[0]

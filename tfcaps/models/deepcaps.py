@@ -5,7 +5,11 @@ from typing import Any
 import keras
 
 from tfcaps.layers import CapsuleConv2D, ClassCaps, ConvCaps3D, Squash
-from tfcaps.models.building_blocks import capsule_network, check_input_shape
+from tfcaps.models.building_blocks import (
+    Conv2D,
+    capsule_network,
+    check_input_shape,
+)
 from tfcaps.ops import Tensor
 
 _VARIANTS = ("corrected", "rem")
@@ -43,7 +47,7 @@ def deepcaps(
     On 28x28x1 and ten classes they have 8,442,176 (8,441,920 trainable; with
     the decoder 8,500,625) and 8,433,984 (8,433,728 trainable) parameters.
 
-    Arguments that are not listed are those of `dr_capsnet`.
+    Arguments, results and errors that are not listed are those of `dr_capsnet`.
 
     Args:
         variant: `"corrected"` or `"rem"`. Defaults to `"corrected"`.
@@ -52,12 +56,6 @@ def deepcaps(
             `ConvCaps3D` takes. Defaults to `3`.
         decoder: Bool. Add the class-independent deconvolution decoder, see
             `with_decoder`; sides must be divisible by 4. Defaults to `False`.
-
-    Returns:
-        As `dr_capsnet`.
-
-    Raises:
-        ValueError: If `variant` is unknown, or the input shape is none.
 
     References:
         - Rajasegaran et al., 2019, https://arxiv.org/abs/1904.09546
@@ -101,13 +99,9 @@ def deepcaps(
 
 def _stem(images: Tensor, is_rem: bool) -> Tensor:
     """Returns 128 capsules of one component at each position."""
-    features = keras.layers.Conv2D(
-        128,
-        3,
-        padding="same",
-        activation=None if is_rem else "relu",
-        data_format="channels_last",
-        name="conv",
+    activation = None if is_rem else "relu"
+    features = Conv2D(
+        128, 3, padding="same", activation=activation, name="conv"
     )(images)
     # The momentum of the other code is 0.99 in the sense of PyTorch.
     features = keras.layers.BatchNormalization(

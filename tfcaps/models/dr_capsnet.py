@@ -6,6 +6,7 @@ import keras
 
 from tfcaps.layers import ClassCaps, FcCaps, PrimaryCaps
 from tfcaps.models.building_blocks import (
+    Conv2D,
     capsule_network,
     check_input_shape,
     hidden_routing,
@@ -64,7 +65,8 @@ def dr_capsnet(
         to float32 class lengths `[b, num_classes]` (output `lengths`).
 
     Raises:
-        ValueError: If the images are too small for the two windows.
+        ValueError: If an argument is out of range, or the images are too small
+            for the windows.
 
     Example:
 
@@ -111,16 +113,10 @@ def affine_capsnet(
     children. It generalises better from MNIST to affNIST than DR-CapsNet does,
     and is the baseline for any routing.
 
-    Arguments that are not listed are those of `dr_capsnet`.
+    Arguments, results and errors that are not listed are those of `dr_capsnet`.
 
     Args:
         **settings: Other arguments of `dr_capsnet`.
-
-    Returns:
-        As `dr_capsnet`.
-
-    Raises:
-        ValueError: If the images are too small for the two windows.
 
     References:
         - Gu, Tresp, 2020, https://arxiv.org/abs/2003.06854
@@ -157,7 +153,7 @@ def gamma_capsnet(
     28x28x1 images and ten classes, and 9,141,680 with the decoder. (The
     published decoder sees all class capsules, ours only one, as elsewhere.)
 
-    Arguments that are not listed are those of `dr_capsnet`.
+    Arguments, results and errors that are not listed are those of `dr_capsnet`.
 
     Args:
         hidden_capsules: Int. Capsules of the hidden layer. Defaults to `32`.
@@ -167,12 +163,6 @@ def gamma_capsnet(
             `"scaled_distance"`.
         **stem: `filters`, `kernel_size`, `primary_types`, `primary_dim`,
             `primary_kernel_size` and `primary_strides` of `dr_capsnet`.
-
-    Returns:
-        As `dr_capsnet`.
-
-    Raises:
-        ValueError: If the images are too small for the two windows.
 
     References:
         - Peer, Stabinger, Rodríguez-Sánchez, 2018,
@@ -211,13 +201,9 @@ def _stem(
         f"for kernel_size={kernel_size} and "
         f"primary_kernel_size={primary_kernel_size}",
     )
-    features = keras.layers.Conv2D(
-        filters,
-        kernel_size,
-        activation="relu",
-        data_format="channels_last",
-        name="conv",
-    )(images)
+    features = Conv2D(filters, kernel_size, activation="relu", name="conv")(
+        images
+    )
     return PrimaryCaps(
         primary_types,
         primary_dim,

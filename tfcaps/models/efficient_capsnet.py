@@ -6,6 +6,7 @@ import keras
 
 from tfcaps.layers import ClassCaps, ConvCaps, MomentFrame, PrimaryCaps
 from tfcaps.models.building_blocks import (
+    Conv2D,
     capsule_network,
     check_input_shape,
     hidden_routing,
@@ -67,7 +68,7 @@ def efficient_capsnet(
     (SVHN, CIFAR-10), 154,656 for `"multimnist"` on 36x36x1, 151,664 for
     `"smallnorb"` on 48x48x2 and five classes.
 
-    Arguments that are not listed are those of `dr_capsnet`.
+    Arguments, results and errors that are not listed are those of `dr_capsnet`.
 
     Args:
         variant: `"mnist"`, `"multimnist"` or `"smallnorb"`. Defaults to
@@ -86,12 +87,6 @@ def efficient_capsnet(
         decoder: Bool. Add the published decoder, see `with_decoder`: the dense
             one, for `"smallnorb"` the upsampling one. Defaults to `False`.
 
-    Returns:
-        As `dr_capsnet`.
-
-    Raises:
-        ValueError: If `variant` is unknown, or the images are too small.
-
     References:
         - Mazzia, Salvetti, Chiaberge, 2021, https://arxiv.org/abs/2101.12491
     """
@@ -105,11 +100,8 @@ def efficient_capsnet(
     seen = images
     if frame is not None:
         seen = MomentFrame(frame, name="frame")(images)
-    check_input_shape(
-        seen.shape[1:],
-        (form.smallest, form.smallest),
-        f"for variant={variant!r}",
-    )
+    smallest = (form.smallest, form.smallest)
+    check_input_shape(seen.shape[1:], smallest, f"for variant={variant!r}")
     features = _convolve(seen, form.blocks, form.norm)
     children = PrimaryCaps(
         primary_capsules,
@@ -148,7 +140,7 @@ def efficient_conv_capsnet(
     and 2,304 convolutional capsules. The authors' code is not published; ReLU,
     batch normalisation and matrices shared by type are our choice.
 
-    Arguments that are not listed are those of `dr_capsnet`.
+    Arguments, results and errors that are not listed are those of `dr_capsnet`.
 
     Args:
         routing: Routing of both layers, see `tfcaps.routing.get`. Defaults to
@@ -157,12 +149,6 @@ def efficient_conv_capsnet(
             Defaults to `"type"`.
         decoder: Bool. Add the deconvolution decoder, see `with_decoder`.
             Defaults to `False`.
-
-    Returns:
-        As `dr_capsnet`.
-
-    Raises:
-        ValueError: If the images are too small.
 
     References:
         - "Capsule Networks Do Not Need to Model Everything", appendix B.1
@@ -204,11 +190,10 @@ def _convolve(
             leaky ReLU and instance normalisation.
     """
     for number, (channels, window, step) in enumerate(blocks, start=1):
-        features = keras.layers.Conv2D(
+        features = Conv2D(
             channels,
             window,
             step,
-            data_format="channels_last",
             kernel_initializer="he_normal",
             name=f"conv{number}",
         )(features)

@@ -6,6 +6,7 @@ import keras
 
 from tfcaps.layers import ClassCaps, ConvCaps, PrimaryMatrixCaps
 from tfcaps.models.building_blocks import (
+    Conv2D,
     capsule_network,
     check_input_shape,
     hidden_routing,
@@ -32,7 +33,7 @@ def em_capsnet(
     re-implementation; the paper has `filters=32`, `primary_types=32` and
     `conv_types=(32, 32)`, and 32x32 crops of smallNORB.
 
-    Arguments that are not listed are those of `dr_capsnet`.
+    Arguments, results and errors that are not listed are those of `dr_capsnet`.
 
     Args:
         filters: Int. Channels of the first convolution. Defaults to `64`.
@@ -42,12 +43,6 @@ def em_capsnet(
             `EMRouting(2, inverse_temperature=0.03, epsilon=0.01)`: with three
             iterations, or the least variance of the paper's form, 1e-9, it
             hardly learns in a short training.
-
-    Returns:
-        As `dr_capsnet`, with activations as its lengths.
-
-    Raises:
-        ValueError: If the images are too small.
 
     References:
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
@@ -63,15 +58,9 @@ def em_capsnet(
         return {"matrix": True, "transformation_initializer": initializer}
 
     images = keras.Input(input_shape, name="images")
-    features = keras.layers.Conv2D(
-        filters,
-        5,
-        2,
-        "same",
-        activation="relu",
-        data_format="channels_last",
-        name="conv",
-    )(images)
+    features = Conv2D(filters, 5, 2, "same", activation="relu", name="conv")(
+        images
+    )
     children = PrimaryMatrixCaps(primary_types, name="primary_caps")(features)
     layers: list[Any] = [
         ConvCaps(

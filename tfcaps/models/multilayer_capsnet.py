@@ -8,6 +8,7 @@ import keras
 
 from tfcaps.layers import ClassCaps, FcCaps, PrimaryCaps
 from tfcaps.models.building_blocks import (
+    Conv2D,
     capsule_network,
     check_input_shape,
     hidden_routing,
@@ -37,7 +38,7 @@ def multilayer_capsnet(
     published; here they are a convolution of `16 * 8` channels and depthwise
     PrimaryCaps that see the whole map.
 
-    Arguments that are not listed are those of `dr_capsnet`.
+    Arguments, results and errors that are not listed are those of `dr_capsnet`.
 
     Args:
         capsules: Ints. Capsules of the primary and the hidden layers. Defaults
@@ -47,12 +48,6 @@ def multilayer_capsnet(
         routing: Routing of all layers, see `tfcaps.routing.get`. Defaults to
             `DynamicRouting(gradient="full")`: layers upon layers learn less if
             couplings are constants of the backward pass.
-
-    Returns:
-        As `dr_capsnet`.
-
-    Raises:
-        ValueError: If the images are too small, or there is no capsule layer.
 
     References:
         - "Capsule Networks Do Not Need to Model Everything", appendix B.1
@@ -64,26 +59,16 @@ def multilayer_capsnet(
             "`capsules` must be one or more numbers of at least 1. Received: "
             f"capsules={tuple(capsules)}."
         )
-    check_input_shape(
-        input_shape,
-        (kernel_size, kernel_size),
-        f"for kernel_size={kernel_size}",
-    )
+    window = (kernel_size, kernel_size)
+    check_input_shape(input_shape, window, f"for kernel_size={kernel_size}")
     primary, *hidden = capsules
     images = keras.Input(input_shape, name="images")
-    features = keras.layers.Conv2D(
-        primary * dim,
-        kernel_size,
-        activation="relu",
-        data_format="channels_last",
-        name="conv",
+    features = Conv2D(
+        primary * dim, kernel_size, activation="relu", name="conv"
     )(images)
+    window = features.shape[1:3]
     children = PrimaryCaps(
-        primary,
-        dim,
-        features.shape[1:3],
-        depthwise=True,
-        name="primary_caps",
+        primary, dim, window, depthwise=True, name="primary_caps"
     )(features)
     layers: list[Any] = [
         FcCaps(

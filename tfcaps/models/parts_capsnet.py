@@ -41,7 +41,7 @@ def parts_capsnet(
     only the few that agree with a class are in its tree.
     `tfcaps.rem.receptive_fields` returns where they look.
 
-    Arguments that are not listed are those of `dr_capsnet`.
+    Arguments, results and errors that are not listed are those of `dr_capsnet`.
 
     Args:
         input_shape: Rows, columns and channels of an image; at least 16x16
@@ -60,27 +60,13 @@ def parts_capsnet(
         share: Sharing of transformations, see `ClassCaps`. Defaults to
             `"type"`.
 
-    Returns:
-        As `dr_capsnet`.
-
-    Raises:
-        ValueError: If a side of the images is below `kernel_size`, there are
-            no filters, or not as many strides.
-
     Example:
 
     >>> parts_capsnet((32, 32, 1), 10).count_params()
     60625
     """
-    if not filters:
-        raise ValueError("`filters` must not be empty. Received: filters=().")
     if strides is None:
         strides = (1,) + (2,) * (len(filters) - 1)
-    if len(strides) != len(filters):
-        raise ValueError(
-            "`strides` must be as many as `filters`. Received: "
-            f"strides={tuple(strides)}, filters={tuple(filters)}."
-        )
     window = (kernel_size, kernel_size)
     check_input_shape(
         input_shape, window, f"for windows of {kernel_size}x{kernel_size}"

@@ -1,7 +1,7 @@
 """Networks of parts that know an object at any angle and size."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -10,7 +10,6 @@ from keras import ops
 from tfcaps import graphs
 from tfcaps.layers import ConstellationCaps, PartCaps
 from tfcaps.layers.part_caps import centres
-from tfcaps.models.constellation_capsnet import only_layer
 from tfcaps.ops import Tensor, check_positive
 
 # Where it is sought whether something is there at all, presences count by this
@@ -21,28 +20,23 @@ _POWER, _MISSED = 0.4, 0.01
 _TRACED, _MOVES, _NEAR = 12, 2, 1.5
 # Pixels, and the share of the size, that two views must differ.
 _ALIKE_PLACE, _ALIKE_TURN = 3.0, 0.2
+_UPRIGHT = np.array([1.0, 0.0], "float32")  # cosine and sine
 
 
-class Pose(NamedTuple):
-    """Where constellations stand: `row, column + turned(size * blueprint)`.
+def points(pose: Tensor, blueprint: Tensor) -> Tensor:
+    """Returns where the parts of constellations stand, in pixels.
 
-    Attributes:
-        place: `[..., 2]`, row and column in pixels of the blueprint's middle.
-        turn: `[..., 2]`, size times cosine and sine of the angle.
+    Args:
+        pose: `[..., 4]`: row and column of the blueprint's middle, and its size
+            times cosine and sine of its angle.
+        blueprint: Rows and columns of parts from the middle, `[..., t, 2]`.
+
+    Returns:
+        `[..., t, 2]`.
     """
-
-    place: Tensor
-    turn: Tensor
-
-    def points(self, blueprint: Tensor) -> Tensor:
-        """Returns the pixels `[..., t, 2]` of the parts `[..., t, 2]`."""
-        cosine, sine = self.turn[..., None, :1], self.turn[..., None, 1:]
-        down, right = blueprint[..., :1], blueprint[..., 1:]
-        turned = ops.concatenate(
-            [cosine * down - sine * right, sine * down + cosine * right],
-            axis=-1,
-        )
-        return self.place[..., None, :] + turned
+    place, turn = pose[..., None, :2], pose[..., None, 2:]
+    across = ops.flip(blueprint, axis=-1) * np.array([-1, 1], "float32")
+    return place + turn[..., :1] * blueprint + turn[..., 1:] * across
 
 
 def with_viewpoints(
@@ -127,8 +121,8 @@ class Viewpoints(keras.layers.Layer):
         self.model = model
         self.turns, self.views = turns, views
         self.sizes = tuple(float(size) for size in sizes)
-        self._parts = only_layer(model, PartCaps)
-        self._classes = only_layer(model, ConstellationCaps)
+        self._parts = graphs.only_layer(model, PartCaps)
+        self._classes = graphs.only_layer(model, ConstellationCaps)
         self._features = keras.Model(model.input, self._parts.input)
         _, self._above = graphs.cut(model, self._classes)
         angles = np.repeat(2 * np.pi * np.arange(turns) / turns, len(sizes))
@@ -148,47 +142,34 @@ class Viewpoints(keras.layers.Layer):
         # Only of the view with the most evidence the parts are routed.
         strength, place = self._as_it_is(parts, middle)
         others = self._in_the_middle(seen, blueprints)
-        strength = ops.concatenate([strength, others], axis=-1)
-        best = ops.argmax(strength, axis=-1)  # [b]
+        best = ops.argmax(ops.concatenate([strength, others], axis=1), axis=1)
 
-        def chosen(every: Tensor) -> Tensor:
-            index = ops.reshape(best, (-1, *(1 for _ in every.shape[1:])))
+        def chosen(own: Tensor, other: Tensor) -> Tensor:
+            """Returns one of `[b, ...]` and `[b * views, ...]` as it is."""
+            other = ops.reshape(other, (-1, self.views, *own.shape[1:]))
+            every = ops.concatenate([own[:, None], other], axis=1)
+            index = ops.reshape(best, (-1, *[1] * (len(every.shape) - 1)))
             return ops.take_along_axis(every, index, axis=1)[:, 0]
 
-        routed = [
-            chosen(
-                ops.concatenate(
-                    [
-                        own[:, None],
-                        ops.reshape(other, (-1, self.views, *own.shape[1:])),
-                    ],
-                    axis=1,
-                )
-            )
-            for own, other in zip(parts, seen, strict=True)
-        ]
-        size = ops.sqrt(ops.sum(ops.square(pose.turn), axis=-1, keepdims=True))
-        angle = ops.arctan2(pose.turn[..., 1:], pose.turn[..., :1])
-        found = ops.concatenate(
-            [pose.place, angle * (180 / np.pi), size], axis=-1
-        )
-        upright = ops.concatenate(
-            [place, 0 * place[..., :1], 1 + 0 * place[..., :1]], axis=-1
-        )
-        found = ops.concatenate([upright, found], axis=1)
-        return self._above(routed), chosen(found)
+        routed = [chosen(*pair) for pair in zip(parts, seen, strict=True)]
+        upright = ops.concatenate([place, 0 * place + _UPRIGHT], axis=-1)
+        pose = chosen(upright, pose)
+        size = ops.sqrt(ops.sum(ops.square(pose[:, 2:]), axis=1))
+        angle = ops.arctan2(pose[:, 3], pose[:, 2]) * (180 / np.pi)
+        found = ops.stack([angle, size], axis=-1)
+        return self._above(routed), ops.concatenate([pose[:, :2], found], 1)
 
     def _as_it_is(
         self, parts: list[Tensor], middle: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Returns the most evidence `[b, 1]`, and where it is, `[b, 1, 2]`."""
+        """Returns the most evidence `[b, 1]`, and where it is, `[b, 2]`."""
         evidence, anchors = self._classes.evidence_map(*parts)  # [b, j, x]
         places = anchors(ops.argmax(evidence, axis=-1)) + middle
         evidence = ops.max(evidence, axis=-1)
         kind = ops.argmax(evidence, axis=-1)[:, None, None]
         return (
             ops.max(evidence, axis=-1, keepdims=True),
-            ops.take_along_axis(places, kind, axis=1),
+            ops.take_along_axis(places, kind, axis=1)[:, 0],
         )
 
     def _in_the_middle(self, seen: list[Tensor], blueprints: Tensor) -> Tensor:
@@ -211,36 +192,28 @@ class Viewpoints(keras.layers.Layer):
 
     def _found(
         self, present: Tensor, blueprints: Tensor, slots: Tensor
-    ) -> Pose:
-        """Returns the `[b, views]` most likely poses of any class."""
+    ) -> Tensor:
+        """Returns the most likely poses of any class, `[b, views, 4]`."""
         pose, kind = self._tried(present, blueprints, slots)
         blueprint = ops.take(blueprints, kind, axis=0)  # [b, k, t, 2]
         wanted = ops.take(slots, kind, axis=0)  # [b, k, t]
-        score = self._score(present, pose.points(blueprint), wanted)
+        score = self._score(present, points(pose, blueprint), wanted)
         moved = pose
         for _ in range(_MOVES):
             moved = self._moved(present, moved, blueprint, wanted)
-            again = self._score(present, moved.points(blueprint), wanted)
-            better = (again > score)[..., None]
-            pose = Pose(
-                *(
-                    ops.where(better, new, old)
-                    for new, old in zip(moved, pose, strict=True)
-                )
-            )
+            again = self._score(present, points(moved, blueprint), wanted)
+            pose = ops.where((again > score)[..., None], moved, pose)
             score = ops.maximum(score, again)
-        seen: list[Pose] = []
+        seen = []
         for _ in range(self.views):
             best = ops.argmax(score, axis=-1)[:, None, None]
-            seen.append(Pose(*(ops.take_along_axis(x, best, 1) for x in pose)))
+            seen.append(ops.take_along_axis(pose, best, axis=1))
             score = ops.where(_alike(pose, seen[-1]), -1e9, score)
-        return Pose(
-            *(ops.concatenate(all_of, 1) for all_of in zip(*seen, strict=True))
-        )
+        return ops.concatenate(seen, axis=1)
 
     def _tried(
         self, present: Tensor, blueprints: Tensor, slots: Tensor
-    ) -> tuple[Pose, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """Returns the best of all directions and sizes, and their classes."""
         _, rows, columns = present.shape
         inner = [
@@ -263,8 +236,8 @@ class Viewpoints(keras.layers.Layer):
             ops.reshape(padded, (-1, (2 * rows + 2) * (2 * columns + 2)))
         )
         flat = ops.cast(1e5 * flat, "int32")
-        turns = self._turns[:, None]  # [h, 1, 2]
-        offsets = Pose(ops.zeros((1, 1, 2)), turns).points(blueprints[None])
+        turns = np.pad(self._turns, ((0, 0), (2, 0)))  # at the origin, [h, 4]
+        offsets = points(turns[:, None], blueprints)
         steps = ops.round(2 * offsets / self._parts.stride + 0.5)
         # Of a part that a class lacks the padding counts, which is 0.
         steps = ops.where(slots[..., None] > 0.5, steps, -1e6)
@@ -291,7 +264,7 @@ class Viewpoints(keras.layers.Layer):
         place = self._first + self._parts.stride * cells
         place = ops.take(place.astype("float32"), which // classes, axis=0)
         turn = ops.take(self._turns, traced, axis=0)
-        return Pose(place, turn), which % classes
+        return ops.concatenate([place, turn], axis=-1), which % classes
 
     @property
     def _first(self) -> Any:
@@ -334,21 +307,21 @@ class Viewpoints(keras.layers.Layer):
         return ops.sum(wanted * total, axis=-1)
 
     def _moved(
-        self, present: Tensor, pose: Pose, blueprint: Tensor, wanted: Tensor
-    ) -> Pose:
+        self, present: Tensor, pose: Tensor, blueprint: Tensor, wanted: Tensor
+    ) -> Tensor:
         """Returns poses fitted to what is present near their parts."""
         _, rows, columns = present.shape
         cells = self._cells(rows, columns).reshape(-1, 2)
-        points = pose.points(blueprint)
+        expected = points(pose, blueprint)
         square = sum(
-            ops.square(points[..., axis, None] - cells[:, axis])
+            ops.square(expected[..., axis, None] - cells[:, axis])
             for axis in (0, 1)
         )
         near = wanted[..., None] * ops.exp(square * (-0.5 / _NEAR**2))
         share = near / (ops.sum(near, axis=2, keepdims=True) + 1e-9)
         mass = near * share * ops.reshape(present, (-1, 1, 1, rows * columns))
         amount = ops.sum(mass, axis=-1, keepdims=True) + 1e-3
-        target = (ops.matmul(mass, cells) + 1e-3 * points) / amount
+        target = (ops.matmul(mass, cells) + 1e-3 * expected) / amount
         weight = wanted[..., None] * ops.minimum(amount, 1.0)  # [b, k, t, 1]
         whole = ops.sum(weight, axis=2, keepdims=True) + 1e-9
         goal, own = (
@@ -365,8 +338,9 @@ class Viewpoints(keras.layers.Layer):
             axis=2,
         )[..., None]
         turn = ops.concatenate([along, across], axis=-1) / spread
-        shift = Pose(0 * goal[:, :, 0], turn).points(own)
-        return Pose((goal - shift)[:, :, 0], turn)
+        nowhere = ops.concatenate([0 * turn, turn], axis=-1)
+        place = (goal - points(nowhere, own))[:, :, 0]
+        return ops.concatenate([place, turn], axis=-1)
 
     def compute_output_spec(self, images: Any) -> Any:
         batch = images.shape[0]
@@ -390,23 +364,21 @@ class Viewpoints(keras.layers.Layer):
         return cls(**{**config, "model": model})
 
 
-def _alike(one: Pose, other: Pose) -> Tensor:
+def _alike(one: Tensor, other: Tensor) -> Tensor:
     """Tells which poses show the same upright."""
-    apart = (
-        ops.sqrt(ops.sum(ops.square(a - b), axis=-1))
-        for a, b in zip(one, other, strict=True)
-    )
-    place, turn = apart
-    size = ops.sqrt(ops.sum(ops.square(other.turn), axis=-1))
-    return (place < _ALIKE_PLACE) & (turn < _ALIKE_TURN * size)
+
+    def lengths(apart: Tensor) -> Tensor:
+        return ops.sqrt(ops.sum(ops.square(apart), axis=-1))
+
+    apart, size = one - other, lengths(other[..., 2:])
+    near = lengths(apart[..., :2]) < _ALIKE_PLACE
+    return near & (lengths(apart[..., 2:]) < _ALIKE_TURN * size)
 
 
-def _seen_from(images: Tensor, pose: Pose, shape: Any) -> Tensor:
+def _seen_from(images: Tensor, pose: Tensor, shape: Any) -> Tensor:
     """Returns images `[b * k, h, w, c]` with what stands there upright."""
     rows, columns = shape
-    count = pose.place.shape[1]
-    cosine, sine = pose.turn[..., 0], pose.turn[..., 1]
-    row, column = pose.place[..., 0], pose.place[..., 1]
+    row, column, cosine, sine = (pose[..., k] for k in range(4))
     down, right = (rows - 1) / 2, (columns - 1) / 2
     nothing = 0 * cosine
     # From a pixel (x, y) of the view to one of the image.
@@ -418,12 +390,10 @@ def _seen_from(images: Tensor, pose: Pose, shape: Any) -> Tensor:
         ],
         axis=-1,
     )
-    repeated = ops.repeat(images, count, axis=0)
-    views = ops.image.affine_transform(
-        repeated,
+    return ops.image.affine_transform(
+        ops.repeat(images, pose.shape[1], axis=0),
         ops.reshape(to_image, (-1, 8)),
         interpolation="bilinear",
         fill_mode="nearest",
         data_format="channels_last",
     )
-    return views

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cli import UserError
-from training.datasets import affnist, own, prepared
+from training.datasets import own, prepared
 from training.datasets.data import Data
 from training.images import channel_statistics
 from training.sources import SOURCES, Source, check
@@ -68,13 +68,6 @@ def load(
     if source.loader:
         if seed:
             options["seed"] = seed
-        if source.needs_mnist:
-            if name == "affnist":
-                affnist.file(data_dir)  # or MNIST is downloaded for nothing
-            # Not beside the original files: in the library's own folder.
-            there = data_dir is not None and (Path(data_dir) / "mnist").is_dir()
-            mnist = prepared.load("mnist", data_dir if there else None)
-            options["mnist"] = mnist
         place, _, function = source.loader.partition(":")
         module = importlib.import_module(f"training.datasets.{place}")
         make: Callable[..., Data] = getattr(module, function)

@@ -19,8 +19,9 @@ import numpy as np
 
 from cli import UserError
 from training import images as pixels
+from training.datasets import prepared
 from training.datasets.data import Arrays, Data, checked
-from training.image_data import Array, Split
+from training.image_data import Array
 
 _SIZE = 40
 # The ranges that affNIST draws from, each evenly.
@@ -29,26 +30,44 @@ _SHEAR = 0.2  # pixels to the side for a pixel up
 _SCALES = (0.8, 1.2)  # drawn for rows and for columns
 
 
-def load(mnist: Data, data_dir: str | None, validation: float) -> Data:
+def load(
+    data_dir: str | None, validation: float, *, mnist: Data | None = None
+) -> Data:
     """Loads affNIST's test set, with expanded MNIST for training.
 
     Raises:
         UserError: If there is no such file or it is something else.
     """
-    expanded = _expanded(mnist.test)
-    images, labels = _read(file(data_dir))
+    path = Path(data_dir or ".") / "test.mat"
+    if data_dir is None or not path.is_file():
+        raise UserError(
+            "affnist needs test.mat of the transformed digits (from "
+            "www.cs.toronto.edu/~tijmen/affNIST) in the folder of --data-dir; "
+            f"{data_dir or 'no folder'} is given. What tfcaps can make itself "
+            "is affine_mnist."
+        )
+    images, labels = _read(path)
     if _is_transposed(images, labels):
         images = images.swapaxes(1, 2)
-    return _data("affnist", mnist, (images, labels), expanded, validation)
+    known = mnist or _mnist(data_dir)
+    return _data("affnist", known, (images, labels), validation)
 
 
-def generate(mnist: Data, data_dir: str | None, validation: float) -> Data:
+def generate(
+    data_dir: str | None, validation: float, *, mnist: Data | None = None
+) -> Data:
     """Makes a test set in the manner of affNIST, which it is not."""
-    images, labels = mnist.test.images.pixels, mnist.test.labels
+    known = mnist or _mnist(data_dir)
+    images, labels = known.test.images.pixels, known.test.labels
     draw = np.random.default_rng(0)
     test = np.stack([transform(x, random_map(draw), draw) for x in images])
-    expanded = _expanded(mnist.test)
-    return _data("affine_mnist", mnist, (test, labels), expanded, validation)
+    return _data("affine_mnist", known, (test, labels), validation)
+
+
+def _mnist(data_dir: str | None) -> Data:
+    # Not beside the original files: in the library's own folder.
+    there = data_dir is not None and (Path(data_dir) / "mnist").is_dir()
+    return prepared.load("mnist", data_dir if there else None)
 
 
 def random_map(draw: np.random.Generator) -> Array:
@@ -96,41 +115,16 @@ def transform(image: Array, forward: Array, draw: np.random.Generator) -> Array:
     return np.rint(moved).astype(np.uint8)[..., np.newaxis]
 
 
-def _data(
-    name: str, mnist: Data, test: Arrays, expanded: Arrays, validation: float
-) -> Data:
-    data = checked(
-        name,
-        _expanded(mnist.train),
-        test,
-        list(mnist.class_names),
-        {"expanded": expanded},
+def _data(name: str, mnist: Data, test: Arrays, validation: float) -> Data:
+    train, expanded = (
+        (pixels.centred(images.pixels, _SIZE), labels)
+        for images, labels in (mnist.train, mnist.test)
     )
+    others = {"expanded": expanded}
+    data = checked(name, train, test, mnist.class_names, others)
     if not validation:
         return data
     return dataclasses.replace(data, validation=data.others["expanded"])
-
-
-def _expanded(split: Split) -> Arrays:
-    images, labels = split
-    return pixels.centred(images.pixels, _SIZE), labels
-
-
-def file(data_dir: str | None) -> Path:
-    """Returns `test.mat` of the transformed digits.
-
-    Raises:
-        UserError: If it is not there.
-    """
-    path = Path(data_dir or ".") / "test.mat"
-    if data_dir is None or not path.is_file():
-        raise UserError(
-            "affnist needs test.mat of the transformed digits (from "
-            "www.cs.toronto.edu/~tijmen/affNIST) in the folder of --data-dir; "
-            f"{data_dir or 'no folder'} is given. What tfcaps can make itself "
-            "is affine_mnist."
-        )
-    return path
 
 
 def _read(path: Path) -> Arrays:

@@ -16,6 +16,7 @@ from training.image_data import Array, Images, Split
 Arrays = tuple[Array, Array]
 # Images in which shared parts are looked for.
 _FEW = 6000
+SEEDS = 1000  # from one set of drawn images to the next
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +131,43 @@ class Data:
             others={k: change(split) for k, split in self.others.items()},
             masks=None,
         )
+
+
+def drawn(
+    name: str,
+    draw: Callable[[int, int], tuple[Arrays, Masks]],
+    class_names: Callable[[], Sequence[str]],
+    first_seed: int,
+    counts: tuple[int, int],
+) -> Callable[..., Data]:
+    """Returns what makes a data set of images that are drawn.
+
+    Args:
+        name: What to call it.
+        draw: Draws so many images by a seed, with labels and masks.
+        class_names: Returns a name for each class.
+        first_seed: Seed of the training images; the next is that of testing.
+        counts: Training images, those held out among them, and test images.
+    """
+
+    def generate(
+        data_dir: str | None = None,
+        validation: float = 0.1,
+        *,
+        seed: int = 0,
+        train: int = counts[0],
+        test: int = counts[1],
+    ) -> Data:
+        """Makes the data set, with masks of the test images."""
+        names, first = class_names(), first_seed + SEEDS * seed
+        seen, _ = draw(train, first)
+        unseen, masks = draw(test, first + 1)
+        data = checked(name, seen, unseen, names)
+        return dataclasses.replace(data, masks=masks).with_validation(
+            validation
+        )
+
+    return generate
 
 
 def hold_out(

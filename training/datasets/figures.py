@@ -9,7 +9,9 @@ stands anywhere. One to three loose parts of the same kinds lie around it, at
 least `LOOSE_GAP` pixels away; they mean nothing.
 
 Images are drawn by a fixed seed, the same on every machine. Masks of the
-figure, of its parts and of the loose parts come with the test images.
+figure, of its parts and of the loose parts come with the test images. A class
+is called by its upper row and its lower one, such as `bar disc / triangle ring
+square`.
 
 `figures_of_four` are others: four slots and six kinds, of which every class has
 four. What was chosen on `figures` is tried on them. In `figures_repeated` every
@@ -19,21 +21,18 @@ The model for these images is SynDaCaTE (Levi and van der Wilk, 2025, arXiv
 2506.17558).
 """
 
-import dataclasses
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from training.datasets.data import Arrays, Data, checked
+from training.datasets.data import Arrays, Data, drawn
 from training.datasets.masks import Masks
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
+from training.image_data import Array
 
 
-@dataclasses.dataclass(frozen=True)
-class Design:
+class Design(NamedTuple):
     """A set of figures.
 
     Attributes:
@@ -117,38 +116,6 @@ _GROUND = (0.02, 0.10)  # brightness, of 1
 _INK = (0.65, 0.95)
 _NOISE = 0.025
 _CHUNK = 500  # images drawn at a time
-_SEEDS = {"train": 21, "test": 22}
-_APART = 1000  # further seeds
-
-
-def generate(
-    data_dir: str | None = None,
-    validation: float = 0.1,
-    *,
-    design: str = "figures",
-    seed: int = 0,
-    train: int = 8000,
-    test: int = 2000,
-) -> Data:
-    """Makes the data set.
-
-    Returns:
-        Images `[n, 32, 32, 1]`, uint8, with masks, kinds and centres of the
-        parts. A class is called by its upper row and its lower one, such as
-        `bar disc / triangle ring square`.
-    """
-    seeds = {part: first + _APART * seed for part, first in _SEEDS.items()}
-    seen, _ = draw(train, seeds["train"], design)
-    unseen, test_masks = draw(test, seeds["test"], design)
-    names = [
-        " / ".join(
-            " ".join(k or "-" for k in row) for row in (figure[:2], figure[2:])
-        )
-        for figure in DESIGNS[design].figures
-    ]
-    data = checked(design, seen, unseen, names)
-    data = dataclasses.replace(data, masks=test_masks)
-    return data.with_validation(validation)
 
 
 def draw(
@@ -172,24 +139,21 @@ def draw(
     each = kinds.shape
     scales = rng.uniform(*_SCALES, each)
     angles = rng.uniform(-_ANGLE, _ANGLE, each)
-    inks = np.where(present, rng.uniform(*_INK, each), 0.0)
+    inks = np.where(present, rng.uniform(*_INK, each), 0.0)[..., None, None]
     grounds = rng.uniform(*_GROUND, (count, 1, 1))
     noise = rng.normal(0.0, _NOISE, (count, SIZE, SIZE))
     images = np.empty((count, SIZE, SIZE, 1), np.uint8)
     things = np.empty((*each, SIZE, SIZE), bool)
     for start in range(0, count, _CHUNK):
         part = slice(start, start + _CHUNK)
-        covered = np.zeros((*kinds[part].shape, SIZE, SIZE))
+        covered = np.zeros(things[part].shape)
         for number, kind in enumerate(chosen.kinds):
-            of_kind = kinds[part] == number
-            covered[of_kind] = _coverage(
-                kind, *(of[part][of_kind] for of in (centres, scales, angles))
+            some = (kinds[part] == number) & present[part]
+            covered[some] = _coverage(
+                kind, *(of[part][some] for of in (centres, scales, angles))
             )
-        covered *= present[part, :, np.newaxis, np.newaxis]
         things[part] = covered >= 0.5
-        lit = covered * (
-            inks[part, :, np.newaxis, np.newaxis] - grounds[part, np.newaxis]
-        )
+        lit = covered * (inks[part] - grounds[part, np.newaxis])
         shown = grounds[part] + lit.max(axis=1) + noise[part]
         images[part, ..., 0] = np.rint(255.0 * np.clip(shown, 0.0, 1.0))
     kinds = np.where(present, kinds, -1)
@@ -204,6 +168,23 @@ def draw(
         loose_centres=centres[:, slots:],
         kind_names=chosen.kinds,
     )
+
+
+def _generator(design: str) -> Callable[..., Data]:
+    def class_names() -> list[str]:
+        each = [[kind or "-" for kind in f] for f in DESIGNS[design].figures]
+        return [" / ".join((" ".join(f[:2]), " ".join(f[2:]))) for f in each]
+
+    return drawn(
+        design,
+        partial(draw, design=design),
+        class_names,
+        first_seed=21,
+        counts=(8000, 2000),
+    )
+
+
+generate, generate_of_four, generate_repeated = map(_generator, DESIGNS)
 
 
 def _arranged(
@@ -232,7 +213,7 @@ def _arranged(
 
 
 def _placed(
-    wanted: Array, slots: Floats, rng: np.random.Generator
+    wanted: Array, slots: Array, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Draws places for a figure and for up to so many loose parts."""
     edge = _REACH + _JITTER - 0.5  # pixel 0 begins at -0.5
@@ -261,51 +242,48 @@ def _placed(
     return centres, np.concatenate(present, axis=1)
 
 
-def _coverage(
-    kind: str, centres: Array, scales: Array, angles: Array
-) -> Floats:
+def _coverage(kind: str, centres: Array, scales: Array, angles: Array) -> Array:
     """Returns the share of each pixel that parts cover, `[n, h, w]`."""
     grid = np.arange(SIZE)
     down = (grid - centres[:, :1])[:, :, np.newaxis]
     right = (grid - centres[:, 1:])[:, np.newaxis]
     scale, angle = (x[:, np.newaxis, np.newaxis] for x in (scales, angles))
     sine, cosine = np.sin(angle), np.cos(angle)
-    outside = scale * _distance(
-        kind,
+    outside = scale * _OUTSIDE[kind](
         (cosine * down - sine * right) / scale,
         (sine * down + cosine * right) / scale,
     )
     return np.clip(0.5 - outside, 0.0, 1.0)
 
 
-def _distance(kind: str, down: Floats, right: Floats) -> Floats:
-    """Returns how far points are outside a part, in pixels; inside, below 0."""
-    if kind == "bar":
-        return np.maximum(np.abs(down) - 1.2, np.abs(right) - 3.3)
-    if kind == "post":
-        return np.maximum(np.abs(right) - 1.2, np.abs(down) - 3.3)
-    if kind == "square":
-        return np.maximum(np.abs(down), np.abs(right)) - 2.8
-    if kind == "triangle":  # upright, its middle is that of its height
-        flank = 0.866 * np.abs(right) - 0.5 * down - 1.55
-        return np.maximum(flank, down - 2.7)
-    if kind == "plus":
-        return np.minimum(
-            np.maximum(np.abs(down) - 1.0, np.abs(right) - 3.2),
-            np.maximum(np.abs(right) - 1.0, np.abs(down) - 3.2),
-        )
-    if kind == "frame":
-        return np.abs(np.maximum(np.abs(down), np.abs(right)) - 2.3) - 0.7
-    if kind == "diamond":
-        return (np.abs(down) + np.abs(right)) / np.sqrt(2.0) - 2.3
-    if kind == "ell":
-        return np.minimum(
-            np.maximum(np.abs(down) - 3.0, np.abs(right + 2.1) - 0.9),
-            np.maximum(np.abs(down - 2.1) - 0.9, np.abs(right) - 3.0),
-        )
-    if kind == "moon":  # the upper half of a disc
-        return np.maximum(np.hypot(down - 1.3, right) - 3.2, down - 1.3)
-    radius = np.hypot(down, right)
-    if kind == "disc":
-        return radius - 3.1
-    return np.abs(radius - 2.45) - 0.8  # ring
+def _box(down: Array, right: Array, height: float, width: float) -> Array:
+    """Returns how far points are outside a box of twice this height, width."""
+    return np.maximum(np.abs(down) - height, np.abs(right) - width)
+
+
+# How far points are outside a part, in pixels; inside, below 0.
+_OUTSIDE: dict[str, Callable[[Array, Array], Array]] = {
+    "bar": lambda down, right: _box(down, right, 1.2, 3.3),
+    "post": lambda down, right: _box(down, right, 3.3, 1.2),
+    "square": lambda down, right: _box(down, right, 2.8, 2.8),
+    "frame": lambda down, right: np.abs(_box(down, right, 2.3, 2.3)) - 0.7,
+    "disc": lambda down, right: np.hypot(down, right) - 3.1,
+    "ring": lambda down, right: np.abs(np.hypot(down, right) - 2.45) - 0.8,
+    "diamond": lambda down, right: (
+        (np.abs(down) + np.abs(right)) / np.sqrt(2.0) - 2.3
+    ),
+    # Upright, its middle is that of its height.
+    "triangle": lambda down, right: np.maximum(
+        0.866 * np.abs(right) - 0.5 * down - 1.55, down - 2.7
+    ),
+    "plus": lambda down, right: np.minimum(
+        _box(down, right, 1.0, 3.2), _box(down, right, 3.2, 1.0)
+    ),
+    "ell": lambda down, right: np.minimum(
+        _box(down, right + 2.1, 3.0, 0.9), _box(down - 2.1, right, 0.9, 3.0)
+    ),
+    # The upper half of a disc.
+    "moon": lambda down, right: np.maximum(
+        np.hypot(down - 1.3, right) - 3.2, down - 1.3
+    ),
+}

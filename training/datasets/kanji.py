@@ -16,27 +16,24 @@ and the character stands anywhere.
 Images are drawn by a fixed seed, the same on every machine. Masks of the
 components come with the images for validation and test. A component's mask is
 not its ink but the box around it, where two boxes overlap that of the nearest
-ink, as what lies between its strokes is the component, too.
+ink, as what lies between its strokes is the component, too. A class is called
+by its components, such as `tree (west / altar)`.
 """
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import ndimage
 
 from cli import UserError
-from training.datasets.data import Arrays, Data, checked
+from training.datasets.data import SEEDS, Arrays, drawn
 from training.datasets.masks import Masks
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
+from training.image_data import Array
 
 # Found by a random search for components of at most six strokes that have many
 # characters, stand at several places and do not hold each other.
@@ -98,18 +95,15 @@ _GROUND = (0.02, 0.10)  # brightness, of 1
 _INK = (0.65, 0.95)
 _NOISE = 0.025
 _CHUNK = 200  # images of a character drawn at a time
-_SEEDS = {"train": 31, "test": 32, "unseen": 33}
-_APART = 1000  # further seeds
+_UNSEEN_SEED = 33
 
 
-@dataclasses.dataclass(frozen=True)
-class Character:
+class Character(NamedTuple):
     """The strokes of a character, and what they belong to.
 
     Attributes:
         name: Names of its components: `a b` is a left of b, `a / b` above b.
         kinds: Index of each component in `COMPONENTS`, in the order of writing.
-        places: Where each stands, such as `left` or `right-top`.
         strokes: Row and column of points along each stroke, `[points, 2]`, in
             units of KanjiVG.
         owners: Which of the components each stroke belongs to.
@@ -118,58 +112,18 @@ class Character:
 
     name: str
     kinds: tuple[int, ...]
-    places: tuple[str, ...]
-    strokes: tuple[Floats, ...]
+    strokes: tuple[Array, ...]
     owners: tuple[int, ...]
     types: tuple[str, ...]
-
-
-def generate(
-    data_dir: str | None = None,
-    validation: float = 0.1,
-    *,
-    seed: int = 0,
-    train: int = 20_000,
-    test: int = 2000,
-) -> Data:
-    """Makes the data set.
-
-    Args:
-        data_dir: Not used.
-        validation: Share of the training images that is held out.
-        seed: Draws other images of the same characters.
-        train: Number of training images, those held out among them.
-        test: Number of test images.
-
-    Returns:
-        Images `[n, 48, 48, 1]`, uint8, with masks and kinds of the components.
-        A class is called by its components, such as `tree (west / altar)`.
-
-    Raises:
-        UserError: If the package `kanjivg` is not installed.
-    """
-    seeds = {part: first + _APART * seed for part, first in _SEEDS.items()}
-    seen, _ = draw(train, seeds["train"])
-    tested, test_masks = draw(test, seeds["test"])
-    names = [read(character).name for character in CHARACTERS]
-    data = checked("kanji", seen, tested, names)
-    data = dataclasses.replace(data, masks=test_masks)
-    return data.with_validation(validation)
 
 
 def unseen(seed: int = 0, count: int = 1000) -> tuple[Arrays, Masks]:
     """Draws images of characters that are in no training set.
 
     They consist of components of the others, at places where these have them.
-
-    Args:
-        seed: Draws other images of the same characters.
-        count: Number of images.
-
-    Returns:
-        As `draw`; labels index `UNSEEN`, and are no classes of the data set.
+    Labels index `UNSEEN`, and are no classes of the data set.
     """
-    return draw(count, _SEEDS["unseen"] + _APART * seed, UNSEEN)
+    return draw(count, _UNSEEN_SEED + SEEDS * seed, UNSEEN)
 
 
 def draw(
@@ -194,35 +148,33 @@ def draw(
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(characters))
-    images = np.empty((count, SIZE, SIZE, 1), np.uint8)
     each = [read(name, folder) for name in characters]
-    names = list(COMPONENTS.values())
+    names, kinds_of = list(COMPONENTS.values()), [c.kinds for c in each]
     if strokes:
         names = sorted({t for character in each for t in character.types})
-    most = max(len(c.types) for c in each) if strokes else _MOST
+        kinds_of = [tuple(map(names.index, c.types)) for c in each]
+    most = max(_MOST, *map(len, kinds_of))
+    images = np.empty((count, SIZE, SIZE, 1), np.uint8)
     parts = np.zeros((count, most, SIZE, SIZE), bool)
     kinds = np.full((count, most), -1)
-    for label, character in enumerate(each):
-        of_character = character.kinds
-        if strokes:
-            of_character = tuple(map(names.index, character.types))
-        there = slice(len(of_character))
-        kinds[labels == label, there] = of_character
-        rows = np.flatnonzero(labels == label)
+    for label, (character, own) in enumerate(zip(each, kinds_of, strict=True)):
+        rows, there = np.flatnonzero(labels == label), slice(len(own))
+        kinds[rows, there] = own
         for start in range(0, len(rows), _CHUNK):
             some = rows[start : start + _CHUNK]
             images[some, ..., 0], parts[some, there] = _drawn(
                 character, len(some), rng, strokes
             )
-    nothing = np.zeros((count, 0, SIZE, SIZE), bool)
-    return (images, labels), Masks(
-        np.any(parts, axis=1),
-        parts,
-        nothing,
-        kinds=kinds,
-        loose_kinds=np.zeros((count, 0), kinds.dtype),
-        kind_names=tuple(names),
-    )
+    return (images, labels), Masks.of_parts(parts, kinds, tuple(names))
+
+
+generate = drawn(
+    "kanji",
+    draw,
+    lambda: [read(character).name for character in CHARACTERS],
+    first_seed=31,
+    counts=(20_000, 2000),
+)
 
 
 # ------------------------------------------------------------------- reading
@@ -244,20 +196,20 @@ def read(character: str, folder: Path | None = None) -> Character:
         raise UserError(f"KanjiVG has no {character}; there is no {path}.")
     root = ElementTree.parse(path).getroot()[0][0]
     found = list(_components(root))
-    if any(kind is None for kind, _, _ in found):
+    if any(kind is None for kind, _ in found):
         raise UserError(
             f"{character} must consist of the {len(COMPONENTS)} components of "
             f"training/datasets/kanji.py; {path} has other strokes."
         )
     strokes = [
         (_points(path), owner, str(_attribute(path, "type"))[:1])
-        for owner, (_, _, group) in enumerate(found)
+        for owner, (_, group) in enumerate(found)
         for path in group.iter()
         if path.tag.endswith("path")
     ]
-    kinds, places, _ = zip(*found, strict=True)
+    kinds, _ = zip(*found, strict=True)
     points, owners, types = zip(*strokes, strict=True)
-    return Character(_name(root), kinds, places, points, owners, types)
+    return Character(_name(root), kinds, points, owners, types)
 
 
 def _folder() -> Path:
@@ -274,19 +226,18 @@ def _folder() -> Path:
 
 
 def _components(
-    group: ElementTree.Element, above: str = ""
-) -> Iterator[tuple[int | None, str, ElementTree.Element]]:
-    """Yields kind and place of each component, and its group of strokes."""
+    group: ElementTree.Element,
+) -> Iterator[tuple[int | None, ElementTree.Element]]:
+    """Yields the kind of each component, and its group of strokes."""
     for part in group:
-        position = _attribute(part, "position")
-        place = f"{above}-{position}" if above else str(position)
+        placed = _attribute(part, "position") in _PLACES
         element = _attribute(part, "element")
-        if position in _PLACES and element in COMPONENTS:
-            yield list(COMPONENTS).index(element), place, part
-        elif position in _PLACES and len(part):
-            yield from _components(part, place)
+        if placed and element in COMPONENTS:
+            yield list(COMPONENTS).index(element), part
+        elif placed and len(part):
+            yield from _components(part)
         else:
-            yield None, place, part
+            yield None, part
 
 
 def _name(group: ElementTree.Element) -> str:
@@ -307,19 +258,16 @@ def _attribute(node: ElementTree.Element, name: str) -> str | None:
     return None
 
 
-def _points(path: ElementTree.Element) -> Floats:
+def _points(path: ElementTree.Element) -> Array:
     """Returns points along a path of cubic curves, as row and column."""
     text = path.get("d", "")
-    commands = re.findall(r"([A-Za-z])([^A-Za-z]*)", text)
-    points: list[Floats] = []
+    points: list[Array] = []
     here = handle = np.zeros(2)
-    for command, numbers in commands:
+    for command, numbers in re.findall(r"([A-Za-z])([^A-Za-z]*)", text):
         values = re.findall(r"-?(?:\d+\.?\d*|\.\d+)", numbers)
         given = np.array(values, float).reshape(-1, 2)
-        origin = np.zeros(2)
         if command in "Mm" and len(given) == 1:
-            origin = here if command == "m" else origin
-            here = handle = origin + given[0]
+            here = handle = given[0] + (here if command == "m" else 0.0)
             continue
         each = {"c": 3, "s": 2}.get(command.lower())
         if each is None or not len(given) or len(given) % each:
@@ -332,7 +280,7 @@ def _points(path: ElementTree.Element) -> Floats:
                 corners = corners + here
             if each == 2:  # goes on smoothly
                 corners = np.concatenate([[2.0 * here - handle], corners])
-            points.append(_curve(here, *corners))
+            points.append(_curve(np.concatenate([[here], corners])))
             handle, here = corners[1:]
     if not points:
         raise UserError(
@@ -341,74 +289,68 @@ def _points(path: ElementTree.Element) -> Floats:
     return np.concatenate(points)[:, ::-1]
 
 
-def _curve(start: Floats, first: Floats, second: Floats, end: Floats) -> Floats:
+def _curve(corners: Array) -> Array:
     """Returns points along a cubic Bézier curve, at most a step apart."""
-    corners = np.stack([start, first, second, end])
     length = np.linalg.norm(np.diff(corners, axis=0), axis=1).sum()
     along = np.linspace(0.0, 1.0, int(np.ceil(length / _STEP)) + 1)[:, None]
-    weights = np.concatenate(
-        [
-            (1.0 - along) ** 3,
-            3.0 * along * (1.0 - along) ** 2,
-            3.0 * along**2 * (1.0 - along),
-            along**3,
-        ],
-        axis=1,
-    )
-    return weights @ corners
+    back = 1.0 - along
+    weights = [back**3, 3.0 * along * back**2, 3.0 * along**2 * back, along**3]
+    return np.hstack(weights) @ corners
 
 
 # ------------------------------------------------------------------- drawing
 
 
 def _drawn(
-    character: Character,
-    count: int,
-    rng: np.random.Generator,
-    of_strokes: bool,
+    character: Character, count: int, rng: np.random.Generator, strokes: bool
 ) -> tuple[Array, Array]:
     """Draws a character, and returns images and masks of its parts."""
-    strokes = character.strokes
-    stroke = np.repeat(np.arange(len(strokes)), [len(s) for s in strokes])
+    lengths = list(map(len, character.strokes))
+    stroke = np.repeat(np.arange(len(lengths)), lengths)
     owner = np.array(character.owners)[stroke]
-    points = _moved(strokes, stroke, owner, count, rng)
+    points = _moved(
+        np.concatenate(character.strokes), stroke, owner, count, rng
+    )
     width = rng.uniform(*_PEN, (count, 1))
-    width = width * rng.uniform(*_PRESSURE, (count, len(strokes)))
-    part = stroke if of_strokes else owner
-    covered = _coverage(points, 0.5 * width[:, stroke], part, part.max() + 1)
+    width = width * rng.uniform(*_PRESSURE, (count, len(lengths)))
+    covered = _coverage(
+        points, 0.5 * width[:, stroke], stroke if strokes else owner
+    )
     ground = rng.uniform(*_GROUND, (count, 1, 1))
     ink = rng.uniform(*_INK, (count, 1, 1))
     noise = rng.normal(0.0, _NOISE, (count, SIZE, SIZE))
     shown = ground + (ink - ground) * covered.max(axis=1) + noise
     images = np.rint(255.0 * np.clip(shown, 0.0, 1.0)).astype(np.uint8)
     inked = covered >= 0.5
-    return images, inked if of_strokes else _regions(points, owner, inked)
+    return images, inked if strokes else _regions(points, owner, inked)
 
 
 def _moved(
-    strokes: tuple[Floats, ...],
+    points: Array,
     stroke: Array,
     owner: Array,
     count: int,
     rng: np.random.Generator,
-) -> Floats:
+) -> Array:
     """Changes strokes, components and characters, and puts them on an image.
 
+    Args:
+        points: Row and column along all strokes, `[points, 2]`.
+        stroke: The stroke of each point.
+        owner: The component of each point.
+        count: Number of images.
+        rng: What is drawn.
+
     Returns:
-        Row and column of all points in pixels, `[n, points, 2]`.
+        Row and column in pixels, `[n, points, 2]`.
     """
-    points = np.concatenate(strokes)
     moved = np.broadcast_to(points, (count, *points.shape))
     for groups, (scales, angle, shift) in (
         (stroke, _STROKE),
         (owner, _COMPONENT),
     ):
-        middles = np.stack(
-            [
-                0.5 * (some.min(axis=0) + some.max(axis=0))
-                for some in (points[groups == k] for k in np.unique(groups))
-            ]
-        )
+        own = [points[groups == k] for k in np.unique(groups)]
+        middles = np.stack([0.5 * (x.min(axis=0) + x.max(axis=0)) for x in own])
         each = (count, len(middles))
         resized = rng.uniform(*scales, (*each, 2))
         turned = rng.uniform(-angle, angle, each)
@@ -426,7 +368,7 @@ def _moved(
     return moved + shift[:, np.newaxis]
 
 
-def _turned(points: Floats, scales: Floats, angles: Floats) -> Floats:
+def _turned(points: Array, scales: Array, angles: Array) -> Array:
     """Resizes rows and columns of points and turns them about 0."""
     down, right = np.moveaxis(points * scales, -1, 0)
     sine, cosine = np.sin(angles), np.cos(angles)
@@ -435,43 +377,39 @@ def _turned(points: Floats, scales: Floats, angles: Floats) -> Floats:
     )
 
 
-def _coverage(
-    points: Floats, radius: Floats, owner: Array, parts: int
-) -> Array:
-    """Returns the share of each pixel under each component's strokes.
+def _coverage(points: Array, radius: Array, part: Array) -> Array:
+    """Returns the share of each pixel under each part's strokes.
 
     Args:
         points: Row and column of points along strokes, `[n, points, 2]`.
         radius: Half of the strokes' width at each point, `[n, points]`.
-        owner: The component of each point, `[points]`.
-        parts: Number of components.
+        part: The part of each point, `[points]`.
     """
-    side = SIZE + 2 * _REACH
+    side, parts = SIZE + 2 * _REACH, part.max() + 1
     nearest = np.rint(points).astype(np.int64)
     row, column = np.moveaxis(nearest + _REACH, -1, 0)
-    plane = np.arange(len(points))[:, np.newaxis] * parts + owner
+    plane = np.arange(len(points))[:, np.newaxis] * parts + part
     index = (plane * side + row) * side + column
     down, right = np.moveaxis(nearest - points, -1, 0)
     covered = np.zeros((len(points), parts, side, side), np.float32)
-    around = range(-_REACH, _REACH + 1)
-    for i in around:
-        for j in around:
-            apart = np.sqrt((down + i) ** 2 + (right + j) ** 2)
-            share = np.clip(radius + 0.5 - apart, 0.0, 1.0)
-            np.maximum.at(
-                covered.ravel(),  # a view
-                (index + i * side + j).ravel(),
-                share.ravel().astype(np.float32),
-            )
+    for i, j in np.ndindex(2 * _REACH + 1, 2 * _REACH + 1):
+        i, j = i - _REACH, j - _REACH
+        apart = np.sqrt((down + i) ** 2 + (right + j) ** 2)
+        share = np.clip(radius + 0.5 - apart, 0.0, 1.0)
+        np.maximum.at(
+            covered.ravel(),  # a view
+            (index + i * side + j).ravel(),
+            share.ravel().astype(np.float32),
+        )
     return covered[:, :, _REACH:-_REACH, _REACH:-_REACH]
 
 
-def _regions(points: Floats, owner: Array, inked: Array) -> Array:
+def _regions(points: Array, owner: Array, inked: Array) -> Array:
     """Returns the boxes around components, in which no pixel is of two.
 
     Args:
         points: As in `_coverage`.
-        owner: As in `_coverage`.
+        owner: The component of each point.
         inked: The pixels of each component's strokes, `[n, parts, h, w]`.
     """
     grid = np.arange(SIZE)

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import numpy as np
+
 from training.image_data import Array, Rows
 
 
@@ -36,6 +38,27 @@ class Masks:
     centres: Array | None = None
     loose_centres: Array | None = None
     kind_names: tuple[str, ...] = ()
+
+    @classmethod
+    def of_parts(
+        cls,
+        parts: Array,
+        kinds: Array,
+        kind_names: tuple[str, ...],
+        centres: Array | None = None,
+    ) -> "Masks":
+        """Returns the masks of objects beside which nothing is loose."""
+        nothing = np.zeros((len(parts), 0, *parts.shape[2:]), bool)
+        return cls(
+            object=np.any(parts, axis=1),
+            parts=parts,
+            loose=nothing,
+            kinds=kinds,
+            loose_kinds=np.zeros((len(parts), 0), kinds.dtype),
+            centres=centres,
+            loose_centres=centres if centres is None else centres[:, :0],
+            kind_names=kind_names,
+        )
 
     def __getitem__(self, rows: Rows) -> "Masks":
         """Returns the masks of some images."""

@@ -15,16 +15,16 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
 
-from cli import UserError
+from cli import UserError, progress
 from training import images as pixels
 from training.datasets.data import Data, checked, held_out
 from training.datasets.prepared import TEST_SHARE
 from training.image_data import Array, Images, Split
-from training.progress import progress
 
 PARTS = ("train", "validation", "test")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -62,8 +62,7 @@ def npz(path: Path) -> Data:
 # ----------------------------------------------------- which pictures there are
 
 
-@dataclasses.dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A file and its class.
 
     Attributes:
@@ -82,8 +81,7 @@ class Picture:
         return f"{self.file} ({self.where})" if self.where else str(self.file)
 
 
-@dataclasses.dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """Pictures, and what was left out.
 
     Attributes:
@@ -105,12 +103,10 @@ class Listing:
 
     def without(self, sentences: Mapping[Picture, str]) -> "Listing":
         """Returns the listing without some pictures, and why."""
+        kept = tuple(p for p in self.pictures if p not in sentences)
         reasons = [sentences[p] for p in self.pictures if p in sentences]
-        return dataclasses.replace(
-            self,
-            pictures=tuple(p for p in self.pictures if p not in sentences),
-            left_out=(*self.left_out, *dict.fromkeys(reasons)),
-        )
+        left_out = (*self.left_out, *dict.fromkeys(reasons))
+        return self._replace(pictures=kept, left_out=left_out)
 
     def split(self, validation: float) -> list[Array]:
         """Returns which are for training, validation and testing.
@@ -142,26 +138,26 @@ def list_pictures(path: Path) -> Listing:
     """
     if not path.is_dir():
         pictures = tuple(_of_csv(path))
-        return Listing(
-            path, pictures, tuple(sorted({p.label for p in pictures}))
-        )
+        names = sorted({picture.label for picture in pictures})
+        return Listing(path, pictures, tuple(names))
     folders = [p for p in sorted(path.iterdir()) if p.is_dir()]
     folders = [p for p in folders if not _is_hidden(p.name)]
     found: list[Picture] = []
     left_out = []
     for folder in folders:
+        found += [
+            Picture(file, folder.name) for file in pixels.files_in(folder)
+        ]
         for deeper, inside, _ in os.walk(folder):
             inside[:] = sorted(n for n in inside if not _is_hidden(n))
             files = pixels.files_in(Path(deeper))
-            if Path(deeper) == folder:
-                found += [Picture(file, folder.name) for file in files]
-            elif files:
+            if files and Path(deeper) != folder:
                 left_out.append(
                     f"{files[0]} and what else is in {deeper}: pictures must "
                     f"stand in {folder} itself, or be listed in a CSV file."
                 )
-    names = tuple(p.name for p in folders)
-    return Listing(path, tuple(found), names, tuple(left_out))
+    names = [folder.name for folder in folders]
+    return Listing(path, tuple(found), tuple(names), tuple(left_out))
 
 
 def _is_hidden(name: str) -> bool:
@@ -187,7 +183,8 @@ def _of_csv(path: Path) -> Iterator[Picture]:
                         f"{where} must have {len(columns)} cells, as the first "
                         "line has; put a name with a comma into quotes."
                     )
-                yield _of_row(dict(zip(columns, row, strict=True)), path, where)
+                cells = dict(zip(columns, map(str.strip, row), strict=True))
+                yield _of_row({"split": "train"} | cells, path, where)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
     except UnicodeDecodeError as error:
@@ -201,11 +198,10 @@ def _of_csv(path: Path) -> Iterator[Picture]:
 
 
 def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
-    cells = {"split": "train"} | {k: v.strip() for k, v in cells.items()}
+    file, label, part = (cells[name] for name in ("file", "label", "split"))
     for name in ("file", "label", "split"):
         if not cells[name]:
             raise UserError(f"{where} has no {name}.")
-    label, part = cells["label"], cells["split"]
     if ";" in label or "|" in label:
         raise UserError(f"{where} has the labels {label!r}; a {_ONE_CLASS}")
     if part not in PARTS:
@@ -213,7 +209,7 @@ def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
             f"{where} has the split {part!r}; it must be one of "
             f"{', '.join(PARTS)}."
         )
-    return Picture(path.parent / cells["file"], label, part, where)
+    return Picture(path.parent / file, label, part, where)
 
 
 def _check(found: Listing) -> None:
@@ -259,30 +255,29 @@ def _unique(found: Listing, *, skip_broken: bool) -> Listing:
         with contextlib.suppress(OSError):
             digest = hashlib.blake2b(picture.file.read_bytes()).digest()
             by_bytes[digest].append(picture)
-    sentences = {}
+    sentences: dict[Picture, str] = {}
     for first, *copies in by_bytes.values():
         if not copies or pixels.header(first.file) is None:
             continue
-        strangers = [p for p in copies if p.label != first.label]
-        if not strangers:
-            for copy in copies:
-                sentences[copy] = f"{copy} is the same picture as {first}."
+        other = next((p for p in copies if p.label != first.label), None)
+        if other is None:
+            same = f"is the same picture as {first}."
+            sentences |= {copy: f"{copy} {same}" for copy in copies}
             continue
         text = (
-            f"{first} and {strangers[0]} are the same picture in two classes, "
-            f"{first.label!r} and {strangers[0].label!r}. A {_ONE_CLASS}"
+            f"{first} and {other} are the same picture in two classes, "
+            f"{first.label!r} and {other.label!r}. A {_ONE_CLASS}"
         )
         if not skip_broken:
             raise UserError(f"{text} Leave one out, or both by --skip-broken.")
-        sentences.update(dict.fromkeys((first, *copies), text))
+        sentences |= dict.fromkeys((first, *copies), text)
     return found.without(sentences)
 
 
 # -------------------------------------------------------------- what they show
 
 
-@dataclasses.dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """What the headers of pictures tell.
 
     Attributes:
@@ -351,7 +346,7 @@ def read(
         (images[rows], labels[rows]) for rows in found.split(validation)
     )
     return dataclasses.replace(
-        checked(name, train, test, list(found.class_names)),
+        checked(name, train, test, found.class_names),
         validation=Split(Images(held[0]), held[1]),
         left_out=found.left_out,
     )
@@ -379,13 +374,12 @@ def _decode(
         try:
             image = pixels.read(picture.file, "L" if grey else "RGB", size)
         except UserError as error:
-            where = f"{picture.where}: " if picture.where else ""
-            broken[picture] = f"{where}{error}"
+            told = f"{picture.where}: {error}" if picture.where else str(error)
             if not skip:
                 raise UserError(
-                    f"{broken[picture]} To leave such files out, add "
-                    "--skip-broken."
+                    f"{told} To leave such files out, add --skip-broken."
                 ) from error
+            broken[picture] = told
             continue
         images.append(image.reshape(*image.shape[:2], -1))
         if images[-1].shape != images[0].shape:

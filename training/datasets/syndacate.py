@@ -20,16 +20,11 @@ letter, see `KINDS`; in the image it has any. Masks of the lines come with the
 test images, each pixel of the letter being of the nearest line.
 """
 
-import dataclasses
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from training.datasets.data import Arrays, Data, checked
+from training.datasets.data import Arrays, drawn
 from training.datasets.masks import Masks
-
-Array = NDArray[Any]
+from training.image_data import Array
 
 SIZE = 100
 # | - / \\ and those that are at most half as wide as high.
@@ -61,30 +56,6 @@ LETTERS = {
 _WIDENESS, _SLANT, _ANGLE = (0.5, 1.0), (0.0, 0.5), (-0.5, 0.5)
 _SCALE, _PEN, _INK = (0.2, 0.5), (5.0, 10.0), (0.5, 1.0)
 _CHUNK = 20  # images drawn at a time
-_SEEDS = {"train": 41, "test": 42}
-_APART = 1000  # further seeds
-
-
-def generate(
-    data_dir: str | None = None,
-    validation: float = 0.1,
-    *,
-    seed: int = 0,
-    train: int = 3000,
-    test: int = 2000,
-) -> Data:
-    """Makes the data set.
-
-    Returns:
-        Images `[n, 100, 100, 1]`, uint8, with masks, kinds and centres of the
-        lines. Classes are called by their letter.
-    """
-    seeds = {part: first + _APART * seed for part, first in _SEEDS.items()}
-    seen, _ = draw(train, seeds["train"])
-    unseen, masks = draw(test, seeds["test"])
-    data = checked("syndacate", seen, unseen, list(LETTERS))
-    data = dataclasses.replace(data, masks=masks)
-    return data.with_validation(validation)
 
 
 def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
@@ -120,17 +91,7 @@ def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
         shown = 255.0 * ink[some, None, None] * covered[:, 0]
         images[some, ..., 0] = np.rint(shown)
     centres = np.where(there[..., None], ends.mean(axis=2), np.nan)
-    nothing = np.zeros((count, 0))
-    return (images, labels), Masks(
-        np.any(masks, axis=1),
-        masks,
-        np.zeros((count, 0, SIZE, SIZE), bool),
-        kinds=kinds,
-        loose_kinds=nothing.astype(int),
-        centres=centres,
-        loose_centres=nothing[..., None].repeat(2, axis=-1),
-        kind_names=KINDS,
-    )
+    return (images, labels), Masks.of_parts(masks, kinds, KINDS, centres)
 
 
 def _lines() -> tuple[Array, Array]:
@@ -196,3 +157,12 @@ def _distance(ends: Array, pen: Array) -> Array:
     forward = np.abs(down * along[:, :, 0] + right * along[:, :, 1])
     across = np.abs(down * along[:, :, 1] - right * along[:, :, 0])
     return np.maximum(forward - length[..., None, None] / 2, across - half)
+
+
+generate = drawn(
+    "syndacate",
+    draw,
+    lambda: list(LETTERS),
+    first_seed=41,
+    counts=(3000, 2000),
+)

@@ -1,6 +1,5 @@
 """Generated figures: what tells their class, and what their masks are of."""
 
-import zlib
 from collections import Counter
 
 import numpy as np
@@ -34,18 +33,6 @@ def test_a_part_at_its_slot_leaves_three_classes_at_least():
     for kind in FIVE.kinds:
         slots = Counter(figure.index(kind) for figure in FIVE.figures)
         assert sorted(slots.values()) == [3, 3, 4]
-
-
-def test_what_is_drawn_depends_on_the_seed_alone():
-    (images, labels), masks = figures.draw(20, 0)
-    # Of the first machine they were drawn on.
-    assert zlib.crc32(images.tobytes()) == 3252331372
-    (again, same), masks_again = figures.draw(20, 0)
-    np.testing.assert_array_equal(again, images)
-    np.testing.assert_array_equal(same, labels)
-    np.testing.assert_array_equal(masks_again.parts, masks.parts)
-    (others, _), _ = figures.draw(20, 2)
-    assert len({image.tobytes() for image in (*images, *others)}) == 40
 
 
 def test_all_classes_are_equally_many_and_mixed(drawn):
@@ -116,19 +103,9 @@ def test_figures_are_loaded_with_masks_of_test_images():
     assert data.image_shape == (32, 32, 1)
     assert data.class_names[0] == "bar disc / triangle ring square"
     assert len(set(data.class_names)) == 10
-    assert [len(part.labels) for part in (data.train, data.validation)] == [
-        60,
-        20,
-    ]
+    assert len(data.train.labels) == 60 and len(data.validation.labels) == 20
     part, masks = data.test, data.masks
     assert len(masks.object) == len(masks.centres) == len(part.labels)
     bright = part.images.pixels[..., 0] >= 0.3 * 255
     shown = masks.object | masks.loose.any(axis=1)
     assert (bright == shown).mean() > 0.97
-    whole = figures.generate(None, 0.0, train=80, test=40)
-    assert len(whole.train.labels) == 80
-    np.testing.assert_array_equal(
-        whole.test.images.pixels, data.test.images.pixels
-    )
-    held = {image.tobytes() for image in data.validation.images.pixels}
-    assert not held & {image.tobytes() for image in data.train.images.pixels}

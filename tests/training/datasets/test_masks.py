@@ -1,10 +1,13 @@
-"""Masks of data sets: they stay with their images."""
+"""Drawn images and their masks: of a seed, and masks stay with their images."""
 
 import dataclasses
+import zlib
+from importlib import metadata
 
 import numpy as np
 import pytest
 
+from training.datasets import figures, kanji, syndacate
 from training.datasets.data import Data
 from training.datasets.masks import Masks
 from training.image_data import Images, Split
@@ -61,3 +64,25 @@ def test_masks_are_of_images_as_they_are(data):
     for changed in (bare.reduced(3), data.resized(3), data.centre_cropped(2)):
         assert changed.masks is None
         assert len(changed.others["more"].labels) == len(changed.test.labels)
+
+
+@pytest.mark.parametrize(
+    ("source", "checksum"),
+    [(figures, 3252331372), (kanji, 426914290), (syndacate, 1912935194)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_drawn_depends_on_the_seed_alone(source, checksum):
+    if source is kanji and not [*metadata.distributions(name="kanjivg")]:
+        pytest.skip("the package kanjivg is not installed (extra kanji)")
+    (images, labels), masks = source.draw(20, 0)
+    # Of the first machine they were drawn on.
+    assert zlib.crc32(images.tobytes()) == checksum
+    (again, same), masks_again = source.draw(20, 0)
+    np.testing.assert_array_equal(again, images)
+    np.testing.assert_array_equal(same, labels)
+    assert_same(masks_again, masks)
+    (others, _), _ = source.draw(20, 2)
+    assert len({image.tobytes() for image in (*images, *others)}) == 40
+    first, other = (source.generate(seed=k, train=20, test=20) for k in (0, 1))
+    assert not np.array_equal(first.test.images[:], other.test.images[:])
+    assert_same(first.masks, source.generate(train=20, test=20).masks)

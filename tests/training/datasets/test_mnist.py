@@ -39,11 +39,11 @@ def write_affnist(path, images, labels, **changes):
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_affnist_is_read_upright(mnist, tmp_path, transposed):
-    made = affnist.generate(mnist, None, 0.1)
+    made = affnist.generate(None, 0.1, mnist=mnist)
     images, labels = made.test.images.pixels, made.test.labels
     written = images.swapaxes(1, 2) if transposed else images
     write_affnist(tmp_path / "test.mat", written, labels)
-    data = affnist.load(mnist, str(tmp_path), 0.1)
+    data = affnist.load(str(tmp_path), 0.1, mnist=mnist)
     assert data.name == "affnist"
     assert data.image_shape == (40, 40, 1)
     np.testing.assert_array_equal(data.test.images.pixels, images)
@@ -52,9 +52,9 @@ def test_affnist_is_read_upright(mnist, tmp_path, transposed):
 
 @pytest.mark.parametrize("make", [affnist.load, affnist.generate])
 def test_expanded_mnist_is_for_training_and_validation(mnist, tmp_path, make):
-    made = affnist.generate(mnist, None, 0.1).test
+    made = affnist.generate(None, 0.1, mnist=mnist).test
     write_affnist(tmp_path / "test.mat", made.images.pixels, made.labels)
-    data = make(mnist, str(tmp_path), 0.1)
+    data = make(str(tmp_path), 0.1, mnist=mnist)
     np.testing.assert_array_equal(
         data.train.images.pixels[:, 6:34, 6:34], mnist.train.images.pixels
     )
@@ -64,7 +64,7 @@ def test_expanded_mnist_is_for_training_and_validation(mnist, tmp_path, make):
         centred = pixels.centred(mnist.test.images.pixels, 40)
         np.testing.assert_array_equal(images.pixels, centred)
         np.testing.assert_array_equal(labels, mnist.test.labels)
-    none = make(mnist, str(tmp_path), 0.0)
+    none = make(str(tmp_path), 0.0, mnist=mnist)
     assert none.validation.images.shape == (0, 40, 40, 1)
     assert len(none.train.labels) == 30
 
@@ -86,10 +86,10 @@ IMAGES, LABELS = np.zeros((3, 40, 40), np.uint8), np.arange(3)
 )
 def test_unusable_affnist_files_are_refused(mnist, tmp_path, write):
     with pytest.raises(UserError, match="affnist needs test.mat"):
-        affnist.load(mnist, str(tmp_path), 0.1)
+        affnist.load(str(tmp_path), 0.1, mnist=mnist)
     write(tmp_path / "test.mat")
     with pytest.raises(UserError, match="test.mat is not a file of affNI"):
-        affnist.load(mnist, str(tmp_path), 0.1)
+        affnist.load(str(tmp_path), 0.1, mnist=mnist)
 
 
 def test_affine_maps_are_of_affnists_ranges():
@@ -146,10 +146,10 @@ def assert_same_again(make, data):
 
 
 def test_affine_mnist_is_the_same_at_every_call(mnist):
-    data = affnist.generate(mnist, None, 0.1)
+    data = affnist.generate(None, 0.1, mnist=mnist)
     assert data.name == "affine_mnist"
     assert data.test.labels.tolist() == mnist.test.labels.tolist()
-    assert_same_again(lambda: affnist.generate(mnist, None, 0.1), data)
+    assert_same_again(lambda: affnist.generate(None, 0.1, mnist=mnist), data)
     assert len({image.tobytes() for image in data.test.images.pixels}) == 12
 
 
