@@ -69,11 +69,9 @@ class SharedStrokes(NamedTuple):
         return int(np.bincount(self.parts * self.num_types + self.types).max())
 
     def begin(self, layer: ConstellationCaps) -> None:
-        """Sets the blueprints of parts.
+        """Sets the blueprints of a layer with a capsule for each type of part.
 
-        Args:
-            layer: One with a capsule for each type of part, whose children have
-                the types of strokes, with as many `instances`.
+        Its children have the types of strokes, with as many `instances`.
         """
         places = np.zeros(layer.blueprint.shape)
         slots = np.zeros(places.shape[:2])
@@ -193,12 +191,9 @@ def find(images: Array, labels: Array, parts: SharedParts) -> SharedStrokes:
 
 
 def _best(ink: Array, pictures: Array, expected: Array) -> Array:
-    """Returns where pictures fit best near some places, `[s, 2]`.
+    """Returns where pictures fit best near expected places `[s, 2]`.
 
-    Args:
-        ink: `[h, w]`.
-        pictures: Some for each place, `[s, k, side, side]`.
-        expected: Rows and columns `[s, 2]`.
+    There are some `[s, k, side, side]` for each place.
     """
     strongest = max(np.quantile(ink, 0.97), 1e-6)
     half = _SIDE // 2 + 2 * _REACH
@@ -226,10 +221,9 @@ def _turn(angles: Array) -> Array:
 
 
 def _recurring(line: Array, count: int) -> list[Array]:
-    """Returns the lines that recur in most of `count` images.
+    """Returns the lines that recur in many of `count` images.
 
-    Args:
-        line: Image, row, column, angle and length of each, `[m, 5]`.
+    Each is an image, row, column, angle and length, `[m, 5]`.
     """
     image, at, angle, extent = line[:, 0], line[:, 1:3], line[:, 3], line[:, 4]
     extent = np.log(extent)
@@ -256,14 +250,9 @@ def _recurring(line: Array, count: int) -> list[Array]:
 
 
 def lines(ink: Array) -> Array:
-    """Explains images by lines.
+    """Explains images by lines, of ink `[n, h, w]` that is 0 where none is.
 
-    Args:
-        ink: `[n, h, w]`, 0 where there is none.
-
-    Returns:
-        Image, row and column of the middle, angle and length of each line,
-        `[m, 5]`.
+    Each is an image, row and column of the middle, angle and length, `[m, 5]`.
     """
     pictures, kinds = _pictures()
     products = _products(pictures)
