@@ -2,7 +2,6 @@
 
 import dataclasses
 import html
-import json
 
 import keras
 import numpy as np
