@@ -146,7 +146,7 @@ def _points(records: Iterable[Mapping[str, Any]], x: str) -> dict[str, Array]:
         accuracy = record.get(
             "accuracy_quantized", record.get("test_accuracy_quantized")
         )
-        values = (record.get(x), record.get("entropy_bits"), accuracy)
+        values: Any = (record.get(x), record.get("entropy_bits"), accuracy)
         if None not in values:
             place = factor * values[0] + offset
             point = (place, values[1], 100.0 * values[2])

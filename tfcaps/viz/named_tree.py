@@ -236,7 +236,8 @@ def _draw_image(
     elif len(shown.leaves):
         frame = {"boxstyle": "round,pad=0.3", "fc": "w", "ec": _DARK}
         style: Any = {"ha": "center", "va": "top", "weight": "bold"}
-        panel.text(*end, _short(name, _LETTERS), bbox=frame, zorder=5, **style)
+        style |= {"bbox": frame, "zorder": 5}
+        panel.text(end[0], end[1], _short(name, _LETTERS), **style)
     inside, outside = shown.leaves[:_NAMED], shown.outside[:_OUTSIDE]
     points = np.array([*at[inside], *at[outside], end])
     labels = Labels(panel, points, lines if few else ())
@@ -254,23 +255,26 @@ def _draw_image(
 def _draw_points(panel: Axes, seen: Array, shown: _Shown, size: float) -> None:
     """Draws leaves, the strongest over the others, and hollow other ones."""
     leaves, width = shown.leaves[::-1], 1.4 if size > 10 else 0
-    filled: Any = {"c": shown.colours(leaves), "edgecolors": "w", "zorder": 4}
-    panel.scatter(*shown.places[leaves].T, s=size, linewidths=width, **filled)
+    look: Any = {"c": shown.colours(leaves), "edgecolors": "w", "zorder": 4}
+    _dots(panel, shown.places[leaves], s=size, lw=width, **look)
     for tints, width, order in (
         ("w", 3.2, 3.4),
         (shown.colours(shown.outside), 1.8, 3.5),
     ):
-        hollow: Any = {"fc": "none", "edgecolors": tints, "zorder": order}
-        panel.scatter(
-            *shown.places[shown.outside].T, s=size, lw=width, **hollow
-        )
+        look = {"fc": "none", "edgecolors": tints, "zorder": order}
+        _dots(panel, shown.places[shown.outside], s=size, lw=width, **look)
     panel.set_xlim(-0.5, seen.shape[1] - 0.5)
     panel.set_ylim(seen.shape[0] - 0.5, -0.5)
 
 
+def _dots(panel: Axes, places: Array, **look: Any) -> None:
+    x, y = places.T
+    panel.scatter(x, y, **look)
+
+
 def _draw_place(panel: Axes, place: Array) -> None:
     look: Any = {"marker": "P", "c": "w", "edgecolors": "k", "lw": 1.2}
-    panel.scatter(*place, s=150, zorder=5, **look)
+    _dots(panel, place, s=150, zorder=5, **look)
 
 
 def _draw_blueprint(
@@ -291,7 +295,7 @@ def _draw_blueprint(
     for k in known:
         tint = colour(int(k))
         panel.plot([0, at[k, 0]], [0, at[k, 1]], color=tint, lw=1.6, zorder=1)
-        panel.scatter(*at[k], s=95, color=tint, zorder=3)
+        _dots(panel, at[k], s=95, color=tint, zorder=3)
     middle = np.zeros(2)
     _draw_place(panel, middle)
     lines = np.array([[middle, at[k]] for k in known])
