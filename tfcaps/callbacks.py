@@ -33,9 +33,10 @@ _NARROWING = 0.6
 # The share of the images of a class in which it has a part, pixels between two
 # types of a class, and how clear two kinds must be for a type to be split.
 _LEAST, _APART, _CLEAR = 0.4, 4.0, 0.66
-# A type must draw so much of the ink around it, beside the type that draws most
-# of its own; and the images in which that is measured.
-_LEAST_DRAWN, _DRAWN = 0.5, 500
+# How little a type draws that is no part, beside the mean of all, and of the
+# ink around it beside the type that draws most of its own: a small part draws
+# little, but nearly all that is there. And how many images show that.
+_LEAST_DRAWN, _DRAWN = 0.55, 500
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP = 3.0
@@ -221,7 +222,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         return found._replace(active=np.minimum(active, 1.0))
 
     def _drop_types(self, found: Found, images: Array, seen: _Seen) -> Found:
-        """Drops types that draw little of the ink around them.
+        """Drops types that draw little, and little of the ink around them.
 
         Such a type is found at a place between parts, by what is beside it.
         What it draws is by how much the squared error of an image grows
@@ -237,21 +238,25 @@ class BlueprintEstimation(keras.callbacks.Callback):
         around.build(active.shape)
         around.templates.assign(np.ones(around.templates.shape))
         around.ground.assign([0.0])
-        strong = found.mass > LEAST_MASS
-        shares = np.zeros(len(strong))
-        for t in np.flatnonzero(strong):
-            alone = active * (np.arange(len(shares)) == t)
+        strong = np.flatnonzero(found.mass > LEAST_MASS)
+        gains, inks = np.zeros((2, len(strong)))
+        for k, t in enumerate(strong):
+            alone = active * (np.arange(active.shape[-1]) == t)
             drawn = ops.convert_to_numpy(decoder(alone)) - ground
             near = np.minimum(ops.convert_to_numpy(around(alone)), 1.0)
-            gain = np.sum(drawn * (2.0 * rest + drawn))
-            shares[t] = gain / max(np.sum(near * ink), 1e-6)
-        if (best := shares.max()) <= 0:
+            gains[k] = np.sum(drawn * (2.0 * rest + drawn))
+            inks[k] = np.sum(near * ink)
+        mass, shares = found.mass[strong], gains / np.maximum(inks, 1e-6)
+        if gains.sum() <= 0:
             return found  # nothing is drawn yet
-        gone = strong & (shares < _LEAST_DRAWN * best)
+        gone = strong[
+            (gains / mass < _LEAST_DRAWN * gains.sum() / mass.sum())
+            & (shares < _LEAST_DRAWN * shares.max())
+        ]
         kernel, bias, templates = self._type_weights()
         kernel[..., gone], bias[gone] = 0.0, SPARE_BIAS
         self._set_type_weights(kernel, bias, templates)
-        return found._replace(active=found.active * ~gone)
+        return found._replace(active=found.active * (bias > 0.5 * SPARE_BIAS))
 
     def _split_types(
         self, found: Found, images: Array, seen: _Seen

@@ -132,7 +132,7 @@ def test_a_line_without_a_run_shows_that_above_and_settings_add_up(monkeypatch):
     )
     loaded = experiment.load("ablation")
     vanilla, rem, q = loaded.rows
-    assert loaded.notes == ("One line.", "Two.")
+    assert loaded.notes[:2] == ("One line.", "Two.")
     assert (vanilla.run, rem.run, q.run) == ("a", "a", "b")
     assert vanilla.published == ("99.1", None) and not any(rem.published)
     assert vanilla.fields == ("baseline.accuracy", None)
