@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 from tfcaps.graphs import only_layer
 from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
 from tfcaps.layers.part_caps import SPARE_BIAS, compete
-from tfcaps.split_merge import (
-    LEAST_MASS,
-    Found,
-    Slots,
-    same_kinds,
-    slots_of,
-    two_kinds,
-)
+from tfcaps.split_merge import Found, Slots, same_kinds, slots_of, two_kinds
 
 Array = NDArray[Any]
 # A type, and the slots that are of its kind.
@@ -33,10 +26,6 @@ _NARROWING = 0.6
 # The share of the images of a class in which it has a part, pixels between two
 # types of a class, and how clear two kinds must be for a type to be split.
 _LEAST, _APART, _CLEAR = 0.4, 4.0, 0.66
-# How little a type draws that is no part, beside the mean of all, and of the
-# ink around it beside the type that draws most of its own: a small part draws
-# little, but nearly all that is there. And how many images show that.
-_LEAST_DRAWN, _DRAWN = 0.55, 500
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP = 3.0
@@ -146,9 +135,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         splits: list[_Split] = []
         if self.merge is not None and 1 <= epoch < self.epochs - 2:
             found = self._merge_types(found, self.merge)
-            found = self._drop_types(found, images, seen)
-            # What is split in vain must be merged again.
-            if epoch == 1 or epoch < self.epochs - 3:
+            if epoch == 1:
                 splits = self._split_types(found, images, seen)
         self._move(found)
         if epoch >= 1:
@@ -220,43 +207,6 @@ class BlueprintEstimation(keras.callbacks.Callback):
                 of_type[..., gone] = 0.0
         self._set_type_weights(kernel, bias, templates)
         return found._replace(active=np.minimum(active, 1.0))
-
-    def _drop_types(self, found: Found, images: Array, seen: _Seen) -> Found:
-        """Drops types that draw little, and little of the ink around them.
-
-        Such a type is found at a place between parts, by what is beside it.
-        What it draws is by how much the squared error of an image grows
-        without it.
-        """
-        decoder = only_layer(self.model, TemplateDecoder)
-        ground = ops.convert_to_numpy(decoder.ground)
-        active, images = seen.active[:_DRAWN], images[:_DRAWN]
-        rest, ink = images - seen.drawn[:_DRAWN], (images - ground) ** 2
-        around = TemplateDecoder(
-            (*images.shape[1:3], 1), decoder.size, decoder.offset
-        )
-        around.build(active.shape)
-        around.templates.assign(np.ones(around.templates.shape))
-        around.ground.assign([0.0])
-        strong = np.flatnonzero(found.mass > LEAST_MASS)
-        gains, inks = np.zeros((2, len(strong)))
-        for k, t in enumerate(strong):
-            alone = active * (np.arange(active.shape[-1]) == t)
-            drawn = ops.convert_to_numpy(decoder(alone)) - ground
-            near = np.minimum(ops.convert_to_numpy(around(alone)), 1.0)
-            gains[k] = np.sum(drawn * (2.0 * rest + drawn))
-            inks[k] = np.sum(near * ink)
-        mass, shares = found.mass[strong], gains / np.maximum(inks, 1e-6)
-        if gains.sum() <= 0:
-            return found  # nothing is drawn yet
-        gone = strong[
-            (gains / mass < _LEAST_DRAWN * gains.sum() / mass.sum())
-            & (shares < _LEAST_DRAWN * shares.max())
-        ]
-        kernel, bias, templates = self._type_weights()
-        kernel[..., gone], bias[gone] = 0.0, SPARE_BIAS
-        self._set_type_weights(kernel, bias, templates)
-        return found._replace(active=found.active * (bias > 0.5 * SPARE_BIAS))
 
     def _split_types(
         self, found: Found, images: Array, seen: _Seen
