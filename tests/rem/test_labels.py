@@ -74,12 +74,12 @@ def test_figures_name_the_class_of_a_label(rng):
         drawing = viz.saliency(
             images, shown, labels=labels, class_names=list("abc")
         )
-        titles = [axes.get_title() for axes in drawing.figure.axes[:2]]
+        titles = [axes.get_title() for axes in drawing.axes[:2]]
         assert titles == ["c", "b"]
         drawing = viz.saliency(
             images, maps, labels=labels, class_names=list("abc")
         )
-        assert drawing.figure.axes[0].get_title() == "c"
+        assert drawing.axes[0].get_title() == "c"
     # The last class has no index -1.
     for draw in (
         lambda: viz.saliency(images, shown, labels=[-1, 1]),
