@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.rem.labels import chosen_classes
+from tfcaps.rem.labels import class_of_each
 from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
@@ -83,9 +83,16 @@ def saliency(
                 f"{len(images)} images and {len(maps[name])} maps of {name!r}."
             )
     if labels is not None:
-        labels = chosen_classes(labels, len(images), number or None)
-        above["image"] = labels
-        number = number or int(labels.max()) + 1
+        known = np.asarray(labels)
+        if len(known) != len(images):
+            raise ValueError(
+                f"There must be one class for each of {len(images)} images. "
+                f"Received: {len(known)} classes."
+            )
+        if not number:
+            one_hot = known.ndim == 2
+            number = known.shape[1] if one_hot else int(known.max()) + 1
+        above["image"] = class_of_each(known, number)
     names = class_labels(class_names, number)
     pictures = [picture(image) for image in images]
     height, width = pictures[0].shape[:2]

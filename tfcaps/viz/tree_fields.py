@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import ReceptiveFields, Trees
-from tfcaps.rem.labels import chosen_classes
+from tfcaps.rem.labels import class_of_each
 from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
@@ -84,16 +84,17 @@ def tree_fields(
             "There must be one tree for each image. Received: "
             f"{len(images)} images and {len(trees)} trees."
         )
-    if titles is not None and len(titles) != len(trees):
-        raise ValueError(
-            "There must be one title for each image. Received: "
-            f"{len(images)} images and {len(titles)} titles."
-        )
+    for name, each in {"title": titles, "label": labels}.items():
+        if each is not None and np.shape(each)[0] != len(trees):
+            raise ValueError(
+                f"There must be one {name} for each image. Received: "
+                f"{len(images)} images and {np.shape(each)[0]} {name}s."
+            )
     if most < 1:
         raise ValueError(f"`most` must be at least 1. Received: most={most}.")
     given: Any = [None] * len(trees)
     if labels is not None:
-        given = chosen_classes(labels, len(images))
+        given = class_of_each(labels, trees.lengths.shape[1])
     names = class_labels(class_names, trees.lengths.shape[1])
     pictures = [picture(image) for image in images]
     width = _IMAGE + most * _SLOT
@@ -137,7 +138,9 @@ def tree_fields(
                 "children": [
                     {
                         "child": child,
-                        "position": fields.position(child),
+                        "position": np.array(
+                            np.unravel_index(child, fields.grid)
+                        ),
                         "coupling": round(float(tree.couplings[n]), 6),
                         "activation": round(
                             float(trees.activations[k, child]), 6
