@@ -59,7 +59,7 @@ def measure(settings: Settings) -> list[Row]:
 
 
 def make_step(
-    name: str, gradient: str, size: Any, backward: bool = True
+    name: str, gradient: str, size: Size, backward: bool = True
 ) -> Callable[[], list[Any]]:
     """Returns a step of a candidate, to poses and gradients.
 
@@ -69,10 +69,9 @@ def make_step(
     Args:
         name: A name in `CANDIDATES`.
         gradient: `"last"` or `"full"`.
-        size: A `Size`, or its fields.
+        size: Those of the layer.
         backward: Bool. Compute gradients. Defaults to `True`.
     """
-    size = Size(*size)
     inputs = _normal(size.batch, size.children, size.child_dim)
     forward, weight = _forward(name, gradient, size)
 

@@ -117,7 +117,7 @@ def load(name: str, recipe: str | None = None) -> Experiment:
     about, shared = _read(name), _read("shared")
     known = {**shared["settings"], **about.get("settings", {})}
     notes = {**shared["notes"], "recipe": shared["recipes"][recipe]}
-    text = "\n" + about["notes"].format_map(notes)
+    text = f"\n{about['notes'].format_map(notes)}\n{shared['how']}"
     columns = {key: Column(*shared["columns"][key]) for key in about["columns"]}
     return Experiment(
         title=about["title"],

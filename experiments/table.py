@@ -16,16 +16,6 @@ from training.tables import NOTHING, Column, FinishedRun, look_up
 Cell = tuple[str, str]
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6}
-_HOW = (
-    "Mean ± population deviation over seeds; sparsity, parameters and keys are "
-    "medians, as in the paper. Of an entropy, the deviation over classes, each "
-    "class averaged over seeds before, stands in brackets: the published one "
-    "is likely to be that. A difference is ours minus published. Seconds are "
-    "those of a whole run with all its models, the mean over seeds.",
-    "An entropy is not to be read alone: it is 0 where couplings are uniform "
-    "and nothing is routed, which shows in the share of codes off the uniform "
-    "coupling and in the T-score (0: uniform, 1: a tree).",
-)
 
 
 def write(folder: ExperimentFolder) -> str:
@@ -40,13 +30,12 @@ def write(folder: ExperimentFolder) -> str:
         runs.setdefault(run.name, []).append(run)
     about = folder.experiment
     lines = [_line(about, row, runs[row.run]) for row in about.rows]
-    table = markdown(
-        [[head for head, _ in lines[0]], *([x for _, x in y] for y in lines)],
-        left=len(about.labels),
-    )
+    head = [title for title, _ in lines[0]]
+    rows = [[text for _, text in line] for line in lines]
+    table = markdown([head, *rows], left=len(about.labels))
     flags = f" --recipe {folder.recipe}" if folder.recipe else ""
     command = f"`python experiments/run.py {folder.name}{flags}`"
-    notes = "\n".join(f"- {note}" for note in (*about.notes, *_HOW))
+    notes = "\n".join(f"- {note}" for note in about.notes)
     text = "\n\n".join([f"# {about.title}", command, table, notes]) + "\n"
     with write_atomically(folder.path / "table.md", "w") as file:
         file.write(text)

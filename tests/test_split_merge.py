@@ -160,27 +160,6 @@ def test_of_merged_types_one_is_left(twins):
     assert without_spare_types(smaller) is smaller
 
 
-@pytest.mark.parametrize("ink", [1.0, 0.1])
-def test_a_type_where_hardly_anything_is_drawn_is_dropped(twins, ink):
-    _, schedule, images, labels = twins
-    found, seen = schedule._look(images, labels)
-    kernel, bias, templates = schedule._type_weights()
-    templates[:] = [1.0, ink, 1.0]
-    schedule._set_type_weights(kernel, bias, templates)
-    active = np.zeros_like(found.active)
-    for t, place in enumerate((2, 4, 6)):
-        active[:, place, place, t] = 1.0
-    drawn = schedule.model.get_layer("reconstruction")(active)
-    seen = seen._replace(active=active, drawn=np.asarray(drawn))
-    left = schedule._drop_types(
-        found._replace(active=active), np.asarray(drawn), seen
-    )
-    _, after, _ = schedule._type_weights()
-    dropped = [False, ink < 0.5, False]
-    np.testing.assert_array_equal(after < -5000, dropped)
-    np.testing.assert_array_equal(left.mass == 0, dropped)
-
-
 def test_a_type_of_two_kinds_becomes_two_of_one(twins, rng):
     network, schedule, images, labels = twins
     kernel, bias, templates = schedule._type_weights()

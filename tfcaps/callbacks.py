@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 from tfcaps.graphs import only_layer
 from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
 from tfcaps.layers.part_caps import SPARE_BIAS, compete
-from tfcaps.split_merge import (
-    LEAST_MASS,
-    Found,
-    Slots,
-    same_kinds,
-    slots_of,
-    two_kinds,
-)
+from tfcaps.split_merge import Found, Slots, same_kinds, slots_of, two_kinds
 
 Array = NDArray[Any]
 # A type, and the slots that are of its kind.
@@ -33,9 +26,6 @@ _NARROWING = 0.6
 # The share of the images of a class in which it has a part, pixels between two
 # types of a class, and how clear two kinds must be for a type to be split.
 _LEAST, _APART, _CLEAR = 0.4, 4.0, 0.66
-# A type must draw so much of the ink around it, beside the type that draws most
-# of its own; and the images in which that is measured.
-_LEAST_DRAWN, _DRAWN = 0.5, 500
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP = 3.0
@@ -145,9 +135,7 @@ class BlueprintEstimation(keras.callbacks.Callback):
         splits: list[_Split] = []
         if self.merge is not None and 1 <= epoch < self.epochs - 2:
             found = self._merge_types(found, self.merge)
-            found = self._drop_types(found, images, seen)
-            # What is split in vain must be merged again.
-            if epoch == 1 or epoch < self.epochs - 3:
+            if epoch == 1:
                 splits = self._split_types(found, images, seen)
         self._move(found)
         if epoch >= 1:
@@ -219,39 +207,6 @@ class BlueprintEstimation(keras.callbacks.Callback):
                 of_type[..., gone] = 0.0
         self._set_type_weights(kernel, bias, templates)
         return found._replace(active=np.minimum(active, 1.0))
-
-    def _drop_types(self, found: Found, images: Array, seen: _Seen) -> Found:
-        """Drops types that draw little of the ink around them.
-
-        Such a type is found at a place between parts, by what is beside it.
-        What it draws is by how much the squared error of an image grows
-        without it.
-        """
-        decoder = only_layer(self.model, TemplateDecoder)
-        ground = ops.convert_to_numpy(decoder.ground)
-        active, images = seen.active[:_DRAWN], images[:_DRAWN]
-        rest, ink = images - seen.drawn[:_DRAWN], (images - ground) ** 2
-        around = TemplateDecoder(
-            (*images.shape[1:3], 1), decoder.size, decoder.offset
-        )
-        around.build(active.shape)
-        around.templates.assign(np.ones(around.templates.shape))
-        around.ground.assign([0.0])
-        strong = found.mass > LEAST_MASS
-        shares = np.zeros(len(strong))
-        for t in np.flatnonzero(strong):
-            alone = active * (np.arange(len(shares)) == t)
-            drawn = ops.convert_to_numpy(decoder(alone)) - ground
-            near = np.minimum(ops.convert_to_numpy(around(alone)), 1.0)
-            gain = np.sum(drawn * (2.0 * rest + drawn))
-            shares[t] = gain / max(np.sum(near * ink), 1e-6)
-        if (best := shares.max()) <= 0:
-            return found  # nothing is drawn yet
-        gone = strong & (shares < _LEAST_DRAWN * best)
-        kernel, bias, templates = self._type_weights()
-        kernel[..., gone], bias[gone] = 0.0, SPARE_BIAS
-        self._set_type_weights(kernel, bias, templates)
-        return found._replace(active=found.active * ~gone)
 
     def _split_types(
         self, found: Found, images: Array, seen: _Seen

@@ -19,7 +19,7 @@ from scipy.ndimage import gaussian_filter
 Array = NDArray[Any]
 
 # Weaker types tell nothing of where they are found: parts of an image.
-LEAST_MASS = 0.02
+_LEAST_MASS = 0.02
 # Places of a class that a type is found at are at most so many.
 _MOST_SLOTS = 3
 # How many numbers are made of what is seen.
@@ -79,7 +79,7 @@ def same_kinds(
     alike = np.stack([_cosines(shares, t) for t in range(types)])
     pairs: list[tuple[int, int]] = []
     while True:
-        strong = mass > LEAST_MASS
+        strong = mass > _LEAST_MASS
         alike = np.maximum(alike, alike.T) * strong * strong[:, None]
         np.fill_diagonal(alike, 0.0)
         first, second = np.unravel_index(alike.argmax(), alike.shape)

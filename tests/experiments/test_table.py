@@ -12,6 +12,7 @@ from experiments import (
     kanji,
     named_parts,
     part_types,
+    seeds,
     strokes,
     syndacate,
 )
@@ -132,7 +133,7 @@ def test_a_line_without_a_run_shows_that_above_and_settings_add_up(monkeypatch):
     )
     loaded = experiment.load("ablation")
     vanilla, rem, q = loaded.rows
-    assert loaded.notes == ("One line.", "Two.")
+    assert loaded.notes[:2] == ("One line.", "Two.")
     assert (vanilla.run, rem.run, q.run) == ("a", "a", "b")
     assert vanilla.published == ("99.1", None) and not any(rem.published)
     assert vanilla.fields == ("baseline.accuracy", None)
@@ -205,3 +206,19 @@ def test_pages_of_named_parts_have_the_tables_of_their_rows(tmp_path):
     for script in scripts:
         script.write(folder)
     assert [page.read_text("utf-8") for page in pages] == before
+
+
+def test_a_row_for_each_seed_is_added_and_words_stay(tmp_path, monkeypatch):
+    page = seeds.Page("some", (("seed", "{seed}"), ("twice", "{twice}")))
+    parser = seeds.make_parser("some", "Measures.")
+    for numbers in ((3, 1), (2,)):
+        flags = ["--to", tmp_path, "--seeds", *numbers]
+        monkeypatch.setattr("sys.argv", ["some", *map(str, flags)])
+        assert not page.main(
+            parser, lambda _, seed: {"seed": seed, "twice": "a \\1"}
+        )
+        text = (tmp_path / "some.md").read_text("utf-8")
+        (tmp_path / "some.md").write_text(f"Above.\n{text}Below.\n", "utf-8")
+    assert text.startswith("Above.\n# some\n\n| seed")
+    assert text.endswith(" a \\1 |\nBelow.\n")
+    assert [line[2] for line in text.splitlines() if " a " in line] == [*"123"]

@@ -46,7 +46,7 @@ def check(folder: Path) -> Iterator[str]:
 
     Answers may differ by 1e-5, couplings by 1e-4, and must not depend on the
     other images of a batch. The runtime of each format gives them, from the
-    files alone; a SavedModel is run as a graph, as TensorFlow Serving does.
+    files alone.
 
     Args:
         folder: The folder of a version.
@@ -83,41 +83,28 @@ def check_graph(folder: Path) -> None:
     with one_sentence("graph", f"{path} is no SavedModel"):
         model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     for graph in model.meta_graphs:
-        for where, holder in _nodes_and_functions(graph.graph_def):
-            operation = getattr(holder, "op", "")
-            if _PYTHON.fullmatch(operation):
+        functions = graph.graph_def.library.function
+        nodes = [*graph.graph_def.node]
+        nodes += [node for function in functions for node in function.node_def]
+        for node in nodes:
+            if _PYTHON.fullmatch(node.op):
                 raise ExportError(
-                    f"graph: {folder} calls a Python function ({operation} in "
-                    f"{where}), which a server does not have; use TensorFlow's "
-                    "operations."
+                    f"graph: {folder} calls a Python function ({node.op}, "
+                    f"{node.name}), which a server does not have; use "
+                    "TensorFlow's operations."
                 )
-            if _XLA.fullmatch(operation) or holder.attr["_XlaMustCompile"].b:
-                raise ExportError(
-                    f"graph: {folder} must be compiled by XLA ({where}), which "
-                    "TensorFlow Serving switches off; remove jit_compile=True "
-                    "from the layers."
-                )
-
-
-def _nodes_and_functions(graph: Any) -> Iterator[tuple[str, Any]]:
-    """Yields each node of a graph, each function and its nodes, by name."""
-    for node in graph.node:
-        yield node.name, node
-    for function in graph.library.function:
-        yield function.signature.name, function
-        for node in function.node_def:
-            yield f"{function.signature.name}/{node.name}", node
+        by_xla = any(_XLA.fullmatch(node.op) for node in nodes)
+        if by_xla or any(
+            each.attr["_XlaMustCompile"].b for each in (*nodes, *functions)
+        ):
+            raise ExportError(
+                f"graph: {folder} must be compiled by XLA, which TensorFlow "
+                "Serving switches off; remove jit_compile=True from the layers."
+            )
 
 
 def draw_images(batch: int, shape: tuple[int, ...], images: str) -> Any:
-    """Returns a batch of noise of different contrast, the same every time.
-
-    Args:
-        batch: Int. How many.
-        shape: That of an image: rows, columns and channels; or of a signal, a
-            row of a table, a volume.
-        images: `"uint8"` or `"float32"`.
-    """
+    """Returns a batch of noise of different contrast, the same every time."""
     # Unlike those of newer generators, its numbers are fixed for ever.
     draw = np.random.RandomState(batch)
     contrast = draw.uniform(0.2, 1.0, (batch, *[1] * len(shape)))
@@ -130,12 +117,7 @@ def write_reference(network: keras.Model, folder: Path, images: str) -> None:
     """Writes what a Keras model answers to images drawn from a seed.
 
     With it an exported folder can be checked anywhere and at any time, without
-    the model that it was made from.
-
-    Args:
-        network: As `saving.all_outputs` returns it.
-        folder: An exported folder.
-        images: As in `draw_images`.
+    the model that it was made from, see `networks.all_outputs`.
     """
     arrays: Arrays = {}
     for batch in _BATCHES:
@@ -190,15 +172,7 @@ def _check_answers(model: Model, about: dict[str, Any]) -> float:
 def compare(
     what: str, pairs: Iterable[tuple[Arrays, Arrays]], *, rounded: bool
 ) -> float:
-    """Compares expected answers with those that came.
-
-    Args:
-        what: Start of the message.
-        pairs: Expected arrays and those that came.
-        rounded: Whether couplings are rounded to levels.
-
-    Returns:
-        The largest difference.
+    """Returns the largest difference of expected answers and those that came.
 
     Raises:
         ExportError: If one is larger than `TOLERANCE`, or `COUPLING_TOLERANCE`

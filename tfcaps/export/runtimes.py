@@ -37,13 +37,7 @@ class ExportError(Exception):
 
 
 class Model(NamedTuple):
-    """A model of a version.
-
-    Attributes:
-        folder: The folder of the version.
-        format: Name of the format.
-        int8: Whether it is the one in int8.
-    """
+    """A model of a version: its folder, its format, and whether it is int8."""
 
     folder: Path
     format: str
@@ -63,8 +57,7 @@ class Model(NamedTuple):
     def load(self) -> Callable[[str, Array], Arrays]:
         """Returns a function from a signature and images to its outputs.
 
-        It knows the files alone. A SavedModel is loaded and run as a graph, as
-        TensorFlow Serving does.
+        It knows the files alone.
 
         Raises:
             ExportError: If the runtime is missing, or refuses the model; the
@@ -86,12 +79,7 @@ class Model(NamedTuple):
 
 @contextlib.contextmanager
 def one_sentence(form: str, what: str) -> Iterator[None]:
-    """Drops what converters and runtimes print, and shortens their errors.
-
-    Args:
-        form: Name of the format.
-        what: The error, to which the reason is added.
-    """
+    """Drops what converters and runtimes print, and shortens their errors."""
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -116,19 +104,11 @@ def one_sentence(form: str, what: str) -> Iterator[None]:
 def _savedmodel(path: str) -> Callable[[str, Array], Arrays]:
     import tensorflow as tf
 
-    session = tf.compat.v1.Session(graph=tf.Graph())
-    with session.graph.as_default():
-        graph = tf.compat.v1.saved_model.load(
-            session, ["serve"], str(Path(path).parent)
-        )
+    loaded = tf.saved_model.load(str(Path(path).parent))
 
     def answer(signature: str, images: Array) -> Arrays:
-        tensors = graph.signature_def[signature]
-        names = {name: each.name for name, each in tensors.outputs.items()}
-        outputs: Arrays = session.run(
-            names, {tensors.inputs["images"].name: images}
-        )
-        return outputs
+        outputs = loaded.signatures[signature](images=tf.constant(images))
+        return {name: value.numpy() for name, value in outputs.items()}
 
     return answer
 
