@@ -7,7 +7,6 @@ is added to results/named_parts/mnist.jsonl, and mnist.md made of it.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,103 +15,91 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, run_command, start_quietly
-from markdown_table import table
+from cli import Parser
+from experiments import seeds
 
-_FOLDER = Path("results") / "named_parts"
-_COLUMNS = (
-    ("data set", "{data}"),
-    ("seed", "{seed}"),
-    ("images", "{images}"),
-    ("epochs", "{epochs}"),
-    ("types", "{types}"),
-    ("used", "{used}"),
-    ("a leaf from, nats", "{orphan}"),
-    ("right, %", "{right:.2f}"),
-    ("a plain CNN, %", "{plain:.2f}"),
-    ("leaves", "{leaves:.2f}"),
-    ("at most ten, %", "{ten!p}"),
-    ("necessity", "{necessity:.3f}"),
-    ("of others active", "{active:.3f}"),
-    ("of random", "{random:.3f}"),
-    ("sufficiency", "{sufficiency:.3f}"),
-    ("same slots under noise", "{noise:.3f}"),
-    ("shifted", "{shifted:.3f}"),
-    ("types kept under noise", "{kept:.3f}"),
-    ("shifted", "{kept_shifted:.3f}"),
-    ("right under noise, %", "{right_noise:.2f}"),
-    ("types exchanged, %", "{exchanged:.2f}"),
-)
 _BATCH = 64
 _MOST = 500  # test images whose trees are measured
 _ORPHANS = (0.5, 0.7, 1.0)
-_NOTE = (
-    "One training for each seed; labels are classes alone, settings were chosen"
-    " on validation images of seed 0. Lines of one training differ in how much "
-    "a child must tell to be a leaf. The plain CNN has the same convolutions "
-    "and a dense layer, and is trained alike. Of 500 test images: leaves, "
-    "necessity, and the share of images whose set of filled slots (types in "
-    "the tree) stays the same under noise N(0, 0.2) cut off at 0.25, and "
-    "shifted by a pixel (mean of four directions); types kept: the mean "
-    "Jaccard index of these sets. Types exchanged: right with the types of all "
-    "maps shuffled."
+PAGE = seeds.Page(
+    "mnist",
+    (
+        ("data set", "{data}"),
+        ("seed", "{seed}"),
+        ("images", "{images}"),
+        ("epochs", "{epochs}"),
+        ("types", "{types}"),
+        ("used", "{used}"),
+        ("a leaf from, nats", "{orphan}"),
+        ("right, %", "{right:.2f}"),
+        ("a plain CNN, %", "{plain:.2f}"),
+        ("leaves", "{leaves:.2f}"),
+        ("at most ten, %", "{ten:.1f}"),
+        ("necessity", "{necessity:.3f}"),
+        ("of others active", "{active:.3f}"),
+        ("of random", "{random:.3f}"),
+        ("sufficiency", "{sufficiency:.3f}"),
+        ("same types under noise", "{noise:.3f}"),
+        ("shifted", "{shifted:.3f}"),
+        ("types kept under noise", "{kept:.3f}"),
+        ("shifted", "{kept_shifted:.3f}"),
+        ("right under noise, %", "{right_noise:.2f}"),
+        ("types exchanged, %", "{exchanged:.2f}"),
+    ),
+    ("data", "seed", "orphan"),
+    lambda row: [{**row, **trees} for trees in row["trees"]],
 )
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="experiments/mnist.py", description=__doc__.splitlines()[0]
-    )
+    parser = seeds.make_parser("mnist", __doc__)
     add = parser.add_argument
-    add("data", help="mnist, fashion_mnist or digits")
-    add("--seeds", type=int, nargs="+", required=True)
-    add("--epochs", type=int, default=2)
+    add("data", help="mnist or fashion_mnist")
+    add("--epochs", type=int, default=10)
     add("--samples", type=int, default=54_000, help="training images")
     add("--types", type=int, default=32, help="types of parts")
     add("--data-dir", metavar="FOLDER", help="of TensorFlow Datasets")
-    add("--to", type=Path, default=_FOLDER, metavar="FOLDER")
     add("--draw", type=Path, metavar="FILE", help="draw the dictionary")
     add("--keep", type=Path, metavar="FOLDER", help="networks, after epochs")
     return parser
 
 
-def run(options: argparse.Namespace) -> None:
-    """Trains, measures, and writes the table."""
-    start_quietly()
+def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """Trains both networks of a seed, and measures them."""
     import tfcaps
     from training import datasets
 
     tfcaps.keep_memory()
-    options.to.mkdir(parents=True, exist_ok=True)
-    path = options.to / "mnist.jsonl"
     data = datasets.load(options.data, options.data_dir)
-    for seed in options.seeds:
-        network, model = networks(data, options, seed)
-        for each, name in ((network, "parts"), (model, "plain")):
-            train(each, data, options, seed, name)
-        of_all = {
-            "right": right(network, data),
-            "plain": right(model, data),
-        }
-        if options.draw is not None:
-            draw(network, data, options.draw)
-        for orphan in _ORPHANS:
-            row = {
-                "data": options.data,
-                "seed": seed,
-                "images": min(options.samples, len(data.train.labels)),
-                "epochs": options.epochs,
-                "types": options.types,
-                **measured(network, data, orphan),
-                **of_all,
-            }
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-            print(json.dumps(row), flush=True)
-    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    text = f"# Digits and clothes\n\n{_NOTE}\n\n{table(rows, _COLUMNS)}\n"
-    (options.to / "mnist.md").write_text(text, "utf-8")
+    network, model = networks(data, options, seed)
+    rights = {}
+    for each, name in ((network, "parts"), (model, "plain")):
+        file = options.keep and options.keep / (
+            f"{options.data}-{name}-{seed}.weights.h5"
+        )
+        if file and file.exists():
+            each.load_weights(file)
+        else:
+            train(each, data, options, seed)
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            each.save_weights(file)
+        told = each.predict(data.test.images[:], verbose=0)
+        rights["right" if each is network else "plain"] = seeds.right(
+            told, data.test.labels
+        )
+    if options.draw is not None:
+        draw(network, data, options.draw)
+    return {
+        "data": options.data,
+        "seed": seed,
+        "images": min(options.samples, len(data.train.labels)),
+        "epochs": options.epochs,
+        "types": options.types,
+        **rights,
+        "trees": [of_trees(network, data, orphan) for orphan in _ORPHANS],
+    }
 
 
 def networks(data: Any, options: argparse.Namespace, seed: int) -> Any:
@@ -135,11 +122,7 @@ def networks(data: Any, options: argparse.Namespace, seed: int) -> Any:
 
 
 def train(
-    network: Any,
-    data: Any,
-    options: argparse.Namespace,
-    seed: int,
-    name: str,
+    network: Any, data: Any, options: argparse.Namespace, seed: int
 ) -> None:
     """Trains a network on images moved by a pixel, half of them noisy."""
     import keras
@@ -148,16 +131,10 @@ def train(
     import tfcaps
     from training import presets
 
-    kept = None
-    if options.keep is not None:
-        options.keep.mkdir(parents=True, exist_ok=True)
-        kept = options.keep / f"{options.data}-{name}-{seed}.weights.h5"
-        if kept.exists():
-            network.load_weights(kept)
-            return
     losses: Any = tfcaps.losses.constellation_losses(**presets.MAP_LOSSES)
     model = network
-    if name == "parts":
+    names_parts = "part_caps" in [layer.name for layer in network.layers]
+    if names_parts:
         model = tfcaps.models.with_templates(network)
     else:
         losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -179,13 +156,11 @@ def train(
                 seen[::2] = noisy(clean[::2], draw)
                 targets = {"evidence": told, "presence": told}
                 targets["reconstruction"] = clean
-                yield seen, told if name == "plain" else targets
+                yield seen, targets if names_parts else told
 
     model.fit(
         batches(), steps_per_epoch=steps, epochs=options.epochs, verbose=2
     )
-    if kept is not None:
-        network.save_weights(kept)
 
 
 def noisy(images: Any, draw: Any) -> Any:
@@ -194,14 +169,8 @@ def noisy(images: Any, draw: Any) -> Any:
     return (images + noise).astype("float32")
 
 
-def right(network: Any, data: Any) -> float:
-    """Returns how many of the test images are right, in percent."""
-    told = network.predict(data.test.images[:], verbose=0).argmax(axis=1)
-    return 100 * float((told == data.test.labels).mean())
-
-
-def measured(network: Any, data: Any, orphan: float) -> dict[str, Any]:
-    """Returns what is measured of a network, and of its trees."""
+def of_trees(network: Any, data: Any, orphan: float) -> dict[str, Any]:
+    """Returns what is measured of trees, of leaves from some nats on."""
     import numpy as np
 
     from tfcaps import rem
@@ -233,7 +202,7 @@ def measured(network: Any, data: Any, orphan: float) -> dict[str, Any]:
     return {
         "orphan": orphan,
         "leaves": float(found.leaves.mean()),
-        "ten": float(np.mean(found.leaves <= 10)),
+        "ten": 100 * float(np.mean(found.leaves <= 10)),
         "used": int(np.sum(found.slots.mean(axis=0) > 0.01)),
         "necessity": used.necessity["zero"],
         "active": used.necessity_active["zero"],
@@ -294,4 +263,4 @@ def draw(network: Any, data: Any, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(make_parser(), run))
+    sys.exit(PAGE.main(make_parser(), measured))

@@ -215,14 +215,10 @@ def int8_table(measured: Mapping[str, Any]) -> str:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Returns what the files beside a model say of it, for the manifest.
+    """Returns what the files of a run folder say of a model.
 
-    Args:
-        path: A run folder, or a `.keras` file, which has nothing beside it.
-
-    Returns:
-        A dict of `dataset`, `classes`, `metrics` and `run`, each of them `None`
-        if it is not known.
+    It is a dict of `dataset`, `classes`, `metrics` and `run`, each `None` if it
+    is not known, as of a `.keras` file.
 
     Raises:
         ValueError: If a file cannot be read.

@@ -165,13 +165,10 @@ def _is_of_keras(cls: type) -> bool:
 
 
 def copied(model: keras.Model, make: Callable[[Any], Any]) -> keras.Model:
-    """Returns a copy of a model with the same weights.
+    """Returns a copy of a model, of the layers that `make` makes of its own.
 
-    Its inputs stay optional, which `keras.models.clone_model` forgets.
-
-    Args:
-        model: A functional or sequential model.
-        make: Function that makes a layer for each.
+    It has the same weights. Its inputs stay optional, which
+    `keras.models.clone_model` forgets.
     """
     check_kind(model)
     functional(model)  # or an error
@@ -313,19 +310,12 @@ def clone_with_call(
 
 
 class Call(NamedTuple):
-    """A call of a layer: the tensors that it takes and gives.
+    """A call of a layer: the tensors that it takes and gives."""
 
-    Attributes:
-        layer: The layer, or an operation.
-        inputs: Tensors that it takes.
-        outputs: Tensors that it gives.
-        training: Whether it does in prediction what it does in training.
-    """
-
-    layer: Any
+    layer: Any  # or an operation
     inputs: list[Any]
     outputs: list[Any]
-    training: bool
+    training: bool  # whether it does in prediction what it does in training
 
 
 def calls_of(
@@ -350,12 +340,8 @@ def split(
 ) -> tuple[keras.Model, keras.Model]:
     """Returns the part of a model up to a layer, and the part after it.
 
-    Both share the layers, and so the weights. Everything after the layer must
-    depend on its output alone.
-
-    Args:
-        model: A functional model of one input and one output.
-        layer: One of its layers.
+    Both share the layers, and so the weights. The model has one input and one
+    output; everything after the layer must depend on its output alone.
     """
     copy, calls = calls_of(model)
     [*_, output] = [call.outputs[0] for call in calls if call.layer is layer]
@@ -371,17 +357,10 @@ def cut(
     """Returns the part of a model below a layer, and the rest with the layer.
 
     What depends on the layer can then run many times on what does not, which
-    runs once. Both parts share the layers, and so the weights.
-
-    Args:
-        model: A functional model.
-        layer: One of its layers.
-        first: Bool. Of several calls of the layer the first one counts, and not
-            the last. Defaults to `False`.
-
-    Returns:
-        The first part has a list of outputs, which the second one takes: the
-        inputs of the layer, and then whatever else passes from below.
+    runs once. Both parts share the layers, and so the weights. The first part
+    has a list of outputs, which the second one takes: the inputs of the layer,
+    and then whatever else passes from below. Of several calls of the layer the
+    last one counts, or the first.
     """
     copy, calls = calls_of(model)
     places = [k for k, call in enumerate(calls) if call.layer is layer]

@@ -69,11 +69,9 @@ class SharedStrokes(NamedTuple):
         return int(np.bincount(self.parts * self.num_types + self.types).max())
 
     def begin(self, layer: ConstellationCaps) -> None:
-        """Sets the blueprints of parts.
+        """Sets the blueprints of a layer with a capsule for each type of part.
 
-        Args:
-            layer: One with a capsule for each type of part, whose children have
-                the types of strokes, with as many `instances`.
+        Its children have the types of strokes, with as many `instances`.
         """
         places = np.zeros(layer.blueprint.shape)
         slots = np.zeros(places.shape[:2])
@@ -125,24 +123,16 @@ class SharedStrokes(NamedTuple):
             nearest = np.argsort(alike, axis=1)[:, :5]
             for n in np.flatnonzero(labels == j):
                 expected = middles[n] + at * sizes[n]
-                for k, place in enumerate(
-                    _best(ink[n], pictures[nearest], expected)
-                ):
-                    rows, columns = (
-                        np.abs(g - x) for g, x in zip(grid, place, strict=True)
-                    )
-                    near = told[n, ..., types[k]]
-                    near[
-                        np.hypot(rows[:, None], columns) < _NEAR * layer.stride
-                    ] = -1
-                for k, place in enumerate(
-                    _best(ink[n], pictures[nearest], expected)
-                ):
-                    rows, columns = (
-                        np.abs(g - x).argmin()
-                        for g, x in zip(grid, place, strict=True)
-                    )
-                    told[n, rows, columns, types[k]] = 1
+                places = _best(ink[n], pictures[nearest], expected)
+                apart = [
+                    [np.abs(g - x) for g, x in zip(grid, place, strict=True)]
+                    for place in places
+                ]
+                for (down, right), t in zip(apart, types, strict=True):
+                    near = np.hypot(down[:, None], right) < _NEAR * layer.stride
+                    told[n, near, t] = -1
+                for (down, right), t in zip(apart, types, strict=True):
+                    told[n, down.argmin(), right.argmin(), t] = 1
         return told
 
     def _of_class(
@@ -152,16 +142,10 @@ class SharedStrokes(NamedTuple):
         each = []
         for k in np.flatnonzero(parts.classes == j):
             own = self.parts == parts.types[k]
-            larger = parts.sizes[k] / parts.sizes[
-                parts.types == parts.types[k]
-            ].mean(0)
-            each.append(
-                (
-                    parts.places[k] + self.places[own] * larger,
-                    self.types[own],
-                    self.lines[own],
-                )
-            )
+            alike = parts.types == parts.types[k]
+            larger = parts.sizes[k] / parts.sizes[alike].mean(0)
+            places = parts.places[k] + self.places[own] * larger
+            each.append((places, self.types[own], self.lines[own]))
         at, types, line = map(np.concatenate, zip(*each, strict=True))
         return at, types, line
 
@@ -207,12 +191,9 @@ def find(images: Array, labels: Array, parts: SharedParts) -> SharedStrokes:
 
 
 def _best(ink: Array, pictures: Array, expected: Array) -> Array:
-    """Returns where pictures fit best near some places, `[s, 2]`.
+    """Returns where pictures fit best near expected places `[s, 2]`.
 
-    Args:
-        ink: `[h, w]`.
-        pictures: Some for each place, `[s, k, side, side]`.
-        expected: Rows and columns `[s, 2]`.
+    There are some `[s, k, side, side]` for each place.
     """
     strongest = max(np.quantile(ink, 0.97), 1e-6)
     half = _SIDE // 2 + 2 * _REACH
@@ -220,9 +201,7 @@ def _best(ink: Array, pictures: Array, expected: Array) -> Array:
         np.minimum(ink / strongest, 1.0) - _GAP, half, constant_values=-_GAP
     )
     best = np.empty(expected.shape)
-    shifts = (
-        np.indices((2 * _REACH + 1, 2 * _REACH + 1)).reshape(2, -1).T - _REACH
-    )
+    shifts = np.indices((2 * _REACH + 1,) * 2).reshape(2, -1).T - _REACH
     far = np.exp(-0.5 * (shifts**2).sum(axis=1) / (_REACH / 1.5) ** 2)
     for k, place in enumerate(expected):
         centre = np.clip(np.rint(place).astype(int), 0, np.array(ink.shape) - 1)
@@ -231,10 +210,8 @@ def _best(ink: Array, pictures: Array, expected: Array) -> Array:
         windows = np.lib.stride_tricks.sliding_window_view(
             signal[top : top + side, left : left + side], (_SIDE, _SIDE)
         ).reshape(len(shifts), -1)
-        fit = (windows @ pictures[k].reshape(len(pictures[k]), -1).T).max(
-            axis=1
-        )
-        best[k] = centre + shifts[np.argmax(fit * far)]
+        fits = windows @ pictures[k].reshape(len(pictures[k]), -1).T
+        best[k] = centre + shifts[np.argmax(fits.max(axis=1) * far)]
     return best
 
 
@@ -244,10 +221,9 @@ def _turn(angles: Array) -> Array:
 
 
 def _recurring(line: Array, count: int) -> list[Array]:
-    """Returns the lines that recur in most of `count` images.
+    """Returns the lines that recur in many of `count` images.
 
-    Args:
-        line: Image, row, column, angle and length of each, `[m, 5]`.
+    Each is an image, row, column, angle and length, `[m, 5]`.
     """
     image, at, angle, extent = line[:, 0], line[:, 1:3], line[:, 3], line[:, 4]
     extent = np.log(extent)
@@ -267,27 +243,16 @@ def _recurring(line: Array, count: int) -> list[Array]:
             break
         left &= ~near[best]
         turned = (angle[own] - angle[best] + np.pi / 2) % np.pi - np.pi / 2
-        found.append(
-            np.array(
-                [
-                    *at[own].mean(axis=0),
-                    angle[best] + turned.mean(),
-                    np.exp(extent[own].mean()),
-                ]
-            )
-        )
+        length = np.exp(extent[own].mean())
+        middle = at[own].mean(axis=0)
+        found.append(np.array([*middle, angle[best] + turned.mean(), length]))
     return found
 
 
 def lines(ink: Array) -> Array:
-    """Explains images by lines.
+    """Explains images by lines, of ink `[n, h, w]` that is 0 where none is.
 
-    Args:
-        ink: `[n, h, w]`, 0 where there is none.
-
-    Returns:
-        Image, row and column of the middle, angle and length of each line,
-        `[m, 5]`.
+    Each is an image, row and column of the middle, angle and length, `[m, 5]`.
     """
     pictures, kinds = _pictures()
     products = _products(pictures)

@@ -192,9 +192,6 @@ def right_and_wrong(
         titles=titles,
         class_names=names,
     )
-    for one, k in zip(drawing.data["images"], rows, strict=True):
-        one["right"] = bool(right[k])
-        one["lengths"] = lengths[k].round(6).tolist()
     texts, found = TEXTS["tree_fields"], Figures()
     kind = "some_wrong" if not right.all() else "none_wrong"
     told = texts[kind].format(wrong=int(np.sum(~right)), images=len(right))

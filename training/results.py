@@ -209,7 +209,7 @@ def write_report(
 ) -> Path:
     """Draws the figures and writes `report.html`; returns its path.
 
-    Each figure is `figures/<name>.png`, and its data `figures/<name>.json`.
+    Each figure is `figures/<name>.png`.
     """
     from tfcaps import viz  # it needs matplotlib
     from training import figures

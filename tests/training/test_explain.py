@@ -1,7 +1,6 @@
 """Own pictures, explained: what is read, asked, counted, drawn and written."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from PIL import Image
 
 from cli import UserError
 from tests.commands import status_of
+from tests.drawings import recorded
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
 from training import explain, explain_job, images
@@ -55,10 +55,6 @@ def save(path, image):
     return path
 
 
-def data_of(folder, name):
-    return json.loads((folder / f"{name}.json").read_text("utf-8"))
-
-
 def rows_of(folder):
     with open(folder / "predictions.csv", newline="") as file:
         return list(csv.DictReader(file))
@@ -77,21 +73,24 @@ def answers_of(run, photos):
 def test_pictures_are_named_and_drawn(run, tmp_path, capsys):
     path = save(tmp_path / "x.png", NOISE[0, ..., 0])
     other = save(tmp_path / "y.png", np.kron(NOISE[1, ..., 0], np.ones((2, 2))))
-    assert command("--run", run.path, path, other) == 0
+    with recorded() as given:
+        assert command("--run", run.path, path, other) == 0
     printed = capsys.readouterr().out
     assert "y.png is resized from 16x16 to 8x8 pixels" in printed
     trees = rem.trees(run.load_model("baseline"), NOISE[:2], 11)
     for k, name in enumerate("xy"):
         assert f"{name}.png: {NAMES[trees.predicted[k]]} (length " in printed
-    seen = data_of(run.path / "explained", "tree_fields")["images"]
-    assert [len(part["children"]) for part in seen] == trees.leaves.tolist()
+    [seen] = given["tree_fields"]
+    assert seen["trees"].leaves.tolist() == trees.leaves.tolist()
 
 
 def test_a_folder_becomes_a_page_and_a_table(
     run, photos, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(explain_job, "PANELS", 4)
-    assert command("--run", run.path, photos, "--out", tmp_path / "out") == 0
+    with recorded() as given:
+        to = tmp_path / "out"
+        assert command("--run", run.path, photos, "--out", to) == 0
     printed = capsys.readouterr().out
     paths, small, lengths = answers_of(run, photos)
     order = np.argsort(-lengths, axis=-1)
@@ -123,12 +122,15 @@ def test_a_folder_becomes_a_page_and_a_table(
     wrong = [k for k in range(6) if NAMES[order[k, 0]] != paths[k].parent.name]
     others = [k for k in range(6) if k not in wrong]
     expected = sorted([*wrong, *others][:4])
-    seen = data_of(tmp_path / "out", "tree_fields")["images"]
-    for number, (part, k) in enumerate(zip(seen, expected, strict=True), 1):
-        assert part["image"] == small[k, ..., 0].tolist()  # as in training
-        assert ("(WRONG: " in part["title"]) == (k in wrong)
-        named = data_of(tmp_path / "out", f"named_tree-{number}")
-        assert named["image"] == part["image"]
+    [seen] = given["tree_fields"]
+    for image, title, named, k in zip(
+        seen["images"], seen["titles"], given["named_tree"], expected,
+        strict=True,
+    ):  # fmt: skip
+        # As in training.
+        np.testing.assert_allclose(image, small[k] / 255, atol=1e-6)
+        np.testing.assert_array_equal(named["image"], image)
+        assert ("(WRONG: " in title) == (k in wrong)
         assert NAMES[named["label"]] == paths[k].parent.name
     assert page.count("data:image/png;base64,") == 4 + 1
     assert "4 of the 6 pictures are drawn, wrong ones first" in page

@@ -2,12 +2,12 @@
 
 import dataclasses
 import html
-import json
 
 import keras
 import numpy as np
 import pytest
 
+from tests.drawings import recorded
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
@@ -82,95 +82,84 @@ def run_folder(path, names, epochs=3):
     return folder
 
 
-def files_of(folder):
-    found = {p.name for p in folder.figures.iterdir()}
-    names = {name.removesuffix(".png") for name in found if ".png" in name}
-    assert found == {f"{n}.{kind}" for n in names for kind in ("png", "json")}
-    return names
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory, models, data, reports):
-    """A report with everything that can be in one but a decoder."""
+    """A report with everything that can be in one but a decoder.
+
+    Its folder, its page, and what its figures were given.
+    """
     folder = run_folder(tmp_path_factory.mktemp("run") / "run", models)
     for epoch in (1, 2, 10, 80):
         folder.save_epoch("rem", epoch - 1, reports["rem"].dictionary)
     folder.save_epoch("baseline", 0, reports["baseline"].dictionary)
-    page = write_report(folder, data, Results(models, reports, {}, None))
-    return folder, page.read_text("utf-8")
-
-
-def read(folder, name):
-    return json.loads((folder.figures / f"{name}.json").read_text("utf-8"))
-
-
-def as_json(tree):
-    return json.loads(json.dumps(tree.to_dict()))
+    with recorded() as given:
+        page = write_report(folder, data, Results(models, reports, {}, None))
+    return folder, page.read_text("utf-8"), given
 
 
 @pytest.mark.slow
-def test_every_figure_is_in_the_report_with_its_data(written, reports):
-    folder, page = written
-    assert files_of(folder) == ALWAYS | OF_MODELS | {
+def test_every_figure_is_in_the_report(written, reports):
+    folder, page, _ = written
+    names = {path.stem for path in folder.figures.iterdir()}
+    assert names == ALWAYS | OF_MODELS | {
         "tradeoff_sparsity", "epochs_rem", "saliency",
         "named_tree_1", "named_tree_2",
     }  # fmt: skip
-    assert page.count("data:image/png;base64,") == len(files_of(folder))
+    assert page.count("data:image/png;base64,") == len(names)
     assert "Couplings while training, REM" in page
     for line in str(reports["rem"]).splitlines():
         assert html.escape(line) in page
 
 
 def test_measurements_are_drawn_over_epochs_and_sparsity(written):
-    folder, _ = written
-    assert list(read(folder, "epochs_rem")["children"]) == [
+    *_, given = written
+    _, epochs = given["coupling_histograms"]
+    assert list(epochs["dictionaries"]) == [
         "epoch 1", "epoch 2", "epoch 10", "epoch 80",
     ]  # fmt: skip
-    assert list(read(folder, "tradeoff_sparsity")["models"]) == ["REM"]
-    assert list(read(folder, "tradeoff_epoch")["models"]) == ["Baseline", "REM"]
+    shown = [
+        {row["model"] for row in call["records"]} for call in given["tradeoff"]
+    ]
+    assert shown == [{"Baseline", "REM"}, {"REM"}]
 
 
 def test_an_image_of_each_class_is_shown(written, data, models, images, trees):
-    folder, page = written
-    saliency = read(folder, "saliency")
-    assert saliency["labels"] == [0, 1, 2]
+    *_, given = written
+    [saliency] = given["saliency"]
+    assert list(saliency["labels"]) == [0, 1, 2]
     first = [3, 1, 0]
-    assert saliency["images"] == data.test.images.pixels[first, ..., 0].tolist()
+    np.testing.assert_array_equal(saliency["images"], images[first])
     rounded = rem.quantize_couplings(models["rem"], 11)
     maps = rem.explanation(rounded)(images[first])["saliency"]
-    found = saliency["models"]["REM"]["maps"]
+    found = saliency["explanations"]["REM"]["saliency"]
     np.testing.assert_allclose(found, maps, atol=SUMS)
-    assert read(folder, "parse_tree_images") == {
-        name: as_json(trees["rem"][k : k + 1].parse_tree())
-        for name, k in zip(data.class_names, first, strict=True)
-    }
+    *_, of_images = given["parse_tree"]
+    for name, k in zip(data.class_names, first, strict=True):
+        expected = trees["rem"][k : k + 1].parse_tree().to_dict()
+        assert of_images["trees"][name].to_dict() == expected
 
 
 def test_right_and_wrong_images_are_shown_with_their_trees(
-    written, data, models, trees
+    written, data, models, images, trees
 ):
-    folder, page = written
+    _, page, given = written
     own, fields = trees["rem"], rem.receptive_fields(models["rem"])
-    pictures = data.test.images.pixels[..., 0].tolist()
-    shown = read(folder, "tree_fields")["images"]
+    [shown] = given["tree_fields"]
+    same = [np.all(each == images, axis=(1, 2, 3)) for each in shown["images"]]
+    rows = np.argmax(same, axis=1)
     right = own.predicted == data.test.labels
     count = min(4, right.sum())
     marks = [True] * count + [False] * min(4, (~right).sum())
-    assert [part["right"] for part in shown] == marks
-    for part in shown:
-        k = pictures.index(part["image"])
+    assert right[rows].tolist() == marks
+    assert list(shown["labels"]) == list(data.test.labels[rows])
+    np.testing.assert_array_equal(shown["trees"].in_tree, own.in_tree[rows])
+    np.testing.assert_array_equal(shown["fields"].boxes, fields.boxes)
+    for k, title in zip(rows, shown["titles"], strict=True):
         j = own.predicted[k]
-        assert part["label"] == data.test.labels[k]
-        assert part["right"] == right[k]
-        assert int(np.argmax(part["lengths"])) == j
-        word = "right" if part["right"] else "WRONG"
+        word = "right" if right[k] else "WRONG"
         start = f"{word}: {data.class_names[j]} {own.lengths[k, j]:.2f}, "
-        assert part["title"].startswith(start)
-        children = [child["child"] for child in part["children"]]
-        assert sorted(children) == np.flatnonzero(own.in_tree[k]).tolist()
-        boxes = [child["box"] for child in part["children"]]
-        assert boxes == fields.boxes[children].tolist()
-    assert 0 < count < len(shown)
+        assert title.startswith(start)
+    assert 0 < count < len(rows)
     assert "Right and wrong images, and their trees, REM" in page
     assert f"{np.sum(~right)} of the 12 test images looked at are wrong" in page
     assert "there are no parts to show" not in page
@@ -198,27 +187,22 @@ def test_every_class_is_shown_before_one_comes_twice():
 
 
 def test_trees_of_the_test_set_are_of_both_models(written, data, trees):
-    folder, _ = written
-    shown = read(folder, "parse_tree_overall")
+    *_, given = written
+    overall, by_class, _ = (call["trees"] for call in given["parse_tree"])
     for name, title in (("baseline", "Baseline"), ("rem", "REM")):
         tree = trees[name].parse_tree(range(3))
-        assert len(shown[title]["edges"]) == len(tree.edges) > 0
+        assert len(overall[title].edges) == len(tree.edges) > 0
     own = trees["rem"]
-    assert read(folder, "parse_tree_classes") == {
-        data.class_names[j]: as_json(own[own.predicted == j].parse_tree())
-        for j in set(own.predicted.tolist())
-    }
+    for j in set(own.predicted.tolist()):
+        expected = own[own.predicted == j].parse_tree().to_dict()
+        assert by_class.pop(data.class_names[j]).to_dict() == expected
+    assert not by_class
 
 
 def test_trees_of_types_are_those_of_the_last_model(written, reports):
-    folder, page = written
-    assert reports["rem"].grid == (2, 2, 2)
-    (first, *_) = read(folder, "parse_trees_types")["classes"]
-    trees = reports["rem"].type_dictionary
-    assert len(first["couplings"]) == trees.key_length == 2
-    np.testing.assert_allclose(first["couplings"], trees.keys(0)[0] / 10)
-    counts = trees.counts(0)
-    assert [first["samples"], first["with_tree"]] == [sum(counts), counts[0]]
+    _, page, given = written
+    _, types = given["most_frequent_trees"]
+    assert types["trees"] is reports["rem"].type_dictionary
     assert "Most frequent trees of types, REM" in page
     assert "a child of each of 2 types at each of 2x2 places" in page
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cli import UserError
+from tests.drawings import recorded
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import models, rem
@@ -41,38 +42,34 @@ def test_two_right_images_of_two_classes_are_shown(folder):
     write(folder, {"0": "ear"})
     measured = {"named_parts": {"names": [None, "paw"]}}
     folder.write_json("rem.json", {"models": {"rem": measured}})
-    shown = figures.named_trees({"rem": model}, folder, data)
-    drawn = [one.drawing.data for one in shown.values()]
+    with recorded() as given:
+        shown = figures.named_trees({"rem": model}, folder, data)
+    drawn = given["named_tree"]
     assert list(shown) == ["named_tree_1", "named_tree_2"]
     assert shown["named_tree_2"].caption == "As above."
-    assert len({one["predicted"] for one in drawn}) == 2
-    assert all(one["predicted"] == one["label"] for one in drawn)
+    predicted = [int(one["tree"].predicted[0]) for one in drawn]
+    assert predicted == [one["label"] for one in drawn]
+    assert len(set(predicted)) == 2
     assert all(one["type_names"] == ["ear", "paw"] for one in drawn)
-    pictures = data.test.images.pixels[..., 0].tolist()
     images = data.test.images[:]
     trees = rem.trees(model, images)
     for one in drawn:
-        k = pictures.index(one["image"])
-        leaves = np.flatnonzero(trees.in_tree[k]).tolist()
-        assert sorted(x["child"] for x in one["leaves"]) == leaves
+        k = np.argmax(np.all(images == one["image"], axis=(1, 2, 3)))
+        assert np.array_equal(one["tree"].in_tree[0], trees.in_tree[k])
         lengths = rem.tree_lengths(model, images[[k]], trees[k : k + 1])[0]
-        found = [*one["lengths"].values()]
-        np.testing.assert_allclose(found, lengths, atol=1e-5)
+        np.testing.assert_allclose(one["lengths"], lengths, atol=1e-5)
     expected = rem.part_pictures(images, trees)
     np.testing.assert_allclose(folder.parts(), expected, atol=SUMS)
 
 
 def test_a_blueprint_is_that_of_the_predicted_class(folder):
     network = models.constellation_capsnet((16, 16, 1), 3, part_types=2)
-    [drawing] = figures.draw_named_trees(
-        folder,
-        network,
-        np.zeros((1, 16, 16, 1), "float32"),
-        ["a", "b", "c"],
-        [None],
-    )
-    blueprint = rem.blueprints(network)[drawing.data["predicted"]]
-    np.testing.assert_allclose(drawing.data["blueprint"], blueprint)
+    images = np.zeros((1, 16, 16, 1), "float32")
+    with recorded() as given:
+        figures.draw_named_trees(folder, network, images, [*"abc"], [None])
+    [drawn] = given["named_tree"]
+    blueprint = rem.blueprints(network)[drawn["tree"].predicted[0]]
+    np.testing.assert_allclose(drawn["blueprint"], blueprint)
 
 
 def test_nothing_is_drawn_of_children_without_places(folder):

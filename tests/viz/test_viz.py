@@ -1,7 +1,6 @@
 """Figures of dictionaries and decoders, drawings, and the report."""
 
 import io
-import json
 
 import matplotlib
 import numpy as np
@@ -29,16 +28,17 @@ def trees():
 
 
 def test_keys_per_class_draws_a_bar_for_each_class_and_model(trees):
-    drawing, data = viz.keys_per_class({"A": trees, "B": trees})
+    drawing = viz.keys_per_class({"A": trees, "B": trees})
     bars = [patch.get_height() for patch in drawing.axes[0].patches]
     assert bars == [2, 1, 0] * 2
     labels = [text.get_text() for text in drawing.axes[0].get_xticklabels()]
-    assert labels == data["classes"] == ["0", "1", "2"]
-    assert data["models"]["B"] == {"keys": [2, 1, 0], "samples": [3, 1, 0]}
+    assert labels == ["0", "1", "2"]
+    lines = drawing.axes[0].collections[-1].get_segments()
+    assert [line[0, 1] for line in lines] == [3, 1, 0]  # samples
 
 
 def test_histograms_show_mean_couplings_weighted_by_counts(trees):
-    drawing, data = viz.coupling_histograms({"A": trees}, levels=11)
+    drawing = viz.coupling_histograms({"A": trees}, levels=11)
     panels = drawing.axes
     assert len(panels) == 3
     # Means of class 0: (2*1.0 + 0)/3, (0 + 1.0)/3, 0.3, 0.3.
@@ -48,26 +48,22 @@ def test_histograms_show_mean_couplings_weighted_by_counts(trees):
     }
     assert {(0.25, 3), (0.35, 3), (0.65, 1), (0.75, 1)} <= corners
     assert len(panels[2].patches) == 0
-    assert data["children"]["A"]["0"] == [0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0]
-    assert data["edges"][3:5] == pytest.approx([0.25, 0.35])
-    assert set(data["children"]["A"]) == {"0", "1"}
     # Four epochs are told apart by colours.
     epochs = {f"epoch {k}": trees for k in (1, 5, 20, 80)}
-    drawing, data = viz.coupling_histograms(epochs, levels=11)
+    drawing = viz.coupling_histograms(epochs, levels=11)
     legend = drawing.legends[0]
     assert [text.get_text() for text in legend.get_texts()] == list(epochs)
     colours = {patch.get_facecolor()[:3] for patch in legend.get_patches()}
     assert len(colours) == 4
-    assert data["children"]["epoch 1"] == data["children"]["epoch 80"]
     # Numbers of many children are on a logarithmic axis.
     assert drawing.axes[0].get_yscale() == "linear"
     many = dictionary(2, np.full((2, 60), 3), [0, 1])
-    drawing = viz.coupling_histograms({"A": many}, levels=11).figure
+    drawing = viz.coupling_histograms({"A": many}, levels=11)
     assert {panel.get_yscale() for panel in drawing.axes} == {"log"}
 
 
 def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
-    drawing, data = viz.most_frequent_trees(trees, levels=11, class_names=NAMES)
+    drawing = viz.most_frequent_trees(trees, levels=11, class_names=NAMES)
     panels = drawing.axes
     assert panels[0].get_title() == "67 % of 3 samples"
     # Long names are drawn on several lines.
@@ -77,14 +73,6 @@ def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
     widths = [panel.collections[0].get_linewidths() for panel in panels[:2]]
     assert widths[0] == pytest.approx([4.0]) and len(widths[1]) == 2
     assert panels[2].get_title() == "c: never predicted"
-    first, *_, last = data["classes"]
-    assert first == {
-        "class": NAMES[0],
-        "samples": 3,
-        "with_tree": 2,
-        "couplings": pytest.approx([1.0, 0.0, 0.3, 0.3]),
-    }
-    assert last["samples"] == last["with_tree"] == len(last["couplings"]) == 0
 
 
 def test_uniform_couplings_give_no_edges_also_if_they_are_rounded_up():
@@ -94,46 +82,41 @@ def test_uniform_couplings_give_no_edges_also_if_they_are_rounded_up():
         (6, [1, 2, 3, 10], 2),
     ):
         trees = dictionary(classes, [key], [0])
-        panels = viz.most_frequent_trees(trees, levels=11).figure.axes
+        panels = viz.most_frequent_trees(trees, levels=11).axes
         assert len(panels[0].collections[0].get_segments()) == lines
 
 
 def test_couplings_at_midrise_levels_are_the_middles_of_bins():
     trees = dictionary(2, [[0, 3], [0, 3]], [0, 0])
-    drawn = viz.most_frequent_trees(trees, 4, mode="midrise").data
-    shown = drawn["classes"][0]["couplings"]
-    assert shown == pytest.approx([0.125, 0.875])
-    bins = viz.coupling_histograms({"a": trees}, 4, mode="midrise").data
-    assert bins["edges"] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
-    assert list(bins["children"]["a"].values()) == [[1, 0, 0, 1]]
+    panel, _ = viz.most_frequent_trees(trees, 4, mode="midrise").axes
+    assert panel.collections[0].get_linewidths() == [0.5 + 3.5 * 0.875]
+    panel, _ = viz.coupling_histograms({"a": trees}, 4, mode="midrise").axes
+    corners = panel.patches[0].get_xy()
+    assert {*map(tuple, corners)} >= {(0.25, 1.0), (0.75, 1.0), (1.0, 1.0)}
 
 
 def test_reconstructions_stand_below_their_images(rng):
     images, decoded = rng.random((2, 3, 4, 4, 1))
     decoded[0, 0, 0] = 1.2
-    drawing, data = viz.reconstructions(images, decoded)
+    drawing = viz.reconstructions(images, decoded)
     shown = [panel.images[0].get_array() for panel in drawing.axes]
     assert len(shown) == 6
     np.testing.assert_allclose(shown[1], 255 * images[1, ..., 0], atol=0.51)
     np.testing.assert_allclose(shown[4], 255 * decoded[1, ..., 0], atol=0.51)
-    assert data["decoded"][0][0][0] == 255
-    assert data["images"][2] == shown[2].tolist()
+    assert shown[3][0, 0] == 255
     with pytest.raises(ValueError, match="must have the same shape"):
         viz.reconstructions(images, decoded[:2])
 
 
 @pytest.mark.parametrize("name", ["keys.v1", "keys.v1.png"])
-def test_a_drawing_is_saved_as_picture_and_data(trees, tmp_path, name):
+def test_a_drawing_is_saved_as_a_notebook_shows_it(trees, tmp_path, name):
     drawing = viz.keys_per_class({"A": trees})
     picture = drawing.save(str(tmp_path / name))
     assert picture == tmp_path / "keys.v1.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
-    data = json.loads((tmp_path / "keys.v1.json").read_text("utf-8"))
-    assert data == drawing.data
-    width, height = drawing.figure.get_size_inches() * drawing.figure.dpi
+    width, height = drawing.get_size_inches() * drawing.dpi
     pixels = matplotlib.image.imread(picture)
     assert pixels.shape[:2] == (round(height), round(width))
-    # A notebook shows the same.
     with Image.open(io.BytesIO(drawing._repr_png_())) as shown:
         assert shown.size == (round(width), round(height))
 
@@ -155,7 +138,7 @@ def test_images_beyond_0_to_1_are_stretched_and_others_are_not(values, shown):
 
 def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
     picture = tmp_path / "keys.png"
-    viz.keys_per_class({"A": trees}).figure.savefig(picture)
+    viz.keys_per_class({"A": trees}).savefig(picture)
     settings = {"seed": "0", "data": "$title"}.items()
     viz.write_report(
         tmp_path / "report.html",

@@ -22,26 +22,18 @@ _ASKED_AT_ONCE = 100
 
 
 class Samples(NamedTuple):
-    """Images as clients send them.
+    """Images as clients send them."""
 
-    Attributes:
-        calibration: Those from which ranges of activations are taken.
-        images: Those of the measures.
-        labels: Their classes `[n]`.
-    """
-
-    calibration: Array
-    images: Array
-    labels: Array
+    calibration: Array  # from which ranges of activations are taken
+    images: Array  # of the measures
+    labels: Array  # their classes `[n]`
 
 
 def read_samples(path: Path, shape: tuple[int, ...], images: str) -> Samples:
     """Reads `x_train`, `x_test` and `y_test` of an `.npz` file.
 
-    Args:
-        path: The file. Pixels are uint8 in 0..255, or floats in [0, 1].
-        shape: That of the model's images, or of what else it takes.
-        images: As in `save`.
+    Its pixels are uint8 in 0..255, or floats in [0, 1]. They get the shape of
+    what the model takes, and become what clients send, see `save`.
 
     Raises:
         ExportError: If it cannot be read, or its images are not the model's.
@@ -91,12 +83,6 @@ def write_int8(
     network: keras.Model, form: str, folder: Path, calibration: Array
 ) -> None:
     """Writes a network in int8 beside what `write_other` wrote.
-
-    Args:
-        network: As `networks.all_outputs` returns it.
-        form: Name of the format.
-        folder: An exported folder with the network in this format.
-        calibration: `[n, h, w, c]`, from which ranges of activations are taken.
 
     Raises:
         ExportError: If it cannot be written.
@@ -167,13 +153,6 @@ def measure(
     mode: str,
 ) -> dict[str, Any]:
     """Measures models in float32 and in int8, each by its own runtime.
-
-    Args:
-        formats: Names of formats.
-        folder: An exported folder.
-        samples: Images.
-        levels: Levels to which the model rounds its couplings, or `None`.
-        mode: `"midtread"` or `"midrise"`.
 
     Returns:
         `calibration_images`, `test_images`, `levels` of the trees, and

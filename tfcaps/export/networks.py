@@ -21,10 +21,7 @@ _OPSET = 18
 def all_outputs(model: keras.Model, images: str) -> keras.Model:
     """Returns a model from what a client sends to all that it may get.
 
-    Args:
-        model: A functional or sequential model with a routed layer.
-        images: `"uint8"` for pixels from 0 to 255, or `"float32"` for pixels in
-            [0, 1].
+    Pixels are `"uint8"` from 0 to 255, or `"float32"` in [0, 1].
 
     Raises:
         ValueError: If the model has no routed layer.
@@ -33,11 +30,7 @@ def all_outputs(model: keras.Model, images: str) -> keras.Model:
 
 
 def describe(network: keras.Model) -> dict[str, Any]:
-    """Returns the inputs and outputs of each signature, as JSON.
-
-    Args:
-        network: As `all_outputs` returns it.
-    """
+    """Returns the inputs and outputs of each signature, as JSON."""
 
     def form(tensor: Any) -> dict[str, Any]:
         shape = [-1 if size is None else size for size in tensor.shape]
@@ -54,12 +47,7 @@ def describe(network: keras.Model) -> dict[str, Any]:
 
 
 def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
-    """Writes a SavedModel of all signatures into a folder.
-
-    Args:
-        model: As in `all_outputs`.
-        folder: Where to. It should have no SavedModel.
-        images: As in `all_outputs`.
+    """Writes a SavedModel of all signatures, of what `all_outputs` takes.
 
     Raises:
         ExportError: If it cannot be written.
@@ -86,13 +74,7 @@ def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
 def write_other(
     network: keras.Model, form: str, folder: Path, **options: Any
 ) -> None:
-    """Writes a network in a format other than SavedModel.
-
-    Args:
-        network: As `all_outputs` returns it.
-        form: Name of the format.
-        folder: Where to.
-        **options: Keras's, for this format.
+    """Writes a network of `all_outputs` in a format other than SavedModel.
 
     Raises:
         ExportError: If the format lacks one of the network's operations, or

@@ -45,9 +45,8 @@ def is_served(base: Path) -> bool:
 def write_server_configs(to: Path) -> None:
     """Writes `models.config`, `batching.config` and `monitoring.config`.
 
-    Args:
-        to: Folder of all served models. Those whose newest version is a
-            SavedModel are listed.
+    Of the models in a folder those whose newest version is a SavedModel are
+    listed.
     """
     models = "".join(
         _MODEL.format(
@@ -75,11 +74,6 @@ def write_warmup(
     file of TensorFlow Serving's `PredictionLog`. The fields have the numbers of
     tensorflow-serving-api, which would install all of TensorFlow a second time
     beside `tensorflow-cpu`. https://github.com/tensorflow/serving
-
-    Args:
-        folder: An exported folder.
-        name: Name of the model for clients.
-        signatures: As `saving.describe` returns them.
     """
     import tensorflow as tf
     from tensorflow.core.framework import tensor_pb2

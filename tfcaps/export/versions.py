@@ -26,19 +26,11 @@ _ABANDONED_AFTER = 3600.0
 def publish(
     base: Path, version: int | None, write: Callable[[Path], None]
 ) -> Path:
-    """Makes `<base>/<version>/` of what `write` leaves in a folder.
+    """Makes `<base>/<version>/`, or the next free one, and returns it.
 
-    The folder is made beside its target, brought to the disk and renamed. If
-    anything fails, it is removed; what a killed process left is removed an hour
-    later by the next export.
-
-    Args:
-        base: Folder of the model. It is made if need be.
-        version: Int, at least 1, or `None` for the next free one.
-        write: Function that fills the folder it is given.
-
-    Returns:
-        The folder of the version.
+    A folder that `write` fills is made beside its target, brought to the disk
+    and renamed. If anything fails, it is removed; what a killed process left is
+    removed an hour later by the next export.
 
     Raises:
         ExportError: If the version exists.
@@ -100,12 +92,7 @@ def _rename(staged: Path, base: Path, version: int | None) -> Path:
 
 
 def write_manifest(folder: Path, about: dict[str, Any]) -> None:
-    """Writes `manifest.json` into a folder in which all other files are.
-
-    Args:
-        folder: The folder of a version.
-        about: JSON, to which size and SHA-256 of each file are added.
-    """
+    """Writes `manifest.json`, with size and SHA-256 of all other files."""
     content = {**about, "files": _files(folder)}
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     (folder / MANIFEST).write_text(text, "utf-8")

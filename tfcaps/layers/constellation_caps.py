@@ -304,11 +304,7 @@ class ConstellationCaps(ClassCaps):
         return (*(grid or (1, 1)), types)
 
     def scanned(self, counts: tuple[int, int]) -> tuple[int, int]:
-        """Returns the numbers of rows and columns at which classes are sought.
-
-        Args:
-            counts: Rows and columns of places.
-        """
+        """Returns rows and columns of places at which classes are sought."""
         rows, columns = (count - 2 * (count // _BORDER) for count in counts)
         return rows, columns
 
@@ -318,11 +314,7 @@ class ConstellationCaps(ClassCaps):
         return False
 
     def child_places(self, inputs: Tensor) -> Tensor:
-        """Returns rows and columns `[b, i, 2]` of the children in pixels.
-
-        Args:
-            inputs: As in the call.
-        """
+        """Returns rows and columns `[b, i, 2]` of the children in pixels."""
         return ops.reshape(inputs, (-1, math.prod(inputs.shape[1:-1]), 2))
 
     def voting_activations(

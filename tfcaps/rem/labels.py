@@ -38,6 +38,32 @@ def class_of_each(labels: Any, classes: int) -> NDArray[np.int64]:
     )
 
 
+def chosen_classes(
+    classes: Any, images: int, number: int | None = None
+) -> NDArray[np.int32]:
+    """Returns classes that were asked for, one for each image, `[n]`.
+
+    Args:
+        classes: Class indices `[n]`, or rows `[n, j]` as in `class_of_each`.
+        images: Int. How many images there are, `n`.
+        number: Int. How many classes there are, `j`. Defaults to as many as
+            the classes tell.
+
+    Raises:
+        ValueError: If there is not one class for each image.
+    """
+    numbers = _numbers(classes)
+    if number is None:
+        most = int(numbers.max(initial=0.0)) + 1
+        number = numbers.shape[1] if numbers.ndim == 2 else most
+    if numbers.shape[:1] != (images,):
+        raise ValueError(
+            f"There must be one class for each of {images} images. Received: "
+            f"classes of the shape {numbers.shape}."
+        )
+    return class_of_each(numbers, number).astype(np.int32)
+
+
 def _numbers(labels: Any) -> NDArray[np.float64]:
     array = np.asarray(labels)
     if array.dtype.kind in "OUSmMc":

@@ -1,9 +1,8 @@
 """Pictures of training and of parse trees, and the report that shows them.
 
-Every figure function returns a `Drawing`: a `matplotlib.figure.Figure`, which a
-notebook shows and `savefig` writes, and its data, ready for JSON. They read
-what a run leaves behind, or what functions of `tfcaps.rem` make of a model, and
-need no model.
+Every figure function returns a `Drawing`, a `matplotlib.figure.Figure` that a
+notebook shows and `savefig` writes. They read what a run leaves behind, or what
+functions of `tfcaps.rem` make of a model, and need no model.
 """
 
 from importlib.util import find_spec

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 from numpy.typing import NDArray
 
-from tfcaps.viz.drawing import Drawing, colour, figure, for_json, with_our_look
+from tfcaps.viz.drawing import Drawing, colour, figure, with_our_look
 
 Array = NDArray[np.float64]
 
@@ -40,13 +39,11 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
             and the measures; those that are missing are left out.
 
     Returns:
-        A figure with a panel for each measure. The data has, by measure and
-        model, the points `[epoch, value]` as they are drawn.
+        A figure with a panel for each measure.
     """
     rows = list(records)
     page, panels = figure(9.0, 5.0, 2, 3, grid=True)
     names = list(dict.fromkeys(row["model"] for row in rows))
-    data: dict[str, Any] = {field: {} for field in _PANELS}
     lines = {}
     for panel, (field, (title, factor)) in zip(
         panels.ravel(), _PANELS.items(), strict=True
@@ -58,7 +55,6 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
                 if row["model"] == name and row.get(field) is not None
             ]
             if points:
-                data[field][name] = points
                 (lines[name],) = panel.plot(
                     *zip(*points, strict=True),
                     color=colour(index),
@@ -75,7 +71,7 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
     if lines:
         handles = list(lines.values())
         page.legend(handles=handles, loc="outside upper right", ncols=3)
-    return Drawing(page, for_json(data))
+    return page
 
 
 @with_our_look
@@ -115,37 +111,31 @@ def tradeoff(
             f"No record has {x!r}, 'entropy_bits' and 'accuracy_quantized' or "
             "'test_accuracy_quantized'."
         )
-    page, [panels] = figure(
-        4.6 * len(models) + 0.6, 3.6, 1, len(models), grid=True, sharey=True
-    )
+    width = 4.6 * len(models) + 0.6
+    page, [panels] = figure(width, 3.6, 1, len(models), grid=True, sharey=True)
     rights = [panel.twinx() for panel in panels]
-    data = {}
-    for panel, right, (name, points) in zip(
+    for panel, right, (name, (places, bits, percent)) in zip(
         panels, rights, models.items(), strict=True
     ):
-        data[name] = {x: points[0]}
-        for axes, field, values, tint, style, title in (
-            (panel, "entropy_bits", points[1], _ENTROPY, "-", "entropy (bits)"),
-            (right, "accuracy", points[2], _ACCURACY, "--", "accuracy (%)"),
-        ):
-            look: Any = {"color": tint, "linestyle": style, "marker": "."}
-            axes.plot(points[0], values, lw=1.4, ms=4, **look)
-            axes.tick_params(axis="y", colors=tint)
-            axes.set_ylabel(title, color=tint)
-            data[name][field] = values
-        panel.tick_params(labelleft=True)
         panel.set_title(name)
-        _label(panel, x, points[0])
+        lines = [
+            *panel.plot(places, bits, ".-", color=_ENTROPY, label="entropy"),
+            *right.plot(places, percent, ".--", color=_ACCURACY),
+        ]
+        lines[1].set_label("accuracy")
+        for axes, tint, title in (
+            (panel, _ENTROPY, "entropy (bits)"),
+            (right, _ACCURACY, "accuracy (%)"),
+        ):
+            axes.tick_params(axis="y", colors=tint, labelleft=axes is panel)
+            axes.set_ylabel(title, color=tint)
+        _label(panel, x, places)
     panels[0].set_ylim(bottom=0.0)
     limits = np.array([right.get_ylim() for right in rights])
     for right in rights:
         right.set_ylim(limits[:, 0].min(), limits[:, 1].max())
-    handles = [
-        Line2D([], [], color=_ENTROPY, label="entropy"),
-        Line2D([], [], color=_ACCURACY, linestyle="--", label="accuracy"),
-    ]
-    page.legend(handles=handles, loc="outside upper right", ncols=3)
-    return Drawing(page, for_json({"x": x, "models": data}))
+    page.legend(handles=lines, loc="outside upper right", ncols=2)
+    return page
 
 
 def _points(records: Iterable[Mapping[str, Any]], x: str) -> dict[str, Array]:
@@ -156,14 +146,14 @@ def _points(records: Iterable[Mapping[str, Any]], x: str) -> dict[str, Array]:
         accuracy = record.get(
             "accuracy_quantized", record.get("test_accuracy_quantized")
         )
-        values = (record.get(x), record.get("entropy_bits"), accuracy)
+        values: Any = (record.get(x), record.get("entropy_bits"), accuracy)
         if None not in values:
-            rows.setdefault(str(record.get("model", "")), []).append(values)
+            place = factor * values[0] + offset
+            point = (place, values[1], 100.0 * values[2])
+            rows.setdefault(str(record.get("model", "")), []).append(point)
     # Points of one x stay in the order in which they came.
     return {
         name: np.array(sorted(points, key=lambda point: point[0]), float).T
-        * [[factor], [1.0], [100.0]]
-        + [[offset], [0.0], [0.0]]
         for name, points in rows.items()
     }
 

@@ -18,7 +18,6 @@ from tfcaps.viz.drawing import (
     colour,
     draw_lines,
     figure,
-    for_json,
     in_lines,
     in_rows,
     with_our_look,
@@ -43,8 +42,7 @@ def keys_per_class(
 
     Returns:
         A figure with a group of bars for each class; grey lines are the
-        numbers of samples, which the keys cannot exceed. The data has both, by
-        model and class.
+        numbers of samples, which the keys cannot exceed.
     """
     first = next(iter(dictionaries.values()))
     positions = np.arange(first.num_classes)
@@ -63,11 +61,7 @@ def keys_per_class(
     panel.set_xlabel("predicted class (grey line: its samples)")
     panel.set_ylabel("distinct keys")
     page.legend(loc="outside upper right", ncols=4)
-    data = {
-        name: {"keys": trees.num_keys, "samples": trees.num_samples}
-        for name, trees in dictionaries.items()
-    }
-    return Drawing(page, for_json({"classes": labels, "models": data}))
+    return page
 
 
 @with_our_look
@@ -93,8 +87,7 @@ def coupling_histograms(
 
     Returns:
         A figure with a panel for each class; with many children, their numbers
-        are on a logarithmic axis. The data has the bins' `edges` and, by model
-        and class, how many `children` are in each.
+        are on a logarithmic axis.
     """
     classes = next(iter(dictionaries.values())).num_classes
     labels = class_labels(class_names, classes)
@@ -106,15 +99,13 @@ def coupling_histograms(
         dequantize(np.arange(levels), levels, mode=mode)
     )
     logarithmic = max(t.key_length for t in dictionaries.values()) > _MANY
-    children: dict[str, dict[str, Any]] = {name: {} for name in dictionaries}
     for j, panel in enumerate(panels):
-        for index, (name, trees) in enumerate(dictionaries.items()):
+        for index, trees in enumerate(dictionaries.values()):
             keys = trees.keys(j)
             if not len(keys):
                 continue
-            mean = np.average(values[keys], axis=0, weights=trees.counts(j))
-            children[name][labels[j]], *_ = panel.hist(
-                mean,
+            panel.hist(
+                np.average(values[keys], axis=0, weights=trees.counts(j)),
                 edges.tolist(),
                 histtype="step" if index else "stepfilled",
                 alpha=1.0 if index else 0.5,
@@ -136,7 +127,7 @@ def coupling_histograms(
     )
     page.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
     page.supylabel("children", fontsize=9)
-    return Drawing(page, for_json({"edges": edges, "children": children}))
+    return page
 
 
 @with_our_look
@@ -165,14 +156,12 @@ def most_frequent_trees(
 
     Returns:
         A figure with a panel for each class, titled with the share of the
-        class's samples that have this very tree. The data has for each class
-        its samples, how many of them have the tree, and its couplings.
+        class's samples that have this very tree.
     """
     labels = class_labels(class_names, trees.num_classes)
     page, panels = in_rows(trees.num_classes, 10.0, 0.6, 1.9)
     if threshold is None:
         threshold = 1 / trees.num_classes
-    data = []
     for j, panel in enumerate(panels):
         panel.set_axis_off()
         counts = trees.counts(j)
@@ -187,15 +176,7 @@ def most_frequent_trees(
             share = 100 * counts[0] / sum(counts)
             title = f"{share:.0f} % of {sum(counts):,} samples"
         panel.set_title(title)
-        data.append(
-            {
-                "class": labels[j],
-                "samples": sum(counts),
-                "with_tree": counts[0] if counts else 0,
-                "couplings": couplings,
-            }
-        )
-    return Drawing(page, for_json({"classes": data}))
+    return page
 
 
 def _draw_tree(

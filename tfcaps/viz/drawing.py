@@ -1,12 +1,10 @@
-"""One look for all figures, and the data that belongs to each."""
+"""One look for all figures."""
 
 import io
-import json
-import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -14,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.files import write_atomically
@@ -29,58 +28,29 @@ with_our_look = rc_context(
 )
 
 
-class Drawing(NamedTuple):
-    """A figure and the numbers that it shows.
-
-    Attributes:
-        figure: What `savefig` writes, and a notebook shows of the drawing.
-        data: The same as numbers and text, ready for JSON, so that it can be
-            drawn in another way.
-    """
-
-    figure: Figure
-    data: dict[str, Any]
+class Drawing(Figure):
+    """A matplotlib figure, which a notebook shows."""
 
     def _repr_png_(self) -> bytes:
         """Returns the picture that a notebook shows."""
         with io.BytesIO() as file:
-            self.figure.savefig(file, format="png")
+            self.savefig(file, format="png")
             return file.getvalue()
 
     def save(self, path: str | Path) -> Path:
-        """Writes the figure and, beside it, the data.
+        """Writes a picture, which appears complete or not at all.
 
         Args:
-            path: Where both shall appear, with or without `.png`.
+            path: Where it shall appear, with or without `.png`.
 
         Returns:
-            Path of the picture, which ends in `.png`; the data's in `.json`.
+            Its path, which ends in `.png`.
         """
         path = Path(path)
-        name = path.name.removesuffix(".png")
-        picture = path.with_name(f"{name}.png")
-        with write_atomically(picture) as file:
-            self.figure.savefig(file, format="png")
-        with write_atomically(path.with_name(f"{name}.json"), "w") as file:
-            json.dump(self.data, file, allow_nan=False)
-            file.write("\n")
-        return picture
-
-
-def for_json(value: Any) -> Any:
-    """Turns arrays and numpy's numbers, also in dicts and lists, into JSON's.
-
-    Numbers that are not finite become `None`.
-    """
-    if isinstance(value, dict):
-        return {str(name): for_json(part) for name, part in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [for_json(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+        path = path.with_name(f"{path.name.removesuffix('.png')}.png")
+        with write_atomically(path) as file:
+            self.savefig(file, format="png")
+        return path
 
 
 def colour(index: int) -> str:
@@ -96,18 +66,12 @@ def figure(
     *,
     grid: bool = False,
     **options: Any,
-) -> tuple[Figure, Any]:
-    """Returns an empty figure and its panels, `[rows, columns]`.
+) -> tuple[Drawing, Any]:
+    """Returns an empty drawing, inches large, and its `[rows, columns]` panels.
 
-    Args:
-        width: Float. Inches.
-        height: Float. Inches.
-        rows: Int. Rows of panels. Defaults to `1`.
-        columns: Int. Panels in a row. Defaults to `1`.
-        grid: Bool. Draw thin lines behind curves. Defaults to `False`.
-        **options: Of matplotlib's `Figure.subplots`.
+    A grid has thin lines behind curves; options are of `Figure.subplots`.
     """
-    page = Figure(figsize=(width, height), layout="constrained", dpi=120)
+    page = Drawing(figsize=(width, height), layout="constrained", dpi=120)
     panels = page.subplots(rows, columns, squeeze=False, **options)
     for panel in panels.ravel() if grid else ():
         panel.grid(alpha=0.3)
@@ -116,8 +80,8 @@ def figure(
 
 def in_rows(
     count: int, width: float, above: float, high: float, **options: Any
-) -> tuple[Figure, list[Axes]]:
-    """Returns a figure and so many panels, five in a row."""
+) -> tuple[Drawing, list[Axes]]:
+    """Returns a drawing and so many panels, five in a row."""
     columns = min(count, 5)
     rows = -(-count // columns)
     page, panels = figure(width, above + high * rows, rows, columns, **options)
@@ -126,13 +90,11 @@ def in_rows(
     return page, list(panels.ravel()[:count])
 
 
-def show_rows(panels: Any, images: Any) -> list[list[Array]]:
-    """Draws rows of images in [0, 1] into panels; returns the pictures."""
-    pictures = [[picture(np.clip(x, 0, 1)) for x in row] for row in images]
-    for row, shown in zip(panels, pictures, strict=True):
+def show_rows(panels: Any, images: Any) -> None:
+    """Draws rows of images in [0, 1] into panels."""
+    for row, shown in zip(panels, images, strict=True):
         for panel, image in zip(row, shown, strict=True):
-            show(panel, image)
-    return pictures
+            show(panel, picture(np.clip(image, 0, 1)))
 
 
 def draw_lines(
@@ -215,21 +177,19 @@ def without_ticks(panel: Axes) -> None:
 class Labels:
     """Puts texts into a panel, none on another one if that can be helped.
 
-    Args:
-        panel: The panel, whose limits and size are final.
-        points: What texts must not hide, `[n, 2]`, x and y.
-        lines: Ends of lines that they should not hide, `[m, 2, 2]`. Defaults to
-            none.
+    Limits and size of the panel are final. Texts hide neither points `[n, 2]`
+    nor lines between ends `[m, 2, 2]`, if possible.
     """
 
-    # Where a text may lie from its point, the best first, in pixels.
+    # Where a text may lie from its point, the best first: pixels, x and y.
     _PLACES = np.array(
         [
-            (distance, *toward)
+            (distance, x, y)
             for distance in (11, 18, 28, 40, 56, 76)
-            for toward in (
-                *((0, -1), (0, 1), (1, 0), (-1, 0)),
-                *((1, -1), (-1, -1), (1, 1), (-1, 1)),
+            for x, y in zip(
+                (0, 0, 1, -1, 1, -1, 1, -1),
+                (-1, 1, 0, 0, -1, -1, 1, 1),
+                strict=True,
             )
         ]
     )
@@ -237,30 +197,17 @@ class Labels:
     def __init__(self, panel: Axes, points: ArrayLike, lines: ArrayLike = ()):
         self._panel = panel
         panel.apply_aspect()
-        frame = panel.get_window_extent()
-        self._low, self._high = np.array(frame.min), np.array(frame.max)
+        self._frame = panel.get_window_extent()
         at = panel.transData.transform(np.reshape(points, (-1, 2)))
-        self._taken = np.hstack([at - 9, at + 9])
+        self._taken = [Bbox([p - 9, p + 9]) for p in at]
         ends = panel.transData.transform(np.reshape(lines, (-1, 2)))
         along = np.linspace(0, 1, 40)[:, np.newaxis, np.newaxis]
         on_lines: Array = ends[::2] + along * (ends[1::2] - ends[::2])
         self._on_lines = on_lines.reshape(-1, 2)
 
-    def add(
-        self, point: Array, text: str, *, size: float, edge: str | None = None
-    ) -> Array:
-        """Puts a text beside a point; returns how far its edge is from there.
-
-        Args:
-            point: x and y.
-            text: The text.
-            size: Size of the letters.
-            edge: Colour of a frame around it. Defaults to `None`, no frame.
-
-        Returns:
-            The next place of the text from the point, in points of the page.
-        """
-        style: dict[str, Any] = {"boxstyle": "round,pad=0.18", "lw": 1.3}
+    def add(self, point: Array, text: str, *, size: float, edge: str) -> None:
+        """Puts a text beside a point, with an edge of this colour."""
+        frame = {"boxstyle": "round,pad=0.18", "lw": 1.3, "ec": edge}
         shown = self._panel.annotate(
             text,
             tuple(point),
@@ -271,34 +218,25 @@ class Labels:
             fontsize=size,
             linespacing=1.0,
             color="#222222",
-            bbox=edge and {**style, "fc": (1, 1, 1, 0.9), "ec": edge},
+            bbox={**frame, "fc": (1, 1, 1, 0.9)},
             zorder=6,
             annotation_clip=False,
         )
         half = np.array(shown.get_window_extent().size) / 2 + 4
-        start = self._panel.transData.transform(point)
         toward = self._PLACES[:, 1:]
-        distances = self._PLACES[:, :1] + half * np.abs(toward)
-        middles = start + toward * distances
-        costs = [0.4 * k + self._cost(m, half) for k, m in enumerate(middles)]
-        best = middles[int(np.argmin(costs))]
-        box = np.concatenate([best - half, best + half])
-        self._taken = np.vstack([self._taken, box])
-        scale = 72 / self._panel.figure.dpi
-        shown.set_position(tuple((best - start) * scale))
-        near: Array = np.clip(0, best - start - half, best - start + half)
-        return near * scale
+        moves = toward * (self._PLACES[:, :1] + half * np.abs(toward))
+        start = self._panel.transData.transform(point)
+        boxes = [Bbox([start + m - half, start + m + half]) for m in moves]
+        costs = [0.4 * k + self._cost(box) for k, box in enumerate(boxes)]
+        best = int(np.argmin(costs))
+        self._taken.append(boxes[best])
+        shown.set_position(tuple(moves[best] * 72 / self._panel.figure.dpi))
 
-    def _cost(self, middle: Array, half: Array) -> float:
+    def _cost(self, box: Bbox) -> float:
         """Weighs what lies beyond the panel, on others, and on lines."""
-        low, high = middle - half, middle + half
-        area = np.prod(high - low)
-        inside = np.minimum(high, self._high) - np.maximum(low, self._low)
-        seen = np.prod(np.maximum(inside, 0)) / area
-        lows, highs = self._taken[:, :2], self._taken[:, 2:]
-        across = np.minimum(high, highs) - np.maximum(low, lows)
-        smaller = np.minimum(np.prod(highs - lows, axis=1), area)
-        hidden = (np.prod(np.maximum(across, 0), axis=1) / smaller).sum()
-        within = (self._on_lines > low) & (self._on_lines < high)
-        on_lines = within.all(axis=1).sum() / max(len(within), 1)
-        return float(40 * (1 - seen) + 20 * hidden + 30 * on_lines)
+        beyond = not all(
+            self._frame.contains(*corner) for corner in box.get_points()
+        )
+        hidden = box.count_overlaps(self._taken)
+        lines = box.count_contains(self._on_lines) / max(len(self._on_lines), 1)
+        return 40 * beyond + 20 * hidden + 30 * lines

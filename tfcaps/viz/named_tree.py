@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import Trees
@@ -16,7 +14,6 @@ from tfcaps.viz.drawing import (
     Labels,
     class_labels,
     colour,
-    for_json,
     picture,
     show,
     without_ticks,
@@ -77,7 +74,7 @@ def named_tree(
         label: Class of the image. Defaults to `None`, not known.
 
     Returns:
-        A figure, and the same as numbers.
+        A figure.
 
     Raises:
         ValueError: If there is not one tree, its children have no places, or
@@ -99,15 +96,18 @@ def named_tree(
         type_names, tree.num_types, word="type ", name="type_names"
     )
     predicted = int(tree.predicted[0])
-    shown, seen, page = _choose(tree, types), picture(image), _Page()
+    shown, seen = _choose(tree, types), picture(image)
+    page = Drawing(figsize=(_WIDTH, _HEIGHT), dpi=120)
     title = f"The network names this image: {classes[predicted]}"
     if label is not None:
         is_right = label == predicted
         title += " (right)" if is_right else f" (WRONG: {classes[label]})"
-    page.write(_LEFT, 0.12, _short(title, 88), size=13, weight="bold")
+    _write(page, _LEFT, 0.12, _short(title, 88), size=13, weight="bold")
     told = "\n".join(textwrap.wrap(_told(shown), 110)[:2])
-    page.write(_LEFT, 0.45, told, color="#444444")
-    place = None if blueprint is None else _class_place(shown, blueprint)
+    _write(page, _LEFT, 0.45, told, color="#444444")
+    place = None
+    if blueprint is not None:
+        place = _class_place(shown, np.asarray(blueprint, float))
     _draw_image(page, seen, shown, place, classes[predicted])
     top, number = _TOP, 2
     if blueprint is not None:
@@ -118,20 +118,7 @@ def named_tree(
     if parts is not None:
         _draw_parts(page, np.asarray(parts), types, top, number)
     _draw_lengths(page, seen, shown, lengths, classes, predicted)
-    rows = ("as it is", "without the tree", "tree alone")
-    data = {
-        "image": seen,
-        "label": label,
-        "predicted": predicted,
-        "class_names": classes,
-        "type_names": types,
-        "leaves": [_child(tree, k, types) for k in shown.leaves],
-        "outside": [_child(tree, k, types) for k in shown.outside],
-        "place": None if place is None else place[::-1].round(3),
-        "blueprint": None if blueprint is None else np.asarray(blueprint),
-        "lengths": dict(zip(rows, lengths.astype(float).round(6), strict=True)),
-    }
-    return Drawing(page.figure, for_json(data))
+    return page
 
 
 class _Shown(NamedTuple):
@@ -154,107 +141,92 @@ def _choose(tree: Trees, types: Sequence[str]) -> _Shown:
     """Returns the children that are drawn, the strongest first."""
     active, inside = tree.activations[0], tree.in_tree[0]
     places = tree.places[0][:, ::-1]
-    strength = tree.towards[0] * active
-    leaves = np.flatnonzero(inside)
-    leaves = leaves[np.argsort(-strength[leaves], kind="stable")]
+    order = np.argsort(-tree.towards[0] * active, kind="stable")
+    leaves = order[inside[order]]
     least = _ACTIVE * max(float(active.max(initial=0.0)), 1e-6)
-    others = np.flatnonzero(~inside & (active > least))
     outside: list[int] = []
-    taken = [places[k] for k in leaves]
-    for k in others[np.argsort(-active[others], kind="stable")]:
+    taken = list(places[leaves])
+    for k in np.argsort(-active, kind="stable"):
+        if inside[k] or active[k] <= least:
+            continue
         if all(np.hypot(*(places[k] - at)) >= _APART for at in taken):
             outside.append(int(k))
             taken.append(places[k])
     return _Shown(leaves, np.array(outside, int), places, tree.types, types)
 
 
-def _child(tree: Trees, k: int, types: Sequence[str]) -> dict[str, Any]:
-    """Returns a child as numbers."""
-    return {
-        "child": int(k),
-        "type": int(tree.types[k]),
-        "name": types[tree.types[k]],
-        "place": tree.places[0, k].round(3),
-        "coupling": round(float(tree.towards[0, k]), 6),
-        "activation": round(float(tree.activations[0, k]), 6),
-    }
-
-
 def _told(shown: _Shown) -> str:
     """Says by what the class is told, and what is no part of it."""
     count, others = len(shown.leaves), len(shown.outside)
     across = np.argsort(shown.places[shown.leaves, 0], kind="stable")
-    names = [shown.name(k) for k in shown.leaves[across]]
-    if not names:
+    if not count:
         text = "It found no part of it: its tree is empty."
     elif count > _NAMED:
         text = f"It does so by {count:,} of its {len(shown.types):,} capsules; "
         text += f"the strongest {_NAMED} have their names."
     else:
-        plural = "s" if count > 1 else ""
-        text = f"It does so by the part{plural} it found: {_listed(names)}."
+        plural, names = "s" * (count > 1), _listed(shown, shown.leaves[across])
+        text = f"It does so by the part{plural} it found: {names}."
     if others > _OUTSIDE:
         text += f" {others:,} others are not part of it."
     elif others:
-        outside = [shown.name(k) for k in shown.outside]
-        text += f" Not part of it: {_listed(outside)}."
+        text += f" Not part of it: {_listed(shown, shown.outside)}."
     return text
 
 
-def _listed(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+def _listed(shown: _Shown, children: Array) -> str:
+    *names, last = [shown.name(k) for k in children]
+    return f"{', '.join(names)} and {last}" if names else last
 
 
 def _short(text: str, letters: int) -> str:
     return textwrap.shorten(text, letters, placeholder="...")
 
 
-def _class_place(shown: _Shown, blueprint: ArrayLike) -> Array | None:
+def _class_place(shown: _Shown, blueprint: Array) -> Array | None:
     """Returns the place of the class by its leaves, x and y."""
-    shifts = np.asarray(blueprint, float)[shown.types[shown.leaves], ::-1]
+    shifts = blueprint[shown.types[shown.leaves], ::-1]
     votes = shown.places[shown.leaves] - shifts
     votes = votes[np.isfinite(votes).all(axis=1)]
     return np.median(votes, axis=0) if len(votes) else None
 
 
-class _Page:
-    """A figure with places in inches from its upper left corner."""
+# Drawing, at inches from the upper left corner of a page.
 
-    def __init__(self) -> None:
-        self.figure = Figure(figsize=(_WIDTH, _HEIGHT), dpi=120)
 
-    def panel(self, left: float, top: float, wide: float, high: float) -> Axes:
-        corner = left / _WIDTH, 1 - (top + high) / _HEIGHT
-        return self.figure.add_axes((*corner, wide / _WIDTH, high / _HEIGHT))
+def _panel(
+    page: Drawing, left: float, top: float, wide: float, high: float
+) -> Axes:
+    corner = left / _WIDTH, 1 - (top + high) / _HEIGHT
+    return page.add_axes((*corner, wide / _WIDTH, high / _HEIGHT))
 
-    def write(self, left: float, top: float, text: str, **style: Any) -> None:
-        style = {"va": "top", "color": _DARK, "size": 10.5, **style}
-        self.figure.text(left / _WIDTH, 1 - top / _HEIGHT, text, **style)
 
-    def head(self, left: float, top: float, text: str) -> None:
-        self.write(left, top, text, weight="bold")
+def _write(
+    page: Drawing, left: float, top: float, text: str, **style: Any
+) -> None:
+    style = {"va": "top", "color": _DARK, "size": 10.5, **style}
+    page.text(left / _WIDTH, 1 - top / _HEIGHT, text, **style)
+
+
+def _head(page: Drawing, left: float, top: float, text: str) -> None:
+    _write(page, left, top - 0.28, text, weight="bold")
 
 
 def _draw_image(
-    page: _Page, seen: Array, shown: _Shown, place: Array | None, name: str
+    page: Drawing, seen: Array, shown: _Shown, place: Array | None, name: str
 ) -> None:
     """Draws the image and its tree."""
-    title = "1  What it found: the parse tree of this image"
-    page.head(_LEFT, _TOP - 0.28, title)
+    _head(page, _LEFT, _TOP, "1  What it found: the parse tree of this image")
     rows, columns = seen.shape[:2]
     scale = _IMAGE / max(rows, columns)
     wide, high = columns * scale, rows * scale
     left, top = _LEFT + (_IMAGE - wide) / 2, _TOP + (_IMAGE - high) / 2
-    panel = page.panel(left, top, wide, high)
+    panel = _panel(page, left, top, wide, high)
     show(panel, seen)
     end = np.array([columns / 2 - 0.5, -0.5]) if place is None else place
-    at = shown.places
+    at, few = shown.places, len(shown.leaves) <= _NAMED
     lines = np.array([[at[k], end] for k in shown.leaves]).reshape(-1, 2, 2)
-    few = len(shown.leaves) <= _NAMED
-    width = 2.2 if few else 1.2
-    tints = shown.colours(shown.leaves)
+    tints, width = shown.colours(shown.leaves), 2.2 if few else 1.2
     for line, tint in list(zip(lines, tints, strict=True))[:_LINES]:
         panel.plot(*line.T, color="w", lw=width + 1.4, zorder=2)
         panel.plot(*line.T, color=tint, lw=width, zorder=3)
@@ -262,83 +234,56 @@ def _draw_image(
     if place is not None:
         _draw_place(panel, place)
     elif len(shown.leaves):
-        panel.annotate(
-            _short(name, _LETTERS),
-            tuple(end),
-            xytext=(0, -3),
-            textcoords="offset points",
-            ha="center",
-            va="top",
-            fontsize=10,
-            fontweight="bold",
-            bbox={"boxstyle": "round,pad=0.3", "fc": "w", "ec": _DARK},
-            zorder=5,
-        )
+        frame = {"boxstyle": "round,pad=0.3", "fc": "w", "ec": _DARK}
+        style: Any = {"ha": "center", "va": "top", "weight": "bold"}
+        style |= {"bbox": frame, "zorder": 5}
+        panel.text(end[0], end[1], _short(name, _LETTERS), **style)
     inside, outside = shown.leaves[:_NAMED], shown.outside[:_OUTSIDE]
     points = np.array([*at[inside], *at[outside], end])
-    labels = Labels(panel, points, lines if few else lines[:0])
+    labels = Labels(panel, points, lines if few else ())
     for k, tint in zip(inside, tints, strict=False):
         labels.add(at[k], shown.name(k), edge=tint, size=10)
     for k in outside:
         text = f"{shown.name(k)},\n{_NOT}"
         labels.add(at[k], text, edge=_GREY, size=8.5)
-    _draw_legend(panel, place is not None, len(shown.outside) > 0)
+    told = "filled: in the tree"
+    told += f"; hollow: found, {_NOT}" * (len(outside) > 0)
+    told += "; cross: where the whole is" * (place is not None)
+    panel.set_xlabel(told, fontsize=9, labelpad=5, color=_DARK)
 
 
 def _draw_points(panel: Axes, seen: Array, shown: _Shown, size: float) -> None:
     """Draws leaves, the strongest over the others, and hollow other ones."""
     leaves, width = shown.leaves[::-1], 1.4 if size > 10 else 0
-    filled: Any = {"c": shown.colours(leaves), "edgecolors": "w", "zorder": 4}
-    x, y = shown.places[leaves].T
-    panel.scatter(x, y, s=size, linewidths=width, **filled)
-    x, y = shown.places[shown.outside].T
+    look: Any = {"c": shown.colours(leaves), "edgecolors": "w", "zorder": 4}
+    _dots(panel, shown.places[leaves], s=size, lw=width, **look)
     for tints, width, order in (
         ("w", 3.2, 3.4),
         (shown.colours(shown.outside), 1.8, 3.5),
     ):
-        hollow: Any = {"facecolors": "none", "edgecolors": tints}
-        panel.scatter(x, y, s=size, lw=width, zorder=order, **hollow)
+        look = {"fc": "none", "edgecolors": tints, "zorder": order}
+        _dots(panel, shown.places[shown.outside], s=size, lw=width, **look)
     panel.set_xlim(-0.5, seen.shape[1] - 0.5)
     panel.set_ylim(seen.shape[0] - 0.5, -0.5)
 
 
+def _dots(panel: Axes, places: Array, **look: Any) -> None:
+    x, y = places.T
+    panel.scatter(x, y, **look)
+
+
 def _draw_place(panel: Axes, place: Array) -> None:
     look: Any = {"marker": "P", "c": "w", "edgecolors": "k", "lw": 1.2}
-    panel.scatter(place[0], place[1], s=150, zorder=5, **look)
-
-
-def _draw_legend(panel: Axes, has_place: bool, has_outside: bool) -> None:
-    grey = {"color": _GREY}
-    looks: list[tuple[bool, str, str, dict[str, Any]]] = [
-        (True, "o", "in the tree", grey),
-        (has_outside, "o", f"found, {_NOT}", {"mfc": "none", "mec": _GREY}),
-        (has_place, "P", "where the whole is", {"mfc": "w", "mec": "k"}),
-    ]
-    panel.legend(
-        handles=[
-            Line2D([], [], marker=m, label=text, ls="", ms=9, mew=1.6, **look)
-            for known, m, text, look in looks
-            if known
-        ],
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.005),
-        ncols=3,
-        frameon=False,
-        fontsize=9,
-        handletextpad=0.1,
-        columnspacing=1.2,
-        borderaxespad=0.2,
-    )
+    _dots(panel, place, s=150, zorder=5, **look)
 
 
 def _draw_blueprint(
-    page: _Page, blueprint: Array, types: Sequence[str], high: float
+    page: Drawing, blueprint: Array, types: Sequence[str], high: float
 ) -> None:
     """Draws where the parts of the class are in the weights."""
-    title = "2  What it looks for (read from its weights)"
-    page.head(_RIGHT, _TOP - 0.28, title)
+    _head(page, _RIGHT, _TOP, "2  What it looks for (read from its weights)")
     wide = _WIDTH - _RIGHT - _LEFT
-    panel = page.panel(_RIGHT, _TOP, wide, high)
+    panel = _panel(page, _RIGHT, _TOP, wide, high)
     known = np.flatnonzero(np.isfinite(blueprint).all(axis=1))
     at = blueprint[:, ::-1]
     # A pixel is as wide as it is high.
@@ -347,12 +292,10 @@ def _draw_blueprint(
     panel.set_xlim(-scale * wide, scale * wide)
     panel.set_ylim(scale * high, -scale * high)
     without_ticks(panel)
-    for side in panel.spines.values():
-        side.set_color("#BBBBBB")
     for k in known:
         tint = colour(int(k))
         panel.plot([0, at[k, 0]], [0, at[k, 1]], color=tint, lw=1.6, zorder=1)
-        panel.scatter(at[k, 0], at[k, 1], s=95, color=tint, zorder=3)
+        _dots(panel, at[k], s=95, color=tint, zorder=3)
     middle = np.zeros(2)
     _draw_place(panel, middle)
     lines = np.array([[middle, at[k]] for k in known])
@@ -362,11 +305,11 @@ def _draw_blueprint(
 
 
 def _draw_parts(
-    page: _Page, parts: Array, types: Sequence[str], top: float, number: int
+    page: Drawing, parts: Array, types: Sequence[str], top: float, number: int
 ) -> None:
     """Draws what each type looks like, in two rows if they are many."""
     known = np.flatnonzero(np.isfinite(parts).all(axis=(1, 2, 3)))
-    page.head(_RIGHT, top - 0.28, f"{number}  Its parts: what each looks like")
+    _head(page, _RIGHT, top, f"{number}  Its parts: what each looks like")
     columns = min(max(len(known), 4), _TYPES // 2)
     step = (_WIDTH - _RIGHT - _LEFT) / columns
     side = 0.88 * step
@@ -375,8 +318,7 @@ def _draw_parts(
     for n, k in enumerate(known[:_TYPES]):
         row, column = divmod(n, columns)
         left = _RIGHT + (column + 0.5) * step - side / 2
-        down = top + 0.05 + row * (side + 0.34)
-        panel = page.panel(left, down, side, side)
+        panel = _panel(page, left, top + 0.05 + row * (side + 0.34), side, side)
         show(panel, picture((parts[k] - low) / ((high - low) or 1.0)))
         for edge in panel.spines.values():
             edge.set(color=colour(int(k)), linewidth=3)
@@ -384,11 +326,11 @@ def _draw_parts(
         panel.set_xlabel(name, fontsize=10, labelpad=3, color=_DARK)
     if len(known) > _TYPES:
         text = f"and {len(known) - _TYPES:,} more"
-        page.write(_RIGHT, top + 0.1 + 2 * (side + 0.34), text, size=9)
+        _write(page, _RIGHT, top + 0.1 + 2 * (side + 0.34), text, size=9)
 
 
 def _draw_lengths(
-    page: _Page,
+    page: Drawing,
     seen: Array,
     shown: _Shown,
     lengths: Array,
@@ -396,9 +338,9 @@ def _draw_lengths(
     predicted: int,
 ) -> None:
     """Draws what the network says with and without the tree."""
-    top = _TOP + _IMAGE + 0.42
+    top = _TOP + _IMAGE + 0.7
     title = "Is that why? The three most likely classes when the network gets"
-    page.head(_LEFT, top, title)
+    _head(page, _LEFT, top, title)
     nothing = shown.leaves[:0]
     panels = (
         ("all that it found", shown),
@@ -409,21 +351,19 @@ def _draw_lengths(
     size = 16 if len(shown.leaves) <= _NAMED else 5
     for n, (title, some) in enumerate(panels):
         left, row = _LEFT + n * width, lengths[n]
-        page.write(left, top + 0.28, title)
+        _write(page, left, top, title)
         if n:
-            stays = np.argmax(row) == predicted and (
-                row[predicted] >= _LOST * lengths[0, predicted]
-            )
+            least = _LOST * lengths[0, predicted]
+            stays = np.argmax(row) == predicted and row[predicted] >= least
             told = "the class stays" if stays else "the class is gone"
-            tint = "#0072B2" if stays else "#B34700"
-            style = {"size": 10, "weight": "bold", "color": tint}
-            page.write(left, top + 1.68, told, **style)
-        small = page.panel(left, top + 0.62, side, side)
+            style = {"color": "#0072B2" if stays else "#B34700", "size": 10}
+            _write(page, left, top + 1.4, told, weight="bold", **style)
+        small = _panel(page, left, top + 0.34, side, side)
         show(small, seen)
         small.images[0].set_alpha(0.35)
         _draw_points(small, seen, some, size)
-        bars = (left + side + 0.1, top + 0.6, width - side - 0.32, 1.0)
-        _draw_bars(page.panel(*bars), row, classes, predicted)
+        bars = (left + side + 0.1, top + 0.32, width - side - 0.32, 1.0)
+        _draw_bars(_panel(page, *bars), row, classes, predicted)
 
 
 def _draw_bars(

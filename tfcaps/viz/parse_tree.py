@@ -15,7 +15,6 @@ from tfcaps.viz.drawing import (
     class_labels,
     draw_lines,
     figure,
-    for_json,
     in_lines,
     picture,
     show,
@@ -53,8 +52,7 @@ def parse_tree(
         class_names: Names of the classes. Defaults to their numbers.
 
     Returns:
-        A figure with a panel for each tree. The data has the trees, by title,
-        as `ParseTree.to_dict` writes them.
+        A figure with a panel for each tree.
 
     Raises:
         ValueError: If there is not one image for each tree.
@@ -97,8 +95,7 @@ def parse_tree(
         pad=0.01,
         panchor=False,  # panels stay in the middle
     )
-    data = {title: tree.to_dict() for title, tree in trees.items()}
-    return Drawing(page, for_json(data))
+    return page
 
 
 def _draw(panel: Axes, tree: ParseTree, labels: Sequence[str]) -> None:

@@ -5,13 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.viz.drawing import (
-    Drawing,
-    figure,
-    for_json,
-    show_rows,
-    with_our_look,
-)
+from tfcaps.viz.drawing import Drawing, figure, show_rows, with_our_look
 
 Array = NDArray[Any]
 
@@ -25,8 +19,7 @@ def reconstructions(images: Array, decoded: Array) -> Drawing:
         decoded: Their reconstructions, in the same shape.
 
     Returns:
-        A figure with two rows of pictures. The data has the pictures as whole
-        numbers from 0 to 255.
+        A figure with two rows of pictures.
 
     Raises:
         ValueError: If the shapes differ.
@@ -37,11 +30,10 @@ def reconstructions(images: Array, decoded: Array) -> Drawing:
             f"{np.shape(images)} and {np.shape(decoded)}."
         )
     page, panels = figure(1.1 * len(images) + 0.8, 2.4, 2, len(images))
-    pictures = show_rows(panels, [images, decoded])
+    show_rows(panels, [images, decoded])
     panels[0, 0].set_ylabel("image")
     panels[1, 0].set_ylabel("decoded")
-    data = dict(zip(("images", "decoded"), pictures, strict=True))
-    return Drawing(page, for_json(data))
+    return page
 
 
 @with_our_look
@@ -54,15 +46,14 @@ def perturbations(decoded: Array, offsets: Array) -> Drawing:
         offsets: The numbers added to a component, `[n]`.
 
     Returns:
-        A figure with a row for each component and a column for each offset. The
-        data has the pictures as whole numbers from 0 to 255.
+        A figure with a row for each component and a column for each offset.
     """
     rows, columns = np.shape(decoded)[:2]
     size = 0.65 * columns + 0.6, 0.65 * rows + 0.5
     page, panels = figure(*size, rows, columns)
-    pictures = show_rows(panels, decoded)
+    show_rows(panels, decoded)
     for component, panel in enumerate(panels[:, 0]):
         panel.set_ylabel(component, rotation=0, labelpad=10)
     for panel, offset in zip(panels[0], offsets, strict=True):
         panel.set_title(f"{offset:+.2f}")
-    return Drawing(page, for_json({"offsets": offsets, "decoded": pictures}))
+    return page

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.rem.labels import class_of_each
+from tfcaps.rem.labels import chosen_classes
 from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
     figure,
-    for_json,
     in_lines,
     picture,
     show,
@@ -52,8 +51,7 @@ def saliency(
             `"jet"`.
 
     Returns:
-        A figure with a row of images and one for each model. The data has the
-        maps before they are stretched.
+        A figure with a row of images and one for each model.
 
     Raises:
         ValueError: If a model has no saliency map, or there is not a map, or a
@@ -75,58 +73,36 @@ def saliency(
                 )
             above[name] = np.asarray(shown["classes"])
             number = np.shape(shown["lengths"])[-1]
-            shown = shown["saliency"]
-        maps[name] = np.asarray(shown)
+            maps[name] = np.asarray(shown["saliency"])
+        else:
+            maps[name] = np.maximum(shown, 0.0)
         if len(maps[name]) != len(images):
             raise ValueError(
                 "There must be a map for each image. Received: "
                 f"{len(images)} images and {len(maps[name])} maps of {name!r}."
             )
     if labels is not None:
-        known = np.asarray(labels)
-        if len(known) != len(images):
-            raise ValueError(
-                f"There must be one class for each of {len(images)} images. "
-                f"Received: {len(known)} classes."
-            )
-        if not number:
-            one_hot = known.ndim == 2
-            number = known.shape[1] if one_hot else int(known.max()) + 1
-        above["image"] = class_of_each(known, number)
+        above["image"] = chosen_classes(labels, len(images), number or None)
+        number = number or int(above["image"].max()) + 1
     names = class_labels(class_names, number)
     pictures = [picture(image) for image in images]
     height, width = pictures[0].shape[:2]
-    count, rows = len(images), 1 + len(maps)
-    wide = 1.15 * count * max(width / height, 1) + 0.8
-    page, panels = figure(wide, 1.4 * rows, rows, count)
+    wide = 1.15 * len(images) * max(width / height, 1) + 0.8
+    rows = 1 + len(maps)
+    page, panels = figure(wide, 1.4 * rows, rows, len(images))
     for row, title in zip(panels, ["image", *maps], strict=True):
         row[0].set_ylabel(title)
         for k, (panel, image) in enumerate(zip(row, pictures, strict=True)):
             show(panel, image)
             if title in maps:
-                own = maps[title][k]
-                own = own if title in above else np.maximum(own, 0.0)
+                own = _stretched(maps[title][k])
                 # For each view of the image.
-                views = image.shape[1] // own.shape[1]
+                over = np.tile(own, (1, width // own.shape[1]))
                 look: Any = {"cmap": colormap, "alpha": alpha}
-                over = np.tile(_stretched(own), (1, views))
                 panel.imshow(over, vmin=0, vmax=1, **look)
             if title in above:
                 panel.set_title(in_lines(names[above[title][k]]))
-    models = {
-        name: {
-            "classes": above.get(name),
-            "maps": np.round(own.astype(np.float64), 6),
-        }
-        for name, own in maps.items()
-    }
-    data = {
-        "images": pictures,
-        "labels": labels,
-        "class_names": names,
-        "models": models,
-    }
-    return Drawing(page, for_json(data))
+    return page
 
 
 def _stretched(values: Array) -> Array:

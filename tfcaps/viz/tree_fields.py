@@ -9,14 +9,13 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import ReceptiveFields, Trees
-from tfcaps.rem.labels import class_of_each
+from tfcaps.rem.labels import chosen_classes
 from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
     colour,
     draw_lines,
     figure,
-    for_json,
     in_lines,
     picture,
     show,
@@ -66,9 +65,7 @@ def tree_fields(
         most: Int. Children that are shown of a tree. Defaults to `8`.
 
     Returns:
-        A figure with a row for each image. The data has for each its class, and
-        all children of its tree with types, places, couplings, activations and
-        boxes.
+        A figure with a row for each image.
 
     Raises:
         ValueError: If there is not one tree, and one title, for each image, no
@@ -79,79 +76,40 @@ def tree_fields(
             "`trees` must be what `tfcaps.rem.trees` returns. Received: "
             f"{type(trees).__name__}."
         )
-    if not len(images) == len(trees) > 0:
+    titles = [""] * len(trees) if titles is None else titles
+    if not len(images) == len(trees) == len(titles) > 0:
         raise ValueError(
-            "There must be one tree for each image. Received: "
-            f"{len(images)} images and {len(trees)} trees."
+            "There must be one tree, and one title, for each image. Received: "
+            f"{len(images)} images, {len(trees)} trees, {len(titles)} titles."
         )
-    for name, each in {"title": titles, "label": labels}.items():
-        if each is not None and np.shape(each)[0] != len(trees):
-            raise ValueError(
-                f"There must be one {name} for each image. Received: "
-                f"{len(images)} images and {np.shape(each)[0]} {name}s."
-            )
     if most < 1:
         raise ValueError(f"`most` must be at least 1. Received: most={most}.")
-    given: Any = [None] * len(trees)
-    if labels is not None:
-        given = class_of_each(labels, trees.lengths.shape[1])
     names = class_labels(class_names, trees.lengths.shape[1])
-    pictures = [picture(image) for image in images]
-    width = _IMAGE + most * _SLOT
+    known = None if labels is None else chosen_classes(labels, len(images))
+    sides = [_IMAGE, most * _SLOT]
     page, panels = figure(
-        width + 0.4,
+        sum(sides) + 0.4,
         2.35 * len(trees) + 0.1,
         len(trees),
         2,
-        width_ratios=[_IMAGE, width - _IMAGE],
+        width_ratios=sides,
     )
-    above = list(titles or [""] * len(trees))
     # Fields that tell no place give way to cells of the grid.
     cells = fields
     if not fields.is_local and min(fields.grid[:2]) > 1:
         cells = fields.cells
-    data = []
-    for k, ((left, right), image) in enumerate(
-        zip(panels, pictures, strict=True)
-    ):
-        tree = _tree(trees, k, cells)
+    for k, (left, right) in enumerate(panels):
+        image, tree = picture(images[k]), _tree(trees, k, cells)
         show(left, image)
-        right.set_title(above[k], loc="left")
-        if given[k] is not None:
-            left.set_title(in_lines(names[int(given[k])]))
+        if known is not None:
+            left.set_title(in_lines(names[known[k]]))
         if cells.is_local:
             _draw_outlines(left, image, tree, most)
-        j = int(trees.predicted[k])
-        _draw_tree(right, image, tree, names[j], most)
+        right.set_title(titles[k], loc="left")
+        _draw_tree(right, image, tree, names[trees.predicted[k]], most)
         told = _sentence(len(tree.children), fields)
         right.text(0, -0.6, told, va="top", fontsize=7.5, color="0.3")
-        data.append(
-            {
-                "image": image,
-                "label": given[k],
-                "title": above[k],
-                "predicted": j,
-                "length": round(float(trees.lengths[k, j]), 6),
-                "is_local": fields.is_local,
-                "size": fields.size,
-                "grid": fields.grid,
-                "children": [
-                    {
-                        "child": child,
-                        "position": np.array(
-                            np.unravel_index(child, fields.grid)
-                        ),
-                        "coupling": round(float(tree.couplings[n]), 6),
-                        "activation": round(
-                            float(trees.activations[k, child]), 6
-                        ),
-                        "box": fields.boxes[child],
-                    }
-                    for n, child in enumerate(tree.children.tolist())
-                ],
-            }
-        )
-    return Drawing(page, for_json({"class_names": names, "images": data}))
+    return page
 
 
 class _Tree(NamedTuple):
