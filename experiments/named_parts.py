@@ -45,6 +45,7 @@ _COLUMNS = [
         ("of the longest", "sufficiency_longest.zero", 3, 1),
         ("slots, bits", "named_parts.slot_bits", 2, 1),
         ("the paper's key, bits", "entropy_bits", 2, 1),
+        # Of runs up to commit 4531a07.
         ("stability", "named_parts.stability", 2, 1),
         ("pruned, %", "sparsity", 1, 100),
     )

@@ -78,7 +78,6 @@ FUNCTIONS = {
 }
 SLOW = {
     "faithfulness": lambda m, x: rem.faithfulness(m, x).to_dict(),
-    "find_levels": lambda m, x: rem.find_levels(m, (x, LABELS), (3,)).to_dict(),
 }
 
 

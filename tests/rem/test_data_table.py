@@ -110,9 +110,6 @@ def evaluated(model, data):
 
 FUNCTIONS = {
     "evaluate": evaluated,
-    "find_levels": lambda m, d: rem.find_levels(
-        m, d, (3,), batch_size=4
-    ).to_dict(),
     "faithfulness": lambda m, d: rem.faithfulness(m, d, draws=1).to_dict(),
     "trees": lambda m, d: rem.trees(m, d).couplings,
     "prune_iteratively": iteratively,
@@ -160,15 +157,14 @@ def test_every_function_and_kind_is_in_the_table():
     assert table().keys() == {(f, kind) for f in FUNCTIONS for kind in DATA}
 
 
-# The reader is the same as that of the others.
-LONG = ("find_levels", "prune_single_shot")
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
         pytest.param(
-            name, kind, marks=[pytest.mark.slow] if name in LONG else ()
+            name,
+            kind,
+            # The reader is the same as that of the others.
+            marks=[pytest.mark.slow] if name == "prune_single_shot" else (),
         )
         for name in FUNCTIONS
         for kind in DATA

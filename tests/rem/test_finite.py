@@ -7,13 +7,11 @@ import pytest
 import tfcaps
 from tests.networks import tiny_capsnet
 from tfcaps import rem
-from tfcaps.rem.parse.trees import parse_tree
 from tfcaps.routing import UniformRouting
 
 LABELS = np.arange(6) % 3
 FUNCTIONS = {
     "evaluate": lambda m, x: rem.evaluate(m, (x, LABELS)),
-    "find_levels": lambda m, x: rem.find_levels(m, (x, LABELS), (3,)),
     "faithfulness": lambda m, x: rem.faithfulness(m, x),
     "trees": lambda m, x: rem.trees(m, x),
 }
@@ -48,7 +46,7 @@ def test_an_image_without_numbers_is_named(name, value, images):
         FUNCTIONS[name](network(), images)
 
 
-@pytest.mark.parametrize("name", ["evaluate", "find_levels", "faithfulness"])
+@pytest.mark.parametrize("name", ["evaluate", "faithfulness"])
 def test_couplings_that_never_change_do_not_hide_it(name, images, tmp_path):
     model = network(routing=UniformRouting())
     weight = model.get_layer("class_caps").transformation
@@ -58,13 +56,6 @@ def test_couplings_that_never_change_do_not_hide_it(name, images, tmp_path):
     for either in (model, loaded):
         with pytest.raises(ValueError, match="in 'class_caps/transformation'"):
             FUNCTIONS[name](either, images)
-
-
-def test_lengths_of_what_is_no_number_are_none():
-    poses = np.array([[np.nan, 1.0], [0.0, 0.0], [3.0, 4.0]], "float32")
-    lengths = np.asarray(tfcaps.layers.Length()(poses))
-    assert np.isnan(lengths[0])
-    assert lengths[1:].tolist() == [0.0, 5.0]
 
 
 def test_images_of_a_data_set_are_counted(images):
@@ -97,9 +88,3 @@ def test_nothing_is_pruned_by_weights_that_are_no_numbers(images):
             rem.compact(model)
     with pytest.raises(ValueError, match="Images must be finite.*image 0"):
         rem.prune_iteratively(network(), (np.nan * images, LABELS))
-
-
-def test_trees_of_what_is_no_number_are_refused():
-    couplings = np.full((2, 3), np.nan)
-    with pytest.raises(ValueError, match="couplings must be finite"):
-        parse_tree([np.ones(2), np.ones(3)], [couplings], [0])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
-from tfcaps import models, rem
+from tfcaps import rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
 from tfcaps.rem.maps import tree_maps
 from training.devices import dtype_policy
@@ -125,28 +125,6 @@ def test_rows_and_columns_are_not_exchanged():
     inner = rem.explanation(model)(data)["saliency"]
     expected = np.pad(grid, [(0, 0), (1, 1), (1, 1)])
     np.testing.assert_allclose(inner, expected, atol=SUMS)
-
-
-def test_em_counts_activations_of_every_child():
-    keras.utils.set_random_seed(0)
-    settings = {"filters": 4, "primary_types": 2, "conv_types": (2, 3)}
-    em_model = models.em_capsnet((17, 17, 1), 3, **settings)
-    weight = em_model.get_layer("class_caps").transformation
-    weight.assign(np.where(np.eye(3)[1, :, None, None, None], 0, weight))
-    images = images_of(em_model, 5)
-    classes, couplings = towards_predicted(em_model, images)
-    shown = rem.explanation(em_model)(images)
-    _, activations = shown_by(em_model, "conv_caps2", images)
-    np.testing.assert_array_equal(shown["classes"], classes)
-    grid = np.mean(couplings.reshape(-1, 2, 2, 3) * activations, axis=-1)
-    centres = rem.receptive_fields(em_model).centres
-    expected = tents(grid, centres, (17, 17))
-    np.testing.assert_allclose(shown["saliency"], expected, atol=1e-5)
-    rest = rem.capsule_outputs(em_model, couplings=False)(images)
-    assert list(rest) == ["lengths", "poses"]
-    poses, activations = shown_by(em_model, "class_caps", images)
-    np.testing.assert_allclose(rest["lengths"], activations, atol=SUMS)
-    np.testing.assert_allclose(rest["poses"], poses, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["efficient_capsnet", "deepcaps"])

@@ -1,7 +1,5 @@
 """Routing entropy minimisation: prune, decay, quantise, collect, measure."""
 
-from typing import Any
-
 from tfcaps.graphs import encoder
 from tfcaps.ops import quantize
 from tfcaps.rem.compaction.compact import compact
@@ -12,8 +10,6 @@ from tfcaps.rem.evaluation.faithfulness import (
     Faithfulness as Faithfulness,
 )
 from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
-from tfcaps.rem.evaluation.levels import LevelSearch as LevelSearch
-from tfcaps.rem.evaluation.levels import find_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import named_parts
 from tfcaps.rem.maps import explanation
@@ -54,7 +50,6 @@ __all__ = [
     "evaluate",
     "explanation",
     "faithfulness",
-    "find_levels",
     "iter_trees",
     "multiply_adds",
     "named_parts",
@@ -72,9 +67,3 @@ __all__ = [
     "tree_lengths",
     "trees",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    from tfcaps.rem.deprecated import moved
-
-    return moved(name)

@@ -8,7 +8,7 @@ import pytest
 
 import tfcaps
 from tests.golden import load
-from tests.networks import draw_weights, outputs_of, sharpened, tiny_capsnet
+from tests.networks import outputs_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.ops import quantize
@@ -164,28 +164,6 @@ def test_layer_with_couplings_of_zero_is_named(model, images):
     report = rem.evaluate(model, (images, np.zeros(23, int)), 3)
     assert report.zero_layers == ["class_caps"]
     assert rem.evaluate(model, (images, np.zeros(23, int)), 5).zero_layers == []
-
-
-@pytest.mark.parametrize(
-    "levels, mode", [(2, "midtread"), (6, "midtread"), ([7], "midrise")]
-)
-def test_keys_of_images_make_the_dictionary_of_the_report(levels, mode):
-    images = np.random.default_rng(3).random((7, 8, 8, 1), dtype=np.float32)
-    model = draw_weights(tiny_capsnet(), 2, class_caps=3.0)
-    report = rem.evaluate(model, (images, np.zeros(7, int)), levels, mode=mode)
-    found = rem.trees(model, images, levels, mode=mode, batch_size=3)
-    keys, predicted = found.codes, found.predicted
-    assert keys.shape == (7, 8) and keys.dtype == np.uint8
-    trees = rem.CouplingDictionary(3)
-    trees.update(keys, predicted)
-    assert sum(trees.num_samples) == 7
-    if levels == 2:  # so coarse that predictions change
-        assert np.any(predicted != np.argmax(model(images), axis=-1))
-    else:
-        assert max(trees.num_keys) > 1
-    for j in range(3):
-        np.testing.assert_array_equal(trees.keys(j), report.dictionary.keys(j))
-        assert trees.counts(j) == report.dictionary.counts(j)
 
 
 def test_wrong_input_is_an_error(model, images):

@@ -9,7 +9,6 @@ from tests.networks import of_capsules
 from tfcaps import rem
 from tfcaps.layers import ClassCaps
 from tfcaps.models import load_pretrained
-from tfcaps.rem.evaluation.faithfulness import Silencer
 from training.datasets import figures
 
 
@@ -27,40 +26,6 @@ def of_pairs(lengths):
     poses = np.zeros((len(lengths), 12, 2), "float32")
     poses[:, :, 0] = lengths
     return model, (poses, np.zeros(len(lengths), int))
-
-
-def silenced(monkeypatch, lengths, draws=30):
-    """Returns which children the controls silence, and the trees.
-
-    They are active ones `[n, draws, i]`, all but the most active ones `[n, i]`,
-    and those of the trees `[n, i]`.
-    """
-    model, data = of_pairs(lengths)
-    asked, silence = [], Silencer.silence
-
-    def noted(self, taken, silenced, values):
-        asked.append(silenced)
-        return silence(self, taken, silenced, values)
-
-    monkeypatch.setattr(Silencer, "silence", noted)
-    rem.faithfulness(model, data, draws=draws)
-    trees, _, _, _, others, longest, *_ = asked
-    return others.reshape(len(lengths), draws, 12), longest, trees
-
-
-def test_children_that_are_hardly_active_are_no_control(monkeypatch):
-    # The tree of class 3 is children 6 and 7.
-    lengths = np.full((3, 12), 0.05)
-    lengths[:, [6, 7]] = 1.0
-    lengths[1, 0] = 0.2
-    lengths[2, [0, 1, 2]] = 0.5, 0.11, 0.3
-    others, rest, trees = silenced(monkeypatch, lengths)
-    np.testing.assert_array_equal(trees, [np.arange(12) // 2 == 3] * 3)
-    np.testing.assert_array_equal(rest, ~trees)
-    assert not others[0].any()
-    np.testing.assert_array_equal(others[1], [np.arange(12) == 0] * 30)
-    assert others[2].sum(axis=-1).tolist() == [2] * 30
-    assert np.flatnonzero(others[2].any(axis=0)).tolist() == [0, 1, 2]
 
 
 def test_children_outside_the_tree_do_not_matter():

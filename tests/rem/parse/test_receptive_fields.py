@@ -159,7 +159,6 @@ def test_valid_windows_begin_inside_of_the_image():
     np.testing.assert_array_equal(fields.centres[4, :, 1], places)
     assert fields.boxes.shape == (1152, 4)
     child = (1 * 6 + 4) * 32 + 7
-    assert fields.position(child) == (1, 4, 7)
     np.testing.assert_array_equal(fields.boxes[child], [2, 8, 19, 25])
     np.testing.assert_array_equal(fields.child_centres[child], [10, 16])
     assert not fields.unknown and fields.is_local

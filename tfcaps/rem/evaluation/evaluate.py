@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import math
 from typing import Any
 
@@ -24,11 +23,7 @@ from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import Levels, layer_levels, quantize_couplings
-from tfcaps.rem.parse.dictionary import (
-    CouplingDictionary,
-    Grid,
-    type_dictionary,
-)
+from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
 from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
 from tfcaps.rem.results import Result, lines_of, percent
@@ -48,6 +43,8 @@ TRIVIAL_WHOLE_SHARE = 0.5
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
 _CLEARLY = 2.33
+# Fields that `to_dict` has in another form.
+_NOT_JSON = ("dictionary", "type_dictionary", "faithfulness")
 # More classes have no rows in the table.
 _MOST_ROWS = 30
 
@@ -83,8 +80,10 @@ class Report(Result):
         majority_share: Share of the most frequent class: accuracy of always
             naming it.
         dictionary: The parse trees of each predicted class.
+        type_dictionary: Their keys of types, see `Trees.type_codes`, or `None`
+            where children have no positions.
         grid: Rows, columns and types of the children, or `None` where they have
-            no positions. Without, there are no trees of types either.
+            no positions.
         faithfulness: Whether the network uses its trees, or `None` where that
             was not measured.
         named_parts: Whether the types of leaves name parts, or `None` where
@@ -117,7 +116,10 @@ class Report(Result):
     total_parameters: int
     majority_share: float
     dictionary: CouplingDictionary = dataclasses.field(repr=False)
-    grid: Grid | None = None
+    type_dictionary: CouplingDictionary | None = dataclasses.field(
+        default=None, repr=False
+    )
+    grid: tuple[int, int, int] | None = None
     faithfulness: Faithfulness | None = None
     named_parts: NamedParts | None = None
     multiply_adds: int | None = None
@@ -139,13 +141,6 @@ class Report(Result):
     def median_keys(self) -> float:
         """Median over classes of the number of distinct keys."""
         return float(np.median(self.dictionary.num_keys))
-
-    @functools.cached_property
-    def type_dictionary(self) -> CouplingDictionary | None:
-        """The trees of types of each predicted class, see `dictionary`."""
-        if self.grid is None:
-            return None
-        return type_dictionary(self.dictionary, self.grid)
 
     @property
     def type_entropy_bits(self) -> float | None:
@@ -251,7 +246,7 @@ class Report(Result):
         measures = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("dictionary", "faithfulness")
+            if field.name not in _NOT_JSON
         }
         if self.faithfulness is not None:
             measures |= self.faithfulness.to_dict()
@@ -426,7 +421,7 @@ class Evaluator:
         self._rounded = TreeNetwork(self._rounding, mode)
         for part in (self._below, self._plain.model, self._rounded.model):
             part.compile()
-        self.grid: Grid | None = None
+        self.grid: tuple[int, int, int] | None = None
         if isinstance(self._last, ClassCaps) and len(self._plain.grid) == 3:
             rows, columns, types = self._plain.grid
             if rows * columns > 1:
@@ -440,6 +435,7 @@ class Evaluator:
         check_weights(self.model.weights)
         self._rounding.set_weights(self._above.get_weights())
         trees = CouplingDictionary(self._plain.num_classes)
+        types = CouplingDictionary(self._plain.num_classes)
         sums: dict[str, Any] = collections.defaultdict(int)
         batches, count = labelled_batches(dataset, batch_size, self.model)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
@@ -447,12 +443,14 @@ class Evaluator:
             below = keras.tree.flatten(predict(self._below, images))
             plain, rounded = self._plain(below), self._rounded(below)
             trees.update(rounded.codes, rounded.predicted)
+            if self.grid is not None:
+                types.update(rounded.type_codes, rounded.predicted)
             for name, more in self._sums(plain, rounded, labels).items():
                 sums[name] = sums[name] + more
             bar.add(1)
         if not int(np.sum(trees.num_samples)):
             raise ValueError(NO_SAMPLES)
-        return self._report(trees, sums)
+        return self._report(trees, types if self.grid else None, sums)
 
     def _sums(
         self, plain: Trees, rounded: Trees, labels: Any
@@ -481,7 +479,12 @@ class Evaluator:
             "coupled": np.array([np.any(link > 0) for link in links]),
         }
 
-    def _report(self, trees: CouplingDictionary, sums: Any) -> Report:
+    def _report(
+        self,
+        trees: CouplingDictionary,
+        types: CouplingDictionary | None,
+        sums: Any,
+    ) -> Report:
         """Returns the report of all batches, with the sizes of the model."""
         known, children = int(sums["of_class"].sum()), len(sums["votes"])
         t_scores, votes = sums["t_scores"] / known, sums["votes"] > 0
@@ -514,6 +517,7 @@ class Evaluator:
             total_parameters=total,
             majority_share=int(sums["of_class"].max()) / known,
             dictionary=trees,
+            type_dictionary=types,
             grid=self.grid,
             multiply_adds=products,
             tree_threshold=self._last.routing.tree_threshold(trees.num_classes),

@@ -17,7 +17,7 @@ from tfcaps.graphs import (
     routed_layers,
 )
 from tfcaps.layers import Length, PartCaps, PrimaryCaps, PrimaryMatrixCaps
-from tfcaps.ops import Tensor, length
+from tfcaps.ops import Tensor, check_positive, length
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.couplings import taken_children
@@ -33,8 +33,6 @@ _SILENT = 0.01
 _ACTIVE = 0.1
 # Images for which random and active children are silenced, and shifted images.
 _CONTROLS, _SHIFTED = 400, 256
-# By rows and columns.
-_SHIFTS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 # Activations that differ less are the same but for rounding.
 _DECIMALS = 6
 # The same for the variance of couplings: that of those which differ by 1e-7.
@@ -168,11 +166,6 @@ class Faithfulness(Result):
 
     def rows(self) -> list[tuple[str, str | None]]:
         """Returns the names of measures, and what they are as text."""
-        stability = "–" if self.stability is None else f"{self.stability:.3f}"
-        silent = [
-            f"{percent(share)} of {name}"
-            for name, share in self.silent_capsules.items()
-        ]
         kept = [
             (
                 f"sufficiency, {name}",
@@ -191,15 +184,16 @@ class Faithfulness(Result):
             )
             for name, share in self.necessity.items()
         ]
+        same = [f"{percent(s)} {n}" for n, s in self.same_without_tree.items()]
+        silent = [
+            f"{percent(s)} of {n}" for n, s in self.silent_capsules.items()
+        ]
+        stability = "–" if self.stability is None else f"{self.stability:.3f}"
         return [
             ("images measured", f"{self.samples:,}"),
             *kept,
             *lost,
-            (
-                "same class without the tree",
-                f"{percent(self.same_without_tree['zero'])} zero, "
-                f"{percent(self.same_without_tree['mean'])} mean",
-            ),
+            ("same class without the tree", ", ".join(same)),
             ("size of a tree", f"{percent(self.size)} of the children"),
             ("images without a tree", percent(self.empty_trees)),
             ("class share", f"{self.class_share:.3f}"),
@@ -232,12 +226,10 @@ def faithfulness(
     the images (`"mean"`), and the routed layers above run again. In an image
     whose tree is empty there is nothing to silence: its class is not lost.
 
-    The network runs three times for each image, and once for each of the four
-    shifts of at most 256 of them, whose border pixels are repeated; the routed
-    layers above run another four times, and for at most 400 images, evenly
-    spaced, `6 draws + 2` times with random and with active children silenced.
-    The images stay in memory, and so do the inputs of the routed layers, `4 * i
-    * k` bytes for each image.
+    The four shifts, whose border pixels are repeated, are those of at most 256
+    images; random and active children are silenced in at most 400. The images
+    stay in memory, and so do the inputs of the routed layers, `4 * i * k` bytes
+    for each image.
 
     Args:
         model: A functional or sequential model with a routed layer, from images
@@ -268,15 +260,11 @@ def faithfulness(
         - Mitterreiter, Koch, Giesen, Laue, 2023,
           https://arxiv.org/abs/2301.01583 (silent capsules)
     """
-    for name, number in {"samples": samples, "draws": draws}.items():
-        if number < 1:
-            raise ValueError(
-                f"`{name}` must be at least 1. Received: {name}={number}."
-            )
+    check_positive(samples=samples, draws=draws)
     silencer = Silencer(model, layer)
     images = _first_images(dataset, silencer.model, samples, batch_size)
     few = _evenly(len(images), _SHIFTED)
-    moved = [_shifted(images[few], *by) for by in _SHIFTS if images.ndim == 4]
+    moved = _shifted(images[few]) if images.ndim == 4 else []
     batches = (
         array[start : start + batch_size]
         for array in (images, *moved)
@@ -377,19 +365,14 @@ def tree_lengths(
             f"{len(images)} images and {len(trees)} trees."
         )
     silencer = Silencer(model)
-    found = []
+    lengths = np.repeat(trees.lengths[:, np.newaxis], 3, axis=1)
     for start in range(0, len(images), batch_size):
         part = slice(start, start + batch_size)
         taken = silencer.taken(images[part], batch_size)
         inside = trees.in_tree[part]
-        each = [
-            trees.lengths[part],
-            silencer.silence(taken, inside, None),
-            silencer.silence(taken, ~inside, None),
-        ]
-        found.append(np.stack(each, axis=1))
-    classes = trees.lengths.shape[1]
-    return np.concatenate([np.zeros((0, 3, classes), "float32"), *found])
+        lengths[part, 1] = silencer.silence(taken, inside, None)
+        lengths[part, 2] = silencer.silence(taken, ~inside, None)
+    return lengths
 
 
 class Silencer:
@@ -485,12 +468,14 @@ def _first_images(
     return np.concatenate(images)
 
 
-def _shifted(images: Array, down: int, right: int) -> Array:
-    """Returns images shifted by a pixel, border pixels repeated."""
+def _shifted(images: Array) -> list[Array]:
+    """Returns images shifted by a pixel to each side, borders repeated."""
     rows, columns = images.shape[1:3]
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
-    top, left = 1 - down, 1 - right
-    return padded[:, top : top + rows, left : left + columns]
+    return [
+        padded[:, top : top + rows, left : left + columns]
+        for top, left in ((2, 1), (0, 1), (1, 2), (1, 0))
+    ]
 
 
 def _evenly(count: int, most: int) -> Array:
@@ -555,10 +540,7 @@ def _places(scores: Array) -> Array:
 
 
 def lost(lengths: Array, classes: Array, before: Array) -> Array:
-    """Tells whether a class is lost, bool `[b]`.
-
-    It is no longer the longest, or less than half as long as `before` `[b]`.
-    """
+    """Tells whether a class is not the longest, or half as long, `[b]`."""
     same = lengths.argmax(axis=-1) == classes
     gone: Array = ~(same & (of_class(lengths, classes) >= 0.5 * before))
     return gone

@@ -1,16 +1,15 @@
 """Measures trees where the true parts of objects are known."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
 from tfcaps.rem.parse.dictionary import entropy
-from tfcaps.rem.parse.trees import Trees, trees
+from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.results import Result, lines_of, percent
 
 Array = NDArray[Any]
@@ -22,7 +21,7 @@ LEAST_INFORMATION = 0.8
 # Above it, leaves are of one type, and name nothing whatever parts there are.
 ONE_TYPE = 0.95
 _USED_SHARE = 0.01  # a type of fewer leaves is not used
-_CHUNK = 100  # images that are looked at together
+_CHUNK = 100  # masks of images that are widened together
 _MARGIN = 2  # pixels by which masks are widened in every direction
 _REACH = 2.5  # pixels from a centre at which a leaf finds its part
 _ON = 3.7  # pixels around a centre that are on its part, without masks
@@ -62,8 +61,6 @@ class NamedParts(Result):
         kind_names: What the kinds are called.
         names: For each type the kind on which most of its leaves lie, or `None`
             if none does.
-        stability: What `part_stability` returned, or `None` where
-            that was not measured.
     """
 
     leaves: float
@@ -83,7 +80,6 @@ class NamedParts(Result):
     table: tuple[tuple[int, ...], ...] | None = None
     kind_names: tuple[str, ...] | None = None
     names: tuple[str | None, ...] | None = None
-    stability: float | None = None
 
     @property
     def named(self) -> bool | None:
@@ -166,7 +162,6 @@ class NamedParts(Result):
                 ("purity of types", percent(self.purity)),
                 ("parts with their name", percent(self.parts_named)),
                 ("labelled F1 of the tree", percent(self.labelled_f1)),
-                ("hit parts stable under noise", percent(self.stability)),
                 ("NMI of type and kind", nmi),
             ]
         )
@@ -251,34 +246,42 @@ def named_parts(
             if values is not None:
                 raise ValueError(f"`{name}` needs `parts`. Received: None.")
         return of_types
-    known = _KnownParts(trees, parts, loose, reach)
-    own_parts = known.there[:, : known.num_own]
-    hits = np.zeros(own_parts.shape, int)
-    each = []
-    for image, child, near, nearest in known.placed(trees, trees.in_tree):
-        np.add.at(hits, image, near[:, : known.num_own].astype(int))
-        each.append((image, trees.types[child], nearest))
-    image, of_type, under = map(np.concatenate, zip(*each, strict=True))
+    places, own = _places(trees, parts, loose), np.shape(parts)[1]
+    centres = _centroids(places) if places.ndim == 4 else places
+    there = np.isfinite(centres[..., 0])
+    if not (of_object := there[:, :own]).any():
+        raise ValueError(
+            "`parts` must have at least one part of one image. Received: none."
+        )
+    image, child = np.nonzero(trees.in_tree)
+    near, under = _looked_up(trees.places[image, child], image, places, centres)
+    if reach is None:
+        near = under[:, np.newaxis] == np.arange(there.shape[1])
+    else:
+        near = near <= reach
+    hits = np.zeros(of_object.shape, int)
+    np.add.at(hits, image, near[:, :own].astype(int))
     on_some, count = under >= 0, max(len(under), 1)
-    whole = np.all((hits == 1) | ~own_parts, axis=1) & own_parts.any(axis=1)
-    whole &= trees.leaves == own_parts.sum(axis=1)
+    whole = np.all((hits == 1) | ~of_object, axis=1) & of_object.any(axis=1)
+    whole &= trees.leaves == of_object.sum(axis=1)
     measures: dict[str, Any] = {
-        "found_once": float(np.mean(hits[own_parts] == 1)),
-        "own": float(np.sum(on_some & (under < known.num_own)) / count),
-        "loose": float(np.sum(under >= known.num_own) / count),
+        "found_once": float(np.mean(hits[of_object] == 1)),
+        "own": float(np.sum(on_some & (under < own)) / count),
+        "loose": float(np.sum(under >= own) / count),
         "perfect": float(np.mean(whole)),
     }
     if kinds is not None:
-        of_each, names = _kinds(known, kinds, loose_kinds, kind_names)
+        of_each, names = _kinds(there, own, kinds, loose_kinds, kind_names)
+        of_type = trees.types[child]
         table = np.zeros((trees.num_types, len(names)), np.int64)
         kind = np.where(on_some, of_each[image, under], -1)
         np.add.at(table, (of_type[kind >= 0], kind[kind >= 0]), 1)
         if type_kinds is None:
             type_kinds = np.where(table.any(axis=1), table.argmax(axis=1), -1)
         right = (kind >= 0) & (np.asarray(type_kinds)[of_type] == kind)
-        right &= under < known.num_own
+        right &= under < own
         named = len(set(zip(image[right], under[right], strict=True)))
-        expected = int(own_parts.sum())
+        expected = int(of_object.sum())
         measures |= {
             "parts_named": named / expected,
             "labelled_f1": 2.0 * named / (len(under) + expected),
@@ -316,13 +319,14 @@ def _of_types(trees: Trees) -> NamedParts:
 
 
 def _kinds(
-    known: "_KnownParts",
+    there: Array,
+    own: int,
     kinds: ArrayLike,
     loose_kinds: ArrayLike | None,
     names: Sequence[str] | None,
 ) -> tuple[Array, tuple[str, ...]]:
     """Returns the kind of each part, -1 of none, and names of kinds."""
-    (images, number), own = known.there.shape, known.num_own
+    images, number = there.shape
     if loose_kinds is None:
         loose_kinds = np.full((images, number - own), -1)
     given = [np.asarray(kinds), np.asarray(loose_kinds)]
@@ -335,12 +339,12 @@ def _kinds(
                 f"for each part. Received: {values.dtype} of the shape "
                 f"{values.shape}."
             )
-    if np.any(given[0][known.there[:, :own]] < 0):
+    if np.any(given[0][there[:, :own]] < 0):
         raise ValueError(
             "`kinds` must be at least 0 for each part that an image has. "
             f"Received: {given[0].min()}."
         )
-    every = np.where(known.there, np.concatenate(given, axis=1), -1)
+    every = np.where(there, np.concatenate(given, axis=1), -1)
     most = int(every.max())
     names = tuple(map(str, range(most + 1))) if names is None else tuple(names)
     if len(names) <= most:
@@ -351,143 +355,65 @@ def _kinds(
     return every, names
 
 
-class _KnownParts:
-    """The places of the parts of images, the object's before the loose ones.
-
-    Attributes:
-        there: Which parts an image has, `[n, parts]`.
-        num_own: Int. How many of them are the object's.
+def _places(trees: Trees, parts: ArrayLike, loose: ArrayLike | None) -> Array:
+    """Returns masks or centres of parts, the object's before the loose ones.
 
     Raises:
         ValueError: If they do not fit the trees.
     """
-
-    def __init__(
-        self,
-        trees: Trees,
-        parts: ArrayLike,
-        loose: ArrayLike | None,
-        reach: float | None = _REACH,
-    ):
-        own = np.asarray(parts)
-        others = own[:, :0] if loose is None else np.asarray(loose)
-        if not trees.has_places:
+    if not trees.has_places:
+        raise ValueError(
+            "Leaves lie on parts only where children have positions, "
+            "[b, h, w, t, k]. Received: trees whose places are not known. "
+            "Leave out `parts`."
+        )
+    own = np.asarray(parts)
+    others = own[:, :0] if loose is None else np.asarray(loose)
+    for name, values in (("parts", own), ("loose", others)):
+        are_masks = values.ndim == 4 and values.dtype == bool
+        are_centres = values.ndim == 3 and values.shape[2] == 2
+        if (
+            not (are_masks or are_centres and values.dtype.kind in "fiu")
+            or len(values) != len(trees)
+            or values.shape[2:] != own.shape[2:]
+        ):
             raise ValueError(
-                "Leaves lie on parts only where children have positions, "
-                "[b, h, w, t, k]. Received: trees whose places are not known. "
-                "Leave out `parts`."
+                f"`{name}` must be masks, bool [{len(trees)}, {name}, rows, "
+                f"columns], or centres, [{len(trees)}, {name}, 2], and `loose` "
+                f"of the same form as `parts`. Received: {values.dtype} of the "
+                f"shape {values.shape}."
             )
-        for name, values in (("parts", own), ("loose", others)):
-            are_masks = values.ndim == 4 and values.dtype == bool
-            are_centres = values.ndim == 3 and values.shape[2] == 2
-            if (
-                not (are_masks or are_centres and values.dtype.kind in "fiu")
-                or len(values) != len(trees)
-                or values.shape[2:] != own.shape[2:]
-            ):
-                raise ValueError(
-                    f"`{name}` must be masks, bool [{len(trees)}, {name}, "
-                    f"rows, columns], or centres, [{len(trees)}, {name}, 2], "
-                    "and `loose` of the same form as `parts`. Received: "
-                    f"{values.dtype} of the shape {values.shape}."
-                )
-        both = np.concatenate([own, others], axis=1)
-        self._masks = both if both.ndim == 4 else None
-        self._centres = _centroids(both) if both.ndim == 4 else both
-        self._reach = reach
-        self.num_own = own.shape[1]
-        self.there: Array = np.isfinite(self._centres[..., 0])
-        if not self.there[:, : self.num_own].any():
-            raise ValueError(
-                "`parts` must have at least one part of one image. Received: "
-                "none."
-            )
-
-    def placed(
-        self, trees: Trees, among: Array
-    ) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """Yields some children of the same images, many at a time.
-
-        Args:
-            trees: The trees of the images.
-            among: Which children, bool `[n, i]`.
-
-        Yields:
-            The image `[l]` and the number `[l]` of each; to which parts it is
-            near, bool `[l, parts]`; and on which it lies, the nearest one,
-            `[l]`, or -1.
-        """
-        for start in range(0, len(trees), _CHUNK):
-            image, child = np.nonzero(among[start : start + _CHUNK])
-            image += start
-            places = trees.places[image, child]
-            apart = places[:, np.newaxis] - self._centres[image]
-            distances = np.linalg.norm(apart, axis=-1)
-            on = distances <= _ON
-            if self._masks is not None:
-                masks = self._masks[start : start + _CHUNK]
-                on = _lie_on(masks, image - start, places)
-            nearest = np.where(on, distances, np.inf).argmin(axis=1)
-            nearest[~on.any(axis=1)] = -1
-            near = np.arange(on.shape[1]) == nearest[:, np.newaxis]
-            if self._reach is not None:
-                near = distances <= self._reach
-            yield image, child, near, nearest
-
-    def found(self, trees: Trees) -> Array:
-        """Tells which of the object's parts leaves find, bool `[n, p]`."""
-        found = np.zeros_like(self.there[:, : self.num_own])
-        for image, _, near, _ in self.placed(trees, trees.in_tree):
-            np.logical_or.at(found, image, near[:, : self.num_own])
-        return found
+    return np.concatenate([own, others], axis=1)
 
 
-def part_stability(
-    model: keras.Model,
-    images: Array,
-    parts: ArrayLike,
-    *,
-    noise: float = 0.2,
-    most: float = 0.25,
-    reach: float | None = _REACH,
-    seed: int = 0,
-    batch_size: int = 256,
-) -> float:
-    """Returns the share of images whose found parts stay the same under noise.
-
-    A part is found if a leaf of the tree is at most `reach` pixels from its
-    centre, as in `named_parts`. The noise is drawn for each pixel from a normal
-    distribution, and cut off.
+def _looked_up(
+    leaves: Array, image: Array, places: Array, centres: Array
+) -> tuple[Array, Array]:
+    """Returns how far leaves are from parts, and the part under each.
 
     Args:
-        model: As in `trees`.
-        images: Its input `[n, h, w, c]`.
-        parts: As in `named_parts`, masks or centres of the object's parts.
-        noise: Float. Standard deviation of the noise, in units of the images.
-            Defaults to `0.2`.
-        most: Float. Noise beyond it is cut off. Defaults to `0.25`.
-        reach: As in `named_parts`. Defaults to `2.5`.
-        seed: Int. Seed of the noise. Defaults to `0`.
-        batch_size: Int. Most images in a batch. Defaults to `256`.
+        leaves: Places of leaves, `[l, 2]`.
+        image: The image of each, `[l]`, in order.
+        places: Masks or centres of parts.
+        centres: Their centres, `[n, parts, 2]`.
 
     Returns:
-        Float in [0, 1].
-
-    Raises:
-        ValueError: As in `trees` and `named_parts`.
-
-    References:
-        - Huang et al., 2022, https://arxiv.org/abs/2212.05946 (stability)
+        Distances `[l, parts]`, and the nearest part on which each leaf lies,
+        `[l]`, or -1.
     """
-    draw = np.random.default_rng(seed)
-    images = np.asarray(images)
-    added = draw.normal(0.0, noise, images.shape).clip(-most, most)
-    before = trees(model, images, batch_size=batch_size)
-    noisy = (images + added).astype(np.float32)
-    after = trees(model, noisy, batch_size=batch_size)
-    known = _KnownParts(before, parts, None, reach)
-    same = known.found(before) == known.found(after)
-    return float(np.mean(np.all(same, axis=1)))
+    apart = leaves[:, np.newaxis] - centres[image]
+    distances = np.linalg.norm(apart, axis=-1)
+    on = distances <= _ON
+    if places.ndim == 4:
+        starts = range(0, len(places), _CHUNK)
+        edges = np.searchsorted(image, [*starts, len(places)])
+        for start, rows in zip(
+            starts, map(slice, edges, edges[1:]), strict=True
+        ):
+            masks = places[start : start + _CHUNK]
+            on[rows] = _lie_on(masks, image[rows] - start, leaves[rows])
+    under = np.where(on, distances, np.inf).argmin(axis=1)
+    return distances, np.where(on.any(axis=1), under, -1)
 
 
 def _centroids(masks: Array) -> Array:

@@ -1,7 +1,7 @@
 """Models that quantise couplings, and models that return them."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -150,10 +150,7 @@ def capsule_outputs(
     Raises:
         ValueError: If the model has no routed layer.
     """
-    model = encoder(model)
-    shown: dict[str, Tensor] = {}
-    call = show_last(model, shown, couplings=couplings)
-    copy = clone_with_call(model, call)
+    copy, shown = _with_last_shown(encoder(model), couplings=couplings)
     return keras.Model(copy.input, shown_outputs(copy, shown))
 
 
@@ -208,16 +205,14 @@ def add_couplings(
             "children it silences. Received: a model that ends in a "
             f"{type(last).__name__}."
         )
-    shown: dict[str, Tensor] = {}
-    show = show_last(model, shown, counterfactual=counterfactual)
-    copy = clone_with_call(model, show)
-    outputs = copy.output
+    copy, shown = _with_last_shown(model, counterfactual=counterfactual)
     to_train_on = {name: shown[name] for name in TO_TRAIN_ON if name in shown}
     if ramp_steps:
         to_train_on = {
             name: GradientRamp(ramp_steps, dtype="float32")(tensor)
             for name, tensor in to_train_on.items()
         }
+    outputs = copy.output
     if not isinstance(outputs, dict):
         outputs = {"lengths": pick_tensor(outputs, "lengths")}
     return of_same_kind(given, copy.input, {**outputs, **to_train_on})
@@ -230,45 +225,38 @@ def shown_outputs(
     lengths = model.outputs[0]
     if len(lengths.shape) != 2:
         lengths = Length(dtype="float32")(shown["poses"])
-    names = [name for name in ("poses", "couplings") if name in shown]
-    return {"lengths": lengths, **{name: shown[name] for name in names}}
+    return {"lengths": lengths, **shown}
 
 
-def show_last(
-    model: keras.Model,
-    shown: dict[str, Tensor],
-    *,
-    couplings: bool = True,
-    counterfactual: bool = False,
-) -> Callable[..., Any]:
-    """Returns a caller of layers that notes what the last routed one does.
+def _with_last_shown(
+    model: keras.Model, *, couplings: bool = True, counterfactual: bool = False
+) -> tuple[keras.Model, dict[str, Tensor]]:
+    """Returns a copy of a model, and what its last routed layer does in it.
 
-    That is `children`, and `activations` if they are an input, `poses`,
-    `couplings` unless they are not wanted, and `counterfactual` if it is, see
-    `WithCouplings`.
+    That is `poses`, and `couplings` and `counterfactual` if they are wanted,
+    see `WithCouplings`.
     """
     last = last_routed_layer(model)
+    shown: dict[str, Tensor] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
         if layer is not last:
             return layer(*args, **kwargs)
-        shown.clear()  # what an earlier call of the same layer did
-        shown.update(zip(("children", "activations"), args, strict=False))
-        if "activations" in kwargs:
-            shown["activations"] = kwargs["activations"]
         if not couplings:
             outputs = layer(*args, **kwargs)
-        elif not counterfactual:
-            outputs, shown["couplings"] = with_couplings(layer, args, kwargs)
-        else:
+        elif counterfactual:
             both = WithCouplings(layer, counterfactual=True)
             *results, shown["couplings"], asked = both(*args, **kwargs)
             shown["counterfactual"] = asked
             outputs = tuple(results) if results[1:] else results[0]
+        else:
+            outputs, shown["couplings"] = with_couplings(layer, args, kwargs)
         shown["poses"] = keras.tree.flatten(outputs)[0]
         return outputs
 
-    return call
+    copy = clone_with_call(model, call)
+    names = [n for n in ("poses", *TO_TRAIN_ON) if n in shown]
+    return copy, {name: shown[name] for name in names}
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")

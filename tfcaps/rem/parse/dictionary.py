@@ -1,6 +1,5 @@
 """The dictionary of parse trees: which keys a class uses, and how often."""
 
-import math
 import os
 import zlib
 from collections import Counter
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.files import write_atomically
+from tfcaps.ops import check_positive
 
 _MAX_CODE = 255
 # What numpy raises for files that are no `.npz`, cut short or damaged.
@@ -19,8 +19,6 @@ _UNREADABLE = (
     *(BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError),
     zlib.error,
 )
-# Rows, columns and types of children that have positions.
-Grid = tuple[int, int, int]
 
 
 class CouplingDictionary:
@@ -53,11 +51,7 @@ class CouplingDictionary:
     """
 
     def __init__(self, num_classes: int):
-        if num_classes < 1:
-            raise ValueError(
-                "`num_classes` must be at least 1. Received: "
-                f"num_classes={num_classes}."
-            )
+        check_positive(num_classes=num_classes)
         self.num_classes = num_classes
         self._key_length: int | None = None
         self._counters: list[Counter[bytes]] = [
@@ -68,9 +62,7 @@ class CouplingDictionary:
         """Adds a batch of samples.
 
         Args:
-            codes: Integers in [0, 255]: the keys `[b, i]`, or the codes
-                `[b, i, j]` towards all classes, of which the column of the
-                predicted class is the key.
+            codes: The keys `[b, i]`, integers in [0, 255].
             predicted: Class indices `[b]`, the predicted ones or others.
 
         Raises:
@@ -121,9 +113,9 @@ class CouplingDictionary:
     def summary(self) -> dict[str, Any]:
         """Returns the measures of all classes together, ready for JSON.
 
-        Means, the median and deviations (of the population) are over classes,
-        `empty_classes` is how many of them have no sample, which count with an
-        entropy of 0, and `per_class` has a list for each measure.
+        Means and the median are over classes, `empty_classes` is how many of
+        them have no sample, which count with an entropy of 0, and `per_class`
+        has a list for each measure.
         """
         per_class = {
             "num_samples": self.num_samples,
@@ -137,11 +129,8 @@ class CouplingDictionary:
             "num_samples": int(np.sum(samples)),
             "empty_classes": int(np.sum(samples == 0)),
             "entropy_bits": float(np.mean(bits)),
-            "entropy_deviation_bits": float(np.std(bits)),
             "ceiling_bits": float(np.mean(self.ceiling_bits)),
             "normalized_entropy": float(np.mean(self.normalized_entropy)),
-            "mean_keys": float(np.mean(keys)),
-            "keys_deviation": float(np.std(keys)),
             "median_keys": float(np.median(keys)),
             "per_class": {k: v.tolist() for k, v in per_class.items()},
         }
@@ -240,18 +229,13 @@ class CouplingDictionary:
     def _checked_keys(
         self, codes: NDArray[Any], classes: NDArray[Any]
     ) -> NDArray[np.uint8]:
-        fits = codes.ndim in (2, 3) and len(codes) == len(classes)
-        if codes.ndim == 3:
-            fits = fits and codes.shape[2] == self.num_classes
+        fits = codes.ndim == 2 and len(codes) == len(classes)
         if not fits or codes.dtype.kind not in "iu":
             raise ValueError(
-                "`codes` must be integers [samples, children] or [samples, "
-                f"children, {self.num_classes}], one row for each of the "
-                f"{len(classes)} predictions. Received: shape={codes.shape}, "
-                f"dtype={codes.dtype}."
+                "`codes` must be integers [samples, children], one row for "
+                f"each of the {len(classes)} predictions. Received: shape="
+                f"{codes.shape}, dtype={codes.dtype}."
             )
-        if codes.ndim == 3:
-            codes = codes[np.arange(len(codes)), :, classes]
         if codes.size and not (0 <= codes.min() and codes.max() <= _MAX_CODE):
             raise ValueError(
                 f"`codes` must be in [0, {_MAX_CODE}]. Received: "
@@ -270,47 +254,3 @@ def entropy(counts: ArrayLike) -> float:
     counts = np.asarray(counts, np.float64).ravel()
     shares = counts[counts > 0] / max(counts.sum(), 1.0)
     return float(abs(np.sum(shares * np.log2(shares))))
-
-
-def type_dictionary(
-    trees: CouplingDictionary, grid: Grid
-) -> CouplingDictionary:
-    """Returns the dictionary of types for a dictionary of places.
-
-    Samples count under the class they have, with the maximum over places of
-    each type's codes as the key. The paper's key has a code for each type at
-    each place, and changes as soon as an object moves; this one only tells
-    whether a type is in the tree, wherever that is. It is the maximum because
-    most places show nothing: in a mean over all places, the few that belong to
-    the object would hardly count.
-
-    Args:
-        trees: A dictionary of keys with a code for each child.
-        grid: Rows, columns and types of the children.
-
-    Raises:
-        ValueError: If keys are not as long as the grid has children.
-
-    Example:
-
-    >>> trees = CouplingDictionary(num_classes=1)
-    >>> trees.update([[9, 1, 1, 1], [1, 1, 9, 1]], predicted=[0, 0])
-    >>> trees.num_keys.tolist()
-    [2]
-    >>> type_dictionary(trees, (1, 2, 2)).num_keys.tolist()
-    [1]
-    """
-    if trees.key_length not in (0, math.prod(grid)):
-        raise ValueError(
-            f"Keys must have a code for each child of the grid, "
-            f"{math.prod(grid)}. Received: keys of {trees.key_length} codes, "
-            f"grid={tuple(grid)}. Take the grid from `Report.grid`."
-        )
-    pooled = CouplingDictionary(trees.num_classes)
-    for j, own in enumerate(trees._counters):
-        for key, count in own.items():
-            codes = np.frombuffer(key, np.uint8).reshape(-1, grid[-1])
-            pooled._counters[j][codes.max(axis=0).tobytes()] += count
-    if trees.key_length:
-        pooled._key_length = grid[-1]
-    return pooled

@@ -89,11 +89,6 @@ class ReceptiveFields:
             centres=middles.reshape(*self.grid, 2)[:, :, 0],
         )
 
-    def position(self, child: int) -> tuple[int, int, int]:
-        """Returns row, column and type of a child in the grid."""
-        row, column, kind = np.unravel_index(child, self.grid)
-        return int(row), int(column), int(kind)
-
 
 def receptive_fields(model: keras.Model) -> ReceptiveFields:
     """Returns the part of an image that each child of the class capsules sees.
@@ -144,13 +139,23 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
             f"of a known size. Received: an input of shape {(None, *shape)}."
         )
     _, inputs, unknown = _follow(model, layer=layer)
-    fields = _merged(inputs, inputs[0].shape)
-    arranged = layer.children_shape((None, *fields.shape))
+    arranged = layer.children_shape((None, *inputs[0].shape))
     grid = arranged if len(arranged) == 3 else (1, 1, arranged[0])
-    bounds = _of_children(layer, fields, arranged)
+    # Poses have an axis of components, activations have not.
+    each = [
+        x.bounds.min(axis=-2) if k == 0 else x.bounds
+        for k, x in enumerate(inputs)
+    ]
+    bounds = functools.reduce(np.minimum, each)
+    if len(arranged) == 3:  # what is at one place counts as one
+        bounds = bounds.min(axis=2, keepdims=True)
+        bounds = np.broadcast_to(bounds, (*arranged, 4)).reshape(-1, 4)
+    elif isinstance(layer, CompactCaps):
+        taken, bounds = bounds, np.tile(bounds.min(axis=0), (*arranged, 1))
+        bounds[list(layer.origins)] = taken[list(layer.sources)]
     boxes = np.concatenate([bounds[:, :2], 1 - bounds[:, 2:]], axis=1)
     boxes[~np.isfinite(boxes).all(axis=1)] = 0
-    start, step = fields.start, fields.step
+    start, step = _middle(inputs)
     if np.any(step == 0):
         # Nothing is known of places: the middles of equal parts of the image.
         step = np.array(shape[:2]) / grid[:2]
@@ -171,58 +176,48 @@ def _largest(boxes: Array) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-def _of_children(
-    layer: ClassCaps, fields: "Fields", grid: tuple[int, ...]
-) -> Array:
-    """Returns the bounds of the fields of a layer's children, `[i, 4]`.
-
-    Args:
-        layer: The layer.
-        fields: The fields of its input.
-        grid: How the children are arranged, `(i,)` or `(h, w, t)`.
-    """
-    if len(grid) == 3:
-        bounds = np.broadcast_to(fields.bounds, (*grid[:2], 4))
-        return np.repeat(bounds.reshape(-1, 4), grid[2], axis=0)
-    bounds = np.broadcast_to(fields.bounds, (fields.shape[0], 4))
-    if not isinstance(layer, CompactCaps):
-        return bounds
-    every = np.tile(_sees_all([fields], grid, places=False).bounds, (*grid, 1))
-    every[list(layer.origins)] = bounds[list(layer.sources)]
-    return every
-
-
 class Fields(NamedTuple):
-    """The box of pixels that each place of a tensor depends on.
-
-    Places are the first axes of the tensor: rows and columns of a map, the
-    capsules of a list, or none, where all elements depend on the same. What is
-    at one place counts as one.
+    """The box of pixels that each element of a tensor depends on.
 
     Attributes:
-        shape: Shape of the tensor, without the batch.
-        bounds: First row and column, and the negative of the last ones,
-            `[*places, 4]`; the smaller, the larger the box. Those of a place
-            that no pixel reaches are infinite.
+        bounds: First row and column, and the negative of the last ones, of each
+            element, `[*shape, 4]`; the smaller, the larger the box. Those of an
+            element that no pixel reaches are infinite.
         start: Row and column of the middle of the first box of a map, as if
             there were pixels beyond the border of the image too, `[2]`.
         step: How far the next ones are, `[2]`; 0 where there is no map.
     """
 
-    shape: tuple[int, ...]
     bounds: Array
-    start: Array
-    step: Array
+    start: Array = np.zeros(2)
+    step: Array = np.zeros(2)
 
     @property
-    def places(self) -> tuple[int, ...]:
-        """The sizes of the axes that are places."""
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor, without the batch."""
         return self.bounds.shape[:-1]
+
+    def places(self) -> "Fields":
+        """Returns the fields of what is at each place of a map, `[h, w]`."""
+        # Of what is the same along an axis, one is enough.
+        strides = self.bounds.strides[2:-1]
+        one = [slice(1 if stride == 0 else None) for stride in strides]
+        bounds = self.bounds[:, :, *one]
+        return self._replace(
+            bounds=bounds.min(tuple(range(2, bounds.ndim - 1)))
+        )
+
+    def spread(self, shape: Shape) -> "Fields":
+        """Returns fields `[h, w]` as those of a map with more axes."""
+        ones = [1] * (len(shape) - 2)
+        bounds = self.bounds.reshape(*self.shape, *ones, 4)
+        whole = (*self.shape, *shape[2:], 4)
+        return self._replace(bounds=np.broadcast_to(bounds, whole))
 
     def gathered(
         self, axis: int, taps: Array, first: float, step: float
     ) -> "Fields":
-        """Returns the fields of what sees some rows or columns of a map each.
+        """Returns the fields of what sees some rows or columns each.
 
         Args:
             axis: Int. 0 for rows, 1 for columns.
@@ -232,13 +227,11 @@ class Fields(NamedTuple):
                 two rows.
             step: How far they lie from each other.
         """
-        if not self.places:
-            return self
-        last, along = self.places[axis] - 1, np.arange(2) == axis
+        last, along = self.shape[axis] - 1, np.arange(2) == axis
         beyond = (taps < 0) | (taps > last)
         beyond = beyond.reshape(*taps.shape, *[1] * (2 - axis))
         seen = self.bounds.take(taps.clip(0, last), axis)
-        return self._replace(
+        return Fields(
             bounds=np.where(beyond, np.inf, seen).min(axis + 1),
             start=self.start + along * first * self.step,
             step=self.step * np.where(along, step, 1.0),
@@ -253,12 +246,12 @@ class Fields(NamedTuple):
     ) -> "Fields":
         """Returns the fields of what sees windows of a map."""
         fields = self
-        for axis in range(len(self.places)):
+        for axis in (0, 1):
             size, stride, rate = (
                 n if isinstance(n, int) else n[axis]
                 for n in (kernel, strides, dilation)
             )
-            side, extent = self.places[axis], (size - 1) * rate + 1
+            side, extent = self.shape[axis], (size - 1) * rate + 1
             count, before = (side - extent) // stride + 1, 0
             if padding == "same":
                 count = -(-side // stride)
@@ -292,7 +285,12 @@ def _follow(
     """
     copy, calls = calls_of(model)
     pixels = copy.inputs[0]
-    known = {id(pixels): images or _of_pixels(*pixels.shape[1:])}
+    if images is None:
+        rows, columns, channels = pixels.shape[1:]
+        places = np.moveaxis(np.indices((rows, columns), float), 0, -1)
+        bounds = np.concatenate([places, -places], axis=-1)
+        images = Fields(bounds, step=np.ones(2)).spread((0, 0, channels))
+    known = {id(pixels): images}
     children: list[Fields] = []
     unknown: list[str] = []
     for call in calls:
@@ -305,70 +303,24 @@ def _follow(
     return known[id(copy.outputs[0])], children, unknown
 
 
-def _sees_all(
-    inputs: Sequence[Fields], shape: Shape, *, places: bool = True
-) -> Fields:
-    """Returns the fields of a tensor whose elements see all of the inputs.
-
-    Args:
-        inputs: Fields of the inputs.
-        shape: Shape of the tensor.
-        places: Bool. Where the first input has the same places, these keep
-            their centres. Defaults to `True`.
-    """
-    first, axes = inputs[0], len(inputs[0].places)
-    ends = [fields.bounds.reshape(-1, 4).min(axis=0) for fields in inputs]
-    bounds = np.min(ends, axis=0)
-    if places and len(shape) > axes and tuple(shape[:axes]) == first.places:
-        bounds = np.broadcast_to(bounds, first.bounds.shape)
-        return first._replace(shape=tuple(shape), bounds=bounds)
-    return _of_bounds(shape, bounds)
-
-
-def _merged(inputs: Sequence[Fields], shape: Shape) -> Fields:
-    """Returns the union of fields at the same places.
-
-    Centres are the mean of those that have places. A gate of the whole map, as
-    in squeeze and excitation, has none, and moves none.
-    """
-    bounds = functools.reduce(np.minimum, [part.bounds for part in inputs])
-    placed = [part for part in inputs if part.step.any()] or inputs
-    start, step = (
-        np.mean([getattr(part, name) for part in placed], axis=0)
-        for name in ("start", "step")
-    )
-    return Fields(tuple(shape), bounds, start, step)
-
-
-def _of_bounds(shape: Shape, bounds: Array) -> Fields:
-    """Returns the fields of a tensor that is no map."""
-    return Fields(tuple(shape), bounds, np.zeros(2), np.zeros(2))
-
-
-def _of_pixels(rows: int, columns: int, channels: int) -> Fields:
-    places = np.moveaxis(np.indices((rows, columns), float), 0, -1)
-    bounds = np.concatenate([places, -places], axis=-1)
-    return Fields((rows, columns, channels), bounds, np.zeros(2), np.ones(2))
-
-
 def _after(
     layer: Any,
     inputs: list[Fields],
-    shape: tuple[int, ...],
+    shape: Sequence[int | None],
     unknown: list[str],
 ) -> Fields:
     """Returns the fields of a layer's output; notes a name if not known."""
-    fields = None
-    if None not in (*shape, *(n for part in inputs for n in part.shape)):
+    fields, sizes = None, tuple(size or 1 for size in shape)
+    if None not in shape:
         parts = getattr(layer, "equivalent_layers", [layer])
         if len(inputs) == 1 and (parts != [layer] or _is_graph(layer)):
             fields = _inside(parts, inputs[0], unknown)
         else:
-            fields = _by_rule(layer, inputs, shape)
-    if fields is None or fields.places != shape[: len(fields.places)]:
+            fields = _by_rule(layer, inputs, sizes)
+    if fields is None or fields.shape != sizes:
         unknown.append(layer.name)
-        return _sees_all(inputs, shape)
-    return fields._replace(shape=shape)
+        return _whole(layer, inputs, sizes)
+    return fields
 
 
 def _inside(parts: list[Any], fields: Fields, unknown: list[str]) -> Fields:
@@ -380,8 +332,7 @@ def _inside(parts: list[Any], fields: Fields, unknown: list[str]) -> Fields:
         else:
             shape = part.compute_output_shape((None, *fields.shape))[1:]
             after = _by_rule(part, [fields], shape)
-            fields = after or _sees_all([fields], shape)
-            fields = fields._replace(shape=shape)
+            fields = after or _whole(part, [fields], shape)
     return fields
 
 
@@ -408,20 +359,82 @@ def _by_rule(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
     return None
 
 
+def _middle(inputs: Sequence[Fields]) -> tuple[Array, Array]:
+    """Returns start and step of what unites fields at the same places.
+
+    They are the mean of those that have places. A gate of the whole map, as in
+    squeeze and excitation, has none, and moves none.
+    """
+    placed = [part for part in inputs if part.step.any()] or inputs
+    start, step = (
+        np.mean([getattr(part, name) for part in placed], axis=0)
+        for name in ("start", "step")
+    )
+    return start, step
+
+
+def _same(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
+    return inputs[0]
+
+
+def _nowhere(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
+    """Layers whose elements see all of the inputs, and have no places."""
+    ends = [fields.bounds.reshape(-1, 4).min(axis=0) for fields in inputs]
+    return Fields(np.broadcast_to(np.min(ends, axis=0), (*shape, 4)))
+
+
+def _whole(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
+    """Layers whose elements see all of the inputs, on a map of its places."""
+    fields, first = _nowhere(layer, inputs, shape), inputs[0]
+    if len(shape) > 2 and first.shape[:2] == tuple(shape[:2]):
+        fields = fields._replace(start=first.start, step=first.step)
+    return fields
+
+
+def _mixed(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
+    """Layers whose elements along one or more axes depend on each other."""
+    (fields,), axes = inputs, np.ravel(getattr(layer, "axis", -1))
+    axes = axes % (len(fields.shape) + 1) - 1
+    keep = len(shape) == len(fields.shape)
+    bounds = fields.bounds.min(axis=tuple(axes.tolist()), keepdims=keep)
+    fields = fields._replace(bounds=np.broadcast_to(bounds, (*shape, 4)))
+    return Fields(fields.bounds) if min(axes) < 2 else fields
+
+
 def _merge(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    same = all(len(fields.shape) == len(shape) for fields in inputs)
-    return _merged(inputs, shape) if same else None
+    if any(len(fields.shape) != len(shape) for fields in inputs):
+        return None
+    bounds = functools.reduce(np.minimum, [x.bounds for x in inputs])
+    return Fields(bounds, *_middle(inputs))
+
+
+def _concatenate(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
+    axis = layer.axis % (len(shape) + 1) - 1
+    bounds = np.concatenate([fields.bounds for fields in inputs], axis)
+    return Fields(bounds, *_middle(inputs)) if axis > 1 else Fields(bounds)
+
+
+def _reshape(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
+    (fields,) = inputs
+    if math.prod(fields.shape) != math.prod(shape):
+        return None
+    bounds = fields.bounds.reshape(*shape, 4)
+    keeps_places = fields.shape[:2] == tuple(shape[:2])
+    return fields._replace(bounds=bounds) if keeps_places else Fields(bounds)
 
 
 def _slid(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
     """Layers of windows; those of capsules may take poses and activations."""
-    fields = _merged(inputs, shape)
-    if len(fields.places) == 1 or layer.padding not in ("valid", "same"):
+    if len(shape) < 3 or layer.padding not in ("valid", "same"):
         return None
+    each = [fields.places() for fields in inputs]
+    bounds = functools.reduce(np.minimum, [x.bounds for x in each])
     kernel = getattr(layer, "kernel_size", None) or layer.pool_size
     strides = getattr(layer, "strides", 1)
     dilation = getattr(layer, "dilation_rate", 1)
-    return fields.windows(kernel, strides, layer.padding, dilation)
+    fields = Fields(bounds, *_middle(inputs))
+    fields = fields.windows(kernel, strides, layer.padding, dilation)
+    return fields.spread(shape)
 
 
 def _conv_caps(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
@@ -435,117 +448,70 @@ def _conv_caps(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
         for size, stride in zip(layer.kernel_size, layer.strides, strict=True)
     ]
     for _ in range(layer.routing.iterations - 1):
-        fields = fields.windows(reach)
+        fields = fields.places().windows(reach).spread(shape)
     return fields
 
 
 def _conv_caps_3d(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
     # Parents at all positions compete for a child.
     slid = _slid(layer, inputs, shape)
-    return _sees_all(inputs if slid is None else [slid], shape)
+    return _whole(layer, inputs if slid is None else [slid], shape)
 
 
-def _mixed(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    """Layers whose elements along one or more axes depend on each other."""
-    axes, (fields,) = np.ravel(getattr(layer, "axis", -1)), inputs
-    first = min(axes % (len(fields.shape) + 1)) - 1
-    is_place = first < len(fields.places)
-    return _sees_all(inputs, shape, places=False) if is_place else fields
+def _part_caps(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
+    # Of all only one part stays.
+    return inputs[0].places().windows(layer.window).spread(shape)
 
 
-def _concatenate(
-    layer: Any, inputs: list[Fields], shape: Shape
-) -> Fields | None:
-    axis = layer.axis % (len(shape) + 1) - 1
-    places = [len(fields.places) for fields in inputs]
-    if axis >= max(places):
-        return _merged(inputs, shape)
-    if axis or max(places) > 1:
-        return None
-    lists = [
-        np.broadcast_to(part.bounds, (part.shape[0], 4)) for part in inputs
-    ]
-    return _of_bounds(shape, np.concatenate(lists))
-
-
-def _reshape(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    (fields,) = inputs
-    axes = len(fields.places)
-    if fields.places == tuple(shape[:axes]):
-        return fields
-    # A list, if each of its rows is at one place.
-    each = math.prod(fields.shape[axes:])
-    if each % math.prod(shape[1:]):
-        return None
-    rows = np.arange(shape[0]) * math.prod(shape[1:]) // each
-    return _of_bounds(shape, fields.bounds.reshape(-1, 4)[rows])
-
-
-def _shifted(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
+def _shifted(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
     """Padding and cropping."""
-    (fields,) = inputs
-    if len(fields.places) == 1:
-        return None
+    fields = inputs[0].places()
     cropped = getattr(layer, "cropping", None)
     for axis in (0, 1):
         before = cropped[axis][0] if cropped else -layer.padding[axis][0]
         taps = np.arange(shape[axis])[:, np.newaxis] + before
         fields = fields.gathered(axis, taps, before, 1.0)
-    return fields
+    return fields.spread(shape)
 
 
 def _resized(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
     """Up-sampling and resizing."""
-    (fields,) = inputs
-    how = layer.interpolation
-    if how not in ("nearest", "bilinear") or len(fields.places) == 1:
-        return None
+    fields, how = inputs[0].places(), layer.interpolation
     more = "antialias crop_to_aspect_ratio pad_to_aspect_ratio".split()
-    if any(getattr(layer, name, False) for name in more):
+    if how not in ("nearest", "bilinear") or any(
+        getattr(layer, name, False) for name in more
+    ):
         return None
-    for axis, old in enumerate(fields.places):
+    for axis, old in enumerate(fields.shape):
         new = shape[axis]
         positions = (np.arange(new) + 0.5) * old / new - 0.5
         below = np.floor(positions + (0.5 if how == "nearest" else 0.0))
         above = np.ceil(positions) if how == "bilinear" else below
         taps = np.stack([below, above], axis=-1).clip(0, old - 1).astype(int)
         fields = fields.gathered(axis, taps, positions[0], old / new)
-    return fields
+    return fields.spread(shape)
 
 
 # Rules by the names of layers and of operations.
-_RULES: dict[str, _Rule] = {
-    name: rule
-    for rule, names in {
-        lambda layer, inputs, shape: inputs[
-            0
-        ]: "Activation ActivityRegularization AlphaDropout "
-        "BatchNormalization Dropout ELU GaussianDropout GaussianNoise Identity "
-        "LeakyReLU Normalization PReLU RandomBrightness RandomContrast "
-        "RandomFlip RandomRotation RandomTranslation RandomZoom ReLU Rescaling "
-        "SpatialDropout2D Abs Cast Negative Relu Sigmoid Sqrt Square",
-        _mixed: "Dense LayerNormalization Length RMSNormalization Softmax "
-        "Squash UnitNormalization",
-        _merge: "Add Average Divide Maximum Minimum Multiply Subtract",
-        _slid: "AveragePooling2D AveragePooling3D Conv2D Conv3D "
-        "DepthwiseConv2D MaxPooling2D MaxPooling3D PrimaryCaps "
-        "PrimaryMatrixCaps SeparableConv2D",
-        lambda layer, inputs, shape: _sees_all(inputs, shape): (
-            "GroupNormalization"
-        ),
-        lambda layer, inputs, shape: _sees_all(inputs, shape, places=False): (
-            "ClassCaps GlobalAveragePooling2D GlobalMaxPooling2D"
-        ),
-        _shifted: "Cropping2D Cropping3D ZeroPadding2D ZeroPadding3D",
-        _resized: "Resizing UpSampling2D",
-        _reshape: "Flatten Reshape",
-        _concatenate: "Concatenate",
-        _conv_caps: "ConvCaps",
-        _conv_caps_3d: "ConvCaps3D",
-        # Of all only one part stays.
-        lambda layer, inputs, shape: inputs[0].windows(layer.window): (
-            "PartCaps"
-        ),
-    }.items()
-    for name in names.split()
+_NAMES: dict[_Rule, str] = {
+    _same: "Activation ActivityRegularization AlphaDropout BatchNormalization "
+    "Dropout ELU GaussianDropout GaussianNoise Identity LeakyReLU "
+    "Normalization PReLU RandomBrightness RandomContrast RandomFlip "
+    "RandomRotation RandomTranslation RandomZoom ReLU Rescaling "
+    "SpatialDropout2D Abs Cast Negative Relu Sigmoid Sqrt Square",
+    _mixed: "Dense LayerNormalization Length RMSNormalization Softmax Squash "
+    "UnitNormalization",
+    _merge: "Add Average Divide Maximum Minimum Multiply Subtract",
+    _slid: "AveragePooling2D AveragePooling3D Conv2D Conv3D DepthwiseConv2D "
+    "MaxPooling2D MaxPooling3D PrimaryCaps PrimaryMatrixCaps SeparableConv2D",
+    _whole: "GroupNormalization",
+    _nowhere: "ClassCaps GlobalAveragePooling2D GlobalMaxPooling2D",
+    _shifted: "Cropping2D Cropping3D ZeroPadding2D ZeroPadding3D",
+    _resized: "Resizing UpSampling2D",
+    _reshape: "Flatten Reshape",
+    _concatenate: "Concatenate",
+    _conv_caps: "ConvCaps",
+    _conv_caps_3d: "ConvCaps3D",
+    _part_caps: "PartCaps",
 }
+_RULES = {name: r for r, names in _NAMES.items() for name in names.split()}

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import keras
@@ -178,7 +179,10 @@ class Trees:
     def type_codes(self) -> Array:
         """The largest code of each type, `[n, t]`, uint8: the key of types.
 
-        It does not tell where in the image things are, see `type_dictionary`.
+        The key of places changes as soon as an object moves; this one only
+        tells whether a type is in the tree, wherever that is. It is the maximum
+        because most places show nothing: in a mean, those of the object would
+        hardly count.
         """
         by_place = self.codes.reshape(len(self), -1, self.num_types)
         codes: Array = by_place.max(axis=1)
@@ -276,13 +280,17 @@ def trees(
     >>> found.towards.shape, found.num_types, found.places[0, :3].tolist()
     ((3, 8), 2, [[8.0, 8.0], [8.0, 8.0], [8.0, 10.0]])
     """
-    options: Any = {
-        "mode": mode,
-        "couplings": couplings,
-        "layer": layer,
-        "batch_size": batch_size,
-    }
-    parts = list(iter_trees(model, images, levels, **options))
+    parts = list(
+        iter_trees(
+            model,
+            images,
+            levels,
+            mode=mode,
+            couplings=couplings,
+            layer=layer,
+            batch_size=batch_size,
+        )
+    )
     if not parts:
         raise ValueError(NO_SAMPLES)
     return Trees.joined(parts)
@@ -298,23 +306,7 @@ def iter_trees(
     layer: str | None = None,
     batch_size: int = 256,
 ) -> Iterator[Trees]:
-    """Yields the trees of each batch of images.
-
-    Args:
-        model: As in `trees`.
-        images: As in `trees`.
-        levels: As in `trees`. Defaults to `None`.
-        mode: As in `trees`. Defaults to `"midtread"`.
-        couplings: As in `trees`. Defaults to `True`.
-        layer: As in `trees`. Defaults to `None`.
-        batch_size: As in `trees`. Defaults to `256`.
-
-    Yields:
-        `Trees`.
-
-    Raises:
-        ValueError: As in `trees`, but for a data set without samples.
-    """
+    """Yields the `Trees` of each batch of images; all else is as in `trees`."""
     check_mode(mode)
     if levels is not None:
         if not isinstance(levels, (Sequence, Mapping)):
@@ -377,7 +369,20 @@ def parse_tree(
     layers = tuple(np.asarray(a, np.float64) for a in activations)
     between = [np.asarray(c, np.float64) for c in couplings]
     start = tuple(sorted({int(root) for root in roots}))
-    _check(layers, between, start)
+    sizes = [a.shape for a in layers]
+    shapes = [c.shape for c in between]
+    if not between or shapes != [(*i, *j) for i, j in pairwise(sizes)]:
+        raise ValueError(
+            "There must be activations [n] of two or more layers, and "
+            "couplings [n, m] between each and the next. Received: "
+            f"activations of shapes {sizes}, couplings of shapes {shapes}."
+        )
+    classes = len(layers[-1])
+    if not start or not 0 <= start[0] <= start[-1] < classes:
+        raise ValueError(
+            f"`roots` must be classes from 0 to {classes - 1}. Received: "
+            f"{list(start)}."
+        )
     least: Any = [1.0 / c.shape[1] for c in between]
     if threshold is not None:
         least = np.broadcast_to(threshold, len(between))
@@ -397,33 +402,6 @@ def parse_tree(
         ]
         parents = np.flatnonzero(followed.any(axis=1))
     return ParseTree(layers, start, tuple(edges))
-
-
-def _check(
-    activations: Sequence[Array],
-    couplings: Sequence[Array],
-    roots: Sequence[int],
-) -> None:
-    sizes = [a.shape for a in activations]
-    expected = [(*i, *j) for i, j in zip(sizes, sizes[1:], strict=False)]
-    shapes = [c.shape for c in couplings]
-    if not couplings or shapes != expected:
-        raise ValueError(
-            "There must be activations [n] of two or more layers, and "
-            "couplings [n, m] between each and the next. Received: "
-            f"activations of shapes {sizes}, couplings of shapes {shapes}."
-        )
-    if not all(np.isfinite(a).all() for a in (*activations, *couplings)):
-        raise ValueError(
-            "Activations and couplings must be finite. Received: NaN or "
-            "infinity. Look at the weights of the network, and at its images."
-        )
-    classes = len(activations[-1])
-    if not roots or not 0 <= roots[0] <= roots[-1] < classes:
-        raise ValueError(
-            f"`roots` must be classes from 0 to {classes - 1}. Received: "
-            f"{list(roots)}."
-        )
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

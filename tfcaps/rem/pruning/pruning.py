@@ -16,7 +16,7 @@ All are driven by the callback `UpdatePruningStep` and end with `strip_pruning`.
 
 import abc
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -31,6 +31,9 @@ from tfcaps.rem.finite import check_weights
 Array = NDArray[Any]
 Schedule = Callable[[int], Any]
 
+# What is pruned: variables of these names, without the last letter. Never
+# biases, never normalisation.
+TARGETS = ("transformations", "kernels")
 # What schedules of tfmot and Keras call the sparsity at their end.
 _GOALS = ("final_sparsity", "target_sparsity", "end_learning_rate")
 
@@ -68,6 +71,32 @@ def strip_pruning(model: keras.Model) -> keras.Model:
                 stacklevel=2,
             )
     return model
+
+
+def is_target(variable: Any, targets: Sequence[str] = TARGETS) -> bool:
+    """Tells whether a Keras variable belongs to one of the groups.
+
+    A layer that must not be pruned, such as `Decoder`, sets `prunable` of its
+    weights to `False`.
+    """
+    return (
+        getattr(variable, "prunable", True) and f"{variable.name}s" in targets
+    )
+
+
+def target_variables(variables: Iterable[Any]) -> list[Any]:
+    """Returns the variables that are pruned.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    chosen = [variable for variable in variables if is_target(variable)]
+    if not chosen:
+        raise ValueError(
+            "The model has no trainable kernel and no transformation that "
+            "could be pruned. Build the model first."
+        )
+    return chosen
 
 
 class UpdatePruningStep(keras.callbacks.Callback):
