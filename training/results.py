@@ -15,6 +15,7 @@ import keras
 from cli import UserError, progress
 from export import run as export_command
 from tfcaps import rem
+from tfcaps.rem.evaluation.named_parts import part_stability
 from training import summary
 from training.batches import Batches, measured_at_once
 from training.configs import Config
@@ -26,6 +27,7 @@ from training.tables import TITLES
 Reports = dict[str, rem.Report]
 # Test images that are looked at for known parts.
 _LOOKED_AT = 2000
+_NOISY = 500  # of these are looked at under noise
 # Pictures that a network of a data set can be asked about.
 _EXAMPLES = {"figures": "docs/guides/figure.png"}
 
@@ -152,23 +154,22 @@ def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
     images = data.test.images[:_LOOKED_AT]
     if not len(images):
         return None
-    trees = rem.trees(
-        model, images, couplings=False, batch_size=measured_at_once(model)
-    )
+    few = measured_at_once(model)
+    trees = rem.trees(model, images, couplings=False, batch_size=few)
     if not trees.has_places:
         return None
     masks = None if data.masks is None else data.masks[:_LOOKED_AT]
     if masks is None or not masks.parts.any():
         return rem.named_parts(trees)
     there: Any = masks.parts.any(axis=(1, 2, 3))
-    trees, masks = trees[there], masks[there]
+    trees, images, masks = trees[there], images[there], masks[there]
     own, loose = masks.parts, masks.loose
     if masks.centres is not None and masks.loose_centres is not None:
         own, loose = masks.centres, masks.loose_centres
     names = None if masks.kinds is None else masks.kind_names
     # Of boxes the whole, of other parts the middle.
     reach = None if masks.centres is None and names else 2.5
-    return rem.named_parts(
+    named = rem.named_parts(
         trees,
         own,
         loose,
@@ -177,6 +178,10 @@ def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
         kind_names=names,
         reach=reach,
     )
+    stability = part_stability(
+        model, images[:_NOISY], own[:_NOISY], reach=reach, batch_size=few
+    )
+    return dataclasses.replace(named, stability=stability)
 
 
 # ------------------------------------------------------- the report, the export

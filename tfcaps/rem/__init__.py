@@ -1,5 +1,7 @@
 """Routing entropy minimisation: prune, decay, quantise, collect, measure."""
 
+from typing import Any
+
 from tfcaps.graphs import encoder
 from tfcaps.ops import quantize
 from tfcaps.rem.compaction.compact import compact
@@ -67,3 +69,9 @@ __all__ = [
     "tree_lengths",
     "trees",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    from tfcaps.rem.deprecated import moved
+
+    return moved(name)

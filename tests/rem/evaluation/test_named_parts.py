@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
+from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
-from tfcaps.rem.evaluation.named_parts import mutual_information
+from tfcaps.rem.evaluation.named_parts import mutual_information, part_stability
 
 KINDS = ("bar", "disc", "ring")
 
@@ -261,3 +262,19 @@ def test_parts_need_trees_with_places():
     with pytest.raises(ValueError, match="only where children have positions"):
         rem.named_parts(trees, **GIVEN)
     assert rem.named_parts(trees).types_used == 2
+
+
+def test_stability_is_that_of_trees_under_noise():
+    model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
+    draw = np.random.default_rng(0)
+    images = draw.random((20, 8, 8, 1), dtype=np.float32)
+    fields = rem.receptive_fields(model).centres.reshape(-1, 2)
+    parts = np.repeat(fields[np.newaxis], 20, axis=0)
+    assert part_stability(model, images, parts, noise=0.0, reach=1) == 1.0
+    found = part_stability(model, images, parts, reach=1.0, seed=3)
+    noise = np.random.default_rng(3).normal(0, 0.2, images.shape)
+    noisy = (images + noise.clip(-0.25, 0.25)).astype("float32")
+    trees = [rem.trees(model, x).in_tree for x in (images, noisy)]
+    before, after = (x.reshape(20, 4, 2).any(axis=-1) for x in trees)
+    assert found == np.mean((before == after).all(axis=-1))
+    assert 0.0 < found < 1.0

@@ -4,12 +4,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
 from tfcaps.rem.parse.dictionary import entropy
 from tfcaps.rem.parse.trees import Trees
+from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result, lines_of, percent
 
 Array = NDArray[Any]
@@ -61,6 +63,8 @@ class NamedParts(Result):
         kind_names: What the kinds are called.
         names: For each type the kind on which most of its leaves lie, or `None`
             if none does.
+        stability: What `part_stability` returned, or `None` where
+            that was not measured.
     """
 
     leaves: float
@@ -80,6 +84,7 @@ class NamedParts(Result):
     table: tuple[tuple[int, ...], ...] | None = None
     kind_names: tuple[str, ...] | None = None
     names: tuple[str | None, ...] | None = None
+    stability: float | None = None
 
     @property
     def named(self) -> bool | None:
@@ -162,6 +167,7 @@ class NamedParts(Result):
                 ("purity of types", percent(self.purity)),
                 ("parts with their name", percent(self.parts_named)),
                 ("labelled F1 of the tree", percent(self.labelled_f1)),
+                ("hit parts stable under noise", percent(self.stability)),
                 ("NMI of type and kind", nmi),
             ]
         )
@@ -246,19 +252,10 @@ def named_parts(
             if values is not None:
                 raise ValueError(f"`{name}` needs `parts`. Received: None.")
         return of_types
-    places, own = _places(trees, parts, loose), np.shape(parts)[1]
-    centres = _centroids(places) if places.ndim == 4 else places
-    there = np.isfinite(centres[..., 0])
-    if not (of_object := there[:, :own]).any():
-        raise ValueError(
-            "`parts` must have at least one part of one image. Received: none."
-        )
+    there, near, under = _on_parts(trees, parts, loose, reach)
+    own = np.shape(parts)[1]
+    of_object = there[:, :own]
     image, child = np.nonzero(trees.in_tree)
-    near, under = _looked_up(trees.places[image, child], image, places, centres)
-    if reach is None:
-        near = under[:, np.newaxis] == np.arange(there.shape[1])
-    else:
-        near = near <= reach
     hits = np.zeros(of_object.shape, int)
     np.add.at(hits, image, near[:, :own].astype(int))
     on_some, count = under >= 0, max(len(under), 1)
@@ -295,6 +292,57 @@ def named_parts(
             ),
         }
     return dataclasses.replace(of_types, **measures)
+
+
+def part_stability(
+    model: keras.Model,
+    images: Array,
+    parts: ArrayLike,
+    *,
+    noise: float = 0.2,
+    most: float = 0.25,
+    reach: float | None = _REACH,
+    seed: int = 0,
+    batch_size: int = 256,
+) -> float:
+    """Returns the share of images whose found parts stay the same under noise.
+
+    A part is found if a leaf of the tree is at most `reach` pixels from its
+    centre, as in `named_parts`. The noise is drawn for each pixel from a normal
+    distribution, and cut off.
+
+    Args:
+        model: As in `trees`.
+        images: Its input `[n, h, w, c]`.
+        parts: As in `named_parts`, masks or centres of the object's parts.
+        noise: Float. Standard deviation of the noise, in units of the images.
+            Defaults to `0.2`.
+        most: Float. Noise beyond it is cut off. Defaults to `0.25`.
+        reach: As in `named_parts`. Defaults to `2.5`.
+        seed: Int. Seed of the noise. Defaults to `0`.
+        batch_size: Int. Most images in a batch. Defaults to `256`.
+
+    Returns:
+        Float in [0, 1].
+
+    Raises:
+        ValueError: As in `trees` and `named_parts`.
+
+    References:
+        - Huang et al., 2022, https://arxiv.org/abs/2212.05946 (stability)
+    """
+    draw = np.random.default_rng(seed)
+    images = np.asarray(images)
+    added = draw.normal(0.0, noise, images.shape).clip(-most, most)
+    noisy = (images + added).astype(np.float32)
+    found = []
+    for pixels in (images, noisy):
+        seen = trees_of(model, pixels, batch_size=batch_size)
+        there, near, _ = _on_parts(seen, parts, None, reach)
+        hit = np.zeros_like(there)
+        np.logical_or.at(hit, np.nonzero(seen.in_tree)[0], near)
+        found.append(hit)
+    return float(np.mean(np.all(found[0] == found[1], axis=1)))
 
 
 def _of_types(trees: Trees) -> NamedParts:
@@ -353,6 +401,30 @@ def _kinds(
             f"{len(names)} names and the kind {most}."
         )
     return every, names
+
+
+def _on_parts(
+    trees: Trees, parts: ArrayLike, loose: ArrayLike | None, reach: float | None
+) -> tuple[Array, Array, Array]:
+    """Looks up the parts that leaves find, and on which they lie.
+
+    Returns:
+        Which parts an image has, `[n, parts]`, the object's before the loose
+        ones; which parts each leaf finds, `[l, parts]`, in the order of
+        `np.nonzero(trees.in_tree)`; and the part under it, `[l]`, or -1.
+    """
+    places, own = _places(trees, parts, loose), np.shape(parts)[1]
+    centres = _centroids(places) if places.ndim == 4 else places
+    there = np.isfinite(centres[..., 0])
+    if not there[:, :own].any():
+        raise ValueError(
+            "`parts` must have at least one part of one image. Received: none."
+        )
+    image, child = np.nonzero(trees.in_tree)
+    near, under = _looked_up(trees.places[image, child], image, places, centres)
+    if reach is None:
+        return there, under[:, np.newaxis] == np.arange(there.shape[1]), under
+    return there, near <= reach, under
 
 
 def _places(trees: Trees, parts: ArrayLike, loose: ArrayLike | None) -> Array:
