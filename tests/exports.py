@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.networks import tiny_capsnet
 from tfcaps.export.versions import MANIFEST, write_manifest
-from tfcaps.rem.pruning.pruning import target_variables
+from tfcaps.rem.pruning.masks import target_variables
 
 
 def with_dead_units(model, rng, share=0.4):

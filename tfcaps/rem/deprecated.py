@@ -7,10 +7,10 @@ from typing import Any
 # Where each of them is now.
 MOVED = {
     "dequantize": "tfcaps.ops",
-    "magnitude_masks": "tfcaps.rem.pruning.low_magnitude",
+    "magnitude_masks": "tfcaps.rem.pruning.masks",
     "parse_tree": "tfcaps.rem.parse.trees",
     "part_stability": "tfcaps.rem.evaluation.named_parts",
-    "saliency_masks": "tfcaps.rem.pruning.single_shot",
+    "saliency_masks": "tfcaps.rem.pruning.masks",
     "t_score": "tfcaps.rem.evaluation.evaluate",
 }
 

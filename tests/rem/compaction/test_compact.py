@@ -18,7 +18,7 @@ from tests.networks import SMALL_NETWORKS, every_network, tiny_capsnet
 from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
-from tfcaps.rem.pruning.pruning import target_variables
+from tfcaps.rem.pruning.masks import target_variables
 from training.devices import dtype_policy
 
 

@@ -96,6 +96,16 @@ def test_pruned_weights_stay_zero_under_momentum(images, jit_compile):
     assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
 
 
+def test_global_scope_prunes_across_weights(images):
+    model = compiled(tiny_capsnet())
+    kernel = model.get_layer("conv").kernel
+    kernel.assign(kernel.numpy() + 10.0)
+    rem.prune_low_magnitude(model, lambda step: 0.5, scope="global")
+    fit(model, images)
+    assert np.all(kernel.numpy() != 0)
+    assert rem.sparsity(model) == pytest.approx(0.5, abs=0.02)
+
+
 def test_keras_schedules_are_followed_until_they_end(images):
     model = compiled(tiny_capsnet())
     schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 4, 0.8, power=3)

@@ -9,7 +9,8 @@ from tests.compaction import compiled, fit
 from tests.networks import tiny_capsnet
 from tests.tolerance import assert_all_equal
 from tfcaps import rem
-from tfcaps.rem.pruning.single_shot import _saliencies, saliency_masks
+from tfcaps.rem.pruning.masks import saliency_masks
+from tfcaps.rem.pruning.single_shot import _saliencies
 from training.devices import dtype_policy
 
 

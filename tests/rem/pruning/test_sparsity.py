@@ -1,6 +1,7 @@
 """Magnitude masks, and what sparsity is a share of."""
 
 import re
+from functools import partial
 
 import keras
 import numpy as np
@@ -9,10 +10,8 @@ import pytest
 from tests.golden import all_parameter_counts, load
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tfcaps import models, rem
-from tfcaps.rem.pruning.low_magnitude import (
-    magnitude_masks,
-    magnitude_threshold,
-)
+from tfcaps.rem import magnitude_masks
+from tfcaps.rem.pruning.masks import magnitude_threshold
 
 
 def size(weights):
@@ -93,6 +92,21 @@ def test_zeros_outside_of_a_scope_do_not_count():
     assert rem.sparsity(model, scope="paper") == pytest.approx(expected)
     assert rem.sparsity(model, scope="all") > expected
     assert rem.sparsity(encoder, scope="all") == pytest.approx(expected)
+
+
+def test_report_has_every_scope(rng):
+    model = tiny_capsnet(decoder=True)
+    kernel = model.get_layer("conv").kernel
+    fill(model)
+    kernel.assign(np.zeros(kernel.shape))
+    data = rng.random((4, 8, 8, 1), dtype=np.float32), np.zeros(4, int)
+    report = rem.evaluate(model, data)
+    encoder = rem.encoder(model)
+    find = partial(rem.sparsity, encoder)
+    assert report.sparsity == find() > report.sparsity_paper > 0
+    assert report.sparsity_paper == find(scope="paper")
+    nonzero = report.nonzero_parameters / report.total_parameters
+    assert find(scope="all") == pytest.approx(1 - nonzero)
 
 
 def test_unknown_scope_is_an_error():

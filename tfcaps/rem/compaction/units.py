@@ -28,12 +28,14 @@ class Slice(NamedTuple):
         variable: The weight.
         axis: An axis of it, counted from the first.
         units: Number of the unit of each entry along the axis.
+        fill: What the weight is where a unit was left out.
         counts: Whether a unit has an effect if other values are here.
     """
 
     variable: Any
     axis: int
     units: Ids
+    fill: float = 0.0
     counts: bool = True
 
 
@@ -120,12 +122,13 @@ class Rule:
         return list(arrays.values())
 
     def silent(self) -> Mask:
-        """Returns the units of which every weight is 0."""
+        """Returns the units of which every weight is as if they had left."""
         slices = [s for s in self.producer_slices() if s.counts]
         silent = np.ones(max(s.units.max() for s in slices) + 1, bool)
         for s in slices:
             array = self._array(s.variable)
-            np.logical_and.at(silent, s.units, ~any_at(array != 0, s.axis))
+            used = any_at(array != np.asarray(s.fill, array.dtype), s.axis)
+            np.logical_and.at(silent, s.units, ~used)
         return silent
 
     def _array(self, variable: Any) -> NDArray[Any]:

@@ -14,11 +14,13 @@ import numpy as np
 from keras import ops
 
 from tfcaps.graphs import encoder
-from tfcaps.ops import check_positive
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.labels import class_of_each
-from tfcaps.rem.pruning.low_magnitude import magnitude_threshold
-from tfcaps.rem.pruning.pruning import Pruning, begin, target_variables
+from tfcaps.rem.pruning.masks import (
+    magnitude_threshold,
+    target_variables,
+)
+from tfcaps.rem.pruning.pruning import Pruning, begin
 
 # The search ends when the threshold moves by less, or when the loss was the
 # same so many times in a row; the numbers of the paper's code.
@@ -76,8 +78,11 @@ def prune_iteratively(
         raise ValueError(
             f"`tolerance` must be at least 0. Received: tolerance={tolerance}."
         )
-    if max_searches is not None:
-        check_positive(max_searches=max_searches)
+    if max_searches is not None and max_searches < 1:
+        raise ValueError(
+            "`max_searches` must be at least 1. Received: "
+            f"max_searches={max_searches}."
+        )
     if max_sparsity is not None and not 0.0 <= max_sparsity < 1.0:
         raise ValueError(
             "`max_sparsity` must be at least 0 and less than 1. Received: "
@@ -142,7 +147,8 @@ class _LossGuarded(Pruning):
     def _measure(self, model: keras.Model) -> tuple[float, float]:
         """Returns loss and accuracy on the validation data."""
         loss = _loss_of_lengths(model)
-        total, count, right = 0.0, 0, 0
+        total, count = 0.0, 0
+        right = 0
         for images, labels in self.data:
             lengths = self.encoder.predict_on_batch(images)
             value = ops.convert_to_numpy(ops.mean(loss(labels, lengths)))

@@ -16,7 +16,7 @@ All are driven by the callback `UpdatePruningStep` and end with `strip_pruning`.
 
 import abc
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -31,9 +31,6 @@ from tfcaps.rem.finite import check_weights
 Array = NDArray[Any]
 Schedule = Callable[[int], Any]
 
-# What is pruned: variables of these names, without the last letter. Never
-# biases, never normalisation.
-TARGETS = ("transformations", "kernels")
 # What schedules of tfmot and Keras call the sparsity at their end.
 _GOALS = ("final_sparsity", "target_sparsity", "end_learning_rate")
 
@@ -71,32 +68,6 @@ def strip_pruning(model: keras.Model) -> keras.Model:
                 stacklevel=2,
             )
     return model
-
-
-def is_target(variable: Any, targets: Sequence[str] = TARGETS) -> bool:
-    """Tells whether a Keras variable belongs to one of the groups.
-
-    A layer that must not be pruned, such as `Decoder`, sets `prunable` of its
-    weights to `False`.
-    """
-    return (
-        getattr(variable, "prunable", True) and f"{variable.name}s" in targets
-    )
-
-
-def target_variables(variables: Iterable[Any]) -> list[Any]:
-    """Returns the variables that are pruned.
-
-    Raises:
-        ValueError: If there is none.
-    """
-    chosen = [variable for variable in variables if is_target(variable)]
-    if not chosen:
-        raise ValueError(
-            "The model has no trainable kernel and no transformation that "
-            "could be pruned. Build the model first."
-        )
-    return chosen
 
 
 class UpdatePruningStep(keras.callbacks.Callback):
@@ -169,14 +140,22 @@ class Pruning:
 
     Args:
         variables: The weights that can be pruned.
+        fills: What a weight is where it is pruned. Defaults to zeros.
     """
 
     # What `goal` and `reached` are shares of.
     counted = "weights"
 
-    def __init__(self, variables: Sequence[Any]):
+    def __init__(
+        self,
+        variables: Sequence[Any],
+        fills: Sequence[float] | None = None,
+    ):
         self.variables = list(variables)
-        self._weights = [_Masked(variable) for variable in self.variables]
+        self._weights = [
+            _Masked(variable, fills[k] if fills else 0.0)
+            for k, variable in enumerate(self.variables)
+        ]
         self._optimizer: Any = None
         self.goal = 0.0  # the sparsity at the end, as far as that is known
 
@@ -233,8 +212,8 @@ class Pruning:
             self._weights, weights, masks, strict=True
         ):
             weight.mask.assign(keep.astype(array.dtype))
-            zeros = np.zeros_like(array)
-            weight.variable.assign(np.where(keep, array, zeros))
+            left = np.where(keep, array, weight.fill)
+            weight.variable.assign(left.astype(array.dtype))
 
     def reached(self) -> float:
         """Returns the share that is pruned, to be compared with `goal`."""
@@ -243,7 +222,8 @@ class Pruning:
     def sparsity(self) -> float:
         """Returns the share of the weights that are pruned now."""
         pruned = [
-            ~weight.kept() & (ops.convert_to_numpy(weight.variable) == 0)
+            ~weight.kept()
+            & (ops.convert_to_numpy(weight.variable) == weight.fill)
             for weight in self._weights
         ]
         return sum(int(p.sum()) for p in pruned) / sum(p.size for p in pruned)
@@ -282,18 +262,23 @@ def _retrace(model: keras.Model) -> None:
 class _Masked(keras.constraints.Constraint):
     """Multiplies a weight with its mask, after the weight's own constraint.
 
-    The mask is an array until it is a variable of an optimiser.
+    Where it is masked it becomes `fill`. The mask is an array until it is a
+    variable of an optimiser.
     """
 
-    def __init__(self, variable: Any):
+    def __init__(self, variable: Any, fill: float):
         self.variable = variable
         self.own = variable.constraint
         self.mask: Any = np.ones(variable.shape, bool)
+        self.fill = fill
 
     def __call__(self, weight: Tensor) -> Tensor:
         if self.own is not None:
             weight = self.own(weight)
-        return ops.multiply(weight, self.mask)
+        masked = ops.multiply(weight, self.mask)
+        if self.fill:
+            masked = masked + self.fill * (1.0 - self.mask)
+        return masked
 
     def kept(self) -> Array:
         """Returns the mask, True where the weight is kept."""
@@ -308,10 +293,10 @@ class _Masked(keras.constraints.Constraint):
         """
         pruned = ~self.kept()
         array = ops.convert_to_numpy(self.variable)
-        changed = int(np.sum(pruned & (array != 0)))
+        changed = int(np.sum(pruned & (array != self.fill)))
         if changed:
-            zeros = np.zeros_like(array)
-            self.variable.assign(np.where(pruned, zeros, array))
+            masked = np.where(pruned, self.fill, array)
+            self.variable.assign(masked.astype(array.dtype))
         return changed, int(np.sum(pruned))
 
 
@@ -322,16 +307,22 @@ class Scheduled(Pruning, abc.ABC):
         variables: The weights that can be pruned.
         schedule: From the step, counted from 1, to the share that is pruned,
             or as tfmot's to whether it is time and that share.
+        fills: As in `Pruning`.
     """
 
-    def __init__(self, variables: Sequence[Any], schedule: Schedule):
+    def __init__(
+        self,
+        variables: Sequence[Any],
+        schedule: Schedule,
+        fills: Sequence[float] | None = None,
+    ):
         if not callable(schedule):
             raise ValueError(
                 "`pruning_schedule` must be a function from the step to the "
                 "sparsity, such as tfmot's PolynomialDecay. Received: "
                 f"pruning_schedule={schedule!r}."
             )
-        super().__init__(variables)
+        super().__init__(variables, fills=fills)
         self.schedule = schedule
         self._last_sparsity: float | None = None
         for name in _GOALS:

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from tfcaps.ops import Tensor
-from tfcaps.rem.pruning.pruning import TARGETS, is_target
+from tfcaps.rem.pruning.masks import DEFAULT_TARGETS, check_targets, is_target
 
 # Optimisers that hold others, which make the updates. Keras 3.12 has only one.
 _WRAPPERS = tuple(
@@ -25,7 +25,7 @@ class _SensitivityDecay:
         self,
         *args: Any,
         rate: Any = 0.0,
-        targets: str | Sequence[str] = TARGETS,
+        targets: str | Sequence[str] = DEFAULT_TARGETS,
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
@@ -38,14 +38,8 @@ class _SensitivityDecay:
                 "`rate` must be in [0, 1], or a schedule. Received: "
                 f"rate={rate!r}."
             )
-        groups = (targets,) if isinstance(targets, str) else tuple(targets)
-        if not groups or not {*groups} <= {*TARGETS}:
-            raise ValueError(
-                f"`targets` must name groups out of {TARGETS}. Received: "
-                f"targets={targets!r}."
-            )
         self.rate = rate
-        self.targets = groups
+        self.targets = check_targets(targets)
 
     def build(self, variables: list[Any]) -> None:
         super().build(variables)  # type: ignore[misc]
@@ -78,7 +72,7 @@ def sensitivity_decay(
     optimizer: keras.optimizers.Optimizer,
     rate: Any,
     *,
-    targets: str | Sequence[str] = TARGETS,
+    targets: str | Sequence[str] = DEFAULT_TARGETS,
 ) -> keras.optimizers.Optimizer:
     """Adds sensitivity-gated weight decay to an optimiser.
 

@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 from tfcaps.graphs import functional, of_same_kind
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import batches_of
-from tfcaps.rem.pruning.pruning import Pruning, begin, target_variables
+from tfcaps.rem.pruning.masks import (
+    saliency_masks,
+    target_variables,
+)
+from tfcaps.rem.pruning.pruning import Pruning, begin
 
 Array = NDArray[Any]
 
@@ -20,7 +24,9 @@ _BATCH_SIZE = 256
 
 
 def prune_single_shot(
-    model: keras.Model, batches: Any, sparsity: float
+    model: keras.Model,
+    batches: Any,
+    sparsity: float,
 ) -> keras.Model:
     """Prunes a model once, before it is trained, and keeps the masks.
 
@@ -122,23 +128,3 @@ class _Saliency(keras.optimizers.Optimizer):
     def saliency(self, variable: Any) -> Any:
         """Returns the sum for a weight."""
         return self._sums[self._get_variable_index(variable)]
-
-
-def saliency_masks(saliencies: Sequence[Array], sparsity: float) -> list[Array]:
-    """Returns the masks (True keeps) of the highest saliencies of all arrays.
-
-    Exactly `round(size * (1 - sparsity))` are kept, of equal ones the first,
-    since whole tensors can have the saliency 0. A tensor none of whose weights
-    would be left keeps its most salient one, so that no layer is cut off.
-    """
-    together = np.concatenate([s.ravel() for s in saliencies])
-    keep = max(round(together.size * (1.0 - sparsity)), 1)
-    flat = np.zeros(together.size, dtype=bool)
-    flat[np.argsort(-together, kind="stable")[:keep]] = True
-    masks = []
-    for saliency in saliencies:
-        part, flat = np.split(flat, [saliency.size])
-        if not part.any():
-            part[np.argmax(saliency)] = True
-        masks.append(part.reshape(saliency.shape))
-    return masks

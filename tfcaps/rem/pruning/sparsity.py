@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps.graphs import keep_pruned
-from tfcaps.rem.pruning.pruning import target_variables
+from tfcaps.rem.pruning.masks import target_variables
 
 # What sparsity is a share of.
 SCOPES = ("targets", "paper", "all")

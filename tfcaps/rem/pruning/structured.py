@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.graphs import encoder
-from tfcaps.rem.compaction.compact import Call, Units
+from tfcaps.rem.compaction.graph import Call, Units
 from tfcaps.rem.compaction.rules import Tied
 from tfcaps.rem.compaction.units import Ids, Mask, Slice, any_at
 from tfcaps.rem.multiply_adds import of_layer
@@ -34,8 +34,8 @@ def prune_structured(
     are tied leave together: the channels that become one capsule, and those
     that a sum adds up. Hidden capsules that leave keep their share in the
     competition for children, see `silent_parents` of the routings; those of
-    `EMRouting` stay, and those of `ScaledDistanceRouting`, to which a parent of
-    no votes is the nearest.
+    `EMRouting` leave it too, and those of `ScaledDistanceRouting`, to which a
+    parent of no votes is the nearest, stay.
 
     Each layer loses the same share of its units, those of the smallest norm of
     all weights that make or read them, and keeps a twentieth. Train with the
@@ -82,6 +82,7 @@ class UnitGroups:
         sites: Number of the place of each group: those that the same layer
             makes have one place.
         variables: The trainable weights that belong to groups.
+        fills: What each of them is where a unit was left out.
     """
 
     def __init__(self, model: keras.Model):
@@ -100,9 +101,13 @@ class UnitGroups:
                 self._add(rule.producer_slices(), of_outputs, self._made)
                 self._add(rule.consumer_slices(), of_inputs, self._read)
         self._costs = [_cost(c, groups) for c in units.calls if c.inputs]
-        variables = [s.variable for s in self._made + self._read]
-        by_id = {id(v): v for v in variables if v.trainable}
-        self.variables = list(by_id.values())
+        known: dict[int, tuple[Any, float]] = {}
+        for s in self._made + self._read:
+            if s.variable.trainable:
+                _, fill = known.get(id(s.variable), (None, 0.0))
+                known[id(s.variable)] = s.variable, fill or s.fill
+        self.variables = [variable for variable, _ in known.values()]
+        self.fills = [fill for _, fill in known.values()]
 
     def __len__(self) -> int:
         return len(self.sites)
@@ -181,7 +186,7 @@ class _Structured(Scheduled):
     counted = "multiply-adds"
 
     def __init__(self, groups: UnitGroups, schedule: Schedule):
-        super().__init__(groups.variables, schedule)
+        super().__init__(groups.variables, schedule, groups.fills)
         self.groups = groups
         most = self._removed(self._without(self._order(np.zeros(len(groups)))))
         if self.goal > most:
