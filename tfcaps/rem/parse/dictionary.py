@@ -62,7 +62,9 @@ class CouplingDictionary:
         """Adds a batch of samples.
 
         Args:
-            codes: The keys `[b, i]`, integers in [0, 255].
+            codes: Integers in [0, 255]: the keys `[b, i]`, or the codes
+                `[b, i, j]` towards all classes, of which the column of the
+                predicted class is the key.
             predicted: Class indices `[b]`, the predicted ones or others.
 
         Raises:
@@ -74,6 +76,24 @@ class CouplingDictionary:
         self._key_length = keys.shape[1]
         for key, j in zip(keys, classes.tolist(), strict=True):
             self._counters[j][key.tobytes()] += 1
+
+    def merge(self, other: "CouplingDictionary") -> None:
+        """Adds all samples of another dictionary.
+
+        Raises:
+            ValueError: If the two differ in classes or in the length of keys.
+        """
+        lengths = {self._key_length, other._key_length} - {None}
+        if self.num_classes != other.num_classes or len(lengths) > 1:
+            raise ValueError(
+                "Only dictionaries with the same number of classes and the "
+                "same key length can be merged. Received: "
+                f"{self.num_classes} and {other.num_classes} classes, "
+                f"{self.key_length} and {other.key_length} codes in a key."
+            )
+        self._key_length = self._key_length or other._key_length
+        for mine, theirs in zip(self._counters, other._counters, strict=True):
+            mine.update(theirs)
 
     @property
     def key_length(self) -> int:
@@ -113,9 +133,9 @@ class CouplingDictionary:
     def summary(self) -> dict[str, Any]:
         """Returns the measures of all classes together, ready for JSON.
 
-        Means and the median are over classes, `empty_classes` is how many of
-        them have no sample, which count with an entropy of 0, and `per_class`
-        has a list for each measure.
+        Means, the median and deviations (of the population) are over classes,
+        `empty_classes` is how many of them have no sample, which count with an
+        entropy of 0, and `per_class` has a list for each measure.
         """
         per_class = {
             "num_samples": self.num_samples,
@@ -129,8 +149,11 @@ class CouplingDictionary:
             "num_samples": int(np.sum(samples)),
             "empty_classes": int(np.sum(samples == 0)),
             "entropy_bits": float(np.mean(bits)),
+            "entropy_deviation_bits": float(np.std(bits)),
             "ceiling_bits": float(np.mean(self.ceiling_bits)),
             "normalized_entropy": float(np.mean(self.normalized_entropy)),
+            "mean_keys": float(np.mean(keys)),
+            "keys_deviation": float(np.std(keys)),
             "median_keys": float(np.median(keys)),
             "per_class": {k: v.tolist() for k, v in per_class.items()},
         }
@@ -229,13 +252,18 @@ class CouplingDictionary:
     def _checked_keys(
         self, codes: NDArray[Any], classes: NDArray[Any]
     ) -> NDArray[np.uint8]:
-        fits = codes.ndim == 2 and len(codes) == len(classes)
+        fits = codes.ndim in (2, 3) and len(codes) == len(classes)
+        if codes.ndim == 3:
+            fits = fits and codes.shape[2] == self.num_classes
         if not fits or codes.dtype.kind not in "iu":
             raise ValueError(
-                "`codes` must be integers [samples, children], one row for "
-                f"each of the {len(classes)} predictions. Received: shape="
-                f"{codes.shape}, dtype={codes.dtype}."
+                "`codes` must be integers [samples, children] or [samples, "
+                f"children, {self.num_classes}], one row for each of the "
+                f"{len(classes)} predictions. Received: shape={codes.shape}, "
+                f"dtype={codes.dtype}."
             )
+        if codes.ndim == 3:
+            codes = codes[np.arange(len(codes)), :, classes]
         if codes.size and not (0 <= codes.min() and codes.max() <= _MAX_CODE):
             raise ValueError(
                 f"`codes` must be in [0, {_MAX_CODE}]. Received: "
