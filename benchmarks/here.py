@@ -28,7 +28,7 @@ NETWORKS = ("parts_capsnet", "dr_capsnet_small", "efficient_capsnet")
 # Steps before the first that is measured, in which the memory still grows, and
 # at most so many after.
 _WARM = 12
-_STEPS = 30
+_STEPS = 100
 _SECONDS = 8.0
 _COLUMNS = (
     ("network", "{network}"),
