@@ -174,7 +174,7 @@ def constellation(config: Config) -> Config:
     types = PARTS.get(config.dataset)
     starts, batch_size = (6, 1) if types is None else (4, 5), 64
     if config.dataset in MAPPED:
-        types, starts = 32, (2, 1)
+        types, starts = 16, (2, 1)
     is_kanji = config.dataset == "kanji"
     if is_kanji:
         starts, batch_size = (4, 1), 32
