@@ -25,7 +25,7 @@ from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import Levels, layer_levels, quantize_couplings
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
-from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
+from tfcaps.rem.pruning.masks import count_parameters, sparsity
 from tfcaps.rem.results import Result, lines_of, percent
 
 Array = NDArray[Any]
