@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.graphs import encoder
-from tfcaps.rem.compaction.graph import Call, Units
+from tfcaps.rem.compaction.compact import Call, Units
 from tfcaps.rem.compaction.rules import Tied
 from tfcaps.rem.compaction.units import Ids, Mask, Slice, any_at
 from tfcaps.rem.multiply_adds import of_layer
